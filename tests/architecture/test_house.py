@@ -11,10 +11,26 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 SOURCES = sorted((ROOT / "src").rglob("*.py"))
+SCRIPT_PLACES = (ROOT / "web" / "src", ROOT / "clients" / "typescript" / "src")
+SCRIPTS = sorted(path for top in SCRIPT_PLACES for path in top.rglob("*.ts*"))
 
 MODULE_LINES = 500
+SCRIPT_COLUMNS = 120
 FUNCTION_LINES = 60
 VAGUE_NAMES = {"utils", "util", "helpers", "common", "misc"}
+
+# By their layout: a function ends where a brace stands below its first letter.
+SCRIPT_FUNCTION = re.compile(
+    r"( *)(?!(?:if|for|while|switch|catch|return|else)\b)(?:"
+    r"(?:export )?(?:default )?(?:async )?function\b.*|"  # function name(...) {
+    r"(?:export )?const \w+.*=> \{|"  # const name = (...) => {
+    r"(?:(?:static|override|async|get|set|private) )*[*#]*\w+(?:<.*>)?\(.*\{"  # name(...) {, in a class
+    r")"
+)
+ASKING = re.compile(r"(?<![\w.#])fetch\(|\bXMLHttpRequest\b|\bEventSource\(|\bsendBeacon\(|\bWebSocket\(")
+MAY_ASK = {"clients/typescript/src/wire.ts"}
+MAY_REPORT = {"web/src/view/boundary.tsx"}
+"""Where a view that threw is told to whoever looks for the reason."""
 
 # Written with character classes so that this file does not match itself.
 FOREIGN_PLACES = re.compile(r"[.][.]/shared|(?<!\w)/[w]ork/|[p]ypi\.org|[p]ythonhosted|[n]pmjs\.(org|com)")
@@ -61,8 +77,48 @@ def test_no_function_is_too_long() -> None:
     assert {name: length for name, length in lengths.items() if length > FUNCTION_LINES} == {}
 
 
+def script_functions(path: Path) -> Iterator[tuple[str, int]]:
+    lines = path.read_text("utf-8").splitlines()
+    for at, line in enumerate(lines):
+        if (found := SCRIPT_FUNCTION.fullmatch(line)) is None or line.endswith(";"):
+            continue
+        # A head of several lines closes with a brace of its own: `}: Given) {`.
+        ends = (
+            number
+            for number, later in enumerate(lines[at + 1 :], at + 1)
+            if later.startswith(found[1] + "}") and not later.endswith("{")
+        )
+        yield f"{path.relative_to(ROOT)}:{at + 1}", next(ends, len(lines)) - at + 1
+
+
+def script_lines(pattern: re.Pattern[str]) -> Iterator[tuple[str, str]]:
+    for path in SCRIPTS:
+        for number, line in enumerate(path.read_text("utf-8").splitlines(), 1):
+            if pattern.search(line):
+                yield path.relative_to(ROOT).as_posix(), f"{number}: {line.strip()}"
+
+
+def test_no_script_is_too_long_or_too_wide() -> None:
+    lengths = {str(path.relative_to(ROOT)): len(path.read_text("utf-8").splitlines()) for path in SCRIPTS}
+    assert len(lengths) > 100
+    assert {name: length for name, length in lengths.items() if length > MODULE_LINES} == {}
+    assert list(script_lines(re.compile(f".{{{SCRIPT_COLUMNS + 1}}}"))) == []
+
+
+def test_no_function_of_a_script_is_too_long() -> None:
+    lengths = {name: length for path in SCRIPTS for name, length in script_functions(path)}
+    assert len(lengths) > 1_000
+    assert {name: length for name, length in lengths.items() if length > FUNCTION_LINES} == {}
+
+
+def test_scripts_ask_the_server_by_the_client_only_and_are_silent() -> None:
+    assert {name for name, _ in script_lines(ASKING)} == MAY_ASK
+    assert {name for name, _ in script_lines(re.compile(r"\bconsole\."))} == MAY_REPORT
+
+
 def test_every_file_is_named_for_what_it_holds() -> None:
-    paths = [path.relative_to(ROOT) for top in ("src", "tests") for path in (ROOT / top).rglob("*")]
+    tops = (ROOT / "src", ROOT / "tests", *SCRIPT_PLACES, ROOT / "web" / "test")
+    paths = [path.relative_to(ROOT) for top in tops for path in top.rglob("*")]
     assert [str(path) for path in paths if path.stem in VAGUE_NAMES] == []
 
 

@@ -85,3 +85,10 @@ def scroll_to(page: Page, title: str) -> None:
         }""",
         title,
     )
+
+
+def choose(page: Page, title: str, entry: str) -> None:
+    """Choose something from the menu of a chat."""
+    line(page, title).hover()
+    line(page, title).get_by_role("button", name="More about").click()
+    page.get_by_role("menuitem", name=entry, exact=True).click()

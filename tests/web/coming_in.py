@@ -58,6 +58,14 @@ def replace_elsewhere(context: BrowserContext, who: Person) -> None:
     page.close()
 
 
+def expire(page: Page) -> None:
+    """Have an hour go by, in a page with a clock of its own, and the server say what it says of a token that
+    has had its time."""
+    problem = {"code": "token_expired", "message": "This token has expired.", "type": "authentication_error"}
+    page.route("**/api/tokens/self*", lambda route: route.fulfill(status=401, json={"error": problem}))
+    page.clock.fast_forward(3_600_000)
+
+
 def shared(person: Person, **wish: Any) -> dict[str, Any]:
     """A link, and where it leads."""
     made = person.ask("POST", "/api/shares", wish)

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 from playwright.sync_api import Locator, Page, expect
 
+from tests.web.coming_in import field
 from tests.web.house import Person
-
-
-def field(tab: Page) -> Locator:
-    return tab.get_by_role("textbox", name="Message")
 
 
 def send(tab: Page, *texts: str) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -12,7 +12,7 @@ from tests.browser.chromium import browsing
 from tests.node_packages import built
 from tests.terminal.serving import Serving
 from tests.terminal.upstream import scripted
-from tests.web.house import PATIENCE, House, Person, housed
+from tests.web.house import PATIENCE, House, Person, Profile, housed
 from tools.node_package import PAGE
 
 OPERATOR = "http://operator.test"
@@ -51,7 +51,7 @@ def person(house: House) -> Person:
 
 
 @pytest.fixture
-def profile(browser: Browser) -> Iterator[Callable[..., BrowserContext]]:
+def profile(browser: Browser) -> Iterator[Profile]:
     """Make a browser of somebody's own, in which nothing is stored but what is given. Whatever the page
     throws, or says in the console, fails the test."""
     opened: list[BrowserContext] = []
@@ -79,7 +79,7 @@ def _is_wrong(said: Any) -> bool:
 
 
 @pytest.fixture
-def tab(person: Person, profile: Callable[..., BrowserContext]) -> Page:
+def tab(person: Person, profile: Profile) -> Page:
     """The page, opened by the person."""
     page = profile(person).new_page()
     page.goto(person.house.url)

@@ -16,6 +16,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 from urllib.request import Request, urlopen
 
+from playwright.sync_api import BrowserContext
+
 from tests.node_packages import built
 from tests.terminal.serving import Serving
 from tests.terminal.upstream import Scripted, scripted
@@ -29,6 +31,8 @@ STORED = "turnledger page:own:token"
 """Where the page keeps the token of who signed in."""
 
 Done = TypeVar("Done")
+Profile = Callable[..., BrowserContext]
+"""Makes a browser of somebody's own, see conftest."""
 
 
 class House:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
-from playwright.sync_api import BrowserContext, Locator, Page, expect
+from playwright.sync_api import Locator, Page, expect
 
-from tests.web.house import Person
-
-Profile = Callable[..., BrowserContext]
+from tests.web.house import Person, Profile
 
 END = "This is the end of it."
 """The last paragraph of each text: when it is there, all of it is."""

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
-from playwright.sync_api import BrowserContext, Page, expect
+from playwright.sync_api import Page, expect
 
-from tests.web.composing import field, open_new, said, send, shows, stop
-from tests.web.house import House, Person, housed
+from tests.web.coming_in import field
+from tests.web.composing import open_new, said, send, shows, stop
+from tests.web.house import House, Person, Profile, housed
 from turnledger.testing.gates import Gate
 
-Profile = Callable[..., BrowserContext]
 LINES = "\n".join(f"line {number}" for number in range(200))
 
 

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
-from playwright.sync_api import BrowserContext, Locator, Page, expect
+from playwright.sync_api import Locator, Page, expect
 
 from tests.web.chatting import write
-from tests.web.house import Person, housed
-
-Profile = Callable[..., BrowserContext]
+from tests.web.house import Person, Profile, housed
 
 
 def banner(page: Page) -> Locator:

@@ -3,18 +3,15 @@ in what comes late."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
-from playwright.sync_api import BrowserContext, Page, Route, expect
+from playwright.sync_api import Page, Route, expect
 
 from tests.web.chats import make_chats
 from tests.web.chatting import write
 from tests.web.coming_in import field, is_in, opened, replace_elsewhere, sign_in, sign_out
-from tests.web.house import House, Person
+from tests.web.house import House, Person, Profile
 from turnledger.testing.gates import Gate
 
-Profile = Callable[..., BrowserContext]
 TITLE, ANSWER, DRAFT, UNSENT, RUNNING, SCOPE, SOUGHT = (
     "Saffron telescope",
     "Juniper bagpipes",

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
-from playwright.sync_api import BrowserContext, Page, expect
+from playwright.sync_api import Page, expect
 
 from tests.web.chats import line, listed, make_chats, notice, reopen, titles
-from tests.web.house import Person
+from tests.web.house import Person, Profile
 
 
-def test_the_first_click_arms_and_that_passes_by_itself(
-    person: Person, profile: Callable[..., BrowserContext]
-) -> None:
+def test_the_first_click_arms_and_that_passes_by_itself(person: Person, profile: Profile) -> None:
     make_chats(person, ["One", "Other"])
     page = profile(person).new_page()
     page.clock.install()
@@ -73,7 +69,7 @@ def test_haste_deletes_nothing(person: Person, tab: Page) -> None:
 
 
 def test_undo_is_offered_for_ten_seconds_and_then_among_the_deleted_ones(
-    person: Person, profile: Callable[..., BrowserContext]
+    person: Person, profile: Profile
 ) -> None:
     make_chats(person, ["One", "Other"])
     page = profile(person).new_page()

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
-from playwright.sync_api import BrowserContext, Page, expect
+from playwright.sync_api import Page, expect
 
-from tests.web.composing import field, open_new, send, shows, until
-from tests.web.house import Person
+from tests.web.coming_in import field
+from tests.web.composing import open_new, send, shows, until
+from tests.web.house import Person, Profile
 from turnledger.testing.gates import Gate
 
-Profile = Callable[..., BrowserContext]
 DRAFTS = "Object.keys(localStorage).filter(name => name.includes(':draft:'))"
 
 

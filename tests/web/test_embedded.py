@@ -4,7 +4,7 @@ denied; and where nobody may open a dialog."""
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import quote
 
@@ -14,9 +14,8 @@ from playwright.sync_api import Browser, BrowserContext, Frame, FrameLocator, Pa
 from tests.browser.chromium import installed
 from tests.browser.site import site
 from tests.web.coming_in import field, shared, sign_in, sign_out, visit
-from tests.web.house import PATIENCE, House, Person, housed
+from tests.web.house import PATIENCE, House, Person, Profile, housed
 
-Profile = Callable[..., BrowserContext]
 BARE = "allow-scripts allow-same-origin allow-downloads"
 """What a frame needs for the page to work: no forms, dialogs or windows. It saves files where it may."""
 NO_DIALOGS = """

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
-from playwright.sync_api import BrowserContext, Page, expect
+from playwright.sync_api import Page, expect
 
 from tests.web.chatting import answers, messages
 from tests.web.conftest import OPERATOR
-from tests.web.house import House, Person
+from tests.web.house import House, Person, Profile
 
-Profile = Callable[..., BrowserContext]
 VANISH, STOP, TABS = "See a failed turn vanish", "Stop an answer and keep it", "Watch two tabs agree"
 
 

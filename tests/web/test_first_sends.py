@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from playwright.sync_api import Page, Route, expect
 
-from playwright.sync_api import BrowserContext, Page, Route, expect
+from tests.web.coming_in import field
+from tests.web.composing import open_new, said, send, shows
+from tests.web.house import Person, Profile
 
-from tests.web.composing import field, open_new, said, send, shows
-from tests.web.house import Person
-
-Profile = Callable[..., BrowserContext]
 FIVE = ["one", "two", "three", "four", "five"]
 
 

@@ -10,8 +10,8 @@ from playwright.sync_api import expect
 
 from tests.web.chats import line, make_chats, notice
 from tests.web.chatting import chat_of, committed, messages, said, show, write
-from tests.web.house import House, Person
-from tests.web.showing import END, Profile, Watched
+from tests.web.house import House, Person, Profile
+from tests.web.showing import END, Watched
 from turnledger.testing.upstream import Status
 
 HTML = [

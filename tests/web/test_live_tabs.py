@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
-from playwright.sync_api import BrowserContext, Page, Request, expect
+from playwright.sync_api import Page, Request, expect
 
-from tests.web.chats import line, listed, make_chats, scroll_to, titles
-from tests.web.house import Person, housed
+from tests.web.chats import choose, line, listed, make_chats, scroll_to, titles
+from tests.web.house import Person, Profile, housed
 from turnledger import Ledger
 from turnledger.testing.gates import Gate
-
-Profile = Callable[..., BrowserContext]
 
 
 def _tabs(person: Person, profile: Profile, count: int = 2) -> list[Page]:
@@ -43,11 +40,11 @@ def test_renaming_pinning_archiving_and_deleting_are_seen_everywhere(
     first.keyboard.press("Enter")
     for page in others:
         expect(line(page, "Renamed")).to_be_visible()
-    _choose(first, "Other", "Pin")
+    choose(first, "Other", "Pin")
     for page in others:
         expect(line(page, "Other")).to_have_attribute("aria-posinset", "1")
         assert titles(page) == ["Other", "Renamed"]
-    _choose(first, "Other", "Archive")
+    choose(first, "Other", "Archive")
     for page in others:
         expect(line(page, "Other")).to_have_count(0)
     line(first, "Renamed").hover()
@@ -126,9 +123,3 @@ WATCH = """() => {
     .observe(document.querySelector(".lines"), { childList: true, subtree: true, attributes: true });
 }"""
 """Have the page count the lines that are there, whenever they change."""
-
-
-def _choose(page: Page, title: str, entry: str) -> None:
-    line(page, title).hover()
-    line(page, title).get_by_role("button", name="More about").click()
-    page.get_by_role("menuitem", name=entry, exact=True).click()

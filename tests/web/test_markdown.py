@@ -7,8 +7,8 @@ from typing import Literal
 from playwright.sync_api import Page, ViewportSize, expect
 
 from tests.web.axe import violations
-from tests.web.house import Person
-from tests.web.showing import END, Profile, Watched
+from tests.web.house import Person, Profile
+from tests.web.showing import END, Watched
 from turnledger.testing.gates import Gate
 
 TEXT = """# Of the text

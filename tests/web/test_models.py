@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import BrowserContext, Locator, Page, expect
+from playwright.sync_api import Locator, Page, expect
 
-from tests.web.composing import field, open_new, send, shows
-from tests.web.house import House, Person, housed
-
-Profile = Callable[..., BrowserContext]
+from tests.web.coming_in import field
+from tests.web.composing import open_new, send, shows
+from tests.web.house import House, Person, Profile, housed
 
 
 def picker(tab: Page) -> Locator:

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from playwright.sync_api import BrowserContext, Page, Request, Route, expect
 
 from tests.web.chats import line, make_chats
-from tests.web.house import Person
+from tests.web.house import Person, Profile
 
-Profile = Callable[..., BrowserContext]
 HASTE = "const { setInterval: set } = window; window.setInterval = (work, pause) => set(work, pause / 50);"
 """What is done every few seconds is done some times a second."""
 

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
-from playwright.sync_api import BrowserContext, Page, expect
+from playwright.sync_api import Page, expect
 
 from tests.web.chats import line, listed, make_chats
-from tests.web.house import Person
+from tests.web.house import Person, Profile
 
 
 def test_the_chat_that_was_used_last_is_opened_once(person: Person, tab: Page) -> None:
@@ -29,9 +27,7 @@ def test_the_chat_that_was_used_last_is_opened_once(person: Person, tab: Page) -
     expect(tab).to_have_url(f"{person.house.url}/?again#new")
 
 
-def test_a_new_chat_of_another_tab_leaves_this_one_new(
-    person: Person, profile: Callable[..., BrowserContext]
-) -> None:
+def test_a_new_chat_of_another_tab_leaves_this_one_new(person: Person, profile: Profile) -> None:
     context = profile(person)
     one, other = context.new_page(), context.new_page()
     for page in (one, other):

@@ -8,8 +8,8 @@ import zlib
 
 from playwright.sync_api import Request, Route, expect
 
-from tests.web.house import Person
-from tests.web.showing import Profile, Watched, foreign
+from tests.web.house import Person, Profile
+from tests.web.showing import Watched, foreign
 from turnledger.testing.gates import Gate
 
 ADDRESS = "https://pictures.example/cat.png?a=b&c=%20d"

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import gzip
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, Request, expect
+from playwright.sync_api import Browser, Request, expect
 
 from tests.node_packages import built
-from tests.web.house import House, Person
+from tests.web.house import House, Person, Profile
 from tools.node_package import PAGE
 
 ROOT = Path(__file__).parents[2]
@@ -76,7 +76,7 @@ def test_it_is_small() -> None:
     assert sum(sizes.values()) < LARGEST, sizes
 
 
-def test_nobody_else_is_asked_for_anything(person: Person, profile: Callable[..., BrowserContext]) -> None:
+def test_nobody_else_is_asked_for_anything(person: Person, profile: Profile) -> None:
     asked: list[Request] = []
     context = profile(person)
     context.on("request", lambda request: asked.append(request))

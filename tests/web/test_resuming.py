@@ -5,20 +5,17 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from playwright.sync_api import BrowserContext, Page, Route, expect
+from playwright.sync_api import Page, Route, expect
 
 from tests.web.chatting import answers, committed, hide, messages, write
-from tests.web.house import Person, housed
+from tests.web.house import Person, Profile, housed
 from turnledger.testing.fault_proxy import Fault, FaultProxy
 from turnledger.testing.gates import Gate
-
-Profile = Callable[..., BrowserContext]
-
 
 WATCH = """
   window.seen = [];

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import pytest
-from playwright.sync_api import BrowserContext, ViewportSize
+from playwright.sync_api import ViewportSize
 
 from tests.node_packages import built
 from tests.terminal.serving import Serving
 from tests.terminal.upstream import scripted
 from tests.web.chatting import AT
-from tests.web.house import House
+from tests.web.house import House, Profile
 from tests.web.scenes import WITH_DEMO, staged
 from tools.node_package import PAGE
 
@@ -81,7 +81,7 @@ def restaurant(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
 def test_a_picture_is_made(
     picture: Picture,
     restaurant: House,
-    profile: Callable[..., BrowserContext],
+    profile: Profile,
     tmp_path: Path,
     request: pytest.FixtureRequest,
 ) -> None:

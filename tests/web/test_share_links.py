@@ -3,16 +3,14 @@ often it is asked for, a reader reads and a guest chats, until it is over."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
-from playwright.sync_api import BrowserContext, Page, Route, expect
+from playwright.sync_api import Page, Route, expect
 
 from tests.web.axe import violations
-from tests.web.coming_in import field, kept, shared, visit
-from tests.web.house import House, Person
+from tests.web.coming_in import expire, field, kept, shared, visit
+from tests.web.house import House, Person, Profile
 
-Profile = Callable[..., BrowserContext]
 EXCHANGE = "**/api/shares/exchange"
 SECRET = "Nightingale marmalade"
 
@@ -67,12 +65,12 @@ def test_a_reader_reads_and_has_nothing_to_write_with(person: Person, profile: P
     expect(page.get_by_role("navigation")).to_have_count(0)
     assert person.owner not in page.content()
     turns, first = page.locator("[data-turn]"), page.get_by_role("log").get_by_text("The first of many")
-    while first.count() == 0:
-        shown = turns.count()
-        # By then it may be gone: they come by themselves when one gets near them.
-        page.get_by_role("button", name="Show earlier").evaluate_all("found => found[0]?.click()")
+    earlier = page.get_by_role("button", name="Show earlier")
+    while (shown := turns.count()) and first.count() == 0:
+        # It goes when all is there, and more may come without it: whoever scrolls up to it is shown more.
+        earlier.evaluate_all("all => all.forEach((each) => each.click())")
         expect(turns).not_to_have_count(shown)
-    expect(page.get_by_role("button", name="Show earlier")).to_have_count(0)
+    expect(earlier).to_have_count(0)
     expect(page.get_by_role("region", name="Notices")).to_be_empty()
 
 
@@ -216,8 +214,11 @@ def test_a_visit_ends_when_its_link_is_revoked(person: Person, profile: Profile)
 
 
 def test_a_visit_that_is_over_while_it_is_open_says_so(person: Person, profile: Profile) -> None:
-    page = follow(profile, shared(person, scope="fair", visitor_expires_in=3))
+    page = profile().new_page()
+    page.clock.install()
+    page.goto(shared(person, scope="fair", visitor_expires_in=3_600)["url"])
     expect(visit(page)).to_be_visible()
+    expire(page)
     expect(page.get_by_role("heading", name="Your visit has ended")).to_be_visible()
 
 

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any
 
-from playwright.sync_api import BrowserContext, Page, expect
+from playwright.sync_api import Page, expect
 
-from tests.web.chats import DAY, line, listed, make_chats, notice, reopen, scroll_to, titles, use
-from tests.web.house import Person
+from tests.web.chats import DAY, choose, line, listed, make_chats, notice, reopen, scroll_to, titles, use
+from tests.web.house import Person, Profile
 
 
 def test_chats_stand_by_the_day_on_which_they_were_used_pinned_ones_over_all(
-    person: Person, profile: Callable[..., BrowserContext]
+    person: Person, profile: Profile
 ) -> None:
     names = [
         "Of today",
@@ -180,14 +179,14 @@ def test_a_chat_is_pinned_and_archived_by_its_menu_and_the_archive_is_undone(
 ) -> None:
     ids = make_chats(person, ["One", "Other"])
     reopen(tab, person)
-    _choose(tab, "Other", "Pin")
+    choose(tab, "Other", "Pin")
     expect(tab.get_by_role("heading", name="Pinned")).to_be_visible()
     assert titles(tab) == ["Other", "One"]
-    _choose(tab, "One", "Archive")
+    choose(tab, "One", "Archive")
     expect(line(tab, "One")).to_have_count(0)
     tab.get_by_role("button", name="Undo").click()
     expect(line(tab, "One")).to_be_visible()
-    _choose(tab, "One", "Archive")
+    choose(tab, "One", "Archive")
     expect(line(tab, "One")).to_have_count(0)
     tab.get_by_role("button", name="More chats").click()
     tab.get_by_role("menuitem", name="Archive").click()
@@ -196,7 +195,7 @@ def test_a_chat_is_pinned_and_archived_by_its_menu_and_the_archive_is_undone(
     expect(line(tab, "Other")).to_have_count(0)
     person.ask("PATCH", f"/api/chats/{ids[1]}", {"archived": True})
     expect(line(tab, "Other")).to_be_visible()
-    _choose(tab, "One", "Move back to the list")
+    choose(tab, "One", "Move back to the list")
     expect(line(tab, "One")).to_have_count(0)
     tab.get_by_role("button", name="Back to the chats").click()
     expect(line(tab, "One")).to_be_visible()
@@ -209,13 +208,13 @@ def test_what_the_server_refuses_is_taken_back(person: Person, tab: Page) -> Non
     tab.route(
         "**/api/chats/*", lambda route: route.fulfill(status=400, json={"error": {"message": "Not now."}})
     )
-    _choose(tab, "One", "Archive")
+    choose(tab, "One", "Archive")
     expect(notice(tab, "could not be archived: Not now.")).to_be_visible()
     expect(line(tab, "One")).to_be_visible()
 
 
 def test_scopes_are_chosen_from_where_there_are_several_and_remembered(
-    person: Person, profile: Callable[..., BrowserContext]
+    person: Person, profile: Profile
 ) -> None:
     make_chats(person, ["Of the shop"], scope="shop")
     context = profile(person)
@@ -241,12 +240,6 @@ def test_scopes_are_chosen_from_where_there_are_several_and_remembered(
     expect(line(fixed, "Later, of the shop")).to_be_visible()
     expect(line(fixed, "wiki")).to_have_count(0)
     expect(fixed.get_by_role("button", name="Scope:")).to_have_count(0)
-
-
-def _choose(page: Page, title: str, entry: str) -> None:
-    line(page, title).hover()
-    line(page, title).get_by_role("button", name="More about").click()
-    page.get_by_role("menuitem", name=entry, exact=True).click()
 
 
 def _changed(page: Page) -> AbstractContextManager[Any]:

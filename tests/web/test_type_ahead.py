@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.web.composing import field, said, send, shows, stop
+from tests.web.coming_in import field
+from tests.web.composing import said, send, shows, stop
 from tests.web.house import Person
 from turnledger.testing.gates import Gate
 

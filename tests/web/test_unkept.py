@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import BrowserContext, Page, expect
+from playwright.sync_api import Page, expect
 
 from tests.web.axe import violations
 from tests.web.chatting import write
 from tests.web.coming_in import field, kept
-from tests.web.house import House, Person, housed
+from tests.web.house import House, Person, Profile, housed
 from turnledger.testing.gates import Gate
 from turnledger.testing.upstream import Status
 
-Profile = Callable[..., BrowserContext]
 SECRET, ANSWER, DRAFT = "Periwinkle cathedral", "Elderberry thunder", "Quicksilver almanac"
 SAID = "This chat is not kept. It is gone when you leave it."
 

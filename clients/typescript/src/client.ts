@@ -57,8 +57,8 @@ export class Client {
     return new Stream((ending) => changes(this.#wire, options.after, ending), options.signal);
   }
 
-  /** Drop what is read and take it up on connections anew, and try at once what waits for its next try: for a device that
-   * is online again, whose connections may be dead without anybody knowing. */
+  /** Drop what is read and take it up on connections anew, and try at once what waits for its next try: for a device
+   * that is online again, whose connections may be dead without anybody knowing. */
   reconnect(): void {
     for (const end of [...this.#wire.waits]) end();
   }

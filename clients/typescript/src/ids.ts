@@ -17,7 +17,8 @@ export function idOf(prefix: IdPrefix, given: Identified): string {
   return id;
 }
 
-/** A name of 128 random bits, which nobody else has. (`crypto.randomUUID` is not there for pages that came without TLS.) */
+/** A name of 128 random bits, which nobody else has. (`crypto.randomUUID` is not there for pages that came without
+ * TLS.) */
 export function freshKey(): string {
   return crypto.getRandomValues(new Uint32Array(4)).join("-");
 }

@@ -75,7 +75,8 @@ export class Outbox implements Recorder {
 
   /** Send those of this client's server again, in their order, each under its idempotencyKey, so that it happens once.
    * Leaves out in each chat what comes behind one that stays. What may be too old for the server to know it again is
-   * not sent, and told as OutcomeUnknown. Ends with the first that finds no server, or is not let in: the others stay. */
+   * not sent, and told as OutcomeUnknown. Ends with the first that finds no server, or is not let in: the others
+   * stay. */
   async sendAll(client: Client, options: { signal?: AbortSignal } = {}): Promise<Sent[]> {
     const sent: Sent[] = [];
     const held = new Set<string>();

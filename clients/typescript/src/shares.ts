@@ -43,8 +43,8 @@ export class Shares {
     return this.#wire.json({ method: "DELETE", path: `/api/shares/${idOf("share", share)}` }, signal);
   }
 
-  /** Follow a link: exchange its code for a token, once for each visitor, however often that is asked for. Take the code
-   * from the fragment of the address, and remove it there before anything else. */
+  /** Follow a link: exchange its code for a token, once for each visitor, however often that is asked for. Take the
+   * code from the fragment of the address, and remove it there before anything else. */
   exchange(code: string, { nonce = freshKey(), signal }: CallOptions & { nonce?: string } = {}): Promise<Visit> {
     return this.#wire.json({ path: "/api/shares/exchange", said: { code, nonce } }, signal);
   }

@@ -29,7 +29,8 @@ export class Tokens {
     this.#wire = wire;
   }
 
-  /** Make a token. Its text, `token`, is told now and never again, so a request whose answer was lost is not repeated. */
+  /** Make a token. Its text, `token`, is told now and never again, so a request whose answer was lost is not
+   * repeated. */
   create(options: NewToken & CallOptions): Promise<Token & { readonly token: string }> {
     return making(this.#wire, "/api/tokens", options);
   }

@@ -23,8 +23,8 @@ export class TurnEvents extends Stream<TurnEvent> {
     this.#followed = followed;
   }
 
-  /** Let go of the connection, of which browsers have few, and have whoever waits for the next event wait. The turn goes
-   * on, unless its `onDisconnect` says otherwise. One that no server has begun is still asked for. */
+  /** Let go of the connection, of which browsers have few, and have whoever waits for the next event wait. The turn
+   * goes on, unless its `onDisconnect` says otherwise. One that no server has begun is still asked for. */
   pause(): void {
     this.#followed.held ??= new Promise((resolve) => (this.#release = resolve));
     this.#followed.letGo?.();

@@ -13,8 +13,8 @@ export interface Timeouts {
 
 /** How often to try again what failed on its way; progress begins the count anew. */
 export interface Retries {
-  /** At most so often; 0: not at all. Infinity, and that of `patience`, wait for a server for ever; a turn that ends its
-   * process each time is not asked for more than ten times all the same. */
+  /** At most so often; 0: not at all. Infinity, and that of `patience`, wait for a server for ever; a turn that ends
+   * its process each time is not asked for more than ten times all the same. */
   times: number;
   /** Milliseconds before the first retry, doubled for each further one. */
   first: number;
@@ -52,8 +52,8 @@ export interface ClientOptions {
   retries?: Partial<Retries>;
   /** Where messages are written down before they are sent: see `Outbox`. */
   outbox?: Recorder;
-  /** Told when a request or stream of this client finds no server, and when one answers it again; each once. Calls go on
-   * trying meanwhile: this is for showing it, after a moment, since a restarted server is back soon. */
+  /** Told when a request or stream of this client finds no server, and when one answers it again; each once. Calls go
+   * on trying meanwhile: this is for showing it, after a moment, since a restarted server is back soon. */
   onConnection?: (isLost: boolean) => void;
   /** Instead of the one that is there: for tests, or to add what a proxy of yours asks for. */
   fetch?: (url: string, request: RequestInit) => Promise<Response>;
@@ -91,6 +91,8 @@ export interface Reply {
   readonly pieces: AsyncGenerator<string, void, undefined>;
 }
 
+/** What a server of ours answers with. */
+const OURS = /json|event-stream|markdown/;
 /** What no repetition mends: it is the model's own, or the store's. */
 const FOR_GOOD = /^(model_.*|malformed_answer|turn_failed|empty_turn|store_corrupt)$/;
 
@@ -160,13 +162,11 @@ export class Wire {
       const { method = asked.body === undefined ? "GET" : "POST", body = null, path } = asked;
       // 16 bytes are on their way after a millisecond, also where it is slow: nobody is told how far an upload is.
       arm(((body as Blob | null)?.size ?? (body as string | null)?.length ?? 0) / 16);
-      const { signal } = controller;
       // What is said is for this server, and for none that it points to.
-      const request = { method, headers, body, signal, cache: "no-store", redirect: "manual" } as const;
-      response = await this.options.fetch(this.base + path, request);
+      const sent = { method, headers, body, cache: "no-store", redirect: "manual" } as const;
+      response = await this.options.fetch(this.base + path, { ...sent, signal: controller.signal });
       disarm();
-      const { ok, headers: told } = response;
-      if (ok && !/json|event-stream|markdown/.test(told.get("content-type") ?? "")) throw stranger(told);
+      if (response.ok && !OURS.test(response.headers.get("content-type") ?? "")) throw stranger(response.headers);
     } catch (problem) {
       throw lost(problem);
     }

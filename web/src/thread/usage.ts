@@ -29,10 +29,10 @@ export function spentOf({ details, createdAt, committedAt }: Turn): Spent {
   };
 }
 
-/** Milliseconds in words. */
-export function durationOf(milliseconds: number): string {
+/** Milliseconds in words; seconds with so many digits behind the point, up to a minute. */
+export function durationOf(milliseconds: number, digits = 1): string {
   const seconds = milliseconds / 1_000;
-  if (seconds < 60) return `${seconds.toFixed(1)} s`;
+  if (seconds < 60) return `${seconds.toFixed(digits)} s`;
   const whole = Math.round(seconds);
   return `${Math.floor(whole / 60)} min ${whole % 60} s`;
 }

@@ -1,24 +1,12 @@
 /** Says that nobody is at the other end, for as long as it is so. */
 
-import { useComputed, useSignal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
 import type { Session } from "../session/session";
 import { OfflineIcon } from "./icons";
+import { useOffline } from "./offline";
 
 export function ConnectionView({ session }: { session: Session }) {
-  const isOnline = useSignal(navigator.onLine);
-  useEffect(() => {
-    const look = (): void => {
-      isOnline.value = navigator.onLine;
-    };
-    addEventListener("online", look);
-    addEventListener("offline", look);
-    return () => {
-      removeEventListener("online", look);
-      removeEventListener("offline", look);
-    };
-  }, []);
-  const isLost = useComputed(() => !isOnline.value || session.live.connection.value === "lost");
+  const isLost = useOffline(session);
   useEffect(() => {
     let wasLost = false;
     return isLost.subscribe((now) => {

@@ -5,6 +5,7 @@ import type { ComponentChildren, TargetedKeyboardEvent } from "preact";
 import { useId, useLayoutEffect, useRef } from "preact/hooks";
 import { harmless } from "../markdown/harmless";
 import { CheckIcon } from "./icons";
+import { useLeaving } from "./leaving";
 
 interface MenuItem {
   readonly label: string;
@@ -115,18 +116,7 @@ function List({ name, label, entries, button, begin, close, leave }: ListProps) 
       removeEventListener("resize", again);
     };
   }, []);
-  useLayoutEffect(() => {
-    const elsewhere = (event: Event): void => {
-      const at = event.target as Node;
-      if (!list.current?.contains(at) && !button.contains(at)) leave();
-    };
-    document.addEventListener("pointerdown", elsewhere, true);
-    document.addEventListener("focusin", elsewhere);
-    return () => {
-      document.removeEventListener("pointerdown", elsewhere, true);
-      document.removeEventListener("focusin", elsewhere);
-    };
-  }, []);
+  useLeaving((at) => Boolean(list.current?.contains(at)) || button.contains(at), leave);
   return (
     <div
       ref={list}

@@ -9,22 +9,26 @@ type NotIn = Exclude<Arrival, { kind: "in" }>;
 type Out = Extract<Arrival, { kind: "out" | "signing in" }>;
 
 export function ArrivalView({ arriving, arrival }: { arriving: Arriving; arrival: NotIn }) {
-  switch (arrival.kind) {
+  const waiting = useRef<NotIn>(arrival);
+  if (arrival.kind !== "arriving") waiting.current = arrival;
+  // While it is asked again, what is said stays: it is not read out each time, and the button keeps the focus.
+  const shown = waiting.current.kind === "waiting" ? waiting.current : arrival;
+  switch (shown.kind) {
     case "arriving":
       return <main class="arrival" aria-busy="true" aria-label="One moment" />;
     case "waiting":
-      return <WaitingView title={arrival.title} why={arrival.why} retry={() => arriving.retry()} />;
+      return <WaitingView title={shown.title} why={shown.why} retry={() => arriving.retry()} />;
     case "refused":
       return (
         <main class="arrival">
           <div class="arrival-card" role="alert">
-            <h1>{arrival.title}</h1>
-            <p>{arrival.why}</p>
+            <h1>{shown.title}</h1>
+            <p>{shown.why}</p>
           </div>
         </main>
       );
     default:
-      return <SignInView arriving={arriving} arrival={arrival} />;
+      return <SignInView arriving={arriving} arrival={shown} />;
   }
 }
 

@@ -6,6 +6,7 @@ import { useEffect, useId, useLayoutEffect, useRef } from "preact/hooks";
 import type { ModelChoice } from "../../composing/models";
 import { harmless } from "../../markdown/harmless";
 import { CheckIcon, DownIcon } from "../icons";
+import { useLeaving } from "../leaving";
 
 /** Among more than these, one is sought by its name. */
 const MANY = 8;
@@ -66,7 +67,10 @@ function Choices({ id, choice, chosen, isOpen, box }: ChoicesProps) {
   const at = useSignal(Math.max(0, names.indexOf(choice.name.value ?? "")));
   const here = useRef<HTMLElement>(null);
   const areMany = names.length > MANY;
-  useLeaving(box, isOpen);
+  useLeaving(
+    (at) => Boolean(box.current?.contains(at)),
+    () => (isOpen.value = false),
+  );
   // Before the next key comes.
   useLayoutEffect(() => here.current?.focus(), []);
   useEffect(() => document.getElementById(`${id}-${at.value}`)?.scrollIntoView({ block: "nearest" }), [at.value]);
@@ -173,19 +177,4 @@ function walked(key: string, at: number, count: number): number | undefined {
   if (key === "ArrowUp") return Math.max(at - 1, 0);
   if (key === "Home") return 0;
   return key === "End" ? Math.max(0, count - 1) : undefined;
-}
-
-/** Close it for whoever goes elsewhere. */
-function useLeaving(box: RefObject<HTMLElement | null>, isOpen: Signal<boolean>): void {
-  useLayoutEffect(() => {
-    const elsewhere = (event: Event): void => {
-      if (!box.current?.contains(event.target as Node)) isOpen.value = false;
-    };
-    document.addEventListener("pointerdown", elsewhere, true);
-    document.addEventListener("focusin", elsewhere);
-    return () => {
-      document.removeEventListener("pointerdown", elsewhere, true);
-      document.removeEventListener("focusin", elsewhere);
-    };
-  }, []);
 }

@@ -4,6 +4,7 @@ import { useLayoutEffect, useRef } from "preact/hooks";
 import { nameOf, type Row } from "../../chats/row";
 import { ArchiveIcon, EditIcon, MoreIcon, PinIcon, PinnedIcon, TrashIcon, UnarchiveIcon, UndoIcon } from "../icons";
 import { Menu, type MenuEntry } from "../menu";
+import { isPlain } from "./plain-click";
 import type { SidebarState } from "./state";
 
 interface LineProps {
@@ -33,7 +34,7 @@ export function ChatLine({ state, row, tabIndex }: LineProps) {
         aria-current={isHere ? "page" : undefined}
         title={nameOf(row)}
         onClick={(event) => {
-          if (event.button !== 0 || event.ctrlKey || event.metaKey || event.shiftKey || event.altKey) return;
+          if (!isPlain(event)) return;
           event.preventDefault();
           session.place.open(row.id);
         }}

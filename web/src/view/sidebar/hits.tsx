@@ -5,6 +5,7 @@ import { openHit } from "../../chats/opening";
 import { nameOf } from "../../chats/row";
 import { piecesOf } from "../../chats/snippet";
 import { harmless } from "../../markdown/harmless";
+import { isPlain } from "./plain-click";
 import type { SidebarState } from "./state";
 import { VirtualList } from "./virtual-list";
 
@@ -59,7 +60,7 @@ function HitLine({ state, hit, tabIndex }: { state: SidebarState; hit: Hit; tabI
       tabIndex={tabIndex}
       aria-current={isHere ? "page" : undefined}
       onClick={(event) => {
-        if (event.button !== 0 || event.ctrlKey || event.metaKey || event.shiftKey || event.altKey) return;
+        if (!isPlain(event)) return;
         event.preventDefault();
         void openHit(session, hit);
       }}

@@ -1,13 +1,15 @@
 /** How a turn stands, in words: while it is on its way, and how it ended if not well. */
 
-import { useComputed, useSignal } from "@preact/signals";
+import { useSignal } from "@preact/signals";
 import type { ComponentChildren } from "preact";
 import { useEffect } from "preact/hooks";
 import type { Turn } from "turnledger";
 import type { Session } from "../../session/session";
 import type { Running } from "../../thread/running";
 import type { ShownThread } from "../../thread/shown-thread";
+import { durationOf } from "../../thread/usage";
 import { CloseIcon, InfoIcon, OfflineIcon, QueueIcon, StopIcon, WarningIcon } from "../icons";
+import { useOffline } from "../offline";
 
 /** Seconds after which it is said how long it takes. */
 const LONG = 3;
@@ -95,23 +97,5 @@ function Elapsed({ running }: { running: Running }) {
   }, []);
   const since = running.startedAt.value;
   const seconds = since === null ? 0 : Math.floor((now.value - since) / 1_000);
-  return seconds < LONG ? null : <span class="elapsed">{durationOf(seconds)}</span>;
-}
-
-function durationOf(seconds: number): string {
-  return seconds < 60 ? `${seconds} s` : `${Math.floor(seconds / 60)} min ${seconds % 60} s`;
-}
-
-function useOffline(session: Session): { readonly value: boolean } {
-  const isOnline = useSignal(navigator.onLine);
-  useEffect(() => {
-    const look = (): void => void (isOnline.value = navigator.onLine);
-    addEventListener("online", look);
-    addEventListener("offline", look);
-    return () => {
-      removeEventListener("online", look);
-      removeEventListener("offline", look);
-    };
-  }, []);
-  return useComputed(() => !isOnline.value || session.live.connection.value === "lost");
+  return seconds < LONG ? null : <span class="elapsed">{durationOf(seconds * 1_000, 0)}</span>;
 }
