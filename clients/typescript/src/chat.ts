@@ -82,7 +82,7 @@ export class Chat {
     const { id, conversationKey = null, scope = null } = name;
     this.#goesByKey = id === undefined;
     if (this.#goesByKey && !conversationKey) {
-      throw errorOf("invalid_input", "Name the chat: by id or conversationKey.");
+      throw errorOf("invalid_input", "Name the chat by id or conversationKey.");
     }
     this.#wire = wire;
     this.#id = id === undefined ? null : idOf("conv", id);
@@ -135,7 +135,7 @@ export class Chat {
       // Asked again after a lost answer, it would stop the next turn in line, too.
       ended = await stopAt(this.#wire, `chats/${await this.#known(signal)}`, options, true);
     } catch (problem) {
-      if (this.#id !== null || !(problem instanceof ConversationNotFound)) throw problem; // its first one has not begun
+      if (this.#id || !(problem instanceof ConversationNotFound)) throw problem; // its first one has not begun
     }
     if (!ended) for (const stream of waiting) ended = await stream.stop(options);
     return ended;
@@ -171,13 +171,14 @@ export class Chat {
       this.#id = begun.chatId ?? this.#id;
       if (isOver) this.#asked.delete(begun);
     };
-    const made = new TurnStream(this.#wire, idempotencyKey, body(), signal, found, !options.idempotencyKey, options.beforeRetry);
+    const isFresh = !options.idempotencyKey;
+    const made = new TurnStream(this.#wire, idempotencyKey, body(), signal, found, isFresh, options.beforeRetry);
     this.#asked.add(made);
     return stream ? made : made.answer();
   }
 
   #place(): object {
-    return this.#id === null ? this.#byKey() : { chat: this.#id };
+    return this.#id ? { chat: this.#id } : this.#byKey();
   }
 
   #byKey(): object {
@@ -309,7 +310,7 @@ export class Chat {
 
   /** Its id, looked up where only the conversationKey is known. */
   async #known(signal: AbortSignal | undefined): Promise<string> {
-    if (this.#id !== null) return this.#id;
+    if (this.#id) return this.#id;
     const path = "/api/chats" + queryOf(this.#byKey());
     const [found] = (await this.#wire.json<{ data: { id: string }[] }>({ path }, signal)).data;
     if (!found) throw errorOf("conversation_not_found", "No chat has that conversationKey.");

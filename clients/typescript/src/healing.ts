@@ -62,16 +62,14 @@ export async function* heal(wire: Wire, followed: Followed, signal: AbortSignal 
   const tries = new Tries(wire, signal);
   try {
     const asked = await unless(signal, followed.asked);
-    let isAgain = false;
     while (!followed.isFinished) {
-      const isAsking = asked !== undefined && (followed.turn === null || followed.isVoid);
+      const isAsking = asked && (!followed.turn || followed.isVoid);
       let reply: Reply | undefined;
       let isLetGo = false;
       try {
         // What nobody has yet is sent: only then can it be read later.
         if (!isAsking) await unless(signal, followed.held);
-        else if (isAgain && followed.turn === null) await unless(signal, followed.beforeRetry?.());
-        isAgain = true;
+        else if (tries.count && !followed.turn) await unless(signal, followed.beforeRetry?.());
         reply = await wire.open(isAsking ? asked : reading(followed), signal);
         followed.letGo = () => {
           isLetGo = true;

@@ -104,7 +104,7 @@ export class TurnStream extends TurnEvents {
    * for others, it waits until that has begun. Read on to hear how it ended. */
   async stop(options: StopOptions = {}): Promise<Ended | null> {
     const turn = await unless(options.signal, this.begun);
-    return turn === null ? null : stopAt(this.#wire, `turns/${this.turnId}`, options);
+    return turn ? stopAt(this.#wire, `turns/${this.turnId}`, options) : null;
   }
 
   /** The turn once it is committed, whether its events were read or not. Throws how it failed. */

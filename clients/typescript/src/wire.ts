@@ -291,7 +291,7 @@ export function unanswered(why = "The answer was not whole.", cause?: unknown): 
  * head of the answer: browsers take what there is of that for all of it. */
 export function stranger(headers: Headers): TurnledgerError {
   const isRetryable = !headers.get("content-type")?.includes("html");
-  return errorOf("request_failed", "That is no Turnledger server. Check the address.", { isRetryable });
+  return errorOf("request_failed", "That is no Turnledger server: check baseUrl.", { isRetryable });
 }
 
 /** Whether it may have been done, though nobody said so. There are statuses by which a server says that it was not. */

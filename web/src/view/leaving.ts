@@ -1,10 +1,11 @@
 /** Notices whoever goes elsewhere: by a press, or with the focus. */
 
-import { useEffect } from "preact/hooks";
+import { useLayoutEffect } from "preact/hooks";
 
 /** `isWithin`: whether that is not elsewhere. */
 export function useLeaving(isWithin: (at: Node) => boolean, leave: () => void): void {
-  useEffect(() => {
+  // Before anything is painted: a press may come as soon as there is something to see.
+  useLayoutEffect(() => {
     const look = (event: Event): void => {
       if (!isWithin(event.target as Node)) leave();
     };

@@ -94,7 +94,7 @@ function Tools({ state, row, isArmed, hasDelete }: ToolsProps) {
           title={isArmed ? "Press again to delete" : "Delete"}
           // Neither a hasty double click nor a key that is held says it twice.
           onClick={(event) => event.detail < 2 && state.delete(row)}
-          onKeyDown={(event) => event.repeat && event.preventDefault()}
+          onKeyDown={(event) => event.repeat && event.key === "Enter" && event.preventDefault()}
           onBlur={() => opened.peek() === null && arming.disarm()}
         >
           {isArmed ? "Delete?" : <TrashIcon />}
