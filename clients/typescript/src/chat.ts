@@ -45,7 +45,8 @@ export interface TurnOptions extends CallOptions {
   mustExist?: boolean;
   /** Names the request, so that it happens once however often it is sent; else a fresh one is made. */
   idempotencyKey?: string;
-  /** Waited for before it is sent once more, if no server has begun it: who sends several has them get there in order. */
+  /** Waited for before it is sent once more, if no server has begun it: who sends several has them get there in
+   * order. */
   beforeRetry?: () => Promise<void>;
 }
 

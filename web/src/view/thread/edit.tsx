@@ -1,6 +1,7 @@
 /** Another wording for what was asked: sent, it takes the place of the turn, on a branch of its own. */
 
 import { useSignal } from "@preact/signals";
+import type { RefObject } from "preact";
 import { useLayoutEffect, useRef } from "preact/hooks";
 import { wordsOf, type Input, type Turn } from "turnledger";
 import type { Session } from "../../session/session";
@@ -17,17 +18,7 @@ export function EditView({ session, thread, turn, close: leave }: Given) {
   const field = useRef<HTMLTextAreaElement>(null);
   const said = wordsAsked(turn);
   const text = useSignal(said);
-  useLayoutEffect(() => {
-    const { current } = field;
-    current?.focus();
-    current?.setSelectionRange(said.length, said.length);
-  }, []);
-  useLayoutEffect(() => {
-    const { current } = field;
-    if (!current) return;
-    current.style.blockSize = "auto";
-    current.style.blockSize = `${current.scrollHeight + 2}px`;
-  }, [text.value]);
+  useFitting(field, text.value);
   const isDone = useRef(false);
   const close = (): void => {
     isDone.current = true;
@@ -80,6 +71,20 @@ export function EditView({ session, thread, turn, close: leave }: Given) {
       </div>
     </form>
   );
+}
+
+/** Have the caret at the end of the text, and the field as high as it is. */
+function useFitting(field: RefObject<HTMLTextAreaElement>, text: string): void {
+  useLayoutEffect(() => {
+    field.current?.focus();
+    field.current?.setSelectionRange(text.length, text.length);
+  }, []);
+  useLayoutEffect(() => {
+    const { current } = field;
+    if (!current) return;
+    current.style.blockSize = "auto";
+    current.style.blockSize = `${current.scrollHeight + 2}px`;
+  }, [text]);
 }
 
 /** What a person said in it. */
