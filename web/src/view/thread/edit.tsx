@@ -74,7 +74,7 @@ export function EditView({ session, thread, turn, close: leave }: Given) {
 }
 
 /** Have the caret at the end of the text, and the field as high as it is. */
-function useFitting(field: RefObject<HTMLTextAreaElement>, text: string): void {
+function useFitting(field: RefObject<HTMLTextAreaElement | null>, text: string): void {
   useLayoutEffect(() => {
     field.current?.focus();
     field.current?.setSelectionRange(text.length, text.length);
