@@ -188,6 +188,7 @@ def test_a_running_turn_can_do_this() -> None:
         "items",
         "messages",
         "messages_json",
+        "most_bytes",
         "number",
         "open_calls",
         "put",
