@@ -60,6 +60,8 @@ def profile(browser: Browser) -> Iterator[Profile]:
     def make(who: Person | None = None, **options: Any) -> BrowserContext:
         if who is not None:
             options["storage_state"] = who.storage_state
+        # What turns while somebody waits would be drawn sixty times a second, without a graphics card.
+        options.setdefault("reduced_motion", "reduce")
         context = browser.new_context(**options)
         context.set_default_timeout(PATIENCE * 1000)
         context.on("weberror", lambda error: wrong.append(str(error.error)))
