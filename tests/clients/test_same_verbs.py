@@ -61,5 +61,5 @@ def test_each_has_the_verbs_of_the_other(name: str) -> None:
 
 def test_the_same_can_be_said_of_a_turn() -> None:
     said = set(get_type_hints(asking.AskOptions))
-    # Python's sends have an order of their own: each call waits for the head of its answer, or is in a thread.
+    # Python's calls wait for the head of their answers: they have an order by themselves.
     assert members_in_typescript("interface", "TurnOptions") == said | {"before_retry"}
