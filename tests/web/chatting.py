@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from playwright.sync_api import Locator, Page
+from playwright.sync_api import Locator, Page, expect
 
 from tests.web.house import PATIENCE, Person
 from turnledger import Ledger
@@ -87,3 +87,14 @@ def chat_of(
         return str(reports[0].chat)
 
     return person.house.on_ledger(load, patience=6 * PATIENCE)
+
+
+def second_tab(tab: Page, person: Person) -> Page:
+    """Say one thing in a new chat, and open a second tab at it."""
+    person.house.model.says("Hello.")
+    write(tab, "Good morning")
+    expect(committed(tab)).to_have_count(1)
+    page = tab.context.new_page()
+    page.goto(tab.url)
+    expect(committed(page)).to_have_count(1)
+    return page

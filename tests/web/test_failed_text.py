@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Locator, Page, expect
 
 from tests.web.coming_in import field
 from tests.web.composing import said, send, shows, stop
@@ -11,6 +11,17 @@ from turnledger.testing.gates import Gate
 from turnledger.testing.upstream import Status
 
 REFUSED = Status(400)
+
+
+def failed_meanwhile(tab: Page, person: Person) -> Locator:
+    """Have a message fail while something else is written, and return where it is offered."""
+    gate = Gate()
+    person.house.model.says(gate, REFUSED)
+    send(tab, "Will fail")
+    expect(stop(tab)).to_be_visible()
+    field(tab).fill("Something else")
+    person.house.model.release(gate)
+    return tab.get_by_role("group", name="Message that was not answered")
 
 
 def test_it_is_back_where_it_was_written_and_the_history_knows_nothing_of_it(
@@ -44,13 +55,7 @@ def test_it_can_be_sent_from_there(tab: Page, person: Person) -> None:
 
 
 def test_it_is_offered_where_something_else_is_written(tab: Page, person: Person) -> None:
-    gate = Gate()
-    person.house.model.says(gate, REFUSED)
-    send(tab, "Will fail")
-    expect(stop(tab)).to_be_visible()
-    field(tab).fill("Something else")
-    person.house.model.release(gate)
-    offered = tab.get_by_role("group", name="Message that was not answered")
+    offered = failed_meanwhile(tab, person)
     expect(offered).to_contain_text("Will fail")
     expect(field(tab)).to_have_value("Something else")
     tab.reload()
@@ -62,13 +67,7 @@ def test_it_is_offered_where_something_else_is_written(tab: Page, person: Person
 
 
 def test_it_can_be_done_without(tab: Page, person: Person) -> None:
-    gate = Gate()
-    person.house.model.says(gate, REFUSED)
-    send(tab, "Will fail")
-    expect(stop(tab)).to_be_visible()
-    field(tab).fill("Something else")
-    person.house.model.release(gate)
-    offered = tab.get_by_role("group", name="Message that was not answered")
+    offered = failed_meanwhile(tab, person)
     offered.get_by_role("button", name="Do without it").click()
     expect(offered).to_have_count(0)
     expect(field(tab)).to_have_value("Something else")

@@ -9,7 +9,7 @@ from urllib.request import Request, urlopen
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.web.chatting import answers, committed, messages, write
+from tests.web.chatting import answers, committed, messages, second_tab, write
 from tests.web.house import PATIENCE, Person
 from turnledger.testing.gates import Gate
 from turnledger.testing.upstream import Status
@@ -18,13 +18,7 @@ from turnledger.testing.upstream import Status
 @pytest.fixture
 def other(tab: Page, person: Person) -> Page:
     """A second tab at the same chat, in which one thing was said."""
-    person.house.model.says("Hello.")
-    write(tab, "Good morning")
-    expect(committed(tab)).to_have_count(1)
-    page = tab.context.new_page()
-    page.goto(tab.url)
-    expect(committed(page)).to_have_count(1)
-    return page
+    return second_tab(tab, person)
 
 
 def test_both_tabs_show_an_answer_as_it_comes(tab: Page, other: Page, person: Person) -> None:

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 from playwright.sync_api import Page, Route, expect
 
-from tests.web.chatting import answers, committed, hide, messages, write
+from tests.web.chatting import answers, committed, hide, messages, second_tab, write
 from tests.web.house import Person, Profile, housed
 from turnledger.testing.fault_proxy import Fault, FaultProxy
 from turnledger.testing.gates import Gate
@@ -185,12 +185,7 @@ def test_a_first_message_whose_chat_was_never_made_is_sent_after_a_reload_once(
 
 
 def test_what_a_tab_left_behind_is_sent_by_another_one(tab: Page, person: Person) -> None:
-    person.house.model.says("Hello.")
-    write(tab, "Good morning")
-    expect(committed(tab)).to_have_count(1)
-    other = tab.context.new_page()
-    other.goto(tab.url)
-    expect(committed(other)).to_have_count(1)
+    other = second_tab(tab, person)
     tab.route("**/api/turns", lambda route: route.abort())
     write(tab, "Are you there?")
     expect(tab.locator(".turn-state")).to_contain_text("Sending…")

@@ -64,6 +64,21 @@ function shareLocks(): void {
   vi.stubGlobal("navigator", { onLine: true, locks });
 }
 
+/** A tab that is sending a message until it leaves, and another one that looks on. */
+async function watched(): Promise<{ one: Tab; other: Tab; leave: () => void }> {
+  vi.useFakeTimers();
+  shareLocks();
+  const storage = new Memory();
+  const [one, other] = [new Tab(storage), new Tab(storage)];
+  let leave = (): void => {};
+  one.outbox.record(SENT);
+  void one.unsent.holding("sent", () => new Promise((resolve) => (leave = resolve)));
+  await rest();
+  other.watch();
+  await rest();
+  return { one, other, leave: () => leave() };
+}
+
 describe("messages whose tab has gone", () => {
   afterEach(() => {
     vi.unstubAllGlobals();
@@ -88,16 +103,7 @@ describe("messages whose tab has gone", () => {
   });
 
   it("are left to the tab that sends them, and taken over when that has gone", async () => {
-    vi.useFakeTimers();
-    shareLocks();
-    const storage = new Memory();
-    const [one, other] = [new Tab(storage), new Tab(storage)];
-    let leave = (): void => {};
-    one.outbox.record(SENT);
-    void one.unsent.holding("sent", () => new Promise((resolve) => (leave = resolve)));
-    await rest();
-    other.watch();
-    await rest();
+    const { other, leave } = await watched();
     expect(other.sent).toEqual([]);
     leave();
     await vi.advanceTimersByTimeAsync(5_000);
@@ -121,16 +127,7 @@ describe("messages whose tab has gone", () => {
   });
 
   it("are not sent again if their end became known", async () => {
-    vi.useFakeTimers();
-    shareLocks();
-    const storage = new Memory();
-    const [one, other] = [new Tab(storage), new Tab(storage)];
-    let leave = (): void => {};
-    one.outbox.record(SENT);
-    void one.unsent.holding("sent", () => new Promise((resolve) => (leave = resolve)));
-    await rest();
-    other.watch();
-    await rest();
+    const { one, other, leave } = await watched();
     one.outbox.forget("sent");
     leave();
     await vi.advanceTimersByTimeAsync(5_000);
