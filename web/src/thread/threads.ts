@@ -47,12 +47,18 @@ export class Threads {
   /** The new chat got its id: it is found by that, too. */
   named(thread: ShownThread, id: string): void {
     this.#byPlace.set(id, thread);
+    if (this.current.peek() === thread) this.#session.place.named(id);
+    else if (this.#left.has(thread)) this.#reveal(id);
+  }
+
+  /** Show a chat to whoever left it behind and was about to see it: in the place of the blank one, which nobody goes
+   * back to. */
+  #reveal(id: string): void {
     const { place } = this.#session;
     const shown = this.current.peek();
-    // Whoever left it behind was about to see this chat.
-    const isAwaited = shown !== null && this.#left.has(thread) && isBlank(shown);
-    if (shown === thread || isAwaited) place.named(id);
-    if (isAwaited) place.open(id); // in the place of the blank one, which nobody goes back to
+    if (shown === null || !isBlank(shown)) return;
+    place.named(id);
+    place.open(id);
   }
 
   /** A chat has gone. */
@@ -79,7 +85,7 @@ export class Threads {
 
   /** A tab has left a message behind that it did not ask for. */
   async ask(written: Written, isOld: boolean): Promise<void> {
-    const { id, name, facts } = written.chat;
+    const { id, name, facts, wasMade } = written.chat;
     const place = `left ${name}`;
     const found = id ? this.#at({ kind: "chat", id }) : this.#byPlace.get(place);
     const thread = found ?? new Thread(this.#session, null, name, facts);
@@ -87,6 +93,7 @@ export class Threads {
       this.#byPlace.set(place, thread);
       this.#left.add(thread);
     }
+    if (id && wasMade) this.#reveal(id);
     if (thread instanceof Thread) await thread.ask(written, isOld);
   }
 

@@ -17,8 +17,13 @@ const SEEN = 1_000;
 /** A message that was not asked for yet: its chat is not made, or another one goes before it. */
 export interface Written {
   readonly name: string;
-  /** The chat, or under which name it is made, and as what. */
-  readonly chat: { readonly id: string | null; readonly name: string; readonly facts: NewChat };
+  /** The chat, or under which name it is made, and as what. `wasMade`: it had no id when this was written. */
+  readonly chat: {
+    readonly id: string | null;
+    readonly name: string;
+    readonly facts: NewChat;
+    readonly wasMade?: boolean;
+  };
   /** What is said; and of which turn, if not behind the last one. */
   readonly said: { readonly verb: "send" | "edit" | "regenerate"; readonly turn?: string; readonly input: Input };
   readonly options: SendOptions;
@@ -76,7 +81,8 @@ export class UnsentMessages {
   made(name: string, id: string): void {
     for (const each of this.#written()) {
       const isForIt = each.chat.id === null && each.chat.name === name;
-      if (isForIt) this.#realm.set(WRITTEN + each.name, JSON.stringify({ ...each, chat: { ...each.chat, id } }));
+      const chat = { ...each.chat, id, wasMade: true };
+      if (isForIt) this.#realm.set(WRITTEN + each.name, JSON.stringify({ ...each, chat }));
     }
   }
 

@@ -119,11 +119,11 @@ describe("messages whose tab has gone", () => {
     for (const name of names) gone.unsent.write({ ...WRITTEN, name });
     gone.unsent.write({ ...WRITTEN, name: "elsewhere", chat: { id: null, name: "other", facts: {} } });
     gone.unsent.made("new", "conv_1");
-    const asked: [string, string | null][] = [];
-    const ask = async ({ name, chat }: Written): Promise<void> => void asked.push([name, chat.id]);
+    const asked: [string, string | null, boolean | undefined][] = [];
+    const ask = async ({ name, chat }: Written): Promise<void> => void asked.push([name, chat.id, chat.wasMade]);
     new Tab(storage).unsent.watch({ resend: async () => {}, ask });
     await rest();
-    expect(asked).toEqual([...names.map((name) => [name, "conv_1"]), ["elsewhere", null]]);
+    expect(asked).toEqual([...names.map((name) => [name, "conv_1", true]), ["elsewhere", null, undefined]]);
   });
 
   it("are not sent again if their end became known", async () => {
