@@ -19,7 +19,7 @@ COMPILE = $(UV) pip compile pyproject.toml --quiet --universal --python-version 
 	--no-header --no-annotate --no-emit-index-url $(LOCK_ARGS)
 
 .DEFAULT_GOAL := help
-.PHONY: help screenshots setup test lint format types layers page serve bench simulate reference lock clean
+.PHONY: help screenshots setup test lint format types layers page serve bench proof simulate reference lock clean
 
 help: ## Show this list
 	@sed -n 's/^\([a-z]*\):.*## /\1	/p' Makefile
@@ -59,6 +59,9 @@ screenshots: setup ## Make the pictures of the page anew, for the documentation
 
 bench: setup ## Run the benchmarks (ARGS=)
 	$(BIN)/python -m bench $(ARGS)
+
+proof: setup ## Run the long proofs (ARGS= names some; ARGS=--list shows all)
+	$(BIN)/python -m tests.proof $(ARGS)
 
 simulate: setup ## Run the simulator (ARGS=)
 	$(BIN)/python -m turnledger.testing.simulation $(ARGS)
