@@ -6,8 +6,9 @@ from collections.abc import Sequence
 
 import apsw
 
-from turnledger.errors import StoreError
+from turnledger.errors import StoreError, StoreTooNew
 from turnledger.stores.sqlite.failures import translated
+from turnledger.stores.sqlite.migrations import check_still_known
 from turnledger.stores.sqlite.moved import close
 from turnledger.stores.sqlite.writer import Job
 
@@ -27,10 +28,11 @@ class Reader:
         try:
             self._end()  # what an earlier failure may have left open
             self._cursor.execute("BEGIN")
+            check_still_known(self._cursor, self._path)
             for job in jobs:
                 self._run(job)
             self._end()
-        except apsw.Error as problem:
+        except (apsw.Error, StoreTooNew) as problem:
             for job in jobs:
                 job.error = translated(problem, self._path)
 

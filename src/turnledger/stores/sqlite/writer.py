@@ -12,8 +12,9 @@ from typing import Any, TypeAlias
 import apsw
 
 from turnledger.engine.ports import Sync
-from turnledger.errors import OutcomeUnknown
+from turnledger.errors import OutcomeUnknown, StoreTooNew
 from turnledger.stores.sqlite.failures import outcome_unknown, translated
+from turnledger.stores.sqlite.migrations import check_still_known
 from turnledger.stores.sqlite.moved import close, has_moved, moved
 from turnledger.stores.sqlite.tables import SqliteTables
 
@@ -118,7 +119,9 @@ class Writer:
             self._roll_back()  # what an earlier failure may have left open
             self._set_sync(jobs)
             self._execute("BEGIN IMMEDIATE")
-        except apsw.Error as problem:
+            check_still_known(self._cursor, self._path)
+        except (apsw.Error, StoreTooNew) as problem:
+            self._try_to_roll_back()
             for job in jobs:
                 job.error = translated(problem, self._path)
             return False
