@@ -1,6 +1,6 @@
 """Power loss at every write of a new store, from the first on: it opens, and has every acknowledged turn.
 
-The disk may have kept any sectors of what was not synced, and may have undone deletions in a folder that was not.
+The disk may have kept any sectors of an unsynced write, and may have undone unsynced deletions.
 """
 
 from __future__ import annotations

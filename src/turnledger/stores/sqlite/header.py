@@ -1,7 +1,7 @@
 """Whether a file is a store of ours, read from its bytes: without a connection, which would already repair or
 unlink something beside a foreign file.
 
-A crash can tear the first page of our own file while SQLite writes it. The page is then whole in the log or in
+A crash can tear the first page of our own file while SQLite writes it. The page is then whole in the log or
 the rollback journal beside the file, and SQLite restores it when a connection opens.
 """
 
