@@ -18,6 +18,7 @@ from turnledger.errors import (
 from turnledger.stores.sqlite import failures, header
 from turnledger.stores.sqlite.header import APPLICATION_ID, PAGE_SIZE
 from turnledger.stores.sqlite.migrations import VERSION, check_version, migrate, version_of
+from turnledger.stores.sqlite.moved import check_log
 from turnledger.stores.sqlite.places import check_place
 
 BUSY_TIMEOUT = 10.0
@@ -91,6 +92,7 @@ def connect_visitor(path: str, vfs: str | None = None) -> apsw.Connection:
         connection = _connect(path, vfs, apsw.SQLITE_OPEN_READWRITE)
         try:
             connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, int(left_log))
+            check_log(connection)
             connection.pragma("query_only", True)
             version = version_of(connection)
             check_version(version, path)
@@ -192,6 +194,7 @@ def _check_inside(path: str, place: Path, vfs: str | None) -> None:
         connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, int(left_log))
         if connection.readonly("main"):
             raise StoreReadOnly(f"{path} can only be read. Check its permissions, and those of its disk.")
+        check_log(connection)
         connection.pragma("query_only", True)
         check_version(version_of(connection), path)
         connection.execute("SELECT count(*) FROM sqlite_schema").fetchall()
