@@ -237,11 +237,15 @@ class RunningTurn:
     ) -> Item:
         """Run a tool for a call and add its result; the call is added first if the draft lacks it.
 
-        That the tool starts is on disk before it acts. In a resumed turn, run `open_calls` only: what an
-        earlier attempt started has its result, or a stated one, among the `steps`. An exception of the
-        tool fails the turn, unless the caller catches it and adds a result of its own.
+        That the tool starts is on disk before it acts. In a resumed turn, a call that an earlier attempt
+        started is not run again: its recorded result is returned, which says so if the outcome is unknown.
+        The same call made again counts as its next occurrence. An exception of the tool fails the turn,
+        unless the caller catches it and adds a result of its own.
         """
-        item = Item.of(call)
+        self._check_open()
+        item, recorded = self._draft.taken_up(Item.of(call))
+        if recorded is not None:
+            return recorded
         if self._draft.waiting_place(item) is None:
             await self.add(item)
         await self.start(item, read_only=read_only)
