@@ -47,7 +47,7 @@ from turnledger.engine.searching import SearchPage, SearchRequest, place_of, sea
 from turnledger.engine.system_clock import SystemClock
 from turnledger.engine.tending import Tending
 from turnledger.engine.usage import usage
-from turnledger.errors import TurnledgerError
+from turnledger.errors import LedgerClosed, TurnledgerError
 from turnledger.model.change import LiveChange
 from turnledger.model.conversation import LOCAL, Conversation
 from turnledger.model.finding import Finding
@@ -122,7 +122,7 @@ class Ledger:
         try:
             for running in list(process.running.values()):
                 with suppress(TurnledgerError):  # what could not be recorded is found through the lease
-                    await abandon_block(process, running)
+                    await abandon_block(process, running, LedgerClosed())
             await process.drained()
         finally:
             await self._tending.close()

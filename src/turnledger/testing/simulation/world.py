@@ -378,14 +378,11 @@ class Runner:
             await asyncio.gather(*steps, return_exceptions=True)
 
     async def _step(self, turn: RunningTurn, step: int, read_only: bool) -> None:
-        """Run one tool, unless a resumed turn has its result or its stated outcome already."""
+        """Run one tool. In a resumed turn, too: the call returns what is recorded of it."""
         name = f"{self._ask.token}/{step}"
         # Ids repeat from step to step where they may, as those of some models do.
         call_id = f"call_{step}" if self._ask.in_parallel else "call_0"
         call = {"type": "function_call", "call_id": call_id, "name": "act", "arguments": f'"{name}"'}
-        told = [item for item in turn.steps if item.is_call and item.fields["arguments"] == f'"{name}"']
-        if told and told[0] not in turn.open_calls:
-            return
 
         async def act() -> str:
             saw = tuple(name_of(each) for each in turn.history)
@@ -395,8 +392,9 @@ class Runner:
                 raise ModelFailed(name)
             return RESULT + name
 
-        await turn.call(call, act, read_only=read_only)
-        self._world.recorded.add(name)
+        result = await turn.call(call, act, read_only=read_only)
+        if result.fields["output"] == RESULT + name:
+            self._world.recorded.add(name)
 
     async def _pace(self) -> None:
         await asyncio.sleep(self._ask.pace * self._random.random())

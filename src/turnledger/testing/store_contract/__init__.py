@@ -27,6 +27,7 @@ PARTS = (
     "beginnings",
     "branch_rows",
     "busy",
+    "cancellations",
     "catalogue",
     "changes",
     "context",
@@ -81,6 +82,7 @@ from turnledger.testing.store_contract.attaching import Attaching  # noqa: E402
 from turnledger.testing.store_contract.beginnings import Beginnings  # noqa: E402
 from turnledger.testing.store_contract.branch_rows import BranchRows  # noqa: E402
 from turnledger.testing.store_contract.busy import Busy  # noqa: E402
+from turnledger.testing.store_contract.cancellations import Cancellations  # noqa: E402
 from turnledger.testing.store_contract.catalogue import (  # noqa: E402
     Chosen,
     ListedWhenCommitted,
@@ -147,6 +149,7 @@ class StoreContract(
     BranchRows,
     Bounded,
     Busy,
+    Cancellations,
     ChangedByWhoIsLetIn,
     ChangeRows,
     Changes,
