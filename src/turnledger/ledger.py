@@ -471,7 +471,9 @@ class Ledger:
         connection broke, or it got an error instead, such as that the outcome is not known.
 
         A later try takes up what there is by then: it attaches to the turn that runs, is given the answer of
-        one that is committed, or goes on from where one failed. See `delivered`.
+        one that is committed, unless others have built on it, or goes on from where one failed. Say it only
+        if that is certain: as long as neither this nor `delivered` is said of a committed turn, a later try
+        runs again.
         """
         asked.note_delivery(is_delivered=False)
 
