@@ -85,7 +85,8 @@ class Ledger:
     @classmethod
     async def open(cls, url: str = "memory:", *, limits: Limits | None = None) -> Ledger:
         """Open the store that `url` names: `memory:` or `sqlite:///path`."""
-        return await cls.over(await open_store(url), limits=limits)
+        limits = limits or Limits()
+        return await cls.over(await open_store(url, page_bytes=limits.page_bytes), limits=limits)
 
     @classmethod
     async def over(

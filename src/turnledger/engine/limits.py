@@ -38,6 +38,10 @@ class Limits:
     """Histories kept in memory as the chat JSON that models are sent."""
     shown_bytes: int = 32 * 1024 * 1024
     """Turns kept in memory as chat clients see them, to find them in what these send."""
+    line_bytes: int = 16 * 1024 * 1024
+    """How conversations were last left, kept in memory to read the next request by."""
+    page_bytes: int = 16 * 1024 * 1024
+    """Pages of the database kept in memory, by stores that have such."""
     flush_every: float = 0.5
     """How often a running turn writes down what it has told; shorter ones write it with their commit."""
     readers: int = 10_000

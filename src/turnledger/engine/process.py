@@ -58,7 +58,7 @@ class Process:
         self.watch = LeaseWatch(self.lease, clock, limits.lease_time, store.holder_is_gone)
         self.cache = HistoryCache(limits.cached_bytes)
         self.chat_histories = ChatHistories(limits.chat_bytes)
-        self.latest_lines = LatestLines()
+        self.latest_lines = LatestLines(limits.line_bytes)
         self.shown_turns = ShownTurns(limits.shown_bytes)
         self.flags = FlagCache()
         self.mine: dict[TurnId, bool] = {}

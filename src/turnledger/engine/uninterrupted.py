@@ -32,6 +32,7 @@ def uninterrupted(work: Coroutine[Any, Any, Result]) -> Generator[Any, None, Res
     cancelled: asyncio.CancelledError | None = None
     result: Result
     while True:
+        waits_for = None  # a failed one has this frame in its traceback: a cycle
         try:
             waits_for = work.send(None)
         except StopIteration as stop:

@@ -12,12 +12,13 @@ from turnledger.stores.sqlite import SqliteStore, SqliteVisit, path_of
 KNOWN = "memory:, memory:?max=1000&ttl=3600, sqlite:///relative/path.db, sqlite:////absolute/path.db"
 
 
-async def open_store(url: str) -> Store:
-    """Open the store that the URL names; raises NotAStore for one that is not understood."""
+async def open_store(url: str, *, page_bytes: int | None = None) -> Store:
+    """Open the store that the URL names, with so much memory for pages of a database. Raises NotAStore for a
+    URL that is not understood."""
     if url == "memory:" or url.startswith("memory:?"):
         return _open_memory(url)
     if url.startswith("sqlite:"):
-        return await SqliteStore.open(path_of(url))
+        return await SqliteStore.open(path_of(url), page_bytes=page_bytes)
     # Not echoed: what follows the scheme may hold a password.
     raise NotAStore(f"This URL names no store. Known forms: {KNOWN}.")
 

@@ -109,11 +109,15 @@ def connect_visitor(path: str, vfs: str | None = None) -> apsw.Connection:
     return connection
 
 
-def connect_writer(path: str, vfs: str | None = None) -> apsw.Connection:
-    """The connection that writes."""
+PAGE_BYTES = 16 * 1024 * 1024
+"""Memory for pages that the writer keeps: enough for the upper pages of all indexes."""
+
+
+def connect_writer(path: str, vfs: str | None = None, page_bytes: int | None = None) -> apsw.Connection:
+    """The connection that writes, with so much memory for pages."""
     connection = _connect(path, vfs)
     connection.set_busy_handler(Patience())
-    connection.pragma("cache_size", -16_000)  # kB: the upper pages of all indexes stay in memory
+    connection.pragma("cache_size", -((page_bytes or PAGE_BYTES) // 1024))  # below zero: in kB
     connection.pragma("journal_size_limit", LOG_LIMIT)
     return connection
 

@@ -51,16 +51,23 @@ class SqliteStore:
 
     @classmethod
     async def open(
-        cls, path: str | PathLike[str], *, inline: bool = False, vfs: str | None = None
+        cls,
+        path: str | PathLike[str],
+        *,
+        inline: bool = False,
+        vfs: str | None = None,
+        page_bytes: int | None = None,
     ) -> SqliteStore:
         """Open the store in this file, creating or migrating it where needed. `vfs` names another way for
-        SQLite to reach files; tests use it.
+        SQLite to reach files; tests use it. `page_bytes` bounds the memory for pages.
 
         Raises UnsafeSqlite, NotAStore, StoreTooNew, StoreReadOnly, StoreCorrupt, StoreFull or
         StoreUnavailable; what was there before is left as it was.
         """
         name = fsdecode(path)
-        opened = _open(name, vfs) if inline else await asyncio.to_thread(_open, name, vfs)
+        opened = (
+            _open(name, vfs, page_bytes) if inline else await asyncio.to_thread(_open, name, vfs, page_bytes)
+        )
         return cls(*opened, inline=inline)
 
     async def transact(
@@ -76,7 +83,10 @@ class SqliteStore:
             return cast(Result, _inline(self._writer, Job(operation, request, sync)))
         future = Unstoppable(loop=self._loop)
         self._write_worker.submit(Job(operation, request, sync, future))
-        return cast(Result, await future)
+        try:
+            return cast(Result, await future)
+        finally:
+            del future  # an error in it has this frame in its traceback: a cycle that holds the request
 
     async def read(self, operation: Operation[Request, Result], request: Request) -> Result:
         """Run a reading operation on one view that includes all acknowledged writes."""
@@ -86,7 +96,10 @@ class SqliteStore:
             return cast(Result, _inline(self._reader, Job(operation, request)))
         future: asyncio.Future[Any] = self._loop.create_future()
         self._read_worker.submit(Job(operation, request, Sync.DISK, future))
-        return cast(Result, await future)
+        try:
+            return cast(Result, await future)
+        finally:
+            del future
 
     def watch(self, changed: Callable[[], None]) -> None:
         """Have `changed` called on the loop soon after another process wrote, never for writes of this one.
@@ -167,11 +180,11 @@ class SqliteStore:
             self._lock_files.release()
 
 
-def _open(path: str, vfs: str | None) -> tuple[str, Writer, Reader, int]:
+def _open(path: str, vfs: str | None, page_bytes: int | None) -> tuple[str, Writer, Reader, int]:
     opening.check_sqlite(apsw.sqlite_lib_version())
     place = opening.prepare(path, vfs)
     try:
-        writer = Writer(opening.connect_writer(path, vfs), path)
+        writer = Writer(opening.connect_writer(path, vfs, page_bytes), path)
         try:
             # Of what others write, all that comes after this is noticed.
             version = writer.data_version()
