@@ -53,10 +53,14 @@ async def _damage_everywhere() -> None:
         image = folder / f"{place}.db"
         image.write_bytes(damaged)
         met.update(await _use(image, names, written))
-        for each in folder.glob(f"{place}.db*"):
-            shutil.rmtree(each) if each.is_dir() else each.unlink()
+        _remove(image)
     shutil.rmtree(folder)
     print(f"{PLACES} damaged places: " + ", ".join(f"{count} × {code}" for code, count in met.most_common()))
+
+
+def _remove(image: Path) -> None:
+    for each in image.parent.glob(f"{image.name}*"):
+        shutil.rmtree(each) if each.is_dir() else each.unlink()
 
 
 async def _use(path: Path, names: list[tuple[str, str]], written: dict[str, bytes]) -> Counter[str]:

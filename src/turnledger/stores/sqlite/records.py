@@ -206,25 +206,23 @@ def _pending(items: tuple[Item, ...]) -> bytes | None:
 _FIXED = Struct(">16sqBqq")
 """What else a checksum covers: id, number, kind, and when it was created and committed."""
 _ROW, _LOG = 0xFFFF_FFFF, 0x7FFF_FFFF
-"""The bits of the two halves of a checksum. The log has one of its own, since a turn is mostly read without it."""
+"""The bits of the two parts of a checksum: turns are mostly read without their logs."""
 
 
 def checksum_of(turn: Turn, log: bytes) -> int:
-    """What tells a damaged row from the one that was written."""
-    return _checksum_of_row(turn) | (crc32(log) & _LOG) << 32
-
-
-def _checksum_of_row(turn: Turn) -> int:
-    fixed = _FIXED.pack(turn.id.raw, turn.number, NUMBER_OF[turn.kind], turn.created_at, turn.committed_at)
-    return crc32(turn.body, crc32(fixed))
+    """A number by which `turn_of` and `log_of` recognise what was written."""
+    kind = NUMBER_OF[turn.kind]
+    fixed = _FIXED.pack(turn.id.raw, turn.number, kind, turn.created_at, turn.committed_at)
+    return crc32(turn.body, crc32(fixed)) | (crc32(log) & _LOG) << 32
 
 
 def turn_of(id: TurnId, branch: BranchId, columns: Row) -> Turn:
     number, parent, kind, created_at, committed_at, body, checksum = columns
-    turn = Turn(id, branch, number, id_or_none(TurnId, parent), KINDS[kind], created_at, committed_at, body)
-    if checksum is not None and checksum & _ROW != _checksum_of_row(turn):
-        raise _damaged(id)
-    return turn
+    if checksum is not None:
+        fixed = _FIXED.pack(id.raw, number, kind, created_at, committed_at)
+        if crc32(body, crc32(fixed)) != checksum & _ROW:
+            raise _damaged(id)
+    return Turn(id, branch, number, id_or_none(TurnId, parent), KINDS[kind], created_at, committed_at, body)
 
 
 def log_of(id: TurnId, log: bytes | None, checksum: int | None) -> bytes:

@@ -48,7 +48,7 @@ async def chats(path: Path) -> list[str]:
 async def test_turn_with_a_flipped_byte_in_its_text_is_corrupt_and_the_check_reports_it(
     path: Path, chats: list[str]
 ) -> None:
-    path.write_bytes(path.read_bytes().replace(b"A heron.", b"A baron."))
+    replace_bytes(path, b"A heron.", b"A baron.")
     async with await Ledger.open(f"sqlite:///{path}") as ledger:
         damaged, sound = [await ledger.conversation(id) for id in chats]
         with pytest.raises(StoreCorrupt, match="does not match its checksum"):
@@ -80,7 +80,6 @@ async def test_row_with_values_of_other_types_is_corrupt(path: Path, chats: list
     connection = apsw.Connection(str(path))
     connection.config(apsw.SQLITE_DBCONFIG_DEFENSIVE, 0)
     connection.pragma("writable_schema", 1)
-    connection.execute("UPDATE sqlite_schema SET sql = replace(sql, 'STRICT', '') WHERE name = 'conversation'")
     connection.execute("UPDATE sqlite_schema SET sql = replace(sql, 'branch BLOB NOT NULL', 'branch BLOB')")
     connection.pragma("writable_schema", "RESET")
     connection.close()
@@ -98,6 +97,10 @@ async def test_bug_in_an_operation_is_not_taken_for_damage(path: Path) -> None:
     with pytest.raises(AttributeError):
         await store.transact(broken, None)
     await store.close()
+
+
+def replace_bytes(path: Path, old: bytes, new: bytes) -> None:
+    path.write_bytes(path.read_bytes().replace(old, new))
 
 
 def execute(path: Path, statement: str) -> None:
