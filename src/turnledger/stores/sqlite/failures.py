@@ -122,7 +122,6 @@ _REMEDY_OF: Mapping[type[apsw.Error], str] = MappingProxyType(
 
 _AFTER_UNKNOWN: Mapping[type[TurnledgerError], str] = MappingProxyType(
     {
-        StoreFull: " Free some space.",
         StoreReadOnly: " Check the permissions of the file and of its folder.",
         StoreCorrupt: " The file is damaged: restore it from a backup.",
     }
@@ -158,9 +157,12 @@ def _comes_from_rows(error: BaseException) -> bool:
     return any(module.startswith(_ROWS) for module in modules)
 
 
-def outcome_unknown(error: apsw.Error, path: str) -> OutcomeUnknown:
-    """What to raise when a COMMIT failed, whatever the reason: some of it may have reached the disk."""
+def not_committed(error: apsw.Error, path: str) -> BaseException:
+    """What to raise when a COMMIT failed. Its outcome is unknown, since some of it may have reached the disk;
+    but not on a full disk, which SQLite reports only for writes: the commit record is then incomplete."""
     meaning = meaning_of(error)
+    if meaning is StoreFull:
+        return translated(error, path)
     remedy = _AFTER_UNKNOWN.get(meaning, "")
     failure = OutcomeUnknown(
         f"{path}: {reason(error)}, while finishing a write: it may be there or not.{remedy}"

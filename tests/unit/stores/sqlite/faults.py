@@ -48,6 +48,7 @@ class FaultyDisk(apsw.VFS):
         """Called before every write, truncation, sync and deletion."""
         self.syncs: list[str] = []
         self.refuses_sync: str | None = None
+        self.is_full = False
         self.refusal: apsw.Error = apsw.IOError("the disk refuses to sync")
         self.read_only = False
 
@@ -100,6 +101,9 @@ class FaultyFile(apsw.VFSFile):
 
     def xWrite(self, data: bytes, offset: int) -> None:
         self.disk.about_to_change()
+        if self.disk.is_full:
+            super().xWrite(bytes(data)[: len(data) // 2], offset)
+            raise apsw.FullError("database or disk is full")
         super().xWrite(data, offset)
         copy = bytes(data)
 
