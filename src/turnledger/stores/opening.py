@@ -8,6 +8,7 @@ from turnledger.engine.ports import Store, Visit
 from turnledger.errors import NotAStore
 from turnledger.stores.memory import Database, MemoryStore
 from turnledger.stores.sqlite import SqliteStore, SqliteVisit, path_of
+from turnledger.stores.sqlite.backup import Progress, back_up
 
 KNOWN = "memory:, memory:?max=1000&ttl=3600, sqlite:///relative/path.db, sqlite:////absolute/path.db"
 
@@ -29,6 +30,16 @@ async def visit_store(url: str) -> Visit:
     if url.startswith("sqlite:"):
         return await SqliteVisit.open(path_of(url))
     raise NotAStore(f"This URL names no store. Known forms: {KNOWN}.")
+
+
+def back_up_store(url: str, file: str, progress: Progress) -> None:
+    """Copy the store that the URL names, in use or not, into a new file. Blocks. Raises NotAStore for one
+    that is not in a file, InvalidInput if the new file cannot be made, and StoreErrors."""
+    if url.startswith("memory:"):
+        raise NotAStore("A store in memory cannot be backed up: it is gone with its process.")
+    if not url.startswith("sqlite:"):
+        raise NotAStore(f"This URL names no store. Known forms: {KNOWN}.")
+    back_up(path_of(url), file, progress)
 
 
 def _open_memory(url: str) -> Store:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import apsw
@@ -19,7 +20,7 @@ from turnledger.stores.sqlite import failures, header
 from turnledger.stores.sqlite.header import APPLICATION_ID, PAGE_SIZE
 from turnledger.stores.sqlite.migrations import VERSION, check_version, migrate, version_of
 from turnledger.stores.sqlite.moved import check_log
-from turnledger.stores.sqlite.places import check_place
+from turnledger.stores.sqlite.places import check_place, create_private
 
 BUSY_TIMEOUT = 10.0
 """Seconds to wait for a neighbour's write: some hold the lock for over a second."""
@@ -67,6 +68,9 @@ def prepare(path: str, vfs: str | None = None) -> Path:
         is_ours = _check_file(path, place, vfs)
         if is_ours:
             _check_inside(path, place, vfs)
+        if not is_ours:
+            with suppress(OSError):  # SQLite meets the same, and is understood
+                create_private(place)
         connection = _connect(path, vfs)
         try:
             if not is_ours:
@@ -80,10 +84,10 @@ def prepare(path: str, vfs: str | None = None) -> Path:
     return place
 
 
-def connect_visitor(path: str, vfs: str | None = None) -> apsw.Connection:
+def connect_visitor(path: str, vfs: str | None = None, *, any_version: bool = False) -> apsw.Connection:
     """A connection to a store that is there, which leaves it as it is: nothing is created or migrated, and a
-    log that was left is not carried over. Raises NotAStore if there is none, StoreTooNew, and StoreError for
-    one that is not up to date."""
+    log that was left is not carried over. Raises NotAStore if there is none, StoreTooNew, and unless
+    `any_version` will do, StoreError for one that is not up to date."""
     place = check_place(path)
     try:
         if not _check_file(path, place, vfs):
@@ -96,7 +100,7 @@ def connect_visitor(path: str, vfs: str | None = None) -> apsw.Connection:
             connection.pragma("query_only", True)
             version = version_of(connection)
             check_version(version, path)
-            if version < VERSION:
+            if version < VERSION and not any_version:
                 raise StoreError(
                     f"{path} comes from an older Turnledger (schema {version}; this one reads {VERSION}). "
                     "It was left untouched; open it once with this version, which brings it up to date."

@@ -6,6 +6,7 @@ import errno
 import os
 import stat
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 from turnledger.errors import NotAStore, StoreError, StoreReadOnly, StoreUnavailable
@@ -46,6 +47,13 @@ def check_place(path: str) -> Path:
         kind = _KIND_OF_ERROR.get(problem.errno or 0, StoreUnavailable)
         raise kind(f"{path} cannot be reached: {problem.strerror}. {_REMEDY[kind]}") from problem
     return place
+
+
+def create_private(place: Path) -> None:
+    """Create an empty file that its user alone may read, unless there is one. SQLite gives the files that it
+    makes beside it the same permissions."""
+    with suppress(FileExistsError):
+        os.close(os.open(place, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
 
 
 def _check_name(path: str) -> None:
