@@ -9,8 +9,9 @@ from turnledger.errors import NotAStore
 from turnledger.stores.memory import Database, MemoryStore
 from turnledger.stores.sqlite import SqliteStore, SqliteVisit, path_of
 from turnledger.stores.sqlite.backup import Progress, back_up
+from turnledger.stores.sqlite.opening import deletes_securely
 
-KNOWN = "memory:, memory:?max=1000&ttl=3600, sqlite:///relative/path.db, sqlite:////absolute/path.db"
+KNOWN = "memory:, memory:?max=1000&ttl=3600, sqlite:///relative/path.db, sqlite:////absolute/path.db, sqlite:///path.db?secure_delete=on"
 
 
 async def open_store(url: str) -> Store:
@@ -18,7 +19,7 @@ async def open_store(url: str) -> Store:
     if url == "memory:" or url.startswith("memory:?"):
         return _open_memory(url)
     if url.startswith("sqlite:"):
-        return await SqliteStore.open(path_of(url))
+        return await SqliteStore.open(path_of(url), secure_delete=deletes_securely(url))
     # Not echoed: what follows the scheme may hold a password.
     raise NotAStore(f"This URL names no store. Known forms: {KNOWN}.")
 

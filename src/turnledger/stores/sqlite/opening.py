@@ -31,10 +31,18 @@ LOG_LIMIT = 64_000_000
 """Bytes that the log shrinks to again, once the reader has left for whose sake it grew."""
 
 _SCHEME = "sqlite:///"
+_SECURE = "?secure_delete=on"
+
+
+def deletes_securely(url: str) -> bool:
+    """Whether the URL asks to overwrite whatever is deleted."""
+    return url.endswith(_SECURE)
 
 
 def path_of(url: str) -> str:
-    """The file that `sqlite:///relative.db` or `sqlite:////absolute.db` names, taken literally."""
+    """The file that `sqlite:///relative.db` or `sqlite:////absolute.db` names, taken literally but for
+    `?secure_delete=on` at its end."""
+    url = url.removesuffix(_SECURE)
     path = url.removeprefix(_SCHEME)
     if path == url or not path:
         raise NotAStore(f"{url!r} names no file. Write sqlite:///relative.db or sqlite:////absolute.db.")
@@ -120,6 +128,14 @@ def connect_writer(path: str, vfs: str | None = None) -> apsw.Connection:
     connection.pragma("cache_size", -16_000)  # kB: the upper pages of all indexes stay in memory
     connection.pragma("journal_size_limit", LOG_LIMIT)
     return connection
+
+
+def delete_securely(connection: apsw.Connection) -> None:
+    """Have this connection overwrite with zeros what it deletes. Words of deleted texts stay in the search
+    index until it is rewritten, which is done here: it takes too long for every deletion."""
+    connection.pragma("secure_delete", True)
+    connection.execute("INSERT INTO turn_words (turn_words) VALUES ('optimize')")
+    connection.execute("INSERT INTO title_words (title_words) VALUES ('optimize')")
 
 
 class Patience:

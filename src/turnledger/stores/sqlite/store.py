@@ -51,16 +51,25 @@ class SqliteStore:
 
     @classmethod
     async def open(
-        cls, path: str | PathLike[str], *, inline: bool = False, vfs: str | None = None
+        cls,
+        path: str | PathLike[str],
+        *,
+        inline: bool = False,
+        vfs: str | None = None,
+        secure_delete: bool = False,
     ) -> SqliteStore:
-        """Open the store in this file, creating or migrating it where needed. `vfs` names another way for
-        SQLite to reach files; tests use it.
+        """Open the store in this file, creating or migrating it where needed. `secure_delete` overwrites
+        what is deleted. `vfs` names another way for SQLite to reach files; tests use it.
 
         Raises UnsafeSqlite, NotAStore, StoreTooNew, StoreReadOnly, StoreCorrupt, StoreFull or
         StoreUnavailable; what was there before is left as it was.
         """
         name = fsdecode(path)
-        opened = _open(name, vfs) if inline else await asyncio.to_thread(_open, name, vfs)
+        opened = (
+            _open(name, vfs, secure_delete)
+            if inline
+            else await asyncio.to_thread(_open, name, vfs, secure_delete)
+        )
         return cls(*opened, inline=inline)
 
     async def transact(
@@ -167,12 +176,15 @@ class SqliteStore:
             self._lock_files.release()
 
 
-def _open(path: str, vfs: str | None) -> tuple[str, Writer, Reader, int]:
+def _open(path: str, vfs: str | None, secure_delete: bool) -> tuple[str, Writer, Reader, int]:
     opening.check_sqlite(apsw.sqlite_lib_version())
     place = opening.prepare(path, vfs)
     try:
-        writer = Writer(opening.connect_writer(path, vfs), path)
+        connection = opening.connect_writer(path, vfs)
+        writer = Writer(connection, path)
         try:
+            if secure_delete:
+                opening.delete_securely(connection)
             # Of what others write, all that comes after this is noticed.
             version = writer.data_version()
             return str(place), writer, Reader(opening.connect_reader(path, vfs), path, writer.files), version
