@@ -69,15 +69,19 @@ def _check_name(path: str) -> None:
 
 def _check_kind(path: str, place: Path) -> None:
     try:
-        mode = place.stat().st_mode
+        found = place.stat()
     except FileNotFoundError:
         return
+    mode = found.st_mode
     if stat.S_ISDIR(mode):
         raise _is_a_folder(path)
     if not stat.S_ISREG(mode):
         raise NotAStore(
             f"{path} is a pipe, a socket or a device. Name a file, or one that does not exist yet."
         )
+    if found.st_nlink > 1:
+        # SQLite finds the log by the name: processes that use two names overwrite each other's turns.
+        raise NotAStore(f"{path} is a hard link: the file has {found.st_nlink} names. Remove all but one.")
 
 
 def _is_a_folder(path: str) -> NotAStore:

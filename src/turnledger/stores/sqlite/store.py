@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable
 from os import PathLike, fsdecode
 from typing import Any, cast
@@ -17,10 +18,13 @@ from turnledger.errors import LedgerClosed
 from turnledger.model.ids import LeaseId
 from turnledger.stores.sqlite import opening
 from turnledger.stores.sqlite.failures import translated
+from turnledger.stores.sqlite.filesystem import network_filesystem
 from turnledger.stores.sqlite.leases import LeaseKeeper, LockFiles
 from turnledger.stores.sqlite.reader import Reader
 from turnledger.stores.sqlite.worker import Worker
 from turnledger.stores.sqlite.writer import Job, Writer
+
+logger = logging.getLogger(__name__)
 
 WATCH_EVERY = 0.03
 """Seconds between looks for what other processes wrote."""
@@ -179,6 +183,8 @@ class SqliteStore:
 def _open(path: str, vfs: str | None, secure_delete: bool) -> tuple[str, Writer, Reader, int]:
     opening.check_sqlite(apsw.sqlite_lib_version())
     place = opening.prepare(path, vfs)
+    if kind := network_filesystem(place.parent):
+        logger.warning("%s is on %s: use it from one machine only, or move it to a local disk", path, kind)
     try:
         connection = opening.connect_writer(path, vfs)
         writer = Writer(connection, path)

@@ -13,6 +13,7 @@ import pytest
 from turnledger import Ledger
 from turnledger.errors import NotAStore, StoreError, StoreUnavailable
 from turnledger.stores.sqlite import SqliteStore
+from turnledger.stores.sqlite.opening import prepare
 from turnledger.stores.sqlite.places import check_place
 
 posix = pytest.mark.skipif(sys.platform == "win32", reason="needs POSIX files")
@@ -111,6 +112,17 @@ async def test_a_refusal_leaves_no_thread_and_no_open_file(tmp_path: Path) -> No
         with pytest.raises(StoreError):
             await SqliteStore.open(path, inline=True)
     assert resources() == before
+
+
+@posix
+def test_file_with_two_names_is_refused_by_both(path: Path) -> None:
+    prepare(str(path))
+    other = path.with_name("other.db")
+    os.link(path, other)
+    assert "has 2 names. Remove all but one." in refused(path)
+    assert "has 2 names" in refused(other)
+    other.unlink()
+    prepare(str(path))
 
 
 async def modes(path: Path) -> dict[str, str]:
