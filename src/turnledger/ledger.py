@@ -48,7 +48,7 @@ from turnledger.engine.searching import SearchPage, SearchRequest, place_of, sea
 from turnledger.engine.system_clock import SystemClock
 from turnledger.engine.tending import Tending
 from turnledger.engine.usage import usage
-from turnledger.errors import TurnledgerError
+from turnledger.errors import LedgerClosed, TurnledgerError
 from turnledger.model.change import LiveChange
 from turnledger.model.conversation import LOCAL, Conversation
 from turnledger.model.finding import Finding
@@ -136,7 +136,7 @@ class Ledger:
         try:
             for running in list(process.running.values()):
                 with suppress(TurnledgerError):  # what could not be recorded is found through the lease
-                    await abandon_block(process, running)
+                    await abandon_block(process, running, LedgerClosed())
             await process.drained()
         finally:
             await self._tending.close()
@@ -485,7 +485,9 @@ class Ledger:
         connection broke, or it got an error instead, such as that the outcome is not known.
 
         A later try takes up what there is by then: it attaches to the turn that runs, is given the answer of
-        one that is committed, or goes on from where one failed. See `delivered`.
+        one that is committed, unless others have built on it, or goes on from where one failed. Say it only
+        if that is certain: as long as neither this nor `delivered` is said of a committed turn, a later try
+        runs again.
         """
         asked.note_delivery(is_delivered=False)
 
