@@ -22,7 +22,6 @@ from turnledger.errors import (
     LedgerClosed,
     OutcomeUnknown,
     StoreError,
-    StoreFull,
     StoreUnavailable,
     Superseded,
     TurnledgerError,
@@ -210,9 +209,9 @@ def _remember(process: Process, running: RunningTurn, turn: Turn, request: Commi
 
 
 async def commit_turn(process: Process, running: RunningTurn, request: CommitRequest) -> Turn:
-    """Commit the turn. A store that is out of reach or full is asked again for a while. An error from the
-    commit itself is not a failure but an unknown outcome, made certain before anything is said about it; if
-    that takes too long, CommitOutcomeUnknown, and tending goes on."""
+    """Commit the turn. A store that is only out of reach is asked again for a while. An error from the commit
+    itself is not a failure but an unknown outcome, made certain before anything is said about it; if that
+    takes too long, CommitOutcomeUnknown, and tending goes on."""
     is_in_doubt = False
     patience_ends = process.clock.monotonic() + process.limits.doubt_patience
     delay = FIRST_DELAY
@@ -229,7 +228,7 @@ async def commit_turn(process: Process, running: RunningTurn, request: CommitReq
             if not is_in_doubt and isinstance(error, OutcomeUnknown):
                 is_in_doubt = True
                 continue
-            if not is_in_doubt and (is_over or not isinstance(error, (StoreUnavailable, StoreFull))):
+            if not is_in_doubt and (is_over or not isinstance(error, StoreUnavailable)):
                 raise
         await asyncio.sleep(delay)
         delay *= 2
