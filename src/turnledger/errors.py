@@ -457,7 +457,7 @@ class OutcomeUnknown(StoreError):
 
     code = "outcome_unknown"
     because: type[TurnledgerError] | None = None
-    """What the store ran into, where it could tell: StoreFull, for one."""
+    """What the store ran into, where it could tell: StoreCorrupt, for one."""
 
 
 class CommitOutcomeUnknown(OutcomeUnknown):

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from os import PathLike, fsdecode
 from random import Random
 from typing import Self, Unpack
 
@@ -59,7 +60,7 @@ from turnledger.model.turn import Turn
 from turnledger.model.usage import Usage
 from turnledger.model.within import EVERYWHERE, Within
 from turnledger.shares import Shares
-from turnledger.stores.opening import open_store
+from turnledger.stores.opening import back_up_store, open_store
 from turnledger.tokens import Tokens
 from turnledger.transfer import Transfer
 
@@ -87,6 +88,19 @@ class Ledger:
         """Open the store that `url` names: `memory:` or `sqlite:///path`."""
         limits = limits or Limits()
         return await cls.over(await open_store(url, page_bytes=limits.page_bytes), limits=limits)
+
+    @staticmethod
+    async def backup(
+        url: str, file: str | PathLike[str], *, progress: Callable[[int, int], None] | None = None
+    ) -> None:
+        """Copy the store that `url` names into a new file, as it is at one moment; others may go on using it.
+        The copy is whole and on disk, or not there. `progress` is called from another thread with the bytes
+        copied so far and those in all.
+
+        Raises InvalidInput if the file exists or cannot be written, and StoreErrors. Cancelled, it goes on by
+        itself.
+        """
+        await asyncio.to_thread(back_up_store, url, fsdecode(file), progress or (lambda *_: None))
 
     @classmethod
     async def over(

@@ -197,7 +197,7 @@ SELECT branch.id, turn.number,
        coalesce(turn.parent, (
            SELECT before.id FROM turn AS before
            WHERE before.branch = turn.branch AND before.number = turn.number - 1)),
-       turn.kind, turn.created_at, turn.committed_at, turn.body
+       turn.kind, turn.created_at, turn.committed_at, turn.body, turn.checksum
 FROM turn
 JOIN branch ON branch.ref = turn.branch
 JOIN conversation ON conversation.id = branch.conversation
@@ -209,7 +209,7 @@ SELECT turn.id, turn.number,
        coalesce(turn.parent, (
            SELECT before.id FROM turn AS before
            WHERE before.branch = turn.branch AND before.number = turn.number - 1)),
-       turn.kind, turn.created_at, turn.committed_at, turn.body
+       turn.kind, turn.created_at, turn.committed_at, turn.body, turn.checksum
 FROM turn
 WHERE turn.branch = (SELECT ref FROM branch WHERE id = ?) AND turn.number > ? AND turn.number <= ?
 ORDER BY turn.number DESC
@@ -222,7 +222,7 @@ SELECT turn.id, turn.number,
        coalesce(turn.parent, (
            SELECT before.id FROM turn AS before
            WHERE before.branch = turn.branch AND before.number = turn.number - 1)),
-       turn.kind, turn.created_at, turn.committed_at, turn.body, turn.branch
+       turn.kind, turn.created_at, turn.committed_at, turn.body, turn.checksum, turn.branch
 FROM json_each(?) AS single
 CROSS JOIN turn ON turn.branch = single.value >> 32 AND turn.number = single.value & 4294967295;
 
@@ -232,17 +232,17 @@ SELECT turn.id, turn.number,
        coalesce(turn.parent, (
            SELECT before.id FROM turn AS before
            WHERE before.branch = turn.branch AND before.number = turn.number - 1)),
-       turn.kind, turn.created_at, turn.committed_at, turn.body, turn.branch
+       turn.kind, turn.created_at, turn.committed_at, turn.body, turn.checksum, turn.branch
 FROM json_each(?) AS stretch
 CROSS JOIN turn INDEXED BY turn_settled ON turn.kind = 2 AND turn.branch = stretch.value ->> 0
     AND turn.number > stretch.value ->> 1 AND turn.number <= stretch.value ->> 2;
 
 -- name: add_turn
 -- The parent is written only where it is not the turn before: 16 bytes that nearly every row saves.
-INSERT INTO turn (id, branch, number, parent, kind, created_at, committed_at, body, log)
+INSERT INTO turn (id, branch, number, parent, kind, created_at, committed_at, body, log, checksum)
 VALUES (?1, ?2, ?3,
         nullif(?4, (SELECT before.id FROM turn AS before WHERE before.branch = ?2 AND before.number = ?3 - 1)),
-        ?5, ?6, ?7, ?8, ?9);
+        ?5, ?6, ?7, ?8, ?9, ?10);
 
 -- name: count_bytes
 -- What the owner stores is so much more, or less.
@@ -254,7 +254,7 @@ SELECT bytes FROM owner WHERE owner = ?;
 
 -- name: turn_log
 -- The log of a turn's events.
-SELECT log FROM turn WHERE id = ?;
+SELECT log, checksum FROM turn WHERE id = ?;
 
 -- name: flags
 -- Those of one turn, if it is this owner's.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable
 from os import PathLike, fsdecode
 from typing import Any, cast
@@ -17,10 +18,13 @@ from turnledger.errors import LedgerClosed
 from turnledger.model.ids import LeaseId
 from turnledger.stores.sqlite import opening
 from turnledger.stores.sqlite.failures import translated
+from turnledger.stores.sqlite.filesystem import network_filesystem
 from turnledger.stores.sqlite.leases import LeaseKeeper, LockFiles
 from turnledger.stores.sqlite.reader import Reader
 from turnledger.stores.sqlite.worker import Worker
 from turnledger.stores.sqlite.writer import Job, Writer
+
+logger = logging.getLogger(__name__)
 
 WATCH_EVERY = 0.03
 """Seconds between looks for what other processes wrote."""
@@ -57,16 +61,20 @@ class SqliteStore:
         inline: bool = False,
         vfs: str | None = None,
         page_bytes: int | None = None,
+        secure_delete: bool = False,
     ) -> SqliteStore:
-        """Open the store in this file, creating or migrating it where needed. `vfs` names another way for
-        SQLite to reach files; tests use it. `page_bytes` bounds the memory for pages.
+        """Open the store in this file, creating or migrating it where needed. `page_bytes` bounds the memory
+        for pages. `secure_delete` overwrites what is deleted. `vfs` names another way for SQLite to reach
+        files; tests use it.
 
         Raises UnsafeSqlite, NotAStore, StoreTooNew, StoreReadOnly, StoreCorrupt, StoreFull or
         StoreUnavailable; what was there before is left as it was.
         """
         name = fsdecode(path)
         opened = (
-            _open(name, vfs, page_bytes) if inline else await asyncio.to_thread(_open, name, vfs, page_bytes)
+            _open(name, vfs, page_bytes, secure_delete)
+            if inline
+            else await asyncio.to_thread(_open, name, vfs, page_bytes, secure_delete)
         )
         return cls(*opened, inline=inline)
 
@@ -180,12 +188,19 @@ class SqliteStore:
             self._lock_files.release()
 
 
-def _open(path: str, vfs: str | None, page_bytes: int | None) -> tuple[str, Writer, Reader, int]:
+def _open(
+    path: str, vfs: str | None, page_bytes: int | None, secure_delete: bool
+) -> tuple[str, Writer, Reader, int]:
     opening.check_sqlite(apsw.sqlite_lib_version())
     place = opening.prepare(path, vfs)
+    if kind := network_filesystem(place.parent):
+        logger.warning("%s is on %s: use it from one machine only, or move it to a local disk", path, kind)
     try:
-        writer = Writer(opening.connect_writer(path, vfs, page_bytes), path)
+        connection = opening.connect_writer(path, vfs, page_bytes)
+        writer = Writer(connection, path)
         try:
+            if secure_delete:
+                opening.delete_securely(connection)
             # Of what others write, all that comes after this is noticed.
             version = writer.data_version()
             return str(place), writer, Reader(opening.connect_reader(path, vfs), path, writer.files), version

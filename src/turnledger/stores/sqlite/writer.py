@@ -13,7 +13,7 @@ import apsw
 
 from turnledger.engine.ports import Sync
 from turnledger.errors import OutcomeUnknown, StoreTooNew, StoreUnavailable
-from turnledger.stores.sqlite.failures import outcome_unknown, translated
+from turnledger.stores.sqlite.failures import not_committed, translated
 from turnledger.stores.sqlite.migrations import check_still_known
 from turnledger.stores.sqlite.moved import OpenFiles
 from turnledger.stores.sqlite.tables import SqliteTables
@@ -75,9 +75,9 @@ class Writer:
     def run_batch(self, jobs: Sequence[Job]) -> None:
         """Run the jobs in order as one transaction; every one has its result or error afterwards.
 
-        A job that raises undoes itself alone. If the commit fails, the outcome of all is unknown: even
-        a refusal may rest on what another job of the batch wrote. If a file of the store was removed or
-        replaced, nothing is committed, and every job fails.
+        A job that raises undoes itself alone. If the commit fails, all fail with it, mostly with an unknown
+        outcome: even a refusal may rest on what another job of the batch wrote. If a file of the store was
+        removed or replaced, nothing is committed, and every job fails.
         """
         while jobs:
             spoiler = self._transact(jobs)
@@ -143,7 +143,7 @@ class Writer:
             self._execute("COMMIT")
         except apsw.Error as problem:
             for job in jobs:
-                job.error = outcome_unknown(problem, self._path)
+                job.error = not_committed(problem, self._path)
             self._try_to_roll_back()
 
     def _try_to_roll_back(self) -> None:
