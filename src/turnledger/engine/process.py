@@ -20,6 +20,7 @@ from turnledger.engine.lease import LeaseWatch
 from turnledger.engine.limits import Limits
 from turnledger.engine.ports import Clock, Operation, Request, Result, Store, Sync
 from turnledger.engine.shown_turns import ShownTurns
+from turnledger.engine.uninterrupted import is_cancelled
 from turnledger.errors import ConversationDeleted, OutcomeUnknown, StoreUnavailable, TurnledgerError
 from turnledger.model.attempt import OnStop
 from turnledger.model.conversation import Branch, Conversation
@@ -89,15 +90,15 @@ class Process:
     async def persist(
         self, operation: Operation[Request, Result], request: Request, sync: Sync = Sync.DISK
     ) -> Result:
-        """Run an operation that may be repeated, until its outcome is known or patience ends. It is unknown
-        as soon as that of one try is, whatever the others said."""
+        """Run an operation that may be repeated, until its outcome is known or patience ends; a cancelled
+        caller tries once. The outcome is unknown as soon as that of one try is, whatever the others said."""
         is_in_doubt = False
         for tried in range(1, TRIES + 1):
             try:
                 return await self.store.transact(operation, request, sync)
             except (OutcomeUnknown, StoreUnavailable) as error:
                 is_in_doubt = is_in_doubt or isinstance(error, OutcomeUnknown)
-                if tried == TRIES:
+                if tried == TRIES or is_cancelled():
                     if is_in_doubt and not isinstance(error, OutcomeUnknown):
                         raise OutcomeUnknown from error
                     raise

@@ -12,7 +12,7 @@ import apsw
 from turnledger.engine.lease import renew
 from turnledger.engine.ports import Operation, Request, Result, Sync, Tables
 from turnledger.engine.recovery import end_lease
-from turnledger.engine.uninterrupted import Unstoppable
+from turnledger.engine.uninterrupted import Unstoppable, is_cancelled
 from turnledger.errors import LedgerClosed
 from turnledger.model.ids import LeaseId
 from turnledger.stores.sqlite import opening
@@ -41,6 +41,8 @@ class SqliteStore:
         self._write_worker = (
             None if inline else Worker("turnledger-writer", writer, self._loop, self._abandoned)
         )
+        if self._write_worker is not None:
+            writer.hand_over = self._write_worker.hand_over
         self._read_worker = None if inline else Worker("turnledger-reader", reader, self._loop)
         self._lock_files = None if inline else LockFiles(path)
         self._lease: LeaseId | None = None
@@ -68,14 +70,19 @@ class SqliteStore:
     ) -> Result:
         """Run a writing operation: all of it, alone, or nothing. See `Store.transact`.
 
-        When the caller is cancelled, an operation that was queued still runs.
+        When the caller is cancelled, an operation that was queued still runs, unless the writer cannot begin
+        it within the grace time: then it is withdrawn, StoreUnavailable, and nothing was written.
         """
         if self._closing is not None:
             raise LedgerClosed
         if self._write_worker is None:
             return cast(Result, _inline(self._writer, Job(operation, request, sync)))
         future = Unstoppable(loop=self._loop)
-        self._write_worker.submit(Job(operation, request, sync, future))
+        job = Job(operation, request, sync, future)
+        future.withdraw = job.withdraw
+        if is_cancelled():
+            future.cancel()
+        self._write_worker.submit(job)
         return cast(Result, await future)
 
     async def read(self, operation: Operation[Request, Result], request: Request) -> Result:
