@@ -49,6 +49,8 @@ class Tending:
         self._timer: asyncio.Task[None] | None = None
         self._stop_check: asyncio.Task[None] | None = None
         self._stops_may_be_there = False
+        self.is_behind = False
+        """Whether the last round left something that is to be purged."""
 
     def start(self) -> None:
         self._process.store.watch(self._changed_elsewhere)
@@ -62,7 +64,7 @@ class Tending:
 
     async def _run(self) -> None:
         while True:
-            await asyncio.sleep(self._process.limits.lease_time / 2)
+            await asyncio.sleep(0 if self.is_behind else self._process.limits.lease_time / 2)
             await self.tend()
 
     async def tend(self) -> None:
@@ -183,17 +185,30 @@ class Tending:
         self._process.bells.ring(left.conversation)
 
     async def _purge(self) -> None:
+        """Remove all that is due, in small transactions between which others write; or as much as the time of
+        a round allows. The next round then begins at once, so that no rate of traffic outgrows it."""
+        process, limits = self._process, self._process.limits
+        ends = process.clock.monotonic() + limits.purge_time
+        self.is_behind = False
+        while await self._purge_some() >= limits.purge_rows:
+            if process.clock.monotonic() >= ends:
+                self.is_behind = True
+                return
+            await asyncio.sleep(0)
+
+    async def _purge_some(self) -> int:
+        """Do one step. Less than `purge_rows` means that nothing more is due."""
         process = self._process
         now, limits = process.clock.now_ms(), process.limits
         due = EndDueRequest(now, limits.purge_rows, round(limits.unlisted_kept * 1000))
-        await process.store.transact(end_due, due)
+        ended = await process.store.transact(end_due, due)
         attempts_kept, tokens_kept, changes_kept = (
             round(kept * 1000) for kept in (limits.attempts_kept, limits.tokens_kept, limits.changes_kept)
         )
         request = PurgeRequest(
             now, attempts_kept, limits.purge_rows, tokens_kept, changes_kept, limits.changes
         )
-        await process.store.transact(purge, request)
+        return ended + await process.store.transact(purge, request)
 
     async def _index(self) -> None:
         await make_findable(self._process.store, STEPS_OF_TENDING)

@@ -94,6 +94,8 @@ class RunningTurn:
         self.has_lost_lane = False
         self.is_resent = False
         """Whether its client sends its whole history each time."""
+        self.unheard: str | None = None
+        """The name of its request if that has no idempotency_key and its client has left."""
         self.flagged = begun.flagged
         self.conversation: Conversation = begun.conversation
         self.snapshot = snapshot
@@ -350,6 +352,7 @@ class RunningTurn:
             log=self._log_of(output),
             is_flushed=self._flushes > 0,
             home=self.conversation,
+            unheard=self.unheard,
         )
 
     def _packed_details(self) -> bytes:

@@ -42,6 +42,7 @@ PARTS = (
     "forks",
     "house_keeping",
     "instructions",
+    "interaction",
     "keyless_retries",
     "made_once",
     "metadata",
@@ -103,6 +104,7 @@ from turnledger.testing.store_contract.forgotten import NothingForgotten  # noqa
 from turnledger.testing.store_contract.forks import Forks  # noqa: E402
 from turnledger.testing.store_contract.house_keeping import HouseKeeping  # noqa: E402
 from turnledger.testing.store_contract.instructions import InstructionsInForce  # noqa: E402
+from turnledger.testing.store_contract.interaction import Interaction  # noqa: E402
 from turnledger.testing.store_contract.keyless_retries import KeylessRetries  # noqa: E402
 from turnledger.testing.store_contract.made_once import MadeOnce  # noqa: E402
 from turnledger.testing.store_contract.metadata import Metadata  # noqa: E402
@@ -167,6 +169,7 @@ class StoreContract(
     Everything,
     NothingForgotten,
     HouseKeeping,
+    Interaction,
     InstructionsInForce,
     KeylessRetries,
     ListedWhenCommitted,
