@@ -102,7 +102,9 @@ async def _done(task: asyncio.Task[None]) -> None:
     await asyncio.wait((task,))
 
 
-async def abandon_block(process: Process, running: RunningTurn, reason: TurnledgerError) -> None:
+async def abandon_block(
+    process: Process, running: RunningTurn, reason: TurnledgerError, failure: Failure | None = None
+) -> None:
     """End a turn whose block goes on: its ledger is closed, or no task is inside it to be told. The block
     raises the reason when it is left. One that is just being left comes to its own end."""
     if running.is_leaving:
@@ -111,7 +113,7 @@ async def abandon_block(process: Process, running: RunningTurn, reason: Turnledg
     running.ended_by = reason
     is_stop = isinstance(reason, TurnStopped)
     try:
-        failure = None if is_stop else failure_of(reason)
+        failure = None if is_stop else failure or failure_of(reason)
         ended = await uninterrupted(_end(process, running, failure, running.stop_requested))
         if is_stop:
             running.ended_by = TurnStopped(ended.turn) if ended else OutcomeUnknown(UNRECORDED)

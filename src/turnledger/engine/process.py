@@ -13,6 +13,7 @@ from turnledger.engine.feed import Feed
 from turnledger.engine.flagging import FlagCache
 from turnledger.engine.flushing import Flushing
 from turnledger.engine.history import History, HistoryCache, TurnsRequest, read_origin, read_turns
+from turnledger.engine.home import Home
 from turnledger.engine.joint_looks import JointLooks
 from turnledger.engine.lane import Bells, Waiter
 from turnledger.engine.latest_lines import LatestLines
@@ -51,6 +52,8 @@ class Process:
 
     def __init__(self, store: Store, clock: Clock, random_bits: RandomBits, limits: Limits) -> None:
         self.store: Store = store
+        self.home = Home()
+        self.home.check()
         self.clock = clock
         self.limits = limits
         self.ids = IdSource(clock.now_ms, random_bits)

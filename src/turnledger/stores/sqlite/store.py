@@ -9,13 +9,14 @@ from typing import Any, cast
 
 import apsw
 
+from turnledger.engine.home import Home
 from turnledger.engine.lease import renew
 from turnledger.engine.ports import Operation, Request, Result, Sync, Tables
 from turnledger.engine.recovery import end_lease
 from turnledger.engine.uninterrupted import Unstoppable, is_cancelled
 from turnledger.errors import LedgerClosed
 from turnledger.model.ids import LeaseId
-from turnledger.stores.sqlite import opening
+from turnledger.stores.sqlite import inherited, opening
 from turnledger.stores.sqlite.failures import translated
 from turnledger.stores.sqlite.leases import LeaseKeeper, LockFiles
 from turnledger.stores.sqlite.reader import Reader
@@ -37,6 +38,10 @@ class SqliteStore:
     def __init__(self, path: str, writer: Writer, reader: Reader, version: int, *, inline: bool) -> None:
         self._writer = writer
         self._reader = reader
+        self._path = path
+        self._home = Home()
+        self._home.check()
+        inherited.note_open(path)
         self._loop = asyncio.get_running_loop()
         self._write_worker = (
             None if inline else Worker("turnledger-writer", writer, self._loop, self._abandoned)
@@ -59,9 +64,11 @@ class SqliteStore:
         SQLite to reach files; tests use it.
 
         Raises UnsafeSqlite, NotAStore, StoreTooNew, StoreReadOnly, StoreCorrupt, StoreFull or
-        StoreUnavailable; what was there before is left as it was.
+        StoreUnavailable, and LedgerElsewhere in a forked process whose parent has it open; what was there
+        before is left as it was.
         """
         name = fsdecode(path)
+        inherited.check(name)
         opened = _open(name, vfs) if inline else await asyncio.to_thread(_open, name, vfs)
         return cls(*opened, inline=inline)
 
@@ -73,6 +80,7 @@ class SqliteStore:
         When the caller is cancelled, an operation that was queued still runs, unless the writer cannot begin
         it within the grace time: then it is withdrawn, StoreUnavailable, and nothing was written.
         """
+        self._home.check()
         if self._closing is not None:
             raise LedgerClosed
         if self._write_worker is None:
@@ -87,6 +95,7 @@ class SqliteStore:
 
     async def read(self, operation: Operation[Request, Result], request: Request) -> Result:
         """Run a reading operation on one view that includes all acknowledged writes."""
+        self._home.check()
         if self._closing is not None:
             raise LedgerClosed
         if self._read_worker is None:
@@ -136,6 +145,7 @@ class SqliteStore:
 
     async def close(self) -> None:
         """Finish what is under way, end the lease, stop the threads. Closing twice waits for the first."""
+        self._home.check()
         if self._closing is None:
             self._closing = asyncio.ensure_future(self._close())
         await asyncio.shield(self._closing)
@@ -146,8 +156,9 @@ class SqliteStore:
                 self._writer.run_batch([Job(end_lease, self._lease, Sync.PROCESS)])
             self._reader.close()
             self._writer.close()
-            return
-        await asyncio.to_thread(self._stop_threads, self._write_worker, self._read_worker)
+        else:
+            await asyncio.to_thread(self._stop_threads, self._write_worker, self._read_worker)
+        inherited.note_closed(self._path)
 
     def _stop_threads(self, write_worker: Worker, read_worker: Worker) -> None:
         if self._keeper is not None:
@@ -172,6 +183,7 @@ class SqliteStore:
             self._read_worker.end()
         if self._lock_files is not None:
             self._lock_files.release()
+        inherited.note_closed(self._path)
 
 
 def _open(path: str, vfs: str | None) -> tuple[str, Writer, Reader, int]:
