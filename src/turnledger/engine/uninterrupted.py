@@ -67,8 +67,10 @@ def uninterrupted(work: Coroutine[Any, Any, Result]) -> Generator[Any, None, Res
         except asyncio.CancelledError as cancellation:
             cancelled = cancellation
         except BaseException:
-            # Thrown in by the task; the work finds the same error in the future itself.
-            if not isinstance(waits_for, Unstoppable):
+            # Thrown in by the task, the work finds the same error in the future itself. Anything else, such
+            # as the GeneratorExit of a task that is destroyed with its loop, ends the work.
+            if not isinstance(waits_for, Unstoppable) or not waits_for.done():
+                work.close()
                 raise
     if cancelled is not None:
         _raise_again(cancelled)
