@@ -28,6 +28,7 @@ from turnledger.errors import (
     TurnStopped,
 )
 from turnledger.model.attempt import Attempt, AttemptState, Failure, OnStop
+from turnledger.model.ids import TurnId
 from turnledger.model.turn import Turn
 
 log = logging.getLogger("turnledger")
@@ -53,21 +54,22 @@ async def leave(process: Process, running: RunningTurn, problem: BaseException |
         else:
             await _leave(process, running, problem)
     except asyncio.CancelledError as cancelled:
-        _tell_outcome(cancelled, running)
+        _tell_outcome(cancelled, running.id, running.turn)
         raise
     if isinstance(problem, asyncio.CancelledError):
-        _tell_outcome(problem, running)
+        _tell_outcome(problem, running.id, running.turn)
 
 
-def _tell_outcome(cancelled: asyncio.CancelledError, running: RunningTurn) -> None:
+def _tell_outcome(cancelled: asyncio.CancelledError, id: TurnId, turn: Turn | None) -> None:
+    """Have the cancellation say what is in the history, for errors.turn_of and for people."""
     unknown = cancelled.__context__ if isinstance(cancelled.__context__, CommitOutcomeUnknown) else None
-    if running.turn is not None:
-        note = f"{running.id} is in the history, {running.state}."
+    if turn is not None:
+        note = f"{id} is in the history, {turn.kind}."
     elif unknown is not None:
-        note = f"Whether {running.id} is in the history is not known yet."
+        note = f"Whether {id} is in the history is not known yet."
     else:
-        note = f"{running.id} is not in the history."
-    cancelled.turn, cancelled.unknown = running.turn, unknown  # type: ignore[attr-defined]
+        note = f"{id} is not in the history."
+    cancelled.turn, cancelled.unknown = turn, unknown  # type: ignore[attr-defined]
     cancelled.add_note(note)
 
 
@@ -302,7 +304,9 @@ async def end_as_failed(process: Process, begun: Begun, problem: BaseException) 
         now=process.clock.now_ms(),
     )
     try:
-        await uninterrupted(end_attempt(process, request, None))
+        ended = await uninterrupted(end_attempt(process, request, None))
+        if isinstance(problem, asyncio.CancelledError):
+            _tell_outcome(problem, attempt.id, ended.turn if ended else None)
     finally:
         if attempt.id not in process.unfinished:
             process.let_go(attempt.id)
