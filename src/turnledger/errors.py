@@ -58,6 +58,7 @@ TurnledgerError
 │   ├── NotAdmitted
 │   ├── TooManyRequests
 │   └── ServerUnavailable
+├── LedgerElsewhere             opened in another process or event loop: nothing was done
 └── LedgerClosed
 
 The docstring of a class is its message when none is given; `code` is the word that programs match on.
@@ -494,6 +495,12 @@ class ServerUnavailable(RequestFailed):
     def __init__(self, message: str | None = None, *, idempotency_key: str | None = None) -> None:
         super().__init__(message)
         self.idempotency_key = idempotency_key
+
+
+class LedgerElsewhere(TurnledgerError):
+    """This ledger was opened in another process or event loop. Open one here."""
+
+    code = "ledger_elsewhere"
 
 
 class LedgerClosed(TurnledgerError):

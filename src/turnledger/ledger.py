@@ -125,7 +125,9 @@ class Ledger:
 
     async def close(self) -> None:
         """End the turns that still run here as failed, and release the store. Cancelled, it goes on by
-        itself; closing twice waits for the first."""
+        itself; closing twice waits for the first. Raises LedgerElsewhere, as all methods do, in a forked
+        process or on another event loop."""
+        self._process.home.check()
         if self._closing is None:
             self._closing = asyncio.ensure_future(self._close())
         await asyncio.shield(self._closing)

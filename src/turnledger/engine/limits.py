@@ -19,6 +19,8 @@ class Limits:
     """Turns that may wait for one conversation."""
     queue_wait: float = 60.0
     """How long a turn waits for those before it."""
+    commit_patience: float = 60.0
+    """How long a finished turn waits for a store that is out of reach before it fails."""
     doubt_patience: float = 10.0
     """How long a caller waits for an unknown commit outcome to become known."""
     input_items: int = 1_000

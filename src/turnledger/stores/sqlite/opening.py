@@ -144,15 +144,23 @@ def delete_securely(connection: apsw.Connection) -> None:
 
 class Patience:
     """Waits while another process writes. Its transactions are short: SQLite's own way to wait, which soon
-    looks every few hundredths of a second only, leaves the file idle when several write much."""
+    looks every few hundredths of a second only, leaves the file idle when several write much.
 
-    def __init__(self) -> None:
+    It ends early once `is_wanted` says no; `was_cut_short` tells that of the last wait.
+    """
+
+    def __init__(self, is_wanted: Callable[[], bool] = lambda: True) -> None:
+        self._is_wanted = is_wanted
+        self.was_cut_short = False
         self._ends_at = 0.0
 
     def __call__(self, tries: int) -> bool:
         now = time.monotonic()
         if not tries:
             self._ends_at = now + BUSY_TIMEOUT
+        self.was_cut_short = not self._is_wanted()
+        if self.was_cut_short:
+            return False
         time.sleep(SHORT_WAIT if tries < SHORT_WAITS else LONG_WAIT)
         return now < self._ends_at
 

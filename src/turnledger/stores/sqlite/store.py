@@ -10,13 +10,14 @@ from typing import Any, cast
 
 import apsw
 
+from turnledger.engine.home import Home
 from turnledger.engine.lease import renew
 from turnledger.engine.ports import Operation, Request, Result, Sync, Tables
 from turnledger.engine.recovery import end_lease
-from turnledger.engine.uninterrupted import Unstoppable
+from turnledger.engine.uninterrupted import Unstoppable, is_cancelled
 from turnledger.errors import LedgerClosed
 from turnledger.model.ids import LeaseId
-from turnledger.stores.sqlite import opening
+from turnledger.stores.sqlite import inherited, opening
 from turnledger.stores.sqlite.failures import translated
 from turnledger.stores.sqlite.filesystem import network_filesystem
 from turnledger.stores.sqlite.leases import LeaseKeeper, LockFiles
@@ -41,10 +42,16 @@ class SqliteStore:
     def __init__(self, path: str, writer: Writer, reader: Reader, version: int, *, inline: bool) -> None:
         self._writer = writer
         self._reader = reader
+        self._path = path
+        self._home = Home()
+        self._home.check()
+        inherited.note_open(path)
         self._loop = asyncio.get_running_loop()
         self._write_worker = (
             None if inline else Worker("turnledger-writer", writer, self._loop, self._abandoned)
         )
+        if self._write_worker is not None:
+            writer.hand_over = self._write_worker.hand_over
         self._read_worker = None if inline else Worker("turnledger-reader", reader, self._loop)
         self._lock_files = None if inline else LockFiles(path)
         self._lease: LeaseId | None = None
@@ -68,9 +75,11 @@ class SqliteStore:
         files; tests use it.
 
         Raises UnsafeSqlite, NotAStore, StoreTooNew, StoreReadOnly, StoreCorrupt, StoreFull or
-        StoreUnavailable; what was there before is left as it was.
+        StoreUnavailable, and LedgerElsewhere in a forked process whose parent has it open; what was there
+        before is left as it was.
         """
         name = fsdecode(path)
+        inherited.check(name)
         opened = (
             _open(name, vfs, page_bytes, secure_delete)
             if inline
@@ -83,21 +92,31 @@ class SqliteStore:
     ) -> Result:
         """Run a writing operation: all of it, alone, or nothing. See `Store.transact`.
 
-        When the caller is cancelled, an operation that was queued still runs.
+        When the caller is cancelled, an operation that was queued still runs, unless the writer cannot begin
+        it within the grace time: then it is withdrawn, StoreUnavailable, and nothing was written.
         """
+        self._home.check()
         if self._closing is not None:
             raise LedgerClosed
         if self._write_worker is None:
             return cast(Result, _inline(self._writer, Job(operation, request, sync)))
         future = Unstoppable(loop=self._loop)
-        self._write_worker.submit(Job(operation, request, sync, future))
+        job = Job(operation, request, sync, future)
+        future.withdraw = job.withdraw
+        if is_cancelled():
+            future.cancel()
+        self._write_worker.submit(job)
         try:
             return cast(Result, await future)
         finally:
-            del future  # an error in it has this frame in its traceback: a cycle that holds the request
+            # The two hold each other, and an error in them has this frame in its traceback: cycles that would
+            # keep the request until the next collection.
+            future.withdraw = None
+            del future, job
 
     async def read(self, operation: Operation[Request, Result], request: Request) -> Result:
         """Run a reading operation on one view that includes all acknowledged writes."""
+        self._home.check()
         if self._closing is not None:
             raise LedgerClosed
         if self._read_worker is None:
@@ -150,6 +169,7 @@ class SqliteStore:
 
     async def close(self) -> None:
         """Finish what is under way, end the lease, stop the threads. Closing twice waits for the first."""
+        self._home.check()
         if self._closing is None:
             self._closing = asyncio.ensure_future(self._close())
         await asyncio.shield(self._closing)
@@ -160,8 +180,9 @@ class SqliteStore:
                 self._writer.run_batch([Job(end_lease, self._lease, Sync.PROCESS)])
             self._reader.close()
             self._writer.close()
-            return
-        await asyncio.to_thread(self._stop_threads, self._write_worker, self._read_worker)
+        else:
+            await asyncio.to_thread(self._stop_threads, self._write_worker, self._read_worker)
+        inherited.note_closed(self._path)
 
     def _stop_threads(self, write_worker: Worker, read_worker: Worker) -> None:
         if self._keeper is not None:
@@ -186,6 +207,7 @@ class SqliteStore:
             self._read_worker.end()
         if self._lock_files is not None:
             self._lock_files.release()
+        inherited.note_closed(self._path)
 
 
 def _open(
