@@ -81,7 +81,10 @@ class Limits:
     """Turns, and branches, of one chat that is imported: it is written in one step, and all others wait for
     that."""
     purge_rows: int = 500
-    """Rows removed in one step of house-keeping."""
+    """Rows of each kind removed in one transaction of house-keeping."""
+    purge_time: float = 1.0
+    """How long one round of house-keeping removes rows; what is left is removed in the next, which begins at
+    once."""
 
     def check_count(self, what: str, likes: ItemLike | Iterable[ItemLike]) -> None:
         """Raise MalformedItems for more items than one turn can hold, before any of them is made."""
