@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence, Sized
 from dataclasses import dataclass
+from typing import Any
 
 from turnledger.errors import MalformedItems
-from turnledger.model.item import Item
+from turnledger.model.item import Item, ItemLike
 
 
 @dataclass(frozen=True)
@@ -91,9 +92,25 @@ class Limits:
     """How long one round of house-keeping removes rows; what is left is removed in the next, which begins at
     once."""
 
+    def check_count(self, what: str, likes: ItemLike | Iterable[ItemLike]) -> None:
+        """Raise MalformedItems for more items than one turn can hold, before any of them is made."""
+        is_one = isinstance(likes, str | Mapping | Item)
+        if not is_one and isinstance(likes, Sized) and len(likes) > self.input_items:
+            raise self._too_large(what)
+
+    def check_messages(self, what: str, messages: Sequence[Mapping[str, Any]]) -> None:
+        """The same for chat messages, of which each is an item or more: one for each of its calls."""
+        calls = [message.get("tool_calls") for message in messages[: self.input_items + 1]]
+        counts = [len(each) if isinstance(each, list | tuple) else 1 for each in calls]
+        if len(messages) > self.input_items or sum(counts) > self.input_items:
+            raise self._too_large(what)
+
     def check_size(self, what: str, items: Sequence[Item]) -> None:
         """Raise MalformedItems for more than one turn can hold."""
         if len(items) > self.input_items or sum([len(item.raw) for item in items]) > self.turn_bytes:
-            raise MalformedItems(
-                f"{what} is too large: at most {self.input_items} items and {self.turn_bytes} bytes."
-            )
+            raise self._too_large(what)
+
+    def _too_large(self, what: str) -> MalformedItems:
+        return MalformedItems(
+            f"{what} is too large: at most {self.input_items} items and {self.turn_bytes} bytes."
+        )
