@@ -176,7 +176,7 @@ class Transfer:
             found.notes.add(found.line, Did.REPAIRED, why, chat=found.id)
         try:
             plan = await _planned(header, found, owner, process.limits)
-            request = ImportRequest(plan, process.clock.now_ms(), within, process.limits.owner_bytes)
+            request = ImportRequest(plan, process.clock.now_ms(), within, process.limits.room)
             # Looked at beside the writer first: the same file again shall hold up nobody.
             imported = await process.store.read(already_there, request)
             if imported is None:

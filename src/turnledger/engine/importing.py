@@ -19,7 +19,7 @@ from turnledger.engine.entry import preview_at
 from turnledger.engine.exporting import all_lines, branches_of
 from turnledger.engine.import_plan import Plan, Planned
 from turnledger.engine.ports import Tables
-from turnledger.engine.usage import check_room, store_turn
+from turnledger.engine.usage import BOUNDLESS, Room, check_room, store_turn
 from turnledger.model import event_log
 from turnledger.model.change import ChangeKind
 from turnledger.model.conversation import Branch, Conversation, ConversationState, Origin
@@ -45,7 +45,8 @@ class ImportRequest:
     plan: Plan
     now: int
     within: Within = EVERYWHERE
-    owner_bytes: int | None = None
+    room: Room = BOUNDLESS
+    """What the owner may store."""
 
 
 class Imported(Struct, frozen=True):
@@ -189,8 +190,7 @@ async def _insert(tables: Tables, request: ImportRequest, conversation: Conversa
     if conversation.is_expired(request.now):
         why = "Its time without use is over: it has expired. Take expires_after out to import it."
         return _end(plan, conversation, Did.REFUSED, why)
-    if request.owner_bytes is not None:
-        await check_room(tables, conversation.owner, request.owner_bytes)
+    await check_room(tables, conversation.owner, request.room, adds_chat=True)
     work = _Import(tables, plan, conversation)
     if conversation.id != plan.conversation.id:
         work.note(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from turnledger.engine.usage import Room
 from turnledger.errors import MalformedItems
 from turnledger.model.item import Item
 
@@ -28,8 +29,11 @@ class Limits:
     turn_bytes: int = 16 * 1024 * 1024
     """Bytes of one turn."""
     owner_bytes: int | None = None
-    """What the turns of one owner may take, as Ledger.usage tells it: who stores as much begins no turn. None
-    for no bound."""
+    """What one owner may store, as Ledger.usage tells it: beyond it no turn begins, and no conversation is
+    made. All visitors of a link together may store as much, unless the link says otherwise. None for no
+    bound."""
+    owner_chats: int | None = None
+    """Conversations that one owner may have, deleted ones that can be restored among them; likewise."""
     attempts_kept: float = 7 * 24 * 3600.0
     """How long failed and discarded attempts can be read."""
     cached_bytes: int = 64 * 1024 * 1024
@@ -81,6 +85,11 @@ class Limits:
     that."""
     purge_rows: int = 500
     """Rows removed in one step of house-keeping."""
+
+    @property
+    def room(self) -> Room:
+        """What one owner may store."""
+        return Room(self.owner_bytes, self.owner_chats)
 
     def check_size(self, what: str, items: Sequence[Item]) -> None:
         """Raise MalformedItems for more than one turn can hold."""

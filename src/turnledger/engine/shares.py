@@ -21,6 +21,7 @@ from turnledger.errors import (
     TooManyShares,
     TooManyVisitors,
 )
+from turnledger.model.bounds import UNBOUNDED, Bounds
 from turnledger.model.ids import ConversationId, ShareId, TokenId
 from turnledger.model.share import Share
 from turnledger.model.share_code import visitors_token_text
@@ -48,6 +49,7 @@ class CreateRequest(Struct, frozen=True, kw_only=True):
     visitor_lifetime: int | None
     expires_at: int | None
     parent: TokenId | None
+    bounds: Bounds = UNBOUNDED
     tokenless: str
     """Whose conversations are opened without a token, as long as there is none."""
     limit: int
@@ -95,8 +97,9 @@ async def _parent(tables: Tables, request: CreateRequest) -> Token:
 async def _share(tables: Tables, request: CreateRequest, parent: Token | None) -> Share:
     owner, chat_scope = request.owner, request.chat_scope
     models, expires_at = request.models, request.expires_at
-    within = EVERYWHERE
+    within, bounds = EVERYWHERE, request.bounds
     if parent is not None:
+        bounds = bounds.within(parent.bounds)
         owner, within = parent.owner, parent.within
         models = parent.models if models is None else models
         expires_at = parent.expires_at if expires_at is None else expires_at
@@ -119,6 +122,7 @@ async def _share(tables: Tables, request: CreateRequest, parent: Token | None) -
         created_at=request.now,
         expires_at=expires_at,
         parent=request.parent,
+        bounds=bounds,
         digest=request.digest,
     )
 

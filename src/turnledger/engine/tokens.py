@@ -16,6 +16,7 @@ from msgspec.structs import replace
 from turnledger.engine.conversations import check_live
 from turnledger.engine.ports import Tables
 from turnledger.errors import InvalidInput, TokenEnded, TokenNotFound, TokenTooWide, TooManyTokens
+from turnledger.model.bounds import UNBOUNDED, Bounds
 from turnledger.model.ids import ConversationId, TokenId
 from turnledger.model.token import Token, TokenScope
 from turnledger.model.within import Within
@@ -34,6 +35,7 @@ class CreateRequest(Struct, frozen=True, kw_only=True):
     models: tuple[str, ...] | None
     expires_at: int | None
     parent: TokenId | None
+    bounds: Bounds = UNBOUNDED
     tokenless: str
     """Whose conversations are opened without a token, as long as there is none."""
     limit: int
@@ -85,8 +87,9 @@ async def _check_conversation(tables: Tables, token: Token, id: ConversationId, 
 
 def _token(request: CreateRequest, parent: Token | None) -> Token:
     owner, expires_at = request.owner, request.expires_at
-    chat_scope, models = request.chat_scope, request.models
+    chat_scope, models, bounds = request.chat_scope, request.models, request.bounds
     if parent is not None:
+        bounds = bounds.within(parent.bounds)
         owner = parent.owner if owner is None else owner
         chat_scope = parent.chat_scope if chat_scope is None else chat_scope
         models = parent.models if models is None else models
@@ -102,6 +105,7 @@ def _token(request: CreateRequest, parent: Token | None) -> Token:
         created_at=request.now,
         expires_at=expires_at,
         parent=request.parent,
+        bounds=bounds,
         digest=request.digest,
     )
     beyond = () if parent is None else token.beyond(parent)

@@ -221,7 +221,7 @@ class App:
     async def _answer_counted(self, app: ASGIApp, scope: Scope, receive: Receive, answer: Outgoing) -> None:
         """Answer what counts neither as a turn nor as a stream."""
         who: Principal = scope["state"]["principal"]
-        place = self.service.quotas.other(who.counted_as, is_tokenless=who.token is None)
+        place = self.service.quotas.other(who.counted_as, is_tokenless=who.token is None, link=who.link)
         try:
             await app(scope, receive, answer)
         finally:
@@ -242,7 +242,9 @@ class App:
         if principal is not None and endpoint.is_stream:
             # Refused from memory, without the store; who is let in is looked up.
             is_tokenless = principal.token is None
-            self.service.quotas.look_at_streams(principal.owner, is_tokenless=is_tokenless)
+            self.service.quotas.look_at_streams(
+                principal.owner, is_tokenless=is_tokenless, link=principal.link
+            )
         if principal is None or not endpoint.checks_version or not principal.has(endpoint.needs):
             principal = await admission.admit(head)  # also to refuse: his token may have ended since
         if principal.token is not None or not endpoint.is_open_at_first:

@@ -85,6 +85,7 @@ def engine_limits(settings: Settings) -> Limits:
         queue_length=limits.queue_length,
         queue_wait=limits.queue_wait,
         owner_bytes=limits.owner_bytes,
+        owner_chats=limits.owner_chats,
         input_items=limits.input_items,
         turn_bytes=limits.turn_bytes,
         readers=limits.streams + limits.turns,  # so that nobody is refused there who was let in here

@@ -151,7 +151,7 @@ class ImportChats:
         request = Request(scope, receive)
         who: Principal = request.state.principal
         answer = _Answer(send)
-        place = self._service.quotas.importing(who.owner, is_tokenless=who.token is None)
+        place = self._service.quotas.importing(who.owner, is_tokenless=who.token is None, link=who.link)
         try:
             with self._service.staying.stay(who):
                 await self._take_in(who, request, receive, answer)
