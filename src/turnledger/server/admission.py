@@ -72,6 +72,11 @@ class Principal(msgspec.Struct, frozen=True):
         return self.token is not None and self.token.share is not None and self.token.conversation is not None
 
     @property
+    def is_narrowed(self) -> bool:
+        """Whether the token gives less than its owner has."""
+        return self.token is not None and self.token.is_narrowed
+
+    @property
     def counted_as(self) -> str:
         """Under which name his requests are counted: readers do not take the place of the chat's owner."""
         return (self.within.label or self.owner) if self.is_reader else self.owner

@@ -21,6 +21,7 @@ from turnledger.server.admission import Principal
 from turnledger.server.answer import Answer
 from turnledger.server.body import read_body
 from turnledger.server.conversing import Conversing
+from turnledger.server.discreet_model import DiscreetModel
 from turnledger.server.errors import ClientGone, shutting_down
 from turnledger.server.outlet import Outlet, cut_of
 from turnledger.server.passed_fields import passed_on
@@ -103,4 +104,6 @@ class TurnEndpoint(ABC, Generic[AnyAnswer]):
         self._service.models.check_fields(settings, principal)
         more = self._service.settings.passed_fields
         settings = passed_on(settings, stream_options, principal.token, more)
+        if principal.is_narrowed:
+            model = DiscreetModel(model)
         return model, settings if name == named else {**settings, "model": name}
