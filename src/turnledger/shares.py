@@ -177,14 +177,15 @@ class Shares:
         owner: str | None = None,
         within: Within = EVERYWHERE,
         only_chats: bool = False,
+        by: Token | None = None,
     ) -> Share:
         """End a link at once, and with it all tokens that were got by it; see Tokens.revoke. What is revoked
         already stays as it is. Raises ShareNotFound; to an `owner`, or to who is narrowed, there are no
-        others."""
+        others. `by` is the token that asks for it: one that another token made revokes links to chats of its
+        owner, and those that it or a descendant made."""
         seen = SharesSeen(owner, within, only_chats)
-        return await self._process.persist(
-            revoke, RevokeRequest(ShareId(id), seen, self._process.clock.now_ms())
-        )
+        request = RevokeRequest(ShareId(id), seen, self._process.clock.now_ms(), by)
+        return await self._process.persist(revoke, request)
 
 
 def _count(name: str, value: int | None) -> int | None:

@@ -120,15 +120,17 @@ class Tokens:
         return await self._process.store.read(list_tokens, request)
 
     async def revoke(
-        self, id: str, *, owner: str | None = None, within: Within = EVERYWHERE
+        self, id: str, *, owner: str | None = None, within: Within = EVERYWHERE, by: str | None = None
     ) -> tuple[Token, ...]:
         """End a token at once, and with it all that it made, and what those made; return them, itself first.
 
         When it returns, no turn begins any more that asks with `admitted`, whichever process it is in. What
         is revoked already stays as it is. Raises TokenNotFound; to an `owner`, or to who is narrowed
-        by `within`, there are no others.
+        by `within`, there are no others. `by` is the id of the token that asks for it: one that another
+        token made revokes itself and its descendants only.
         """
-        request = RevokeRequest(TokenId(id), owner, within, self._process.clock.now_ms())
+        revoker = None if by is None else TokenId(by)
+        request = RevokeRequest(TokenId(id), owner, within, self._process.clock.now_ms(), revoker)
         return await self._process.persist(revoke, request)
 
     async def store_secret(self) -> bytes:

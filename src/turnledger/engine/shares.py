@@ -11,6 +11,7 @@ from msgspec import Struct
 
 from turnledger.engine.conversations import check_live
 from turnledger.engine.ports import Tables
+from turnledger.engine.tokens import may_revoke
 from turnledger.errors import (
     ConversationUnavailable,
     InvalidInput,
@@ -250,13 +251,22 @@ class RevokeRequest(Struct, frozen=True):
     id: ShareId
     seen: SharesSeen
     now: int
+    by: Token | None = None
+    """The token that revokes it; None: whoever runs the store does."""
+
+
+async def _may_revoke(tables: Tables, by: Token | None, share: Share) -> bool:
+    """Whether a token may end a link: any token those to chats of its owner; else as for tokens."""
+    if by is None or (share.conversation is not None and share.owner == by.owner):
+        return True
+    return await may_revoke(tables, by.id, share.parent)
 
 
 async def revoke(tables: Tables, request: RevokeRequest) -> Share:
     """End a link, and in the same step all tokens that were got by it. What is revoked already stays as it
     is, so it can be repeated. Raises ShareNotFound."""
     share = await tables.share(request.seen.owner, request.id)
-    if share is None or not request.seen.sees(share):
+    if share is None or not request.seen.sees(share) or not await _may_revoke(tables, request.by, share):
         raise ShareNotFound
     await tables.revoke_share(share.id, request.now)
     for owner in await tables.revoke_visitors(share.id, request.now):

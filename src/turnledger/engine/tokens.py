@@ -184,6 +184,8 @@ class RevokeRequest(Struct, frozen=True):
     owner: str | None
     within: Within
     now: int
+    by: TokenId | None = None
+    """The token that revokes it; None: whoever runs the store does."""
 
 
 async def revoke(tables: Tables, request: RevokeRequest) -> tuple[Token, ...]:
@@ -192,6 +194,8 @@ async def revoke(tables: Tables, request: RevokeRequest) -> tuple[Token, ...]:
     revoked already stays as it is, so it can be repeated. Raises TokenNotFound."""
     token = await tables.token(request.owner, request.id)
     if token is None or not request.within.covers(token.within):
+        raise TokenNotFound
+    if request.by is not None and not await may_revoke(tables, request.by, token.id):
         raise TokenNotFound
     family = [token]
     for each in family:  # it grows while it is gone through
@@ -204,6 +208,18 @@ async def revoke(tables: Tables, request: RevokeRequest) -> tuple[Token, ...]:
     for owner in dict.fromkeys(each.owner for each in fresh):
         await tables.raise_admission(owner)
     return tuple([replace(each, revoked_at=each.revoked_at or request.now) for each in family])
+
+
+async def may_revoke(tables: Tables, by: TokenId, made: TokenId | None) -> bool:
+    """Whether a token may end what this one is or has made. One that another token made ends itself and its
+    descendants, never those above or beside it; one that was made by whoever runs the store ends any."""
+    revoker = await tables.token(None, by)
+    if revoker is None or revoker.parent is None:
+        return revoker is not None
+    while made is not None and made != by:
+        above = await tables.token(None, made)
+        made = None if above is None else above.parent
+    return made == by
 
 
 async def note_uses(tables: Tables, uses: Mapping[TokenId, int]) -> None:

@@ -231,7 +231,7 @@ class ShareRoutes:
     async def revoke(self, request: Request) -> Response:
         """Revoke a link, and the tokens of all who came by it."""
         who: Principal = request.state.principal
-        share = await self._shares.revoke(request.path_params["share"], **seen_by(who))
+        share = await self._shares.revoke(request.path_params["share"], **seen_by(who), by=who.token)
         return Response(encode(share_shown(share)), media_type=_JSON)
 
     async def exchange(self, request: Request) -> Response:

@@ -183,7 +183,7 @@ class TokenRoutes:
             revoked = await self._tokens.revoke(own)
         else:
             who.check(TokenScope.ADMIN)
-            revoked = await self._tokens.revoke(given, within=who.within)
+            revoked = await self._tokens.revoke(given, within=who.within, by=own)
         return Response(encode({"data": [token_shown(each) for each in revoked]}), media_type=_JSON)
 
 
