@@ -185,6 +185,7 @@ class App:
         current_request.set(request_id)
         headers = (*self._guard.answer_headers(head), (b"x-request-id", request_id.encode()), *self._parting)
         answer = Outgoing(send, headers)
+        endpoint: Endpoint | None = None
         try:
             self._guard.check(head, is_page=scope["path"] in self._pages and scope["method"] == "GET")
             preflight = self._guard.preflight_headers(head) if scope["method"] == "OPTIONS" else None
@@ -199,6 +200,8 @@ class App:
                     answer.caching = endpoint.caching
                 if not endpoint.is_public:
                     state["principal"] = await self._admit(endpoint, head)
+                    if endpoint.is_stream and self.service.audit.is_wanted:
+                        self.service.audit.request(endpoint, scope, None)  # it may be open for days
                 check_understood(endpoint, scope)
                 if endpoint.is_public or endpoint.checks_version or endpoint.is_stream:
                     await app(scope, receive, answer)
@@ -217,6 +220,9 @@ class App:
             await self._answer_problem(answer, problem, request_id)
         finally:
             self._note(scope, answer.status or CLIENT_LEFT, time.perf_counter() - began)
+            is_audited = endpoint is not None and (not endpoint.is_public or "audit" in state)
+            if endpoint is not None and is_audited and self.service.audit.is_wanted:
+                self.service.audit.request(endpoint, scope, answer.status or CLIENT_LEFT)
 
     async def _answer_counted(self, app: ASGIApp, scope: Scope, receive: Receive, answer: Outgoing) -> None:
         """Answer what counts neither as a turn nor as a stream."""

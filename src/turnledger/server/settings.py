@@ -155,6 +155,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     log_format: Literal["console", "json"] | None = None
     """None: console on a terminal, json elsewhere."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
+    audit_log: str | None = None
+    """A file that gets a JSON line for each request: who asked for what. None by default."""
     limits: ServerLimits = ServerLimits()
     timeouts: ModelTimeouts = ModelTimeouts()
     upstream: str | None = None

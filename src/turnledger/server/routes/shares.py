@@ -18,6 +18,7 @@ from turnledger.model.share import Share, ShareKind
 from turnledger.model.share_code import NONCE
 from turnledger.model.token import TokenScope
 from turnledger.server.admission import Principal
+from turnledger.server.audit_log import note
 from turnledger.server.body import check_seconds, decode_body, read_body, read_small_body
 from turnledger.server.endpoint import Endpoint, Parameter
 from turnledger.server.errors import Refused
@@ -215,6 +216,7 @@ class ShareRoutes:
             parent=who.token_id,
             **{name: getattr(asked, name) for name in BOUNDS},
         )
+        note(request.scope, target_share=share.id, target_chat=share.conversation)
         shown = {**share_shown(share), "code": code, "path": f"{SHARE_PATH}#{code}"}
         return Response(encode(shown), 201, media_type=_JSON)
 
@@ -246,6 +248,7 @@ class ShareRoutes:
             self._count(GUESSES)
             raise
         token = visit.token
+        note(request.scope, target_share=visit.share.id, minted=token.id, minted_for=token.owner)
         shown = {
             "token": visit.text,
             "kind": visit.share.kind,

@@ -14,6 +14,7 @@ from turnledger.errors import TokenNotFound
 from turnledger.model.ids import ConversationId, ShareId, TokenId
 from turnledger.model.token import Token, TokenScope
 from turnledger.server.admission import Principal
+from turnledger.server.audit_log import note
 from turnledger.server.body import check_seconds, decode_body, read_small_body
 from turnledger.server.endpoint import Endpoint, Parameter
 from turnledger.server.query import number_of
@@ -150,6 +151,7 @@ class TokenRoutes:
             max_tokens=asked.max_tokens,
             n=asked.n,
         )
+        note(request.scope, minted=token.id, minted_for=token.owner)
         return Response(encode({**token_shown(token), "token": text}), 201, media_type=_JSON)
 
     async def listing(self, request: Request) -> Response:
@@ -184,6 +186,7 @@ class TokenRoutes:
         else:
             who.check(TokenScope.ADMIN)
             revoked = await self._tokens.revoke(given, within=who.within, by=own)
+        note(request.scope, revoked=[each.id for each in revoked])
         return Response(encode({"data": [token_shown(each) for each in revoked]}), media_type=_JSON)
 
 
