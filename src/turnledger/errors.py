@@ -216,14 +216,13 @@ class WaitEnded(ConversationBusy):
 
 
 class StorageFull(TurnledgerError):
-    """As much is stored for this owner as may be. Purge conversations, then try again. Nothing was run."""
+    """The storage quota of this owner is reached. Purge conversations, then try again. Nothing was run."""
 
     code = "storage_full"
 
-    def __init__(self, limit: int) -> None:
+    def __init__(self, limit: int, unit: str = "bytes") -> None:
         super().__init__(
-            f"As much is stored for this owner as may be ({limit} bytes). Purge conversations to make "
-            "room: it is there a moment later. Nothing was run."
+            f"Storage quota of {limit} {unit} reached. Purge conversations, then try again. Nothing was run."
         )
         self.limit = limit
 

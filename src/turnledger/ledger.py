@@ -199,7 +199,7 @@ class Ledger:
             reset=reset,
             **details,
         )
-        request, found = ResolveRequest(target, process.clock.now_ms()), None
+        request, found = ResolveRequest(target, process.clock.now_ms(), process.limits.room), None
         if idempotency_key is not None:
             found = await process.persist(make, make_request(process, target, idempotency_key), Sync.DISK)
         elif id is not None or conversation_key is not None:
@@ -250,7 +250,9 @@ class Ledger:
         if seen is None:
             seen = await process.store.read(named_by, NamedRequest(owner, scope, conversation_key))
         now = process.clock.now_ms()
-        request = ResetRequest(owner, scope, conversation_key, seen, fresh, now, within, admitted)
+        request = ResetRequest(
+            owner, scope, conversation_key, seen, fresh, now, within, process.limits.room, admitted
+        )
         found = await persist_admitted(process, reset_key, request, readmit)
         return Chat(process, found, is_new=found.id == fresh.id, within=within)
 

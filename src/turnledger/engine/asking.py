@@ -216,7 +216,7 @@ def _request(
         now=now,
         wait_until=now + round(limits.queue_wait * 1000),
         queue_limit=limits.queue_length,
-        owner_bytes=limits.owner_bytes,
+        room=limits.room,
         on_busy=choice(OnBusy, "on_busy", on_busy),
         on_stop=choice(OnStop, "on_stop", on_stop),
         on_failure=choice(OnFailure, "on_failure", on_failure),
@@ -304,6 +304,7 @@ def move_request(
         now=now,
         wait_until=now + round(limits.queue_wait * 1000),
         queue_limit=limits.queue_length,
+        room=limits.room,
         on_busy=choice(OnBusy, "on_busy", on_busy),
         move=move,
         key=_key_of(idempotency_key, target, *said),
@@ -321,7 +322,7 @@ def make_request(process: Process, target: Target, idempotency_key: str) -> Make
     said = (fresh.title, sorted(fresh.metadata.items()), fresh.tags, fresh.internal, fresh.expires_after)
     key = _key_of(idempotency_key, target, "make", target.scope, target.conversation_key, *said)
     assert key is not None  # noqa: S101 - for the type checker
-    return MakeRequest(target, key, process.clock.now_ms())
+    return MakeRequest(target, key, process.clock.now_ms(), process.limits.room)
 
 
 def fork_request(
@@ -343,6 +344,7 @@ def fork_request(
         base,
         fresh,
         process.clock.now_ms(),
+        process.limits.room,
         _key_of(idempotency_key, source, "fork", source.id, base, *details, fresh.expires_after),
         admitted,
     )

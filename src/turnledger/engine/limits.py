@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence, Sized
 from dataclasses import dataclass
 from typing import Any
 
+from turnledger.engine.usage import Room
 from turnledger.errors import MalformedItems
 from turnledger.model.item import Item, ItemLike
 
@@ -31,8 +32,11 @@ class Limits:
     turn_bytes: int = 16 * 1024 * 1024
     """Bytes of one turn."""
     owner_bytes: int | None = None
-    """What the turns of one owner may take, as Ledger.usage tells it: who stores as much begins no turn. None
-    for no bound."""
+    """What one owner may store, as Ledger.usage tells it: beyond it no turn begins, and no conversation is
+    made. All visitors of a link together may store as much, unless the link says otherwise. None for no
+    bound."""
+    owner_chats: int | None = None
+    """Conversations that one owner may have, deleted ones that can be restored among them; likewise."""
     attempts_kept: float = 7 * 24 * 3600.0
     """How long failed and discarded attempts can be read."""
     cached_bytes: int = 64 * 1024 * 1024
@@ -104,6 +108,11 @@ class Limits:
         counts = [len(each) if isinstance(each, list | tuple) else 1 for each in calls]
         if len(messages) > self.input_items or sum(counts) > self.input_items:
             raise self._too_large(what)
+
+    @property
+    def room(self) -> Room:
+        """What one owner may store."""
+        return Room(self.owner_bytes, self.owner_chats)
 
     def check_size(self, what: str, items: Sequence[Item]) -> None:
         """Raise MalformedItems for more than one turn can hold."""

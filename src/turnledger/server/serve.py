@@ -21,7 +21,7 @@ from turnledger.server.channel import Ready
 from turnledger.server.guard import is_loopback
 from turnledger.server.listening import bind, url_of
 from turnledger.server.logs import log
-from turnledger.server.models import make_models
+from turnledger.server.models import Models, make_models
 from turnledger.server.open_files import allow_open_files, needed_for
 from turnledger.server.settings import ServerLimits, Settings
 from turnledger.server.settings_file import InvalidSettings
@@ -69,13 +69,24 @@ async def opened(
         is_tokenless = await check_guarded(ledger, settings, listening)
         models = make_models(settings, environ)
         try:
-            app = make_app(ledger, models, settings, sharing)
+            app = _made(ledger, models, settings, sharing)
             app.is_tokenless = is_tokenless
-            yield app
+            try:
+                yield app
+            finally:
+                app.service.audit.close()
         finally:
             await models.close()
     finally:
         await ledger.close()
+
+
+def _made(ledger: Ledger, models: Models, settings: Settings, sharing: Sharing | None) -> App:
+    try:
+        return make_app(ledger, models, settings, sharing)
+    except OSError as problem:
+        told = f"audit_log: {problem.filename} cannot be opened ({problem.strerror}). Name another file."
+        raise InvalidSettings(told) from None
 
 
 def engine_limits(settings: Settings) -> Limits:
@@ -86,6 +97,7 @@ def engine_limits(settings: Settings) -> Limits:
         queue_length=limits.queue_length,
         queue_wait=limits.queue_wait,
         owner_bytes=limits.owner_bytes,
+        owner_chats=limits.owner_chats,
         input_items=limits.input_items,
         turn_bytes=limits.turn_bytes,
         readers=limits.streams + limits.turns,  # so that nobody is refused there who was let in here

@@ -63,7 +63,11 @@ class ServerLimits(msgspec.Struct, frozen=True, kw_only=True):
     """Visitors who may come by share links within a minute, all links together; and as many codes may be
     brought that lead nowhere."""
     owner_bytes: Count | None = None
-    """Bytes that one owner may store, in all his conversations; none is given by default."""
+    """Bytes that one owner may store: turns, chats and what is kept of failed turns. This, `owner_turns`,
+    `owner_turns_per_minute` and `owner_chats` also hold for all visitors of a link together, unless the link
+    has limits of its own. None by default."""
+    owner_chats: Count | None = None
+    """Chats that one owner may have; none is given by default."""
     input_items: Count = ENGINE.input_items
     """Items in the input of one turn."""
     turn_bytes: Count = ENGINE.turn_bytes
@@ -155,6 +159,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """Web pages from elsewhere that may call it: scheme, host and port."""
     frame_ancestors: tuple[str, ...] = ()
     """Web pages that may show the server's own in a frame: scheme, host and port. None by default."""
+    passed_fields: tuple[str, ...] = ()
+    """Fields that requests with narrowed tokens may pass on to upstreams, beside the usual ones."""
     insecure: bool = False
     """Serve without tokens beyond loopback, and behind a proxy."""
     grace: Seconds = 20.0
@@ -162,6 +168,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     log_format: Literal["console", "json"] | None = None
     """None: console on a terminal, json elsewhere."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
+    audit_log: str | None = None
+    """A file that gets a JSON line for each request: who asked for what. None by default."""
     limits: ServerLimits = ServerLimits()
     timeouts: ModelTimeouts = ModelTimeouts()
     upstream: str | None = None

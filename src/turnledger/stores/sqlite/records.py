@@ -14,6 +14,7 @@ import msgspec
 from turnledger.errors import StoreCorrupt
 from turnledger.model import codec
 from turnledger.model.attempt import Attempt, AttemptBody, AttemptState, Failure, Fork, OnFailure, OnStop
+from turnledger.model.bounds import UNBOUNDED, Bounds
 from turnledger.model.conversation import (
     Branch,
     Claim,
@@ -114,6 +115,19 @@ def columns_of_conversation(conversation: Conversation) -> Row:
         None if conversation.named_by is None else conversation.named_by.value,
         int(conversation.is_listed),
         conversation.purge_at,
+    )
+
+
+def counted_conversation(
+    conversation: Conversation, state: str, title: str | None, metadata: str | None, tags: str | None
+) -> Conversation:
+    """The conversation with these columns, as far as they count as stored."""
+    return msgspec.structs.replace(
+        conversation,
+        state=_CONVERSATION_STATES[state],
+        title=title,
+        metadata=msgspec.json.decode(metadata, type=dict[str, str]) if metadata else {},
+        tags=tags_of(tags),
     )
 
 
@@ -243,8 +257,8 @@ def flags_of(rows: Iterable[Row]) -> dict[int, Flags]:
 
 def attempt_of(row: Row) -> Attempt:
     id, owner, conversation, branch, lease, fence, state, base, fork, input, on_stop, on_failure, *rest = row
-    idempotency_key, stop, failure_code, failure_message, partial, journaled, *times, interaction = rest
-    created_at, ended_at = times
+    idempotency_key, stop, failure_code, failure_message, partial, journaled, *numbers = rest
+    created_at, ended_at, interaction, counted = numbers
     body = codec.decode(AttemptBody, input)
     return Attempt(
         id=TurnId.trusted(id),
@@ -268,12 +282,8 @@ def attempt_of(row: Row) -> Attempt:
         journaled=journaled,
         created_at=created_at,
         ended_at=ended_at,
+        bytes=counted,
     )
-
-
-def input_of(attempt: Attempt) -> bytes:
-    """Input and instructions as one value. The partial text is no part of it: it changes, they do not."""
-    return codec.encode(AttemptBody.of(attempt.input, attempt.instructions))
 
 
 def columns_of_attempt(attempt: Attempt, input: bytes | None) -> Row:
@@ -301,6 +311,7 @@ def columns_of_attempt(attempt: Attempt, input: bytes | None) -> Row:
         attempt.created_at,
         attempt.ended_at,
         int(attempt.is_interaction),
+        attempt.bytes,
     )
 
 
@@ -318,6 +329,7 @@ def changes_of_attempt(attempt: Attempt) -> Row:
         attempt.fence,
         attempt.lease.raw,
         attempt.ended_at,
+        attempt.bytes,
     )
 
 
@@ -381,6 +393,14 @@ def columns_of_ticket(ticket: Ticket) -> Row:
     )
 
 
+def bounds_of(text: str | None) -> Bounds:
+    return msgspec.json.decode(text, type=Bounds) if text else UNBOUNDED
+
+
+def columns_of_bounds(bounds: Bounds) -> str | None:
+    return None if bounds == UNBOUNDED else msgspec.json.encode(bounds).decode()
+
+
 def token_of(row: Row) -> Token:
     id, digest, owner, name, scopes, chat_scope, models, created_at, *ends, used_at, parent = row[:12]
     expires_at, revoked_at = ends
@@ -402,6 +422,7 @@ def token_of(row: Row) -> Token:
         parent=id_or_none(TokenId, parent),
         conversation=id_or_none(ConversationId, row[12]),
         share=id_or_none(ShareId, row[13]),
+        bounds=bounds_of(row[14]),
         digest=digest,
     )
 
@@ -422,4 +443,5 @@ def columns_of_token(token: Token) -> Row:
         raw_or_none(token.parent),
         raw_or_none(token.conversation),
         raw_or_none(token.share),
+        columns_of_bounds(token.bounds),
     )

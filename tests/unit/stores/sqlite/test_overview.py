@@ -51,7 +51,7 @@ A_MADE_BRANCH = "(SELECT ref FROM branch WHERE start > 0 AND length = start LIMI
         ("UPDATE owner SET bytes = bytes + 1", "The usage of 'ann' is kept as "),
         (
             "INSERT INTO owner (owner, bytes) VALUES ('nobody', 16384)",
-            "The usage of 'nobody' is kept as 16384 bytes, but their turns count 0",
+            "The usage of 'nobody' is kept as 16384 bytes in 0 chats, but comes to 0 in 0",
         ),
         ("UPDATE owner SET bytes = 0", "The usage of 'ann' is kept as 0 bytes"),
         (
