@@ -35,7 +35,7 @@ from turnledger.model.instructions import Instructions
 from turnledger.model.item import Item
 from turnledger.model.messages import items_of_messages
 from turnledger.model.pairing import check_resent, left_open
-from turnledger.model.turn import Turn, TurnKind
+from turnledger.model.turn import Turn
 
 ChatMessage = Mapping[str, Any]
 
@@ -177,7 +177,7 @@ class Resending:
     ) -> matching.Divergence:
         while meaning.after is not None and self._answers(meaning):
             last = _turn(turns, meaning.after)
-            later = (turn.kind is TurnKind.SETTLED for turn in turns[last.number :])
+            later = (turn.goes_along for turn in turns[last.number :])
             is_closed = branch.unsettled is not None or any(later)
             if not is_closed or not left_open(last.items):
                 break

@@ -34,10 +34,11 @@ AnyId = TypeVar("AnyId", bound=Id)
 
 ID_BYTES = 16
 
-KINDS = (TurnKind.COMPLETED, TurnKind.INTERRUPTED, TurnKind.SETTLED)
-"""Turn kinds by the number that stands for them in the table."""
+KINDS = (TurnKind.COMPLETED, TurnKind.INTERRUPTED, TurnKind.SETTLED, TurnKind.INTERRUPTED)
+"""Turn kinds by the number that stands for them in the table. From 2 on, turns may go along to branches."""
+INTERRUPTED_WITH_EFFECTS = 3
 _CONVERSATION_STATES = {state.value: state for state in ConversationState}
-NUMBER_OF = {kind: number for number, kind in enumerate(KINDS)}
+_NUMBER_OF = {kind: number for number, kind in enumerate(KINDS[:INTERRUPTED_WITH_EFFECTS])}
 
 
 class PendingCalls(codec.Document, frozen=True):
@@ -200,6 +201,13 @@ class ForkBody(codec.Document, frozen=True):
 
 def _pending(items: tuple[Item, ...]) -> bytes | None:
     return codec.encode(PendingCalls(items=codec.raws(items))) if items else None
+
+
+def number_of(turn: Turn) -> int:
+    """The number that stands for the kind of a turn in the table."""
+    if turn.kind is TurnKind.INTERRUPTED and turn.effects:
+        return INTERRUPTED_WITH_EFFECTS
+    return _NUMBER_OF[turn.kind]
 
 
 def turn_of(id: TurnId, branch: BranchId, columns: Row) -> Turn:

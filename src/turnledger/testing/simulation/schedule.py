@@ -47,6 +47,7 @@ TASTES: dict[str, Callable[[int], list[str]]] = {
     "keyed fork": lambda habits: ["fork"] * (habits // 3 + 1),
     "undo once": lambda habits: ["undo once"] * (habits // 3 + 1),
     "restore": lambda habits: (["delete"] + ["restore"] * 2) * (habits // 4 + 1) + ["purge"],
+    "wander": lambda habits: (["diverge"] * 2 + ["switch"] * 4 + ["fork"]) * (habits // 4 + 1),
 }
 """What clients of some schedules do besides, and how much of it for so many habits."""
 TASTE = 0.2
