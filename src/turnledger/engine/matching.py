@@ -350,9 +350,7 @@ def _begun_with_a_cut(turns: Sequence[Turn], request: Resent) -> _Reach | None:
     return best if parted is None or furthest[0] > behind else parted
 
 
-def _goes_on(
-    turns: Sequence[Turn], spot: Spot, request: Resent, heard: Sequence[Said], behind: int
-) -> bool:
+def _goes_on(turns: Sequence[Turn], spot: Spot, request: Resent, heard: Sequence[Said], behind: int) -> bool:
     """Whether the answer that a request begins with the beginning of goes on behind something inserted."""
     begun = bare("".join(each.text for each in heard))
     whole = turns[spot.turn].shown.entries[spot.place].bare
