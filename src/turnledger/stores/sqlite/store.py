@@ -98,6 +98,7 @@ class SqliteStore:
 
     def _look_for_others(self) -> None:
         try:
+            self._writer.look_at_files()
             version = self._writer.data_version()
         except apsw.Error:
             return  # a neighbour is in the way; the next look comes soon
@@ -174,7 +175,7 @@ def _open(path: str, vfs: str | None) -> tuple[str, Writer, Reader, int]:
         try:
             # Of what others write, all that comes after this is noticed.
             version = writer.data_version()
-            return str(place), writer, Reader(opening.connect_reader(path, vfs), path), version
+            return str(place), writer, Reader(opening.connect_reader(path, vfs), path, writer.files), version
         except BaseException:
             writer.close()
             raise
