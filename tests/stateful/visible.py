@@ -95,7 +95,7 @@ async def _of_branch(tables: Tables, number: int, id: BranchId) -> AsyncIterator
     yield f"tickets of {number}", await tables.tickets(id)
     yield f"line of {number}", await line.turns_of(tables, branch, 0, ALL, ALL)
     yield f"page of {number}", await line.turns_of(tables, branch, 1, branch.length - 1, 2)
-    yield f"settled on {number}", await line.settled_of(tables, branch, 0, ALL)
+    yield f"settled on {number}", await line.effects_of(tables, branch, 0)
 
 
 async def _of_owner(tables: Tables, owner: str) -> AsyncIterator[tuple[str, Any]]:

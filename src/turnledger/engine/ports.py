@@ -129,9 +129,9 @@ class Tables(EndedTables, Protocol):
         """All turns of these stretches, in order of number."""
         ...
 
-    async def settled_in(self, stretches: Sequence[Stretch]) -> list[Turn]:
-        """The settled turns of these stretches, in order of number. They are few: it must not cost what
-        reading all turns would."""
+    async def effects_in(self, stretches: Sequence[Stretch]) -> list[Turn]:
+        """The turns of these stretches that go along to other branches (Turn.goes_along), in order of
+        number. They are few: it must not cost what reading all turns would."""
         ...
 
     async def add_turn(self, turn: Turn, log: bytes = b"") -> None:

@@ -21,7 +21,7 @@ from turnledger.model.conversation import (
 from turnledger.model.flags import Flags, FlagsOf
 from turnledger.model.ids import BranchId, ConversationId, LeaseId, TurnId
 from turnledger.model.share import link_of
-from turnledger.model.turn import Turn, TurnKind
+from turnledger.model.turn import Turn
 from turnledger.model.usage import Usage, of_branch, of_chat, of_details
 from turnledger.stores.memory.catalogue_rows import CatalogueRows
 from turnledger.stores.memory.change_rows import ChangeRows
@@ -300,8 +300,8 @@ class MemoryTables(
             found += await self.turns(part.branch, part.after, part.through, part.through)
         return found
 
-    async def settled_in(self, stretches: Sequence[Stretch]) -> list[Turn]:
-        return [turn for turn in await self.turns_in(stretches) if turn.kind is TurnKind.SETTLED]
+    async def effects_in(self, stretches: Sequence[Stretch]) -> list[Turn]:
+        return [turn for turn in await self.turns_in(stretches) if turn.goes_along]
 
     async def add_turn(self, turn: Turn, log: bytes = b"") -> None:
         if turn.branch not in self._db.lines:

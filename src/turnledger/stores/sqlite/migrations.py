@@ -17,6 +17,7 @@ MIGRATIONS = (
     "0006_shares.sql",
     "0007_search.sql",
     "0008_secret.sql",
+    "0009_effects.sql",
     "0011_checksums.sql",
     "0012_usage.sql",
 )

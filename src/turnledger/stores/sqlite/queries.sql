@@ -226,15 +226,15 @@ SELECT turn.id, turn.number,
 FROM json_each(?) AS single
 CROSS JOIN turn ON turn.branch = single.value >> 32 AND turn.number = single.value & 4294967295;
 
--- name: settled_turns
--- The settled ones (kind 2) of several stretches, given as JSON: [[ref, after, through], …].
+-- name: turns_with_effects
+-- Those that tell what tools did (kinds 2 and 3), of several stretches, given as JSON: [[ref, after, through], …].
 SELECT turn.id, turn.number,
        coalesce(turn.parent, (
            SELECT before.id FROM turn AS before
            WHERE before.branch = turn.branch AND before.number = turn.number - 1)),
        turn.kind, turn.created_at, turn.committed_at, turn.body, turn.checksum, turn.branch
 FROM json_each(?) AS stretch
-CROSS JOIN turn INDEXED BY turn_settled ON turn.kind = 2 AND turn.branch = stretch.value ->> 0
+CROSS JOIN turn INDEXED BY turn_settled ON turn.kind >= 2 AND turn.branch = stretch.value ->> 0
     AND turn.number > stretch.value ->> 1 AND turn.number <= stretch.value ->> 2;
 
 -- name: add_turn

@@ -36,10 +36,11 @@ AnyId = TypeVar("AnyId", bound=Id)
 
 ID_BYTES = 16
 
-KINDS = (TurnKind.COMPLETED, TurnKind.INTERRUPTED, TurnKind.SETTLED)
-"""Turn kinds by the number that stands for them in the table."""
+KINDS = (TurnKind.COMPLETED, TurnKind.INTERRUPTED, TurnKind.SETTLED, TurnKind.INTERRUPTED)
+"""Turn kinds by the number that stands for them in the table. From 2 on, turns may go along to branches."""
+INTERRUPTED_WITH_EFFECTS = 3
 _CONVERSATION_STATES = {state.value: state for state in ConversationState}
-NUMBER_OF = {kind: number for number, kind in enumerate(KINDS)}
+_NUMBER_OF = {kind: number for number, kind in enumerate(KINDS[:INTERRUPTED_WITH_EFFECTS])}
 
 
 class PendingCalls(codec.Document, frozen=True):
@@ -217,6 +218,13 @@ def _pending(items: tuple[Item, ...]) -> bytes | None:
     return codec.encode(PendingCalls(items=codec.raws(items))) if items else None
 
 
+def number_of(turn: Turn) -> int:
+    """The number that stands for the kind of a turn in the table."""
+    if turn.kind is TurnKind.INTERRUPTED and turn.effects:
+        return INTERRUPTED_WITH_EFFECTS
+    return _NUMBER_OF[turn.kind]
+
+
 _FIXED = Struct(">16sqBqq")
 """What else a checksum covers: id, number, kind, and when it was created and committed."""
 _ROW, _LOG = 0xFFFF_FFFF, 0x7FFF_FFFF
@@ -225,7 +233,7 @@ _ROW, _LOG = 0xFFFF_FFFF, 0x7FFF_FFFF
 
 def checksum_of(turn: Turn, log: bytes) -> int:
     """A number by which `turn_of` and `log_of` recognise what was written."""
-    kind = NUMBER_OF[turn.kind]
+    kind = number_of(turn)
     fixed = _FIXED.pack(turn.id.raw, turn.number, kind, turn.created_at, turn.committed_at)
     return crc32(turn.body, crc32(fixed)) | (crc32(log) & _LOG) << 32
 

@@ -95,7 +95,7 @@ CREATE TABLE branch (
     unsettled BLOB,
     pending BLOB,                   -- a JSON document of items; NULL when there are none
     start INTEGER NOT NULL DEFAULT 0,       -- its own turns come after this number
-    settled INTEGER NOT NULL DEFAULT 0,     -- no settled turn of the line comes after this number
+    settled INTEGER NOT NULL DEFAULT 0,     -- no turn of kind 2 or 3 on the line comes after this number
     last_ticket INTEGER NOT NULL DEFAULT 0,
     cleared INTEGER NOT NULL DEFAULT 0,     -- 1 when its conversation has ended and its turns are gone
     instructed INTEGER NOT NULL DEFAULT 0,  -- number of the turn whose instructions are in force at the head
@@ -125,7 +125,7 @@ CREATE TABLE turn (
     branch INTEGER NOT NULL,        -- its ref
     number INTEGER NOT NULL,
     parent BLOB,                    -- NULL when it is the turn before this one on the same branch, or nothing
-    kind INTEGER NOT NULL,          -- 0 completed, 1 interrupted, 2 settled
+    kind INTEGER NOT NULL,          -- 0 completed, 1 interrupted, 2 settled, 3 interrupted after tools acted
     created_at INTEGER NOT NULL,
     committed_at INTEGER NOT NULL,
     body BLOB NOT NULL,
@@ -135,7 +135,7 @@ CREATE TABLE turn (
 ) STRICT;
 
 -- What tools did, wherever in a long line: it goes along to branches that leave it behind.
-CREATE INDEX turn_settled ON turn (branch, number) WHERE kind = 2;
+CREATE INDEX turn_settled ON turn (branch, number) WHERE kind >= 2;
 
 -- Items that are not shown to everybody. In rows of their own, which no commit writes.
 CREATE TABLE item_flag (

@@ -277,12 +277,13 @@ class SqliteTables(
         found.sort(key=attrgetter("number"))
         return found
 
-    async def settled_in(self, stretches: Sequence[Stretch]) -> list[Turn]:
+    async def effects_in(self, stretches: Sequence[Stretch]) -> list[Turn]:
         branches = {self._ref(each.branch): each.branch for each in stretches}
         asked = [(self._ref(each.branch), each.after, each.through) for each in stretches]
-        rows = self._rows("settled_turns", msgspec.json.encode(asked).decode())
+        rows = self._rows("turns_with_effects", msgspec.json.encode(asked).decode())
         rows.sort(key=itemgetter(1))
-        return [records.turn_of(TurnId.trusted(row[0]), branches[row[8]], row[1:8]) for row in rows]
+        found = [records.turn_of(TurnId.trusted(row[0]), branches[row[8]], row[1:8]) for row in rows]
+        return [turn for turn in found if turn.goes_along]
 
     async def add_turn(self, turn: Turn, log: bytes = b"") -> None:
         self._run(
@@ -291,7 +292,7 @@ class SqliteTables(
             self._ref(turn.branch),
             turn.number,
             records.raw_or_none(turn.parent),
-            records.NUMBER_OF[turn.kind],
+            records.number_of(turn),
             turn.created_at,
             turn.committed_at,
             turn.body,

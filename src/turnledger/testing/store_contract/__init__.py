@@ -37,6 +37,7 @@ PARTS = (
     "crossing",
     "deleting",
     "editing",
+    "effects",
     "everything",
     "forgotten",
     "forks",
@@ -96,6 +97,7 @@ from turnledger.testing.store_contract.context import ContextShown  # noqa: E402
 from turnledger.testing.store_contract.crossing import Crossing  # noqa: E402
 from turnledger.testing.store_contract.deleting import Deleting  # noqa: E402
 from turnledger.testing.store_contract.editing import Editing  # noqa: E402
+from turnledger.testing.store_contract.effects import EffectsGoAlong  # noqa: E402
 from turnledger.testing.store_contract.event_ends import EventEnds  # noqa: E402
 from turnledger.testing.store_contract.events import Events  # noqa: E402
 from turnledger.testing.store_contract.everything import Everything  # noqa: E402
@@ -165,6 +167,7 @@ class StoreContract(
     Crossing,
     Deleting,
     Editing,
+    EffectsGoAlong,
     ForkedOnce,
     Forks,
     Everything,

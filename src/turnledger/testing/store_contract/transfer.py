@@ -75,7 +75,8 @@ async def rich_chat(ledger: Ledger, **details: Any) -> Chat:
     chat = await ledger.conversation(title="All of it", metadata={"a": "1", "b": "2"}, **details)
     await chat.update(tags=["x", "y"], pinned=True, archived=True)
     first = await exchange(chat, "one")
-    tools = ScriptedModel([Think(), Tool("look"), "Seen."], ["Hel", BOOM], [Tool("pay"), BOOM], ["Better."])
+    look, pay = Tool("look", read_only=True), Tool("pay")
+    tools = ScriptedModel([Think(), look, "Seen."], [look, pay, "Hel", BOOM], [pay, BOOM], ["Better."])
     second = await soon(chat.run(tools, "two", instructions="Be brief."))
     await fail(chat, tools, "three", on_failure="keep")
     await fail(chat, tools, "four")
@@ -104,6 +105,26 @@ class Transferred(Contract):
             copy = await there.conversation(chat.id)
             assert [turn.items for turn in await copy.turns()] == [turn.items for turn in await chat.turns()]
             assert await copy.history() == await chat.history()
+
+    @pytest.mark.parametrize("is_said", [True, False])
+    async def test_effects_of_an_interrupted_turn_are_known_after_an_import(
+        self, stage: Stage, is_said: bool
+    ) -> None:
+        here = (await stage.process()).ledger
+        chat = await here.conversation()
+        await fail(chat, ScriptedModel([Tool("look", read_only=True), Tool("pay"), BOOM]), on_failure="keep")
+        file = await exported(here, chat.id)
+        assert b'"effects":[2]' in file
+        if not is_said:
+            file = file.replace(b',"effects":[2]', b"")  # as earlier versions wrote it
+        async with elsewhere() as there:
+            assert done(await imported(there, file)) == [Did.IMPORTED]
+            assert await there.check() == []
+            copy = await there.conversation(chat.id)
+            await soon(copy.undo())
+            [told] = await copy.turns()
+            names = [item.fields["name"] for item in told.output if item.is_call]
+            assert names == (["pay"] if is_said else ["look", "pay"])
 
     async def test_a_chat_of_elsewhere_is_the_same_here(self, stage: Stage) -> None:
         here = (await stage.process()).ledger

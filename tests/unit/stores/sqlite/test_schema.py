@@ -154,6 +154,26 @@ async def test_a_store_that_counted_turns_alone_is_counted_anew(tmp_path: Path) 
         assert await ledger.check(at_rest=True) == []
 
 
+def test_interrupted_turns_that_ran_tools_go_along_after_the_migration() -> None:
+    connection = of_the_first_version()
+    connection.execute(
+        "INSERT INTO branch (id, conversation, fence, length) VALUES (?, ?, 3, 4), (?, ?, 0, 1)",
+        (b"branch", b"conversation", b"fork", b"other"),
+    )
+    ran = b'{"items":[{"type": "function_call_output"}]}'
+    for number, kind, body in ((1, 1, ran), (2, 1, b'{"items":[]}'), (3, 2, b"{}"), (4, 0, ran)):
+        connection.execute(
+            "INSERT INTO turn (id, branch, number, kind, created_at, committed_at, body)"
+            " VALUES (?, 1, ?, ?, 1, 1, ?)",
+            (b"%d" % number, number, kind, body),
+        )
+    migrate(connection, ":memory:")
+    assert connection.execute("SELECT kind FROM turn ORDER BY number").fetchall() == [(3,), (1,), (2,), (0,)]
+    assert connection.execute("SELECT settled FROM branch").fetchall() == [(4,), (1,)]
+    found = connection.execute(QUERIES["turns_with_effects"], ("[[1, 0, 4]]",)).fetchall()
+    assert sorted(row[1] for row in found) == [1, 3]
+
+
 def test_migrating_twice_changes_nothing(migrated: apsw.Connection) -> None:
     before = migrated.pragma("schema_version")
     migrate(migrated, ":memory:")
