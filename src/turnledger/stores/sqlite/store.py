@@ -19,6 +19,7 @@ from turnledger.model.ids import LeaseId
 from turnledger.stores.sqlite import inherited, opening
 from turnledger.stores.sqlite.failures import translated
 from turnledger.stores.sqlite.leases import LeaseKeeper, LockFiles
+from turnledger.stores.sqlite.places import check_place
 from turnledger.stores.sqlite.reader import Reader
 from turnledger.stores.sqlite.worker import Worker
 from turnledger.stores.sqlite.writer import Job, Writer
@@ -68,7 +69,6 @@ class SqliteStore:
         before is left as it was.
         """
         name = fsdecode(path)
-        inherited.check(name)
         opened = _open(name, vfs) if inline else await asyncio.to_thread(_open, name, vfs)
         return cls(*opened, inline=inline)
 
@@ -188,6 +188,7 @@ class SqliteStore:
 
 def _open(path: str, vfs: str | None) -> tuple[str, Writer, Reader, int]:
     opening.check_sqlite(apsw.sqlite_lib_version())
+    inherited.check(check_place(path))
     place = opening.prepare(path, vfs)
     try:
         writer = Writer(opening.connect_writer(path, vfs), path)
