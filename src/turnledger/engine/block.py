@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from types import TracebackType
 
 from turnledger.engine.beginning import BeginRequest
 from turnledger.engine.deliveries import Note
 from turnledger.engine.ending import Ended
 from turnledger.engine.entering import Replayed, enter
+from turnledger.engine.holder import generator_around
 from turnledger.engine.leaving import leave
 from turnledger.engine.live_log import EventSink
 from turnledger.engine.outcome import committed
@@ -59,6 +61,7 @@ class TurnBlock:
         entered = await enter(self._process, self._request, self._on_event)
         if isinstance(entered, Replayed):
             raise TurnReplayed(committed(entered.ended), entered.conversation)
+        entered.generator = generator_around(sys._getframe(1))
         self._running = entered
         if self._is_lost:
             # Its client left while it waited, when there was no claim to mark.

@@ -32,7 +32,7 @@ class NamedBy(StrEnum):
 class Conversation(msgspec.Struct, frozen=True, kw_only=True):
     """What a person or program calls one chat. Times are milliseconds since 1970.
 
-    `touched_at` is the last interaction: a turn that began or was committed. Reading, renaming and
+    `touched_at` is the last interaction: a turn that began or ended, however it ended. Reading, renaming and
     tagging never move it, nor do turns that are no interaction. `revision` is the version of what people
     say about it: title, metadata, tags, pinned, archived.
     """
@@ -98,7 +98,7 @@ class Branch(msgspec.Struct, frozen=True, kw_only=True):
     start: int = 0
     """Number of the last turn that it shares with the branch it was made from."""
     settled: int = 0
-    """No settled turn of the line has a higher number."""
+    """No turn of the line that goes along to other branches has a higher number; see Turn.goes_along."""
     running: TurnId | None = None
     unsettled: TurnId | None = None
     """The failed or discarded attempt whose effects wait to be settled."""

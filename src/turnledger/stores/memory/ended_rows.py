@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from turnledger.model.conversation import Conversation, ConversationState
 from turnledger.model.ids import ConversationId
-from turnledger.model.usage import in_blocks
+from turnledger.model.usage import of_branch
 
 if TYPE_CHECKING:
     from turnledger.stores.memory.database import Database
@@ -26,13 +26,13 @@ class EndedRows:
         idle = [
             each
             for each in self._in(ConversationState.LIVE)
-            if not each.is_listed and each.touched_at <= touched_by and not self._runs(each)
+            if not each.is_listed and each.touched_at <= touched_by and not self._is_in_use(each)
             if self._db.branches[each.branch].unsettled is None and each.id not in tried
         ]
         return sorted(idle, key=_age)[:limit]
 
     async def owners(self, after: str | None, limit: int) -> list[str]:
-        stored = [owner for owner, count in self._db.stored_bytes.items() if count > 0]
+        stored = [owner for owner, usage in self._db.stored.items() if usage.bytes > 0]
         return sorted(owner for owner in stored if after is None or owner > after)[:limit]
 
     async def oldest_conversations(self, owner: str, touched_by: int, limit: int) -> list[Conversation]:
@@ -41,7 +41,7 @@ class EndedRows:
             each
             for each in self._in(ConversationState.LIVE)
             if each.owner == owner and each.is_listed and not each.pinned
-            if each.touched_at <= touched_by and not self._runs(each) and each.id not in tried
+            if each.touched_at <= touched_by and not self._is_in_use(each) and each.id not in tried
         ]
         return sorted(idle, key=_age)[:limit]
 
@@ -51,7 +51,7 @@ class EndedRows:
 
     async def bytes_of(self, conversation: ConversationId) -> int:
         branches = [each for each in self._db.branches.values() if each.conversation == conversation]
-        return sum(in_blocks(each.bytes) for each in branches)
+        return sum(of_branch(each.bytes) for each in branches if each.id not in self._db.cleared)
 
     def _in(self, state: ConversationState) -> list[Conversation]:
         return [each for each in self._db.conversations.values() if each.state is state]
@@ -60,8 +60,11 @@ class EndedRows:
         """Those where an attempt ended after that time."""
         return {each.conversation for each in self._db.attempts.values() if (each.ended_at or 0) > at}
 
-    def _runs(self, conversation: Conversation) -> bool:
-        return self._db.branches[conversation.branch].running is not None
+    def _is_in_use(self, conversation: Conversation) -> bool:
+        """Whether a turn runs or waits there."""
+        branch = conversation.branch
+        waits = any(ticket.branch == branch for ticket in self._db.tickets.values())
+        return waits or self._db.branches[branch].running is not None
 
 
 def is_restorable(conversation: Conversation) -> bool:
