@@ -117,6 +117,8 @@ class Ledger:
         ledger = cls(process, random.getrandbits if random else None)
         try:
             await store.keep_lease(process.lease, process.limits.lease_time / 3)
+            # What the processes before this one left when they were killed must not refuse its first turns.
+            await ledger._tending.bury_dead()
         except BaseException:
             await store.close()
             raise

@@ -37,6 +37,10 @@ if TYPE_CHECKING:
     from turnledger.engine.transaction import RunningTurn
 
 
+BURIED_KEPT = 1_000
+"""How many leases of dead processes are remembered by a store."""
+
+
 class Tables(EndedTables, Protocol):
     """The rows of a store inside one transaction. Lookups return None for what is not there."""
 
@@ -237,7 +241,14 @@ class Tables(EndedTables, Protocol):
         """Raise the beat of the lease, or insert it."""
         ...
 
-    async def drop_lease(self, id: LeaseId) -> None: ...
+    async def drop_lease(self, id: LeaseId) -> None:
+        """Remove the lease of a process that has ended by itself."""
+        ...
+
+    async def bury_lease(self, id: LeaseId) -> None:
+        """Remove the lease of a process that was found dead, but not its last beat: should it come back, its
+        beats go on from there, so that no beat is shown twice. The youngest BURIED_KEPT are remembered."""
+        ...
 
     # Tokens. Where the owner is None, those of all owners are meant: only who runs the store asks so.
     async def token(self, owner: str | None, id: TokenId) -> Token | None: ...

@@ -61,4 +61,6 @@ class Database:
     last_change: dict[None, int] = field(default_factory=dict)
     secret: bytes = field(default_factory=lambda: os.urandom(32), repr=False, compare=False)
     leases: dict[LeaseId, Lease] = field(default_factory=dict)
+    buried: dict[LeaseId, Lease] = field(default_factory=dict)
+    """Those that are not there any more, and may come back."""
     watchers: list[tuple[object, Callable[[], None], Context]] = field(default_factory=list)

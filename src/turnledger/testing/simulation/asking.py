@@ -21,8 +21,8 @@ from turnledger.model.turn import Turn, TurnKind
 from turnledger.testing.simulation import deeds
 from turnledger.testing.simulation.briefing import Briefing
 from turnledger.testing.simulation.scene import Scene
-from turnledger.testing.simulation.servers import LEASE_TIME, Work
-from turnledger.testing.simulation.world import Ask, Kind, ModelFailed, Seen
+from turnledger.testing.simulation.servers import Work
+from turnledger.testing.simulation.world import LEASE_TIME, Ask, Kind, ModelFailed, Seen
 
 Attend: TypeAlias = Callable[[ConversationId, TurnId], None]
 

@@ -106,6 +106,7 @@ class FaultyStore:
         observe: Callable[[Operation[Any, Any]], Operation[Any, Any]],
         told: Callable[[Any], None],
         is_gone: Callable[[LeaseId], bool],
+        took_lease: Callable[[LeaseId], None],
     ) -> None:
         self._inner = inner
         self._medium = medium
@@ -114,6 +115,7 @@ class FaultyStore:
         self._observe = observe
         self._told = told
         self.holder_is_gone = is_gone
+        self._took_lease = took_lease
         self._keeper: asyncio.Task[None] | None = None
 
     async def transact(
@@ -193,13 +195,14 @@ class FaultyStore:
         self._inner.watch(hint)
 
     async def keep_lease(self, id: LeaseId, every: float) -> None:
-        await self._inner.transact(renew, id)
+        self._took_lease(id)
+        await self._inner.transact(self._observe(renew), id)
         self._keeper = asyncio.create_task(self._renew(id, every))
 
     async def _renew(self, id: LeaseId, every: float) -> None:
         while True:
             await asyncio.sleep(every)
-            await self._inner.transact(renew, id)
+            await self._inner.transact(self._observe(renew), id)
 
     async def close(self) -> None:
         if self._keeper is not None:

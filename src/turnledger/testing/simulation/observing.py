@@ -21,7 +21,7 @@ from turnledger.engine.stops import StopRequest
 from turnledger.model.attempt import Attempt, AttemptState, OnBusy
 from turnledger.model.conversation import Branch, Ticket
 from turnledger.model.flags import SHOWN, Flags, hidden_from_user
-from turnledger.model.ids import BranchId, TurnId
+from turnledger.model.ids import BranchId, LeaseId, TurnId
 from turnledger.model.turn import Turn, TurnKind
 from turnledger.testing.simulation.pointing import judged, look, meant_by, turns_on
 from turnledger.testing.simulation.world import Hidden, World, effects_told
@@ -57,7 +57,10 @@ async def _noted(tables: Tables, operation: Operation[Any, Any], request: Any, w
         return await _begin(tables, operation, request, world)
     if isinstance(request, ForkRequest):
         return await _fork(tables, operation, request, world)
+    is_there = isinstance(request, ForgetRequest) and await tables.lease(request.lease) is not None
     result = await operation(tables, request)
+    if isinstance(request, LeaseId):
+        world.note_beat(request)
     if isinstance(request, tuple):
         for each in request:
             if isinstance(each, Note):
@@ -73,6 +76,8 @@ async def _noted(tables: Tables, operation: Operation[Any, Any], request: Any, w
         for attempt in request.tickets:
             if attempt not in world.know_to_wait:
                 world.waiting_since.pop(attempt, None)
+        if is_there and await tables.lease(request.lease) is None:
+            world.note_burial(request.lease)
     return result
 
 
@@ -80,13 +85,17 @@ async def _begin(tables: Tables, operation: Operation[Any, Any], request: BeginR
     found = await meant_by(tables, request)
     before = await tables.branch(found.branch) if found else None
     queue = await tables.tickets(before.id) if before else []
+    was_buried = await tables.lease(request.lease) is None
     result = await operation(tables, request)
+    if was_buried and await tables.lease(request.lease) is not None:
+        world.note_beat(request.lease)
     if request.retry is not None and request.attempt not in world.begun_at:
         _check_retry(before, request, request.retry.name, result, world)
     world.begins += 1
     after = await tables.branch(before.id) if before else None
     if before is not None and before.running and after is not None and after.running != before.running:
         world.taken_over.add(before.running)
+        world.note_burial(world.holders[before.running])
     if isinstance(result, Queued):
         world.waiting_since.setdefault(request.attempt, world.begins)
         if result.interrupted:
@@ -232,6 +241,8 @@ async def _ended(tables: Tables, operation: Operation[Any, Any], request: Any, w
             world.intrusions.append(f"a fence was raised over {before.running}, meant was {meant.attempt}")
         if isinstance(request, TakeOverRequest):
             world.taken_over.add(meant.attempt)
+            if request.dead is not None:
+                world.note_burial(world.holders[meant.attempt])
     return result
 
 

@@ -20,9 +20,9 @@ from turnledger.testing.simulation.listening import Listening
 from turnledger.testing.simulation.names import Names
 from turnledger.testing.simulation.resending import Resending
 from turnledger.testing.simulation.scene import Scene
-from turnledger.testing.simulation.servers import LEASE_TIME, Servers
+from turnledger.testing.simulation.servers import Servers
 from turnledger.testing.simulation.stores import open_inner
-from turnledger.testing.simulation.world import World
+from turnledger.testing.simulation.world import LEASE_TIME, World
 
 STEP_LIMIT = 300_000
 

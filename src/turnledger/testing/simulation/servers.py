@@ -15,11 +15,10 @@ from turnledger.model.ids import LeaseId
 from turnledger.testing.loop import Process, SimulatedLoop
 from turnledger.testing.simulation.faults import FaultyStore, Medium
 from turnledger.testing.simulation.observing import observed
-from turnledger.testing.simulation.world import World
+from turnledger.testing.simulation.world import LEASE_TIME, World
 
 Work: TypeAlias = Callable[[Ledger], Coroutine[Any, Any, None]]
 
-LEASE_TIME = 10.0
 LIMITS = Limits(
     lease_time=LEASE_TIME,
     queue_length=6,
@@ -54,6 +53,7 @@ class Server:
     process: Process
     death: asyncio.Future[None]
     ledger: Ledger | None = None
+    lease: LeaseId | None = None
 
 
 class Servers:
@@ -86,7 +86,7 @@ class Servers:
         seed = self._random.getrandbits(64)
         ready = self._loop.create_future()
         process.spawn(self._serve(server, seed, ready))
-        await ready
+        await asyncio.wait((ready, server.death), return_when=asyncio.FIRST_COMPLETED)
         return server
 
     async def _serve(self, server: Server, seed: int, ready: asyncio.Future[None]) -> None:
@@ -99,6 +99,7 @@ class Servers:
             observe=lambda operation: observed(operation, self._world),
             told=self._world.told,
             is_gone=self._gone.__contains__,
+            took_lease=lambda lease: setattr(server, "lease", lease),
         )
         clock = SimulatedClock(self._loop, random.choice((0, 0, -7_000, 30_000)))
         server.ledger = await Ledger.over(store, limits=LIMITS, clock=clock, random=random)
@@ -107,8 +108,10 @@ class Servers:
 
     def _die(self, server: Server) -> None:
         self.crashes += 1
-        if server.ledger is not None and self._knows_death:
-            self._gone.add(server.ledger._process.lease)
+        if server.lease is not None:
+            self._world.dead.add(server.lease)
+            if self._knows_death:
+                self._gone.add(server.lease)
         if not server.death.done():
             server.death.set_result(None)
         server.process.kill()

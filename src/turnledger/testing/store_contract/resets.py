@@ -307,6 +307,7 @@ class Resets(Contract):
         old = await here.chat(conversation_key="k", reset=IDLE)
         holder = await stage.hold_lane(old, "q0", ["a0"])
         stage.clock.advance(2 * LONG)
+        await here.store.beat()
         waiting = stage.start(run_by_key(there, "q1", "a1"))
         await stage.until(lambda: _has_ticket(stage, old))
         assert (await there.chat(conversation_key="k")).id == old.id
