@@ -157,6 +157,7 @@ def begin_request(
     **options: Unpack[TurnOptions],
 ) -> BeginRequest:
     """Check what a caller asks for, and make it a request to begin."""
+    process.limits.check_count("The input", input)
     items = items_of(input)
     process.limits.check_size("The input", items)
     if place is None or not place.regenerates:
@@ -191,6 +192,9 @@ def _request(
 ) -> BeginRequest:
     """A request to begin with this input, or with what is new in a history that was sent again."""
     limits, now = process.limits, process.clock.now_ms()
+    for said in (instructions, instructions_once):
+        if said is not None:
+            limits.check_count("What is given as instructions", said)
     given = instructions_of(instructions, instructions_once)
     if given is not None:
         limits.check_size("What is given as instructions", given.items)
@@ -251,6 +255,7 @@ def _check_context(context: Context) -> None:
 
 
 def _primes(limits: Limits, priming: Input) -> tuple[Item, ...]:
+    limits.check_count("What primes the turn", priming)
     primes = items_of(priming)
     limits.check_size("What primes the turn", primes)
     check_priming(primes)
@@ -408,18 +413,17 @@ def check_idempotency_key(value: str) -> None:
 
 def check_details(title: str | None, metadata: Mapping[str, str] | None) -> None:
     """Refuse a title or metadata beyond their bounds."""
-    texts = [title or "", *(metadata or {}), *(metadata or {}).values()]
-    if not all(map(is_unicode, texts)):
-        raise InvalidInput("A title and metadata are Unicode text.")
+    pairs = (metadata or {}).items()
     if title is not None and len(title) > TEXT_LENGTH:
         raise InvalidInput(f"A title has at most {TEXT_LENGTH} characters.")
-    pairs = (metadata or {}).items()
     if len(pairs) > METADATA_PAIRS or any(
         len(name) > 64 or len(value) > TEXT_LENGTH for name, value in pairs
     ):
         raise InvalidInput(
             f"Metadata has at most {METADATA_PAIRS} pairs; names have 64 characters, values {TEXT_LENGTH}."
         )
+    if not all(map(is_unicode, [title or "", *(metadata or {}), *(metadata or {}).values()])):
+        raise InvalidInput("A title and metadata are Unicode text.")
 
 
 def tags_of(tags: Iterable[object]) -> tuple[str, ...]:
@@ -427,8 +431,10 @@ def tags_of(tags: Iterable[object]) -> tuple[str, ...]:
     Raises InvalidInput for what is beyond their bounds."""
     if isinstance(tags, str):
         raise InvalidInput("tags are a list of texts, not one text.")
-    kept = tuple(dict.fromkeys(map(tag_of, tags)))
-    if len(kept) > TAGS:
+    given = list(tags)
+    # Some may be the same: but before many are compared, they are counted.
+    kept = tuple(dict.fromkeys(map(tag_of, given))) if len(given) <= 10 * TAGS else ()
+    if len(kept) > TAGS or len(given) > 10 * TAGS:
         raise InvalidInput(f"A conversation has at most {TAGS} tags.")
     return kept
 

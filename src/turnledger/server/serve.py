@@ -23,9 +23,10 @@ from turnledger.server.listening import bind, url_of
 from turnledger.server.logs import log
 from turnledger.server.models import Models, make_models
 from turnledger.server.open_files import allow_open_files, needed_for
-from turnledger.server.settings import Settings
+from turnledger.server.settings import ServerLimits, Settings
 from turnledger.server.settings_file import InvalidSettings
 from turnledger.server.sharing import Sharing
+from turnledger.server.watchdog import Watchdog
 
 CLEANING = 5.0
 """Seconds in which cancelled requests have ended, unless something is badly wrong."""
@@ -91,7 +92,7 @@ def _made(ledger: Ledger, models: Models, settings: Settings, sharing: Sharing |
 def engine_limits(settings: Settings) -> Limits:
     """What the ledger is told of a server's limits. Of the memory for histories, each form has its share."""
     usual, limits, chats = Limits(), settings.limits, settings.chats
-    share = limits.cached_bytes / (usual.cached_bytes + usual.chat_bytes + usual.shown_bytes)
+    share = limits.cached_bytes / ServerLimits().cached_bytes
     return Limits(
         queue_length=limits.queue_length,
         queue_wait=limits.queue_wait,
@@ -106,6 +107,8 @@ def engine_limits(settings: Settings) -> Limits:
         cached_bytes=int(usual.cached_bytes * share),
         chat_bytes=int(usual.chat_bytes * share),
         shown_bytes=int(usual.shown_bytes * share),
+        line_bytes=int(usual.line_bytes * share),
+        page_bytes=int(usual.page_bytes * share),
     )
 
 
@@ -158,6 +161,10 @@ class Server(uvicorn.Server):
     async def answer_at(self, listening: socket.socket) -> None:
         """Answer requests until told to end, and all of them have ended."""
         await self.serve(sockets=[listening])
+
+    async def serve(self, sockets: list[socket.socket] | None = None) -> None:
+        with Watchdog(self._app.service.settings.limits.worker_bytes).watching():
+            await super().serve(sockets)
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await self.listen(sockets)

@@ -60,9 +60,7 @@ class TurnEndpoint(ABC, Generic[AnyAnswer]):
         except ClientGone:
             raise
         except TurnledgerError as problem:
-            told = await self._told(scope["state"], problem)
-            scope["state"]["code"] = told.code
-            answer.fail(told)
+            _fail(answer, scope["state"], await self._told(scope["state"], problem))
         except asyncio.CancelledError:
             if not answer.is_good:
                 answer.fail(shutting_down())
@@ -107,3 +105,10 @@ class TurnEndpoint(ABC, Generic[AnyAnswer]):
         if principal.is_narrowed:
             model = DiscreetModel(model)
         return model, settings if name == named else {**settings, "model": name}
+
+
+def _fail(answer: Answer, state: MutableMapping[str, Any], problem: TurnledgerError) -> None:
+    # Not within the endpoint: a local variable there would make a cycle of the problem, its traceback and the
+    # frame, which keeps all of the request until the next collection.
+    state["code"] = problem.code
+    answer.fail(problem)

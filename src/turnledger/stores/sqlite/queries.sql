@@ -48,7 +48,7 @@ SELECT switches FROM conversation WHERE id = ? AND switches IS NOT NULL;
 UPDATE conversation SET switches = ? WHERE id = ?;
 
 -- name: lapsed_conversations
--- Live ones whose time is over, unless a turn is running.
+-- Live ones whose time is over, unless a turn runs or waits there.
 SELECT id, owner, branch, conversation_key, state, internal, title, metadata, revision, created_at,
        touched_at, expires_after, reset_policy, former_conversation_key, scope, tags, pinned, archived, named_by,
        listed, purge_at
@@ -56,6 +56,7 @@ FROM conversation
 WHERE state = 'live' AND expires_after IS NOT NULL AND touched_at + expires_after <= ?
   AND NOT EXISTS (
       SELECT 1 FROM branch WHERE branch.id = conversation.branch AND branch.running IS NOT NULL)
+  AND NOT EXISTS (SELECT 1 FROM ticket WHERE ticket.branch = conversation.branch)
 ORDER BY touched_at + expires_after, id
 LIMIT ?;
 
@@ -196,7 +197,7 @@ SELECT branch.id, turn.number,
        coalesce(turn.parent, (
            SELECT before.id FROM turn AS before
            WHERE before.branch = turn.branch AND before.number = turn.number - 1)),
-       turn.kind, turn.created_at, turn.committed_at, turn.body
+       turn.kind, turn.created_at, turn.committed_at, turn.body, turn.checksum
 FROM turn
 JOIN branch ON branch.ref = turn.branch
 JOIN conversation ON conversation.id = branch.conversation
@@ -208,7 +209,7 @@ SELECT turn.id, turn.number,
        coalesce(turn.parent, (
            SELECT before.id FROM turn AS before
            WHERE before.branch = turn.branch AND before.number = turn.number - 1)),
-       turn.kind, turn.created_at, turn.committed_at, turn.body
+       turn.kind, turn.created_at, turn.committed_at, turn.body, turn.checksum
 FROM turn
 WHERE turn.branch = (SELECT ref FROM branch WHERE id = ?) AND turn.number > ? AND turn.number <= ?
 ORDER BY turn.number DESC
@@ -221,7 +222,7 @@ SELECT turn.id, turn.number,
        coalesce(turn.parent, (
            SELECT before.id FROM turn AS before
            WHERE before.branch = turn.branch AND before.number = turn.number - 1)),
-       turn.kind, turn.created_at, turn.committed_at, turn.body, turn.branch
+       turn.kind, turn.created_at, turn.committed_at, turn.body, turn.checksum, turn.branch
 FROM json_each(?) AS single
 CROSS JOIN turn ON turn.branch = single.value >> 32 AND turn.number = single.value & 4294967295;
 
@@ -231,17 +232,17 @@ SELECT turn.id, turn.number,
        coalesce(turn.parent, (
            SELECT before.id FROM turn AS before
            WHERE before.branch = turn.branch AND before.number = turn.number - 1)),
-       turn.kind, turn.created_at, turn.committed_at, turn.body, turn.branch
+       turn.kind, turn.created_at, turn.committed_at, turn.body, turn.checksum, turn.branch
 FROM json_each(?) AS stretch
 CROSS JOIN turn INDEXED BY turn_settled ON turn.kind = 2 AND turn.branch = stretch.value ->> 0
     AND turn.number > stretch.value ->> 1 AND turn.number <= stretch.value ->> 2;
 
 -- name: add_turn
 -- The parent is written only where it is not the turn before: 16 bytes that nearly every row saves.
-INSERT INTO turn (id, branch, number, parent, kind, created_at, committed_at, body, log)
+INSERT INTO turn (id, branch, number, parent, kind, created_at, committed_at, body, log, checksum)
 VALUES (?1, ?2, ?3,
         nullif(?4, (SELECT before.id FROM turn AS before WHERE before.branch = ?2 AND before.number = ?3 - 1)),
-        ?5, ?6, ?7, ?8, ?9);
+        ?5, ?6, ?7, ?8, ?9, ?10);
 
 -- name: count_stored
 -- What the owner stores is so much more, or less.
@@ -262,7 +263,7 @@ SELECT owner, state, title, metadata, tags FROM conversation WHERE id = ?;
 
 -- name: turn_log
 -- The log of a turn's events.
-SELECT log FROM turn WHERE id = ?;
+SELECT log, checksum FROM turn WHERE id = ?;
 
 -- name: flags
 -- Those of one turn, if it is this owner's.

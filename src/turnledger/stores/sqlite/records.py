@@ -7,6 +7,7 @@ from functools import lru_cache
 from struct import Struct
 from struct import error as StructError
 from typing import Any, TypeAlias, TypeVar
+from zlib import crc32
 
 import msgspec
 
@@ -216,9 +217,37 @@ def _pending(items: tuple[Item, ...]) -> bytes | None:
     return codec.encode(PendingCalls(items=codec.raws(items))) if items else None
 
 
+_FIXED = Struct(">16sqBqq")
+"""What else a checksum covers: id, number, kind, and when it was created and committed."""
+_ROW, _LOG = 0xFFFF_FFFF, 0x7FFF_FFFF
+"""The bits of the two parts of a checksum: turns are mostly read without their logs."""
+
+
+def checksum_of(turn: Turn, log: bytes) -> int:
+    """A number by which `turn_of` and `log_of` recognise what was written."""
+    kind = NUMBER_OF[turn.kind]
+    fixed = _FIXED.pack(turn.id.raw, turn.number, kind, turn.created_at, turn.committed_at)
+    return crc32(turn.body, crc32(fixed)) | (crc32(log) & _LOG) << 32
+
+
 def turn_of(id: TurnId, branch: BranchId, columns: Row) -> Turn:
-    number, parent, kind, created_at, committed_at, body = columns
+    number, parent, kind, created_at, committed_at, body, checksum = columns
+    if checksum is not None:
+        fixed = _FIXED.pack(id.raw, number, kind, created_at, committed_at)
+        if crc32(body, crc32(fixed)) != checksum & _ROW:
+            raise _damaged(id)
     return Turn(id, branch, number, id_or_none(TurnId, parent), KINDS[kind], created_at, committed_at, body)
+
+
+def log_of(id: TurnId, log: bytes | None, checksum: int | None) -> bytes:
+    """The log of a turn; empty where it has none."""
+    if checksum is not None and checksum >> 32 != crc32(log or b"") & _LOG:
+        raise _damaged(id)
+    return log or b""
+
+
+def _damaged(id: TurnId) -> StoreCorrupt:
+    return StoreCorrupt(f"{id} is damaged: it does not match its checksum. Restore the store from a backup.")
 
 
 def flags_of(rows: Iterable[Row]) -> dict[int, Flags]:

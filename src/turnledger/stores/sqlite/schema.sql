@@ -130,6 +130,7 @@ CREATE TABLE turn (
     committed_at INTEGER NOT NULL,
     body BLOB NOT NULL,
     log BLOB,                       -- of its events; NULL when the body alone tells as much
+    checksum INTEGER,               -- CRC-32 of the row, and above it of the log; NULL: written by an older version
     UNIQUE (branch, number)
 ) STRICT;
 

@@ -273,7 +273,7 @@ class SqliteTables(
                 singles.append(ref << 32 | number)
         if singles:
             rows = self._rows("single_turns", msgspec.json.encode(singles).decode())
-            found += [records.turn_of(TurnId.trusted(row[0]), branches[row[7]], row[1:7]) for row in rows]
+            found += [records.turn_of(TurnId.trusted(row[0]), branches[row[8]], row[1:8]) for row in rows]
         found.sort(key=attrgetter("number"))
         return found
 
@@ -282,7 +282,7 @@ class SqliteTables(
         asked = [(self._ref(each.branch), each.after, each.through) for each in stretches]
         rows = self._rows("settled_turns", msgspec.json.encode(asked).decode())
         rows.sort(key=itemgetter(1))
-        return [records.turn_of(TurnId.trusted(row[0]), branches[row[7]], row[1:7]) for row in rows]
+        return [records.turn_of(TurnId.trusted(row[0]), branches[row[8]], row[1:8]) for row in rows]
 
     async def add_turn(self, turn: Turn, log: bytes = b"") -> None:
         self._run(
@@ -296,11 +296,12 @@ class SqliteTables(
             turn.committed_at,
             turn.body,
             log or None,
+            records.checksum_of(turn, log),
         )
 
     async def turn_log(self, id: TurnId) -> bytes:
         row = self._row("turn_log", id.raw)
-        return (row[0] or b"") if row else b""
+        return records.log_of(id, *row) if row else b""
 
     # What owners store.
 

@@ -27,6 +27,7 @@ PARTS = (
     "beginnings",
     "branch_rows",
     "busy",
+    "cancellations",
     "catalogue",
     "changes",
     "context",
@@ -41,6 +42,7 @@ PARTS = (
     "forks",
     "house_keeping",
     "instructions",
+    "interaction",
     "keyless_retries",
     "made_once",
     "metadata",
@@ -81,6 +83,7 @@ from turnledger.testing.store_contract.attaching import Attaching  # noqa: E402
 from turnledger.testing.store_contract.beginnings import Beginnings  # noqa: E402
 from turnledger.testing.store_contract.branch_rows import BranchRows  # noqa: E402
 from turnledger.testing.store_contract.busy import Busy  # noqa: E402
+from turnledger.testing.store_contract.cancellations import Cancellations  # noqa: E402
 from turnledger.testing.store_contract.catalogue import (  # noqa: E402
     Chosen,
     ListedWhenCommitted,
@@ -101,6 +104,7 @@ from turnledger.testing.store_contract.forgotten import NothingForgotten  # noqa
 from turnledger.testing.store_contract.forks import Forks  # noqa: E402
 from turnledger.testing.store_contract.house_keeping import HouseKeeping  # noqa: E402
 from turnledger.testing.store_contract.instructions import InstructionsInForce  # noqa: E402
+from turnledger.testing.store_contract.interaction import Interaction  # noqa: E402
 from turnledger.testing.store_contract.keyless_retries import KeylessRetries  # noqa: E402
 from turnledger.testing.store_contract.made_once import MadeOnce  # noqa: E402
 from turnledger.testing.store_contract.metadata import Metadata  # noqa: E402
@@ -148,6 +152,7 @@ class StoreContract(
     Bounded,
     OfLinks,
     Busy,
+    Cancellations,
     ChangedByWhoIsLetIn,
     ChangeRows,
     Changes,
@@ -165,6 +170,7 @@ class StoreContract(
     Everything,
     NothingForgotten,
     HouseKeeping,
+    Interaction,
     InstructionsInForce,
     KeylessRetries,
     ListedWhenCommitted,
