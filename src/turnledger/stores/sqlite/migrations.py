@@ -20,6 +20,8 @@ MIGRATIONS = (
     "0009_effects.sql",
     "0011_checksums.sql",
     "0012_usage.sql",
+    "0011_checksums.sql",
+    "0012_usage.sql",
 )
 """In order; the n-th leads to version n. Never edited once released, only added to."""
 
