@@ -101,6 +101,7 @@ class Ledger:
         ledger = cls(process, random.getrandbits if random else None)
         try:
             await store.keep_lease(process.lease, process.limits.lease_time / 3)
+            await ledger._tending.compare_clocks()
         except BaseException:
             await store.close()
             raise
@@ -181,7 +182,7 @@ class Ledger:
             reset=reset,
             **details,
         )
-        request, found = ResolveRequest(target, process.clock.now_ms()), None
+        request, found = ResolveRequest(target, process.clock.due_ms()), None
         if idempotency_key is not None:
             found = await process.persist(make, make_request(process, target, idempotency_key), Sync.DISK)
         elif id is not None or conversation_key is not None:
@@ -195,7 +196,7 @@ class Ledger:
         """Open the conversation of a turn, whether it is committed, runs, waits or failed. Raises
         TurnNotFound, ConversationDeleted or ConversationExpired."""
         process = self._process
-        request = HomeRequest(owner, TurnId(turn), process.clock.now_ms(), within)
+        request = HomeRequest(owner, TurnId(turn), process.clock.due_ms(), within)
         return Chat(process, await process.store.read(home_of, request), within=within)
 
     async def is_named(self, conversation_key: str, *, owner: str = OWNER, scope: str = "") -> bool:
@@ -231,7 +232,7 @@ class Ledger:
         seen = ConversationId(replaces) if replaces is not None else None
         if seen is None:
             seen = await process.store.read(named_by, NamedRequest(owner, scope, conversation_key))
-        now = process.clock.now_ms()
+        now = process.clock.due_ms()
         request = ResetRequest(owner, scope, conversation_key, seen, fresh, now, within, admitted)
         found = await persist_admitted(process, reset_key, request, readmit)
         return Chat(process, found, is_new=found.id == fresh.id, within=within)
@@ -279,7 +280,7 @@ class Ledger:
         check_name("owner", owner)
         if scope is not None or within.scope is not None:
             scope = scope_in(scope or "", within)
-        now, before = self._process.clock.now_ms(), place_of(cursor)
+        now, before = self._process.clock.due_ms(), place_of(cursor)
         request = SearchRequest(owner, scope, sought_in(text), before, check_limit(limit), now, within)
         return await search_all(self._process.store, request)
 

@@ -85,6 +85,12 @@ class Limits:
     """How long one round of house-keeping removes rows; what is left is removed in the next, which begins at
     once."""
 
+    clock_tolerance: float = 3600.0
+    """By how much the wall clock may differ from the clock that counts from the start of the machine: if it is
+    more, nothing is purged, expires, is reset or is unclaimed."""
+    clock_agreement: float = 3600.0
+    """For how long they then have to agree before anything is."""
+
     def check_size(self, what: str, items: Sequence[Item]) -> None:
         """Raise MalformedItems for more than one turn can hold."""
         if len(items) > self.input_items or sum([len(item.raw) for item in items]) > self.turn_bytes:

@@ -18,6 +18,8 @@ class MakeRequest:
     target: Target
     key: Key
     now: int
+    due: int
+    """What is over by then is over; see trusted_clock."""
 
 
 async def make(tables: Tables, request: MakeRequest) -> Conversation:
@@ -29,7 +31,7 @@ async def make(tables: Tables, request: MakeRequest) -> Conversation:
     if claim is not None:
         if claim.fingerprint != key.fingerprint:
             raise IdempotencyMismatch
-        return await check_live(tables, await live_conversation_of(tables, claim), request.now)
-    made = await resolve(tables, target, request.now)
+        return await check_live(tables, await live_conversation_of(tables, claim), request.due)
+    made = await resolve(tables, target, request.due)
     await tables.save_claim(claim_of(key, made, made.branch, request.now))
     return made

@@ -19,6 +19,7 @@ from turnledger.engine.lease import LeaseWatch
 from turnledger.engine.limits import Limits
 from turnledger.engine.ports import Clock, Operation, Request, Result, Store, Sync
 from turnledger.engine.shown_turns import ShownTurns
+from turnledger.engine.trusted_clock import TrustedClock
 from turnledger.errors import ConversationDeleted, OutcomeUnknown, StoreUnavailable
 from turnledger.model.attempt import OnStop
 from turnledger.model.conversation import Branch, Conversation
@@ -49,9 +50,9 @@ class Process:
 
     def __init__(self, store: Store, clock: Clock, random_bits: RandomBits, limits: Limits) -> None:
         self.store: Store = store
-        self.clock = clock
+        self.clock = TrustedClock(clock, limits.clock_tolerance, limits.clock_agreement)
         self.limits = limits
-        self.ids = IdSource(clock.now_ms, random_bits)
+        self.ids = IdSource(self.clock.now_ms, random_bits)
         self.lease = self.ids.new(LeaseId)
         self.bells = Bells()
         self.watch = LeaseWatch(self.lease, clock, limits.lease_time, store.holder_is_gone)

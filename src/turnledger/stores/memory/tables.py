@@ -24,6 +24,7 @@ from turnledger.model.turn import Turn, TurnKind
 from turnledger.model.usage import in_blocks
 from turnledger.stores.memory.catalogue_rows import CatalogueRows
 from turnledger.stores.memory.change_rows import ChangeRows
+from turnledger.stores.memory.clock_rows import ClockRows
 from turnledger.stores.memory.database import Database
 from turnledger.stores.memory.ended_rows import EndedRows, is_restorable
 from turnledger.stores.memory.overview import Overview, made_from
@@ -37,7 +38,7 @@ KEPT_TOMBSTONES = 10_000
 
 
 class MemoryTables(
-    CatalogueRows, TokenRows, ShareRows, SearchRows, ChangeRows, TransferRows, EndedRows, Overview
+    CatalogueRows, TokenRows, ShareRows, SearchRows, ChangeRows, ClockRows, TransferRows, EndedRows, Overview
 ):
     """The rows inside one transaction, with a log of what to put back if it is undone."""
 
@@ -78,7 +79,7 @@ class MemoryTables(
             for each in self._db.conversations.values()
             if each.state is ConversationState.LIVE
             and each.id != newest.id
-            and self._db.branches[each.branch].running is None
+            and not self._is_in_use(each)
         ]
         deleted = [each for each in self._db.conversations.values() if is_restorable(each)]
         for each in (*sorted(deleted, key=_place), *sorted(idle, key=_place))[:excess]:

@@ -17,6 +17,7 @@ MIGRATIONS = (
     "0006_shares.sql",
     "0007_search.sql",
     "0008_secret.sql",
+    "0010_clock.sql",
 )
 """In order; the n-th leads to version n. Never edited once released, only added to."""
 

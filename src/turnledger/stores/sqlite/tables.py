@@ -20,6 +20,7 @@ from turnledger.model.usage import in_blocks
 from turnledger.stores.sqlite import records
 from turnledger.stores.sqlite.catalogue_rows import CatalogueRows
 from turnledger.stores.sqlite.change_rows import ChangeRows
+from turnledger.stores.sqlite.clock_rows import ClockRows
 from turnledger.stores.sqlite.ended_rows import EndedRows
 from turnledger.stores.sqlite.overview import Overview
 from turnledger.stores.sqlite.queries import QUERIES
@@ -50,7 +51,7 @@ CONVERSATION_COLUMNS = 21
 
 
 class SqliteTables(
-    CatalogueRows, TokenRows, ShareRows, SearchRows, ChangeRows, TransferRows, EndedRows, Overview
+    CatalogueRows, TokenRows, ShareRows, SearchRows, ChangeRows, ClockRows, TransferRows, EndedRows, Overview
 ):
     """Implements the engine's `Tables` on a cursor inside a transaction. One object, one transaction.
 

@@ -45,6 +45,12 @@ class SimulatedClock:
     def monotonic(self) -> float:
         return self._loop.time()
 
+    def boot_time(self) -> float:
+        return self._loop.time()
+
+    def boot_id(self) -> str:
+        return "simulated"
+
 
 @dataclass
 class Server:

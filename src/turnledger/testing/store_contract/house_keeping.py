@@ -14,6 +14,7 @@ from turnledger.errors import ConversationDeleted, LedgerClosed
 from turnledger.model.attempt import AttemptState
 from turnledger.model.conversation import Branch, Claim, ConversationState, Stretch
 from turnledger.model.ids import LeaseId, TurnId
+from turnledger.testing.scripted_model import ScriptedModel
 from turnledger.testing.store_contract.branch_rows import branch_off, grow
 from turnledger.testing.store_contract.rows import (
     IDS,
@@ -25,7 +26,6 @@ from turnledger.testing.store_contract.rows import (
     turn,
     write,
 )
-from turnledger.testing.scripted_model import ScriptedModel
 from turnledger.testing.store_contract.stage import LIMITS, Contract, OpenStore, Stage, exchange, soon
 
 
