@@ -46,6 +46,7 @@ from turnledger.engine.resets import reset as reset_key
 from turnledger.engine.searching import SearchPage, SearchRequest, place_of, search_all
 from turnledger.engine.system_clock import SystemClock
 from turnledger.engine.tending import Tending
+from turnledger.engine.trusted_clock import TrustedClock
 from turnledger.engine.usage import usage
 from turnledger.errors import OutcomeUnknown, StoreUnavailable, TurnledgerError
 from turnledger.model.change import LiveChange
@@ -445,7 +446,7 @@ class Ledger:
         return self._shares
 
     @property
-    def clock(self) -> Clock:
+    def clock(self) -> TrustedClock:
         """The time that its leases, conversations and tokens go by."""
         return self._process.clock
 

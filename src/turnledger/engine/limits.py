@@ -86,10 +86,10 @@ class Limits:
     once."""
 
     clock_tolerance: float = 3600.0
-    """By how much the wall clock may differ from the clock that counts from the start of the machine: if it is
-    more, nothing is purged, expires, is reset or is unclaimed."""
+    """How far the wall clock may differ from the clock that counts from the start of the machine. Beyond
+    that, nothing is purged, expires, is reset for idleness or is unclaimed."""
     clock_agreement: float = 3600.0
-    """For how long they then have to agree before anything is."""
+    """How long they then have to agree before anything is."""
 
     def check_size(self, what: str, items: Sequence[Item]) -> None:
         """Raise MalformedItems for more than one turn can hold."""

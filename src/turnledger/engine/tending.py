@@ -127,6 +127,8 @@ class Tending:
             await self._try(self._finish_end(request, running))
 
     async def _finish_end(self, request: EndRequest, running: RunningTurn | None) -> None:
+        # Ended now, not when its holder first tried: its conversation is in use until then.
+        request = replace(request, now=self._process.clock.now_ms())
         ended = await self._process.persist(end, request)
         del self._process.unfinished[request.attempt]
         self._settle_up(running, request.attempt, ended)

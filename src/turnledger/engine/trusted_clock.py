@@ -1,8 +1,8 @@
 """The time that the engine writes down, and the time by which it ends and forgets things.
 
-A wall clock jumps: a time server sets it, a machine wakes up, a battery is dead. The clock that counts from the start
-of the machine does not. While the two disagree, the true time is somewhere between them. So what is written down is
-the later one, what ends is judged by the earlier one, and nothing that is needed is forgotten.
+A wall clock jumps: a time server sets it, a machine wakes up, a battery is dead. The clock that counts from
+the start of the machine does not. While the two disagree, the true time is somewhere between them. So the
+later one is written down, the earlier one decides what ends, and nothing ends before its time.
 
     trusted ── they disagree by more than the tolerance ──► in doubt ── they agree for long enough ──► trusted
 
@@ -23,8 +23,8 @@ NOISE_MS = 50.0
 
 
 class TrustedClock:
-    """Judges the wall clock by the clock that counts from the start of the machine. The one place that decides
-    whether time may end anything."""
+    """Judges the wall clock by the clock that counts from the start of the machine. The one place that
+    decides whether time may end anything."""
 
     def __init__(self, clock: Clock, tolerance: float, agreement: float) -> None:
         self._clock = clock
@@ -72,11 +72,12 @@ class TrustedClock:
         wall, boot = self._clock.now_ms(), self._boot_ms()
         passed, self._boot = max(boot - self._boot, 0), boot
         self._line += passed
+        self._stamp += passed / 2
         if abs(wall - boot - self._offset) > self._tolerance:
             self._doubt(wall, boot)
         elif not self._is_trusted and boot - self._since >= self._agreement:
             self._trust(wall)
-        self._stamp = max(wall, self._line, self._stamp + passed / 2)
+        self._stamp = max(wall, self._line, self._stamp)
         if self._is_trusted:
             self._follow(wall, passed)
             self._due, self._trusted_at = int(min(wall, self._line)), wall
@@ -84,8 +85,7 @@ class TrustedClock:
     def _doubt(self, wall: int, boot: int) -> None:
         if self._is_trusted:
             log.warning(
-                "the wall clock is off by %.0f s: nothing is purged, expires or is reset until it has been right "
-                "for %.0f s",
+                "the wall clock jumped by %.0f s: nothing is purged, expires or is reset for %.0f s",
                 (wall - boot - self._offset) / 1000,
                 self._agreement / 1000,
             )
@@ -123,7 +123,8 @@ class TrustedClock:
         if not self._is_trusted:
             known = [time for time in (newest, expected) if time is not None]
             self._line = self._stamp = float(max(wall, *known))
-            self._due = min(wall, *known)
+            # What was written last may have been written in doubt, too.
+            self._due = min(wall, *known, *([mark.trusted_at] if mark is not None else []))
 
     def mark(self) -> ClockMark:
         """What the next process shall know."""

@@ -77,9 +77,7 @@ class MemoryTables(
         idle = [
             each
             for each in self._db.conversations.values()
-            if each.state is ConversationState.LIVE
-            and each.id != newest.id
-            and not self._is_in_use(each)
+            if each.state is ConversationState.LIVE and each.id != newest.id and not self._is_in_use(each)
         ]
         deleted = [each for each in self._db.conversations.values() if is_restorable(each)]
         for each in (*sorted(deleted, key=_place), *sorted(idle, key=_place))[:excess]:

@@ -1,4 +1,4 @@
-"""Clocks: a wall clock that jumps ends nothing and forgets nothing, and one that has been right for long does."""
+"""Clocks: a wall clock that jumps ends and forgets nothing; one that has been right for long does."""
 
 from __future__ import annotations
 
@@ -26,7 +26,13 @@ from turnledger.testing.store_contract.stage import (
 HOUR = 3600.0
 DAY = 24 * HOUR
 YEARS = 3650 * DAY
-SHORT = limited(LIMITS, restore_time=10 * HOUR, attempts_kept=10 * HOUR, retain_for=10 * HOUR, tokens_kept=10 * HOUR)
+SHORT = limited(
+    LIMITS,
+    restore_time=10 * HOUR,
+    attempts_kept=10 * HOUR,
+    retain_for=10 * HOUR,
+    tokens_kept=10 * HOUR,
+)
 OURS: dict[str, Any] = {"expires_after": 10 * HOUR}
 IDLE = ResetPolicy.idle(10 * HOUR)
 JUMPS = pytest.mark.parametrize("seconds", [2 * HOUR, 11 * HOUR, YEARS, -2 * HOUR, -DAY, -YEARS])
