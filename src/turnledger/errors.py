@@ -58,9 +58,12 @@ TurnledgerError
 │   ├── NotAdmitted
 │   ├── TooManyRequests
 │   └── ServerUnavailable
+├── LedgerElsewhere             opened in another process or event loop: nothing was done
 └── LedgerClosed
 
 The docstring of a class is its message when none is given; `code` is the word that programs match on.
+A cancellation is not in the tree: it stays the CancelledError that asyncio knows. `turn_of` says what is in
+the history after one.
 """
 
 from __future__ import annotations
@@ -213,14 +216,13 @@ class WaitEnded(ConversationBusy):
 
 
 class StorageFull(TurnledgerError):
-    """As much is stored for this owner as may be. Purge conversations, then try again. Nothing was run."""
+    """The storage quota of this owner is reached. Purge conversations, then try again. Nothing was run."""
 
     code = "storage_full"
 
-    def __init__(self, limit: int) -> None:
+    def __init__(self, limit: int, unit: str = "bytes") -> None:
         super().__init__(
-            f"As much is stored for this owner as may be ({limit} bytes). Purge conversations to make "
-            "room: it is there a moment later. Nothing was run."
+            f"Storage quota of {limit} {unit} reached. Purge conversations, then try again. Nothing was run."
         )
         self.limit = limit
 
@@ -455,7 +457,7 @@ class OutcomeUnknown(StoreError):
 
     code = "outcome_unknown"
     because: type[TurnledgerError] | None = None
-    """What the store ran into, where it could tell: StoreFull, for one."""
+    """What the store ran into, where it could tell: StoreCorrupt, for one."""
 
 
 class CommitOutcomeUnknown(OutcomeUnknown):
@@ -494,7 +496,32 @@ class ServerUnavailable(RequestFailed):
         self.idempotency_key = idempotency_key
 
 
+class LedgerElsewhere(TurnledgerError):
+    """This ledger was opened in another process or event loop. Open one here."""
+
+    code = "ledger_elsewhere"
+
+
 class LedgerClosed(TurnledgerError):
     """The ledger was closed."""
 
     code = "ledger_closed"
+
+
+def turn_of(problem: BaseException) -> Turn | None:
+    """Return the turn that a cancelled call has left in the history, or None if it left none.
+
+    `problem` is the CancelledError that left the block or the runner's call, or the TimeoutError that
+    asyncio made of it. Raises CommitOutcomeUnknown while the outcome is not known.
+    """
+    from asyncio import CancelledError
+
+    found: BaseException | None = problem
+    while found is not None:
+        if isinstance(found, CancelledError) and "turn" in vars(found):
+            unknown, turn = vars(found)["unknown"], vars(found)["turn"]
+            if unknown is not None:
+                raise unknown
+            return turn  # type: ignore[no-any-return]
+        found = found.__cause__ or found.__context__
+    return None

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from os import PathLike, fsdecode
 from random import Random
 from typing import Self, Unpack
 
@@ -30,13 +31,13 @@ from turnledger.engine.changes import newest_position
 from turnledger.engine.check import CheckRequest, check
 from turnledger.engine.conversations import ResolveRequest, resolve_now, resolve_settled
 from turnledger.engine.feed import Following
-from turnledger.engine.lease import renew
 from turnledger.engine.leaving import abandon_block
 from turnledger.engine.limits import Limits
 from turnledger.engine.live_log import EventSink
 from turnledger.engine.making import make
 from turnledger.engine.matching import Sent
 from turnledger.engine.ports import Clock, Runner, Store, Sync
+from turnledger.engine.probe import Probe
 from turnledger.engine.process import AtWork, Process
 from turnledger.engine.reading import HomeRequest, home_of
 from turnledger.engine.removing import delete_for, restore_for
@@ -48,7 +49,7 @@ from turnledger.engine.system_clock import SystemClock
 from turnledger.engine.tending import Tending
 from turnledger.engine.trusted_clock import TrustedClock
 from turnledger.engine.usage import usage
-from turnledger.errors import OutcomeUnknown, StoreUnavailable, TurnledgerError
+from turnledger.errors import LedgerClosed, TurnledgerError
 from turnledger.model.change import LiveChange
 from turnledger.model.conversation import LOCAL, Conversation
 from turnledger.model.finding import Finding
@@ -60,7 +61,7 @@ from turnledger.model.turn import Turn
 from turnledger.model.usage import Usage
 from turnledger.model.within import EVERYWHERE, Within
 from turnledger.shares import Shares
-from turnledger.stores.opening import open_store
+from turnledger.stores.opening import back_up_store, open_store
 from turnledger.tokens import Tokens
 from turnledger.transfer import Transfer
 
@@ -80,12 +81,27 @@ class Ledger:
         self._catalogue = Catalogue(process, OWNER)
         self._transfer = Transfer(process, OWNER)
         self._tending = Tending(process)
+        self._probe = Probe(process.store, process.lease)
         self._closing: asyncio.Future[None] | None = None
 
     @classmethod
     async def open(cls, url: str = "memory:", *, limits: Limits | None = None) -> Ledger:
         """Open the store that `url` names: `memory:` or `sqlite:///path`."""
-        return await cls.over(await open_store(url), limits=limits)
+        limits = limits or Limits()
+        return await cls.over(await open_store(url, page_bytes=limits.page_bytes), limits=limits)
+
+    @staticmethod
+    async def backup(
+        url: str, file: str | PathLike[str], *, progress: Callable[[int, int], None] | None = None
+    ) -> None:
+        """Copy the store that `url` names into a new file, as it is at one moment; others may go on using it.
+        The copy is whole and on disk, or not there. `progress` is called from another thread with the bytes
+        copied so far and those in all.
+
+        Raises InvalidInput if the file exists or cannot be written, and StoreErrors. Cancelled, it goes on by
+        itself.
+        """
+        await asyncio.to_thread(back_up_store, url, fsdecode(file), progress or (lambda *_: None))
 
     @classmethod
     async def over(
@@ -111,7 +127,9 @@ class Ledger:
 
     async def close(self) -> None:
         """End the turns that still run here as failed, and release the store. Cancelled, it goes on by
-        itself; closing twice waits for the first."""
+        itself; closing twice waits for the first. Raises LedgerElsewhere, as all methods do, in a forked
+        process or on another event loop."""
+        self._process.home.check()
         if self._closing is None:
             self._closing = asyncio.ensure_future(self._close())
         await asyncio.shield(self._closing)
@@ -123,7 +141,7 @@ class Ledger:
         try:
             for running in list(process.running.values()):
                 with suppress(TurnledgerError):  # what could not be recorded is found through the lease
-                    await abandon_block(process, running)
+                    await abandon_block(process, running, LedgerClosed())
             await process.drained()
         finally:
             await self._tending.close()
@@ -183,7 +201,7 @@ class Ledger:
             reset=reset,
             **details,
         )
-        request, found = ResolveRequest(target, process.clock.due_ms()), None
+        request, found = ResolveRequest(target, process.clock.due_ms(), process.limits.room), None
         if idempotency_key is not None:
             found = await process.persist(make, make_request(process, target, idempotency_key), Sync.DISK)
         elif id is not None or conversation_key is not None:
@@ -234,7 +252,9 @@ class Ledger:
         if seen is None:
             seen = await process.store.read(named_by, NamedRequest(owner, scope, conversation_key))
         now = process.clock.due_ms()
-        request = ResetRequest(owner, scope, conversation_key, seen, fresh, now, within, admitted)
+        request = ResetRequest(
+            owner, scope, conversation_key, seen, fresh, now, within, process.limits.room, admitted
+        )
         found = await persist_admitted(process, reset_key, request, readmit)
         return Chat(process, found, is_new=found.id == fresh.id, within=within)
 
@@ -472,19 +492,16 @@ class Ledger:
         connection broke, or it got an error instead, such as that the outcome is not known.
 
         A later try takes up what there is by then: it attaches to the turn that runs, is given the answer of
-        one that is committed, or goes on from where one failed. See `delivered`.
+        one that is committed, unless others have built on it, or goes on from where one failed. Say it only
+        if that is certain: as long as neither this nor `delivered` is said of a committed turn, a later try
+        runs again.
         """
         asked.note_delivery(is_delivered=False)
 
     async def probe(self) -> None:
-        """Find out whether the store can be written to, by writing: a sign of life of this process, to disk.
-        Raises a StoreError that says why not, and LedgerClosed."""
-        process = self._process
-        try:
-            await process.store.transact(renew, process.lease, Sync.DISK)
-        except OutcomeUnknown as problem:
-            # Nothing hangs on this write, so it does not matter whether it is there.
-            raise (problem.because or StoreUnavailable)(str(problem)) from problem
+        """Find out whether turns can run: write a sign of life of this process to disk, and read a few chats,
+        other ones each time. Raises a StoreError that says why not, and LedgerClosed."""
+        await self._probe.run()
 
     async def check(self, *, at_rest: bool = False, limit: int = 1_000) -> list[Finding]:
         """Look whether everything stored keeps the promises, of all owners; return what is wrong.

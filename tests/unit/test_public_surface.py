@@ -93,6 +93,7 @@ def test_every_exported_name_is_there_and_documented(name: str) -> None:
 def test_a_ledger_can_do_this() -> None:
     assert public(Ledger) == {
         "at_work",
+        "backup",
         "changes",
         "chat_of",
         "check",
@@ -195,6 +196,7 @@ def test_a_running_turn_can_do_this() -> None:
         "start",
         "steps",
         "stop",
+        "task",
         "text",
     }
     for_the_engine = {
@@ -202,6 +204,8 @@ def test_a_running_turn_can_do_this() -> None:
         "finish",
         "has_created",
         "interrupt",
+        "is_held",
+        "is_inside",
         "lose_lane",
         "take_back_cancellation",
         "to_commit",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from contextlib import suppress
 
 from msgspec.structs import replace
 
@@ -16,7 +15,7 @@ from turnledger.engine.latest_lines import Line
 from turnledger.engine.process import FIRST_DELAY, Process
 from turnledger.engine.telling import Told
 from turnledger.engine.transaction import RunningTurn
-from turnledger.engine.uninterrupted import uninterrupted
+from turnledger.engine.uninterrupted import is_cancelled, uninterrupted
 from turnledger.errors import (
     CommitOutcomeUnknown,
     ConversationDeleted,
@@ -29,24 +28,52 @@ from turnledger.errors import (
     TurnStopped,
 )
 from turnledger.model.attempt import Attempt, AttemptState, Failure, OnStop
+from turnledger.model.ids import TurnId
 from turnledger.model.turn import Turn
 
 log = logging.getLogger("turnledger")
 
 SUPERSEDED = Failure("superseded", "another process took its lane")
 UNKNOWN = " ".join((CommitOutcomeUnknown.__doc__ or "").split())
+LONGEST_DELAY = 1.0
+"""Seconds between two tries of a commit, at most."""
+UNRECORDED = "The turn was stopped, but its end could not be recorded yet."
 MESSAGE_LIMIT = 500
 """Characters of an exception's message that are kept with a failed attempt."""
 
 
 async def leave(process: Process, running: RunningTurn, problem: BaseException | None) -> None:
     """End a turn whose block was left. Raises what its caller has to know: TurnStopped for a stop from
-    elsewhere, the error of a commit; the problem itself is the caller's to raise again."""
-    if running.is_leaving:
-        # Its ledger was closed, which ends it.
-        if await _is_ours(running, problem):
-            raise LedgerClosed
-        return
+    elsewhere, the error of a commit; the problem itself is the caller's to raise again.
+
+    Every CancelledError that leaves here says what is in the history: see errors.turn_of.
+    """
+    try:
+        if running.is_leaving:
+            await _leave_ended(running, problem)
+        else:
+            await _leave(process, running, problem)
+    except asyncio.CancelledError as cancelled:
+        _tell_outcome(cancelled, running.id, running.turn)
+        raise
+    if isinstance(problem, asyncio.CancelledError):
+        _tell_outcome(problem, running.id, running.turn)
+
+
+def _tell_outcome(cancelled: asyncio.CancelledError, id: TurnId, turn: Turn | None) -> None:
+    """Have the cancellation say what is in the history, for errors.turn_of and for people."""
+    unknown = cancelled.__context__ if isinstance(cancelled.__context__, CommitOutcomeUnknown) else None
+    if turn is not None:
+        note = f"{id} is in the history, {turn.kind}."
+    elif unknown is not None:
+        note = f"Whether {id} is in the history is not known yet."
+    else:
+        note = f"{id} is not in the history."
+    cancelled.turn, cancelled.unknown = turn, unknown  # type: ignore[attr-defined]
+    cancelled.add_note(note)
+
+
+async def _leave(process: Process, running: RunningTurn, problem: BaseException | None) -> None:
     running.begin_to_leave()
     try:
         if running.has_lost_lane:
@@ -62,19 +89,42 @@ async def leave(process: Process, running: RunningTurn, problem: BaseException |
         _let_go(process, running)
 
 
-async def abandon_block(process: Process, running: RunningTurn) -> None:
-    """End a turn whose block goes on, because its ledger is closed; the block is told when it is left. One
-    that is just being left comes to its own end."""
+async def _leave_ended(running: RunningTurn, problem: BaseException | None) -> None:
+    """Leave the block of a turn that was ended while it went on."""
+    other = await _other_reason(running, problem)
+    if running.ending is not None:
+        await uninterrupted(_done(running.ending))
+    if other is None:
+        raise running.ended_by or LedgerClosed()
+    if other is not problem:
+        raise other
+
+
+async def _done(task: asyncio.Task[None]) -> None:
+    await asyncio.wait((task,))
+
+
+async def abandon_block(
+    process: Process, running: RunningTurn, reason: TurnledgerError, failure: Failure | None = None
+) -> None:
+    """End a turn whose block goes on: its ledger is closed, or no task is inside it to be told. The block
+    raises the reason when it is left. One that is just being left comes to its own end."""
     if running.is_leaving:
         return
     running.begin_to_leave()
+    running.ended_by = reason
+    is_stop = isinstance(reason, TurnStopped)
     try:
-        await uninterrupted(_end(process, running, failure_of(LedgerClosed()), running.stop_requested))
+        failure = None if is_stop else failure or failure_of(reason)
+        ended = await uninterrupted(_end(process, running, failure, running.stop_requested))
+        if is_stop:
+            running.ended_by = TurnStopped(ended.turn) if ended else OutcomeUnknown(UNRECORDED)
     finally:
         _let_go(process, running)
 
 
 def _let_go(process: Process, running: RunningTurn) -> None:
+    running.generator = None  # a frame, which would keep all that it holds
     process.running.pop(running.id, None)
     if running.id not in process.doubts and running.id not in process.unfinished:
         process.let_go(running.id)
@@ -86,21 +136,27 @@ def ended_well(problem: BaseException | None) -> bool:
     return problem is None
 
 
-async def _is_ours(running: RunningTurn, problem: BaseException | None) -> bool:
-    """Take back the cancellation by which the block was told to end; whether nothing else ended it."""
-    if not isinstance(problem, asyncio.CancelledError):
-        # It may not have arrived yet, and nobody else shall get it.
-        with suppress(asyncio.CancelledError):
-            await asyncio.sleep(0)
-    was_cancelled_here = running.take_back_cancellation()
-    return problem is None or (was_cancelled_here and isinstance(problem, asyncio.CancelledError))
+async def _other_reason(running: RunningTurn, problem: BaseException | None) -> BaseException | None:
+    """Take back the cancellation by which a stop ended the block; return what else ended it, if anything."""
+    arrived = problem if isinstance(problem, asyncio.CancelledError) else None
+    if arrived is None and running.is_cancelling:
+        try:
+            await asyncio.sleep(0)  # the stop's cancellation may still be pending: no other code may get it
+        except asyncio.CancelledError as cancelled:
+            arrived = cancelled
+    is_alone = running.take_back_cancellation()
+    if arrived is not None and not is_alone:
+        return arrived
+    return None if arrived is problem else problem
 
 
 async def _leave_superseded(process: Process, running: RunningTurn, problem: BaseException | None) -> None:
-    is_ours = await _is_ours(running, problem)
+    other = await _other_reason(running, problem)
     ended = await uninterrupted(_end(process, running, SUPERSEDED, None))
-    if is_ours:
+    if other is None:
         raise _as_deleted(ended) or Superseded()
+    if other is not problem:
+        raise other
 
 
 def _as_deleted(ended: Ended | None) -> ConversationDeleted | None:
@@ -110,12 +166,14 @@ def _as_deleted(ended: Ended | None) -> ConversationDeleted | None:
 
 
 async def _leave_stopped(process: Process, running: RunningTurn, problem: BaseException | None) -> None:
-    is_ours = await _is_ours(running, problem)
+    other = await _other_reason(running, problem)
     ended = await uninterrupted(_end(process, running, None, running.stop_requested))
-    if not is_ours:
+    if other is not None:
+        if other is not problem:
+            raise other
         return
     if ended is None:
-        raise OutcomeUnknown("The turn was stopped, but its end could not be recorded yet.") from None
+        raise OutcomeUnknown(UNRECORDED) from None
     if running.was_stopped_elsewhere:
         raise TurnStopped(ended.turn) from None
 
@@ -129,6 +187,10 @@ async def _commit(process: Process, running: RunningTurn) -> None:
         request = running.to_commit()
         turn = await commit_turn(process, running, request)
     except CommitOutcomeUnknown:
+        raise
+    except StoreUnavailable as error:
+        # Its end would have to wait for the same store.
+        put_off_end(process, running.to_end(failure_of(error), None), running, error)
         raise
     except TurnledgerError as error:
         deleted = _as_deleted(await _end(process, running, failure_of(error), None))
@@ -159,9 +221,9 @@ def _remember(process: Process, running: RunningTurn, turn: Turn, request: Commi
 async def commit_turn(process: Process, running: RunningTurn, request: CommitRequest) -> Turn:
     """Commit the turn. A store that is only out of reach is asked again for a while. An error from the commit
     itself is not a failure but an unknown outcome, made certain before anything is said about it; if that
-    takes too long, CommitOutcomeUnknown, and tending goes on."""
+    takes too long, CommitOutcomeUnknown, and tending goes on. A cancelled caller waits for no further try."""
     is_in_doubt = False
-    patience_ends = process.clock.monotonic() + process.limits.doubt_patience
+    patience_ends = process.clock.monotonic() + process.limits.commit_patience
     delay = FIRST_DELAY
     while True:
         try:
@@ -169,17 +231,18 @@ async def commit_turn(process: Process, running: RunningTurn, request: CommitReq
                 return await _try_again(process, request)
             return await process.store.transact(commit, request)
         except StoreError as error:
-            is_over = process.clock.monotonic() >= patience_ends
+            is_over = process.clock.monotonic() >= patience_ends or is_cancelled()
             if is_in_doubt and is_over:
                 process.doubts[running.id] = running
                 raise CommitOutcomeUnknown(f"{UNKNOWN} The store says: {error}") from error
             if not is_in_doubt and isinstance(error, OutcomeUnknown):
                 is_in_doubt = True
+                patience_ends = process.clock.monotonic() + process.limits.doubt_patience
                 continue
             if not is_in_doubt and (is_over or not isinstance(error, StoreUnavailable)):
                 raise
         await asyncio.sleep(delay)
-        delay *= 2
+        delay = min(2 * delay, LONGEST_DELAY)
 
 
 async def _try_again(process: Process, request: CommitRequest) -> Turn:
@@ -214,9 +277,16 @@ async def end_attempt(process: Process, request: EndRequest, running: RunningTur
     try:
         return await process.persist(end, request)
     except TurnledgerError as error:
-        log.warning("the end of %s is left to be recorded later: %s", request.attempt, error.code)
-        process.unfinished[request.attempt] = (request, running)
+        put_off_end(process, request, running, error)
         return None
+
+
+def put_off_end(
+    process: Process, request: EndRequest, running: RunningTurn | None, error: TurnledgerError
+) -> None:
+    """Leave the end of an attempt to tending, which records it once the store takes it."""
+    log.warning("the end of %s is left to be recorded later: %s", request.attempt, error.code)
+    process.unfinished[request.attempt] = (request, running)
 
 
 async def end_as_failed(process: Process, begun: Begun, problem: BaseException) -> None:
@@ -234,7 +304,9 @@ async def end_as_failed(process: Process, begun: Begun, problem: BaseException) 
         now=process.clock.now_ms(),
     )
     try:
-        await uninterrupted(end_attempt(process, request, None))
+        ended = await uninterrupted(end_attempt(process, request, None))
+        if isinstance(problem, asyncio.CancelledError):
+            _tell_outcome(problem, attempt.id, ended.turn if ended else None)
     finally:
         if attempt.id not in process.unfinished:
             process.let_go(attempt.id)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from turnledger.engine.conversations import Target, check_live, resolve
 from turnledger.engine.idempotency import Key, claim_of, live_conversation_of
 from turnledger.engine.ports import Tables
+from turnledger.engine.usage import BOUNDLESS, Room
 from turnledger.errors import IdempotencyMismatch
 from turnledger.model.conversation import Conversation
 
@@ -20,6 +21,8 @@ class MakeRequest:
     now: int
     due: int
     """What is over by then is over; see trusted_clock."""
+    room: Room = BOUNDLESS
+    """What the owner may store."""
 
 
 async def make(tables: Tables, request: MakeRequest) -> Conversation:
@@ -32,6 +35,6 @@ async def make(tables: Tables, request: MakeRequest) -> Conversation:
         if claim.fingerprint != key.fingerprint:
             raise IdempotencyMismatch
         return await check_live(tables, await live_conversation_of(tables, claim), request.due)
-    made = await resolve(tables, target, request.due)
+    made = await resolve(tables, target, request.due, room=request.room)
     await tables.save_claim(claim_of(key, made, made.branch, request.now))
     return made

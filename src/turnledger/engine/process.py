@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 from turnledger.engine.branching import Place
@@ -12,6 +13,7 @@ from turnledger.engine.feed import Feed
 from turnledger.engine.flagging import FlagCache
 from turnledger.engine.flushing import Flushing
 from turnledger.engine.history import History, HistoryCache, TurnsRequest, read_origin, read_turns
+from turnledger.engine.home import Home
 from turnledger.engine.joint_looks import JointLooks
 from turnledger.engine.lane import Bells, Waiter
 from turnledger.engine.latest_lines import LatestLines
@@ -20,7 +22,8 @@ from turnledger.engine.limits import Limits
 from turnledger.engine.ports import Clock, Operation, Request, Result, Store, Sync
 from turnledger.engine.shown_turns import ShownTurns
 from turnledger.engine.trusted_clock import TrustedClock
-from turnledger.errors import ConversationDeleted, OutcomeUnknown, StoreUnavailable
+from turnledger.engine.uninterrupted import is_cancelled
+from turnledger.errors import ConversationDeleted, OutcomeUnknown, StoreUnavailable, TurnledgerError
 from turnledger.model.attempt import OnStop
 from turnledger.model.conversation import Branch, Conversation
 from turnledger.model.ids import ConversationId, IdSource, LeaseId, RandomBits, TurnId
@@ -50,6 +53,8 @@ class Process:
 
     def __init__(self, store: Store, clock: Clock, random_bits: RandomBits, limits: Limits) -> None:
         self.store: Store = store
+        self.home = Home()
+        self.home.check()
         self.clock = TrustedClock(clock, limits.clock_tolerance, limits.clock_agreement)
         self.limits = limits
         self.ids = IdSource(self.clock.now_ms, random_bits)
@@ -58,7 +63,7 @@ class Process:
         self.watch = LeaseWatch(self.lease, clock, limits.lease_time, store.holder_is_gone)
         self.cache = HistoryCache(limits.cached_bytes)
         self.chat_histories = ChatHistories(limits.chat_bytes)
-        self.latest_lines = LatestLines()
+        self.latest_lines = LatestLines(limits.line_bytes)
         self.shown_turns = ShownTurns(limits.shown_bytes)
         self.flags = FlagCache()
         self.mine: dict[TurnId, bool] = {}
@@ -71,6 +76,8 @@ class Process:
         """Ends that the store could not take yet."""
         self.early_stops: dict[TurnId, OnStop | None] = {}
         """Stops of attempts that have begun and do not run yet."""
+        self.end_unheld: Callable[[RunningTurn, TurnledgerError], None]
+        """Ends a turn that has to be left, and whose block no task is inside of; Tending does."""
         self.flushing = Flushing(self)
         self.deliveries = Deliveries(self)
         self.looks = JointLooks(store)
@@ -87,15 +94,15 @@ class Process:
     async def persist(
         self, operation: Operation[Request, Result], request: Request, sync: Sync = Sync.DISK
     ) -> Result:
-        """Run an operation that may be repeated, until its outcome is known or patience ends. It is unknown
-        as soon as that of one try is, whatever the others said."""
+        """Run an operation that may be repeated, until its outcome is known or patience ends; a cancelled
+        caller tries once. The outcome is unknown as soon as that of one try is, whatever the others said."""
         is_in_doubt = False
         for tried in range(1, TRIES + 1):
             try:
                 return await self.store.transact(operation, request, sync)
             except (OutcomeUnknown, StoreUnavailable) as error:
                 is_in_doubt = is_in_doubt or isinstance(error, OutcomeUnknown)
-                if tried == TRIES:
+                if tried == TRIES or is_cancelled():
                     if is_in_doubt and not isinstance(error, OutcomeUnknown):
                         raise OutcomeUnknown from error
                     raise
@@ -125,10 +132,9 @@ class Process:
         return AtWork(len(self.running), waiting, self.readers)
 
     def is_inside(self, conversation: ConversationId, turn: TurnId | None) -> bool:
-        """Whether the current task is in the block of this turn, or of any turn of the conversation."""
-        current = asyncio.current_task()
+        """Whether the caller is in the block of this turn, or of any turn of the conversation."""
         return any(
-            running.task is current and running.conversation.id == conversation and turn in (None, running.id)
+            running.conversation.id == conversation and turn in (None, running.id) and running.is_inside()
             for running in self.running.values()
         )
 

@@ -15,6 +15,7 @@ from turnledger.engine.commit import DoubtRequest, resolve_doubt
 from turnledger.engine.deleting import EndDueRequest, end_due
 from turnledger.engine.ending import Ended, EndRequest, end
 from turnledger.engine.lease import all_leases
+from turnledger.engine.leaving import abandon_block
 from turnledger.engine.ports import Sync
 from turnledger.engine.process import FIRST_DELAY, Process
 from turnledger.engine.recovery import (
@@ -32,7 +33,7 @@ from turnledger.engine.searching import STEPS_OF_TENDING, make_findable
 from turnledger.engine.stops import news_for
 from turnledger.engine.transaction import RunningTurn
 from turnledger.engine.trusted_clock import last_marked, note_mark
-from turnledger.errors import StoreError
+from turnledger.errors import StoreError, TurnFailed, TurnledgerError
 from turnledger.model.attempt import AttemptState, Failure
 from turnledger.model.clock_mark import ClockMark
 from turnledger.model.ids import LeaseId, TurnId
@@ -42,6 +43,7 @@ log = logging.getLogger("turnledger")
 MARKED_EVERY_MS = 600_000
 """How often the time is written down while nothing else about the clocks changes."""
 
+UNHELD = Failure("task_ended", "The task that ran the turn ended without leaving its block.")
 NOT_COMMITTED = Failure("not_committed", "its commit was lost")
 
 
@@ -50,6 +52,7 @@ class Tending:
 
     def __init__(self, process: Process) -> None:
         self._process = process
+        process.end_unheld = self._end_unheld
         self.retaining = Retaining(process)
         self._timer: asyncio.Task[None] | None = None
         self._stop_check: asyncio.Task[None] | None = None
@@ -78,6 +81,7 @@ class Tending:
         for step in (
             self._resolve_doubts,
             self._finish_ends,
+            self._end_unheld_turns,
             self._end_orphans,
             self._bury_dead,
             self._check_stops,
@@ -138,6 +142,23 @@ class Tending:
         self._process.let_go(attempt)
         if running is not None:
             running.finish(ended.state, ended.turn, ended.failure)
+
+    async def _end_unheld_turns(self) -> None:
+        """End what no living task has worked on for a lease time: a task that ended inside an async
+        generator has left its block to any other task, or to none."""
+        process, now = self._process, self._process.clock.monotonic()
+        for running in list(process.running.values()):
+            if running.is_held():
+                running.unheld_since = None
+            elif running.unheld_since is None:
+                running.unheld_since = now
+            elif now - running.unheld_since >= process.limits.lease_time:
+                await self._try(abandon_block(process, running, TurnFailed(UNHELD.message), UNHELD))
+
+    def _end_unheld(self, running: RunningTurn, reason: TurnledgerError) -> None:
+        if running.ending is None:
+            work = abandon_block(self._process, running, reason)
+            running.ending = asyncio.create_task(work, name="turnledger end")
 
     async def _end_orphans(self) -> None:
         """End what names the own lease and no task answers for: an answer that came too late, or never."""

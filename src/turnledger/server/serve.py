@@ -17,14 +17,16 @@ from turnledger.engine.limits import Limits
 from turnledger.ledger import Ledger
 from turnledger.server.app import App, make_app
 from turnledger.server.bounded_http import BoundedHttp, bounded_http
+from turnledger.server.channel import Ready
 from turnledger.server.guard import is_loopback
 from turnledger.server.listening import bind, url_of
 from turnledger.server.logs import log
-from turnledger.server.models import make_models
+from turnledger.server.models import Models, make_models
 from turnledger.server.open_files import allow_open_files, needed_for
-from turnledger.server.settings import Settings
+from turnledger.server.settings import ServerLimits, Settings
 from turnledger.server.settings_file import InvalidSettings
 from turnledger.server.sharing import Sharing
+from turnledger.server.watchdog import Watchdog
 
 CLEANING = 5.0
 """Seconds in which cancelled requests have ended, unless something is badly wrong."""
@@ -35,8 +37,8 @@ LINGERING = 2.0
 DATE_EVERY = 1.0
 """Seconds between looks at the clock for the date that answers carry."""
 
-Announce = Callable[[str, list[str]], None]
-"""Called with the server's URL and the names of its models once it can be asked."""
+Announce = Callable[[str, Ready], None]
+"""Called with the server's URL once it accepts requests."""
 
 
 def serve(settings: Settings, environ: Mapping[str, str], announce: Announce) -> None:
@@ -48,8 +50,8 @@ def serve(settings: Settings, environ: Mapping[str, str], announce: Announce) ->
 async def _serve(settings: Settings, environ: Mapping[str, str], announce: Announce) -> None:
     with bind(settings) as listening:
         async with opened(settings, environ, listening) as app:
-            names = app.service.models.names
-            await serve_app(app, listening, lambda url: announce(url, names))
+            ready = Ready(app.service.models.names, app.is_tokenless)
+            await serve_app(app, listening, lambda url: announce(url, ready))
 
 
 @asynccontextmanager
@@ -64,24 +66,38 @@ async def opened(
     allow_open_files(needed_for(settings.limits.requests))
     ledger = await Ledger.open(settings.store, limits=engine_limits(settings))
     try:
-        await check_guarded(ledger, settings, listening)
+        is_tokenless = await check_guarded(ledger, settings, listening)
         models = make_models(settings, environ)
         try:
-            yield make_app(ledger, models, settings, sharing)
+            app = _made(ledger, models, settings, sharing)
+            app.is_tokenless = is_tokenless
+            try:
+                yield app
+            finally:
+                app.service.audit.close()
         finally:
             await models.close()
     finally:
         await ledger.close()
 
 
+def _made(ledger: Ledger, models: Models, settings: Settings, sharing: Sharing | None) -> App:
+    try:
+        return make_app(ledger, models, settings, sharing)
+    except OSError as problem:
+        told = f"audit_log: {problem.filename} cannot be opened ({problem.strerror}). Name another file."
+        raise InvalidSettings(told) from None
+
+
 def engine_limits(settings: Settings) -> Limits:
     """What the ledger is told of a server's limits. Of the memory for histories, each form has its share."""
     usual, limits, chats = Limits(), settings.limits, settings.chats
-    share = limits.cached_bytes / (usual.cached_bytes + usual.chat_bytes + usual.shown_bytes)
+    share = limits.cached_bytes / ServerLimits().cached_bytes
     return Limits(
         queue_length=limits.queue_length,
         queue_wait=limits.queue_wait,
         owner_bytes=limits.owner_bytes,
+        owner_chats=limits.owner_chats,
         input_items=limits.input_items,
         turn_bytes=limits.turn_bytes,
         readers=limits.streams + limits.turns,  # so that nobody is refused there who was let in here
@@ -93,14 +109,19 @@ def engine_limits(settings: Settings) -> Limits:
         cached_bytes=int(usual.cached_bytes * share),
         chat_bytes=int(usual.chat_bytes * share),
         shown_bytes=int(usual.shown_bytes * share),
+        line_bytes=int(usual.line_bytes * share),
+        page_bytes=int(usual.page_bytes * share),
     )
 
 
-async def check_guarded(ledger: Ledger, settings: Settings, listening: socket.socket) -> None:
-    """Raise InvalidSettings where other machines could reach a server that asks nobody for a token."""
+async def check_guarded(ledger: Ledger, settings: Settings, listening: socket.socket) -> bool:
+    """Return whether there is no token. Raises InvalidSettings where other machines could reach a server
+    that asks nobody for one."""
     bound = listening.getsockname()[0]
-    if settings.insecure or is_loopback(bound) or (await ledger.tokens.find(None)).any_tokens:
-        return
+    if (await ledger.tokens.find(None)).any_tokens:
+        return False
+    if settings.insecure or is_loopback(bound):
+        return True
     raise InvalidSettings(
         f"--host: other machines can reach {bound}, and there is no token yet to tell users apart. Make one "
         "(turnledger tokens create --help), listen at 127.0.0.1, or say --insecure if everybody who reaches "
@@ -142,6 +163,10 @@ class Server(uvicorn.Server):
     async def answer_at(self, listening: socket.socket) -> None:
         """Answer requests until told to end, and all of them have ended."""
         await self.serve(sockets=[listening])
+
+    async def serve(self, sockets: list[socket.socket] | None = None) -> None:
+        with Watchdog(self._app.service.settings.limits.worker_bytes).watching():
+            await super().serve(sockets)
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await self.listen(sockets)

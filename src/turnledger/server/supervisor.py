@@ -15,13 +15,14 @@ from typing import Any
 import msgspec
 
 from turnledger.errors import TurnledgerError
-from turnledger.server.channel import NOT_STARTED, Handover, Order
+from turnledger.server.channel import NOT_STARTED, Handover, Order, Ready
 from turnledger.server.listening import bind, url_of
 from turnledger.server.logs import log
 from turnledger.server.metrics import Metrics
 from turnledger.server.serve import CLEANING, FLUSHING, LINGERING, Announce
 from turnledger.server.settings import Settings
 from turnledger.server.shared_board import SharedBoard
+from turnledger.server.watchdog import LOOK_EVERY, resident_bytes
 from turnledger.server.worker_process import WorkerFailed, WorkerProcess
 
 YOUNG = 10.0
@@ -111,6 +112,7 @@ class Supervisor:
             if not self._told_to_end.is_set():
                 announce(url_of(self._listening), starting.result())
                 self._has_begun.set()
+                self._do(self._watch())
                 await self._told_to_end.wait()
         finally:
             await self._end_all()
@@ -137,14 +139,14 @@ class Supervisor:
 
     # Starting workers.
 
-    async def _start_all(self) -> list[str]:
-        """Start all workers at once; return the names of the models."""
+    async def _start_all(self) -> Ready:
+        """Start all workers at once; return what one of them reports."""
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(self._start()) for _ in range(self._settings.workers)]
         return tasks[0].result()
 
-    async def _start(self) -> list[str]:
-        """Start a worker, and wait until it is ready; return the names of its models."""
+    async def _start(self) -> Ready:
+        """Start a worker, and wait until it is ready; return its report."""
         while not self._parts:
             self._part_is_free.clear()
             await self._part_is_free.wait()
@@ -156,13 +158,15 @@ class Supervisor:
             self._parts.add(part)
             raise
         self._living.add(worker)
-        models = await worker.ready()
+        ready = await worker.ready()
         if worker not in self._living:
             raise WorkerFailed(f"A worker died as soon as it could be asked ({worker.code}).")
+        worker.heard_at = asyncio.get_running_loop().time()
+        self._do(worker.listen())
         if not worker.is_leaving:
             self._serving.add(worker)
         log.info("worker_started", worker=part, pid=worker.pid)
-        return models
+        return ready
 
     def _handover(self, part: int) -> Handover:
         if self._told_to_end.is_set():
@@ -177,7 +181,7 @@ class Supervisor:
             log_format=self._settings.log_format or ("console" if sys.stderr.isatty() else "json"),
         )
 
-    async def _unless_told_to_end(self, starting: asyncio.Task[list[str]]) -> None:
+    async def _unless_told_to_end(self, starting: asyncio.Task[Ready]) -> None:
         told = asyncio.create_task(self._told_to_end.wait())
         try:
             await asyncio.wait((starting, told), return_when=asyncio.FIRST_COMPLETED)
@@ -236,6 +240,41 @@ class Supervisor:
                 self._have_recovered()  # there may have been nobody to tell when the other died
                 return
 
+    # When one is not well.
+
+    async def _watch(self) -> None:
+        """Kill workers whose loop stands still, and replace those that take too much memory."""
+        while True:
+            await asyncio.sleep(LOOK_EVERY)
+            now = asyncio.get_running_loop().time()
+            limits = self._settings.limits
+            for worker in list(self._serving):
+                if now - worker.heard_at > limits.stall_wait:
+                    log.error("worker_stalled", worker=worker.part, pid=worker.pid)
+                    worker.kill()
+                elif self._is_too_large(worker, limits.worker_bytes):
+                    worker.is_spent = True
+                    self._do(self._relieve(worker))
+
+    def _is_too_large(self, worker: WorkerProcess, most: int | None) -> bool:
+        if most is None or worker.is_spent:
+            return False
+        if asyncio.get_running_loop().time() - worker.began_at < YOUNG:
+            return False  # one that is large from the beginning would be replaced without end
+        return (resident_bytes(worker.pid) or 0) > most
+
+    async def _relieve(self, worker: WorkerProcess) -> None:
+        """Start another worker, and have this one leave when it can be asked."""
+        log.warning("worker_too_large", worker=worker.part, pid=worker.pid)
+        try:
+            await self._start()
+        except _NOT_BEGUN as problem:
+            worker.is_spent = False  # tried again at the next look
+            if not self._told_to_end.is_set():
+                log.error("worker_not_started", **_told_of(problem))
+        else:
+            self._dismiss_surplus()
+
     # Replacing all.
 
     async def _roll(self) -> None:
@@ -262,14 +301,15 @@ class Supervisor:
                 self._dismiss_surplus()
 
     def _dismiss_surplus(self) -> None:
-        """Have the oldest leave if there are more than there should be, since another has come."""
+        """Have those leave that take too much memory, then the oldest, if there are more than there should
+        be, since another has come."""
         surplus = max(len(self._serving) - self._settings.workers, 0)
         for worker in self._by_age()[:surplus]:
             self._serving.discard(worker)
             worker.end(Order.LEAVE, LINGERING + self._patience())
 
     def _by_age(self) -> list[WorkerProcess]:
-        return sorted(self._serving, key=lambda worker: worker.began_at)
+        return sorted(self._serving, key=lambda worker: (not worker.is_spent, worker.began_at))
 
     # Ending.
 
@@ -334,7 +374,7 @@ def terminal_is_there() -> bool:
     return True
 
 
-def _raise_first(starting: asyncio.Task[list[str]]) -> None:
+def _raise_first(starting: asyncio.Task[Ready]) -> None:
     """Raise the problem that the first worker met, on its own: they all have met the same."""
     problem = starting.exception()
     while isinstance(problem, BaseExceptionGroup):

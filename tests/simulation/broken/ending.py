@@ -20,6 +20,7 @@ from turnledger.engine.ending import Ended
 from turnledger.model.attempt import AttemptState, OnFailure, OnStop
 from turnledger.model.item import message
 from turnledger.model.journal import Journal
+from turnledger.model.pairing import NOT_STARTED
 
 # Commit only on a positive end.
 
@@ -70,7 +71,7 @@ def drops_the_ticket_of_a_stopped_turn_and_no_more() -> list[Patch]:
 
 @broken
 def says_not_started_of_what_was_started() -> list[Patch]:
-    return [(closing, "OUTCOME_UNKNOWN", closing.NOT_STARTED)]
+    return [(closing, "OUTCOME_UNKNOWN", NOT_STARTED)]
 
 
 @broken

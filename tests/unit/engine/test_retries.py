@@ -12,7 +12,7 @@ from turnledger.engine.conversations import Target
 from turnledger.engine.ending import CLAIM_KEPT_MS, DIED, Ended
 from turnledger.engine.idempotency import Fresh, Share
 from turnledger.engine.retries import DERIVED, check_retry, claim_for, look_up, retry_within
-from turnledger.errors import ConversationDeleted, ConversationExpired, InvalidInput
+from turnledger.errors import InvalidInput
 from turnledger.model.attempt import Attempt, AttemptState, Failure
 from turnledger.model.conversation import Claim, ConversationState
 from turnledger.model.ids import TurnId
@@ -72,14 +72,19 @@ def test_what_runs_and_is_heard_is_not_shared() -> None:
     assert claim_in(tables) == CLAIM
 
 
-@pytest.mark.parametrize("is_lost", [True, False])
-def test_what_is_committed_is_the_answer_while_its_claim_is_there(is_lost: bool) -> None:
+@pytest.mark.parametrize(
+    ("is_lost", "is_last", "is_shared"), [(True, True, True), (False, True, False), (True, False, False)]
+)
+def test_a_committed_answer_is_shared_if_it_was_lost_and_nothing_followed(
+    is_lost: bool, is_last: bool, is_shared: bool
+) -> None:
     tables = claimed(is_lost=is_lost)
     committed = replace(turn(1), id=ID)
     drive(tables.add_turn(committed))
+    drive(tables.save_branch(replace(branch(), head=ID if is_last else SENDER, length=1)))
     share = Share(ID, Ended(AttemptState.COMPLETED, committed), CONVERSATION)
-    assert drive(look_up(tables, ANN, SECOND, SENDER)) == share
-    assert claim_in(tables).sender == SENDER
+    assert drive(look_up(tables, ANN, SECOND, SENDER)) == (share if is_shared else Fresh())
+    assert claim_in(tables).sender == (SENDER if is_shared else ID)
 
 
 @pytest.mark.parametrize(
@@ -107,15 +112,20 @@ def test_what_is_not_known_any_more_is_begun_again() -> None:
     assert drive(look_up(claimed(is_lost=True), ANN, SECOND, SENDER)) == Fresh()
 
 
-@pytest.mark.parametrize(
-    ("state", "error"),
-    [(ConversationState.DELETED, ConversationDeleted), (ConversationState.EXPIRED, ConversationExpired)],
-)
-def test_that_its_conversation_is_gone_is_told(state: ConversationState, error: type[Exception]) -> None:
+@pytest.mark.parametrize("state", [ConversationState.DELETED, ConversationState.EXPIRED])
+def test_a_try_finds_nothing_in_a_conversation_that_is_gone(state: ConversationState) -> None:
     tables = claimed(attempt(1), is_lost=True)
     drive(tables.save_conversation(replace(conversation(), state=state)))
-    with pytest.raises(error):
-        drive(look_up(tables, ANN, SECOND, SENDER))
+    assert drive(look_up(tables, ANN, SECOND, SENDER)) == Fresh()
+
+
+@pytest.mark.parametrize(("key", "is_found"), [("now", True), ("before", False), (None, True)])
+def test_a_try_finds_what_its_conversation_key_names_now(key: str | None, is_found: bool) -> None:
+    tables = claimed(attempt(1), is_lost=True)
+    named = replace(conversation(), conversation_key="now", former_conversation_key="before")
+    drive(tables.save_conversation(named))
+    found = drive(look_up(tables, Target("ann", conversation_key=key), SECOND, SENDER))
+    assert isinstance(found, Share) is is_found
 
 
 def test_another_conversation_is_another_request() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import apsw
@@ -15,15 +16,11 @@ from turnledger.errors import (
     StoreReadOnly,
     UnsafeSqlite,
 )
-from turnledger.stores.sqlite import failures
+from turnledger.stores.sqlite import failures, header
+from turnledger.stores.sqlite.header import APPLICATION_ID, PAGE_SIZE
 from turnledger.stores.sqlite.migrations import VERSION, check_version, migrate, version_of
-from turnledger.stores.sqlite.places import check_place
-
-APPLICATION_ID = 0x54_4C_44_47
-"""Marks a file as ours in its header: TLDG."""
-
-PAGE_SIZE = 8192
-"""Holds several turns of 1 to 2 kB without much waste; larger ones make each commit write more."""
+from turnledger.stores.sqlite.moved import check_log
+from turnledger.stores.sqlite.places import check_place, create_private
 
 BUSY_TIMEOUT = 10.0
 """Seconds to wait for a neighbour's write: some hold the lock for over a second."""
@@ -33,13 +30,19 @@ SHORT_WAIT, LONG_WAIT, SHORT_WAITS = 0.0003, 0.01, 100
 LOG_LIMIT = 64_000_000
 """Bytes that the log shrinks to again, once the reader has left for whose sake it grew."""
 
-_MAGIC = b"SQLite format 3\0"
-_HEADER = 100
 _SCHEME = "sqlite:///"
+_SECURE = "?secure_delete=on"
+
+
+def deletes_securely(url: str) -> bool:
+    """Whether the URL asks to overwrite whatever is deleted."""
+    return url.endswith(_SECURE)
 
 
 def path_of(url: str) -> str:
-    """The file that `sqlite:///relative.db` or `sqlite:////absolute.db` names, taken literally."""
+    """The file that `sqlite:///relative.db` or `sqlite:////absolute.db` names, taken literally but for
+    `?secure_delete=on` at its end."""
+    url = url.removesuffix(_SECURE)
     path = url.removeprefix(_SCHEME)
     if path == url or not path:
         raise NotAStore(f"{url!r} names no file. Write sqlite:///relative.db or sqlite:////absolute.db.")
@@ -73,6 +76,9 @@ def prepare(path: str, vfs: str | None = None) -> Path:
         is_ours = _check_file(path, place, vfs)
         if is_ours:
             _check_inside(path, place, vfs)
+        if not is_ours:
+            with suppress(OSError):  # SQLite meets the same, and is understood
+                create_private(place)
         connection = _connect(path, vfs)
         try:
             if not is_ours:
@@ -86,10 +92,10 @@ def prepare(path: str, vfs: str | None = None) -> Path:
     return place
 
 
-def connect_visitor(path: str, vfs: str | None = None) -> apsw.Connection:
+def connect_visitor(path: str, vfs: str | None = None, *, any_version: bool = False) -> apsw.Connection:
     """A connection to a store that is there, which leaves it as it is: nothing is created or migrated, and a
-    log that was left is not carried over. Raises NotAStore if there is none, StoreTooNew, and StoreError for
-    one that is not up to date."""
+    log that was left is not carried over. Raises NotAStore if there is none, StoreTooNew, and unless
+    `any_version` will do, StoreError for one that is not up to date."""
     place = check_place(path)
     try:
         if not _check_file(path, place, vfs):
@@ -98,10 +104,11 @@ def connect_visitor(path: str, vfs: str | None = None) -> apsw.Connection:
         connection = _connect(path, vfs, apsw.SQLITE_OPEN_READWRITE)
         try:
             connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, int(left_log))
+            check_log(connection)
             connection.pragma("query_only", True)
             version = version_of(connection)
             check_version(version, path)
-            if version < VERSION:
+            if version < VERSION and not any_version:
                 raise StoreError(
                     f"{path} comes from an older Turnledger (schema {version}; this one reads {VERSION}). "
                     "It was left untouched; open it once with this version, which brings it up to date."
@@ -114,26 +121,46 @@ def connect_visitor(path: str, vfs: str | None = None) -> apsw.Connection:
     return connection
 
 
-def connect_writer(path: str, vfs: str | None = None) -> apsw.Connection:
-    """The connection that writes."""
+PAGE_BYTES = 16 * 1024 * 1024
+"""Memory for pages that the writer keeps: enough for the upper pages of all indexes."""
+
+
+def connect_writer(path: str, vfs: str | None = None, page_bytes: int | None = None) -> apsw.Connection:
+    """The connection that writes, with so much memory for pages."""
     connection = _connect(path, vfs)
     connection.set_busy_handler(Patience())
-    connection.pragma("cache_size", -16_000)  # kB: the upper pages of all indexes stay in memory
+    connection.pragma("cache_size", -((page_bytes or PAGE_BYTES) // 1024))  # below zero: in kB
     connection.pragma("journal_size_limit", LOG_LIMIT)
     return connection
 
 
+def delete_securely(connection: apsw.Connection) -> None:
+    """Have this connection overwrite with zeros what it deletes. Words of deleted texts stay in the search
+    index until it is rewritten, which is done here: it takes too long for every deletion."""
+    connection.pragma("secure_delete", True)
+    connection.execute("INSERT INTO turn_words (turn_words) VALUES ('optimize')")
+    connection.execute("INSERT INTO title_words (title_words) VALUES ('optimize')")
+
+
 class Patience:
     """Waits while another process writes. Its transactions are short: SQLite's own way to wait, which soon
-    looks every few hundredths of a second only, leaves the file idle when several write much."""
+    looks every few hundredths of a second only, leaves the file idle when several write much.
 
-    def __init__(self) -> None:
+    It ends early once `is_wanted` says no; `was_cut_short` tells that of the last wait.
+    """
+
+    def __init__(self, is_wanted: Callable[[], bool] = lambda: True) -> None:
+        self._is_wanted = is_wanted
+        self.was_cut_short = False
         self._ends_at = 0.0
 
     def __call__(self, tries: int) -> bool:
         now = time.monotonic()
         if not tries:
             self._ends_at = now + BUSY_TIMEOUT
+        self.was_cut_short = not self._is_wanted()
+        if self.was_cut_short:
+            return False
         time.sleep(SHORT_WAIT if tries < SHORT_WAITS else LONG_WAIT)
         return now < self._ends_at
 
@@ -151,33 +178,40 @@ OPEN_OR_CREATE = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE
 def _connect(path: str, vfs: str | None, flags: int = OPEN_OR_CREATE) -> apsw.Connection:
     connection = apsw.Connection(path, flags=flags, vfs=vfs, statementcachesize=200)
     connection.set_busy_timeout(int(BUSY_TIMEOUT * 1000))
+    # On macOS a plain sync leaves data in the cache of the disk; elsewhere this changes nothing.
+    connection.pragma("fullfsync", True)
+    connection.pragma("checkpoint_fullfsync", True)
     # Otherwise SQLite plans a statement anew for each new value, which takes longer than running it.
     connection.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)
     return connection
 
 
 def _check_file(path: str, place: Path, vfs: str | None) -> bool:
-    """Read the header without a connection, which might already repair or unlink something beside a
-    foreign file. False for a file that is empty or absent, and so ours to create."""
-    log = Path(f"{place}-wal")
+    """Whether the file is a store, be it one whose first page a crash tore. False for a file that is empty or
+    absent, or whose creation was cut short, and so is ours to create."""
+    log, journal = Path(f"{place}-wal"), Path(f"{place}-journal")
     # Looked at first: who creates the store at this moment fills the file before there is a log.
     has_log = _size(log) > 0
-    header = _read_header(place, vfs)
-    if not header and has_log:
+    found = header.read_header(place, vfs)
+    if not found and has_log:
         raise StoreCorrupt(
             f"{path} is missing or empty, but its log {log} is not, and may hold turns. Both were left as "
             "they are; restore the file from a backup, or move the log away to begin anew."
         )
-    if not header:
+    if not found:
         return False
-    if not header.startswith(_MAGIC):
+    if header.is_ours(found):
+        return True
+    if header.log_has_our_first_page(log) or header.journal_has_our_first_page(journal):
+        return True
+    if not has_log and header.journal_undoes_creation(journal):
+        return False
+    if not found.startswith(header.MAGIC):
         raise NotAStore(f"{path} is not a database. Name another file; this one was left untouched.")
-    if int.from_bytes(header[68:72], "big") != APPLICATION_ID:
-        raise NotAStore(
-            f"{path} is a SQLite database, but no Turnledger store. Name another file; this one was left "
-            "untouched."
-        )
-    return True
+    raise NotAStore(
+        f"{path} is a SQLite database, but no Turnledger store. Name another file; this one was left "
+        "untouched."
+    )
 
 
 def _size(place: Path) -> int:
@@ -185,17 +219,6 @@ def _size(place: Path) -> int:
         return place.stat().st_size
     except FileNotFoundError:
         return 0
-
-
-def _read_header(place: Path, vfs: str | None) -> bytes:
-    if not place.exists():
-        return b""
-    # Not by open(): closing it again would end the locks that this process has on the same file by now.
-    file = apsw.VFSFile(vfs or "", str(place), [apsw.SQLITE_OPEN_MAIN_DB | apsw.SQLITE_OPEN_READONLY, 0])
-    try:
-        return file.xRead(_HEADER, 0)
-    finally:
-        file.xClose()
 
 
 def _check_inside(path: str, place: Path, vfs: str | None) -> None:
@@ -206,6 +229,7 @@ def _check_inside(path: str, place: Path, vfs: str | None) -> None:
         connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, int(left_log))
         if connection.readonly("main"):
             raise StoreReadOnly(f"{path} can only be read. Check its permissions, and those of its disk.")
+        check_log(connection)
         connection.pragma("query_only", True)
         check_version(version_of(connection), path)
         connection.execute("SELECT count(*) FROM sqlite_schema").fetchall()

@@ -18,13 +18,14 @@ from turnledger.model.ids import ConversationId, TurnId
 from turnledger.model.turn import Turn
 from turnledger.testing.simulation.findable import broken_by_search
 from turnledger.testing.simulation.flagging import broken_by_flags
+from turnledger.testing.simulation.keyless import broken_by_keyless
 from turnledger.testing.simulation.listed import broken_by_list
 from turnledger.testing.simulation.listener import Listener
 from turnledger.testing.simulation.meaning import broken_by_resent
 from turnledger.testing.simulation.pointing import turns_on
 from turnledger.testing.simulation.promises import Line, broken_by, broken_by_requests
 from turnledger.testing.simulation.shown_to_models import broken_by_what_was_shown
-from turnledger.testing.simulation.world import World
+from turnledger.testing.simulation.world import World, effect_of
 from turnledger.testing.told_truly import all_stored, broken_by_telling
 
 ALL = 1_000
@@ -53,7 +54,7 @@ async def check(world: World, ledger: Ledger, keys: tuple[str, ...]) -> int:
     live = await ledger._process.store.read(_live, (ledger.clock.due_ms(), ALL))
     chats = [await ledger.conversation(id) for id in live]
     for chat in chats:
-        world.probes.add(await _comes_to_rest(chat))
+        world.probes.add(await _comes_to_rest(world, chat))
     conversations = await ledger._process.store.read(_all_lines, [await chat.info() for chat in chats])
     everything = [line for lines in conversations for line in lines]
     problems = [problem for lines in conversations for problem in broken_by(world, lines)]
@@ -61,6 +62,7 @@ async def check(world: World, ledger: Ledger, keys: tuple[str, ...]) -> int:
     problems += [problem for line in everything for problem in broken_by_flags(world, line)]
     problems += broken_by_what_was_shown(world, everything)
     problems += broken_by_resent(world, everything)
+    problems += broken_by_keyless(world)
     problems += [problem for listener in world.listeners async for problem in _heard(listener, ledger)]
     for chat, lines in zip(chats, conversations, strict=True):
         problems += broken_by_list(await chat.info(), lines)
@@ -77,13 +79,16 @@ async def check(world: World, ledger: Ledger, keys: tuple[str, ...]) -> int:
     return sum(len(line.turns) for line in everything if line.is_current)
 
 
-async def _comes_to_rest(chat: Chat) -> TurnId:
-    """No attempt runs any more, and the lane takes one more turn, whose id is returned."""
+async def _comes_to_rest(world: World, chat: Chat) -> TurnId:
+    """No attempt runs any more, and the lane takes one more turn, whose id is returned. What its model is
+    shown of effects is noted."""
     running = [each for each in await chat.attempts(limit=ALL) if each.attempt.state is AttemptState.RUNNING]
     if running:
         raise Violation(None, None, f"a lane is closed for ever by {running[0].attempt.id}")
 
     async def probe(turn: RunningTurn) -> None:
+        shown = turn.snapshot.shown(turn.input, ())
+        world.shown_at_rest[chat.id] = frozenset(effect_of(item) for item in shown if item.is_call)
         turn.emit("here")
 
     try:

@@ -17,6 +17,7 @@ from turnledger.testing.simulation.asking import Asking
 from turnledger.testing.simulation.checker import Violation, check
 from turnledger.testing.simulation.faults import CALM, Medium, Weather
 from turnledger.testing.simulation.flagging import flag_and_ask
+from turnledger.testing.simulation.keyless import KeylessClients
 from turnledger.testing.simulation.lapses import PERIOD
 from turnledger.testing.simulation.listening import Listening
 from turnledger.testing.simulation.names import Names
@@ -51,6 +52,8 @@ TASTES: dict[str, Callable[[int], list[str]]] = {
     "keyed fork": lambda habits: ["fork"] * (habits // 3 + 1),
     "undo once": lambda habits: ["undo once"] * (habits // 3 + 1),
     "restore": lambda habits: (["delete"] + ["restore"] * 2) * (habits // 4 + 1) + ["purge"],
+    "say": lambda habits: ["say"] * habits * 2,
+    "wander": lambda habits: (["diverge", "hang"] + ["wander"] * 4 + ["fork"]) * (habits // 4 + 1),
     "clock": lambda habits: [],
     "lapse": lambda habits: [],
 }
@@ -61,8 +64,8 @@ SELDOM = {"lapse": 0.05}
 """Those that fewer have: their turns take long."""
 DAY = 24 * 3600.0
 """Longer than any schedule."""
-BRANCHING = frozenset({"diverge", "undo", "switch", "fork"})
-LATER = BRANCHING | {"resend", "flag", "restore", "undo once"}
+BRANCHING = frozenset({"diverge", "undo", "switch", "fork", "wander"})
+LATER = BRANCHING | {"resend", "flag", "restore", "undo once", "say"}
 FEW, MANY = (1, 2, 3, 5), (2, 3, 5, 7)
 """How often a client does something: more where there has to be a history first."""
 
@@ -97,6 +100,8 @@ class Schedule:
         medium = Medium(Random(random.random()), Weather.draw(random))
         drawn = [taste for taste in TASTES if tasting.random() < SELDOM.get(taste, TASTE)]
         tastes = [taste for taste in TASTES if taste in drawn or taste in always]
+        if "resend" in tastes and "say" in tastes:
+            tastes.remove("say")  # whoever resends a history is known by words that nobody else says
         world = World()
         keys = ("alpha",) if random.random() < 0.7 else ("alpha", "beta")
         world.watches_time = "clock" in tastes or "lapse" in tastes
@@ -128,6 +133,7 @@ class Schedule:
             attend=self._listening.attend if self._listening else None,
         )
         self._resending = Resending(self._scene, self._asking)
+        self._keyless = KeylessClients(self._scene, self._asking)
 
     async def run(self) -> Report:
         """Storm, then calm, then the check."""
@@ -179,12 +185,16 @@ class Schedule:
                 await asking.undo_once(name, token)
             case "switch":
                 await do(deeds.switch(scene, name))
+            case "wander":
+                await do(deeds.switch(scene, name, and_back=True))
             case "fork":
                 await asking.fork_or_ask(name, token)
             case "reset":
                 await do(deeds.reset(scene, self._random.choice(scene.names.keys)))
             case "resend":
                 await self._resending.resend(client, name, token)
+            case "say":
+                await self._keyless.say(name, token)
             case "flag":
                 await flag_and_ask(scene, asking, name, token)
             case "delete":

@@ -86,6 +86,8 @@ class Ask:
     """The history that the request brings along, if it brings one."""
     is_interaction: bool = True
     """Whether it counts as use of the conversation."""
+    says: str | None = None
+    """What it says instead of its token; others may say the same."""
 
     @property
     def options(self) -> dict[str, Any]:
@@ -106,7 +108,11 @@ class Ask:
     def input(self) -> ItemLike:
         if self.answers_call:
             return {"type": "function_call_output", "call_id": CLIENT_CALL, "output": self.token}
-        return self.token
+        return self.text
+
+    @property
+    def text(self) -> str:
+        return self.token if self.says is None else self.says
 
     @classmethod
     def draw(cls, random: Random, token: str, names: Sequence[str], *, acts: bool = False) -> Ask:
@@ -225,6 +231,10 @@ class World:
     """For attempts that began: the branch whose lane they hold, and the one that they commit to."""
     heads: dict[TurnId, TurnId | None] = field(default_factory=dict)
     """The head of that lane when they began."""
+    forgotten: set[str] = field(default_factory=set)
+    """Effects that an undo was told to forget."""
+    shown_at_rest: dict[ConversationId, frozenset[str]] = field(default_factory=dict)
+    """Effects that the model of the checker's own turn was shown, by conversation."""
     settled_by_begin: set[TurnId] = field(default_factory=set)
     """Attempts whose effects were waiting when a turn began behind them, or the conversation moved."""
     moved: Counter[TurnId] = field(default_factory=Counter)
@@ -265,6 +275,12 @@ class World:
     """Whether it is noted what time ends: only where clocks jump, or conversations may lapse."""
     used_at: dict[ConversationId, float] = field(default_factory=dict)
     """When a turn last began or ended in conversations, by the true time."""
+    said: dict[TurnId, tuple[str, int]] = field(default_factory=dict)
+    """Attempts of clients that retry without an idempotency_key: the message, and which try of it each is."""
+    answered: dict[TurnId, list[str]] = field(default_factory=dict)
+    """By turn: the messages of such clients that it was the answer to, as far as that arrived whole."""
+    unheard: dict[str, tuple[TurnId, TurnId]] = field(default_factory=dict)
+    """By the name of the request: an attempt whose answer is recorded as lost, and the try that lost it."""
     intrusions: list[str] = field(default_factory=list)
     """What happened inside transactions, or to clients, and never may."""
 
@@ -283,9 +299,26 @@ class World:
             if not each.to_model
         )
 
+    def is_later_try(self, attempt: TurnId, earlier: TurnId) -> bool:
+        """Whether it is a later try of the same message, by a client that retries without a key."""
+        (message, count), (other, count_before) = self.said[attempt], self.said[earlier]
+        return message == other and count > count_before
+
     def was_taken_over(self, ask: Ask) -> bool:
         """Whether an attempt of this request was ended by somebody else, so far."""
         return any(run.ask is ask and id in self.taken_over for id, run in self.runs.items())
+
+    def acted_in(self, turn: Turn) -> list[str]:
+        """The effects of a turn that did not complete, by what its tools did and not by what it says."""
+        if turn.kind is TurnKind.COMPLETED:
+            return []
+        # Those told to forget may have run before, in an attempt that nobody knows of any more.
+        acted = {
+            effect.name
+            for effect in self.effects
+            if not effect.read_only and effect.ask.on_failure is not OnFailure.FORGET
+        }
+        return [name for name in effects_told(turn) if name in acted]
 
     @property
     def told_failed(self) -> set[str]:
@@ -312,6 +345,11 @@ def name_of(turn: Turn) -> str:
     along with edits."""
     acted = [effect_of(item) for item in turn.output if item.is_call]
     return acted[0] if acted and turn.kind is TurnKind.SETTLED else turn.id
+
+
+def effects_told(turn: Turn) -> list[str]:
+    """The effects that the calls of a turn had."""
+    return [effect_of(item) for item in turn.output if item.is_call]
 
 
 def effect_of(call: Item) -> str:
@@ -385,14 +423,11 @@ class Runner:
             await asyncio.gather(*steps, return_exceptions=True)
 
     async def _step(self, turn: RunningTurn, step: int, read_only: bool) -> None:
-        """Run one tool, unless a resumed turn has its result or its stated outcome already."""
+        """Run one tool. In a resumed turn, too: the call returns what is recorded of it."""
         name = f"{self._ask.token}/{step}"
         # Ids repeat from step to step where they may, as those of some models do.
         call_id = f"call_{step}" if self._ask.in_parallel else "call_0"
         call = {"type": "function_call", "call_id": call_id, "name": "act", "arguments": f'"{name}"'}
-        told = [item for item in turn.steps if item.is_call and item.fields["arguments"] == f'"{name}"']
-        if told and told[0] not in turn.open_calls:
-            return
 
         async def act() -> str:
             saw = tuple(name_of(each) for each in turn.history)
@@ -402,8 +437,9 @@ class Runner:
                 raise ModelFailed(name)
             return RESULT + name
 
-        await turn.call(call, act, read_only=read_only)
-        self._world.recorded.add(name)
+        result = await turn.call(call, act, read_only=read_only)
+        if result.fields["output"] == RESULT + name:
+            self._world.recorded.add(name)
 
     async def _pace(self) -> None:
         await asyncio.sleep(self._ask.pace * self._random.random())

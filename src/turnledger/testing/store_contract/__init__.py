@@ -27,6 +27,7 @@ PARTS = (
     "beginnings",
     "branch_rows",
     "busy",
+    "cancellations",
     "catalogue",
     "changes",
     "clocks",
@@ -37,6 +38,7 @@ PARTS = (
     "crossing",
     "deleting",
     "editing",
+    "effects",
     "everything",
     "forgotten",
     "forks",
@@ -83,6 +85,7 @@ from turnledger.testing.store_contract.attaching import Attaching  # noqa: E402
 from turnledger.testing.store_contract.beginnings import Beginnings  # noqa: E402
 from turnledger.testing.store_contract.branch_rows import BranchRows  # noqa: E402
 from turnledger.testing.store_contract.busy import Busy  # noqa: E402
+from turnledger.testing.store_contract.cancellations import Cancellations  # noqa: E402
 from turnledger.testing.store_contract.catalogue import (  # noqa: E402
     Chosen,
     ListedWhenCommitted,
@@ -96,6 +99,7 @@ from turnledger.testing.store_contract.context import ContextShown  # noqa: E402
 from turnledger.testing.store_contract.crossing import Crossing  # noqa: E402
 from turnledger.testing.store_contract.deleting import Deleting  # noqa: E402
 from turnledger.testing.store_contract.editing import Editing  # noqa: E402
+from turnledger.testing.store_contract.effects import EffectsGoAlong  # noqa: E402
 from turnledger.testing.store_contract.event_ends import EventEnds  # noqa: E402
 from turnledger.testing.store_contract.events import Events  # noqa: E402
 from turnledger.testing.store_contract.everything import Everything  # noqa: E402
@@ -135,7 +139,7 @@ from turnledger.testing.store_contract.tokens import TokensKept  # noqa: E402
 from turnledger.testing.store_contract.transfer import Transferred  # noqa: E402
 from turnledger.testing.store_contract.unfinished_edits import UnfinishedEdits  # noqa: E402
 from turnledger.testing.store_contract.unknown_outcome import UnknownOutcome  # noqa: E402
-from turnledger.testing.store_contract.usage import Bounded, Counting  # noqa: E402
+from turnledger.testing.store_contract.usage import Bounded, Counting, OfLinks  # noqa: E402
 from turnledger.testing.store_contract.well_formed import WellFormed  # noqa: E402
 from turnledger.testing.store_contract.what_happened import WhatHappened  # noqa: E402
 from turnledger.testing.store_contract.yours_only import YoursOnly  # noqa: E402
@@ -150,7 +154,9 @@ class StoreContract(
     Beginnings,
     BranchRows,
     Bounded,
+    OfLinks,
     Busy,
+    Cancellations,
     ChangedByWhoIsLetIn,
     ChangeRows,
     Changes,
@@ -163,6 +169,7 @@ class StoreContract(
     Crossing,
     Deleting,
     Editing,
+    EffectsGoAlong,
     ForkedOnce,
     Forks,
     Everything,

@@ -3,6 +3,7 @@
 from pathlib import Path
 from random import Random
 
+import apsw
 import pytest
 
 from tests.unit.stores.sqlite.faults import FaultyDisk
@@ -72,3 +73,33 @@ async def test_without_sync_the_disk_does_forget(path: Path, disk: FaultyDisk, t
         await store.transact(beat, lease, Sync.PROCESS)
     assert await survived(disk.lose_power(path, tmp_path / "lost"), lease) < 10
     await store.close()
+
+
+async def test_power_loss_at_any_write_of_a_new_file_leaves_a_store_that_opens(
+    path: Path, disk: FaultyDisk, tmp_path: Path
+) -> None:
+    random = Random(1)
+    lease = ids.new(LeaseId)
+    acknowledged = 0
+    images: list[tuple[int, Path]] = []
+
+    def lose_power() -> None:
+        folder = tmp_path / f"{len(images)}"
+        images.append((acknowledged, disk.lose_power(path, folder, random, torn=True)))
+
+    disk.before_each = lose_power
+    store = await SqliteStore.open(path, inline=True, vfs=disk.name)
+    for _ in range(3):
+        await store.transact(beat, lease)
+        acknowledged += 1
+    await store.close()
+    disk.before_each = None
+    for beats, image in images:
+        assert beats <= await survived(image, lease) <= beats + 1
+
+
+async def test_every_sync_asks_for_a_flush_of_the_disks_own_cache(path: Path, disk: FaultyDisk) -> None:
+    store = await SqliteStore.open(path, inline=True, vfs=disk.name)
+    await store.transact(beat, ids.new(LeaseId))
+    await store.close()
+    assert disk.sync_flags == {apsw.SQLITE_SYNC_FULL}

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+from random import Random
 
 import apsw
 import pytest
@@ -13,6 +14,7 @@ from tests.unit.stores.sqlite.operations import (
     beat,
     has_claim,
     ids,
+    migrate_further,
     refuse,
 )
 from turnledger.engine.ports import Sync, Tables
@@ -21,11 +23,13 @@ from turnledger.errors import (
     OutcomeUnknown,
     StoreCorrupt,
     StoreFull,
+    StoreTooNew,
     StoreUnavailable,
     Superseded,
 )
 from turnledger.model.ids import LeaseId
 from turnledger.stores.sqlite import opening
+from turnledger.stores.sqlite.migrations import VERSION
 from turnledger.stores.sqlite.reader import Reader
 from turnledger.stores.sqlite.writer import Job, Writer
 
@@ -132,10 +136,26 @@ def test_a_failed_commit_makes_every_outcome_of_the_batch_unknown(path: Path, di
     bench.writer.close()
 
 
+def test_writer_whose_disk_is_full_at_commit_says_that_nothing_was_written(
+    path: Path, disk: FaultyDisk, tmp_path: Path
+) -> None:
+    bench = Bench(str(path), disk.name)
+    bench.run(add("first"))
+    for sync in (Sync.PROCESS, Sync.DISK):
+        disk.is_full = True
+        jobs = bench.run(add("a", sync=sync), Job(refuse, None), add("b", sync=sync))
+        assert [type(job.error) for job in jobs] == [StoreFull] * 3
+        disk.is_full = False
+        restarted = Bench(str(disk.lose_power(path, tmp_path / sync.name, Random(1))))
+        assert restarted.has("first", "a", "b") == [True, False, False]
+        restarted.writer.close()
+    assert bench.run(add("a"))[0].error is None
+    bench.writer.close()
+
+
 @pytest.mark.parametrize(
     ("refusal", "reason"),
     [
-        (apsw.FullError("database or disk is full"), "database or disk is full, .* Free some space"),
         (apsw.CorruptError("malformed"), "malformed, .* restore it from a backup"),
         (apsw.IOError("disk I/O error"), "disk I/O error, while finishing a write"),
     ],
@@ -261,3 +281,15 @@ def test_a_transaction_left_open_is_ended_before_the_next(bench: Bench) -> None:
     (job,) = bench.run(add("a"))
     assert job.error is None
     assert bench.connection.execute("SELECT count(*) FROM lease").fetchall() == [(0,)]
+
+
+def test_writer_after_a_newer_process_migrated_the_store_refuses_every_transaction(bench: Bench) -> None:
+    bench.run(add("before"))
+    migrate_further(bench.path)
+    jobs = bench.run(add("a"), add("b", sync=Sync.PROCESS), Job(has_claim, ("owner", "before")))
+    for job in jobs:
+        with pytest.raises(StoreTooNew, match=f"schema {VERSION + 1}"):
+            job.outcome()
+    assert not bench.connection.in_transaction
+    rows = bench.connection.execute("SELECT idempotency_key FROM claim").fetchall()
+    assert rows == [("before",)]
