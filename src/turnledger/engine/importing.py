@@ -46,6 +46,8 @@ class ImportRequest:
 
     plan: Plan
     now: int
+    due: int
+    """What is over by then is over; see trusted_clock."""
     within: Within = EVERYWHERE
     room: Room = BOUNDLESS
     """What the owner may store."""
@@ -198,7 +200,7 @@ def _branch_called(chat: ConversationId, id: BranchId) -> BranchId:
 
 async def _insert(tables: Tables, request: ImportRequest, conversation: Conversation) -> Imported:
     plan = request.plan
-    if conversation.is_expired(request.now):
+    if conversation.is_expired(request.due):
         why = "Its time without use is over: it has expired. Take expires_after out to import it."
         return _end(plan, conversation, Did.REFUSED, why)
     await check_room(tables, conversation.owner, request.room, adds_chat=True)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias, TypeVar
 from turnledger.engine.ended_tables import EndedTables
 from turnledger.model.attempt import Attempt
 from turnledger.model.change import LiveChange, Position
+from turnledger.model.clock_mark import ClockMark
 from turnledger.model.conversation import (
     Branch,
     Claim,
@@ -387,6 +388,16 @@ class Tables(EndedTables, Protocol):
         """Whose conversation it waits for: he is told when a dead process waits no more."""
         ...
 
+    # The clocks of the machine, as the last process saw them.
+    async def clock_mark(self) -> ClockMark | None: ...
+    async def save_clock_mark(self, mark: ClockMark) -> None:
+        """Replace the one that is there."""
+        ...
+
+    async def newest_time(self) -> int | None:
+        """The time of the last change or turn that was written; None where there is none."""
+        ...
+
     # Names of all there is, of all owners, a page at a time: for a check of the whole store. A row that
     # cannot be read has a name, too; `after` is the last one of the page before.
     async def all_conversations(
@@ -486,10 +497,20 @@ class Visit(Protocol):
 
 
 class Clock(Protocol):
-    """Time. `monotonic` never goes back; `now_ms` is the wall clock, and may."""
+    """Time. `now_ms` is the wall clock, and may jump. The others, in seconds, never do."""
 
     def now_ms(self) -> int: ...
-    def monotonic(self) -> float: ...
+    def monotonic(self) -> float:
+        """May stand still while the machine sleeps."""
+        ...
+
+    def boot_time(self) -> float:
+        """Since the start of the machine, sleep included where the system counts that."""
+        ...
+
+    def boot_id(self) -> str:
+        """Names the start of the machine that `boot_time` counts from; empty where that is not known."""
+        ...
 
 
 class Runner(Protocol):

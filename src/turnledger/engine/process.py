@@ -21,6 +21,7 @@ from turnledger.engine.lease import LeaseWatch
 from turnledger.engine.limits import Limits
 from turnledger.engine.ports import Clock, Operation, Request, Result, Store, Sync
 from turnledger.engine.shown_turns import ShownTurns
+from turnledger.engine.trusted_clock import TrustedClock
 from turnledger.engine.uninterrupted import is_cancelled
 from turnledger.errors import ConversationDeleted, OutcomeUnknown, StoreUnavailable, TurnledgerError
 from turnledger.model.attempt import OnStop
@@ -54,9 +55,9 @@ class Process:
         self.store: Store = store
         self.home = Home()
         self.home.check()
-        self.clock = clock
+        self.clock = TrustedClock(clock, limits.clock_tolerance, limits.clock_agreement)
         self.limits = limits
-        self.ids = IdSource(clock.now_ms, random_bits)
+        self.ids = IdSource(self.clock.now_ms, random_bits)
         self.lease = self.ids.new(LeaseId)
         self.bells = Bells()
         self.watch = LeaseWatch(self.lease, clock, limits.lease_time, store.holder_is_gone)

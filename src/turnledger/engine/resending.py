@@ -107,7 +107,7 @@ class Resending:
         process, target = self._process, request.target
         if conversation is not None:
             target = replace(target, id=conversation)
-        now = process.clock.now_ms()
+        now = process.clock.due_ms()
         guess = process.latest_lines.guess(target) if conversation is None else None
         if guess is not None:
             with suppress(TurnledgerError):  # which may be said of a line that is not current any more

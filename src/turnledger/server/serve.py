@@ -104,6 +104,8 @@ def engine_limits(settings: Settings) -> Limits:
         restore_time=chats.restore_for,
         retain_for=chats.retain_for,
         retain_bytes=chats.retain_bytes,
+        clock_tolerance=chats.clock_tolerance,
+        clock_agreement=chats.clock_agreement,
         cached_bytes=int(usual.cached_bytes * share),
         chat_bytes=int(usual.chat_bytes * share),
         shown_bytes=int(usual.shown_bytes * share),

@@ -117,10 +117,14 @@ class FaultyStore:
         self.holder_is_gone = is_gone
         self._took_lease = took_lease
         self._keeper: asyncio.Task[None] | None = None
+        self.is_starting = True
+        """While its process starts, nothing goes wrong: one that dies then was never there."""
 
     async def transact(
         self, operation: Operation[Request, Result], request: Request, sync: Sync = Sync.DISK
     ) -> Result:
+        if self.is_starting:
+            return await self._inner.transact(operation, request, sync)
         fate = self._medium.weather.fate(self._medium.random)
         await self._latency()
         if fate is Fate.PAUSE_BEFORE:
@@ -174,6 +178,8 @@ class FaultyStore:
             await asyncio.sleep(self._medium.random.random() * self._medium.weather.latency)
 
     async def read(self, operation: Operation[Request, Result], request: Request) -> Result:
+        if self.is_starting:
+            return await self._inner.read(operation, request)
         fate = self._medium.weather.fate(self._medium.random)
         await self._latency()
         if fate in (Fate.CRASH_BEFORE, Fate.CRASH_AFTER):

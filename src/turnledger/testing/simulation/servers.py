@@ -15,6 +15,7 @@ from turnledger.model.ids import LeaseId
 from turnledger.testing.loop import Process, SimulatedLoop
 from turnledger.testing.simulation.faults import FaultyStore, Medium
 from turnledger.testing.simulation.observing import observed
+from turnledger.testing.simulation.wall_clock import SimulatedClock, WallClock
 from turnledger.testing.simulation.world import LEASE_TIME, World
 
 Work: TypeAlias = Callable[[Ledger], Coroutine[Any, Any, None]]
@@ -29,21 +30,9 @@ LIMITS = Limits(
     changes_kept=10_000_000.0,
     purge_rows=3,
     reader_events=3,
+    clock_tolerance=60.0,
+    clock_agreement=60.0,
 )
-
-
-class SimulatedClock:
-    """Virtual time; each process's wall clock is off by its own amount."""
-
-    def __init__(self, loop: SimulatedLoop, skew_ms: int) -> None:
-        self._loop = loop
-        self._skew_ms = skew_ms
-
-    def now_ms(self) -> int:
-        return 1_700_000_000_000 + self._skew_ms + int(self._loop.time() * 1000)
-
-    def monotonic(self) -> float:
-        return self._loop.time()
 
 
 @dataclass
@@ -68,8 +57,10 @@ class Servers:
         medium: Medium,
         *,
         knows_death: bool,
+        wall: WallClock,
     ) -> None:
         self.crashes = 0
+        self._wall = wall
         self.medium = medium
         self._loop = loop
         self._open_inner = open_inner
@@ -101,8 +92,9 @@ class Servers:
             is_gone=self._gone.__contains__,
             took_lease=lambda lease: setattr(server, "lease", lease),
         )
-        clock = SimulatedClock(self._loop, random.choice((0, 0, -7_000, 30_000)))
+        clock = SimulatedClock(self._loop, self._wall, random.choice((0, 0, -7_000, 30_000)))
         server.ledger = await Ledger.over(store, limits=LIMITS, clock=clock, random=random)
+        store.is_starting = False
         ready.set_result(None)
         await asyncio.get_running_loop().create_future()
 

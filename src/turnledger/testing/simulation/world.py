@@ -85,6 +85,8 @@ class Ask:
     briefing: Briefing = SILENT
     resent: Resent | None = None
     """The history that the request brings along, if it brings one."""
+    is_interaction: bool = True
+    """Whether it counts as use of the conversation."""
     says: str | None = None
     """What it says instead of its token; others may say the same."""
 
@@ -100,6 +102,7 @@ class Ask:
             "on_busy": self.on_busy,
             "on_stop": self.on_stop,
             "on_failure": self.on_failure,
+            **({} if self.is_interaction else {"interaction": False}),
         }
 
     @property
@@ -269,6 +272,10 @@ class World:
     """Who read the events of turns while they ran."""
     holders: dict[TurnId, LeaseId] = field(default_factory=dict)
     """For attempts that began: the process that runs them."""
+    watches_time: bool = False
+    """Whether it is noted what time ends: only where clocks jump, or conversations may lapse."""
+    used_at: dict[ConversationId, float] = field(default_factory=dict)
+    """When a turn last began or ended in conversations, by the true time."""
     said: dict[TurnId, tuple[str, int]] = field(default_factory=dict)
     """Attempts of clients that retry without an idempotency_key: the message, and which try of it each is."""
     answered: dict[TurnId, list[str]] = field(default_factory=dict)
