@@ -124,7 +124,7 @@ class FaultyStore:
         self, operation: Operation[Request, Result], request: Request, sync: Sync = Sync.DISK
     ) -> Result:
         if self.is_starting:
-            return await self._inner.transact(operation, request, sync)
+            return await self._inner.transact(self._observe(operation), request, sync)
         fate = self._medium.weather.fate(self._medium.random)
         await self._latency()
         if fate is Fate.PAUSE_BEFORE:
