@@ -49,7 +49,7 @@ TASTES: dict[str, Callable[[int], list[str]]] = {
     "undo once": lambda habits: ["undo once"] * (habits // 3 + 1),
     "restore": lambda habits: (["delete"] + ["restore"] * 2) * (habits // 4 + 1) + ["purge"],
     "say": lambda habits: ["say"] * habits * 2,
-    "wander": lambda habits: (["diverge", "hang"] + ["wander"] * 4 + ["fork"]) * (habits // 4 + 1),
+    "wander": lambda habits: (["diverge"] * 2 + ["wander"] * 4 + ["fork"]) * (habits // 4 + 1),
 }
 """What clients of some schedules do besides, and how much of it for so many habits."""
 TASTE = 0.2
