@@ -432,6 +432,7 @@ class Chat:
             archived=archived,
             revision=revision,
             now=self._process.clock.now_ms(),
+            room=self._process.limits.room,
         )
         return await self._process.persist(update, request)
 

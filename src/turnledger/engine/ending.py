@@ -14,7 +14,7 @@ from turnledger.engine.effect_copies import moved_flags
 from turnledger.engine.entry import enter, hidden_of, preview_at
 from turnledger.engine.ports import Tables
 from turnledger.engine.telling import Told, flushed, left_of, log_of_kept, set_aside, told_aside
-from turnledger.engine.usage import store_turn
+from turnledger.engine.usage import counted_aside, store_turn
 from turnledger.errors import MalformedItems, Superseded
 from turnledger.model import event_log
 from turnledger.model.attempt import Attempt, AttemptState, Failure, OnFailure, OnStop
@@ -128,7 +128,7 @@ async def end_running(
         attempt = replace(attempt, journaled=0)
     elif journal.has_effects:
         branch = replace(branch, unsettled=attempt.id)
-    await tables.save_attempt(attempt)
+    await tables.save_attempt(await counted_aside(tables, attempt))
     await tables.save_branch(branch)
     await expire_claim(tables, attempt, now)
     if not (forget or drop):
@@ -215,7 +215,8 @@ async def settle(tables: Tables, branch: Branch, attempt: Attempt, now: int) -> 
     branch = await _entered(tables, branch, attempt, turn, has_moved=False)
     await tables.drop_log(attempt.id)
     await tables.drop_journal(attempt.id)
-    await tables.save_attempt(replace(attempt.moved(AttemptState.SETTLED), journaled=0))
+    settled = replace(attempt.moved(AttemptState.SETTLED), journaled=0)
+    await tables.save_attempt(await counted_aside(tables, settled))
     return replace(branch, unsettled=None, settled=branch.length)
 
 

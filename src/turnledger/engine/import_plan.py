@@ -166,6 +166,8 @@ def _turn_of(planning: _Planning, at: int, line: TurnLine) -> Planned:
         raise MalformedItems("Its times must be milliseconds since 1970.")
     if len(line.input) + len(line.output) > MOST_ITEMS:
         raise MalformedItems(f"It has too many items: at most {MOST_ITEMS}.")
+    if sum(len(bytes(raw)) for raw in (*line.input, *line.output)) > planning.limits.turn_bytes:
+        raise MalformedItems(f"It is too large: at most {planning.limits.turn_bytes} bytes.")
     id = planning.id_of(TurnId, line.id)
     if id != line.id:
         planning.note(at, Did.RENAMED, f"{line.id[:80]!r} is no id of a turn; it is {id} here.", line.id[:80])
@@ -174,8 +176,6 @@ def _turn_of(planning: _Planning, at: int, line: TurnLine) -> Planned:
     items = [item for item in given if item is not None]
     input = sum(item is not None for item in given[: len(line.input)])
     places = {place: new for new, place in enumerate(p for p, item in enumerate(given) if item is not None)}
-    if sum(len(item.raw) for item in items) > planning.limits.turn_bytes:
-        raise MalformedItems(f"It is too large: at most {planning.limits.turn_bytes} bytes.")
     return Planned(
         line=at,
         id=id,
@@ -223,6 +223,8 @@ def _instructions(planning: _Planning, at: int, line: TurnLine) -> Instructions 
             planning.note(at, Did.DROPPED, "It has no instructions that could be for it only.", line.id)
         return None
     try:
+        if len(given) > planning.limits.input_items:
+            raise MalformedItems(f"there are more than {planning.limits.input_items}.")
         items = tuple(plain_item(raw) for raw in given)
         if not all(map(is_instruction, items)):
             raise MalformedItems("they are messages whose role is system or developer.")

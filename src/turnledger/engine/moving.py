@@ -29,6 +29,7 @@ from turnledger.engine.effect_copies import add_copies, copies_behind, untold_ef
 from turnledger.engine.ending import settle
 from turnledger.engine.idempotency import Key, claim_of, live_conversation_of
 from turnledger.engine.ports import Tables
+from turnledger.engine.usage import BOUNDLESS, Room, check_room
 from turnledger.errors import (
     BranchNotFound,
     HistoryDiverged,
@@ -153,6 +154,8 @@ class ForkRequest:
     turn: TurnId | None
     fresh: Conversation
     now: int
+    room: Room = BOUNDLESS
+    """What the owner may store."""
     key: Key | None = None
     """Names the request, so that there is one fork however often it is made."""
     admitted: int | None = None
@@ -187,6 +190,7 @@ async def fork(tables: Tables, request: ForkRequest) -> Conversation:
     key = fresh.conversation_key
     if key is not None and await tables.conversation_by_key(request.owner, fresh.scope, key) is not None:
         raise InvalidInput(f"The conversation_key {key!r} names another conversation. Take one that is free.")
+    await check_room(tables, request.owner, request.room, adds_chat=True)
     await _begin_as(tables, request, fresh, lane)
     if request.key is not None:
         await tables.save_claim(claim_of(request.key, fresh, fresh.branch, request.now))

@@ -39,6 +39,8 @@ from turnledger.model.projection import comparable
 from turnledger.model.turn import Turn
 
 ChatMessage = Mapping[str, Any]
+MOST_PARTS = 10_000
+"""Parts, or calls, of one message: each is looked at several times."""
 NOTE_ROLES = ("system", "developer")
 
 
@@ -81,6 +83,11 @@ class Resending:
         self._messages = tuple(messages)
         if not all(type(message) is dict or isinstance(message, Mapping) for message in self._messages):
             raise MalformedItems("Messages are a list of objects, each with a `role`.")
+        for number, message in enumerate(self._messages):
+            for name in ("content", "tool_calls"):
+                parts = message.get(name)
+                if isinstance(parts, list) and len(parts) > MOST_PARTS:
+                    raise MalformedItems(f"messages[{number}].{name} has more than {MOST_PARTS} parts.")
         self._sent = sent
         self._on_divergence = on_divergence
 
@@ -120,6 +127,7 @@ class Resending:
         return self._sent is not Sent.FULL and all(each.get("role") == "user" for each in self._messages)
 
     def _added(self, request: BeginRequest, line: Line) -> BeginRequest:
+        self._process.limits.check_messages("The input", self._messages)
         input = items_of_messages(self._messages)
         check_resent(input)
         self._process.limits.check_size("The input", input)
@@ -136,7 +144,9 @@ class Resending:
         process, target = self._process, request.target
         turns = await self._seen_by_user(branch, target.owner, flagged) if branch.length else ()
         meaning, notes = self._decide(turns, branch)
-        leading = items_of_messages(self._messages[: meaning.instructions])
+        leading_ones = self._messages[: meaning.instructions]
+        process.limits.check_messages("What is given as instructions", leading_ones)
+        leading = items_of_messages(leading_ones)
         process.limits.check_size("What is given as instructions", leading)
         in_force = turns[branch.instructed - 1].instructions if branch.instructed else ()
         home = branch.conversation
@@ -226,6 +236,7 @@ class Resending:
         if isinstance(meaning, matching.Divergence):
             before = _turn(turns, meaning.after).items if meaning.after else ()
             waiting = left_open((*before, *kept))
+        self._process.limits.check_messages("The input", self._messages[meaning.new :])
         input = items_of_messages(_under_stored_ids(self._messages, meaning.new, waiting), waiting)
         input = (*kept, *input)
         if notes:

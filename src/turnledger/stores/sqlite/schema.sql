@@ -130,6 +130,7 @@ CREATE TABLE turn (
     committed_at INTEGER NOT NULL,
     body BLOB NOT NULL,
     log BLOB,                       -- of its events; NULL when the body alone tells as much
+    checksum INTEGER,               -- CRC-32 of the row, and above it of the log; NULL: written by an older version
     UNIQUE (branch, number)
 ) STRICT;
 
@@ -156,7 +157,8 @@ CREATE TABLE owner (
     owner TEXT PRIMARY KEY,
     flag_version INTEGER NOT NULL DEFAULT 0,    -- how often flags were changed
     admission INTEGER NOT NULL DEFAULT 0,       -- how often it has changed who is let in
-    bytes INTEGER NOT NULL DEFAULT 0            -- of their branches, each in whole blocks: what they store
+    bytes INTEGER NOT NULL DEFAULT 0,           -- what they store: see model/usage.py
+    chats INTEGER NOT NULL DEFAULT 0            -- conversations that are neither purged nor expired
 ) STRICT, WITHOUT ROWID;
 
 -- Who is let in. Of the text that its bearer shows there is only the digest.
@@ -174,7 +176,8 @@ CREATE TABLE token (
     used_at INTEGER,
     parent BLOB,                    -- the token that made it; NULL for none
     conversation BLOB,              -- the only one that it is for; NULL for all
-    share BLOB                      -- the link that it was got by; NULL for none
+    share BLOB,                     -- the link that it was got by; NULL for none
+    bounds TEXT                     -- a JSON object: how much its bearer may ask for; NULL for no bounds
 ) STRICT, WITHOUT ROWID;
 
 CREATE INDEX token_of_owner ON token (owner, id);
@@ -208,6 +211,7 @@ CREATE TABLE attempt (
     created_at INTEGER NOT NULL,
     ended_at INTEGER,
     interaction INTEGER NOT NULL DEFAULT 1, -- 0 if it does not count as use of the conversation
+    bytes INTEGER NOT NULL DEFAULT 0,       -- what it counts for its owner once it has ended
     PRIMARY KEY (ended, id)
 ) STRICT, WITHOUT ROWID;
 
@@ -307,7 +311,10 @@ CREATE TABLE share (
     created_at INTEGER NOT NULL,
     expires_at INTEGER,
     revoked_at INTEGER,
-    parent BLOB                     -- the token that made it; NULL for none
+    parent BLOB,                    -- the token that made it; NULL for none
+    bounds TEXT,                    -- a JSON object: how much its visitors may ask for; NULL for no bounds
+    bytes INTEGER NOT NULL DEFAULT 0,       -- what all its visitors store
+    chats INTEGER NOT NULL DEFAULT 0        -- and how many conversations they keep
 ) STRICT, WITHOUT ROWID;
 
 CREATE INDEX share_of_owner ON share (owner, id);

@@ -137,7 +137,7 @@ from turnledger.testing.store_contract.tokens import TokensKept  # noqa: E402
 from turnledger.testing.store_contract.transfer import Transferred  # noqa: E402
 from turnledger.testing.store_contract.unfinished_edits import UnfinishedEdits  # noqa: E402
 from turnledger.testing.store_contract.unknown_outcome import UnknownOutcome  # noqa: E402
-from turnledger.testing.store_contract.usage import Bounded, Counting  # noqa: E402
+from turnledger.testing.store_contract.usage import Bounded, Counting, OfLinks  # noqa: E402
 from turnledger.testing.store_contract.well_formed import WellFormed  # noqa: E402
 from turnledger.testing.store_contract.what_happened import WhatHappened  # noqa: E402
 from turnledger.testing.store_contract.yours_only import YoursOnly  # noqa: E402
@@ -152,6 +152,7 @@ class StoreContract(
     Beginnings,
     BranchRows,
     Bounded,
+    OfLinks,
     Busy,
     Cancellations,
     ChangedByWhoIsLetIn,

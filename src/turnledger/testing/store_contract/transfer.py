@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -46,6 +47,9 @@ async def exported(ledger: Ledger, chat: str, **options: Any) -> bytes:
 
 async def all_exported(ledger: Ledger, **options: Any) -> bytes:
     return b"".join([line async for line in ledger.transfer.export_all(**options)])
+
+
+_IDS = re.compile(rb"(?:conv|branch|turn)_[0-9a-f]{32}")
 
 
 async def imported(ledger: Ledger, file: bytes, **options: Any) -> list[ImportReport]:
@@ -223,6 +227,28 @@ class Transferred(Contract):
         assert await here.check() == []
         with pytest.raises(ConversationNotFound):
             await exported(here, chat.id, owner="ben")
+
+    async def test_ids_of_another_owner_are_as_ids_that_never_were_to_who_keeps_none(
+        self, stage: Stage
+    ) -> None:
+        here = (await stage.process()).ledger
+        chat = await rich_chat(here)
+        foreign = await exported(here, chat.id)
+        never = foreign
+        for id in set(_IDS.findall(foreign)):
+            never = never.replace(id, id[:-12] + b"beef" + id[-8:])
+        told = []
+        for file in (foreign, never):
+            reports = await imported(here, file, owner="ben", keep_ids=False)
+            assert done(reports) == [Did.RENAMED, Did.IMPORTED]
+            told.append([_IDS.sub(b"", str(report).encode()) for report in reports])
+            name = str(reports[-1].chat)
+            assert _without_ids(await exported(here, name, owner="ben")) == _without_ids(foreign)
+            assert done(await imported(here, file, owner="ben", keep_ids=False)) == [Did.UNCHANGED]
+        assert told[0] == told[1]
+        assert done(await imported(here, foreign, keep_ids=False)) == [Did.UNCHANGED]
+        assert await exported(here, chat.id) == foreign
+        assert await here.check() == []
 
     async def test_a_fork_is_told_whole_and_shares_again(self, stage: Stage) -> None:
         here = (await stage.process()).ledger

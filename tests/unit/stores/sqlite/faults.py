@@ -47,7 +47,9 @@ class FaultyDisk(apsw.VFS):
         self.before_each: Callable[[], None] | None = None
         """Called before every write, truncation, sync and deletion."""
         self.syncs: list[str] = []
+        self.sync_flags: set[int] = set()
         self.refuses_sync: str | None = None
+        self.is_full = False
         self.refusal: apsw.Error = apsw.IOError("the disk refuses to sync")
         self.read_only = False
 
@@ -100,6 +102,9 @@ class FaultyFile(apsw.VFSFile):
 
     def xWrite(self, data: bytes, offset: int) -> None:
         self.disk.about_to_change()
+        if self.disk.is_full:
+            super().xWrite(bytes(data)[: len(data) // 2], offset)
+            raise apsw.FullError("database or disk is full")
         super().xWrite(data, offset)
         copy = bytes(data)
 
@@ -128,6 +133,7 @@ class FaultyFile(apsw.VFSFile):
             raise self.disk.refusal
         super().xSync(flags)
         self.disk.syncs.append(self.path)
+        self.disk.sync_flags.add(flags & ~apsw.SQLITE_SYNC_DATAONLY)
         self.file.sync()
         if self.syncs_folder:
             self.syncs_folder = False
