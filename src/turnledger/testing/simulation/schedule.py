@@ -53,7 +53,7 @@ TASTES: dict[str, Callable[[int], list[str]]] = {
     "undo once": lambda habits: ["undo once"] * (habits // 3 + 1),
     "restore": lambda habits: (["delete"] + ["restore"] * 2) * (habits // 4 + 1) + ["purge"],
     "say": lambda habits: ["say"] * habits * 2,
-    "wander": lambda habits: (["diverge", "hang"] + ["wander"] * 4 + ["fork"]) * (habits // 4 + 1),
+    "wander": lambda habits: (["diverge"] * 2 + ["wander"] * 4 + ["fork"]) * (habits // 4 + 1),
     "clock": lambda habits: [],
     "lapse": lambda habits: [],
 }
