@@ -10,6 +10,7 @@ from random import Random
 from turnledger.engine.ports import Store
 from turnledger.errors import TurnledgerError
 from turnledger.testing.loop import Deadlock, Livelock, SimulatedLoop
+from turnledger.testing.machine import Machine
 from turnledger.testing.simulation import deeds
 from turnledger.testing.simulation.asking import Asking
 from turnledger.testing.simulation.checker import Violation, check
@@ -17,10 +18,11 @@ from turnledger.testing.simulation.faults import CALM, Medium, Weather
 from turnledger.testing.simulation.flagging import flag_and_ask
 from turnledger.testing.simulation.listening import Listening
 from turnledger.testing.simulation.names import Names
+from turnledger.testing.simulation.power import SHARE, Power
 from turnledger.testing.simulation.resending import Resending
 from turnledger.testing.simulation.scene import Scene
 from turnledger.testing.simulation.servers import LEASE_TIME, Servers
-from turnledger.testing.simulation.stores import open_inner
+from turnledger.testing.simulation.stores import machine, open_inner
 from turnledger.testing.simulation.world import World
 
 STEP_LIMIT = 300_000
@@ -72,7 +74,12 @@ class Schedule:
     """A running schedule."""
 
     def __init__(
-        self, seed: int, loop: SimulatedLoop, open_inner: Callable[[], Awaitable[Store]], random: Random
+        self,
+        seed: int,
+        loop: SimulatedLoop,
+        open_inner: Callable[[], Awaitable[Store]],
+        random: Random,
+        machine: Machine | None = None,
     ) -> None:
         self._seed = seed
         self._loop = loop
@@ -82,6 +89,8 @@ class Schedule:
         medium = Medium(Random(random.random()), Weather.draw(random))
         tastes = [taste for taste in TASTES if tasting.random() < TASTE]
         world = World()
+        if machine is not None:
+            medium.power = Power(Random(f"{seed} cuts"), machine, world)
         keys = ("alpha",) if random.random() < 0.7 else ("alpha", "beta")
         names = Names(keys, ("gamma", "delta") if "keyed fork" in tastes else ())
         self._habits = random.choice(HABITS)
@@ -113,6 +122,9 @@ class Schedule:
         clients = [self._client(number) for number in range(self._random.choice((1, 2, 3, 4)))]
         await asyncio.gather(*clients)
         servers.medium.weather = CALM
+        if servers.medium.power is not None:
+            servers.lose_power()
+            servers.medium.power = None
         await asyncio.sleep(LEASE_TIME * 8)
         server = await servers.start()
         await asyncio.sleep(LEASE_TIME * 4)
@@ -124,6 +136,9 @@ class Schedule:
 
     async def _client(self, number: int) -> None:
         for count in range(self._random.choice(MANY if self._needs_history else FEW)):
+            power = self._scene.servers.medium.power
+            if power is not None and power.fails(0.1):
+                self._scene.servers.lose_power()
             name = self._random.choice(self._scene.names.all)
             await self._act(number, self._random.choice(self._habits), name, f"q{number}.{count}")
 
@@ -168,8 +183,12 @@ def simulate(seed: int, store: str = "memory") -> Report:
     """Run the schedule of this seed; raise Violation, naming the seed, if a promise was broken."""
     loop = SimulatedLoop(seed, step_limit=STEP_LIMIT)
     try:
-        with open_inner(store) as opener:
-            schedule = Schedule(seed, loop, opener, Random(f"{seed}"))
+        # Dice of its own: a schedule on steady power is what it would be if there were no other.
+        loses_power = Random(f"{seed} power").random() < SHARE
+        with machine(store) if loses_power else open_inner(store) as opener:
+            place = None if callable(opener) else opener
+            opener = opener if callable(opener) else opener.open
+            schedule = Schedule(seed, loop, opener, Random(f"{seed}"), place)
             try:
                 report = loop.run_until_complete(schedule.run())
             except Violation as violation:

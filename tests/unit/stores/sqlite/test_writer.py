@@ -6,7 +6,6 @@ from pathlib import Path
 import apsw
 import pytest
 
-from tests.unit.stores.sqlite.faults import FaultyDisk
 from tests.unit.stores.sqlite.operations import (
     add_claim_then_refuse,
     add_claims,
@@ -28,6 +27,7 @@ from turnledger.model.ids import LeaseId
 from turnledger.stores.sqlite import opening
 from turnledger.stores.sqlite.reader import Reader
 from turnledger.stores.sqlite.writer import Job, Writer
+from turnledger.testing.faulty_disk import FaultyDisk
 
 
 class Bench:
