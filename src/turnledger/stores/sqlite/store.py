@@ -115,8 +115,8 @@ class SqliteStore:
         if self._lock_files is not None:
             await asyncio.to_thread(self._lock_files.take, id)
         self._lease = id
-        # Synced, and the log with it: SQLite may just have recovered a commit from there that a killed process
-        # had written and not synced. From now on it is served as done.
+        # Synced, and the log with it: SQLite may just have recovered a commit that a killed process had written
+        # and not synced. From now on it is served as done.
         living = await self.transact(_first_beat, id)
         if self._write_worker is not None and self._lock_files is not None:
             await asyncio.to_thread(self._lock_files.sweep, living)

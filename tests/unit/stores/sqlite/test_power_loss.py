@@ -71,7 +71,7 @@ async def test_one_operation_that_asks_for_the_disk_brings_its_whole_batch_there
 async def test_commit_that_a_killed_process_left_unsynced_is_synced_when_the_store_is_opened(
     path: Path, disk: FaultyDisk, tmp_path: Path
 ) -> None:
-    """A process dies between the write and the sync of a commit. Two others start, recover the commit from the
+    """A process dies between write and sync of a commit. Two others start, recover the commit from the
     log, and may repeat its answer to a client: it must not be lost after that."""
     ledger = await Ledger.over(await SqliteStore.open(path, inline=True, vfs=disk.name))
     chat = await ledger.conversation()
