@@ -1,24 +1,26 @@
-"""The floor: one bare sqlite3 transaction with the inserts of a commit, in WAL mode with synchronous=FULL."""
+"""The floor: one bare SQLite transaction with the inserts of a commit, in WAL mode with synchronous=FULL."""
 
 from __future__ import annotations
 
 import os
-import sqlite3
 import time
 from importlib import resources
 from pathlib import Path
 
+import apsw
+
 
 class Floor:
-    """The standard library's sqlite3 on the same tables, without an engine, a thread or a check."""
+    """The same SQLite library on the same tables, without an engine, a thread or a check. The
+    interpreter's own library may be too old for the schema."""
 
     def __init__(self, folder: Path, body: bytes) -> None:
-        self._connection = sqlite3.connect(folder / "floor.db", isolation_level=None)
+        self._connection = apsw.Connection(str(folder / "floor.db"))
         self._connection.execute("PRAGMA page_size=8192")
         self._connection.execute("PRAGMA journal_mode=WAL")
         self._connection.execute("PRAGMA synchronous=FULL")
         schema = resources.files("turnledger.stores.sqlite").joinpath("schema.sql").read_text()
-        self._connection.executescript(schema)
+        self._connection.execute(schema)
         self._body = body
         self._number = 0
         self._connection.execute(

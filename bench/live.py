@@ -57,18 +57,18 @@ async def follow(port: int, tokens: list[str]) -> None:
     await asyncio.Event().wait()
 
 
-async def owners(store: str, own: bool) -> tuple[str, list[str]]:
+async def owners(store: str, count: int, own: bool) -> tuple[str, list[str]]:
     """Make the owner who is at work, and the tokens of those who follow: his, or of owners of their own."""
     async with await Ledger.open(store) as ledger:
         _, worker = await ledger.tokens.create(owner="worker", scopes=["turns:run", "chats:read"])
-        followers = [f"owner-{number}" if own else "worker" for number in range(FOLLOWERS)]
+        followers = [f"owner-{number}" if own else "worker" for number in range(count)]
         made = [await ledger.tokens.create(owner=owner, scopes=["chats:read"]) for owner in followers[:1]]
         if own:
             made += [
                 await ledger.tokens.create(owner=owner, scopes=["chats:read"]) for owner in followers[1:]
             ]
         texts = [text for _, text in made]
-        return worker, texts if own else texts * FOLLOWERS
+        return worker, texts if own else texts * count
 
 
 class Side:
@@ -83,11 +83,11 @@ class Side:
         head = f"authorization: Bearer {token}"
         self._made = [request(asked, [head, f"x-conversation-id: {place}"]) for place in range(CLIENTS)]
 
-    async def load(self) -> None:
+    async def load(self, each: int) -> None:
         """Many conversations at once."""
         used = self.server.cpu()
-        self.rates.append(await rate(self.server.port, CLIENTS, SLICE, lambda place, _: self._made[place]))
-        self.cpu.append((self.server.cpu() - used) / (CLIENTS * SLICE))
+        self.rates.append(await rate(self.server.port, CLIENTS, each, lambda place, _: self._made[place]))
+        self.cpu.append((self.server.cpu() - used) / (CLIENTS * each))
 
     def first(self) -> bytes:
         """A turn of the first conversation."""
@@ -132,13 +132,13 @@ def following(port: int, tokens: list[str]) -> Iterator[None]:
 
 
 async def measure(folder: Path, *, quick: bool) -> list[str]:
-    rounds = 2 if quick else 8
-    lines = await telling(folder, 4 if quick else 30)
+    rounds, followers = (1, 20) if quick else (8, FOLLOWERS)
+    lines = await telling(folder, 2 if quick else 30)
     made = []
     for name in ("nobody", "own", "one"):
         store = f"sqlite:///{folder}/{name}.db"
-        worker, followers = await owners(store, own=name == "own")
-        made.append((store, worker, [] if name == "nobody" else followers))
+        worker, tokens = await owners(store, followers, own=name == "own")
+        made.append((store, worker, [] if name == "nobody" else tokens))
     run = "from turnledger.cli import main; main()"
     with started("-m", "bench.http.upstream") as upstream:
         url = f"http://127.0.0.1:{upstream.port}/v1"
@@ -156,12 +156,12 @@ async def measure(folder: Path, *, quick: bool) -> list[str]:
             ]
             for _ in range(rounds):
                 for side in sides:
-                    await side.load()
-                await one_by_one(sides, 20 if quick else 60)
+                    await side.load(2 if quick else SLICE)
+                await one_by_one(sides, 3 if quick else 60)
     return lines + [
         text
         for side, who in ((sides[1], "owners of their own"), (sides[2], "the same owner"))
-        for text in ratios(sides[0], side, f"{FOLLOWERS} follow {who}")
+        for text in ratios(sides[0], side, f"{followers} follow {who}")
     ]
 
 

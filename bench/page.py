@@ -28,10 +28,10 @@ from playwright.sync_api import Browser, Page, sync_playwright
 
 from bench.http.__main__ import started
 from turnledger import Ledger
+from turnledger.server.built_page import is_built
 
-LONG, SHORT, THREAD = 10_000, 10, 200
-CHUNKS, PAUSE = 1_000, 0.005
-"""Pieces of the streamed answer, and seconds between them."""
+PAUSE = 0.005
+"""Seconds between the pieces of the streamed answer."""
 MOST_INTERACTIVE, MOST_FRAME, MOST_RATIO = 300.0, 50.0, 1.5
 ANSWER = """\
 Here is what I found, with **some** emphasis, a [link](https://example.com) and `code`:
@@ -112,6 +112,18 @@ OPENED = """
 """
 
 
+class Size(NamedTuple):
+    """Turns of the chats that are opened, and pieces of the answer that is streamed."""
+
+    long: int = 10_000
+    short: int = 10
+    thread: int = 200
+    chunks: int = 1_000
+
+
+QUICK = Size(long=40, thread=30, chunks=20)
+
+
 class Frames(NamedTuple):
     """How long the frames of a while took, in milliseconds."""
 
@@ -123,10 +135,10 @@ class Frames(NamedTuple):
     """Of those that the page itself was busy for longer than that, how long."""
 
 
-def pieces() -> list[bytes]:
+def pieces(count: int) -> list[bytes]:
     """The answer, as the chunks of a chat completion."""
-    text = ANSWER * (1 + CHUNKS * 6 // len(ANSWER))
-    deltas = [text[place * 6 : place * 6 + 6] for place in range(CHUNKS)]
+    text = ANSWER * (1 + count * 6 // len(ANSWER))
+    deltas = [text[place * 6 : place * 6 + 6] for place in range(count)]
     chunks: list[dict[str, Any]] = [{"index": 0, "delta": {"content": delta}} for delta in deltas]
     chunks.append({"index": 0, "delta": {}, "finish_reason": "stop"})
     told = [
@@ -137,9 +149,9 @@ def pieces() -> list[bytes]:
 
 
 @contextmanager
-def model() -> Iterator[str]:
+def model(chunks: int) -> Iterator[str]:
     """A model that says the same each time, piece by piece, in a thread of its own."""
-    loop, said = asyncio.new_event_loop(), pieces()
+    loop, said = asyncio.new_event_loop(), pieces(chunks)
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         head = (await reader.readuntil(b"\r\n\r\n")).lower()
@@ -158,11 +170,11 @@ def model() -> Iterator[str]:
     thread.join()
 
 
-async def fill(store: str) -> dict[int, str]:
+async def fill(store: str, size: Size) -> dict[int, str]:
     """Make the chats, by how many turns they have."""
     ledger = await Ledger.open(store)
     made = {}
-    for length in (LONG, SHORT, THREAD):
+    for length in (size.long, size.short, size.thread):
         chat = await ledger.conversation(owner="local", title=f"{length} turns")
         for number in range(length):
             async with chat.turn(f"Question {number + 1} of {length}") as turn:
@@ -183,17 +195,17 @@ def interactive(browser: Browser, url: str, chat: str) -> tuple[float, float]:
     return painted, ready
 
 
-def opening(page: Page, url: str, chats: dict[int, str], rounds: int) -> tuple[float, float]:
+def opening(page: Page, url: str, chats: dict[int, str], size: Size, rounds: int) -> tuple[float, float]:
     """Milliseconds until the end of the long chat is shown, and of the short one, in turns. The page is
     loaded anew before each, so that nothing is remembered."""
-    took: dict[int, list[float]] = {LONG: [], SHORT: []}
+    took: dict[int, list[float]] = {size.long: [], size.short: []}
     for _ in range(rounds):
         for length, times in took.items():
             page.goto("about:blank")
             page.goto(f"{url}/#new")
             page.wait_for_selector("textarea:enabled")
             times.append(page.evaluate(OPENED, [chats[length], f"Question {length} of {length}"]))
-    return median(took[LONG]), median(took[SHORT])
+    return median(took[size.long]), median(took[size.short])
 
 
 def frames_of(page: Page) -> Frames:
@@ -202,11 +214,11 @@ def frames_of(page: Page) -> Frames:
     return Frames(told["count"], told["longest"], told["over"], told["tasks"])
 
 
-def streamed(page: Page, url: str, chat: str) -> Frames:
+def streamed(page: Page, url: str, chat: str, turns: int) -> Frames:
     """The frames of the page while the answer comes."""
     page.goto(f"{url}/#{chat}")
     page.wait_for_selector("[data-turn]")
-    while (count := page.locator("[data-turn]").count()) < THREAD:
+    while (count := page.locator("[data-turn]").count()) < turns:
         page.locator("[data-turn]").first.scroll_into_view_if_needed()
         page.evaluate(WHEN_MORE, count)
     page.locator("[data-turn]").last.scroll_into_view_if_needed()
@@ -242,9 +254,9 @@ def show(name: str, value: float, most: float | None = None) -> None:
     print(f"{name:66} {value:9.2f} {verdict}")
 
 
-def measure(browser: Browser, url: str, chats: dict[int, str], rounds: int) -> None:
-    interactive(browser, url, chats[SHORT])
-    opened = [interactive(browser, url, chats[SHORT]) for _ in range(rounds)]
+def measure(browser: Browser, url: str, chats: dict[int, str], size: Size, rounds: int) -> None:
+    interactive(browser, url, chats[size.short])
+    opened = [interactive(browser, url, chats[size.short]) for _ in range(rounds)]
     show("ms from navigation to first paint, p50", median(painted for painted, _ in opened))
     show(
         "ms from first paint to interactive, p50",
@@ -253,13 +265,13 @@ def measure(browser: Browser, url: str, chats: dict[int, str], rounds: int) -> N
     )
     show("ms from navigation to interactive, p50", median(ready for _, ready in opened))
     page = browser.new_page()
-    long, short = opening(page, url, chats, rounds)
-    show(f"ms to open {SHORT} turns, p50", short)
-    show(f"opening {LONG:,} turns, p50, of {SHORT}", long / short, MOST_RATIO)
+    long, short = opening(page, url, chats, size, rounds)
+    show(f"ms to open {size.short} turns, p50", short)
+    show(f"opening {size.long:,} turns, p50, of {size.short}", long / short, MOST_RATIO)
     floor = empty(page, url)
     show("longest frame of an empty page meanwhile, ms", floor.longest)
-    frames = streamed(page, url, chats[THREAD])
-    show(f"frames while {CHUNKS:,} chunks come into {THREAD} turns", frames.count)
+    frames = streamed(page, url, chats[size.thread], size.thread)
+    show(f"frames while {size.chunks:,} chunks come into {size.thread} turns", frames.count)
     show("longest of them, ms", frames.longest, MOST_FRAME)
     show("those over 50 ms", frames.over, 0)
     show("those over 50 ms that the page itself was busy for", len(frames.busy), 0)
@@ -268,20 +280,24 @@ def measure(browser: Browser, url: str, chats: dict[int, str], rounds: int) -> N
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.page", description=__doc__)
     parser.add_argument("--rounds", type=int, default=11)
-    rounds = parser.parse_args().rounds
+    parser.add_argument("--quick", action="store_true", help="small chats, one round, to see that it runs")
+    options = parser.parse_args()
+    size, rounds = (QUICK, 1) if options.quick else (Size(), options.rounds)
+    if not is_built():
+        parser.error("the page is not built; run `make page` first")
     chromium = os.environ.get("CHROMIUM") or shutil.which("chromium")
-    with tempfile.TemporaryDirectory() as folder, model() as upstream, sync_playwright() as driver:
+    with tempfile.TemporaryDirectory() as folder, model(size.chunks) as upstream, sync_playwright() as driver:
         config, store = Path(folder) / "turnledger.toml", f"sqlite:///{folder}/chats.db"
         config.write_text(f'[models.m]\nupstream = "{upstream}"\n')
         filled: dict[int, str] = {}
-        filling = threading.Thread(target=lambda: filled.update(asyncio.run(fill(store))))
+        filling = threading.Thread(target=lambda: filled.update(asyncio.run(fill(store, size))))
         filling.start()
         filling.join()
         run = "from turnledger.cli import main; main()"
         command = ("-c", run, "serve", "--port", "0", "--store", store, "--config", str(config))
         with started(*command, "--log-level", "warning") as server:
             browser = driver.chromium.launch(executable_path=chromium, chromium_sandbox=False)
-            measure(browser, f"http://127.0.0.1:{server.port}", filled, rounds)
+            measure(browser, f"http://127.0.0.1:{server.port}", filled, size, rounds)
             browser.close()
 
 

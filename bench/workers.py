@@ -200,7 +200,7 @@ async def compare(
 
 
 async def measure(folder: Path, *, quick: bool) -> list[str]:
-    rounds, each = (2, 5) if quick else (8, 40)
+    rounds, each = (1, 2) if quick else (8, 40)
     with (
         started("-m", "bench.http.upstream") as upstream,
         serving(folder, upstream, 1) as one,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import shutil
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -33,11 +34,17 @@ ROOM = 2 << 30
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Have the logs of the run searched for what may not be in a log, and the folders of tests made in
-    memory: few are about what a disk does, and those have their own (on_disk.py)."""
+    """Search the logs of the run for secrets, create the folders of tests in memory (tests about the disk
+    have their own, see on_disk.py), and replace the home folder by an empty one."""
     config.pluginmanager.register(RunLogs(config), "run_logs")
     if SHARED_MEMORY.is_dir() and shutil.disk_usage(SHARED_MEMORY).free > ROOM:
         os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(SHARED_MEMORY))
+    if not hasattr(config, "workerinput"):  # workers of xdist inherit it
+        home = tempfile.mkdtemp(prefix="home-of-tests-")
+        config.add_cleanup(lambda: shutil.rmtree(home, ignore_errors=True))
+        os.environ["HOME"] = os.environ["USERPROFILE"] = home
+        for variable in [name for name in os.environ if name.startswith(("XDG_", "TURNLEDGER_"))]:
+            del os.environ[variable]
 
 
 @pytest.hookimpl(optionalhook=True)

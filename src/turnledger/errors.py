@@ -61,6 +61,8 @@ TurnledgerError
 └── LedgerClosed
 
 The docstring of a class is its message when none is given; `code` is the word that programs match on.
+A cancellation is not in the tree: it stays the CancelledError that asyncio knows. `turn_of` says what is in
+the history after one.
 """
 
 from __future__ import annotations
@@ -498,3 +500,22 @@ class LedgerClosed(TurnledgerError):
     """The ledger was closed."""
 
     code = "ledger_closed"
+
+
+def turn_of(problem: BaseException) -> Turn | None:
+    """Return the turn that a cancelled call has left in the history, or None if it left none.
+
+    `problem` is the CancelledError that left the block or the runner's call, or the TimeoutError that
+    asyncio made of it. Raises CommitOutcomeUnknown while the outcome is not known.
+    """
+    from asyncio import CancelledError
+
+    found: BaseException | None = problem
+    while found is not None:
+        if isinstance(found, CancelledError) and "turn" in vars(found):
+            unknown, turn = vars(found)["unknown"], vars(found)["turn"]
+            if unknown is not None:
+                raise unknown
+            return turn  # type: ignore[no-any-return]
+        found = found.__cause__ or found.__context__
+    return None

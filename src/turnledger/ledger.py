@@ -30,13 +30,13 @@ from turnledger.engine.changes import newest_position
 from turnledger.engine.check import CheckRequest, check
 from turnledger.engine.conversations import ResolveRequest, resolve_now, resolve_settled
 from turnledger.engine.feed import Following
-from turnledger.engine.lease import renew
 from turnledger.engine.leaving import abandon_block
 from turnledger.engine.limits import Limits
 from turnledger.engine.live_log import EventSink
 from turnledger.engine.making import make
 from turnledger.engine.matching import Sent
 from turnledger.engine.ports import Clock, Runner, Store, Sync
+from turnledger.engine.probe import Probe
 from turnledger.engine.process import AtWork, Process
 from turnledger.engine.reading import HomeRequest, home_of
 from turnledger.engine.removing import delete_for, restore_for
@@ -47,7 +47,7 @@ from turnledger.engine.searching import SearchPage, SearchRequest, place_of, sea
 from turnledger.engine.system_clock import SystemClock
 from turnledger.engine.tending import Tending
 from turnledger.engine.usage import usage
-from turnledger.errors import OutcomeUnknown, StoreUnavailable, TurnledgerError
+from turnledger.errors import LedgerClosed, TurnledgerError
 from turnledger.model.change import LiveChange
 from turnledger.model.conversation import LOCAL, Conversation
 from turnledger.model.finding import Finding
@@ -79,6 +79,7 @@ class Ledger:
         self._catalogue = Catalogue(process, OWNER)
         self._transfer = Transfer(process, OWNER)
         self._tending = Tending(process)
+        self._probe = Probe(process.store, process.lease)
         self._closing: asyncio.Future[None] | None = None
 
     @classmethod
@@ -121,7 +122,7 @@ class Ledger:
         try:
             for running in list(process.running.values()):
                 with suppress(TurnledgerError):  # what could not be recorded is found through the lease
-                    await abandon_block(process, running)
+                    await abandon_block(process, running, LedgerClosed())
             await process.drained()
         finally:
             await self._tending.close()
@@ -470,19 +471,16 @@ class Ledger:
         connection broke, or it got an error instead, such as that the outcome is not known.
 
         A later try takes up what there is by then: it attaches to the turn that runs, is given the answer of
-        one that is committed, or goes on from where one failed. See `delivered`.
+        one that is committed, unless others have built on it, or goes on from where one failed. Say it only
+        if that is certain: as long as neither this nor `delivered` is said of a committed turn, a later try
+        runs again.
         """
         asked.note_delivery(is_delivered=False)
 
     async def probe(self) -> None:
-        """Find out whether the store can be written to, by writing: a sign of life of this process, to disk.
-        Raises a StoreError that says why not, and LedgerClosed."""
-        process = self._process
-        try:
-            await process.store.transact(renew, process.lease, Sync.DISK)
-        except OutcomeUnknown as problem:
-            # Nothing hangs on this write, so it does not matter whether it is there.
-            raise (problem.because or StoreUnavailable)(str(problem)) from problem
+        """Find out whether turns can run: write a sign of life of this process to disk, and read a few chats,
+        other ones each time. Raises a StoreError that says why not, and LedgerClosed."""
+        await self._probe.run()
 
     async def check(self, *, at_rest: bool = False, limit: int = 1_000) -> list[Finding]:
         """Look whether everything stored keeps the promises, of all owners; return what is wrong.

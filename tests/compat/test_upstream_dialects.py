@@ -144,7 +144,7 @@ def test_an_end_without_the_mark_of_the_end_is_one_if_the_model_said_how_it_ende
     assert served.history("k") == HELLO
 
 
-@pytest.mark.parametrize("reason", ["length", "content_filter", "made_up"])
+@pytest.mark.parametrize("reason", ["length", "content_filter", "eos_token"])
 def test_every_finish_reason_is_told_and_told_again(serve: Serve, reason: str) -> None:
     served = serve(["Hello.", End(reason)], ["Hello.", End(reason)])
     for number, way in enumerate((whole, streamed)):

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from msgspec.structs import force_setattr, replace
 
-from turnledger.engine import begin, deliveries, entering, retries
+from turnledger.engine import begin, commit, deliveries, entering, retries
 from turnledger.engine.idempotency import Share
 from turnledger.engine.ports import Store
 from turnledger.errors import TurnledgerError
@@ -57,6 +57,18 @@ def forgets_the_dead(claim: Any, attempt: Any, sender: Any) -> bool:
     return UNDELIVERED(claim, replace(attempt, failure=None), sender)
 
 
+def gives_what_may_have_been_delivered(claim: Any, failure: Any, sender: Any) -> bool:
+    return True
+
+
+async def gives_what_others_built_on(tables: Any, conversation: Any, turn: Any) -> bool:
+    return True
+
+
+async def forgets_that_the_client_has_left(tables: Any, notes: Any) -> list[Any]:
+    return []
+
+
 async def looks_and_does_not_claim(tables: Any, target: Any, retry: Any, sender: Any) -> Any:
     claim = await tables.claim(target.owner, retry.name)
     found = await LOOK_UP(tables, target, retry, sender)
@@ -88,7 +100,7 @@ async def stage() -> AsyncIterator[Stage]:
             deliveries,
             "note",
             keeps_what_was_delivered,
-            "test_a_delivered_answer_is_never_given_to_a_second_message",
+            "test_what_was_delivered_leaves_nothing_behind",
         ),
         (
             deliveries,
@@ -101,6 +113,24 @@ async def stage() -> AsyncIterator[Stage]:
             "comes_later",
             takes_up_whatever_was_asked_for,
             "test_a_try_that_is_not_later_is_another_message",
+        ),
+        (
+            retries,
+            "was_kept_from_all",
+            gives_what_may_have_been_delivered,
+            "test_an_answer_whose_delivery_is_unknown_is_not_given_to_the_next_try",
+        ),
+        (
+            retries,
+            "is_head",
+            gives_what_others_built_on,
+            "test_a_lost_answer_that_others_built_on_is_not_given_to_a_later_try",
+        ),
+        (
+            commit,
+            "note",
+            forgets_that_the_client_has_left,
+            "test_a_commit_records_that_its_client_has_left",
         ),
         (retries, "is_undelivered", shares_what_is_heard, "test_a_running_turn_that_is_heard_is_not_shared"),
         (

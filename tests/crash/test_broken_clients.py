@@ -224,7 +224,7 @@ async def test_what_is_left_of_a_complete_answer_is_not_kept_for_ever(close: str
 
 
 async def test_http_1_0_knows_no_chunks() -> None:
-    async with served(quick()) as serving:
+    async with served(quick(), Settings(insecure=True)) as serving:
         for stream in (True, False):
             asked = completion("Hello", stream=stream).replace(b"HTTP/1.1", b"HTTP/1.0")
             heard = await exchange(serving.port, asked)
@@ -239,7 +239,7 @@ async def test_http_1_0_knows_no_chunks() -> None:
 
 
 async def test_what_http_1_0_cannot_have_expected_is_not_sent() -> None:
-    async with served(quick()) as serving:
+    async with served(quick(), Settings(insecure=True)) as serving:
         asked = completion("Hello", stream=False, Expect="100-continue")
         assert b"100 Continue" in (await exchange(serving.port, asked)).raw
         asked = asked.replace(b"HTTP/1.1", b"HTTP/1.0")

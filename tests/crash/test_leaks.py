@@ -229,7 +229,7 @@ LIMITS = ServerLimits(head_wait=0.05, body_wait=0.05, send_wait=0.05)
 @pytest.mark.parametrize("behave", BEHAVIOURS, ids=lambda each: each.__name__)
 async def test_nothing_is_left_of_clients_of_a_kind(behave: Behaviour) -> None:
     model = DemoModel(pace=0, slow_pace=0, patience=3600)
-    async with served(model, Settings(limits=LIMITS)) as serving:
+    async with served(model, Settings(limits=LIMITS, insecure=True)) as serving:
         await behave(serving.port, "first")  # what is made once is made now
         await come_to_rest(serving)
         before = held(serving)
@@ -242,7 +242,7 @@ async def test_nothing_is_left_of_clients_of_a_kind(behave: Behaviour) -> None:
 
 async def test_the_lane_is_free_after_any_of_them() -> None:
     model = DemoModel(pace=0, slow_pace=0, patience=3600)
-    async with served(model, Settings(limits=LIMITS)) as serving:
+    async with served(model, Settings(limits=LIMITS, insecure=True)) as serving:
         for behave in BEHAVIOURS:
             await behave(serving.port, "one")
         await reads_all(serving.port, "one")
@@ -256,7 +256,7 @@ async def test_nothing_is_left_of_them_in_a_server_as_it_is_run(tmp_path: Path) 
     waits = "".join(f"{name} = 0.05\n" for name in ("head_wait", "body_wait", "send_wait", "idle_wait"))
     config.write_text(f"[server.limits]\n{waits}")
     flags = ("--config", str(config), "--store", f"sqlite:///{tmp_path}/chats.db", "--log-level", "error")
-    with started("turnledger", "serve", "--port", "0", *flags) as server:
+    with started("turnledger", "serve", "--insecure", "--port", "0", *flags) as server:
         port, descriptors = server.address[1], f"/proc/{server.process.pid}/fd"
 
         async def all_of_them(round: str) -> int:

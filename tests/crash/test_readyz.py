@@ -5,12 +5,16 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
+import urllib.error
+import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import apsw
 import pytest
 
 from tests.unit.server.processes import ROOT, ServerProcess, started
@@ -99,3 +103,38 @@ def test_a_disk_that_fills_up_and_is_cleared(tmp_path: Path) -> None:
         assert "free some space" in server.get("/readyz")
         filler.unlink()
         becomes(server, 200, "ready")
+
+
+def say(server: ServerProcess, text: str) -> None:
+    """Have a turn of one chat answered."""
+    body = {"model": "demo", "messages": [{"role": "user", "content": text}]}
+    asked = urllib.request.Request(
+        f"{server.url}/v1/chat/completions",
+        json.dumps(body).encode(),
+        {"Content-Type": "application/json", "X-Conversation-Id": "chat", "X-Conversation-Messages": "new"},
+    )
+    with urllib.request.urlopen(asked, timeout=60) as answer:
+        assert answer.status == 200
+
+
+@pytest.mark.parametrize("suffixes", [["-wal"], ["-wal", "-shm"]])
+def test_server_whose_log_was_removed_is_not_ready_and_a_kill_loses_no_turn(
+    tmp_path: Path, suffixes: list[str]
+) -> None:
+    store = tmp_path / "chats.db"
+    with started(*SERVE, f"sqlite:///{store}") as server:
+        for number in range(5):
+            say(server, f"Question {number}")
+        for suffix in suffixes:
+            Path(f"{store}{suffix}").unlink()
+        becomes(server, 503, "store_unavailable")
+        with pytest.raises(urllib.error.HTTPError, match="503"):
+            say(server, "Not answered")
+        server.process.kill()
+    with started(*SERVE, f"sqlite:///{store}") as server:
+        assert readiness(server) == (200, "ready")
+        say(server, "Question 5")
+        server.end(signal.SIGTERM)
+    connection = apsw.Connection(str(store))
+    assert connection.execute("SELECT count(*) FROM turn").get == 6
+    connection.close()

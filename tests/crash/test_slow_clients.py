@@ -100,6 +100,23 @@ async def test_the_turn_is_committed_while_its_client_has_read_nothing_of_it() -
         assert (len(heard.text), heard.payloads[-1]) == (count * len(PIECE), b"[DONE]")
 
 
+async def test_the_same_words_while_the_first_answer_is_being_sent_are_a_second_message() -> None:
+    """Even as a later try of their client, whose first try never arrived."""
+    count = str(BACKLOG // 2 // len(PIECE))
+    headers = {"X_Conversation_Id": "one", "X_Conversation_Messages": "new"}
+    tries = [completion(count, X_Stainless_Retry_Count=each, **headers) for each in "01"]
+    async with served(Talker(), settings(60), send_buffer=SMALL) as serving:
+        client = SlowClient()
+        await client.ask(serving.port, tries[0])
+        await serving.running()
+        second = await exchange(serving.port, tries[1])
+        first = await client.read_all()
+        assert (first.payloads[-1], second.payloads[-1]) == (b"[DONE]", b"[DONE]")
+        chat = await serving.ledger.conversation(conversation_key="one")
+        told = [heard.headers["x-turn-id"] for heard in (first, second)]
+        assert [str(turn.id) for turn in await chat.turns()] == told
+
+
 async def test_beyond_the_backlog_the_client_is_cut_off_and_can_read_the_turn_again() -> None:
     count = 2 * BACKLOG // len(PIECE)
     async with served(Talker(), settings(60), send_buffer=SMALL) as serving:

@@ -195,6 +195,7 @@ def test_a_running_turn_can_do_this() -> None:
         "start",
         "steps",
         "stop",
+        "task",
         "text",
     }
     for_the_engine = {
@@ -202,6 +203,8 @@ def test_a_running_turn_can_do_this() -> None:
         "finish",
         "has_created",
         "interrupt",
+        "is_held",
+        "is_inside",
         "lose_lane",
         "take_back_cancellation",
         "to_commit",

@@ -12,7 +12,15 @@ import typer
 from turnledger.model.printable import plain
 
 if TYPE_CHECKING:
+    from turnledger.server.channel import Ready
     from turnledger.server.settings import Settings
+
+_WITHOUT_TOKEN = {
+    False: "Programs on this machine need no token. Behind any proxy, create one first: "
+    "turnledger tokens create. ",
+    True: "Everyone who can reach it may use it, without a token. ",
+}
+"""What the announcement says of access while there is no token, by `insecure`."""
 
 
 def most(of_what: str) -> Any:
@@ -100,10 +108,13 @@ def _run(flags: dict[str, Any], config: Path | None) -> None:
     log_format = settings.log_format or ("console" if sys.stderr.isatty() else "json")
     configure(log_format, settings.log_level, sys.stderr)
 
-    def announce(url: str, models: list[str]) -> None:
-        asked = ", ".join(models) if settings.upstream is None else "all of the upstream's"
+    def announce(url: str, ready: Ready) -> None:
+        asked = ", ".join(ready.models) if settings.upstream is None else "all of the upstream's"
+        access = _WITHOUT_TOKEN[settings.insecure] if ready.is_tokenless else ""
         page = "Open it in a browser." if is_built() else "Its chat page was not built: make page."
-        typer.echo(plain(f"Turnledger is at {url} (store: {settings.store}; models: {asked}). {page}"))
+        typer.echo(
+            plain(f"Turnledger is at {url} (store: {settings.store}; models: {asked}). {access}{page}")
+        )
 
     if settings.workers == 1:
         serve(settings, os.environ, announce)

@@ -55,6 +55,9 @@ async def begin(tables: Tables, request: BeginRequest) -> Beginning | Freed:
     if isinstance(verdict, Share):
         if request.admitted is not None and request.admitted != await tables.admission(target.owner):
             raise AdmissionMoved
+        if request.retry is not None and verdict.ended is not None:
+            # Power loss must not bring back that an answer was lost which this try is about to be given.
+            _demand_disk(request)
         # The ticket stays until the answer has arrived: it tells a repeated begin that it was waiting.
         return verdict.with_ticket(is_there=stored is not None)
     if verdict.claim is not None:

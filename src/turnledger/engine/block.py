@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from types import TracebackType
 
 from turnledger.engine.beginning import BeginRequest
 from turnledger.engine.deliveries import Note
 from turnledger.engine.ending import Ended
 from turnledger.engine.entering import Replayed, enter
+from turnledger.engine.holder import generator_around
 from turnledger.engine.leaving import leave
 from turnledger.engine.live_log import EventSink
 from turnledger.engine.outcome import committed
@@ -29,6 +31,7 @@ class TurnBlock:
         self._on_event = on_event
         self._running: RunningTurn | None = None
         self._is_used = False
+        self._is_lost = False
 
     @property
     def id(self) -> TurnId:
@@ -43,9 +46,13 @@ class TurnBlock:
     def note_delivery(self, *, is_delivered: bool) -> None:
         """What became of the answer; see Ledger.delivered and Ledger.lost."""
         request = self._request
-        if request.retry is not None:
-            name, owner = request.retry.name, request.target.owner
-            self._process.deliveries.note(Note(owner, name, request.attempt, is_delivered))
+        if request.retry is None:
+            return
+        self._is_lost = not is_delivered
+        if self._running is not None:
+            self._running.unheard = request.retry.name if self._is_lost else None
+        name, owner = request.retry.name, request.target.owner
+        self._process.deliveries.note(Note(owner, name, request.attempt, is_delivered))
 
     async def __aenter__(self) -> RunningTurn:
         if self._is_used:
@@ -54,7 +61,11 @@ class TurnBlock:
         entered = await enter(self._process, self._request, self._on_event)
         if isinstance(entered, Replayed):
             raise TurnReplayed(committed(entered.ended), entered.conversation)
+        entered.generator = generator_around(sys._getframe(1))
         self._running = entered
+        if self._is_lost:
+            # Its client left while it waited, when there was no claim to mark.
+            self.note_delivery(is_delivered=False)
         return entered
 
     async def __aexit__(

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from msgspec.structs import replace
 
 from turnledger.engine.changes import newest_position, tell
-from turnledger.engine.conversations import Target, check_live, find
+from turnledger.engine.conversations import Target, check_live, find, has_expired
 from turnledger.engine.ports import Tables
 from turnledger.errors import ConversationUnavailable
 from turnledger.model.change import ChangeKind
@@ -38,7 +38,7 @@ async def list_page(tables: Tables, request: ListRequest) -> Page:
     while True:
         found = await tables.listed(request.wanted, after, wanted)
         # What has lapsed and is not marked yet is passed over, and leaves no gap in the page.
-        shown += [each for each in found if not _has_lapsed(each, request.now)]
+        shown += [each for each in found if not await _has_lapsed(tables, each, request.now)]
         if len(found) < wanted or len(shown) >= wanted:
             break
         after = ListPosition.behind(found[-1])
@@ -55,15 +55,15 @@ async def _alone(tables: Tables, request: ListRequest, id: ConversationId) -> tu
         return ()
     alone = Listed(found, branch.length, branch.preview, branch.running is not None)
     is_behind = request.after is None or ListPosition.behind(alone) < request.after
-    return (_apart(alone),) if is_behind and not _has_lapsed(alone, request.now) else ()
+    return (_apart(alone),) if is_behind and not await _has_lapsed(tables, alone, request.now) else ()
 
 
-def _has_lapsed(listed: Listed, now: int) -> bool:
+async def _has_lapsed(tables: Tables, listed: Listed, now: int) -> bool:
     """Whether its time is over: that to be used, or, of a deleted one, that to be restored."""
     found = listed.conversation
     if found.is_deleted:
         return found.purge_at is None or found.purge_at <= now
-    return not listed.is_running and found.is_expired(now)
+    return not listed.is_running and await has_expired(tables, found, now)
 
 
 def _apart(listed: Listed) -> Listed:

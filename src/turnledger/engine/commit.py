@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from turnledger.engine.branching import open_branch, place_of
 from turnledger.engine.changes import tell_committed
+from turnledger.engine.deliveries import Note, note
 from turnledger.engine.ending import CLAIM_KEPT_MS, holds_lane
 from turnledger.engine.entry import enter, is_entered
 from turnledger.engine.ports import Tables
@@ -51,6 +52,8 @@ class CommitRequest(Struct, frozen=True, kw_only=True):
     """Whether parts of the log were written before."""
     home: Conversation | None = None
     """The conversation as its begin saw it; looked up where it is not given."""
+    unheard: str | None = None
+    """The name of the request that it answers, if that has no idempotency_key and its client has left."""
 
 
 @dataclass(frozen=True)
@@ -95,6 +98,9 @@ async def commit(tables: Tables, request: CommitRequest) -> Turn:
         claim = await tables.claim(request.owner, request.idempotency_key)
         if claim is not None and claim.attempt == turn.id:
             await tables.save_claim(replace(claim, expires_at=request.now + CLAIM_KEPT_MS))
+    if request.unheard is not None:
+        # A try that waits for the lane looks at once, and must find what is known here.
+        await note(tables, [Note(request.owner, request.unheard, turn.id, is_delivered=False)])
     home = request.home or await tables.conversation(request.owner, request.conversation)
     if home is not None and not is_entered(home):
         at = request.now if request.is_interaction else None

@@ -156,15 +156,19 @@ async def succeed(
 
 
 async def is_stale(tables: Tables, target: Target, found: Conversation, now: int) -> bool:
-    """Whether the conversation_key has to move on: its conversation is over by policy, and no turn runs
-    there, which is an interaction in progress."""
+    """Whether the conversation_key has to move on: its conversation is over by policy, and not in use."""
     policy = target.reset_policy or found.reset_policy
     if policy is NEVER or target.conversation_key is None or target.fresh is None or target.id is not None:
         return False
     if found.id == target.fresh.id or not policy.is_over(found.created_at, found.touched_at, now):
         return False
+    return not await is_in_use(tables, found)
+
+
+async def is_in_use(tables: Tables, found: Conversation) -> bool:
+    """Whether a turn runs or waits there: that is an interaction in progress."""
     branch = await tables.branch(found.branch)
-    return branch is None or branch.running is None
+    return branch is not None and (branch.running is not None or bool(await tables.tickets(branch.id)))
 
 
 def changes_policy(target: Target, found: Conversation) -> bool:
@@ -172,16 +176,21 @@ def changes_policy(target: Target, found: Conversation) -> bool:
 
 
 async def check_live(tables: Tables, found: Conversation | None, now: int) -> Conversation:
-    """Return the conversation if it is there and live; while a turn runs on it, it does not expire."""
+    """Return the conversation if it is there and live; while it is in use, it does not expire."""
     if found is None:
         raise ConversationNotFound
     if found.is_deleted:
         raise ConversationDeleted(restorable_until=found.purge_at)
-    if found.is_expired(now):
-        branch = await tables.branch(found.branch)
-        if found.state is ConversationState.EXPIRED or branch is None or branch.running is None:
-            raise ConversationExpired
+    if await has_expired(tables, found, now):
+        raise ConversationExpired
     return found
+
+
+async def has_expired(tables: Tables, found: Conversation, now: int) -> bool:
+    """Whether its time without interaction is over, and it is not in use."""
+    if found.state is ConversationState.EXPIRED:
+        return True
+    return found.is_expired(now) and not await is_in_use(tables, found)
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from turnledger.engine.emitted_text import EmittedText
 from turnledger.errors import EmptyTurn, InvalidInput, MalformedItems
@@ -23,6 +24,8 @@ class Draft:
         self._pending = pending
         self._input = input
         self._journal = journal
+        self._not_redone = [place for place, item in enumerate(journal.items) if item.is_call]
+        """Places of the calls of earlier attempts that this one has not come to again."""
         self._max_bytes = max_bytes
         self.emitted = EmittedText()
         """All text, also that which steps were made of."""
@@ -103,6 +106,18 @@ class Draft:
         """That the call at this place starts is recorded."""
         self._journal.started[place] = read_only
 
+    def taken_up(self, call: Item) -> tuple[Item, Item | None]:
+        """Return a call as an earlier attempt recorded it, and its result if there is one: a runner may begin
+        anew. The same call that repeats stands for its next occurrence each time; one that came from the
+        steps is that very one."""
+        items = self._journal.items
+        is_step = any(item is call for item in items)
+        for place in self._not_redone:
+            if items[place] is call if is_step else _is_same(items[place], call):
+                self._not_redone.remove(place)
+                return items[place], self._journal.answers().get(place)
+        return call, None
+
     def waiting_place(self, call: Item) -> int | None:
         """The place of this call among the steps, if it is there and neither started nor answered."""
         for place in self._journal.unanswered():
@@ -126,3 +141,12 @@ class Draft:
     def _check_size(self, size: int) -> None:
         if size > self._max_bytes:
             raise MalformedItems(f"The turn has grown past {self._max_bytes} bytes.")
+
+
+def _is_same(recorded: Item, call: Item) -> bool:
+    return recorded.call_id == call.call_id and _essence(recorded) == _essence(call)
+
+
+def _essence(call: Item) -> dict[str, Any]:
+    """What is called with what; the id and the status of the item itself may differ."""
+    return {name: value for name, value in call.fields.items() if name not in ("id", "status")}

@@ -13,7 +13,7 @@ class EndedTables(Protocol):
     """The conversations of a store whose time is over."""
 
     async def lapsed_conversations(self, now: int, limit: int) -> list[Conversation]:
-        """Live ones whose time without interaction is over and that no attempt runs on, of all owners."""
+        """Live ones whose time without interaction is over and where no turn runs or waits, of all owners."""
         ...
 
     async def conversations_to_purge(self, now: int, limit: int) -> list[Conversation]:
@@ -21,8 +21,8 @@ class EndedTables(Protocol):
         ...
 
     async def unlisted_conversations(self, touched_by: int, limit: int) -> list[Conversation]:
-        """Live ones that are not listed, were last touched by then, and have nothing that runs, has ended
-        since, or is to be settled; of all owners, the oldest first."""
+        """Live ones that are not listed, were last touched by then, and have nothing that runs, waits, has
+        ended since, or is to be settled; of all owners, the oldest first."""
         ...
 
     async def owners(self, after: str | None, limit: int) -> list[str]:
@@ -31,7 +31,7 @@ class EndedTables(Protocol):
 
     async def oldest_conversations(self, owner: str, touched_by: int, limit: int) -> list[Conversation]:
         """Live and listed ones, internal ones among them, that were last touched by then, the oldest first,
-        without those that are pinned, that an attempt runs on, or where one ended since."""
+        without those that are pinned, and those where a turn runs, waits, or ended since."""
         ...
 
     async def oldest_deleted(self, owner: str, limit: int) -> list[Conversation]:

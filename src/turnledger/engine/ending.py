@@ -113,7 +113,7 @@ async def end_running(
         place = await place_of(tables, attempt.owner, branch, attempt.fork) if attempt.fork else None
         if is_well_formed(place.pending if place else branch.pending, attempt, journal):
             branch, ended = await _keep(tables, branch, place, attempt, journal, told, failure, now)
-            await _touch(tables, attempt, failure, now)
+            await _touch(tables, attempt, now)
             return branch, ended
     is_stop = attempt.stop is not None and not (forget or drop)
     state = AttemptState.DISCARDED if is_stop else AttemptState.FAILED
@@ -130,6 +130,8 @@ async def end_running(
     await tables.save_attempt(attempt)
     await tables.save_branch(branch)
     await expire_claim(tables, attempt, now)
+    if not (forget or drop):
+        await _touch(tables, attempt, now)
     await _tell_ended(tables, attempt, now)
     return branch, Ended(attempt.state, failure=failure)
 
@@ -187,16 +189,11 @@ async def _keep(
     return branch, Ended(AttemptState.KEPT, turn, failure)
 
 
-async def _touch(tables: Tables, attempt: Attempt, failure: Failure | None, now: int) -> None:
-    """Note the interaction. That of a dead holder was its begin, not that somebody came to end it."""
-    if not attempt.is_interaction:
-        return
-    if failure != DIED:
+async def _touch(tables: Tables, attempt: Attempt, now: int) -> None:
+    """Count the end of a turn as interaction, however it ended: it may have run for longer than its
+    conversation may be left alone. A dead holder's end counts from when it was found."""
+    if attempt.is_interaction:
         await tables.touch_conversation(attempt.conversation, now)
-        return
-    found = await tables.conversation(attempt.owner, attempt.conversation)
-    if found is not None and found.touched_at < attempt.created_at:
-        await tables.touch_conversation(attempt.conversation, attempt.created_at)
 
 
 async def settle(tables: Tables, branch: Branch, attempt: Attempt, now: int) -> Branch:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from contextlib import suppress
 
 from msgspec.structs import replace
 
@@ -35,18 +34,42 @@ log = logging.getLogger("turnledger")
 
 SUPERSEDED = Failure("superseded", "another process took its lane")
 UNKNOWN = " ".join((CommitOutcomeUnknown.__doc__ or "").split())
+UNRECORDED = "The turn was stopped, but its end could not be recorded yet."
 MESSAGE_LIMIT = 500
 """Characters of an exception's message that are kept with a failed attempt."""
 
 
 async def leave(process: Process, running: RunningTurn, problem: BaseException | None) -> None:
     """End a turn whose block was left. Raises what its caller has to know: TurnStopped for a stop from
-    elsewhere, the error of a commit; the problem itself is the caller's to raise again."""
-    if running.is_leaving:
-        # Its ledger was closed, which ends it.
-        if await _is_ours(running, problem):
-            raise LedgerClosed
-        return
+    elsewhere, the error of a commit; the problem itself is the caller's to raise again.
+
+    Every CancelledError that leaves here says what is in the history: see errors.turn_of.
+    """
+    try:
+        if running.is_leaving:
+            await _leave_ended(running, problem)
+        else:
+            await _leave(process, running, problem)
+    except asyncio.CancelledError as cancelled:
+        _tell_outcome(cancelled, running)
+        raise
+    if isinstance(problem, asyncio.CancelledError):
+        _tell_outcome(problem, running)
+
+
+def _tell_outcome(cancelled: asyncio.CancelledError, running: RunningTurn) -> None:
+    unknown = cancelled.__context__ if isinstance(cancelled.__context__, CommitOutcomeUnknown) else None
+    if running.turn is not None:
+        note = f"{running.id} is in the history, {running.state}."
+    elif unknown is not None:
+        note = f"Whether {running.id} is in the history is not known yet."
+    else:
+        note = f"{running.id} is not in the history."
+    cancelled.turn, cancelled.unknown = running.turn, unknown  # type: ignore[attr-defined]
+    cancelled.add_note(note)
+
+
+async def _leave(process: Process, running: RunningTurn, problem: BaseException | None) -> None:
     running.begin_to_leave()
     try:
         if running.has_lost_lane:
@@ -62,19 +85,40 @@ async def leave(process: Process, running: RunningTurn, problem: BaseException |
         _let_go(process, running)
 
 
-async def abandon_block(process: Process, running: RunningTurn) -> None:
-    """End a turn whose block goes on, because its ledger is closed; the block is told when it is left. One
-    that is just being left comes to its own end."""
+async def _leave_ended(running: RunningTurn, problem: BaseException | None) -> None:
+    """Leave the block of a turn that was ended while it went on."""
+    other = await _other_reason(running, problem)
+    if running.ending is not None:
+        await uninterrupted(_done(running.ending))
+    if other is None:
+        raise running.ended_by or LedgerClosed()
+    if other is not problem:
+        raise other
+
+
+async def _done(task: asyncio.Task[None]) -> None:
+    await asyncio.wait((task,))
+
+
+async def abandon_block(process: Process, running: RunningTurn, reason: TurnledgerError) -> None:
+    """End a turn whose block goes on: its ledger is closed, or no task is inside it to be told. The block
+    raises the reason when it is left. One that is just being left comes to its own end."""
     if running.is_leaving:
         return
     running.begin_to_leave()
+    running.ended_by = reason
+    is_stop = isinstance(reason, TurnStopped)
     try:
-        await uninterrupted(_end(process, running, failure_of(LedgerClosed()), running.stop_requested))
+        failure = None if is_stop else failure_of(reason)
+        ended = await uninterrupted(_end(process, running, failure, running.stop_requested))
+        if is_stop:
+            running.ended_by = TurnStopped(ended.turn) if ended else OutcomeUnknown(UNRECORDED)
     finally:
         _let_go(process, running)
 
 
 def _let_go(process: Process, running: RunningTurn) -> None:
+    running.generator = None  # a frame, which would keep all that it holds
     process.running.pop(running.id, None)
     if running.id not in process.doubts and running.id not in process.unfinished:
         process.let_go(running.id)
@@ -86,21 +130,27 @@ def ended_well(problem: BaseException | None) -> bool:
     return problem is None
 
 
-async def _is_ours(running: RunningTurn, problem: BaseException | None) -> bool:
-    """Take back the cancellation by which the block was told to end; whether nothing else ended it."""
-    if not isinstance(problem, asyncio.CancelledError):
-        # It may not have arrived yet, and nobody else shall get it.
-        with suppress(asyncio.CancelledError):
-            await asyncio.sleep(0)
-    was_cancelled_here = running.take_back_cancellation()
-    return problem is None or (was_cancelled_here and isinstance(problem, asyncio.CancelledError))
+async def _other_reason(running: RunningTurn, problem: BaseException | None) -> BaseException | None:
+    """Take back the cancellation by which a stop ended the block; return what else ended it, if anything."""
+    arrived = problem if isinstance(problem, asyncio.CancelledError) else None
+    if arrived is None and running.is_cancelling:
+        try:
+            await asyncio.sleep(0)  # the stop's cancellation may still be pending: no other code may get it
+        except asyncio.CancelledError as cancelled:
+            arrived = cancelled
+    is_alone = running.take_back_cancellation()
+    if arrived is not None and not is_alone:
+        return arrived
+    return None if arrived is problem else problem
 
 
 async def _leave_superseded(process: Process, running: RunningTurn, problem: BaseException | None) -> None:
-    is_ours = await _is_ours(running, problem)
+    other = await _other_reason(running, problem)
     ended = await uninterrupted(_end(process, running, SUPERSEDED, None))
-    if is_ours:
+    if other is None:
         raise _as_deleted(ended) or Superseded()
+    if other is not problem:
+        raise other
 
 
 def _as_deleted(ended: Ended | None) -> ConversationDeleted | None:
@@ -110,12 +160,14 @@ def _as_deleted(ended: Ended | None) -> ConversationDeleted | None:
 
 
 async def _leave_stopped(process: Process, running: RunningTurn, problem: BaseException | None) -> None:
-    is_ours = await _is_ours(running, problem)
+    other = await _other_reason(running, problem)
     ended = await uninterrupted(_end(process, running, None, running.stop_requested))
-    if not is_ours:
+    if other is not None:
+        if other is not problem:
+            raise other
         return
     if ended is None:
-        raise OutcomeUnknown("The turn was stopped, but its end could not be recorded yet.") from None
+        raise OutcomeUnknown(UNRECORDED) from None
     if running.was_stopped_elsewhere:
         raise TurnStopped(ended.turn) from None
 

@@ -80,7 +80,10 @@ class Limits:
     """Turns, and branches, of one chat that is imported: it is written in one step, and all others wait for
     that."""
     purge_rows: int = 500
-    """Rows removed in one step of house-keeping."""
+    """Rows of each kind removed in one transaction of house-keeping."""
+    purge_time: float = 1.0
+    """How long one round of house-keeping removes rows; what is left is removed in the next, which begins at
+    once."""
 
     def check_size(self, what: str, items: Sequence[Item]) -> None:
         """Raise MalformedItems for more than one turn can hold."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 from turnledger.engine.branching import Place
@@ -19,7 +20,7 @@ from turnledger.engine.lease import LeaseWatch
 from turnledger.engine.limits import Limits
 from turnledger.engine.ports import Clock, Operation, Request, Result, Store, Sync
 from turnledger.engine.shown_turns import ShownTurns
-from turnledger.errors import ConversationDeleted, OutcomeUnknown, StoreUnavailable
+from turnledger.errors import ConversationDeleted, OutcomeUnknown, StoreUnavailable, TurnledgerError
 from turnledger.model.attempt import OnStop
 from turnledger.model.conversation import Branch, Conversation
 from turnledger.model.ids import ConversationId, IdSource, LeaseId, RandomBits, TurnId
@@ -70,6 +71,8 @@ class Process:
         """Ends that the store could not take yet."""
         self.early_stops: dict[TurnId, OnStop | None] = {}
         """Stops of attempts that have begun and do not run yet."""
+        self.end_unheld: Callable[[RunningTurn, TurnledgerError], None]
+        """Ends a turn that has to be left, and whose block no task is inside of; Tending does."""
         self.flushing = Flushing(self)
         self.deliveries = Deliveries(self)
         self.looks = JointLooks(store)
@@ -124,10 +127,9 @@ class Process:
         return AtWork(len(self.running), waiting, self.readers)
 
     def is_inside(self, conversation: ConversationId, turn: TurnId | None) -> bool:
-        """Whether the current task is in the block of this turn, or of any turn of the conversation."""
-        current = asyncio.current_task()
+        """Whether the caller is in the block of this turn, or of any turn of the conversation."""
         return any(
-            running.task is current and running.conversation.id == conversation and turn in (None, running.id)
+            running.conversation.id == conversation and turn in (None, running.id) and running.is_inside()
             for running in self.running.values()
         )
 

@@ -1,8 +1,9 @@
 """Retries without a key: what a client's own retry finds of an earlier try whose answer it was not given.
 
 A client that retries by itself says which try it is, and sends no idempotency_key. What it asks for stands
-for one: while the answer may still be undelivered, its claim is there, and a later try takes it up. Once it
-is delivered, the claim goes, since the same words may come again and mean a second message.
+for one. The same words may also be a second message, so a later try takes up a claim only while it is certain
+that its answer was not delivered. In doubt the turn runs again: a message that is asked twice shows in the
+history, one that is swallowed shows nowhere.
 """
 
 from __future__ import annotations
@@ -13,13 +14,14 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from turnledger.engine.conversations import Target
-from turnledger.engine.ending import CLAIM_KEPT_MS, DIED, STATE_OF, Ended
+from turnledger.engine.ending import CLAIM_KEPT_MS, DIED, STATE_OF, Ended, failure_of
 from turnledger.engine.idempotency import NOTHING_CLAIMED, Fresh, Share, Verdict, live_conversation_of
 from turnledger.engine.ports import Tables
 from turnledger.errors import InvalidInput
-from turnledger.model.attempt import Attempt, AttemptState
-from turnledger.model.conversation import Claim
+from turnledger.model.attempt import Attempt, AttemptState, Failure
+from turnledger.model.conversation import Claim, Conversation
 from turnledger.model.ids import TurnId
+from turnledger.model.turn import Turn
 from turnledger.model.within import Within
 
 DERIVED = "\x01"
@@ -89,16 +91,23 @@ async def look_up(tables: Tables, target: Target, retry: Retry, sender: TurnId) 
     claim = await tables.claim(owner, retry.name)
     if claim is None or not comes_later(claim, retry, sender):
         return NOTHING_CLAIMED
-    if not target.may_mean(await live_conversation_of(tables, claim)):
+    conversation = await live_conversation_of(tables, claim)
+    if not target.may_mean(conversation):
         return NOTHING_CLAIMED
     turn = await tables.turn(owner, claim.attempt)
-    attempt = await tables.attempt(owner, claim.attempt) if turn is None else None
-    if turn is None and (attempt is None or not is_undelivered(claim, attempt, sender)):
-        return NOTHING_CLAIMED
-    if attempt is not None and attempt.state is not AttemptState.RUNNING:
-        return Fresh(claim, attempt)
+    ended: Ended | None = None
+    if turn is not None:
+        failure = await failure_of(tables, turn)
+        if not was_kept_from_all(claim, failure, sender) or not await is_head(tables, conversation, turn):
+            return NOTHING_CLAIMED
+        ended = Ended(STATE_OF[turn.kind], turn)
+    else:
+        attempt = await tables.attempt(owner, claim.attempt)
+        if attempt is None or not is_undelivered(claim, attempt, sender):
+            return NOTHING_CLAIMED
+        if attempt.state is not AttemptState.RUNNING:
+            return Fresh(claim, attempt)
     await tables.save_claim(replace(claim, retries=retry.count, is_lost=False, sender=sender))
-    ended = Ended(STATE_OF[turn.kind], turn) if turn is not None else None
     return Share(claim.attempt, ended, claim.conversation)
 
 
@@ -107,10 +116,30 @@ def comes_later(claim: Claim, retry: Retry, sender: TurnId) -> bool:
     return claim.retries is not None and (claim.retries < retry.count or claim.sender == sender)
 
 
+def was_kept_from_all(claim: Claim, failure: Failure | None, sender: TurnId) -> bool:
+    """Whether it is certain that a committed answer was not delivered: its client was seen to leave before
+    the last byte, or its process died and others committed what was left. From the commit on until one of
+    that is recorded, the last byte may have been sent."""
+    if claim.is_lost or claim.sender == sender:
+        return True
+    return has_died(failure) and claim.sender == claim.attempt
+
+
+async def is_head(tables: Tables, conversation: Conversation, turn: Turn) -> bool:
+    """Whether the conversation still ends with this turn. Once others have built on it, the same words are
+    more likely said again than a retry."""
+    branch = await tables.branch(conversation.branch)
+    return branch is not None and branch.head == turn.id
+
+
 def is_undelivered(claim: Claim, attempt: Attempt, sender: TurnId) -> bool:
     """Whether an attempt that did not commit has left its client without an answer. While it runs with
     somebody there to hear it, the same words from elsewhere are another message."""
     is_waited_for = not claim.is_lost and claim.sender != sender
     if attempt.state is AttemptState.FAILED:
-        return not is_waited_for or (attempt.failure is not None and attempt.failure.code == DIED.code)
+        return not is_waited_for or has_died(attempt.failure)
     return attempt.state is AttemptState.RUNNING and not is_waited_for
+
+
+def has_died(failure: Failure | None) -> bool:
+    return failure is not None and failure.code == DIED.code

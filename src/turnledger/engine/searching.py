@@ -13,6 +13,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from turnledger.engine import line
+from turnledger.engine.conversations import has_expired
 from turnledger.engine.ports import Store, Sync, Tables
 from turnledger.errors import InvalidInput, StoreCorrupt, StoreError, StoreTooNew, TurnNotFound
 from turnledger.model.conversation import Conversation, ConversationState, NamedBy
@@ -76,15 +77,15 @@ class SearchRequest(Struct, frozen=True):
     now: int
     within: Within = EVERYWHERE
 
-    def shows(self, conversation: Conversation) -> bool:
+    async def shows(self, tables: Tables, conversation: Conversation) -> bool:
         """Whether who asks would see the conversation in a list."""
         return (
             conversation.state is ConversationState.LIVE
             and not conversation.internal
             and conversation.is_listed
-            and not conversation.is_expired(self.now)
             and self.scope in (None, conversation.scope)
             and self.within.sees(conversation)
+            and not await has_expired(tables, conversation, self.now)
         )
 
 
@@ -149,7 +150,7 @@ async def _hit(
     if home is None:
         return None
     if found.turn is None:
-        return _title_hit(home, request)
+        return await _title_hit(tables, home, request)
     turn = await tables.turn(request.owner, found.turn)
     if turn is None:
         return None
@@ -161,8 +162,8 @@ async def _hit(
     return _hit_of(conversation, turn.id, branch, snippet) if snippet is not None else None
 
 
-def _title_hit(home: Conversation, request: SearchRequest) -> Hit | None:
-    if not request.shows(home) or not home.title or home.named_by is NamedBy.WORDS:
+async def _title_hit(tables: Tables, home: Conversation, request: SearchRequest) -> Hit | None:
+    if not await request.shows(tables, home) or not home.title or home.named_by is NamedBy.WORDS:
         return None
     snippet = snippet_of([home.title], request.sought)
     return _hit_of(home, None, home.branch, snippet) if snippet is not None else None
@@ -177,11 +178,11 @@ async def _where_shown(
     tables: Tables, request: SearchRequest, home: Conversation, turn: Turn
 ) -> tuple[Conversation, BranchId] | None:
     """The chat that shows a turn: its own, or the first one to be seen that was made from it."""
-    if request.shows(home):
+    if await request.shows(tables, home):
         return home, await _branch_with(tables, home, turn, turn.branch)
     for id, branch in await tables.shown_elsewhere(turn.branch, turn.number, MOST_FORKS):
         fork = await tables.conversation(request.owner, id)
-        if fork is not None and request.shows(fork):
+        if fork is not None and await request.shows(tables, fork):
             return fork, await _branch_with(tables, fork, turn, branch)
     return None
 

@@ -83,6 +83,7 @@ async def _stop_queued(tables: Tables, conversation: Conversation, ticket: Ticke
     )
     await tables.drop_ticket(ticket.attempt)
     await tables.add_attempt(attempt)
+    await tables.touch_conversation(conversation.id, now)
     await _claim_as_stopped(tables, conversation, ticket, now)
     await tell(tables, ChangeKind.TURN_STOPPED, conversation, now, turn=attempt.id)
     return Ended(AttemptState.DISCARDED)

@@ -13,6 +13,7 @@ from turnledger.engine.commit import DoubtRequest, resolve_doubt
 from turnledger.engine.deleting import EndDueRequest, end_due
 from turnledger.engine.ending import Ended, EndRequest, end
 from turnledger.engine.lease import all_leases
+from turnledger.engine.leaving import abandon_block
 from turnledger.engine.process import FIRST_DELAY, Process
 from turnledger.engine.recovery import (
     ForgetRequest,
@@ -28,12 +29,13 @@ from turnledger.engine.retaining import Retaining
 from turnledger.engine.searching import STEPS_OF_TENDING, make_findable
 from turnledger.engine.stops import news_for
 from turnledger.engine.transaction import RunningTurn
-from turnledger.errors import StoreError
+from turnledger.errors import StoreError, TurnFailed, TurnledgerError
 from turnledger.model.attempt import AttemptState, Failure
 from turnledger.model.ids import LeaseId, TurnId
 
 log = logging.getLogger("turnledger")
 
+TASK_ENDED = "The task that ran the turn ended without leaving its block, and no other went on with it."
 NOT_COMMITTED = Failure("not_committed", "its commit was lost")
 
 
@@ -42,10 +44,13 @@ class Tending:
 
     def __init__(self, process: Process) -> None:
         self._process = process
+        process.end_unheld = self._end_unheld
         self.retaining = Retaining(process)
         self._timer: asyncio.Task[None] | None = None
         self._stop_check: asyncio.Task[None] | None = None
         self._stops_may_be_there = False
+        self.is_behind = False
+        """Whether the last round left something that is to be purged."""
 
     def start(self) -> None:
         self._process.store.watch(self._changed_elsewhere)
@@ -59,7 +64,7 @@ class Tending:
 
     async def _run(self) -> None:
         while True:
-            await asyncio.sleep(self._process.limits.lease_time / 2)
+            await asyncio.sleep(0 if self.is_behind else self._process.limits.lease_time / 2)
             await self.tend()
 
     async def tend(self) -> None:
@@ -67,6 +72,7 @@ class Tending:
         for step in (
             self._resolve_doubts,
             self._finish_ends,
+            self._end_unheld_turns,
             self._end_orphans,
             self._bury_dead,
             self._check_stops,
@@ -125,6 +131,23 @@ class Tending:
         if running is not None:
             running.finish(ended.state, ended.turn, ended.failure)
 
+    async def _end_unheld_turns(self) -> None:
+        """End what no living task has worked on for a lease time: a task that ended inside an async
+        generator has left its block to any other task, or to none."""
+        process, now = self._process, self._process.clock.monotonic()
+        for running in list(process.running.values()):
+            if running.is_held():
+                running.unheld_since = None
+            elif running.unheld_since is None:
+                running.unheld_since = now
+            elif now - running.unheld_since >= process.limits.lease_time:
+                await self._try(abandon_block(process, running, TurnFailed(TASK_ENDED)))
+
+    def _end_unheld(self, running: RunningTurn, reason: TurnledgerError) -> None:
+        if running.ending is None:
+            work = abandon_block(self._process, running, reason)
+            running.ending = asyncio.create_task(work, name="turnledger end")
+
     async def _end_orphans(self) -> None:
         """End what names the own lease and no task answers for: an answer that came too late, or never."""
         await self._take_over_from(self._process.lease, spare=self._process.mine)
@@ -162,17 +185,30 @@ class Tending:
         self._process.bells.ring(left.conversation)
 
     async def _purge(self) -> None:
+        """Remove all that is due, in small transactions between which others write; or as much as the time of
+        a round allows. The next round then begins at once, so that no rate of traffic outgrows it."""
+        process, limits = self._process, self._process.limits
+        ends = process.clock.monotonic() + limits.purge_time
+        self.is_behind = False
+        while await self._purge_some() >= limits.purge_rows:
+            if process.clock.monotonic() >= ends:
+                self.is_behind = True
+                return
+            await asyncio.sleep(0)
+
+    async def _purge_some(self) -> int:
+        """Do one step. Less than `purge_rows` means that nothing more is due."""
         process = self._process
         now, limits = process.clock.now_ms(), process.limits
         due = EndDueRequest(now, limits.purge_rows, round(limits.unlisted_kept * 1000))
-        await process.store.transact(end_due, due)
+        ended = await process.store.transact(end_due, due)
         attempts_kept, tokens_kept, changes_kept = (
             round(kept * 1000) for kept in (limits.attempts_kept, limits.tokens_kept, limits.changes_kept)
         )
         request = PurgeRequest(
             now, attempts_kept, limits.purge_rows, tokens_kept, changes_kept, limits.changes
         )
-        await process.store.transact(purge, request)
+        return ended + await process.store.transact(purge, request)
 
     async def _index(self) -> None:
         await make_findable(self._process.store, STEPS_OF_TENDING)

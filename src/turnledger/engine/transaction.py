@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -15,12 +16,21 @@ from turnledger.engine.draft import Draft
 from turnledger.engine.ending import EndRequest
 from turnledger.engine.flushing import FlushRequest
 from turnledger.engine.history import History
+from turnledger.engine.holder import is_running, task_inside
 from turnledger.engine.live_log import EventSink, LiveLog
 from turnledger.engine.recording import RecordRequest, record
 from turnledger.engine.snapshot import Snapshot
 from turnledger.engine.telling import Told, untold
 from turnledger.engine.uninterrupted import uninterrupted
-from turnledger.errors import InvalidInput, MalformedItems, OutcomeUnknown, TurnEnded
+from turnledger.errors import (
+    InvalidInput,
+    MalformedItems,
+    OutcomeUnknown,
+    Superseded,
+    TurnEnded,
+    TurnledgerError,
+    TurnStopped,
+)
 from turnledger.model import codec, event_log
 from turnledger.model import journal as journals
 from turnledger.model.attempt import Attempt, AttemptState, Began, Failure, OnStop
@@ -59,7 +69,6 @@ class RunningTurn:
         self._draft = Draft(pending, begun.attempt.input, begun.journal, process.limits.turn_bytes)
         self._journaled = begun.attempt.journaled
         self._is_in_doubt = False
-        self._is_cancelling = False
         self._flushes = 0
         self._flushing: FlushRequest | None = None
         self.recording = asyncio.Lock()
@@ -68,13 +77,25 @@ class RunningTurn:
         """The branch as it was begun on."""
         self.is_leaving = False
         """Whether the block was left, or its ledger was closed: somebody is ending the turn."""
-        self.task = asyncio.current_task()
-        self._cancelling_before = self.task.cancelling() if self.task else 0
+        self._task = asyncio.current_task()
+        self._cancelling_before = self._task.cancelling() if self._task else 0
+        self.is_cancelling = False
+        """Whether a stop has cancelled the task, and this was not taken back yet."""
+        self.generator: FrameType | None = None
+        """The async generator that the block is in, if it is in one: other tasks may go on with it."""
+        self.unheld_since: float | None = None
+        """When it was first seen that no living task works on it; None while one does."""
+        self.ended_by: TurnledgerError | None = None
+        """Why the turn was ended while its block went on."""
+        self.ending: asyncio.Task[None] | None = None
+        """The task that does so."""
         self.stop_requested: OnStop | None = None
         self.was_stopped_elsewhere = False
         self.has_lost_lane = False
         self.is_resent = False
         """Whether its client sends its whole history each time."""
+        self.unheard: str | None = None
+        """The name of its request if that has no idempotency_key and its client has left."""
         self.flagged = begun.flagged
         self.conversation: Conversation = begun.conversation
         self.snapshot = snapshot
@@ -91,6 +112,17 @@ class RunningTurn:
         """What its readers are told."""
         for item in begun.journal.items:
             self.live.tell_item(item)
+
+    @property
+    def task(self) -> asyncio.Task[Any] | None:
+        """The task that runs the block: a stop cancels it. Assign it when another task takes the turn over;
+        if the block is in an async generator, the task that goes on with that is found without it."""
+        return self._task
+
+    @task.setter
+    def task(self, task: asyncio.Task[Any]) -> None:
+        self._task = task
+        self._cancelling_before = task.cancelling()
 
     @property
     def began(self) -> Began:
@@ -207,11 +239,15 @@ class RunningTurn:
     ) -> Item:
         """Run a tool for a call and add its result; the call is added first if the draft lacks it.
 
-        That the tool starts is on disk before it acts. In a resumed turn, run `open_calls` only: what an
-        earlier attempt started has its result, or a stated one, among the `steps`. An exception of the
-        tool fails the turn, unless the caller catches it and adds a result of its own.
+        That the tool starts is on disk before it acts. In a resumed turn, a call that an earlier attempt
+        started is not run again: its recorded result is returned, which says so if the outcome is unknown.
+        The same call made again counts as its next occurrence. An exception of the tool fails the turn,
+        unless the caller catches it and adds a result of its own.
         """
-        item = Item.of(call)
+        self._check_open()
+        item, recorded = self._draft.taken_up(Item.of(call))
+        if recorded is not None:
+            return recorded
         if self._draft.waiting_place(item) is None:
             await self.add(item)
         await self.start(item, read_only=read_only)
@@ -242,8 +278,14 @@ class RunningTurn:
         self.stop_requested = OnStop(policy) if policy else self._attempt.on_stop
 
     def _check_open(self) -> None:
+        if self._task is None or self._task.done():
+            self._task, self._cancelling_before = asyncio.current_task(), 0
         if self._is_in_doubt:
             raise TurnEnded("A write of this turn was lost: it can only be left, and tried again.")
+        if isinstance(self.ended_by, TurnStopped):
+            raise TurnStopped(self.turn)
+        if self.ended_by is not None:
+            raise TurnEnded(str(self.ended_by))
         if self.state is not AttemptState.RUNNING:
             raise TurnEnded(f"The turn is {self.state} already.")
         if self.is_leaving:
@@ -310,6 +352,7 @@ class RunningTurn:
             log=self._log_of(output),
             is_flushed=self._flushes > 0,
             home=self.conversation,
+            unheard=self.unheard,
         )
 
     def _packed_details(self) -> bytes:
@@ -360,29 +403,51 @@ class RunningTurn:
             self._flushing = None
 
     def interrupt(self, policy: OnStop | None) -> None:
-        """Deliver a stop that was recorded elsewhere: the block is left at its next await."""
+        """Deliver a stop that was recorded elsewhere: the block is left at its next await. If no task is
+        inside the block, the turn is ended at once, and the block raises TurnStopped when it goes on."""
         if self.stop_requested is not None or self.is_leaving:
             return
         self.stop_requested = policy or self._attempt.on_stop
         self.was_stopped_elsewhere = True
-        self._cancel()
+        if not self._cancel():
+            self._process.end_unheld(self, TurnStopped())
 
     def lose_lane(self) -> None:
         """Deliver that the attempt was ended by somebody else: the block is left at its next await."""
         if not self.is_leaving:
             self.has_lost_lane = True
-            self._cancel()
+            if not self._cancel():
+                self._process.end_unheld(self, Superseded())
 
-    def _cancel(self) -> None:
-        if self.task is not None and not self._is_cancelling:
-            self._is_cancelling = self.task.cancel()
+    def _cancel(self) -> bool:
+        """Cancel the task that is inside the block; whether there is one."""
+        if not self.is_cancelling:
+            task = self._task
+            if self.generator is not None:
+                task = task_inside(self.generator, task)
+                if task is not self._task:
+                    self._task, self._cancelling_before = task, 0
+            self.is_cancelling = task is not None and task.cancel()
+        return self.is_cancelling
 
     def take_back_cancellation(self) -> bool:
         """Undo the cancellation by which a stop left the block; whether there was one, and no other."""
-        if self._is_cancelling and self.task is not None:
-            self._is_cancelling = False
-            return self.task.uncancel() == self._cancelling_before
-        return False
+        was_cancelled, self.is_cancelling = self.is_cancelling, False
+        if not was_cancelled or self._task is None or self._task is not asyncio.current_task():
+            return False
+        return self._task.uncancel() == self._cancelling_before
+
+    def is_held(self) -> bool:
+        """Whether a living task works on it."""
+        if self._task is not None and not self._task.done():
+            return True
+        return self.generator is not None and task_inside(self.generator, None) is not None
+
+    def is_inside(self) -> bool:
+        """Whether the caller was called by the block."""
+        if self.generator is not None:
+            return is_running(self.generator)
+        return self._task is asyncio.current_task()
 
     def finish(self, state: AttemptState, turn: Turn | None, failure: Failure | None) -> None:
         """Tell readers how it ended; called when the store has decided."""

@@ -32,7 +32,7 @@ class NamedBy(StrEnum):
 class Conversation(msgspec.Struct, frozen=True, kw_only=True):
     """What a person or program calls one chat. Times are milliseconds since 1970.
 
-    `touched_at` is the last interaction: a turn that began or was committed. Reading, renaming and
+    `touched_at` is the last interaction: a turn that began or ended, however it ended. Reading, renaming and
     tagging never move it, nor do turns that are no interaction. `revision` is the version of what people
     say about it: title, metadata, tags, pinned, archived.
     """

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable
 from typing import Any
 
 from turnledger.errors import MalformedAnswer
@@ -9,11 +11,17 @@ from turnledger.errors import MalformedAnswer
 _BODIES = {"function": "arguments", "custom": "input"}
 
 
+_OVERHEAD = 500
+"""Bytes that an empty call takes."""
+
+
 class CallDeltas:
     """Gathers calls by their index. Ids, types and names come once; arguments come in pieces; what else a
-    model says of a call is kept as it was last said."""
+    model says of a call is kept as it was last said. `count` is called with the bytes that each takes, and
+    may raise."""
 
-    def __init__(self) -> None:
+    def __init__(self, count: Callable[[int], None] = lambda _: None) -> None:
+        self._count = count
         self._calls: dict[int, dict[str, Any]] = {}
         self._pieces: dict[int, list[str]] = {}
 
@@ -25,6 +33,7 @@ class CallDeltas:
                 raise MalformedAnswer("The model sent a tool call whose index is not a number.")
             call = self._calls.get(index)
             if call is None:
+                self._count(_OVERHEAD)
                 call = self._calls[index] = {"type": "function"}
                 self._pieces[index] = []
             self._merge(index, call, delta)
@@ -50,7 +59,7 @@ class CallDeltas:
             elif name == "id" and call.setdefault("id", value) != value:
                 raise MalformedAnswer(f"The model sent two tool calls with the index {index}.")
             else:
-                call[name] = value
+                self._keep(call, name, value)
 
     def _merge_body(self, index: int, body: dict[str, Any], growing: str, value: Any) -> None:
         if not isinstance(value, dict):
@@ -61,6 +70,12 @@ class CallDeltas:
             if name == growing:
                 if not isinstance(each, str):
                     raise MalformedAnswer(f"The model sent a tool call whose {growing} is not a text.")
+                self._count(len(each) + 50)  # a string of one character takes that many bytes
                 self._pieces[index].append(each)
             elif name != "name" or "name" not in body:
-                body[name] = each
+                self._keep(body, name, each)
+
+    def _keep(self, kept: dict[str, Any], name: str, value: Any) -> None:
+        if name not in kept or kept[name] != value:
+            self._count(len(name) + len(json.dumps(value)))
+            kept[name] = value

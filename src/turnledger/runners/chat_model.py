@@ -13,8 +13,9 @@ from typing import Any, Protocol, TypeVar
 
 import msgspec
 
-from turnledger.errors import MalformedAnswer, ModelUnavailable
+from turnledger.errors import MalformedAnswer, ModelError, ModelUnavailable
 from turnledger.model.messages import Message
+from turnledger.model.printable import plain
 
 
 class Asked(msgspec.Struct, frozen=True):
@@ -36,8 +37,17 @@ class Asked(msgspec.Struct, frozen=True):
         return msgspec.json.encode(fields)
 
 
+FINISH_REASONS = frozenset(
+    {"stop", "length", "tool_calls", "content_filter", "function_call"}  # of the API itself
+    | {"eos", "eos_token", "stop_sequence", "end_turn", "max_tokens", "model_length"}  # of other servers
+)
+"""How an answer may end that is whole. Servers also say `error` or `abort` of answers that are not."""
+
+
 class ChatModel(Protocol):
-    """Answers chat messages. Every method raises a ModelError when there is no answer, and no other error."""
+    """Answers chat messages. Every method raises a ModelError when there is no answer, and no other error.
+
+    A model may have an attribute `finish_reasons` in place of FINISH_REASONS."""
 
     async def complete(self, asked: Asked) -> bytes:
         """Return one whole `chat.completion`, as JSON."""
@@ -134,6 +144,7 @@ def completion_of(body: bytes) -> ChatCompletion:
 ABOUT_THE_OPERATOR = frozenset({401, 402, 403, 407})
 """Statuses that are about the operator's account: what they say is not for who made the request."""
 _ABOUT_US = frozenset(map(str, ABOUT_THE_OPERATOR))
+_FAILED = frozenset({"error", "abort", "network_error", "insufficient_system_resource"})
 
 
 def failure_of(error: Any) -> ModelUnavailable:
@@ -142,6 +153,16 @@ def failure_of(error: Any) -> ModelUnavailable:
         return ModelUnavailable("The model broke off: it does not accept this server's api_key.")
     told = error.get("message") if isinstance(error, dict) else error
     return ModelUnavailable(f"The model broke off with an error: {' '.join(str(told).split()).rstrip('.')}.")
+
+
+def failure_of_end(finish_reason: str) -> ModelError:
+    """What it means that an answer ended with a reason that is not one of a whole answer."""
+    if finish_reason in _FAILED:
+        return ModelUnavailable(f"The model broke off (finish_reason {finish_reason}). Try again.")
+    shown = plain(finish_reason[:40])
+    return MalformedAnswer(
+        f"Unknown finish_reason {shown!r}. If answers that end so are whole, add it to `finish_reasons`."
+    )
 
 
 def _with_halves(raw: bytes, kind: type[_Answer], problem: Exception) -> _Answer:

@@ -5,7 +5,7 @@ turn = await ledger.run(ChatRunner(DemoModel(), {"model": "demo"}), "Hello")
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 import msgspec
@@ -16,6 +16,7 @@ from turnledger.model.item import Item
 from turnledger.model.messages import items_of_messages
 from turnledger.runners.call_deltas import CallDeltas
 from turnledger.runners.chat_model import (
+    FINISH_REASONS,
     Asked,
     ChatChunk,
     ChatModel,
@@ -23,11 +24,15 @@ from turnledger.runners.chat_model import (
     chunk_of,
     completion_of,
     failure_of,
+    failure_of_end,
 )
 from turnledger.runners.said_once import SaidOnce, rewritten
 from turnledger.runners.thoughts import Thoughts
 
 OnPayloads = Callable[[list[bytes]], None]
+
+_OVERHEAD = 50
+"""Bytes that a text or its place in a list takes beside its characters."""
 
 
 class ChatRunner:
@@ -35,10 +40,11 @@ class ChatRunner:
     are the client's to answer, and its refusals end the turn. What it thinks before it speaks is one item in
     front of that; what it thinks between texts is passed on, and not kept.
 
-    Raises a ModelError for anything but a whole answer: one that ended properly, with a `finish_reason`. The
-    turn then fails, and the history is as it was. `turn.details` holds the `model`, by the name that it gives
-    itself or else the one it was asked by, the `finish_reason` and, where the model told it, `usage`: with
-    `asks_usage` a stream is asked for it where no `stream_options` are given, unless the model refuses them.
+    Raises a ModelError for anything but a whole answer: one that ended properly, with a `finish_reason` that
+    is known to mean so (FINISH_REASONS, or the model's own `finish_reasons`). The turn then fails, and the
+    history is as it was. `turn.details` holds the `model`, by the name that it gives itself or else the one
+    it was asked by, the `finish_reason` and, where the model told it, `usage`: with `asks_usage` a stream is
+    asked for it where no `stream_options` are given, unless the model refuses them.
 
     `on_payloads` is called with the chunks of a stream, as many as have arrived, up to the one that says how
     the answer ended: from there on they wait in `held`, to be sent when the turn is committed. They are as
@@ -79,7 +85,7 @@ class ChatRunner:
         self.held = []
         self.completion = b""
         asked = Asked(msgspec.Raw(turn.messages_json), self._settings, self._stream_options)
-        self._answer = answer = _Answer(turn)
+        self._answer = answer = _Answer(turn, getattr(self._model, "finish_reasons", FINISH_REASONS))
         if self._stream:
             await self._listen(asked, answer)
         else:
@@ -110,7 +116,11 @@ class ChatRunner:
                         if answer.has_thought(chunk):
                             await answer.tell_thoughts()
                         told = rewritten(payload, chunk) if answer.take(chunk) else payload
-                        (shown if answer.finish_reason is None else held).append(told)
+                        if answer.finish_reason is None:
+                            shown.append(told)
+                        else:
+                            answer.count(len(told) + _OVERHEAD)
+                            held.append(told)
                 finally:  # also what came before one that breaks the answer off
                     if shown and on_payloads is not None:
                         self.answer_id = answer.id
@@ -122,10 +132,12 @@ class _Answer:
 
     __slots__ = (
         "_calls",
+        "_finish_reasons",
         "_has_text",
         "_model",
         "_once",
         "_refusal",
+        "_room",
         "_thoughts",
         "_turn",
         "_usage",
@@ -133,8 +145,10 @@ class _Answer:
         "id",
     )
 
-    def __init__(self, turn: RunningTurn) -> None:
+    def __init__(self, turn: RunningTurn, finish_reasons: Collection[str]) -> None:
         self._turn = turn
+        self._finish_reasons = finish_reasons
+        self._room = turn.most_bytes
         self._has_text = False
         self._once = SaidOnce()
         self._refusal: list[str] = []
@@ -170,10 +184,21 @@ class _Answer:
             self._thoughts = Thoughts(self._turn.most_bytes)
         self._thoughts.add(delta)
 
+    def count(self, size: int) -> None:
+        """Count what is kept in memory beside texts and thoughts, which have bounds of their own. Raises
+        MalformedAnswer if it is too much."""
+        self._room -= size
+        if self._room < 0:
+            raise MalformedAnswer(f"The model's answer is longer than {self._turn.most_bytes} bytes.")
+
     def take(self, chunk: ChatChunk) -> bool:
         """Take one chunk of a stream; say whether it repeats what is to be told once, and is rid of it."""
         choices = chunk.choices
         repeats = False
+        if chunk.error is not None:
+            if choices and choices[0].delta is not None:
+                self._say(choices[0].delta)
+            raise failure_of(chunk.error)
         if choices:
             choice = choices[0]
             if len(choices) > 1 or choice.index:
@@ -184,14 +209,12 @@ class _Answer:
                 if delta.role is not None or delta.tool_calls:
                     repeats = self._once.take(choice)
             if choice.finish_reason:
-                self.finish_reason = choice.finish_reason
+                self._end_with(choice.finish_reason)
         if self._model is None:
             self._model = chunk.model
             self.id = chunk.id or self.id
         if chunk.usage is not None:
             self._usage = chunk.usage
-        if chunk.error is not None:
-            raise failure_of(chunk.error)
         return repeats
 
     async def take_whole(self, body: bytes) -> None:
@@ -209,19 +232,26 @@ class _Answer:
         if self._thoughts and (said.content or said.refusal or said.tool_calls):
             await self.tell_thoughts()
         self._say(said)
-        self.finish_reason = choices[0].finish_reason or None
+        if choices[0].finish_reason:
+            self._end_with(choices[0].finish_reason)
         self._model, self._usage = completion.model, completion.usage
         self.id = completion.id or ""
+
+    def _end_with(self, finish_reason: str) -> None:
+        if finish_reason not in self._finish_reasons:
+            raise failure_of_end(finish_reason)
+        self.finish_reason = finish_reason
 
     def _say(self, delta: Delta) -> None:
         if delta.content:
             self._has_text = True
             self._turn.emit(delta.content)
         if delta.refusal:
+            self.count(len(delta.refusal) + _OVERHEAD)
             self._refusal.append(delta.refusal)
         if delta.tool_calls:
             if self._calls is None:
-                self._calls = CallDeltas()
+                self._calls = CallDeltas(self.count)
             self._calls.add(delta.tool_calls)
         if delta.function_call is not None:
             raise MalformedAnswer("The model made a call without an id: send `tools`, not `functions`.")

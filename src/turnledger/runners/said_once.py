@@ -12,6 +12,8 @@ from turnledger.errors import MalformedAnswer
 from turnledger.runners.chat_model import ChatChunk, ChunkChoice, Delta, chunk_of
 
 _BODIES = ("function", "custom")
+MOST_NAMES = 20_000
+"""Roles, ids and names that are remembered of one answer."""
 
 
 class SaidOnce:
@@ -63,6 +65,8 @@ class SaidOnce:
     def _is_repeat(self, *name: Any) -> bool:
         if name in self._said:
             return True
+        if len(self._said) >= MOST_NAMES:
+            raise MalformedAnswer(f"The model made more than {MOST_NAMES // 2} tool calls in one answer.")
         self._said.add(name)
         return False
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from functools import partial
 from typing import Any
 
@@ -16,7 +16,7 @@ import msgspec
 
 from turnledger.errors import InvalidInput, MalformedAnswer
 from turnledger.runners import upstream_body
-from turnledger.runners.chat_model import Asked, completion_of
+from turnledger.runners.chat_model import FINISH_REASONS, Asked, completion_of
 from turnledger.runners.http.address import address_of
 from turnledger.runners.http.connection import Connection, Limits
 from turnledger.runners.http.pool import Pool, tls_of
@@ -77,6 +77,10 @@ class Upstream:
     """A chat model behind HTTP. Connections are pooled, up to a bound; redirects are not followed;
     of what callers send, only the request's fields go upstream, and the api_key is the one given here.
 
+    `finish_reasons` are further ones by which it says that an answer is whole. Without `reuse` each request
+    has a connection of its own: an upstream that sends responses to no request can then never have one of
+    them taken for the answer to another.
+
     It belongs to the loop that it is first asked in. Raises InvalidInput for a URL that cannot be one.
     """
 
@@ -88,6 +92,8 @@ class Upstream:
         timeouts: Timeouts = Timeouts(),  # noqa: B008 - it is frozen
         retries: Retries = Retries(),  # noqa: B008
         connections: int = CONNECTIONS,
+        reuse: bool = True,
+        finish_reasons: Collection[str] = (),
         lingers: float = 0.25,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
         chance: Callable[[], float] = random.random,
@@ -100,6 +106,8 @@ class Upstream:
         self._limits = Limits(timeouts.first_byte, timeouts.between_chunks, timeouts.total)
         self._retries = retries
         self._connections = connections
+        self._reuse = reuse
+        self.finish_reasons = FINISH_REASONS.union(finish_reasons)
         self._lingers = lingers
         self._sleep = sleep
         self._chance = chance
@@ -183,7 +191,7 @@ class Upstream:
     def _opened(self) -> Pool:
         if self._is_closed:
             raise closed()
-        self._pool = Pool(self._address, self._tls, self._connections)
+        self._pool = Pool(self._address, self._tls, self._connections, reuse=self._reuse)
         return self._pool
 
 

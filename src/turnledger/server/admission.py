@@ -186,8 +186,8 @@ class Admission:
     def _check(self, principal: Principal, head: Head) -> None:
         token = principal.token
         if token is None:
-            if head.forwarded and not self._is_insecure:
-                raise _forwarded(head)
+            if head.proxied_by is not None and not self._is_insecure:
+                raise _proxied(head.proxied_by)
             return
         now = self._clock.now_ms()
         if not token.is_valid(now):
@@ -240,11 +240,10 @@ def _unknown(code: str, message: str) -> Refused:
     return Refused(401, code, message, headers=_CHALLENGE)
 
 
-def _forwarded(head: Head) -> Refused:
-    header = head.forwarded[0].decode("latin-1")
+def _proxied(sign: str) -> Refused:
     return Refused(
         403,
         "forwarded_request",
-        f"The request came through a proxy ({header}) without a token, and without one this server lets in "
-        "only programs of its own machine. Send a token: turnledger tokens create",
+        f"The request has no token and seems to come through a proxy ({sign}). Without a token this server "
+        "answers only programs on its own machine. Create and send one: turnledger tokens create",
     )

@@ -106,6 +106,8 @@ class App:
         self._somebody_left = asyncio.Event()
         self._hurries = False
         self._parting: tuple[tuple[bytes, bytes], ...] = ()
+        self.is_tokenless = False
+        """Whether the store had no token when the server started."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request, or follow the server through its life."""

@@ -4,26 +4,25 @@ speak an older protocol, or would rather speak another one."""
 from __future__ import annotations
 
 import asyncio
+from http import HTTPStatus
 from typing import Any
 
 import httptools
 from starlette.types import Message
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
-from turnledger.server.logs import log
+from turnledger.server.errors import Refused, error_body, kind_of
+from turnledger.server.logs import log, unexpected
 from turnledger.server.outlet import CUT
 from turnledger.server.settings import ServerLimits
 
-HEAD_BYTES = 1024 * 1024
-"""Bytes that may come without completing the headers of a request. Far above what clients send: what comes at
-once is counted whole, whatever it holds besides."""
+HEAD_BYTES = 64 * 1024
+"""Bytes of the request line and the headers of a request, and again of its trailers."""
+HEAD_FIELDS = 100
+"""Headers of a request, and again trailers."""
 
 _ABOUT_UPGRADES = frozenset({b"connection", b"upgrade", b"http2-settings"})
-_OVERDUE = b"The headers of the request did not come in time."
-_TOO_SLOW = (
-    b"HTTP/1.1 408 Request Timeout\r\ncontent-type: text/plain; charset=utf-8\r\n"
-    b"content-length: %d\r\nconnection: close\r\n\r\n%s" % (len(_OVERDUE), _OVERDUE)
-)
+_PER_FIELD = len(b": \r\n")
 
 
 def bounded_http(limits: ServerLimits) -> type[BoundedHttp]:
@@ -47,6 +46,11 @@ class BoundedHttp(HttpToolsProtocol):
 
     _is_in_head = False
     _head_bytes = 0
+    _head_fields = 0
+    _unfinished = 0
+    """Bytes since the parser last reported anything: it keeps a field until its end has come."""
+    _is_deaf = False
+    """Whether what else comes is dropped: the connection ends with the answer that is on its way."""
     _declined: bytes | None = None
     """The head of a request that asked for another protocol, without that."""
     _answering: RequestResponseCycle | None = None
@@ -81,20 +85,42 @@ class BoundedHttp(HttpToolsProtocol):
     def on_message_begin(self) -> None:
         """A request begins."""
         self._is_in_head = True
-        self._head_bytes = 0
+        self._head_bytes = self._head_fields = self._unfinished = 0
         super().on_message_begin()
         self.scope["extensions"] = {CUT: {"cut": self._cut}}
+
+    def on_url(self, url: bytes) -> None:
+        """Take a piece of the request line."""
+        self._count(len(url))
+        super().on_url(url)
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Take a header. The parser reports trailers here, too; they are counted and dropped, since a field
+        behind the body must not authorize or route a request."""
+        self._head_fields += 1
+        self._count(len(name) + len(value) + _PER_FIELD)
+        if self._is_in_head:
+            super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
         """Its headers are complete."""
         self._is_in_head = False
+        self._head_bytes = self._head_fields = 0
         if self.parser.should_upgrade() and self.parser.get_method() != b"CONNECT":
             self._declined = self._head_without_upgrade()
             return
         self._nothing_is_due()
-        super().on_headers_complete()
+        try:
+            super().on_headers_complete()
+        except (httptools.HttpParserError, UnicodeError, AttributeError):  # the last: a target without a path
+            raise _invalid("The target of the request is not a valid path or URL.") from None
         if self.scope["http_version"] == "1.0":
             _answer_plainly(self.cycle)
+
+    def on_body(self, body: bytes) -> None:
+        """Take a piece of its body."""
+        self._unfinished = 0
+        super().on_body(body)
 
     def on_message_complete(self) -> None:
         """Its body is complete."""
@@ -109,22 +135,22 @@ class BoundedHttp(HttpToolsProtocol):
     def data_received(self, data: bytes) -> None:
         """Take what has come, and hang up on a request that only ever begins."""
         self._unset_keepalive_if_required()
+        if self._is_deaf:
+            return
+        self._unfinished += len(data)
         try:
-            self.parser.feed_data(data)
-        except httptools.HttpParserUpgrade as upgrade:
-            if self._declined is not None:
-                self._go_on_with(data[upgrade.args[0] :])
-                return
-        except httptools.HttpParserError:
-            self._refuse("Invalid HTTP request received.")
+            self._parse(data)
+            if self._unfinished > HEAD_BYTES + len(data):
+                raise _head_too_large()
+        except httptools.HttpParserError as problem:
+            cause = problem.__context__ if isinstance(problem, httptools.HttpParserCallbackError) else None
+            self._refuse(cause or _invalid("Invalid HTTP request received."))
+            return
+        except (Refused, MemoryError) as problem:
+            self._refuse(problem)
             return
         if self.transport.is_closing():
             return
-        if self._is_in_head:
-            self._head_bytes += len(data)
-            if self._head_bytes > HEAD_BYTES:
-                self._refuse("The headers of a request were too large.")
-                return
         # What comes while nothing is answered must become a request, however it trickles: half a head, empty
         # lines, or the rest of a body that was refused.
         if self._due is None and (self._answering is None or self._answering.response_complete):
@@ -147,7 +173,8 @@ class BoundedHttp(HttpToolsProtocol):
         self._due = None
         log.info("request_too_slow", after=self.head_wait)
         if self._is_in_head:
-            self.transport.write(_TOO_SLOW)
+            late = Refused(408, "head_too_slow", "The headers of the request did not come in time.")
+            self.transport.write(_refusal(late))
         self.transport.close()
         self._look_at_what_waits()
 
@@ -199,13 +226,47 @@ class BoundedHttp(HttpToolsProtocol):
             _disconnect(self._answering)
         self.transport.abort()
 
+    # Requests that cannot be read.
+
+    def _count(self, size: int) -> None:
+        self._unfinished = 0
+        self._head_bytes += size
+        if self._head_bytes > HEAD_BYTES or self._head_fields > HEAD_FIELDS:
+            raise _head_too_large()
+
+    def _refuse(self, problem: BaseException) -> None:
+        """Answer a request that cannot be read, and read no further. An answer to an earlier request that is
+        on its way goes first: the client would take this one for it."""
+        if isinstance(problem, Refused):
+            log.warning("request_refused", code=problem.code, problem=str(problem))
+        else:
+            unexpected(problem)
+        self._is_deaf = True
+        if self._answering is not None and not self._answering.response_complete:
+            cycle, self._answering.keep_alive = self.cycle, False
+            if self._answering is not cycle or not cycle.more_body or cycle.response_started:
+                return
+        self.transport.write(_refusal(problem))
+        self.transport.close()
+        self._look_at_what_waits()
+
     # Requests in other protocols.
 
-    def _go_on_with(self, rest: bytes) -> None:
-        head, self._declined = self._declined or b"", None
-        self.parser = httptools.HttpRequestParser(self)
-        self.parser.set_dangerous_leniencies(lenient_data_after_close=True)
-        self.data_received(head + rest)
+    def _parse(self, data: bytes) -> None:
+        """Feed the parser, a request that asked for another protocol twice: the second time without that."""
+        rest = memoryview(data)
+        while rest:
+            try:
+                self.parser.feed_data(rest)
+                return
+            except httptools.HttpParserUpgrade as upgrade:
+                rest = rest[upgrade.args[0] :]
+            if self._declined is None:  # a tunnel, which is refused as any unknown method is
+                return
+            head, self._declined = self._declined, None
+            self.parser = httptools.HttpRequestParser(self)
+            self.parser.set_dangerous_leniencies(lenient_data_after_close=True)
+            self.parser.feed_data(head)
 
     def _head_without_upgrade(self) -> bytes:
         version = self.parser.get_http_version().encode()
@@ -213,10 +274,27 @@ class BoundedHttp(HttpToolsProtocol):
         lines += [b"%s: %s" % each for each in self.headers if each[0] not in _ABOUT_UPGRADES]
         return b"\r\n".join([*lines, b"", b""])
 
-    def _refuse(self, why: str) -> None:
-        self.logger.warning(why)
-        self.send_400_response(why)
-        self._look_at_what_waits()
+
+def _invalid(why: str) -> Refused:
+    return Refused(400, "invalid_http", why)
+
+
+def _head_too_large() -> Refused:
+    message = f"The request has more than {HEAD_BYTES} bytes or {HEAD_FIELDS} fields of headers. Send fewer."
+    return Refused(431, "head_too_large", message)
+
+
+def _refusal(problem: BaseException) -> bytes:
+    """A whole answer, for a request that no application gets to see."""
+    kind, body = kind_of(problem), error_body(problem)
+    fields = [
+        (b"content-type", b"application/json"),
+        (b"content-length", b"%d" % len(body)),
+        *kind.headers,
+        (b"connection", b"close"),
+    ]
+    lines = [f"HTTP/1.1 {kind.status} {HTTPStatus(kind.status).phrase}".encode()]
+    return b"\r\n".join([*lines, *(b"%s: %s" % field for field in fields), b"", body])
 
 
 def _disconnect(cycle: RequestResponseCycle) -> None:

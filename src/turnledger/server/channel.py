@@ -47,9 +47,11 @@ class Order(StrEnum):
 
 
 class Ready(msgspec.Struct, frozen=True, tag="ready"):
-    """The worker can be asked, and these are its models."""
+    """The worker accepts requests."""
 
     models: list[str]
+    is_tokenless: bool = False
+    """Whether the store had no token: requests from this machine need none."""
 
 
 class Failed(msgspec.Struct, frozen=True, tag="failed"):

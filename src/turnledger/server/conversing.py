@@ -94,8 +94,6 @@ class Conversing(ABC):
                 self._place.begin()
                 asked_at, self._began_at = self._began_at, time.monotonic()
                 self._metrics.waited(self._began_at - asked_at)
-                if self._answer.outlet.is_broken:
-                    self._ledger.lost(block)  # before it began, there was nothing to note that of
                 self._tell_place(turn.conversation.id, turn.began, turn.id)
                 if self._stopping is not None:
                     # The client left while the turn began, when nobody could find it to stop it.

@@ -114,7 +114,8 @@ def check_exposure(settings: Settings, *, any_tokens: bool) -> list[Diagnosis]:
         else:
             told = f"at {where} everybody who can reach this machine is let in, without a token"
         return [warn("access", told, remedy)]
-    return [ok("access", f"at {where}, programs of this machine only")]
+    told = f"at {where}, programs on this machine only; behind any proxy, create a token first"
+    return [ok("access", told)]
 
 
 def check_open_files(settings: Settings) -> list[Diagnosis]:

@@ -22,6 +22,10 @@ INTERNAL = (
     "The server's log has the details under this request's x-request-id."
 )
 
+OUT_OF_MEMORY = (
+    "The server has too little memory for this request at the moment. Try again later, or send less."
+)
+
 
 class Refused(TurnledgerError):
     """The request was refused before it reached the ledger. Nothing changed."""
@@ -142,6 +146,8 @@ def kind_of(problem: BaseException) -> Kind:
     if isinstance(problem, ModelRefused) and problem.status in PASSED_ON:
         wait = (b"retry-after", b"%d" % math.ceil(problem.retry_after or 1))
         return Kind(problem.status, _type_of(problem.status), (wait,) if problem.status == 429 else ())
+    if isinstance(problem, MemoryError):
+        return UNAVAILABLE
     for each in type(problem).__mro__:
         if each in KINDS:
             return KINDS[each]
@@ -158,6 +164,8 @@ def error_body(problem: BaseException) -> bytes:
     }
     if isinstance(problem, TurnledgerError):
         error |= {"message": str(problem), "code": problem.code}
+    if isinstance(problem, MemoryError):
+        error |= {"message": OUT_OF_MEMORY, "code": "out_of_memory"}
     if isinstance(problem, StoreError):
         # The words of its class: what it says itself names files of the server, and is for its log.
         logs.log.error("store_failed", code=problem.code, details=str(problem))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from starlette.types import Scope
 
@@ -33,7 +33,23 @@ METHODS = b"GET, POST, PUT, PATCH, DELETE"
 
 _ONCE = (b"host", b"origin", b"content-type", b"content-length", b"sec-fetch-site", b"authorization")
 _BODY_TYPES = (b"application/json", b"application/x-ndjson")
-_FORWARDED = frozenset({b"forwarded", b"via"})
+_PROXIED = frozenset(
+    {
+        b"forwarded",
+        b"via",
+        b"x-real-ip",
+        b"cf-connecting-ip",
+        b"true-client-ip",
+        b"x-client-ip",
+        b"x-cluster-client-ip",
+        b"fastly-client-ip",
+        b"fly-client-ip",
+        b"x-envoy-external-address",
+        b"x-original-forwarded-for",
+        b"cdn-loop",
+    }
+)
+"""Headers that proxies add and clients have no reason to send, beside `X-Forwarded-…`."""
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9._:-]{1,128}")
 _HEADER_NAMES = re.compile(rb"[A-Za-z0-9_, -]{1,4096}")
 
@@ -59,7 +75,7 @@ def is_loopback(host: str) -> bool:
 class Head:
     """What the guard looks at of a request's headers."""
 
-    __slots__ = ("_headers", "forwarded", "host", "is_clear", "origin")
+    __slots__ = ("_headers", "host", "is_clear", "origin", "proxied_by")
 
     def __init__(self, scope: Scope) -> None:
         given = scope["headers"]
@@ -71,7 +87,9 @@ class Head:
         self.is_clear = len(headers) == len(given) or not any(
             sum(name == each for name, _ in given) > 1 for each in _ONCE
         )
-        self.forwarded = [name for name in headers if name[:12] == b"x-forwarded-" or name in _FORWARDED]
+        # nginx asks its upstreams in HTTP/1.0 unless told otherwise, under a loopback Host and without a
+        # header of its own: the version is all that shows it.
+        self.proxied_by = "HTTP/1.0" if scope.get("http_version") == "1.0" else _proxied_by(headers)
 
     @property
     def site(self) -> bytes:
@@ -213,6 +231,14 @@ def check_body_type(body_type: bytes) -> None:
     if kind.strip() not in _BODY_TYPES or charset not in {b"", b"charset=utf-8"}:
         message = "Bodies must be JSON in UTF-8. Send the header `Content-Type: application/json`."
         raise Refused(415, "unsupported_media_type", message)
+
+
+def _proxied_by(headers: Iterable[bytes]) -> str | None:
+    """Return the header that shows that a request came through a proxy, if there is one."""
+    for name in headers:
+        if name[:12] == b"x-forwarded-" or name in _PROXIED:
+            return name.decode("latin-1")
+    return None
 
 
 def _is_address(host: str) -> bool:

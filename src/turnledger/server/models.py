@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
+from msgspec.structs import replace
+
 from turnledger.errors import ModelError, ModelRefused
 from turnledger.model.printable import plain
 from turnledger.runners.chat_model import ChatModel
 from turnledger.server.admission import Principal
 from turnledger.server.errors import Refused
-from turnledger.server.settings import DEMO, ModelTimeouts, Settings
+from turnledger.server.settings import DEMO, ModelSettings, Settings
 
 NAMING_MODELS = frozenset({"model", "models", "fallbacks", "fallback_models", "model_list", "extra_body"})
 """Fields by which this or that upstream is told which models to ask, in whatever case: some take any."""
@@ -97,12 +99,16 @@ def make_models(settings: Settings, environ: Mapping[str, str]) -> Models:
 
         return Models({DEMO: Found(DemoModel(), DEMO)})
     connections = _Upstreams(settings, environ)
-    named = {
-        name: Found(connections.to(each.upstream, each.api_key_env, each.timeouts), each.model or name)
-        for name, each in settings.models.items()
-    }
-    otherwise = settings.upstream and connections.to(settings.upstream, settings.api_key_env, None)
-    return Models(named, otherwise or None)
+    named = {name: Found(connections.to(each), each.model or name) for name, each in settings.models.items()}
+    if settings.upstream is None:
+        return Models(named)
+    others = ModelSettings(
+        upstream=settings.upstream,
+        api_key_env=settings.api_key_env,
+        finish_reasons=settings.finish_reasons,
+        reuse=settings.reuse,
+    )
+    return Models(named, connections.to(others))
 
 
 class _Upstreams:
@@ -111,23 +117,25 @@ class _Upstreams:
     def __init__(self, settings: Settings, environ: Mapping[str, str]) -> None:
         self._settings = settings
         self._environ = environ
-        self._made: dict[tuple[str, str | None, ModelTimeouts], ChatModel] = {}
+        self._made: dict[ModelSettings, ChatModel] = {}
 
-    def to(self, url: str, api_key_env: str | None, timeouts: ModelTimeouts | None) -> ChatModel:
+    def to(self, model: ModelSettings) -> ChatModel:
         # Imported when there is one: the demo model needs none of it.
         from turnledger.runners.upstream import Timeouts, Upstream
 
-        limits = timeouts or self._settings.timeouts
-        way = (url, api_key_env, limits)
+        limits = model.timeouts or self._settings.timeouts
+        way = replace(model, model=None, timeouts=limits)
         if way not in self._made:
             self._made[way] = Upstream(
-                url,
-                self._environ.get(api_key_env) if api_key_env else None,
+                model.upstream,
+                self._environ.get(model.api_key_env) if model.api_key_env else None,
                 timeouts=Timeouts(
                     connect=limits.connect,
                     first_byte=limits.first_byte,
                     between_chunks=limits.between_chunks,
                     total=limits.total,
                 ),
+                finish_reasons=model.finish_reasons,
+                reuse=model.reuse,
             )
         return self._made[way]

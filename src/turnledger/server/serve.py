@@ -17,6 +17,7 @@ from turnledger.engine.limits import Limits
 from turnledger.ledger import Ledger
 from turnledger.server.app import App, make_app
 from turnledger.server.bounded_http import BoundedHttp, bounded_http
+from turnledger.server.channel import Ready
 from turnledger.server.guard import is_loopback
 from turnledger.server.listening import bind, url_of
 from turnledger.server.logs import log
@@ -35,8 +36,8 @@ LINGERING = 2.0
 DATE_EVERY = 1.0
 """Seconds between looks at the clock for the date that answers carry."""
 
-Announce = Callable[[str, list[str]], None]
-"""Called with the server's URL and the names of its models once it can be asked."""
+Announce = Callable[[str, Ready], None]
+"""Called with the server's URL once it accepts requests."""
 
 
 def serve(settings: Settings, environ: Mapping[str, str], announce: Announce) -> None:
@@ -48,8 +49,8 @@ def serve(settings: Settings, environ: Mapping[str, str], announce: Announce) ->
 async def _serve(settings: Settings, environ: Mapping[str, str], announce: Announce) -> None:
     with bind(settings) as listening:
         async with opened(settings, environ, listening) as app:
-            names = app.service.models.names
-            await serve_app(app, listening, lambda url: announce(url, names))
+            ready = Ready(app.service.models.names, app.is_tokenless)
+            await serve_app(app, listening, lambda url: announce(url, ready))
 
 
 @asynccontextmanager
@@ -64,10 +65,12 @@ async def opened(
     allow_open_files(needed_for(settings.limits.requests))
     ledger = await Ledger.open(settings.store, limits=engine_limits(settings))
     try:
-        await check_guarded(ledger, settings, listening)
+        is_tokenless = await check_guarded(ledger, settings, listening)
         models = make_models(settings, environ)
         try:
-            yield make_app(ledger, models, settings, sharing)
+            app = make_app(ledger, models, settings, sharing)
+            app.is_tokenless = is_tokenless
+            yield app
         finally:
             await models.close()
     finally:
@@ -94,11 +97,14 @@ def engine_limits(settings: Settings) -> Limits:
     )
 
 
-async def check_guarded(ledger: Ledger, settings: Settings, listening: socket.socket) -> None:
-    """Raise InvalidSettings where other machines could reach a server that asks nobody for a token."""
+async def check_guarded(ledger: Ledger, settings: Settings, listening: socket.socket) -> bool:
+    """Return whether there is no token. Raises InvalidSettings where other machines could reach a server
+    that asks nobody for one."""
     bound = listening.getsockname()[0]
-    if settings.insecure or is_loopback(bound) or (await ledger.tokens.find(None)).any_tokens:
-        return
+    if (await ledger.tokens.find(None)).any_tokens:
+        return False
+    if settings.insecure or is_loopback(bound):
+        return True
     raise InvalidSettings(
         f"--host: other machines can reach {bound}, and there is no token yet to tell users apart. Make one "
         "(turnledger tokens create --help), listen at 127.0.0.1, or say --insecure if everybody who reaches "

@@ -100,6 +100,11 @@ class ModelSettings(msgspec.Struct, frozen=True, kw_only=True):
     """The environment variable that holds the api_key."""
     timeouts: ModelTimeouts | None = None
     """None: those of the server."""
+    finish_reasons: tuple[str, ...] = ()
+    """Further values of `finish_reason` by which it says that its answer is whole."""
+    reuse: bool = True
+    """Whether a connection is used for several requests. false: for upstreams that send responses to no
+    request, of which another request could get one."""
 
 
 class ScopeSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -155,5 +160,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """Where all models are asked for that `models` does not name."""
     api_key_env: str | None = None
     """The environment variable that holds the api_key for `upstream`."""
+    finish_reasons: tuple[str, ...] = ()
+    """Further values of `finish_reason` by which models of `upstream` say that an answer is whole."""
+    reuse: bool = True
+    """Whether a connection to `upstream` is used for several requests."""
     models: dict[str, ModelSettings] = {}
     chats: ChatSettings = ChatSettings()

@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from turnledger.errors import TurnledgerError
-from turnledger.server.channel import NOT_STARTED, Handover, Order
+from turnledger.server.channel import NOT_STARTED, Handover, Order, Ready
 from turnledger.server.listening import bind, url_of
 from turnledger.server.logs import log
 from turnledger.server.metrics import Metrics
@@ -137,14 +137,14 @@ class Supervisor:
 
     # Starting workers.
 
-    async def _start_all(self) -> list[str]:
-        """Start all workers at once; return the names of the models."""
+    async def _start_all(self) -> Ready:
+        """Start all workers at once; return what one of them reports."""
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(self._start()) for _ in range(self._settings.workers)]
         return tasks[0].result()
 
-    async def _start(self) -> list[str]:
-        """Start a worker, and wait until it is ready; return the names of its models."""
+    async def _start(self) -> Ready:
+        """Start a worker, and wait until it is ready; return its report."""
         while not self._parts:
             self._part_is_free.clear()
             await self._part_is_free.wait()
@@ -156,13 +156,13 @@ class Supervisor:
             self._parts.add(part)
             raise
         self._living.add(worker)
-        models = await worker.ready()
+        ready = await worker.ready()
         if worker not in self._living:
             raise WorkerFailed(f"A worker died as soon as it could be asked ({worker.code}).")
         if not worker.is_leaving:
             self._serving.add(worker)
         log.info("worker_started", worker=part, pid=worker.pid)
-        return models
+        return ready
 
     def _handover(self, part: int) -> Handover:
         if self._told_to_end.is_set():
@@ -177,7 +177,7 @@ class Supervisor:
             log_format=self._settings.log_format or ("console" if sys.stderr.isatty() else "json"),
         )
 
-    async def _unless_told_to_end(self, starting: asyncio.Task[list[str]]) -> None:
+    async def _unless_told_to_end(self, starting: asyncio.Task[Ready]) -> None:
         told = asyncio.create_task(self._told_to_end.wait())
         try:
             await asyncio.wait((starting, told), return_when=asyncio.FIRST_COMPLETED)
@@ -334,7 +334,7 @@ def terminal_is_there() -> bool:
     return True
 
 
-def _raise_first(starting: asyncio.Task[list[str]]) -> None:
+def _raise_first(starting: asyncio.Task[Ready]) -> None:
     """Raise the problem that the first worker met, on its own: they all have met the same."""
     problem = starting.exception()
     while isinstance(problem, BaseExceptionGroup):

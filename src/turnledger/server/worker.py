@@ -88,8 +88,8 @@ class Worker:
 
     async def _serve(self, listening: socket.socket, sharing: Sharing) -> None:
         async with opened(self._told.settings, os.environ, listening, sharing) as app:
-            models = app.service.models.names
-            server = WorkerServer(app, sharing.board, lambda: self._channel.send(Ready(models)))
+            ready = Ready(app.service.models.names, app.is_tokenless)
+            server = WorkerServer(app, sharing.board, lambda: self._channel.send(ready))
             # Before it listens, the default ends it; while it does, the server; afterwards it is ending.
             signal.signal(signal.SIGTERM, signal.SIG_IGN)
             tasks = [

@@ -73,12 +73,12 @@ class WorkerProcess:
         """How it has ended: its exit code, or the number of the signal that killed it, negated."""
         return self._process.returncode
 
-    async def ready(self) -> list[str]:
-        """Wait until it can be asked; return the names of its models. Raises WorkerFailed, or
-        ModuleNotFoundError for a package that it lacks."""
+    async def ready(self) -> Ready:
+        """Wait until it accepts requests. Raises WorkerFailed, or ModuleNotFoundError for a package that it
+        lacks."""
         report = await self._channel.receive(reports)
         if isinstance(report, Ready):
-            return report.models
+            return report
         if report is None:
             await self.ended.wait()
             told = f"A worker ended before it could be asked ({self.code}). The log above may say why."

@@ -113,7 +113,7 @@ class FaultyDisk(apsw.VFS):
             place = folder / Path(name).name
             if Path(name).parent == store.parent:
                 place.write_bytes(Path(name).read_bytes())
-                left = self.files[str(place)] = DiskFile(file.durable, has_name=file.has_name)
+                left = self.files[str(place)] = DiskFile(bytes(file.durable), has_name=file.has_name)
                 left.unsynced = list(file.unsynced)
         return folder / store.name
 

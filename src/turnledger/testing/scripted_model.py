@@ -86,9 +86,7 @@ class ScriptedModel:
     async def _add(self, turn: RunningTurn, step: Tool | Ask | Think, there: Item | None) -> None:
         """Add the item of this step, unless it is there already."""
         if isinstance(step, Tool):
-            call = there or _call(turn, step)
-            if there is None or any(there is each for each in turn.open_calls):
-                await turn.call(call, lambda: self._act(step), read_only=step.read_only)
+            await turn.call(there or _call(turn, step), lambda: self._act(step), read_only=step.read_only)
         elif there is None:
             await turn.add(_call(turn, step) if isinstance(step, Ask) else _reasoning(step))
 

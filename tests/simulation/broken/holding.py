@@ -22,6 +22,7 @@ from turnledger.engine import (
     tending,
 )
 from turnledger.engine.commit import Certainty
+from turnledger.engine.draft import Draft
 from turnledger.engine.history import History
 from turnledger.engine.process import Process
 from turnledger.engine.transaction import RunningTurn
@@ -164,6 +165,11 @@ def runs_a_call_of_unknown_outcome_again() -> list[Patch]:
         return branch, journal, count
 
     return [(closing, "resumed", lambda journal: ()), (begin, "take_up", take_up)]
+
+
+@broken
+def runs_a_call_again_whose_result_is_recorded() -> list[Patch]:
+    return [(Draft, "taken_up", lambda self, call: (call, None))]
 
 
 @broken

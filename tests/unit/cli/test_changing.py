@@ -66,7 +66,7 @@ def test_what_is_deleted_can_be_restored_as_long_as_the_servers_file_says(url: s
     told = json.loads(run("list", "--deleted", "--json", "--store", url).stdout)["data"]
     until = {each["id"]: each["purge_at"] for each in told}
     assert until[ids[1]] - until[ids[0]] > 29 * 24 * 3600 * 1000
-    config.write_text("[chats]\nrestore_for = 'long'\n")
+    config.write_text(f"[server]\nstore = '{url}'\n[chats]\nrestore_for = 'long'\n")
     assert "restore_for" in run("delete", ids[1], "--config", str(config)).stderr
 
 

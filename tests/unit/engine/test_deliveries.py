@@ -10,6 +10,7 @@ import pytest
 from turnledger import Ledger, Retry
 from turnledger.engine.block import TurnBlock
 from turnledger.engine.deliveries import note
+from turnledger.engine.ports import Operation, Request, Result, Sync
 from turnledger.errors import StoreFull
 from turnledger.stores.memory import Database, MemoryStore
 from turnledger.testing.gates import GatedStore
@@ -125,3 +126,26 @@ async def test_a_turn_that_names_no_try_notes_nothing(ledger: Ledger, store: Gat
     ledger.lost(block)
     await ledger._process.deliveries.flush()
     assert "note" not in store.trips
+
+
+async def test_a_lost_answer_is_taken_up_on_disk_before_it_is_given_again() -> None:
+    """Power loss must not bring back that it was lost once it has been delivered."""
+    synced: list[tuple[str, Sync]] = []
+
+    class Noted(MemoryStore):
+        async def transact(
+            self, operation: Operation[Request, Result], request: Request, sync: Sync = Sync.DISK
+        ) -> Result:
+            result = await super().transact(operation, request, sync)
+            synced.append((getattr(operation, "__name__", ""), sync))
+            return result
+
+    async with await Ledger.over(Noted()) as ledger:
+        chat = await ledger.conversation()
+        first = chat.turn("q", retry=Retry(b"a"))
+        turn = await first.run(ScriptedModel(["a"]))
+        ledger.lost(first)
+        await ledger._process.deliveries.flush()
+        synced.clear()
+        assert await chat.turn("q", retry=Retry(b"a", 1)).run(ScriptedModel()) == turn
+        assert synced == [("begin", Sync.DISK)]

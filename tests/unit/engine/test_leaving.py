@@ -18,11 +18,14 @@ from turnledger.errors import (
     OutcomeUnknown,
     StoreUnavailable,
     TurnEnded,
+    TurnStopped,
 )
 from turnledger.model.event import Event, TurnFinished
 from turnledger.stores.memory import MemoryStore
 from turnledger.testing.gates import Fate, GatedStore
 
+GUARD = 20.0
+"""Seconds after which a task that should have ended is given up."""
 CALL = {"type": "function_call", "call_id": "c", "name": "pay", "arguments": "{}"}
 
 
@@ -148,3 +151,52 @@ async def test_a_message_that_is_no_unicode_can_be_recorded(chat: Chat) -> None:
     [aside] = await chat.attempts()
     assert aside.attempt.failure is not None
     assert aside.attempt.failure.message.endswith("\\ud83d")
+
+
+async def test_cancellation_in_the_tick_in_which_a_stopped_turn_is_left_is_raised(chat: Chat) -> None:
+    async def work() -> None:
+        this = asyncio.current_task()
+        assert this is not None
+        async with chat.turn("q") as turn:
+            turn.emit("half")
+            turn.stop()
+            asyncio.get_running_loop().call_soon(this.cancel)
+        await asyncio.Event().wait()
+
+    task = asyncio.create_task(work())
+    await asyncio.wait((task,), timeout=GUARD)
+    assert task.cancelled()
+    [turn] = await chat.turns()
+    assert turn.kind is TurnKind.INTERRUPTED
+
+
+@pytest.mark.parametrize("problem", [None, ValueError("broken")])
+@pytest.mark.parametrize("cancelled_too", [False, True])
+async def test_stop_that_arrives_with_the_end_of_the_block_takes_back_its_own_cancellation_only(
+    ledger: Ledger, chat: Chat, problem: Exception | None, cancelled_too: bool
+) -> None:
+    went_on: list[str] = []
+
+    async def work() -> None:
+        this = asyncio.current_task()
+        assert this is not None
+        try:
+            async with chat.turn("q") as turn:
+                turn.emit("half")
+                ledger._process.interrupt_here(turn.id)
+                if cancelled_too:
+                    asyncio.get_running_loop().call_soon(this.cancel)
+                if problem is not None:
+                    raise problem
+        except (TurnStopped, ValueError) as raised:
+            went_on.append(type(raised).__name__)
+        await asyncio.sleep(0)
+
+    task = asyncio.create_task(work())
+    await asyncio.wait((task,), timeout=GUARD)
+    assert task.cancelled() is cancelled_too
+    if not cancelled_too:
+        assert went_on == ["ValueError" if problem else "TurnStopped"]
+        assert task.cancelling() == 0
+    [turn] = await chat.turns()
+    assert turn.kind is TurnKind.INTERRUPTED

@@ -72,14 +72,19 @@ def test_what_runs_and_is_heard_is_not_shared() -> None:
     assert claim_in(tables) == CLAIM
 
 
-@pytest.mark.parametrize("is_lost", [True, False])
-def test_what_is_committed_is_the_answer_while_its_claim_is_there(is_lost: bool) -> None:
+@pytest.mark.parametrize(
+    ("is_lost", "is_last", "is_shared"), [(True, True, True), (False, True, False), (True, False, False)]
+)
+def test_a_committed_answer_is_shared_if_it_was_lost_and_nothing_followed(
+    is_lost: bool, is_last: bool, is_shared: bool
+) -> None:
     tables = claimed(is_lost=is_lost)
     committed = replace(turn(1), id=ID)
     drive(tables.add_turn(committed))
+    drive(tables.save_branch(replace(branch(), head=ID if is_last else SENDER, length=1)))
     share = Share(ID, Ended(AttemptState.COMPLETED, committed), CONVERSATION)
-    assert drive(look_up(tables, ANN, SECOND, SENDER)) == share
-    assert claim_in(tables).sender == SENDER
+    assert drive(look_up(tables, ANN, SECOND, SENDER)) == (share if is_shared else Fresh())
+    assert claim_in(tables).sender == (SENDER if is_shared else ID)
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from turnledger import Chat, Ledger, Turn
+from turnledger import Chat, Ledger, Limits, Turn
 from turnledger.errors import MalformedAnswer, ModelError, ModelRefused, ModelUnavailable
 from turnledger.runners.chat_model import Asked, ChatModel
 from turnledger.runners.chat_runner import ChatRunner
@@ -210,6 +210,72 @@ async def test_an_error_object_in_the_stream_fails_the_turn(chat: Chat) -> None:
         await chat.run(run, "Hi")
     assert passed == [said("Hel")]
     assert await chat.history() == []
+
+
+@pytest.mark.parametrize("stream", [True, False])
+@pytest.mark.parametrize(
+    ("reason", "error", "told"),
+    [
+        ("error", ModelUnavailable, "broke off"),  # OpenRouter, Mistral
+        ("abort", ModelUnavailable, "broke off"),  # vLLM, SGLang
+        ("STOP", MalformedAnswer, "add it to `finish_reasons`"),
+        ("x\x1b[2J", MalformedAnswer, r"'x\\+x1b\[2J'"),
+    ],
+)
+async def test_answer_that_ends_with_another_reason_fails_the_turn(
+    chat: Chat, reason: str, error: type[ModelError], told: str, stream: bool
+) -> None:
+    passed: list[bytes] = []
+    model = Canned([said("Hi"), chunk({}, reason)], completion=whole({"content": "Hi"}, reason))
+    with pytest.raises(error, match=told):
+        await chat.run(ChatRunner(model, {}, stream=stream, on_payloads=passed.extend), "Hi")
+    assert await chat.history() == []
+    assert passed == ([said("Hi")] if stream else [])
+
+
+async def test_model_with_finish_reasons_of_its_own_ends_with_them(chat: Chat) -> None:
+    model = Canned([said("Hi"), chunk({}, "COMPLETE")])
+    model.finish_reasons = {"COMPLETE"}  # type: ignore[attr-defined]
+    turn = await chat.run(ChatRunner(model, {}), "Hi")
+    assert turn.details["finish_reason"] == "COMPLETE"
+
+
+async def test_error_object_beside_a_finish_reason_is_what_is_reported(chat: Chat) -> None:
+    broken = chunk({"content": "H"}, "error", error={"message": "Overloaded.", "code": 502})
+    with pytest.raises(ModelUnavailable, match="Overloaded"):
+        await chat.run(runner([broken]), "Hi")
+
+
+@pytest.mark.parametrize(
+    "endless",
+    [
+        called(0, "a", "x" * 200),
+        chunk({"refusal": "x" * 200}),
+        chunk({"tool_calls": [{"index": 0, "id": "a", "type": "function", "extra": "x" * 200}]}),
+        chunk({"content": ""}, "stop", padding="x" * 200),
+    ],
+)
+async def test_endless_answer_is_cut_at_the_bytes_of_a_turn(endless: bytes) -> None:
+    count = 0
+
+    class Endless(Canned):
+        async def _batches(self) -> AsyncIterator[list[bytes]]:
+            nonlocal count
+            for count in range(1, 10_000):
+                number = str(count)
+                yield [endless.replace(b"xxxx", number.encode().rjust(4, b"x"), 1)]
+
+    async with await Ledger.open("memory:", limits=Limits(turn_bytes=20_000)) as ledger:
+        with pytest.raises(MalformedAnswer, match="longer than 20000 bytes"):
+            await ledger.run(ChatRunner(Endless(), {}), "Hi")
+    assert count < 200
+
+
+async def test_endless_calls_are_cut_at_the_bytes_of_a_turn() -> None:
+    calls = [called(number, str(number)) for number in range(100)]
+    async with await Ledger.open("memory:", limits=Limits(turn_bytes=20_000)) as ledger:
+        with pytest.raises(MalformedAnswer, match="longer than 20000 bytes"):
+            await ledger.run(runner(calls), "Hi")
 
 
 async def test_a_stream_that_breaks_off_behind_its_finish_reason_fails_the_turn(chat: Chat) -> None:

@@ -92,7 +92,18 @@ async def test_without_a_token_the_machine_is_let_in_until_there_is_one_and_neve
         assert await here.code(shown()) == (401, "missing_token")  # who was locked out once stays so
 
 
-@pytest.mark.parametrize("name", [b"forwarded", b"x-forwarded-for", b"x-forwarded-proto", b"via"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        b"forwarded",
+        b"x-forwarded-for",
+        b"x-forwarded-proto",
+        b"via",
+        b"x-real-ip",
+        b"cf-connecting-ip",
+        b"true-client-ip",
+    ],
+)
 async def test_what_came_through_a_proxy_needs_a_token(name: bytes) -> None:
     async with place() as here:
         assert await here.code(shown(None, (name, b"1.2.3.4"))) == (403, "forwarded_request")
@@ -100,6 +111,17 @@ async def test_what_came_through_a_proxy_needs_a_token(name: bytes) -> None:
         assert (await here.admission.admit(shown(text, (name, b"1.2.3.4")))).owner == "ann"
     async with place(Settings(insecure=True)) as here:
         assert (await here.admission.admit(shown(None, (name, b"1.2.3.4")))).owner == "local"
+
+
+async def test_http_1_0_without_token_is_refused_as_proxied() -> None:
+    """nginx speaks it to its upstreams unless told otherwise, and adds no header."""
+    scope = {"headers": [(b"host", b"127.0.0.1:8383")], "http_version": "1.0"}
+    async with place() as here:
+        assert await here.code(Head(scope)) == (403, "forwarded_request")
+        assert await here.admission.admit(Head({**scope, "http_version": "1.1"}))
+        assert here.admission.recall(shown()) is not None
+        with pytest.raises(Refused):
+            here.admission.recall(Head(scope))
 
 
 async def test_beyond_this_machine_nobody_is_let_in_without() -> None:

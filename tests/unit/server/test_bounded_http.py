@@ -7,15 +7,18 @@ import asyncio
 import signal
 import socket
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 import uvicorn
+from starlette.types import ASGIApp, Receive, Scope, Send
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import ServerState
 
 from tests.unit.server.processes import read_until, request, rest_of, started
-from turnledger.server.bounded_http import HEAD_BYTES, BoundedHttp, bounded_http
+from turnledger.server.bounded_http import HEAD_BYTES, HEAD_FIELDS, BoundedHttp, bounded_http
 from turnledger.server.settings import ServerLimits
 
 STREAMING = "tests.unit.server.streaming_server"
@@ -35,7 +38,7 @@ def test_headers_that_do_not_end_are_hung_up_on(begin: bytes) -> None:
                 pass
             assert sent < 100 * HEAD_BYTES
         assert '{"status":"ok"}' in server.get("/healthz")
-        assert "too large" in server.end(signal.SIGTERM)[2]
+        assert "head_too_large" in server.end(signal.SIGTERM)[2]
 
 
 def test_large_headers_and_many_requests_on_a_connection_are_none_of_its_business() -> None:
@@ -195,3 +198,134 @@ def test_who_has_read_everything_is_left_alone() -> None:
     protocol.connection_lost(None)
     assert timers.set == []
     assert not wire.is_aborted
+
+
+class Heard:
+    """An application that reads each request to its end, and keeps its headers."""
+
+    def __init__(self) -> None:
+        self.headers: list[list[tuple[bytes, bytes]]] = []
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        while (message := await receive()).get("more_body"):
+            pass
+        if message["type"] == "http.disconnect":
+            return
+        self.headers.append(scope["headers"])
+        await send({"type": "http.response.start", "status": 204, "headers": []})
+        await send({"type": "http.response.body", "body": b""})
+
+
+async def exchange(app: ASGIApp, *pieces: bytes) -> bytes:
+    """Send pieces to a server with this application on one connection, and return all that it answers."""
+    config = uvicorn.Config(app, ws="none", lifespan="off", log_config=None, access_log=False)
+    loop, state = asyncio.get_running_loop(), ServerState()
+    kind = bounded_http(ServerLimits(idle_wait=60))
+    server = await loop.create_server(lambda: kind(config, state, {}), "127.0.0.1", 0)
+    async with server:
+        reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
+        try:
+            for piece in pieces:
+                writer.write(piece)
+                with suppress(ConnectionError):
+                    await writer.drain()
+            with suppress(ConnectionError):
+                return await reader.read()
+            return b""
+        finally:
+            writer.close()
+
+
+POST = b"POST / HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n"
+LAST = b"GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+
+
+@pytest.mark.anyio
+async def test_trailers_named_like_headers_are_dropped() -> None:
+    app = Heard()
+    trailers = b"Authorization: Bearer x\r\nHost: elsewhere\r\nUpgrade: h2c\r\nConnection: upgrade\r\n"
+    answer = await exchange(app, POST + b"\r\n1\r\nx\r\n0\r\n" + trailers + b"\r\n" + LAST)
+    assert answer.count(b"204 No Content") == 2
+    assert app.headers[0] == [(b"host", b"localhost"), (b"transfer-encoding", b"chunked")]
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(
+    "trailers",
+    [
+        [b"a: b\r\n" * (HEAD_FIELDS + 1)],
+        [b"a: " + b"b" * HEAD_BYTES + b"\r\n"],
+        [b"a: ", *[b"b" * 65536] * 64],
+    ],
+    ids=["many", "long", "without end"],
+)
+async def test_trailers_beyond_the_bound_end_the_request(trailers: list[bytes]) -> None:
+    app = Heard()
+    answer = await exchange(app, POST + b"\r\n1\r\nx\r\n0\r\n", *trailers, b"\r\n", LAST)
+    assert answer.startswith(b"HTTP/1.1 431 Request Header Fields Too Large\r\n") or not answer
+    assert app.headers == []
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(
+    "head",
+    [
+        b"a: b\r\n" * (HEAD_FIELDS - 1),
+        b"a: b\r\n" * (HEAD_FIELDS - 2) + b"a: " + b"b" * HEAD_BYTES,
+        b"a: " + b"b" * (HEAD_BYTES - 50),
+    ],
+    ids=["many", "long", "long alone"],
+)
+async def test_head_beyond_the_bound_is_answered_431(head: bytes) -> None:
+    app = Heard()
+    answer = await exchange(app, POST + head + b"\r\n\r\n0\r\n\r\n")
+    assert b"431 Request Header" in answer
+    assert b'"head_too_large"' in answer
+    assert app.headers == []
+
+
+@pytest.mark.anyio
+async def test_head_at_the_bound_is_accepted() -> None:
+    app = Heard()
+    many = b"".join(b"x-%d: y\r\n" % number for number in range(HEAD_FIELDS - 2))
+    await exchange(app, LAST.replace(b"Connection", many + b"Connection"))
+    long = b"a: %s\r\n" % (b"b" * (HEAD_BYTES - len(LAST) - 10))
+    await exchange(app, LAST.replace(b"Connection", long + b"Connection"))
+    assert len(app.headers) == 2
+
+
+@pytest.mark.anyio
+async def test_pipelined_upgrades_are_answered_one_by_one() -> None:
+    asking = b"GET / HTTP/1.1\r\nHost: localhost\r\nUpgrade: h2c\r\nConnection: Upgrade\r\n\r\n"
+    answer = await exchange(Heard(), asking * 2000 + LAST)
+    assert answer.count(b"204 No Content") == 2001
+
+
+@pytest.mark.anyio
+async def test_malformed_request_behind_an_open_one_does_not_replace_its_answer() -> None:
+    answer = await exchange(Heard(), LAST.replace(b"close", b"keep-alive") + b"nonsense\r\n\r\n")
+    assert answer.startswith(b"HTTP/1.1 204 No Content\r\n")
+    assert answer.count(b"HTTP/1.1") == 1
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("target", [b"*", b"localhost:80", b"/\xff", b"//", b"http://["])
+async def test_invalid_request_target_is_answered_400_or_reaches_the_application(target: bytes) -> None:
+    answer = await exchange(Heard(), LAST.replace(b" / ", b" %s " % target))
+    assert answer[:12] in (b"HTTP/1.1 400", b"HTTP/1.1 204")
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(
+    ("problem", "status", "code"), [(MemoryError, 503, "out_of_memory"), (KeyError, 500, "internal_error")]
+)
+async def test_failure_inside_the_parser_is_not_called_invalid_http(
+    problem: type[Exception], status: int, code: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise problem
+
+    monkeypatch.setattr(HttpToolsProtocol, "on_body", fail)
+    answer = await exchange(Heard(), POST + b"\r\n1\r\nx\r\n0\r\n\r\n")
+    assert answer.startswith(b"HTTP/1.1 %d " % status)
+    assert code.encode() in answer

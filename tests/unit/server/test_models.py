@@ -134,3 +134,18 @@ async def test_who_may_ask_some_models_names_no_others_beside(name: str) -> None
     models.check_fields(fields[:2], Principal("ann", narrow.scopes, 0, narrow))
     models.check_fields(fields, Principal("ann", wide.scopes, 0, wide))
     models.check_fields(fields, ANYBODY)
+
+
+async def test_model_settings_for_finish_reasons_and_reuse_reach_the_upstream() -> None:
+    url = "http://localhost:1/v1"
+    one = ModelSettings(upstream=url, finish_reasons=("COMPLETE",), reuse=False)
+    settings = Settings(upstream=url, finish_reasons=("DONE",), models={"one": one})
+    models = make_models(settings, {})
+    named, other = models.find("one", ANYBODY).model, models.find("other", ANYBODY).model
+    assert isinstance(named, Upstream)
+    assert isinstance(other, Upstream)
+    assert "COMPLETE" in named.finish_reasons
+    assert "COMPLETE" not in other.finish_reasons
+    assert "DONE" in other.finish_reasons
+    assert (named._reuse, other._reuse) == (False, True)
+    await models.close()

@@ -66,7 +66,7 @@ def file_in(folder: Path) -> str:
 
 async def test_it_is_ready_and_ends_when_told(tmp_path: Path) -> None:
     async with started(tmp_path, Settings(store=file_in(tmp_path), workers=2)) as worker:
-        assert await worker.ready() == ["demo"]
+        assert (await worker.ready()).models == ["demo"]
         worker.end(Order.END, PATIENCE)
         await worker.ended.wait()
         assert worker.code == 0
@@ -116,7 +116,7 @@ async def test_others_see_nothing_of_the_settings_and_programs_it_starts_get_no_
     models = {"m": ModelSettings(upstream="http://upstream.invalid/v1", api_key_env="SECRET_NAME")}
     settings = Settings(store=file_in(tmp_path), workers=2, models=models)
     async with started(tmp_path, settings, SECRET_NAME="secret") as worker:
-        assert await worker.ready() == ["m"]
+        assert (await worker.ready()).models == ["m"]
         shown = command_line(worker.pid)
         assert [word for word in (b"upstream.invalid", b"SECRET_NAME", b"chats.db") if word in shown] == []
         flags = flags_of_descriptors(worker.pid)

@@ -262,6 +262,7 @@ export class Shelf {
       case "turn.failed":
       case "turn.stopped":
         this.#ran(change.chat, change.turn);
+        this.#touch(change.chat, (row) => ({ ...row, touchedAt: Math.max(row.touchedAt, change.at) }));
         break;
       default:
         return;

@@ -62,8 +62,9 @@ class ChatLoop:
                     return
         finally:
             watching.cancel()
-            with suppress(asyncio.CancelledError):
-                await watching
+            await asyncio.wait((watching,))  # awaited itself, it would hide a cancellation of this task
+            if not watching.cancelled():
+                watching.result()
 
     async def _typed(self) -> str | None:
         talker = self._talker

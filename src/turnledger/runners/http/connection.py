@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import select
 from collections.abc import Callable
 from typing import cast
 
@@ -21,6 +22,14 @@ STALE_AFTER = 1.0
 
 _BODILESS = frozenset({204, 304})
 """Statuses without a body, whatever the headers say: one that comes all the same would be the next answer."""
+
+
+def _is_readable(descriptor: int) -> bool:
+    if not hasattr(select, "poll"):  # Windows, where any number will do
+        return bool(select.select([descriptor], [], [], 0)[0])
+    look = select.poll()
+    look.register(descriptor, select.POLLIN)
+    return bool(look.poll(0))
 
 
 class Limits:
@@ -78,6 +87,17 @@ class Connection(asyncio.Protocol):
     @property
     def is_closing(self) -> bool:
         return self._transport.is_closing()
+
+    @property
+    def is_fit(self) -> bool:
+        """Whether another request may be sent. A server that has already sent something has sent it to no
+        request of ours: the connection is closed, so that it is never taken for the next answer."""
+        if self.is_closing:
+            return False
+        if _is_readable(self._transport.get_extra_info("socket").fileno()):
+            self._transport.abort()
+            return False
+        return True
 
     @property
     def may_be_stale(self) -> bool:
@@ -267,8 +287,13 @@ class Connection(asyncio.Protocol):
             self._transport.abort()
         else:
             self.free_since = self._loop.time()
-            self._on_free(self)
+            # A step of the loop later: what arrived behind the response is read first, and closes it.
+            self._loop.call_soon(self._free)
         response.wake()
+
+    def _free(self) -> None:
+        if not self.is_closing:
+            self._on_free(self)
 
     def _break_off(self, failure: BrokenOff, cause: BaseException | None = None) -> None:
         response, self._response = self._response, None

@@ -34,10 +34,13 @@ class Pool:
     the bound is reached, who came first is served first.
     """
 
-    def __init__(self, address: Address, tls: ssl.SSLContext | None, bound: int) -> None:
+    def __init__(
+        self, address: Address, tls: ssl.SSLContext | None, bound: int, *, reuse: bool = True
+    ) -> None:
         self._address = address
         self._tls = tls
         self._bound = bound
+        self._reuse = reuse
         self._loop = asyncio.get_running_loop()
         self._deadlines = Deadlines(self._loop)
         # One that is lost is found without a search.
@@ -53,7 +56,7 @@ class Pool:
         """A free connection, if there is one."""
         while self._free:
             connection, _ = self._free.popitem()
-            if not connection.is_closing:
+            if connection.is_fit:
                 return connection
         return None
 
@@ -65,7 +68,7 @@ class Pool:
                     connection = await self._turn()
                     if connection is None:
                         return await self._dial()
-                    if not connection.is_closing:
+                    if connection.is_fit:
                         return connection
         except OSError as problem:
             raise of_connecting(problem) from problem
@@ -162,7 +165,7 @@ class Pool:
     # What becomes of connections.
 
     def _freed(self, connection: Connection) -> None:
-        if self._is_closed:
+        if self._is_closed or not self._reuse:
             connection.close()
             return
         waiting = self._next() if self._queue else None

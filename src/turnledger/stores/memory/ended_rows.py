@@ -26,7 +26,7 @@ class EndedRows:
         idle = [
             each
             for each in self._in(ConversationState.LIVE)
-            if not each.is_listed and each.touched_at <= touched_by and not self._runs(each)
+            if not each.is_listed and each.touched_at <= touched_by and not self._is_in_use(each)
             if self._db.branches[each.branch].unsettled is None and each.id not in tried
         ]
         return sorted(idle, key=_age)[:limit]
@@ -41,7 +41,7 @@ class EndedRows:
             each
             for each in self._in(ConversationState.LIVE)
             if each.owner == owner and each.is_listed and not each.pinned
-            if each.touched_at <= touched_by and not self._runs(each) and each.id not in tried
+            if each.touched_at <= touched_by and not self._is_in_use(each) and each.id not in tried
         ]
         return sorted(idle, key=_age)[:limit]
 
@@ -60,8 +60,11 @@ class EndedRows:
         """Those where an attempt ended after that time."""
         return {each.conversation for each in self._db.attempts.values() if (each.ended_at or 0) > at}
 
-    def _runs(self, conversation: Conversation) -> bool:
-        return self._db.branches[conversation.branch].running is not None
+    def _is_in_use(self, conversation: Conversation) -> bool:
+        """Whether a turn runs or waits there."""
+        branch = conversation.branch
+        waits = any(ticket.branch == branch for ticket in self._db.tickets.values())
+        return waits or self._db.branches[branch].running is not None
 
 
 def is_restorable(conversation: Conversation) -> bool:

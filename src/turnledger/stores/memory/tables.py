@@ -139,9 +139,7 @@ class MemoryTables(
         lapsed = [
             each
             for each in self._db.conversations.values()
-            if each.state is ConversationState.LIVE
-            and each.is_expired(now)
-            and self._db.branches[each.branch].running is None
+            if each.state is ConversationState.LIVE and each.is_expired(now) and not self._is_in_use(each)
         ]
         return lapsed[:limit]
 

@@ -12,7 +12,7 @@ ORDER BY purge_at, id
 LIMIT ?;
 
 -- name: unlisted_conversations
--- Begun and left alone since, where nothing was committed, runs or is to be settled, nor was tried since.
+-- Begun and left alone since, where nothing was committed, runs, waits or is to be settled, nor was tried since.
 SELECT id, owner, branch, conversation_key, state, internal, title, metadata, revision, created_at,
        touched_at, expires_after, reset_policy, former_conversation_key, scope, tags, pinned, archived, named_by,
        listed, purge_at
@@ -21,6 +21,7 @@ WHERE state = 'live' AND listed = 0 AND touched_at <= ?1
   AND NOT EXISTS (
       SELECT 1 FROM branch
       WHERE branch.id = conversation.branch AND (branch.running IS NOT NULL OR branch.unsettled IS NOT NULL))
+  AND NOT EXISTS (SELECT 1 FROM ticket WHERE ticket.branch = conversation.branch)
   AND NOT EXISTS (
       SELECT 1 FROM attempt WHERE ended = 1 AND attempt.conversation = conversation.id AND attempt.ended_at > ?1)
 ORDER BY touched_at, id
@@ -31,8 +32,8 @@ LIMIT ?2;
 SELECT owner FROM owner WHERE owner > coalesce(?, '') AND bytes > 0 ORDER BY owner LIMIT ?;
 
 -- name: oldest_listed
--- Those of an owner that were left alone the longest (by ?3), archived or not, but for pinned and running ones, and
--- those where a turn was tried since.
+-- Those of an owner that were left alone the longest (by ?3), archived or not, but for pinned ones, and those where a
+-- turn runs, waits or was tried since.
 SELECT id, owner, branch, conversation_key, state, internal, title, metadata, revision, created_at,
        touched_at, expires_after, reset_policy, former_conversation_key, scope, tags, pinned, archived, named_by,
        listed, purge_at
@@ -41,6 +42,7 @@ WHERE owner = ?1 AND archived = ?2 AND state = 'live' AND internal = 0 AND liste
   AND touched_at <= ?3
   AND NOT EXISTS (
       SELECT 1 FROM branch WHERE branch.id = conversation.branch AND branch.running IS NOT NULL)
+  AND NOT EXISTS (SELECT 1 FROM ticket WHERE ticket.branch = conversation.branch)
   AND NOT EXISTS (
       SELECT 1 FROM attempt WHERE ended = 1 AND attempt.conversation = conversation.id AND attempt.ended_at > ?3)
 ORDER BY touched_at, id
@@ -55,6 +57,7 @@ FROM conversation
 WHERE owner = ?1 AND state = 'live' AND internal = 1 AND listed = 1 AND pinned = 0 AND touched_at <= ?2
   AND NOT EXISTS (
       SELECT 1 FROM branch WHERE branch.id = conversation.branch AND branch.running IS NOT NULL)
+  AND NOT EXISTS (SELECT 1 FROM ticket WHERE ticket.branch = conversation.branch)
   AND NOT EXISTS (
       SELECT 1 FROM attempt WHERE ended = 1 AND attempt.conversation = conversation.id AND attempt.ended_at > ?2)
 ORDER BY touched_at, id

@@ -37,6 +37,12 @@ def check_version(version: int, path: str) -> None:
         )
 
 
+def check_still_known(cursor: apsw.Cursor, path: str) -> None:
+    """Refuse a store that a newer Turnledger has migrated since it was opened. Called in every transaction:
+    it reads a number of a page that is in memory, in under a microsecond."""
+    check_version(cursor.execute("PRAGMA user_version").get, path)
+
+
 def migrate(connection: apsw.Connection, path: str) -> None:
     """Run what is missing. Each step commits together with its version, and processes that come at the same
     time take turns."""

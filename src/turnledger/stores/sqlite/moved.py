@@ -1,46 +1,115 @@
-"""A file that was removed or replaced while it was open: SQLite would go on writing where nobody looks."""
+"""Files removed or replaced while the store is open: SQLite would go on writing where nobody looks."""
 
 from __future__ import annotations
 
 import ctypes
+import os
+from collections.abc import Iterator
 from contextlib import suppress
-from pathlib import Path
+from typing import TypeAlias
 
 import apsw
 
 from turnledger.errors import StoreUnavailable
 
+Identity: TypeAlias = tuple[int, int]
 
-def has_moved(connection: apsw.Connection) -> bool:
-    """Whether the path of this connection leads to its file no more. False where the system cannot tell."""
-    answer = ctypes.c_int(0)
-    connection.file_control("main", apsw.SQLITE_FCNTL_HAS_MOVED, ctypes.addressof(answer))
-    return bool(answer.value)
-
-
-def moved(path: str) -> StoreUnavailable:
-    """What to raise instead of writing to it."""
-    return StoreUnavailable(
-        f"{path} was removed or replaced while it was open. Nothing was written; close the ledger, put the "
-        "file back, and open it again."
-    )
+_LOG_HEADER, _FRAME_HEADER = 32, 24
+_TRIES = 3
+_REMEDY = "Nothing was written; stop every process that uses the store, then start again."
 
 
-def close(connection: apsw.Connection) -> None:
-    """Close the connection; the last process to do so leaves a single file behind, if it can."""
-    # What was acknowledged is safe in the log, for the next to carry over.
-    with suppress(apsw.Error):
-        if has_moved(connection):
-            _empty_the_log(connection)
-    with suppress(apsw.Error):
-        connection.close(True)
+class OpenFiles:
+    """The files of one connection: the store itself, its log, and the index of the log (`-shm`).
+
+    `lost` is the path of one that was removed or replaced, as of the last `look`. A store that has lost one
+    must not be used: a process that opens it now has another log, or locks that this one does not see.
+    """
+
+    def __init__(self, connection: apsw.Connection) -> None:
+        self._connection = connection
+        self._answer = ctypes.c_int(0)
+        connection.pragma("user_version")  # a first read opens the log
+        self._file = connection.filename
+        self._log, index = f"{self._file}-wal", f"{self._file}-shm"
+        self._beside = [(path, _identity(path)) for path in (self._log, index)]
+        self.lost: str | None = None
+
+    def look(self) -> str | None:
+        """Find out which of the files is lost, if any. One that was put back is not."""
+        self.lost = self._file if self._has_moved() else next(self._removed_or_replaced(), None)
+        return self.lost
+
+    def _has_moved(self) -> bool:
+        """Whether the path leads to the store no more. False where the system cannot tell."""
+        self._connection.file_control("main", apsw.SQLITE_FCNTL_HAS_MOVED, ctypes.addressof(self._answer))
+        return bool(self._answer.value)
+
+    def _removed_or_replaced(self) -> Iterator[str]:
+        return (path for path, identity in self._beside if identity and _identity(path) != identity)
+
+    def error(self) -> StoreUnavailable:
+        """What to raise instead of using the store."""
+        if self.lost == self._file:
+            return StoreUnavailable(
+                f"{self.lost} was removed or replaced while it was open. Nothing was written; close the "
+                "ledger, put the file back, and open it again."
+            )
+        return StoreUnavailable(f"{self.lost} was removed or replaced while the store was open. {_REMEDY}")
+
+    def save_log(self) -> None:
+        """Copy a log that was removed into the store: the turns in it may be nowhere else. Not if another
+        process has written a log of its own in the meantime."""
+        if self.lost == self._log and not _size(self._log):
+            with suppress(apsw.Error):  # a neighbour is in the way; tried again at the next look
+                self._connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
+
+    def close(self) -> None:
+        """Close the connection; the last process to do so leaves a single file behind, if it can."""
+        # What was acknowledged is safe in the log, for the next to carry over.
+        with suppress(apsw.Error):
+            if self._has_moved():
+                self._empty_the_log()
+            elif any(map(_identity, self._removed_or_replaced())):
+                # Another process has files of its own there: SQLite would remove them.
+                self._connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
+        with suppress(apsw.Error):
+            self._connection.close(True)
+
+    def _empty_the_log(self) -> None:
+        """Carry over to the file, wherever that is by now, what the log holds. SQLite itself would leave the
+        log as it is, since what has its name may be the log of another file."""
+        self._connection.set_busy_timeout(0)
+        # Beside a file that it does not belong to, the log must be empty; alone, it may be all that is left.
+        is_replaced = _identity(self._file) is not None
+        mode = apsw.SQLITE_CHECKPOINT_TRUNCATE if is_replaced else apsw.SQLITE_CHECKPOINT_PASSIVE
+        self._connection.wal_checkpoint(mode=mode)
 
 
-def _empty_the_log(connection: apsw.Connection) -> None:
-    """Carry over to the file, wherever that is by now, what the log holds. SQLite itself would leave the
-    log as it is, since what has its name may be the log of another file."""
-    connection.set_busy_timeout(0)
-    # Beside a file that it does not belong to, the log must be empty; alone, it may be all that is left.
-    is_replaced = Path(connection.filename).exists()
-    mode = apsw.SQLITE_CHECKPOINT_TRUNCATE if is_replaced else apsw.SQLITE_CHECKPOINT_PASSIVE
-    connection.wal_checkpoint(mode=mode)
+def check_log(connection: apsw.Connection) -> None:
+    """Refuse a store whose log was removed while another process uses it: the index, which all share, counts
+    pages that the log at this path does not have. Raises StoreUnavailable."""
+    with suppress(apsw.IOError):  # where the log ends too soon; a first read opens it all the same
+        connection.pragma("user_version")
+    log = f"{connection.filename}-wal"
+    for _ in range(_TRIES):  # a log that is being emptied may shrink between the two looks
+        frames, _ = connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_NOOP)
+        frame = _FRAME_HEADER + connection.pragma("page_size")
+        if frames <= 0 or _size(log) >= _LOG_HEADER + frames * frame:
+            return
+    raise StoreUnavailable(f"{log} was removed or replaced while another process used the store. {_REMEDY}")
+
+
+def _identity(path: str) -> Identity | None:
+    try:
+        found = os.stat(path)
+    except FileNotFoundError:
+        return None
+    return found.st_dev, found.st_ino
+
+
+def _size(path: str) -> int:
+    try:
+        return os.stat(path).st_size
+    except FileNotFoundError:
+        return 0

@@ -15,15 +15,11 @@ from turnledger.errors import (
     StoreReadOnly,
     UnsafeSqlite,
 )
-from turnledger.stores.sqlite import failures
+from turnledger.stores.sqlite import failures, header
+from turnledger.stores.sqlite.header import APPLICATION_ID, PAGE_SIZE
 from turnledger.stores.sqlite.migrations import VERSION, check_version, migrate, version_of
+from turnledger.stores.sqlite.moved import check_log
 from turnledger.stores.sqlite.places import check_place
-
-APPLICATION_ID = 0x54_4C_44_47
-"""Marks a file as ours in its header: TLDG."""
-
-PAGE_SIZE = 8192
-"""Holds several turns of 1 to 2 kB without much waste; larger ones make each commit write more."""
 
 BUSY_TIMEOUT = 10.0
 """Seconds to wait for a neighbour's write: some hold the lock for over a second."""
@@ -33,8 +29,6 @@ SHORT_WAIT, LONG_WAIT, SHORT_WAITS = 0.0003, 0.01, 100
 LOG_LIMIT = 64_000_000
 """Bytes that the log shrinks to again, once the reader has left for whose sake it grew."""
 
-_MAGIC = b"SQLite format 3\0"
-_HEADER = 100
 _SCHEME = "sqlite:///"
 
 
@@ -98,6 +92,7 @@ def connect_visitor(path: str, vfs: str | None = None) -> apsw.Connection:
         connection = _connect(path, vfs, apsw.SQLITE_OPEN_READWRITE)
         try:
             connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, int(left_log))
+            check_log(connection)
             connection.pragma("query_only", True)
             version = version_of(connection)
             check_version(version, path)
@@ -157,27 +152,31 @@ def _connect(path: str, vfs: str | None, flags: int = OPEN_OR_CREATE) -> apsw.Co
 
 
 def _check_file(path: str, place: Path, vfs: str | None) -> bool:
-    """Read the header without a connection, which might already repair or unlink something beside a
-    foreign file. False for a file that is empty or absent, and so ours to create."""
-    log = Path(f"{place}-wal")
+    """Whether the file is a store, be it one whose first page a crash tore. False for a file that is empty or
+    absent, or whose creation was cut short, and so is ours to create."""
+    log, journal = Path(f"{place}-wal"), Path(f"{place}-journal")
     # Looked at first: who creates the store at this moment fills the file before there is a log.
     has_log = _size(log) > 0
-    header = _read_header(place, vfs)
-    if not header and has_log:
+    found = header.read_header(place, vfs)
+    if not found and has_log:
         raise StoreCorrupt(
             f"{path} is missing or empty, but its log {log} is not, and may hold turns. Both were left as "
             "they are; restore the file from a backup, or move the log away to begin anew."
         )
-    if not header:
+    if not found:
         return False
-    if not header.startswith(_MAGIC):
+    if header.is_ours(found):
+        return True
+    if header.log_has_our_first_page(log) or header.journal_has_our_first_page(journal):
+        return True
+    if not has_log and header.journal_undoes_creation(journal):
+        return False
+    if not found.startswith(header.MAGIC):
         raise NotAStore(f"{path} is not a database. Name another file; this one was left untouched.")
-    if int.from_bytes(header[68:72], "big") != APPLICATION_ID:
-        raise NotAStore(
-            f"{path} is a SQLite database, but no Turnledger store. Name another file; this one was left "
-            "untouched."
-        )
-    return True
+    raise NotAStore(
+        f"{path} is a SQLite database, but no Turnledger store. Name another file; this one was left "
+        "untouched."
+    )
 
 
 def _size(place: Path) -> int:
@@ -185,17 +184,6 @@ def _size(place: Path) -> int:
         return place.stat().st_size
     except FileNotFoundError:
         return 0
-
-
-def _read_header(place: Path, vfs: str | None) -> bytes:
-    if not place.exists():
-        return b""
-    # Not by open(): closing it again would end the locks that this process has on the same file by now.
-    file = apsw.VFSFile(vfs or "", str(place), [apsw.SQLITE_OPEN_MAIN_DB | apsw.SQLITE_OPEN_READONLY, 0])
-    try:
-        return file.xRead(_HEADER, 0)
-    finally:
-        file.xClose()
 
 
 def _check_inside(path: str, place: Path, vfs: str | None) -> None:
@@ -206,6 +194,7 @@ def _check_inside(path: str, place: Path, vfs: str | None) -> None:
         connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, int(left_log))
         if connection.readonly("main"):
             raise StoreReadOnly(f"{path} can only be read. Check its permissions, and those of its disk.")
+        check_log(connection)
         connection.pragma("query_only", True)
         check_version(version_of(connection), path)
         connection.execute("SELECT count(*) FROM sqlite_schema").fetchall()

@@ -48,7 +48,7 @@ SELECT switches FROM conversation WHERE id = ? AND switches IS NOT NULL;
 UPDATE conversation SET switches = ? WHERE id = ?;
 
 -- name: lapsed_conversations
--- Live ones whose time is over, unless a turn is running.
+-- Live ones whose time is over, unless a turn runs or waits there.
 SELECT id, owner, branch, conversation_key, state, internal, title, metadata, revision, created_at,
        touched_at, expires_after, reset_policy, former_conversation_key, scope, tags, pinned, archived, named_by,
        listed, purge_at
@@ -56,6 +56,7 @@ FROM conversation
 WHERE state = 'live' AND expires_after IS NOT NULL AND touched_at + expires_after <= ?
   AND NOT EXISTS (
       SELECT 1 FROM branch WHERE branch.id = conversation.branch AND branch.running IS NOT NULL)
+  AND NOT EXISTS (SELECT 1 FROM ticket WHERE ticket.branch = conversation.branch)
 ORDER BY touched_at + expires_after, id
 LIMIT ?;
 

@@ -98,6 +98,7 @@ class SqliteStore:
 
     def _look_for_others(self) -> None:
         try:
+            self._writer.look_at_files()
             version = self._writer.data_version()
         except apsw.Error:
             return  # a neighbour is in the way; the next look comes soon
@@ -115,8 +116,8 @@ class SqliteStore:
         if self._lock_files is not None:
             await asyncio.to_thread(self._lock_files.take, id)
         self._lease = id
-        # Synced, and the log with it: SQLite may just have recovered a commit that a killed process had written
-        # and not synced. From now on it is served as done.
+        # Synced, and the log with it: SQLite may have recovered a commit that a killed process left unsynced.
+        # From now on it is served as done.
         living = await self.transact(_first_beat, id)
         if self._write_worker is not None and self._lock_files is not None:
             await asyncio.to_thread(self._lock_files.sweep, living)
@@ -176,7 +177,7 @@ def _open(path: str, vfs: str | None) -> tuple[str, Writer, Reader, int]:
         try:
             # Of what others write, all that comes after this is noticed.
             version = writer.data_version()
-            return str(place), writer, Reader(opening.connect_reader(path, vfs), path), version
+            return str(place), writer, Reader(opening.connect_reader(path, vfs), path, writer.files), version
         except BaseException:
             writer.close()
             raise

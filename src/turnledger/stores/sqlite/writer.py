@@ -12,9 +12,10 @@ from typing import Any, TypeAlias
 import apsw
 
 from turnledger.engine.ports import Sync
-from turnledger.errors import OutcomeUnknown
+from turnledger.errors import OutcomeUnknown, StoreTooNew, StoreUnavailable
 from turnledger.stores.sqlite.failures import outcome_unknown, translated
-from turnledger.stores.sqlite.moved import close, has_moved, moved
+from turnledger.stores.sqlite.migrations import check_still_known
+from turnledger.stores.sqlite.moved import OpenFiles
 from turnledger.stores.sqlite.tables import SqliteTables
 
 AnyOperation: TypeAlias = Callable[[SqliteTables, Any], Awaitable[Any]]
@@ -69,13 +70,14 @@ class Writer:
         self._cursor = connection.cursor()
         self._execute = self._cursor.execute
         self._sync: Sync | None = None
+        self.files = OpenFiles(connection)
 
     def run_batch(self, jobs: Sequence[Job]) -> None:
         """Run the jobs in order as one transaction; every one has its result or error afterwards.
 
         A job that raises undoes itself alone. If the commit fails, the outcome of all is unknown: even
-        a refusal may rest on what another job of the batch wrote. If the file is no longer at its path,
-        nothing is committed, and all hear of it.
+        a refusal may rest on what another job of the batch wrote. If a file of the store was removed or
+        replaced, nothing is committed, and every job fails.
         """
         while jobs:
             spoiler = self._transact(jobs)
@@ -105,10 +107,11 @@ class Writer:
                     return place
         if all(job.error is not None for job in jobs):
             self._try_to_roll_back()  # nothing was written; a commit could only hide what is known
-        elif self._sync is Sync.DISK and connection.total_changes() != start and has_moved(connection):
+        elif self._sync is Sync.DISK and connection.total_changes() != start and self.files.look():
             self._try_to_roll_back()
+            self.files.save_log()
             for job in jobs:
-                job.error = moved(self._path)
+                job.error = self.files.error()
         else:
             self._commit(jobs)
         return None
@@ -116,9 +119,13 @@ class Writer:
     def _begin(self, jobs: Sequence[Job]) -> bool:
         try:
             self._roll_back()  # what an earlier failure may have left open
+            if self.files.lost and self.files.look():
+                raise self.files.error()
             self._set_sync(jobs)
             self._execute("BEGIN IMMEDIATE")
-        except apsw.Error as problem:
+            check_still_known(self._cursor, self._path)
+        except (apsw.Error, StoreTooNew, StoreUnavailable) as problem:
+            self._try_to_roll_back()
             for job in jobs:
                 job.error = translated(problem, self._path)
             return False
@@ -150,9 +157,14 @@ class Writer:
         if self._connection.in_transaction:
             self._execute("ROLLBACK")
 
+    def look_at_files(self) -> None:
+        """Notice files that were removed or replaced, and save what can be saved of the log."""
+        if self.files.look():
+            self.files.save_log()
+
     def data_version(self) -> int:
         """A number that changes when another connection has written, and never by this one's writes."""
         return int(self._connection.pragma("data_version"))
 
     def close(self) -> None:
-        close(self._connection)
+        self.files.close()

@@ -18,6 +18,7 @@ from turnledger.model.ids import ConversationId, TurnId
 from turnledger.model.turn import Turn
 from turnledger.testing.simulation.findable import broken_by_search
 from turnledger.testing.simulation.flagging import broken_by_flags
+from turnledger.testing.simulation.keyless import broken_by_keyless
 from turnledger.testing.simulation.listed import broken_by_list
 from turnledger.testing.simulation.listener import Listener
 from turnledger.testing.simulation.meaning import broken_by_resent
@@ -57,6 +58,7 @@ async def check(world: World, ledger: Ledger, keys: tuple[str, ...]) -> int:
     problems += [problem for line in everything for problem in broken_by_flags(world, line)]
     problems += broken_by_what_was_shown(world, everything)
     problems += broken_by_resent(world, everything)
+    problems += broken_by_keyless(world)
     problems += [problem for listener in world.listeners async for problem in _heard(listener, ledger)]
     for chat, lines in zip(chats, conversations, strict=True):
         problems += broken_by_list(await chat.info(), lines)

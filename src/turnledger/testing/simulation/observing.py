@@ -8,16 +8,18 @@ from turnledger.engine.abandoning import AbandonRequest
 from turnledger.engine.beginning import BeginRequest, Begun, Queued
 from turnledger.engine.commit import CommitRequest, DoubtRequest
 from turnledger.engine.deleting import DeleteRequest
+from turnledger.engine.deliveries import Note
 from turnledger.engine.ending import Ended, EndRequest
 from turnledger.engine.flagging import FlagRequest
 from turnledger.engine.flushing import FlushRequest
+from turnledger.engine.idempotency import Share
 from turnledger.engine.moving import ForkRequest, Moved
 from turnledger.engine.ports import Operation, Tables
 from turnledger.engine.recording import RecordRequest
 from turnledger.engine.recovery import ForgetRequest, TakeOverRequest
 from turnledger.engine.stops import StopRequest
 from turnledger.model.attempt import Attempt, AttemptState, OnBusy
-from turnledger.model.conversation import Ticket
+from turnledger.model.conversation import Branch, Ticket
 from turnledger.model.flags import SHOWN, Flags, hidden_from_user
 from turnledger.model.ids import BranchId, TurnId
 from turnledger.model.turn import Turn, TurnKind
@@ -46,6 +48,8 @@ async def _noted(tables: Tables, operation: Operation[Any, Any], request: Any, w
         found = await tables.conversation(request.owner, request.conversation)
         if found is None or found.is_deleted:
             world.intrusions.append(f"{request.turn.id} was committed to a deleted conversation")
+        if request.unheard is not None:
+            await _note_loss(tables, request.owner, request.unheard, world)
         return result
     if isinstance(request, TakeOverRequest | EndRequest | DoubtRequest | AbandonRequest):
         return await _ended(tables, operation, request, world)
@@ -54,6 +58,10 @@ async def _noted(tables: Tables, operation: Operation[Any, Any], request: Any, w
     if isinstance(request, ForkRequest):
         return await _fork(tables, operation, request, world)
     result = await operation(tables, request)
+    if isinstance(request, tuple):
+        for each in request:
+            if isinstance(each, Note):
+                await _note_loss(tables, each.owner, each.name, world)
     if isinstance(request, DeleteRequest):
         world.taken_over.update(world.begun_at)
     if isinstance(request, StopRequest):
@@ -73,6 +81,8 @@ async def _begin(tables: Tables, operation: Operation[Any, Any], request: BeginR
     before = await tables.branch(found.branch) if found else None
     queue = await tables.tickets(before.id) if before else []
     result = await operation(tables, request)
+    if request.retry is not None and request.attempt not in world.begun_at:
+        _check_retry(before, request, request.retry.name, result, world)
     world.begins += 1
     after = await tables.branch(before.id) if before else None
     if before is not None and before.running and after is not None and after.running != before.running:
@@ -109,6 +119,31 @@ async def _begin(tables: Tables, operation: Operation[Any, Any], request: BeginR
     if moves and await _is_shown(tables, request, result.branch.id):
         _check_order(queue, request, world)
     return result
+
+
+async def _note_loss(tables: Tables, owner: str, name: str, world: World) -> None:
+    """Note whose answer is recorded as lost for now."""
+    claim = await tables.claim(owner, name)
+    if claim is not None and claim.is_lost and claim.sender is not None:
+        world.unheard[name] = (claim.attempt, claim.sender)
+    else:
+        world.unheard.pop(name, None)
+
+
+def _check_retry(before: Branch | None, request: BeginRequest, name: str, result: Any, world: World) -> None:
+    """Note a try that runs again, or waits for a turn of its own, although what it asks for is there and was
+    lost; and one that is given an answer that others have built on."""
+    unheard, sender = world.unheard.get(name, (None, None))
+    is_own = sender is not None and world.is_later_try(request.attempt, sender)
+    if isinstance(result, Begun) and is_own and before is not None and before.head == unheard:
+        world.intrusions.append(f"{request.attempt} runs again although the answer of {unheard} was lost")
+    if isinstance(result, Queued) and is_own and before is not None and before.running == unheard:
+        world.intrusions.append(f"{request.attempt} waits behind {unheard}, of which it is a later try")
+    is_replay = isinstance(result, Share) and result.ended is not None and result.ended.turn is not None
+    if is_replay and (before is None or before.head != result.attempt):
+        world.intrusions.append(f"{request.attempt} is given {result.attempt}, which others built on")
+    if isinstance(result, Begun | Share):
+        world.unheard.pop(name, None)
 
 
 async def _note_replaced(tables: Tables, request: BeginRequest, lane: BranchId, world: World) -> None:

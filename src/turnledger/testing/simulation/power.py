@@ -62,11 +62,11 @@ class Power:
             deed.last_write = self._machine.writes
 
     def _is_answered(self, request: Any) -> bool:
-        """Whether a client may be told of this write: not of a draft, nor of a begin, unless it moved the
-        conversation. A turn that has begun is told of when it ends."""
+        """Whether a client may be told of this write: not of a draft, nor of notes about deliveries, nor of a
+        begin, unless it moved the conversation. A turn that has begun is told of when it ends."""
         if isinstance(request, BeginRequest):
             return self._world.moved[request.attempt] > 0
-        return not isinstance(request, FlushRequest)
+        return not isinstance(request, FlushRequest | tuple)
 
     def ask(self, name: str) -> None:
         """Note that the current task, with all that it starts, does what a client asks for."""

@@ -196,7 +196,7 @@ def _came_about(world: World, turn: Turn, turns: dict[TurnId, Turn]) -> Iterator
     if turn.kind is TurnKind.INTERRUPTED and not is_stopped and ask.on_failure is not OnFailure.KEEP:
         yield f"{turn.id} was kept although nobody asked for it"
     has_token = ask.kind in (Kind.ASK, Kind.EDIT) and not ask.answers_call
-    if has_token and ask.token not in map(_text, turn.input):
+    if has_token and ask.text not in map(_text, turn.input):
         yield f"{turn.id} answers another request than {ask.token}"
     replaced = turns.get(ask.instead_of) if ask.kind is Kind.REGENERATE and ask.instead_of else None
     if replaced is not None and _said(turn) != _said(replaced):

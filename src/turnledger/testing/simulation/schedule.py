@@ -16,6 +16,7 @@ from turnledger.testing.simulation.asking import Asking
 from turnledger.testing.simulation.checker import Violation, check
 from turnledger.testing.simulation.faults import CALM, Medium, Weather
 from turnledger.testing.simulation.flagging import flag_and_ask
+from turnledger.testing.simulation.keyless import KeylessClients
 from turnledger.testing.simulation.listening import Listening
 from turnledger.testing.simulation.names import Names
 from turnledger.testing.simulation.power import SHARE, Power
@@ -49,12 +50,13 @@ TASTES: dict[str, Callable[[int], list[str]]] = {
     "keyed fork": lambda habits: ["fork"] * (habits // 3 + 1),
     "undo once": lambda habits: ["undo once"] * (habits // 3 + 1),
     "restore": lambda habits: (["delete"] + ["restore"] * 2) * (habits // 4 + 1) + ["purge"],
+    "say": lambda habits: ["say"] * habits * 2,
 }
 """What clients of some schedules do besides, and how much of it for so many habits."""
 TASTE = 0.2
 """How many schedules have each of them."""
 BRANCHING = frozenset({"diverge", "undo", "switch", "fork"})
-LATER = BRANCHING | {"resend", "flag", "restore", "undo once"}
+LATER = BRANCHING | {"resend", "flag", "restore", "undo once", "say"}
 FEW, MANY = (1, 2, 3, 5), (2, 3, 5, 7)
 """How often a client does something: more where there has to be a history first."""
 
@@ -88,6 +90,8 @@ class Schedule:
         tasting = Random(f"{seed} tastes")
         medium = Medium(Random(random.random()), Weather.draw(random))
         tastes = [taste for taste in TASTES if tasting.random() < TASTE]
+        if "resend" in tastes and "say" in tastes:
+            tastes.remove("say")  # whoever resends a history is known by words that nobody else says
         world = World()
         if machine is not None:
             medium.power = Power(Random(f"{seed} cuts"), machine, world)
@@ -111,6 +115,7 @@ class Schedule:
             attend=self._listening.attend if self._listening else None,
         )
         self._resending = Resending(self._scene, self._asking)
+        self._keyless = KeylessClients(self._scene, self._asking)
 
     async def run(self) -> Report:
         """Storm, then calm, then the check."""
@@ -169,6 +174,8 @@ class Schedule:
                 await do(deeds.reset(scene, self._random.choice(scene.names.keys)))
             case "resend":
                 await self._resending.resend(client, name, token)
+            case "say":
+                await self._keyless.say(name, token)
             case "flag":
                 await flag_and_ask(scene, asking, name, token)
             case "delete":

@@ -85,6 +85,8 @@ class Ask:
     briefing: Briefing = SILENT
     resent: Resent | None = None
     """The history that the request brings along, if it brings one."""
+    says: str | None = None
+    """What it says instead of its token; others may say the same."""
 
     @property
     def options(self) -> dict[str, Any]:
@@ -104,7 +106,11 @@ class Ask:
     def input(self) -> ItemLike:
         if self.answers_call:
             return {"type": "function_call_output", "call_id": CLIENT_CALL, "output": self.token}
-        return self.token
+        return self.text
+
+    @property
+    def text(self) -> str:
+        return self.token if self.says is None else self.says
 
     @classmethod
     def draw(cls, random: Random, token: str, names: Sequence[str], *, acts: bool = False) -> Ask:
@@ -213,6 +219,7 @@ OBSERVED = (
     "replaces",
     "repeats",
     "holders",
+    "unheard",
 )
 """What the world knows from inside transactions; beside the flags."""
 
@@ -283,6 +290,12 @@ class World:
     """Who read the events of turns while they ran."""
     holders: dict[TurnId, LeaseId] = field(default_factory=dict)
     """For attempts that began: the process that runs them."""
+    said: dict[TurnId, tuple[str, int]] = field(default_factory=dict)
+    """Attempts of clients that retry without an idempotency_key: the message, and which try of it each is."""
+    answered: dict[TurnId, list[str]] = field(default_factory=dict)
+    """By turn: the messages of such clients that it was the answer to, as far as that arrived whole."""
+    unheard: dict[str, tuple[TurnId, TurnId]] = field(default_factory=dict)
+    """By the name of the request: an attempt whose answer is recorded as lost, and the try that lost it."""
     intrusions: list[str] = field(default_factory=list)
     """What happened inside transactions, or to clients, and never may."""
 
@@ -315,6 +328,11 @@ class World:
             for place, each in flags.items()
             if not each.to_model
         )
+
+    def is_later_try(self, attempt: TurnId, earlier: TurnId) -> bool:
+        """Whether it is a later try of the same message, by a client that retries without a key."""
+        (message, count), (other, count_before) = self.said[attempt], self.said[earlier]
+        return message == other and count > count_before
 
     def was_taken_over(self, ask: Ask) -> bool:
         """Whether an attempt of this request was ended by somebody else, so far."""
@@ -418,14 +436,11 @@ class Runner:
             await asyncio.gather(*steps, return_exceptions=True)
 
     async def _step(self, turn: RunningTurn, step: int, read_only: bool) -> None:
-        """Run one tool, unless a resumed turn has its result or its stated outcome already."""
+        """Run one tool. In a resumed turn, too: the call returns what is recorded of it."""
         name = f"{self._ask.token}/{step}"
         # Ids repeat from step to step where they may, as those of some models do.
         call_id = f"call_{step}" if self._ask.in_parallel else "call_0"
         call = {"type": "function_call", "call_id": call_id, "name": "act", "arguments": f'"{name}"'}
-        told = [item for item in turn.steps if item.is_call and item.fields["arguments"] == f'"{name}"']
-        if told and told[0] not in turn.open_calls:
-            return
 
         async def act() -> str:
             saw = tuple(name_of(each) for each in turn.history)
@@ -435,8 +450,9 @@ class Runner:
                 raise ModelFailed(name)
             return RESULT + name
 
-        await turn.call(call, act, read_only=read_only)
-        self._world.recorded.add(name)
+        result = await turn.call(call, act, read_only=read_only)
+        if result.fields["output"] == RESULT + name:
+            self._world.recorded.add(name)
 
     async def _pace(self) -> None:
         await asyncio.sleep(self._ask.pace * self._random.random())

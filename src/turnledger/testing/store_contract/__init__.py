@@ -29,6 +29,7 @@ PARTS = (
     "beginnings",
     "branch_rows",
     "busy",
+    "cancellations",
     "catalogue",
     "changes",
     "context",
@@ -43,6 +44,7 @@ PARTS = (
     "forks",
     "house_keeping",
     "instructions",
+    "interaction",
     "keyless_retries",
     "made_once",
     "metadata",
@@ -84,6 +86,7 @@ from turnledger.testing.store_contract.attaching import Attaching  # noqa: E402
 from turnledger.testing.store_contract.beginnings import Beginnings  # noqa: E402
 from turnledger.testing.store_contract.branch_rows import BranchRows  # noqa: E402
 from turnledger.testing.store_contract.busy import Busy  # noqa: E402
+from turnledger.testing.store_contract.cancellations import Cancellations  # noqa: E402
 from turnledger.testing.store_contract.catalogue import (  # noqa: E402
     Chosen,
     ListedWhenCommitted,
@@ -104,6 +107,7 @@ from turnledger.testing.store_contract.forgotten import NothingForgotten  # noqa
 from turnledger.testing.store_contract.forks import Forks  # noqa: E402
 from turnledger.testing.store_contract.house_keeping import HouseKeeping  # noqa: E402
 from turnledger.testing.store_contract.instructions import InstructionsInForce  # noqa: E402
+from turnledger.testing.store_contract.interaction import Interaction  # noqa: E402
 from turnledger.testing.store_contract.keyless_retries import KeylessRetries  # noqa: E402
 from turnledger.testing.store_contract.made_once import MadeOnce  # noqa: E402
 from turnledger.testing.store_contract.metadata import Metadata  # noqa: E402
@@ -151,6 +155,7 @@ class StoreContract(
     BranchRows,
     Bounded,
     Busy,
+    Cancellations,
     ChangedByWhoIsLetIn,
     ChangeRows,
     Changes,
@@ -168,6 +173,7 @@ class StoreContract(
     Everything,
     NothingForgotten,
     HouseKeeping,
+    Interaction,
     InstructionsInForce,
     KeylessRetries,
     ListedWhenCommitted,

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace as limited
 
 import pytest
 from msgspec.structs import replace
 
 from turnledger.engine.lease import renew
 from turnledger.engine.ports import Store
-from turnledger.errors import LedgerClosed
+from turnledger.errors import ConversationDeleted, LedgerClosed
 from turnledger.model.attempt import AttemptState
 from turnledger.model.conversation import Branch, Claim, ConversationState, Stretch
 from turnledger.model.ids import LeaseId, TurnId
+from turnledger.testing.scripted_model import ScriptedModel
 from turnledger.testing.store_contract.branch_rows import branch_off, grow
 from turnledger.testing.store_contract.rows import (
     IDS,
@@ -24,7 +26,7 @@ from turnledger.testing.store_contract.rows import (
     turn,
     write,
 )
-from turnledger.testing.store_contract.stage import Contract, OpenStore, soon
+from turnledger.testing.store_contract.stage import LIMITS, Contract, OpenStore, Stage, exchange, soon
 
 
 class HouseKeeping(Contract):
@@ -69,6 +71,25 @@ class HouseKeeping(Contract):
         for name, kept in (("running", True), ("old", False), ("older", False), ("young", True)):
             claim_found = await read(stores[0], do("claim", "ann", name))
             assert (claim_found is not None) is kept
+
+    async def test_one_round_purges_all_that_is_due_however_much_that_is(self, stage: Stage) -> None:
+        """Else traffic that makes more rows than a round removes would only grow."""
+        here = await stage.process(limited(LIMITS, purge_rows=2, attempts_kept=60.0, restore_time=60.0))
+        day = 24 * 3600.0
+        chats = [await here.chat() for _ in range(7)]
+        for number, chat in enumerate(chats):
+            with pytest.raises(RuntimeError):
+                await chat.run(ScriptedModel([RuntimeError()]), "q", idempotency_key=f"i{number}")
+            await exchange(chat, "q", idempotency_key=f"j{number}")
+            await chat.delete()
+        stage.clock.advance(day + 1)
+        await here.tend()
+        assert await read(here.store, do("all_claims", None, 99)) == []
+        assert await read(here.store, do("all_attempts", None, 99)) == []
+        assert [await read(here.store, do("bytes_of", chat.id)) for chat in chats] == [0] * 7
+        for chat in chats:
+            with pytest.raises(ConversationDeleted):
+                await here.ledger.restore(chat.id)
 
     async def test_only_ended_conversations_lose_their_turns(self, stores: list[Store]) -> None:
         store = stores[0]

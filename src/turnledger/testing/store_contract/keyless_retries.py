@@ -26,7 +26,6 @@ from turnledger.errors import (
     StoreFull,
     TurnAttached,
     TurnFailed,
-    TurnReplayed,
 )
 from turnledger.model.attempt import AttemptState
 from turnledger.model.conversation import Claim
@@ -105,15 +104,42 @@ class KeylessRetries(Contract):
         assert await soon(ask(await there.chat(chat), 2).run(NEVER)) == turn
         assert await chat.turns() == [turn]
 
-    async def test_an_answer_of_which_nothing_is_known_is_given_to_the_next_try(self, stage: Stage) -> None:
-        """Its process died before the last byte, or right behind it: nobody can tell."""
+    async def test_an_answer_whose_delivery_is_unknown_is_not_given_to_the_next_try(
+        self, stage: Stage
+    ) -> None:
+        """It is still being sent, or its process died before or after the last byte. The same words may be a
+        second message, so the turn runs again."""
         here, there = await stage.processes()
         chat = await here.chat()
-        _, turn = await answered(chat, 0)
-        with pytest.raises(TurnReplayed) as replay:
-            async with ask(await there.chat(chat), 1):
-                pytest.fail("the block was run")
-        assert replay.value.turn == turn
+        first, turn = await answered(chat, 0)
+        second_block, second = await answered(await there.chat(chat), 1, "another")
+        here.ledger.delivered(first)
+        there.ledger.lost(second_block)
+        await noted(here)
+        await noted(there)
+        assert await soon(ask(chat, 2).run(NEVER)) == second
+        assert await chat.turns() == [turn, second]
+
+    async def test_an_answer_that_a_later_try_is_being_given_is_not_given_to_another(
+        self, stage: Stage
+    ) -> None:
+        here = await stage.process()
+        chat = await here.chat()
+        first, turn = await answered(chat, 0)
+        here.ledger.lost(first)
+        assert await soon(ask(chat, 1).run(NEVER)) == turn
+        _, second = await answered(chat, 2, "another")
+        assert await chat.turns() == [turn, second]
+
+    async def test_a_lost_answer_that_others_built_on_is_not_given_to_a_later_try(self, stage: Stage) -> None:
+        """Its client gave up, the conversation went on, and the same words were said again."""
+        here = await stage.process()
+        chat = await here.chat()
+        first, turn = await answered(chat, 0)
+        here.ledger.lost(first)
+        between = await exchange(chat, "something else")
+        _, second = await answered(chat, 1, "another")
+        assert await chat.turns() == [turn, between, second]
 
     async def test_a_delivered_answer_is_never_given_to_a_second_message(self, stage: Stage) -> None:
         """The first try of the second message was lost on its way, so the server never saw it."""
@@ -129,14 +155,14 @@ class KeylessRetries(Contract):
         here = await stage.process()
         chat = await here.chat()
         first, turn = await answered(chat, 0)
-        here.ledger.delivered(first)
-        _, second = await answered(chat, 1, "another")
-        assert await chat.turns() == [turn, second]
+        here.ledger.lost(first)
+        assert await soon(ask(chat, 1).run(NEVER)) == turn
 
     async def test_a_replay_that_is_delivered_is_over_too(self, stage: Stage) -> None:
         here = await stage.process()
         chat = await here.chat()
-        _, turn = await answered(chat, 0)
+        first, turn = await answered(chat, 0)
+        here.ledger.lost(first)
         again = ask(chat, 1)
         assert await soon(again.run(NEVER)) == turn
         here.ledger.delivered(again)
@@ -148,7 +174,9 @@ class KeylessRetries(Contract):
         chat = await here.chat()
         first, turn = await answered(chat, 0)
         here.ledger.lost(first)
-        _, second = await answered(chat, 0, "another")
+        await noted(here)
+        block, second = await answered(chat, 0, "another")
+        here.ledger.lost(block)
         assert await soon(ask(chat, 1).run(NEVER)) == second
         assert await chat.turns() == [turn, second]
 
@@ -168,17 +196,17 @@ class KeylessRetries(Contract):
         here, there = await stage.processes()
         chat = await here.chat()
         first, turn = await answered(chat, 0)
+        here.ledger.lost(first)
+        await noted(here)
         again = ask(await there.chat(chat), 1)
         assert await soon(again.run(NEVER)) == turn
-        here.ledger.delivered(first)
-        await noted(here)
-        assert await soon(ask(chat, 2).run(NEVER)) == turn
-        here.ledger.lost(first)
+        for note_of_first in (here.ledger.delivered, here.ledger.lost):
+            note_of_first(first)
+            await noted(here)
+            assert [(claim.retries, claim.is_lost) for claim in await claims(here)] == [(1, False)]
         there.ledger.lost(again)
-        await noted(here)
         await noted(there)
-        [claim] = await claims(here)
-        assert (claim.retries, claim.is_lost) == (2, False)
+        assert await soon(ask(chat, 2).run(NEVER)) == turn
         assert await chat.turns() == [turn]
 
     async def test_a_running_turn_that_nobody_hears_is_taken_up(self, stage: Stage) -> None:
@@ -227,6 +255,18 @@ class KeylessRetries(Contract):
         assert await soon(again) == turn
         assert await chat.turns() == [turn]
         assert await stage.tickets(chat) == []
+
+    async def test_a_commit_records_that_its_client_has_left(self, stage: Stage) -> None:
+        """A try that waits for the lane looks before anything else can be written."""
+        here, there = await stage.processes()
+        chat = await here.chat()
+        block, holder = await runs(stage, chat, 0)
+        again = await stage.line_up(chat, ask(await there.chat(chat), 1).run(NEVER))
+        with here.store.hold(note):
+            here.ledger.lost(block)
+            turn = await holder.finish()
+            assert await soon(again) == turn
+        assert await chat.turns() == [turn]
 
     async def test_a_loss_wakes_who_waits_for_the_same(self, stage: Stage) -> None:
         here = await stage.process()
@@ -315,8 +355,10 @@ class KeylessRetries(Contract):
     async def test_a_try_whose_begin_has_no_answer_is_the_same_try(self, stage: Stage, fate: Fate) -> None:
         here = await stage.process()
         chat = await here.chat()
-        _, turn = await answered(chat, 0)
-        here.store.lose_answer(begin, fate)
+        first, turn = await answered(chat, 0)
+        here.ledger.lost(first)
+        await noted(here)
+        here.store.lose_answer(begin, fate, fate)  # the first one only finds that it has to reach the disk
         assert await soon(ask(chat, 1).run(NEVER)) == turn
         here.store.lose_answer(begin, fate)
         _, second = await answered(chat, 0)
@@ -324,7 +366,7 @@ class KeylessRetries(Contract):
 
     @pytest.mark.parametrize("when", When)
     @pytest.mark.parametrize("is_noted", [True, False])
-    async def test_a_try_that_overtakes_the_commit_of_the_one_before_it_shares_it(
+    async def test_a_try_that_overtakes_a_commit_shares_it_if_its_client_is_known_to_be_lost(
         self, stage: Stage, when: When, is_noted: bool
     ) -> None:
         here, there = await stage.processes()
@@ -336,11 +378,12 @@ class KeylessRetries(Contract):
         with here.store.hold(commit, when) as gate:
             holder.gate.release()
             await stage.reach(gate, holder.task)
-            again = stage.start(ask(await there.chat(chat), 1).run(NEVER))
+            again = stage.start(ask(await there.chat(chat), 1).run(ScriptedModel(["another"])))
             await stage.until_run(there, begin, 1)
         turn = await soon(holder.task)
-        assert await soon(again) == turn
-        assert await chat.turns() == [turn]
+        second = await soon(again)
+        assert (second == turn) is is_noted
+        assert len(await chat.turns()) == 2 - is_noted
 
     @pytest.mark.parametrize("is_delivered", [True, False])
     async def test_a_try_that_is_overtaken_by_the_commit_goes_by_what_became_of_it(
@@ -365,12 +408,14 @@ class KeylessRetries(Contract):
         here, there = await stage.processes()
         chat = await here.chat()
         with here.store.hold(begin) as one, there.store.hold(begin) as other:
-            tasks = [
-                stage.start(ask(await each.chat(chat), 0).run(ScriptedModel(["a"]))) for each in (here, there)
-            ]
+            blocks = [ask(await each.chat(chat), 0) for each in (here, there)]
+            tasks = [stage.start(block.run(ScriptedModel(["a"]))) for block in blocks]
             await stage.reach(one, tasks[0])
             await stage.reach(other, tasks[1])
         turns = [await soon(task) for task in tasks]
+        here.ledger.lost(blocks[0])
+        there.ledger.lost(blocks[1])
+        await noted(there)
         assert await soon(ask(chat, 1).run(NEVER)) in turns
         assert len(await chat.turns()) == 2
 
@@ -421,7 +466,8 @@ class KeylessRetries(Contract):
     async def test_what_nobody_asks_for_again_is_forgotten_in_a_day(self, stage: Stage) -> None:
         here = await stage.process()
         chat = await here.chat()
-        _, turn = await answered(chat, 0)
+        first, turn = await answered(chat, 0)
+        here.ledger.lost(first)
         await runs(stage, await here.chat(), 0, text="other")
         stage.clock.advance(CLAIM_KEPT_MS / 1000 - 1)
         await here.tend()
@@ -433,8 +479,10 @@ class KeylessRetries(Contract):
     async def test_requests_of_different_owners_are_different_requests(self, stage: Stage) -> None:
         here = await stage.process()
         ann, ben = await here.chat(owner="ann"), await here.chat(owner="ben")
-        _, hers = await answered(ann, 0)
-        _, his = await answered(ben, 1)
+        first, hers = await answered(ann, 0)
+        here.ledger.lost(first)
+        first, his = await answered(ben, 1)
+        here.ledger.lost(first)
         assert await soon(ask(ann, 1).run(NEVER)) == hers
         assert await soon(ask(ben, 2).run(NEVER)) == his
 
@@ -453,7 +501,9 @@ class KeylessRetries(Contract):
         def send(count: int) -> TurnBlock:
             return here.ledger.turn("q", conversation_key="k", retry=Retry(b"q", count))
 
-        turn = await soon(send(0).run(ScriptedModel(["a"])))
+        first = send(0)
+        turn = await soon(first.run(ScriptedModel(["a"])))
+        here.ledger.lost(first)
         await here.ledger.reset("k")
         assert await soon(send(1).run(NEVER)) == turn
         await (await here.ledger.chat_of(turn.id)).delete()

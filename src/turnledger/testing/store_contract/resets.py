@@ -391,19 +391,18 @@ class Resets(Contract):
         assert await said(await named(here)) == ["q", "a"]
 
     @pytest.mark.parametrize("interaction", [False, True])
-    async def test_what_recovery_keeps_of_a_turn_counts_from_its_begin(
+    async def test_what_recovery_keeps_of_a_turn_counts_from_its_end(
         self, stage: Stage, interaction: bool
     ) -> None:
         here, there = await stage.processes()
         old = await here.chat(conversation_key="k", reset=IDLE)
         opened = stage.clock.now_ms()
         stage.clock.advance(1_000)
-        begun = stage.clock.now_ms()
         await stage.hold_lane(old, "q", [Tool("pay")], on_failure="keep", interaction=interaction)
         await stage.bury_others(there)
         same = await there.chat(old)
         assert [turn.kind for turn in await same.turns()] == [TurnKind.INTERRUPTED]
-        assert (await same.info()).touched_at == (begun if interaction else opened)
+        assert (await same.info()).touched_at == (stage.clock.now_ms() if interaction else opened)
 
     async def test_a_system_write_that_is_resumed_and_settled_is_still_one(self, stage: Stage) -> None:
         here = await stage.process()

@@ -23,7 +23,7 @@ async def fail(chat: Chat, model: Runner, text: str = "q", *, on_failure: str = 
         await soon(chat.run(model, text, idempotency_key="i", on_failure=on_failure))
 
 
-async def retry(chat: Chat, model: ScriptedModel, text: str = "q") -> Turn:
+async def retry(chat: Chat, model: Runner, text: str = "q") -> Turn:
     return await soon(chat.run(model, text, idempotency_key="i"))
 
 
@@ -166,6 +166,75 @@ class Resuming(Contract):
         await fail(chat, model)
         assert results(await retry(chat, model)) == ["paid 1", "paid 2"]
         assert model.executed == {"pay": 2}
+
+    async def test_call_whose_result_is_recorded_returns_it_and_does_not_run_again(
+        self, stage: Stage
+    ) -> None:
+        """The runner begins anew with every attempt, and does not look at the steps."""
+        here, there = await stage.processes()
+        chat = await here.chat()
+        paid: list[str] = []
+        told: list[str] = []
+
+        async def pay_twice(turn: RunningTurn) -> None:
+            for count in (1, 2):
+
+                async def pay(count: int = count) -> str:
+                    paid.append(f"paid {count}")
+                    return paid[-1]
+
+                told.append((await turn.call(call("pay", "c"), pay)).fields["output"])
+                if len(told) < 4:
+                    raise BOOM
+            turn.emit("Done.")
+
+        await fail(chat, pay_twice)
+        assert (paid, told) == (["paid 1"], ["paid 1"])
+        await fail(chat, pay_twice)
+        assert (paid, told[1:]) == (["paid 1"], ["paid 1"])
+        told.append("and another time")
+        turn = await retry(await there.chat(chat), pay_twice)
+        assert (paid, told[3:]) == (["paid 1", "paid 2"], ["paid 1", "paid 2"])
+        assert results(turn) == ["paid 1", "paid 2"]
+
+    async def test_call_of_unknown_outcome_returns_that_and_does_not_run_again(self, stage: Stage) -> None:
+        chat = await (await stage.process()).chat()
+        paid: list[str] = []
+
+        async def pay() -> str:
+            paid.append("paid")
+            raise BOOM
+
+        async def agent(turn: RunningTurn) -> None:
+            result = await turn.call(call("pay", "c"), pay)
+            turn.emit(result.fields["output"])
+
+        await fail(chat, agent)
+        turn = await retry(chat, agent)
+        assert paid == ["paid"]
+        assert turn.text == OUTCOME_UNKNOWN
+        assert results(turn) == [OUTCOME_UNKNOWN]
+
+    async def test_call_that_was_added_and_not_started_is_run_by_the_retry(self, stage: Stage) -> None:
+        chat = await (await stage.process()).chat()
+        paid: list[str] = []
+
+        async def pay() -> str:
+            paid.append("paid")
+            return "paid"
+
+        async def agent(turn: RunningTurn) -> None:
+            if not turn.is_resumed:
+                await turn.add(call("pay", "c"))
+                raise BOOM
+            await turn.call(call("pay", "c"), pay)
+            await turn.call({**call("pay", "d").fields, "id": "another"}, pay)
+            turn.emit("Done.")
+
+        await fail(chat, agent)
+        turn = await retry(chat, agent)
+        assert paid == ["paid", "paid"]
+        assert [item.call_id for item in turn.output if item.is_result] == ["c", "d"]
 
     async def test_a_turn_that_broke_off_after_reasoning_can_be_resumed(self, stage: Stage) -> None:
         chat = await (await stage.process()).chat()

@@ -60,6 +60,22 @@ class Retention(Contract):
         gone = {each.conversation for each in (await here.ledger.retain()).retired}
         assert gone == {chat.id, silent.id}
 
+    async def test_a_turn_that_failed_is_use_after_its_attempt_is_gone(self, stage: Stage) -> None:
+        limits = with_limits(LIMITS, retain_for=10 * HOUR, attempts_kept=HOUR, unlisted_kept=10 * HOUR)
+        here = await stage.process(limits)
+        chat = await self._used(here, stage, "ann")
+        stage.clock.advance(9 * HOUR)
+        for _ in range(2):
+            with pytest.raises(RuntimeError):
+                await chat.run(ScriptedModel([RuntimeError()]), "q")
+            with pytest.raises(RuntimeError):
+                await here.ledger.run(ScriptedModel([RuntimeError()]), "q", conversation_key="new")
+            stage.clock.advance(8 * HOUR)
+            await here.tend()
+        assert await chat.attempts() == []
+        assert (await here.ledger.retain()).retired == ()
+        assert len((await here.ledger.catalogue.named("new")).chats) == 1
+
     async def test_a_restored_conversation_is_not_deleted_again_at_once(self, stage: Stage) -> None:
         here = await stage.process(with_limits(LIMITS, retain_for=HOUR))
         chat = await self._used(here, stage, "ann")

@@ -18,6 +18,7 @@ from tests.unit.runners.http.asking import (
 from tests.unit.runners.http.raw_server import OK, Heard, saying, saying_once, serving
 from turnledger.errors import ModelTimeout, ModelUnavailable
 from turnledger.runners.http import pool as module
+from turnledger.runners.http.address import address_of
 from turnledger.runners.upstream_failures import BrokenOff
 
 pytestmark = pytest.mark.anyio
@@ -186,3 +187,46 @@ async def test_who_dials_while_it_closes_is_sent_away() -> None:
         with pytest.raises(BrokenOff, match="closed"):
             await dialing
         await eventually(lambda: not pool._open)
+
+
+async def test_a_connection_on_which_something_waits_to_be_read_is_not_taken() -> None:
+    heard: list[Heard] = []
+
+    async def behave(connection: Heard) -> None:
+        heard.append(connection)
+        await saying(OK)(connection)
+
+    async with pool_to(behave) as pool:
+        assert await body_of(pool) == b"ok"
+        heard[0].writer.write(OK)  # it is on its way before the loop can look
+        assert pool.take() is None
+        assert await body_of(pool) == b"ok"
+        assert len(heard) == 2
+
+
+async def test_a_waiting_request_never_gets_an_unsolicited_response() -> None:
+    async def behave(connection: Heard) -> None:
+        while True:
+            number = (await connection.request()).split(b"/", 2)[1].split()[0]
+            answer = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%b" % (len(number), number)
+            await connection.say(answer, answer)
+
+    async with pool_to(behave, bound=2) as pool:
+        requests = [b"GET /%d HTTP/1.1\r\nHost: here\r\n\r\n" % number for number in range(60)]
+        bodies = await asyncio.gather(*(body_of(pool, request=each) for each in requests))
+        assert bodies == [b"%d" % number for number in range(60)]
+
+
+async def test_a_pool_without_reuse_opens_a_connection_for_each_request() -> None:
+    count = 0
+
+    async def behave(connection: Heard) -> None:
+        nonlocal count
+        count += 1
+        await saying(OK)(connection)
+
+    async with serving(behave) as port:
+        pool = module.Pool(address_of(f"http://127.0.0.1:{port}"), None, 1, reuse=False)
+        assert [await body_of(pool) for _ in range(3)] == [b"ok"] * 3
+        await pool.close()
+    assert count == 3

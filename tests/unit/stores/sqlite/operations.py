@@ -3,10 +3,13 @@
 from random import Random
 from typing import Any
 
+import apsw
+
 from turnledger.engine.ports import Tables
 from turnledger.errors import Superseded
 from turnledger.model.conversation import Claim
 from turnledger.model.ids import ConversationId, IdSource, LeaseId, TurnId
+from turnledger.stores.sqlite.migrations import VERSION
 
 ids = IdSource(lambda: 1_700_000_000_000, Random(7).getrandbits)
 CONVERSATION = ids.new(ConversationId)
@@ -52,3 +55,12 @@ async def refuse(tables: Tables, _: Any) -> None:
 
 async def has_claim(tables: Tables, names: tuple[str, str]) -> bool:
     return await tables.claim(*names) is not None
+
+
+def migrate_further(path: str) -> None:
+    """Do what a newer Turnledger does when it opens the store: extend the schema and raise its version."""
+    newer = apsw.Connection(path)
+    newer.execute("BEGIN IMMEDIATE; ALTER TABLE claim ADD COLUMN later INTEGER")
+    newer.pragma("user_version", VERSION + 1)
+    newer.execute("COMMIT")
+    newer.close()

@@ -1,4 +1,4 @@
-"""A file that is removed or replaced while it is open takes no more writes, and harms nobody else's."""
+"""Files that are removed or replaced while the store is open: it takes no more writes, and loses no turn."""
 
 import asyncio
 import shutil
@@ -9,12 +9,11 @@ from pathlib import Path
 import pytest
 
 from tests.unit.stores.sqlite.conftest import Neighbour
-from tests.unit.stores.sqlite.operations import add_claims, has_claim, ids, refuse
+from tests.unit.stores.sqlite.operations import add_claims, beat_of, has_claim, ids, refuse
 from turnledger.engine.ports import Sync
 from turnledger.errors import StoreCorrupt, StoreUnavailable
 from turnledger.model.ids import LeaseId
 from turnledger.stores.sqlite import SqliteStore, opening
-from turnledger.stores.sqlite.moved import has_moved
 from turnledger.stores.sqlite.writer import Job, Writer
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="there, an open file cannot be removed")
@@ -72,7 +71,6 @@ def test_what_reaches_no_disk_or_writes_nothing_is_not_asked(path: Path, writer:
 
 def test_a_file_that_is_put_back_takes_writes_again(path: Path, writer: Writer) -> None:
     path.rename(path.with_name("aside"))
-    assert has_moved(writer._connection)
     refused = add(writer, "a")
     path.with_name("aside").rename(path)
     assert isinstance(refused.error, StoreUnavailable)
@@ -117,3 +115,83 @@ def test_closing_leaves_nothing_in_the_log_beside_a_file_that_took_the_place(
     writer.close()
     assert log_of(path).stat().st_size == 0
     assert not asyncio.run(has(path, "first"))
+
+
+@pytest.fixture(params=["-wal", "-shm"])
+def beside(path: Path, request: pytest.FixtureRequest) -> Path:
+    """One of the files beside a store."""
+    return path.with_name(f"{path.name}{request.param}")
+
+
+def test_writer_whose_log_or_index_was_removed_refuses_writes(writer: Writer, beside: Path) -> None:
+    beside.unlink()
+    with pytest.raises(StoreUnavailable, match=rf"{beside} was removed .* stop every process .* start again"):
+        add(writer, "a").outcome()
+    with pytest.raises(StoreUnavailable):
+        add(writer, "b", Sync.PROCESS).outcome()
+
+
+def test_writer_whose_log_or_index_was_replaced_refuses_writes(writer: Writer, beside: Path) -> None:
+    shutil.copy(beside, beside.with_name("copy"))
+    beside.with_name("copy").replace(beside)
+    with pytest.raises(StoreUnavailable, match=rf"{beside} was removed or replaced"):
+        add(writer, "a").outcome()
+
+
+def test_writer_whose_log_or_index_was_put_back_writes_again(
+    path: Path, writer: Writer, beside: Path
+) -> None:
+    beside.rename(beside.with_name("aside"))
+    assert isinstance(add(writer, "a").error, StoreUnavailable)
+    beside.with_name("aside").rename(beside)
+    assert add(writer, "b").error is None
+    writer.close()
+    assert [asyncio.run(has(path, claim)) for claim in ("first", "a", "b")] == [True, False, True]
+
+
+def test_removed_log_is_saved_into_the_file_at_the_next_look(path: Path, writer: Writer) -> None:
+    log_of(path).unlink()
+    writer.look_at_files()
+    alone = path.with_name("alone.db")
+    shutil.copy(path, alone)
+    assert asyncio.run(has(alone, "first"))
+
+
+async def test_store_whose_log_was_removed_refuses_reads_soon(store: SqliteStore, path: Path) -> None:
+    await store.transact(add_claims, ("owner", "a"))
+    store.watch(lambda: None)
+    log_of(path).unlink()
+    with pytest.raises(StoreUnavailable, match="-wal was removed"):
+        while True:
+            await store.read(has_claim, ("owner", "a"))
+
+
+async def test_process_that_opens_a_store_in_use_without_its_log_is_refused(
+    path: Path, writer: Writer
+) -> None:
+    log_of(path).unlink()
+    with pytest.raises(StoreUnavailable, match="while another process used the store"):
+        opening.prepare(str(path))
+    with pytest.raises(StoreUnavailable, match="while another process used the store"):
+        opening.connect_visitor(str(path))
+    writer.look_at_files()
+    writer.close()
+    assert await has(path, "first")
+
+
+@pytest.mark.parametrize("suffixes", [["-shm"], ["-wal", "-shm"]])
+async def test_closing_after_another_process_made_new_files_leaves_its_turns(
+    path: Path, writer: Writer, neighbour: Neighbour, suffixes: list[str]
+) -> None:
+    for suffix in suffixes:
+        path.with_name(path.name + suffix).unlink()
+    writer.look_at_files()
+    lease = ids.new(LeaseId)
+    newcomer = await asyncio.to_thread(neighbour, "write", path, lease)
+    newcomer.kill()
+    newcomer.wait()
+    writer.close()
+    store = await SqliteStore.open(path, inline=True)
+    assert await store.read(beat_of, lease) == 1
+    assert await store.read(has_claim, ("owner", "first"))
+    await store.close()

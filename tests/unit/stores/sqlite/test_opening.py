@@ -30,6 +30,7 @@ from turnledger.stores.sqlite.opening import (
     SHORT_WAIT,
     Patience,
     check_sqlite,
+    connect_visitor,
     connect_writer,
     prepare,
 )
@@ -165,6 +166,63 @@ def test_a_damaged_store_is_refused_untouched(path: Path, start: int, end: int) 
     content[start:end] = b"\xff" * (end - start)
     path.write_bytes(content)
     assert "backup" in refused(path, StoreCorrupt)
+
+
+def leave_log(path: Path) -> Path:
+    """Write as a process that then dies: what it wrote, first page included, is in the log alone."""
+    connection = apsw.Connection(str(path))
+    connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
+    connection.execute("INSERT INTO lease VALUES (?, 1)", (bytes(16),))
+    connection.pragma("user_version", VERSION)
+    connection.close()
+    return path.with_name(f"{path.name}-wal")
+
+
+@pytest.mark.parametrize("filler", [b"\0", b"\xa5"])
+@pytest.mark.parametrize(("start", "end"), [(0, 16), (0, 100), (64, 72), (0, 4096), (0, 8192), (16, 8192)])
+def test_store_whose_first_page_a_crash_tore_opens_through_its_log(
+    path: Path, start: int, end: int, filler: bytes
+) -> None:
+    make_store(path)
+    leave_log(path)
+    content = bytearray(path.read_bytes())
+    content[start:end] = filler * (end - start)
+    path.write_bytes(content)
+    visitor = connect_visitor(str(path))
+    assert visitor.execute("SELECT count(*) FROM lease").get == 1
+    visitor.close()
+    make_store(path)
+    connection = apsw.Connection(str(path))
+    assert connection.execute("SELECT count(*) FROM lease").get == 1
+    assert connection.pragma("integrity_check") == "ok"
+    connection.close()
+
+
+def test_store_torn_beyond_what_its_log_can_restore_is_corrupt_and_left_untouched(path: Path) -> None:
+    make_store(path)
+    log = leave_log(path)
+    path.write_bytes(bytes(path.stat().st_size))
+    whole = bytearray(log.read_bytes())
+    whole[16:24] = bytes(8)  # the salts: no frame is valid any more
+    log.write_bytes(whole)
+    before = path.read_bytes(), log.read_bytes()
+    with pytest.raises(StoreCorrupt, match="restore it from a backup"):
+        prepare(str(path))
+    assert (path.read_bytes(), log.read_bytes()) == before
+
+
+@pytest.mark.parametrize("suffix", ["-wal", "-journal"])
+def test_foreign_file_beside_a_log_of_another_program_is_not_a_store(path: Path, suffix: str) -> None:
+    other = apsw.Connection(str(path))
+    other.pragma("journal_mode", suffix.strip("-").replace("journal", "persist"))
+    other.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
+    other.execute("CREATE TABLE theirs (x)")
+    other.execute("INSERT INTO theirs VALUES (1)")
+    other.close()
+    assert path.with_name(path.name + suffix).stat().st_size
+    assert "no Turnledger store" in refused(path, NotAStore)
+    path.write_bytes(b"Dear diary," * 1000)
+    assert "not a database" in refused(path, NotAStore)
 
 
 @pytest.mark.parametrize("is_absent", [True, False])

@@ -109,3 +109,26 @@ async def test_without_sync_the_disk_does_forget(path: Path, disk: FaultyDisk, t
         await store.transact(beat, lease, Sync.PROCESS)
     assert await survived(disk.lose_power(path, tmp_path / "lost"), lease) < 10
     await store.close()
+
+
+async def test_power_loss_at_any_write_of_a_new_file_leaves_a_store_that_opens(
+    path: Path, disk: FaultyDisk, tmp_path: Path
+) -> None:
+    random = Random(1)
+    lease = ids.new(LeaseId)
+    acknowledged = 0
+    images: list[tuple[int, Path]] = []
+
+    def lose_power(call: str, name: str) -> None:
+        folder = tmp_path / f"{len(images)}"
+        images.append((acknowledged, disk.lose_power(path, folder, random)))
+
+    disk.before_call = lose_power
+    store = await SqliteStore.open(path, inline=True, vfs=disk.name)
+    for _ in range(3):
+        await store.transact(beat, lease)
+        acknowledged += 1
+    await store.close()
+    disk.before_call = None
+    for beats, image in images:
+        assert beats <= await survived(image, lease) <= beats + 1

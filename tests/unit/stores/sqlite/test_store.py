@@ -7,6 +7,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
+import apsw
 import pytest
 
 from tests.unit.stores.sqlite.conftest import Neighbour, wait_until_ready
@@ -17,10 +18,12 @@ from tests.unit.stores.sqlite.operations import (
     beat_of,
     has_claim,
     ids,
+    migrate_further,
     refuse,
 )
+from turnledger import Ledger
 from turnledger.engine.ports import Sync, Tables
-from turnledger.errors import LedgerClosed, OutcomeUnknown, StoreReadOnly, Superseded
+from turnledger.errors import LedgerClosed, OutcomeUnknown, StoreReadOnly, StoreTooNew, Superseded
 from turnledger.model.ids import LeaseId
 from turnledger.stores.sqlite import SqliteStore
 from turnledger.stores.sqlite import store as module
@@ -239,3 +242,20 @@ def test_the_file_is_an_ordinary_database(path: Path) -> None:
     assert connection.execute("SELECT owner, idempotency_key FROM claim").fetchall() == [("owner", "a")]
     assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
     connection.close()
+
+
+async def test_ledger_after_a_newer_process_migrated_the_store_neither_commits_nor_reads(path: Path) -> None:
+    async with await Ledger.open(f"sqlite:///{path}") as ledger:
+        chat = await ledger.conversation()
+        with pytest.raises(StoreTooNew):
+            async with chat.turn("Hello?") as turn:
+                turn.emit("Hello!")
+                migrate_further(str(path))
+        with pytest.raises(StoreTooNew):
+            await chat.turns()
+        with pytest.raises(StoreTooNew):
+            async with chat.turn("Hello?"):
+                pass
+    newer = apsw.Connection(str(path))
+    assert newer.execute("SELECT count(*) FROM turn").get == 0
+    newer.close()

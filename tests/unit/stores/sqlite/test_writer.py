@@ -12,6 +12,7 @@ from tests.unit.stores.sqlite.operations import (
     beat,
     has_claim,
     ids,
+    migrate_further,
     refuse,
 )
 from turnledger.engine.ports import Sync, Tables
@@ -20,11 +21,13 @@ from turnledger.errors import (
     OutcomeUnknown,
     StoreCorrupt,
     StoreFull,
+    StoreTooNew,
     StoreUnavailable,
     Superseded,
 )
 from turnledger.model.ids import LeaseId
 from turnledger.stores.sqlite import opening
+from turnledger.stores.sqlite.migrations import VERSION
 from turnledger.stores.sqlite.reader import Reader
 from turnledger.stores.sqlite.writer import Job, Writer
 from turnledger.testing.faulty_disk import FaultyDisk
@@ -261,3 +264,15 @@ def test_a_transaction_left_open_is_ended_before_the_next(bench: Bench) -> None:
     (job,) = bench.run(add("a"))
     assert job.error is None
     assert bench.connection.execute("SELECT count(*) FROM lease").fetchall() == [(0,)]
+
+
+def test_writer_after_a_newer_process_migrated_the_store_refuses_every_transaction(bench: Bench) -> None:
+    bench.run(add("before"))
+    migrate_further(bench.path)
+    jobs = bench.run(add("a"), add("b", sync=Sync.PROCESS), Job(has_claim, ("owner", "before")))
+    for job in jobs:
+        with pytest.raises(StoreTooNew, match=f"schema {VERSION + 1}"):
+            job.outcome()
+    assert not bench.connection.in_transaction
+    rows = bench.connection.execute("SELECT idempotency_key FROM claim").fetchall()
+    assert rows == [("before",)]

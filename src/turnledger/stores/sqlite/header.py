@@ -1,0 +1,99 @@
+"""Whether a file is a store of ours, read from its bytes: without a connection, which would already repair or
+unlink something beside a foreign file.
+
+A crash can tear the first page of our own file while SQLite writes it. The page is then whole in the log or
+the rollback journal beside the file, and SQLite restores it when a connection opens.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import BinaryIO
+
+import apsw
+
+APPLICATION_ID = 0x54_4C_44_47
+"""Marks a file as ours in its header: TLDG."""
+
+PAGE_SIZE = 8192
+"""Holds several turns of 1 to 2 kB without much waste; larger ones make each commit write more."""
+
+MAGIC = b"SQLite format 3\0"
+_HEADER = 100
+
+# https://sqlite.org/fileformat2.html
+_LOG_HEADER, _FRAME_HEADER = 32, 24
+_LOG_MAGIC = (b"\x37\x7f\x06\x82", b"\x37\x7f\x06\x83")
+_JOURNAL_MAGIC = bytes.fromhex("d9d505f920a163d7")
+_JOURNAL_HEADER = 28
+_NUMBER = 4
+
+
+def read_header(place: Path, vfs: str | None) -> bytes:
+    """The header of a database; empty for a file that is empty or absent."""
+    if not place.exists():
+        return b""
+    # Not by open(): closing it again would end the locks that this process holds on the same file.
+    file = apsw.VFSFile(vfs or "", str(place), [apsw.SQLITE_OPEN_MAIN_DB | apsw.SQLITE_OPEN_READONLY, 0])
+    try:
+        return file.xRead(_HEADER, 0)
+    finally:
+        file.xClose()
+
+
+def is_ours(header: bytes) -> bool:
+    """Whether this is the beginning of the first page of a store."""
+    return header.startswith(MAGIC) and _number(header, 68) == APPLICATION_ID
+
+
+def log_has_our_first_page(log: Path) -> bool:
+    """Whether a write-ahead log holds the first page of a store."""
+    try:
+        with log.open("rb") as file:
+            header = file.read(_LOG_HEADER)
+            page_size = _number(header, 8)
+            if not header.startswith(_LOG_MAGIC) or not page_size:
+                return False
+            at = _LOG_HEADER
+            while len(frame := _read(file, at, _FRAME_HEADER + _HEADER)) > _FRAME_HEADER:
+                if _number(frame, 0) == 1 and is_ours(frame[_FRAME_HEADER:]):
+                    return True
+                at += _FRAME_HEADER + page_size
+    except FileNotFoundError:
+        pass
+    return False
+
+
+def journal_undoes_creation(journal: Path) -> bool:
+    """Whether a rollback journal says that the file was empty, as in the transaction that creates a store.
+    SQLite empties it again."""
+    header = _journal_header(journal)
+    return bool(header) and _number(header, 16) == 0 and _number(header, 24) == PAGE_SIZE
+
+
+def journal_has_our_first_page(journal: Path) -> bool:
+    """Whether the first page in a rollback journal is that of a store, as when one is switched to its log."""
+    header = _journal_header(journal)
+    if not header:
+        return False
+    with journal.open("rb") as file:
+        record = _read(file, _number(header, 20), _NUMBER + _HEADER)
+    return _number(record, 0) == 1 and is_ours(record[_NUMBER:])
+
+
+def _journal_header(journal: Path) -> bytes:
+    try:
+        with journal.open("rb") as file:
+            header = file.read(_JOURNAL_HEADER)
+    except FileNotFoundError:
+        return b""
+    return header if header.startswith(_JOURNAL_MAGIC) else b""
+
+
+def _read(file: BinaryIO, at: int, length: int) -> bytes:
+    file.seek(at)
+    return file.read(length)
+
+
+def _number(raw: bytes, at: int) -> int:
+    return int.from_bytes(raw[at : at + _NUMBER], "big")

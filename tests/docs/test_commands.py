@@ -1,0 +1,95 @@
+"""Every command that the Makefile and the documents name has a short form, and it runs."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.browser.chromium import installed
+from tests.node_packages import built
+from tools.node_package import PAGE
+
+ROOT = Path(__file__).parents[2]
+PAGES = (*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), ROOT / "tests" / "clients" / "README.md")
+NAMED = re.compile(r"(?:python|\(PYTHON\)) -m ((?:bench|tests|tools|turnledger)[\w.]*)")
+
+SHORT_FORMS = {
+    "bench": ["--quick"],
+    "bench.catalogue": ["--quick"],
+    "bench.client": ["--quick"],
+    "bench.http": ["--quick"],
+    "bench.limits": ["--quick"],
+    "bench.live": ["--quick"],
+    "bench.page": ["--quick"],
+    "bench.soak": ["--quick"],
+    "bench.stops": ["--rounds", "2"],
+    "bench.waking": ["--rounds", "2"],
+    "bench.workers": ["--quick"],
+    "tests.clients.every_byte": ["--help"],
+    "tests.clients.outbox_storm": ["--help"],
+    "tests.clients.play": ["--help"],
+    "tests.clients.storm": ["--help"],
+    "tests.crash.killed_server": ["--help"],
+    "tests.crash.live_updates": ["--help"],
+    "tests.crash.unkept": ["--help"],
+    "tests.proof": ["--list"],
+    "tests.races.racing": ["--help"],
+    "tools.page": ["--if-possible"],
+    "tools.reference": ["--check"],
+    "turnledger.testing.simulation": ["--seeds", "0:3"],
+}
+NO_FOLDER = {"bench.client", "bench.page"}
+"""Benchmarks that do not measure a disk."""
+
+ELSEWHERE = {
+    "clean": "removes the environment that runs the tests",
+    "format": "changes files",
+    "help": "only prints",
+    "layers": "tests/architecture/test_layers.py",
+    "lint": ".ci/run",
+    "lock": "asks the registry",
+    "screenshots": "tests/web/test_screenshots.py",
+    "serve": "tests/docs/test_served_examples.py",
+    "setup": "every run of the tests",
+    "test": "every run of the tests",
+    "types": ".ci/run",
+}
+"""Targets of the Makefile that need no short form, or are run elsewhere."""
+
+
+def targets() -> dict[str, str]:
+    """Return the public targets of the Makefile with their recipes."""
+    text = (ROOT / "Makefile").read_text("utf-8")
+    return {found[1]: found[2] for found in re.finditer(r"^(\w+):[^\n]*## [^\n]*\n((?:\t.*\n)+)", text, re.M)}
+
+
+def test_commands_named_in_documents_have_a_short_form() -> None:
+    named = {module for page in PAGES for module in NAMED.findall(page.read_text("utf-8"))}
+    assert named - set(SHORT_FORMS) == set()
+
+
+def test_make_targets_run_a_command_with_a_short_form() -> None:
+    commands = {target: set(NAMED.findall(recipe)) for target, recipe in targets().items()}
+    assert len(commands) > 10
+    assert {name for name, modules in commands.items() if not modules} <= set(ELSEWHERE)
+    assert {module for modules in commands.values() for module in modules} <= set(SHORT_FORMS)
+
+
+@pytest.mark.parametrize("module", SHORT_FORMS)
+def test_short_form_of_command_succeeds(module: str, tmp_path: Path) -> None:
+    if module == "bench.page":
+        installed()
+        built(PAGE)
+    folder = ["--folder", str(tmp_path)] if module.startswith("bench") and module not in NO_FOLDER else []
+    done = subprocess.run(
+        [sys.executable, "-m", module, *SHORT_FORMS[module], *folder],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr

@@ -1,0 +1,71 @@
+"""Retries without a key: no message is swallowed, and a lost answer is not made twice."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from msgspec.structs import replace
+
+from tests.simulation.broken.registry import Patch, broken
+from turnledger.engine import commit, deliveries, retries
+from turnledger.engine.idempotency import NOTHING_CLAIMED, Share
+
+
+@broken
+def gives_an_answer_that_may_have_been_delivered() -> list[Patch]:
+    return [(retries, "was_kept_from_all", lambda claim, failure, sender: True)]
+
+
+@broken
+def gives_a_lost_answer_that_others_built_on() -> list[Patch]:
+    async def is_head(tables: Any, conversation: Any, turn: Any) -> bool:
+        return True
+
+    return [(retries, "is_head", is_head)]
+
+
+@broken
+def shares_a_running_turn_that_is_heard() -> list[Patch]:
+    true = retries.is_undelivered
+
+    def is_undelivered(claim: Any, attempt: Any, sender: Any) -> bool:
+        return true(replace(claim, is_lost=True), attempt, sender)
+
+    return [(retries, "is_undelivered", is_undelivered)]
+
+
+@broken
+def gives_a_lost_answer_without_recording_that() -> list[Patch]:
+    true = retries.look_up
+
+    async def look_up(tables: Any, target: Any, retry: Any, sender: Any) -> Any:
+        claim = await tables.claim(target.owner, retry.name)
+        found = await true(tables, target, retry, sender)
+        if isinstance(found, Share):
+            await tables.save_claim(claim)
+        return found
+
+    return [(retries, "look_up", look_up)]
+
+
+@broken
+def believes_what_an_earlier_try_says_of_the_answer() -> list[Patch]:
+    true = deliveries.note
+
+    async def note(tables: Any, notes: Any) -> Any:
+        named = []
+        for each in notes:
+            claim = await tables.claim(each.owner, each.name)
+            sender = claim.sender if claim else each.sender
+            named.append(deliveries.Note(each.owner, each.name, sender, each.is_delivered))
+        return await true(tables, named)
+
+    return [(deliveries, "note", note), (commit, "note", note)]
+
+
+@broken
+def runs_every_retry_again() -> list[Patch]:
+    async def look_up(tables: Any, target: Any, retry: Any, sender: Any) -> Any:
+        return NOTHING_CLAIMED
+
+    return [(retries, "look_up", look_up)]
