@@ -156,19 +156,19 @@ async def _run(outage: Outage, store: Path) -> None:
 
 
 @contextmanager
-def _folder() -> Iterator[Path]:
+def folder() -> Iterator[Path]:
     shared = Path("/dev/shm")
-    folder = Path(tempfile.mkdtemp(dir=shared if shared.is_dir() else None))
+    place = Path(tempfile.mkdtemp(dir=shared if shared.is_dir() else None))
     try:
-        yield folder
+        yield place
     finally:
-        shutil.rmtree(folder)
+        shutil.rmtree(place)
 
 
 def prove() -> None:
-    with _folder() as folder:
-        store = folder / "chats.db"
-        outage = Outage(store, folder)
+    with folder() as place:
+        store = place / "chats.db"
+        outage = Outage(store, place)
         asyncio.run(_run(outage, store))
     if outage.problem is not None:
         raise outage.problem

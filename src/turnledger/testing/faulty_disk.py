@@ -4,7 +4,7 @@
     store = await SqliteStore.open(path, vfs=disk.name)
     ...
     image = disk.lose_power(path, folder)      # what a power cut would leave at this moment
-    disk.fail_next(3, apsw.FullError("full"))  # the third I/O call from now on fails, once
+    disk.fail_next(3, apsw.FullError)          # the third I/O call from now on fails, once
 
 Every call goes to the real disk as well, so the store under test works as usual. Beside it the disk keeps a
 record of what is durable: contents since the last sync of each file, and names since the last sync of the
@@ -76,16 +76,20 @@ class FaultyDisk(apsw.VFS):
         """I/O calls so far: writes, truncations, syncs and deletions."""
         self.before_call: Callable[[str, str], None] | None = None
         """Called before each of them, with its name and the path."""
-        self._failing: tuple[int, apsw.Error] | None = None
+        self.counts_reads = False
+        """Whether reads are such calls, too."""
+        self._failing: tuple[range, Callable[[], apsw.Error]] | None = None
 
-    def fail_next(self, count: int, error: apsw.Error) -> None:
-        """Have the I/O call fail that comes after `count` - 1 others; those after it succeed again."""
-        self._failing = (self.calls + count, error)
+    def fail_next(self, count: int, error: Callable[[], apsw.Error], *, times: int = 1) -> None:
+        """Have the I/O call fail that comes after `count` - 1 others, and so many in all; those after them
+        succeed again."""
+        first = self.calls + count
+        self._failing = (range(first, first + times), error)
 
-    @property
-    def has_failed(self) -> bool:
-        """Whether the call that was to fail has done so."""
-        return self._failing is None
+    def heal(self) -> bool:
+        """Fail no more; return whether any call has failed."""
+        failing, self._failing = self._failing, None
+        return failing is not None and self.calls >= failing[0].start
 
     def lose_power(self, store: Path, folder: Path, random: Random | None = None) -> Path:
         """Write what the disk is left with into a new folder, and return the path of the store there. That is
@@ -122,9 +126,8 @@ class FaultyDisk(apsw.VFS):
         if self.before_call is not None:
             self.before_call(call, path)
         self.calls += 1
-        if self._failing is not None and self._failing[0] == self.calls:
-            error, self._failing = self._failing[1], None
-            raise error
+        if self._failing is not None and self.calls in self._failing[0]:
+            raise self._failing[1]()
 
     def sync_folder(self) -> None:
         self.deleted.clear()
@@ -162,6 +165,11 @@ class FaultyFile(apsw.VFSFile):
         self._is_log = self.path.endswith("-wal")
         self._syncs_folder = bool(flags[0] & apsw.SQLITE_OPEN_CREATE and flags[0] & _JOURNALS)
         super().__init__("", name, flags)
+
+    def xRead(self, amount: int, offset: int) -> bytes:
+        if self.disk.counts_reads:
+            self.disk.called("read", self.path)
+        return super().xRead(amount, offset)
 
     def xWrite(self, data: bytes, offset: int) -> None:
         self.disk.called("write", self.path)
