@@ -15,11 +15,12 @@ UV := $(or $(shell command -v uv 2>/dev/null),.tools/bin/uv)
 
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
+EXTRAS := client cli server testing
 COMPILE = $(UV) pip compile pyproject.toml --quiet --universal --python-version 3.11 --generate-hashes \
 	--no-header --no-annotate --no-emit-index-url $(LOCK_ARGS)
 
 .DEFAULT_GOAL := help
-.PHONY: help screenshots setup test lint format types layers page serve bench proof mutate simulate reference lock clean
+.PHONY: help screenshots setup test lint format types layers page serve bench proof mutate simulate reference lock sbom audit clean
 
 help: ## Show this list
 	@sed -n 's/^\([a-z]*\):.*## /\1	/p' Makefile
@@ -75,6 +76,14 @@ reference: setup ## Write the reference pages anew, from the code (ARGS=--check 
 lock: $(UV) ## Write the lock files anew (LOCK_ARGS=--upgrade for newer versions)
 	$(COMPILE) --output-file requirements.lock
 	$(COMPILE) --group dev --constraint requirements.lock --output-file requirements-dev.lock
+	for extra in $(EXTRAS); do $(COMPILE) --extra $$extra --constraint requirements-dev.lock \
+		--output-file requirements-$$extra.lock || exit 1; done
+
+sbom: setup ## Write a bill of materials, in CycloneDX, from the lock files (ARGS= another file)
+	$(BIN)/python -m tools.sbom $(ARGS)
+
+audit: setup ## Look for known vulnerabilities in what is locked, where the databases can be reached
+	$(BIN)/python -m tools.audit
 
 clean: ## Remove everything that was installed, built or cached
 	rm -rf .venv .venv-* .tools dist .mypy_cache .pytest_cache .ruff_cache .hypothesis

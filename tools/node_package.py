@@ -15,6 +15,8 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+from tools.notices import FILE_NAME, NoLicence, notices
+
 ROOT = Path(__file__).parents[1]
 Version = tuple[int, int]
 
@@ -35,6 +37,7 @@ class NodePackage:
         *,
         node: Version,
         swaps: bool = False,
+        has_notices: bool = False,
         root: Path = ROOT,
     ) -> None:
         self.name = name
@@ -46,6 +49,7 @@ class NodePackage:
         self._node = node
         # Somebody may read it meanwhile: then it is built beside it, and put into its place when it is whole.
         self._swaps = swaps
+        self._has_notices = has_notices
 
     @property
     def _stamp(self) -> Path:
@@ -96,12 +100,20 @@ class NodePackage:
         beside, former = (self.into.with_name(f".{self.into.name}-{word}") for word in ("new", "old"))
         try:
             self._run("npm", "run", "--silent", "build", "--", "--outDir", str(beside))
+            if self._has_notices:
+                (beside / FILE_NAME).write_text(self._notices(), "utf-8")
             if self.into.exists():
                 self.into.rename(former)
             beside.rename(self.into)
         finally:
             for each in (beside, former):
                 shutil.rmtree(each, ignore_errors=True)
+
+    def _notices(self) -> str:
+        try:
+            return notices(self.folder)
+        except NoLicence as problem:
+            raise CannotBuild(str(problem)) from None
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
@@ -170,4 +182,5 @@ PAGE = NodePackage(
     "src/turnledger/server/page",
     node=(20, 19),
     swaps=True,
+    has_notices=True,
 )

@@ -223,10 +223,11 @@ class Chat:
         readmit: Readmit | None = None,
     ) -> Chat:
         """Start a new conversation that begins as this one does, up to a turn, or to its end. It copies
-        nothing; deleting this one leaves it whole. It is of the same scope; the details are its own, see
-        Ledger.conversation: it takes over none. The same call with the same idempotency_key returns the same
-        one; `is_new` says whether this call made it. Raises TurnNotFound, InvalidInput if the
-        conversation_key is taken, and AdmissionMoved as a turn with `admitted` does."""
+        nothing but what tools of later turns did that did not complete; deleting this one leaves it whole. It
+        is of the same scope; the details are its own, see Ledger.conversation: it takes over none. The same
+        call with the same idempotency_key returns the same one; `is_new` says whether this call made it.
+        Raises TurnNotFound, InvalidInput if the conversation_key is taken, and AdmissionMoved as a turn with
+        `admitted` does."""
         process, within = self._process, self._target.within
         check_may_make(within)
         details = details_of(title, metadata, internal=internal, expires_after=expires_after)
@@ -244,16 +245,17 @@ class Chat:
         """Take back the last turn: the conversation shows a branch without it, which is returned.
 
         With `turn`, only if that is the last one: who undoes what another has undone already, or what has
-        been gone on from, is told by HistoryDiverged. Settled turns tell the model what tools did: they are
-        not taken back, nor left behind, unless `forget` says so. Raises TurnNotFound if there is no turn to
-        take back, and what a turn with these options raises.
+        been gone on from, is told by HistoryDiverged. What the tools of turns that did not complete have done
+        is told on the new branch, unless `forget` is set. Raises TurnNotFound if there is no turn to take
+        back, and what a turn with these options raises.
         """
         name = TurnId(turn) if turn is not None else None
         return await self._move(Undo(self._process.ids.new(BranchId), forget, name), options)
 
     async def switch(self, branch: str, **options: Unpack[MoveOptions]) -> Branch:
-        """Show another branch of the conversation, and go on there. Raises BranchNotFound, and what a turn
-        with these options raises."""
+        """Show another branch of the conversation, and go on there. What the tools of unfinished turns did on
+        the branch that is left is added behind its head. Raises BranchNotFound, and what a turn with these
+        options raises."""
         return await self._move(Switch(BranchId(branch)), options)
 
     async def _move(self, move: Move, options: MoveOptions) -> Branch:
@@ -430,6 +432,7 @@ class Chat:
             archived=archived,
             revision=revision,
             now=self._process.clock.now_ms(),
+            room=self._process.limits.room,
         )
         return await self._process.persist(update, request)
 

@@ -58,6 +58,7 @@ TurnledgerError
 │   ├── NotAdmitted
 │   ├── TooManyRequests
 │   └── ServerUnavailable
+├── LedgerElsewhere             opened in another process or event loop: nothing was done
 └── LedgerClosed
 
 The docstring of a class is its message when none is given; `code` is the word that programs match on.
@@ -215,14 +216,13 @@ class WaitEnded(ConversationBusy):
 
 
 class StorageFull(TurnledgerError):
-    """As much is stored for this owner as may be. Purge conversations, then try again. Nothing was run."""
+    """The storage quota of this owner is reached. Purge conversations, then try again. Nothing was run."""
 
     code = "storage_full"
 
-    def __init__(self, limit: int) -> None:
+    def __init__(self, limit: int, unit: str = "bytes") -> None:
         super().__init__(
-            f"As much is stored for this owner as may be ({limit} bytes). Purge conversations to make "
-            "room: it is there a moment later. Nothing was run."
+            f"Storage quota of {limit} {unit} reached. Purge conversations, then try again. Nothing was run."
         )
         self.limit = limit
 
@@ -457,7 +457,7 @@ class OutcomeUnknown(StoreError):
 
     code = "outcome_unknown"
     because: type[TurnledgerError] | None = None
-    """What the store ran into, where it could tell: StoreFull, for one."""
+    """What the store ran into, where it could tell: StoreCorrupt, for one."""
 
 
 class CommitOutcomeUnknown(OutcomeUnknown):
@@ -494,6 +494,12 @@ class ServerUnavailable(RequestFailed):
     def __init__(self, message: str | None = None, *, idempotency_key: str | None = None) -> None:
         super().__init__(message)
         self.idempotency_key = idempotency_key
+
+
+class LedgerElsewhere(TurnledgerError):
+    """This ledger was opened in another process or event loop. Open one here."""
+
+    code = "ledger_elsewhere"
 
 
 class LedgerClosed(TurnledgerError):

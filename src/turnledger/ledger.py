@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from os import PathLike, fsdecode
 from random import Random
 from typing import Self, Unpack
 
@@ -59,7 +60,7 @@ from turnledger.model.turn import Turn
 from turnledger.model.usage import Usage
 from turnledger.model.within import EVERYWHERE, Within
 from turnledger.shares import Shares
-from turnledger.stores.opening import open_store
+from turnledger.stores.opening import back_up_store, open_store
 from turnledger.tokens import Tokens
 from turnledger.transfer import Transfer
 
@@ -85,7 +86,21 @@ class Ledger:
     @classmethod
     async def open(cls, url: str = "memory:", *, limits: Limits | None = None) -> Ledger:
         """Open the store that `url` names: `memory:` or `sqlite:///path`."""
-        return await cls.over(await open_store(url), limits=limits)
+        limits = limits or Limits()
+        return await cls.over(await open_store(url, page_bytes=limits.page_bytes), limits=limits)
+
+    @staticmethod
+    async def backup(
+        url: str, file: str | PathLike[str], *, progress: Callable[[int, int], None] | None = None
+    ) -> None:
+        """Copy the store that `url` names into a new file, as it is at one moment; others may go on using it.
+        The copy is whole and on disk, or not there. `progress` is called from another thread with the bytes
+        copied so far and those in all.
+
+        Raises InvalidInput if the file exists or cannot be written, and StoreErrors. Cancelled, it goes on by
+        itself.
+        """
+        await asyncio.to_thread(back_up_store, url, fsdecode(file), progress or (lambda *_: None))
 
     @classmethod
     async def over(
@@ -110,7 +125,9 @@ class Ledger:
 
     async def close(self) -> None:
         """End the turns that still run here as failed, and release the store. Cancelled, it goes on by
-        itself; closing twice waits for the first."""
+        itself; closing twice waits for the first. Raises LedgerElsewhere, as all methods do, in a forked
+        process or on another event loop."""
+        self._process.home.check()
         if self._closing is None:
             self._closing = asyncio.ensure_future(self._close())
         await asyncio.shield(self._closing)
@@ -182,7 +199,7 @@ class Ledger:
             reset=reset,
             **details,
         )
-        request, found = ResolveRequest(target, process.clock.now_ms()), None
+        request, found = ResolveRequest(target, process.clock.now_ms(), process.limits.room), None
         if idempotency_key is not None:
             found = await process.persist(make, make_request(process, target, idempotency_key), Sync.DISK)
         elif id is not None or conversation_key is not None:
@@ -233,7 +250,9 @@ class Ledger:
         if seen is None:
             seen = await process.store.read(named_by, NamedRequest(owner, scope, conversation_key))
         now = process.clock.now_ms()
-        request = ResetRequest(owner, scope, conversation_key, seen, fresh, now, within, admitted)
+        request = ResetRequest(
+            owner, scope, conversation_key, seen, fresh, now, within, process.limits.room, admitted
+        )
         found = await persist_admitted(process, reset_key, request, readmit)
         return Chat(process, found, is_new=found.id == fresh.id, within=within)
 

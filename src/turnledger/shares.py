@@ -27,13 +27,12 @@ from turnledger.model.share_code import NONCE, is_code, new_code, visitors_token
 from turnledger.model.token import Token
 from turnledger.model.token_text import digest_of
 from turnledger.model.within import EVERYWHERE, Within
-from turnledger.tokens import check_models, end_of
+from turnledger.tokens import MOST, bounds_of, check_models, end_of
 
 VISIT = 24 * 3600.0
 """Seconds that a visitor may stay, if nothing else is said."""
 PER_MINUTE = 60
 """Visitors that may come by one link within a minute, if nothing else is said."""
-MOST_USES = 2**53
 
 
 class Visit(NamedTuple):
@@ -67,6 +66,12 @@ class Shares:
         models: Iterable[str] | None = None,
         visitor_lifetime: float | None = VISIT,
         parent: str | None = None,
+        max_tokens: int | None = None,
+        n: int | None = None,
+        turns: int | None = None,
+        turns_per_minute: int | None = None,
+        bytes: int | None = None,
+        chats: int | None = None,
     ) -> tuple[Share, str]:
         """Make a link, and return it with its code: the secret that belongs into the fragment of a URL. The
         code is kept nowhere, and is told this once.
@@ -77,6 +82,10 @@ class Shares:
         `visitor_lifetime` seconds, and none longer than the link is good for. `parent` is the id of the token
         that makes it, which bounds it and says whose it is; without one, it is made by who runs the store.
         From the first link on, as from the first token, nobody is let in without a token.
+
+        A visitor's request may ask for answers of at most `max_tokens` tokens, and for at most `n` of them.
+        All visitors together may have so many `turns` open, ask for so many `turns_per_minute`, and store so
+        many `bytes` and `chats`; what is not given is bounded for all of them as for one owner.
 
         Raises InvalidInput; TokenEnded or TokenTooWide, because of the parent; ConversationNotFound,
         ConversationDeleted or ConversationExpired; TooManyShares.
@@ -105,6 +114,14 @@ class Shares:
             visitor_lifetime=None if stay is None else stay - now,
             expires_at=end_of(None, lifetime, now, "lifetime"),
             parent=None if parent is None else TokenId(parent),
+            bounds=bounds_of(
+                max_tokens=max_tokens,
+                n=n,
+                turns=turns,
+                turns_per_minute=turns_per_minute,
+                bytes=bytes,
+                chats=chats,
+            ),
             tokenless=self._tokenless,
             limit=process.limits.shares,
             now=now,
@@ -160,17 +177,18 @@ class Shares:
         owner: str | None = None,
         within: Within = EVERYWHERE,
         only_chats: bool = False,
+        by: Token | None = None,
     ) -> Share:
         """End a link at once, and with it all tokens that were got by it; see Tokens.revoke. What is revoked
         already stays as it is. Raises ShareNotFound; to an `owner`, or to who is narrowed, there are no
-        others."""
+        others. `by` is the token that asks for it: one that another token made revokes links to chats of its
+        owner, and those that it or a descendant made."""
         seen = SharesSeen(owner, within, only_chats)
-        return await self._process.persist(
-            revoke, RevokeRequest(ShareId(id), seen, self._process.clock.now_ms())
-        )
+        request = RevokeRequest(ShareId(id), seen, self._process.clock.now_ms(), by)
+        return await self._process.persist(revoke, request)
 
 
 def _count(name: str, value: int | None) -> int | None:
-    if value is not None and not 1 <= value <= MOST_USES:
-        raise InvalidInput(f"{name} must be 1 to {MOST_USES}.")
+    if value is not None and not 1 <= value <= MOST:
+        raise InvalidInput(f"{name} must be 1 to {MOST}.")
     return value

@@ -22,12 +22,15 @@ from turnledger.engine.tokens import (
     secret_of,
 )
 from turnledger.errors import InvalidInput
+from turnledger.model.bounds import Bounds
 from turnledger.model.ids import ConversationId, RandomBits, TokenId
 from turnledger.model.item import is_unicode
 from turnledger.model.token import Token, TokenScope
 from turnledger.model.token_text import digest_of, new_token_text
 from turnledger.model.within import EVERYWHERE, Within
 
+MOST = 2**53
+"""What a count can be at most."""
 MOST_MODELS = 100
 """Models that one token can be narrowed to."""
 
@@ -52,6 +55,8 @@ class Tokens:
         expires_at: int | None = None,
         lifetime: float | None = None,
         parent: str | None = None,
+        max_tokens: int | None = None,
+        n: int | None = None,
     ) -> tuple[Token, str]:
         """Make a token, and return it with its text: the secret that lets its bearer in. The text is kept
         nowhere, and is told this once.
@@ -60,7 +65,8 @@ class Tokens:
         to a single one, which it can only read, `models` to some models; it ends at `expires_at`, in
         milliseconds since 1970, or after a `lifetime` in seconds. `parent` is the id of the token that makes
         it, and bounds it: what is not given is as the parent has it. Without a parent it is made by who runs
-        the store, for any owner. The first one of all shuts out those who come without.
+        the store, for any owner. The first one of all shuts out those who come without. A request may ask for
+        answers of at most `max_tokens` tokens, and for at most `n` of them.
 
         Raises InvalidInput; ConversationNotFound, ConversationDeleted or ConversationExpired, if there is no
         such conversation of its owner; TokenEnded, if the parent is not valid any more; TokenTooWide, if it
@@ -84,6 +90,7 @@ class Tokens:
             models=None if models is None else check_models(models),
             expires_at=end_of(expires_at, lifetime, now),
             parent=None if parent is None else TokenId(parent),
+            bounds=bounds_of(max_tokens=max_tokens, n=n),
             tokenless=self._tokenless,
             limit=process.limits.tokens,
             now=now,
@@ -113,15 +120,17 @@ class Tokens:
         return await self._process.store.read(list_tokens, request)
 
     async def revoke(
-        self, id: str, *, owner: str | None = None, within: Within = EVERYWHERE
+        self, id: str, *, owner: str | None = None, within: Within = EVERYWHERE, by: str | None = None
     ) -> tuple[Token, ...]:
         """End a token at once, and with it all that it made, and what those made; return them, itself first.
 
         When it returns, no turn begins any more that asks with `admitted`, whichever process it is in. What
         is revoked already stays as it is. Raises TokenNotFound; to an `owner`, or to who is narrowed
-        by `within`, there are no others.
+        by `within`, there are no others. `by` is the id of the token that asks for it: one that another
+        token made revokes itself and its descendants only.
         """
-        request = RevokeRequest(TokenId(id), owner, within, self._process.clock.now_ms())
+        revoker = None if by is None else TokenId(by)
+        request = RevokeRequest(TokenId(id), owner, within, self._process.clock.now_ms(), revoker)
         return await self._process.persist(revoke, request)
 
     async def store_secret(self) -> bytes:
@@ -152,6 +161,14 @@ def check_models(given: Iterable[str]) -> tuple[str, ...]:
     if len(names) > MOST_MODELS:
         raise InvalidInput(f"A token can be narrowed to at most {MOST_MODELS} models.")
     return names
+
+
+def bounds_of(**given: int | None) -> Bounds:
+    """Return the bounds of a token or link. Raises InvalidInput for what is no count."""
+    for name, value in given.items():
+        if value is not None and not 1 <= value <= MOST:
+            raise InvalidInput(f"{name} must be 1 to {MOST}.")
+    return Bounds(**given)
 
 
 def end_of(expires_at: int | None, lifetime: float | None, now: int, name: str = "lifetime") -> int | None:

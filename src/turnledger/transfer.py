@@ -124,13 +124,16 @@ class Transfer:
         scope: str | None = None,
         within: Within = EVERYWHERE,
         refuses: Refuses = lambda _: None,
+        keep_ids: bool = True,
     ) -> AsyncIterator[ImportReport]:
         """Put chats into the store, and report what was done, line by line.
 
         `source` is the text of a file in pieces of any size. Each chat is made in one transaction: it is
         there whole or not at all, also if the process dies. What is there already is never changed: the same
         chat again is `unchanged`, another one of its id a `conflict`. Chats keep the scope that the file
-        names, unless `scope` says another; where `refuses` says why a scope takes none, none is taken.
+        names, unless `scope` says another; where `refuses` says why a scope takes none, none is taken. Ids
+        stay where they are free; without `keep_ids`, those that the owner does not have are replaced in any
+        case, so that the reports do not tell which ids other owners have.
         Raises no error for what stands in the file; a StoreError ends the import, and what was reported until
         then is done.
         """
@@ -144,22 +147,28 @@ class Transfer:
         reader = ChatReader(self._process.limits)
         async for piece in _pieces(source):
             for found in reader.feed(piece):
-                for report in await self._told(found, owner or self._owner, scope, within, refuses):
+                for report in await self._told(found, owner or self._owner, scope, within, refuses, keep_ids):
                     yield report
         for found in reader.close():
-            for report in await self._told(found, owner or self._owner, scope, within, refuses):
+            for report in await self._told(found, owner or self._owner, scope, within, refuses, keep_ids):
                 yield report
 
     async def _told(
-        self, found: ReadChat | ImportReport, owner: str, scope: str | None, within: Within, refuses: Refuses
+        self,
+        found: ReadChat | ImportReport,
+        owner: str,
+        scope: str | None,
+        within: Within,
+        refuses: Refuses,
+        keep_ids: bool,
     ) -> list[ImportReport]:
         if isinstance(found, ImportReport):
             return [found]
-        reports = await self._import(found, owner, scope, within, refuses)
+        reports = await self._import(found, owner, scope, within, refuses, keep_ids)
         return sorted((*found.notes.all(), *reports), key=lambda report: report.line)
 
     async def _import(
-        self, found: ReadChat, owner: str, scope: str | None, within: Within, refuses: Refuses
+        self, found: ReadChat, owner: str, scope: str | None, within: Within, refuses: Refuses, keep_ids: bool
     ) -> list[ImportReport]:
         process = self._process
         if found.header is None or found.refused is not None:
@@ -176,7 +185,7 @@ class Transfer:
             found.notes.add(found.line, Did.REPAIRED, why, chat=found.id)
         try:
             plan = await _planned(header, found, owner, process.limits)
-            request = ImportRequest(plan, process.clock.now_ms(), within, process.limits.owner_bytes)
+            request = ImportRequest(plan, process.clock.now_ms(), within, process.limits.room, keep_ids)
             # Looked at beside the writer first: the same file again shall hold up nobody.
             imported = await process.store.read(already_there, request)
             if imported is None:

@@ -16,7 +16,7 @@ from tests.unit.server.processes import started
 from turnledger import errors
 from turnledger.client.problems import OF_THE_PROCESS
 
-MOST_BYTES = 8000
+MOST_BYTES = 8192
 TALK = """
 import { Client, errors } from "./dist/turnledger.min.js";
 const client = new Client(process.argv[1]);

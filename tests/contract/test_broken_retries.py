@@ -161,6 +161,15 @@ async def test_the_contract_sees_it(
         await getattr(KeylessRetries(), test)(stage)
 
 
+@pytest.mark.parametrize("is_failed", [True, False])
+async def test_the_contract_sees_a_retry_that_follows_its_claim_to_wherever_that_was_made(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch, is_failed: bool
+) -> None:
+    monkeypatch.setattr(retries, "is_meant", lambda target, conversation: target.may_mean(conversation))
+    with pytest.raises((AssertionError, TurnledgerError)):
+        await KeylessRetries().test_a_later_try_runs_where_its_key_leads_now(stage, is_failed, False)
+
+
 async def test_the_contract_sees_a_try_that_forgets_that_it_was_made(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -101,6 +101,9 @@ def test_a_disk_that_fills_up_and_is_cleared(tmp_path: Path) -> None:
                 file.write(bytes(4096))
         becomes(server, 503, "store_full")
         assert "free some space" in server.get("/readyz")
+        with pytest.raises(urllib.error.HTTPError, match="503") as refused:
+            say(server, "Not answered")
+        assert json.load(refused.value)["error"]["code"] == "store_full"
         filler.unlink()
         becomes(server, 200, "ready")
 

@@ -143,7 +143,7 @@ def test_its_commands_lead_from_nothing_to_a_guarded_server_behind_tls(shell: Sh
     assert "nothing is wrong" in counted
     run("kill -HUP")
     assert shell.run(block_with("/readyz")).startswith('{"status":"ready"}')
-    assert "1 conversations" in run("source.backup(copy)")
+    assert "1 conversations" in run("turnledger backup")
     assert left == []
 
 

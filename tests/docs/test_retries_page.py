@@ -10,7 +10,7 @@ from turnledger import errors
 from turnledger.engine.abandoning import GAVE_UP
 from turnledger.engine.ending import CLAIM_KEPT_MS, DELETED, DIED
 from turnledger.engine.leaving import SUPERSEDED, failure_of
-from turnledger.engine.tending import NOT_COMMITTED
+from turnledger.engine.tending import NOT_COMMITTED, UNHELD
 
 PAGE = (Path(__file__).parents[2] / "docs" / "retries.md").read_text()
 TABLE = PAGE[PAGE.index("| code |") :].partition("\n\n")[0]
@@ -24,7 +24,7 @@ def codes_below(kind: type[errors.TurnledgerError]) -> set[str]:
 
 
 def test_every_word_of_a_process_that_ended_is_there() -> None:
-    made = {each.code for each in (DIED, SUPERSEDED, GAVE_UP, NOT_COMMITTED)}
+    made = {each.code for each in (DIED, SUPERSEDED, GAVE_UP, NOT_COMMITTED, UNHELD)}
     raised = {failure_of(each).code for each in (asyncio.CancelledError(), errors.LedgerClosed())}
     assert made | raised | codes_below(errors.StoreError) - FINAL == LISTED
 

@@ -13,6 +13,7 @@ import msgspec
 from tests.unit.server.asgi import HOST, JSON, Reply, ask
 from tests.unit.server.made_up_page import ASSET, PAGE
 from turnledger import Ledger
+from turnledger.engine.ports import Store
 from turnledger.model.ids import SystemEntropy
 from turnledger.model.token import TokenScope
 from turnledger.model.token_text import new_token_text
@@ -179,9 +180,9 @@ def unknown_token() -> str:
 
 
 @asynccontextmanager
-async def town() -> AsyncIterator[Town]:
+async def town(store: Store | None = None) -> AsyncIterator[Town]:
     clock = FakeClock()
-    async with await Ledger.over(MemoryStore(), clock=clock) as ledger:
+    async with await Ledger.over(store or MemoryStore(), clock=clock) as ledger:
         model = DemoModel(sleep=_at_once)
         app = make_app(ledger, Models({"demo": Found(model, "demo")}), Settings(), built=PAGE)
         place = Town(app, ledger, clock)

@@ -63,6 +63,10 @@ def test_a_source_distribution_has_the_page_and_its_sources_and_nothing_of_other
 def test_a_wheel_shows_the_page_without_node(wheel: Path, tmp_path: Path) -> None:
     index = (wheel / IN_WHEEL / "index.html").read_text()
     assets = re.findall(r'(?:src|href)="\./(assets/[^"]+)"', index)
+    licences = (wheel / IN_WHEEL / "THIRD_PARTY_NOTICES.txt").read_text()
+    for name in ("preact", "@preact/signals", "dompurify", "highlight.js", "marked"):
+        assert f"\n{name} " in licences
+    assert "Copyright" in licences
     assert {Path(name).suffix for name in assets} == {".js", ".css"}
     environ = {"PYTHONPATH": str(wheel), "PATH": str(tmp_path), "PYTHONDONTWRITEBYTECODE": "1"}
     with started("turnledger", "serve", "--port", "0", "--store", "memory:", **environ) as server:

@@ -95,7 +95,7 @@ async def _of_branch(tables: Tables, number: int, id: BranchId) -> AsyncIterator
     yield f"tickets of {number}", await tables.tickets(id)
     yield f"line of {number}", await line.turns_of(tables, branch, 0, ALL, ALL)
     yield f"page of {number}", await line.turns_of(tables, branch, 1, branch.length - 1, 2)
-    yield f"settled on {number}", await line.settled_of(tables, branch, 0, ALL)
+    yield f"settled on {number}", await line.effects_of(tables, branch, 0)
 
 
 async def _of_owner(tables: Tables, owner: str) -> AsyncIterator[tuple[str, Any]]:
@@ -122,7 +122,7 @@ async def _of_owner(tables: Tables, owner: str) -> AsyncIterator[tuple[str, Any]
         yield f"{owner}'s attempt {number}", await tables.attempt(owner, turn)
     yield f"{owner}'s flags", await tables.flags(owner, TURNS) or None
     yield f"{owner}'s flag version", await tables.flag_version(owner)
-    yield f"{owner}'s bytes", await tables.stored_bytes(owner)
+    yield f"{owner}'s bytes", await tables.stored(owner)
     for key, within in product(IDEMPOTENCY_KEYS, (None, *SCOPES)):
         name = claimed_as(key, Within(within))
         yield f"{owner}'s claim {name!r}", await tables.claim(owner, name)

@@ -93,6 +93,7 @@ def test_every_exported_name_is_there_and_documented(name: str) -> None:
 def test_a_ledger_can_do_this() -> None:
     assert public(Ledger) == {
         "at_work",
+        "backup",
         "changes",
         "chat_of",
         "check",

@@ -136,6 +136,7 @@ export class StoreCorrupt extends StoreError {}
 export class OutcomeUnknown extends StoreError {}
 export class CommitOutcomeUnknown extends OutcomeUnknown {}
 
+export class LedgerElsewhere extends TurnledgerError {}
 export class LedgerClosed extends TurnledgerError {}
 
 /** The server said no, in a word that this version has no class for. */

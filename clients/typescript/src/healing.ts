@@ -12,6 +12,7 @@ const OF_THE_PROCESS = [
   "cancelled",
   "gave_up",
   "not_committed",
+  "task_ended",
   "shutting_down",
   "superseded",
   "ledger_closed",

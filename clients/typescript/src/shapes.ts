@@ -230,6 +230,10 @@ export interface Token {
   readonly usedAt: number | null;
   readonly parent: string | null;
   readonly share: string | null;
+  /** Tokens that one answer may have. */
+  readonly maxTokens: number | null;
+  /** Answers that one request may ask for. */
+  readonly n: number | null;
 }
 
 export interface Share {
@@ -249,6 +253,15 @@ export interface Share {
   readonly expiresAt: number | null;
   readonly revokedAt: number | null;
   readonly parent: string | null;
+  readonly maxTokens: number | null;
+  readonly n: number | null;
+  /** Turns that all visitors together may have open; so with what follows. */
+  readonly turns: number | null;
+  readonly turnsPerMinute: number | null;
+  readonly bytes: number | null;
+  readonly chats: number | null;
+  readonly storedBytes: number;
+  readonly storedChats: number;
 }
 
 /** What a visitor gets for the code of a link. */

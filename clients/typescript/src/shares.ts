@@ -18,6 +18,18 @@ export interface NewShare {
   models?: readonly string[];
   /** Seconds that each visitor may stay. */
   visitorExpiresIn?: number;
+  /** Tokens that one answer to a visitor may have. */
+  maxTokens?: number;
+  /** Answers that one request of a visitor may ask for. */
+  n?: number;
+  /** Turns that all visitors together may have open. */
+  turns?: number;
+  /** Turns that all visitors together may ask for within a minute. */
+  turnsPerMinute?: number;
+  /** Bytes that all visitors together may store. */
+  bytes?: number;
+  /** Chats that all visitors together may have. */
+  chats?: number;
 }
 
 export class Shares {

@@ -17,6 +17,10 @@ export interface NewToken {
   models?: readonly string[];
   /** Seconds from now. */
   expiresIn?: number;
+  /** Tokens that one answer may have. */
+  maxTokens?: number;
+  /** Answers that one request may ask for. */
+  n?: number;
 }
 
 /** What is told of whoever asks, also where no token is needed. */

@@ -46,6 +46,8 @@ export interface Recorder {
 export interface ClientOptions {
   /** The text of a token; or what gives it, asked for each request, so that a page can renew it. */
   apiKey?: string | (() => string | Promise<string>) | undefined;
+  /** Send the token over plain http to other machines, too: where the way to the server is private. */
+  allowHttp?: boolean;
   /** Who answers where a request does not say; by default the only one that the server has. */
   model?: string | undefined;
   timeouts?: Partial<Timeouts>;
@@ -93,6 +95,8 @@ export interface Reply {
 
 /** What a server of ours answers with. */
 const OURS = /json|event-stream|markdown/;
+/** Plain http to another machine: what goes there can be read on the way. */
+const EXPOSED = /^http:..(?!((.+\.)?localhost|127\.[\d.]+|\[::1])(:|\/|$))/;
 /** What no repetition mends: it is the model's own, or the store's. */
 const FOR_GOOD = /^(model_.*|malformed_answer|turn_failed|empty_turn|store_corrupt)$/;
 
@@ -203,6 +207,7 @@ export class Wire {
     const token = typeof apiKey === "function" ? await apiKey() : apiKey;
     // Who would refuse it later repeats it in an error.
     if (token && /[^!-~]/.test(token)) throw errorOf("invalid_input", "apiKey is no token.");
+    if (token && !this.options.allowHttp && EXPOSED.test(this.base)) throw errorOf("invalid_input", "Use https, or set allowHttp.");
     return defined({
       "content-type": typeof body === "string" ? "application/json" : undefined,
       authorization: token ? `Bearer ${token}` : undefined,

@@ -109,7 +109,7 @@ test("they go in their order, and those behind one that finds no server stay", a
   const outbox = new Outbox(storage, "ann", { now: () => now });
   for (const key of ["b", "a", "c"]) {
     now += 1;
-    outbox.record({ idempotencyKey: key, baseUrl: "http://server.test", body: '{"stream":true}', headers: {} });
+    outbox.record({ idempotencyKey: key, baseUrl: "https://server.test", body: '{"stream":true}', headers: {} });
   }
   const server = new ScriptedServer(whole(), standing("Hello"), REFUSED);
   const sent = await outbox.sendAll(server.client({ outbox, ...ONCE }));
@@ -131,7 +131,7 @@ function holding(...keys: string[]): Outbox {
   const outbox = new Outbox(new Memory(), "ann", { now: () => 7 });
   for (const key of keys) {
     const body = JSON.stringify({ conversation_key: key[0], stream: true });
-    outbox.record({ idempotencyKey: key, baseUrl: "http://server.test", body, headers: {} });
+    outbox.record({ idempotencyKey: key, baseUrl: "https://server.test", body, headers: {} });
   }
   return outbox;
 }
@@ -157,7 +157,7 @@ test("one that is forbidden holds up its chat only, and who is not let in sends 
 test("what is too old to be known again is not sent, and said to be uncertain", async () => {
   let now = 0;
   const outbox = new Outbox(new Memory(), "ann", { now: () => now, safeFor: 10 });
-  const unsent = { idempotencyKey: "k", baseUrl: "http://server.test", body: "{}", headers: {} };
+  const unsent = { idempotencyKey: "k", baseUrl: "https://server.test", body: "{}", headers: {} };
   outbox.record(unsent);
   now = 11;
   outbox.record(unsent); // which makes it no younger
@@ -171,7 +171,7 @@ test("what is too old to be known again is not sent, and said to be uncertain", 
 test("messages of others, and of other servers, are left alone", async () => {
   const storage = new Memory();
   const unsent = { idempotencyKey: "k", body: "{}", headers: {} };
-  new Outbox(storage, "ben").record({ ...unsent, baseUrl: "http://server.test" });
+  new Outbox(storage, "ben").record({ ...unsent, baseUrl: "https://server.test" });
   const outbox = new Outbox(storage, "ann");
   outbox.record({ ...unsent, baseUrl: "http://elsewhere.test" });
   assert.deepEqual(await outbox.sendAll(new ScriptedServer().client({ outbox })), []);
@@ -194,7 +194,7 @@ test("nothing overtakes what stays", async () => {
   for (const script of [error(429, "queue_full"), error(503, "store_unavailable"), error(401, "token_ended")]) {
     const outbox = new Outbox(new Memory(), "ann", { now: () => 7 });
     for (const key of ["b", "a"]) {
-      outbox.record({ idempotencyKey: key, baseUrl: "http://server.test", body: '{"stream":true}', headers: {} });
+      outbox.record({ idempotencyKey: key, baseUrl: "https://server.test", body: '{"stream":true}', headers: {} });
     }
     const server = new ScriptedServer(script);
     const sent = await outbox.sendAll(server.client({ outbox, ...ONCE }));

@@ -50,7 +50,7 @@ export class ScriptedServer {
   }
 
   client(options: ClientOptions = {}): Client {
-    return new Client("http://server.test/", { ...this.options, ...options });
+    return new Client("https://server.test/", { ...this.options, ...options });
   }
 
   /** What has a client talk to this one, and wait by its clock. */
@@ -103,7 +103,7 @@ export class ScriptedServer {
     const { method = "GET", body } = request;
     const headers = Object.fromEntries(new Headers(request.headers));
     const said = typeof body === "string" && headers["content-type"] === "application/json" ? JSON.parse(body) : body;
-    this.heard.push({ method, path: url.replace("http://server.test", ""), headers, body: said });
+    this.heard.push({ method, path: url.replace("https://server.test", ""), headers, body: said });
     const next = this.#script.shift();
     if (next === undefined) {
       this.#surplus += 1;

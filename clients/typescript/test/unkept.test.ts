@@ -17,7 +17,7 @@ const STOP = [delta({}, "stop"), "data: [DONE]\n\n"];
 const whole = (...said: string[]): Scripted => streamed([...words(...said), ...STOP]);
 
 const chatAt = (server: ScriptedServer, options: UnkeptOptions = {}): UnkeptChat =>
-  new UnkeptChat("http://server.test", { ...server.options, ...options });
+  new UnkeptChat("https://server.test", { ...server.options, ...options });
 const user = (content: string): UnkeptMessage => ({ role: "user", content });
 const assistant = (content: string): UnkeptMessage => ({ role: "assistant", content });
 const textOf = (told: readonly UnkeptEvent[]): string =>

@@ -136,6 +136,20 @@ test("the token goes with each request, and may be another each time", async () 
   );
 });
 
+test("a token does not go over plain http to another machine unless that is allowed", async () => {
+  const server = new ScriptedServer(info, info, info, info);
+  const ask = (url: string, options: ClientOptions): Promise<unknown> =>
+    new Client(url, { ...server.options, ...options }).chats.open(CHAT).info();
+  for (const url of ["http://chat.example.com", "http://10.0.0.5:8383", "http://localhost.example"]) {
+    await assert.rejects(ask(url, { apiKey: "tlt_x" }), /Use https, or set allowHttp/);
+  }
+  assert.equal(server.heard.length, 0);
+  await ask("http://chat.example.com", {});
+  await ask("http://chat.example.com", { apiKey: "tlt_x", allowHttp: true });
+  await ask("http://[::1]:8383", { apiKey: "tlt_x" });
+  await ask("http://127.0.0.1:8383", { apiKey: "tlt_x" });
+});
+
 test("a signal that outlives a call knows nothing of it any more", async () => {
   const { signal } = new AbortController();
   let listeners = 0;
@@ -236,7 +250,7 @@ test("options that are undefined are left out, and a silence may be endless", as
     await new Promise((resolve) => setTimeout(resolve, 5));
     return Response.json({ data: [] });
   };
-  const patient = new Client("http://server.test", { fetch, timeouts: { silence: Infinity }, retries: { times: 0 } });
+  const patient = new Client("https://server.test", { fetch, timeouts: { silence: Infinity }, retries: { times: 0 } });
   assert.deepEqual(await patient.models(), []);
 });
 

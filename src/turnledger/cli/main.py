@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from turnledger.cli.backup import backup
 from turnledger.cli.changing import archive, delete, pin, rename, restore
 from turnledger.cli.chats import chats
 from turnledger.cli.check import check
@@ -48,6 +49,7 @@ def turnledger(
 app.command()(serve)
 app.command()(chat)
 app.command()(check)
+app.command()(backup)
 app.command()(doctor)
 for change in (rename, pin, archive, delete, restore):
     chats.command()(change)

@@ -27,10 +27,17 @@ if TYPE_CHECKING:
 SERVER, API_KEY = "TURNLEDGER_SERVER", "TURNLEDGER_API_KEY"
 """Environment variables: the URL of a server, and the token to come with. A token on the command line could
 be read by everybody on the machine."""
+ALLOW_HTTP = "TURNLEDGER_ALLOW_HTTP"
+"""Environment variable: `1` to send the token over plain http to other machines, too."""
 ID = "conv_"
 """What an id begins with, and no conversation_key."""
 
 Done = TypeVar("Done")
+
+
+def allows_http() -> bool:
+    """Whether a token may go over plain http to another machine."""
+    return os.environ.get(ALLOW_HTTP) == "1"
 
 
 class Source(Protocol):

@@ -71,6 +71,7 @@ def serve(
     owner_requests: Annotated[int | None, most("other requests open at once, of one owner")] = None,
     owner_turns_per_minute: Annotated[int | None, most("turns asked for in a minute, by one owner")] = None,
     owner_bytes: Annotated[int | None, most("bytes stored for one owner")] = None,
+    owner_chats: Annotated[int | None, most("chats of one owner")] = None,
     queue_length: Annotated[int | None, most("turns that wait for one conversation")] = None,
     queue_wait: Annotated[
         float | None, typer.Option(metavar="SECONDS", help="Longest wait for the turns before.")

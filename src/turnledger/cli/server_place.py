@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
-from turnledger.cli.place import API_KEY, ID, SERVER, Source, check_named
+from turnledger.cli.place import API_KEY, ID, SERVER, Source, allows_http, check_named
 from turnledger.cli.told import (
     ChatPage,
     ChatShown,
@@ -40,7 +40,7 @@ async def at_server(url: str, api_key: str | None, *, is_hasty: bool = False) ->
     """The server at this URL. Nothing is asked of it yet; raises InvalidInput for what cannot be one."""
     timeouts, retries = (SOON, HASTY) if is_hasty else (None, PATIENT)
     try:
-        client = AsyncClient(url, api_key, timeouts=timeouts, retries=retries)
+        client = AsyncClient(url, api_key, timeouts=timeouts, retries=retries, allow_http=allows_http())
     except InvalidInput as problem:
         raise InvalidInput(f"--server or {SERVER}, or the token in {API_KEY}: {problem}") from None
     async with client:
@@ -132,7 +132,7 @@ class ServerPlace:
         if not is_token_text(token):
             return [reshaped(each, TokenTold) for each in await self._client.tokens.revoke(token)]
         # Whoever has its text may give it up, and a server is told of no other token by its text.
-        async with AsyncClient(self._url, token, retries=PATIENT) as bearer:
+        async with AsyncClient(self._url, token, retries=PATIENT, allow_http=allows_http()) as bearer:
             try:
                 return [reshaped(each, TokenTold) for each in await bearer.tokens.revoke("self")]
             except NotAdmitted:

@@ -73,4 +73,6 @@ def token_told(token: Token) -> TokenTold:
         scopes=tuple(sorted(token.scopes)),
         chat_scope=token.chat_scope or None,
         chat=token.conversation,
+        max_tokens=token.bounds.max_tokens,
+        n=token.bounds.n,
     )

@@ -51,6 +51,12 @@ def create(
     expires: Annotated[
         str | None, typer.Option(metavar="WHEN", help="As in 12h, 30d or 2027-01-31. Default: never.")
     ] = None,
+    max_tokens: Annotated[
+        int | None, typer.Option(metavar="N", help="Most tokens in one answer. Default: no bound.")
+    ] = None,
+    n: Annotated[
+        int | None, typer.Option("--n", metavar="N", help="Most answers to one request. Default: no bound.")
+    ] = None,
     server: Server = None,
     store: Store = None,
     config: Config = None,
@@ -75,6 +81,8 @@ def create(
             chat_scope=chat_scope,
             models=None if models is None else _words(models),
             expires_at=ends,
+            max_tokens=max_tokens,
+            n=n,
         )
     )
     if as_json:

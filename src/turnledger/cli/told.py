@@ -155,6 +155,8 @@ class TokenTold(Struct, frozen=True, kw_only=True):
     used_at: int | None
     parent: str | None
     share: str | None
+    max_tokens: int | None = None
+    n: int | None = None
 
     def state(self, now: int) -> str:
         """Whether it lets anybody in, in a word."""

@@ -31,6 +31,8 @@ class AccessCore:
         chat: str | None,
         models: Sequence[str] | None,
         expires_in: float | None,
+        max_tokens: int | None,
+        n: int | None,
     ) -> Doing[Token]:
         said = {
             "scopes": list(scopes),
@@ -40,6 +42,8 @@ class AccessCore:
             "chat": None if chat is None else ConversationId(chat),
             "models": models,
             "expires_in": expires_in,
+            "max_tokens": max_tokens,
+            "n": n,
         }
         told = yield from self._made("/api/tokens", said)
         return decoded(Token, told)

@@ -41,14 +41,17 @@ class AsyncClient:
         outbox: OutboxLike = None,
         http: httpx2.AsyncClient | None = None,
         pacing: Pacing | None = None,
+        allow_http: bool = False,
     ) -> None:
         """`http` is an httpx2.AsyncClient of your own, for proxies and certificates; it stays yours.
         `outbox` is the path of a file that remembers what was not sent to its end, also if the program
-        crashes; see Outbox. It is opened where the block is entered, or with the first message."""
+        crashes; see Outbox. It is opened where the block is entered, or with the first message. An api_key is
+        sent over plain http to this machine only; `allow_http` lifts that, where the way to the server is
+        private. Raises InvalidInput."""
         from turnledger.client.transport import Address  # which loads httpx2
 
         pacing = pacing or Pacing()
-        self._address = Address(base_url, api_key, timeouts or Timeouts())
+        self._address = Address(base_url, api_key, timeouts or Timeouts(), allow_http=allow_http)
         self._file = recording(outbox, self._address.base_url, api_key, opens=False)
         note = None if self._file is None else self._file.note
         self._wire = AsyncWire(self._address, pacing, http, note)

@@ -30,6 +30,7 @@ OF_THE_PROCESS = frozenset(
         "cancelled",
         "gave_up",
         "not_committed",
+        "task_ended",
         "shutting_down",
         *(
             each.code

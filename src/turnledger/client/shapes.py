@@ -271,6 +271,10 @@ class Token(Struct, frozen=True, kw_only=True):
     used_at: int | None = None
     parent: TokenId | None = None
     share: ShareId | None = None
+    max_tokens: int | None = None
+    """Tokens that an answer may have."""
+    n: int | None = None
+    """Answers that a request may ask for."""
     keeps: bool | None = None
     """Of one's own: whether the server keeps chats of its scope."""
     token: str | None = None
@@ -298,6 +302,15 @@ class Share(Struct, frozen=True, kw_only=True):
     expires_at: int | None = None
     revoked_at: int | None = None
     parent: TokenId | None = None
+    max_tokens: int | None = None
+    n: int | None = None
+    turns: int | None = None
+    """Turns that all visitors together may have open; so with what follows."""
+    turns_per_minute: int | None = None
+    bytes: int | None = None
+    chats: int | None = None
+    stored_bytes: int = 0
+    stored_chats: int = 0
     code: str | None = None
     path: str | None = None
 

@@ -28,9 +28,12 @@ class Tokens:
         chat: str | None = None,
         models: Sequence[str] | None = None,
         expires_in: float | None = None,
+        max_tokens: int | None = None,
+        n: int | None = None,
     ) -> Token:
         """Make a token; its text, the secret, is in `token`, and told this once. It is not asked for again
-        once it may have reached the server: ServerUnavailable says so."""
+        once it may have reached the server: ServerUnavailable says so. A request may ask for answers of at
+        most `max_tokens` tokens, and for at most `n` of them."""
         return self._wire.run(
             self._core.create_token(
                 scopes,
@@ -40,6 +43,8 @@ class Tokens:
                 chat=chat,
                 models=models,
                 expires_in=expires_in,
+                max_tokens=max_tokens,
+                n=n,
             )
         )
 
@@ -75,9 +80,18 @@ class Shares:
         models: Sequence[str] | None = None,
         per_minute: int | None = None,
         visitor_expires_in: float | None = None,
+        max_tokens: int | None = None,
+        n: int | None = None,
+        turns: int | None = None,
+        turns_per_minute: int | None = None,
+        bytes: int | None = None,
+        chats: int | None = None,
     ) -> Share:
         """Make a link to a scope, where each visitor has chats of his own, or to a chat, to read. Its secret
-        is told this once, and it is not asked for again once it may have reached the server."""
+        is told this once, and it is not asked for again once it may have reached the server. A request of a
+        visitor may ask for answers of at most `max_tokens` tokens, and for at most `n` of them; all visitors
+        together may have so many `turns` open, ask for so many `turns_per_minute`, and store so many `bytes`
+        and `chats`."""
         return self._wire.run(
             self._core.create_share(
                 scope=scope,
@@ -86,7 +100,16 @@ class Shares:
                 max_uses=max_uses,
                 expires_in=expires_in,
                 models=models,
-                others={"per_minute": per_minute, "visitor_expires_in": visitor_expires_in},
+                others={
+                    "per_minute": per_minute,
+                    "visitor_expires_in": visitor_expires_in,
+                    "max_tokens": max_tokens,
+                    "n": n,
+                    "turns": turns,
+                    "turns_per_minute": turns_per_minute,
+                    "bytes": bytes,
+                    "chats": chats,
+                },
             )
         )
 

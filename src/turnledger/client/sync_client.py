@@ -40,14 +40,16 @@ class Client:
         outbox: OutboxLike = None,
         http: httpx2.Client | None = None,
         pacing: Pacing | None = None,
+        allow_http: bool = False,
     ) -> None:
         """`http` is an httpx2.Client of your own, for proxies and certificates; it stays yours.
         `outbox` is the path of a file that remembers what was not sent to its end, also if the program
-        crashes; see Outbox."""
+        crashes; see Outbox. An api_key is sent over plain http to this machine only; `allow_http` lifts that,
+        where the way to the server is private. Raises InvalidInput."""
         from turnledger.client.transport import Address  # which loads httpx2
 
         pacing = pacing or Pacing()
-        self._address = Address(base_url, api_key, timeouts or Timeouts())
+        self._address = Address(base_url, api_key, timeouts or Timeouts(), allow_http=allow_http)
         self._file = recording(outbox, self._address.base_url, api_key)
         note = None if self._file is None else self._file.note
         self._wire = SyncWire(self._address, pacing, http, note)

@@ -6,6 +6,7 @@ edges reach it by the Address that they are given.
 
 from __future__ import annotations
 
+import ipaddress
 import ssl
 from typing import Any
 
@@ -29,8 +30,12 @@ class Address:
 
     problems = PROBLEMS
 
-    def __init__(self, base_url: str, api_key: str | None, timeouts: Timeouts) -> None:
+    def __init__(
+        self, base_url: str, api_key: str | None, timeouts: Timeouts, *, allow_http: bool = False
+    ) -> None:
         self.base_url = _checked(base_url)
+        if api_key is not None and not allow_http:
+            _check_private(self.base_url)
         self._headers = {"user-agent": "turnledger-python", "accept-encoding": "identity"}
         if api_key is not None:
             self._headers["authorization"] = f"Bearer {_checked_api_key(api_key)}"
@@ -43,7 +48,7 @@ class Address:
         """How a client of httpx2 is made for it. A server of this machine is not asked through the proxies of
         the environment: it refuses what came by one."""
         url = httpx2.URL(self.base_url)
-        if url.scheme == "http" and url.host in ("localhost", "127.0.0.1", "::1"):
+        if url.scheme == "http" and _is_loopback(url.host):
             # To read the certificates of all authorities takes longer than most requests.
             nobody_is_trusted = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
             return {"limits": LIMITS, "trust_env": False, "verify": nobody_is_trusted}
@@ -92,6 +97,25 @@ def _checked(base_url: str) -> str:
     if url.userinfo or url.query or url.fragment:
         raise InvalidInput("base_url is an address alone. What lets you in is the api_key.")
     return str(url).rstrip("/")
+
+
+def _check_private(base_url: str) -> None:
+    """Refuse to send a token where everybody on the way could read it."""
+    url = httpx2.URL(base_url)
+    if url.scheme == "http" and not _is_loopback(url.host):
+        raise InvalidInput(
+            f"The token would go to {url.host} unencrypted. Use https://, or allow it: allow_http=True "
+            "(TURNLEDGER_ALLOW_HTTP=1 for commands)."
+        )
+
+
+def _is_loopback(host: str) -> bool:
+    if host == "localhost" or host.endswith(".localhost"):
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
 
 
 def _checked_api_key(api_key: str) -> str:

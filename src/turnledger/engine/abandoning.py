@@ -32,5 +32,6 @@ async def abandon(tables: Tables, request: AbandonRequest) -> ConversationId | N
         return ticket.conversation if ticket else None
     branch = await tables.branch(attempt.branch)
     if branch is not None and branch.running == attempt.id:
-        await end_running(tables, branch, attempt, GAVE_UP, request.now)
+        # It has not run, so there is nothing to keep, unless a stop that came first says so.
+        await end_running(tables, branch, attempt, GAVE_UP, request.now, drop=attempt.stop is None)
     return attempt.conversation

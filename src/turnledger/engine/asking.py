@@ -157,6 +157,7 @@ def begin_request(
     **options: Unpack[TurnOptions],
 ) -> BeginRequest:
     """Check what a caller asks for, and make it a request to begin."""
+    process.limits.check_count("The input", input)
     items = items_of(input)
     process.limits.check_size("The input", items)
     if place is None or not place.regenerates:
@@ -191,6 +192,9 @@ def _request(
 ) -> BeginRequest:
     """A request to begin with this input, or with what is new in a history that was sent again."""
     limits, now = process.limits, process.clock.now_ms()
+    for said in (instructions, instructions_once):
+        if said is not None:
+            limits.check_count("What is given as instructions", said)
     given = instructions_of(instructions, instructions_once)
     if given is not None:
         limits.check_size("What is given as instructions", given.items)
@@ -212,7 +216,7 @@ def _request(
         now=now,
         wait_until=now + round(limits.queue_wait * 1000),
         queue_limit=limits.queue_length,
-        owner_bytes=limits.owner_bytes,
+        room=limits.room,
         on_busy=choice(OnBusy, "on_busy", on_busy),
         on_stop=choice(OnStop, "on_stop", on_stop),
         on_failure=choice(OnFailure, "on_failure", on_failure),
@@ -251,6 +255,7 @@ def _check_context(context: Context) -> None:
 
 
 def _primes(limits: Limits, priming: Input) -> tuple[Item, ...]:
+    limits.check_count("What primes the turn", priming)
     primes = items_of(priming)
     limits.check_size("What primes the turn", primes)
     check_priming(primes)
@@ -299,6 +304,7 @@ def move_request(
         now=now,
         wait_until=now + round(limits.queue_wait * 1000),
         queue_limit=limits.queue_length,
+        room=limits.room,
         on_busy=choice(OnBusy, "on_busy", on_busy),
         move=move,
         key=_key_of(idempotency_key, target, *said),
@@ -316,7 +322,7 @@ def make_request(process: Process, target: Target, idempotency_key: str) -> Make
     said = (fresh.title, sorted(fresh.metadata.items()), fresh.tags, fresh.internal, fresh.expires_after)
     key = _key_of(idempotency_key, target, "make", target.scope, target.conversation_key, *said)
     assert key is not None  # noqa: S101 - for the type checker
-    return MakeRequest(target, key, process.clock.now_ms())
+    return MakeRequest(target, key, process.clock.now_ms(), process.limits.room)
 
 
 def fork_request(
@@ -338,6 +344,7 @@ def fork_request(
         base,
         fresh,
         process.clock.now_ms(),
+        process.limits.room,
         _key_of(idempotency_key, source, "fork", source.id, base, *details, fresh.expires_after),
         admitted,
     )
@@ -406,18 +413,17 @@ def check_idempotency_key(value: str) -> None:
 
 def check_details(title: str | None, metadata: Mapping[str, str] | None) -> None:
     """Refuse a title or metadata beyond their bounds."""
-    texts = [title or "", *(metadata or {}), *(metadata or {}).values()]
-    if not all(map(is_unicode, texts)):
-        raise InvalidInput("A title and metadata are Unicode text.")
+    pairs = (metadata or {}).items()
     if title is not None and len(title) > TEXT_LENGTH:
         raise InvalidInput(f"A title has at most {TEXT_LENGTH} characters.")
-    pairs = (metadata or {}).items()
     if len(pairs) > METADATA_PAIRS or any(
         len(name) > 64 or len(value) > TEXT_LENGTH for name, value in pairs
     ):
         raise InvalidInput(
             f"Metadata has at most {METADATA_PAIRS} pairs; names have 64 characters, values {TEXT_LENGTH}."
         )
+    if not all(map(is_unicode, [title or "", *(metadata or {}), *(metadata or {}).values()])):
+        raise InvalidInput("A title and metadata are Unicode text.")
 
 
 def tags_of(tags: Iterable[object]) -> tuple[str, ...]:
@@ -425,8 +431,10 @@ def tags_of(tags: Iterable[object]) -> tuple[str, ...]:
     Raises InvalidInput for what is beyond their bounds."""
     if isinstance(tags, str):
         raise InvalidInput("tags are a list of texts, not one text.")
-    kept = tuple(dict.fromkeys(map(tag_of, tags)))
-    if len(kept) > TAGS:
+    given = list(tags)
+    # Some may be the same: but before many are compared, they are counted.
+    kept = tuple(dict.fromkeys(map(tag_of, given))) if len(given) <= 10 * TAGS else ()
+    if len(kept) > TAGS or len(given) > 10 * TAGS:
         raise InvalidInput(f"A conversation has at most {TAGS} tags.")
     return kept
 

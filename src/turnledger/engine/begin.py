@@ -16,7 +16,7 @@ from turnledger.engine.conversations import Target
 from turnledger.engine.ending import DIED, end_running, how_it_ended, input_on, settle
 from turnledger.engine.idempotency import NOTHING_CLAIMED, Fresh, Share, Verdict
 from turnledger.engine.lane import beat_of, is_dead, queue_before
-from turnledger.engine.moving import Move, Moved, check_move, move, moved_before, moved_under
+from turnledger.engine.moving import Move, Moved, Switch, check_move, move, moved_before, moved_under
 from turnledger.engine.ports import Tables
 from turnledger.engine.resuming import can_resume, take_up
 from turnledger.engine.seen import Freed, HistoryMoved, MustReachDisk
@@ -74,8 +74,10 @@ async def begin(tables: Tables, request: BeginRequest) -> Beginning | Freed:
         raise AdmissionMoved
     if request.move is not None and verdict.claim is not None:
         return await moved_under(tables, verdict.claim, request.attempt)
-    if request.owner_bytes is not None and request.move is None:
-        await check_room(tables, target.owner, request.owner_bytes)
+    if not isinstance(request.move, Switch):  # that stores nothing
+        fresh = target.fresh
+        made = conversation if fresh is not None and fresh.id == conversation.id else None
+        await check_room(tables, target.owner, request.room, made=made)
     if branch.running is not None:
         held, branch = branch, await _free_of_dead(tables, branch, request)
         if branch is not held and (request.reread is not None or request.retry is not None):

@@ -17,6 +17,7 @@ from turnledger.engine.lane import Dead
 from turnledger.engine.moving import Move, Moved
 from turnledger.engine.retries import Retry
 from turnledger.engine.seen import Seen
+from turnledger.engine.usage import BOUNDLESS, Room
 from turnledger.model.attempt import Attempt, OnBusy, OnFailure, OnStop
 from turnledger.model.conversation import Branch, Conversation, Ticket
 from turnledger.model.ids import ConversationId, LeaseId, TurnId
@@ -60,8 +61,8 @@ class BeginRequest(Struct, frozen=True, kw_only=True):
     """Whether it is run so that it survives power loss."""
     attaches: bool = False
     """Whether its caller would rather follow a running attempt that answers it than wait for that."""
-    owner_bytes: int | None = None
-    """What the owner may store, if that is bounded."""
+    room: Room = BOUNDLESS
+    """What the owner may store."""
     is_repeated: bool = False
     """Whether a begin of this attempt was sent before, and may have succeeded."""
     admitted: int | None = None

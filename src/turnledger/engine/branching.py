@@ -6,23 +6,22 @@ and moves the conversation there, in one transaction: the pointer moves only wit
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from turnledger.engine import line
+from turnledger.engine.effect_copies import Copy, add_copies, copies_behind, moved_flags
 from turnledger.engine.entry import preview_at
 from turnledger.engine.ports import Tables
-from turnledger.engine.usage import store_turn
 from turnledger.errors import InvalidInput, Superseded, TurnNotFound
 from turnledger.model.attempt import Fork
 from turnledger.model.conversation import Branch, Origin
 from turnledger.model.flags import Flags, FlagsOf
-from turnledger.model.ids import BranchId, TurnId
+from turnledger.model.ids import BranchId, ConversationId, TurnId
 from turnledger.model.item import Item
-from turnledger.model.pairing import admit, left_open, told_elsewhere, without_answers
+from turnledger.model.pairing import admit, left_open, without_answers
 from turnledger.model.turn import Turn, TurnKind
 
 
@@ -38,7 +37,7 @@ class Divergence(Struct, frozen=True, kw_only=True):
     regenerates: bool = False
     """Whether the input is that of the turn replaced: by default the last one that was not settled."""
     forget: bool = False
-    """Whether settled turns that come later are left behind."""
+    """Whether later turns are left behind with what their tools did."""
 
     def may_mean(self, last: TurnId) -> bool:
         """Whether it replaces this turn if that is the last one."""
@@ -78,14 +77,10 @@ async def turn_on(tables: Tables, owner: str, lane: Branch, id: TurnId) -> Turn:
 
 
 class Place(Struct, frozen=True, kw_only=True):
-    """Where a turn goes that does not go behind the head: a fork, and the settled turns carried over."""
+    """Where a turn goes that does not go behind the head: a fork, and the turns that go along."""
 
     fork: Fork
-    carried: tuple[Turn, ...]
-    originals: tuple[TurnId, ...] = ()
-    """The turns that those carried over are copies of."""
-    flags: FlagsOf = {}
-    """Those that the turns carried over take along."""
+    copies: tuple[Copy, ...]
     pending: tuple[Item, ...]
     """The calls that wait for the turn's input to answer them."""
     instructed: int = 0
@@ -94,12 +89,21 @@ class Place(Struct, frozen=True, kw_only=True):
     """The flags of the input, where that of another turn is asked again."""
 
     @property
+    def carried(self) -> tuple[Turn, ...]:
+        return tuple(copy.turn for copy in self.copies)
+
+    @property
     def head(self) -> TurnId | None:
-        return self.carried[-1].id if self.carried else self.fork.base
+        return self.copies[-1].turn.id if self.copies else self.fork.base
 
     @property
     def length(self) -> int:
-        return self.fork.number + len(self.carried)
+        return self.fork.number + len(self.copies)
+
+    @property
+    def flags(self) -> FlagsOf:
+        """Those that the turns carried over take along."""
+        return {copy.turn.id: copy.flags for copy in self.copies if copy.flags}
 
 
 async def fork_at(
@@ -128,29 +132,17 @@ async def place_of(tables: Tables, owner: str, lane: Branch, fork: Fork) -> Plac
     base = await tables.turn(owner, fork.base) if fork.base is not None else None
     pending = left_open(base.items) if base is not None else ()
     instructed = base.instructed if base is not None else 0
-    carried: list[Turn] = []
-    originals: list[Turn] = []
-    flags: dict[TurnId, Mapping[int, Flags]] = {}
-    if not fork.forget and lane.settled > fork.number:
-        originals = await line.settled_of(tables, lane, fork.number, lane.settled)
-        hidden = await tables.flags(owner, tuple(turn.id for turn in originals))
-        for turn in originals:
-            before = carried[-1].id if carried else fork.base
-            number = fork.number + len(carried) + 1
-            input = told_elsewhere(pending, turn.input)
-            copy = _carried(turn, fork, before, number, input, instructed)
-            carried.append(copy)
-            if moved := moved_flags(hidden.get(turn.id, {}), turn.items, (*input, *turn.output)):
-                flags[copy.id] = moved
-            pending = ()
-    place = Place(
-        fork=fork,
-        carried=tuple(carried),
-        originals=tuple(turn.id for turn in originals),
-        flags=flags,
+    originals = [] if fork.forget else await line.effects_of(tables, lane, fork.number)
+    end = Branch(
+        id=fork.branch,
+        conversation=lane.conversation,
+        head=fork.base,
+        length=fork.number,
         pending=pending,
         instructed=instructed,
     )
+    copies = await copies_behind(tables, owner, end, originals)
+    place = Place(fork=fork, copies=copies, pending=() if copies else pending, instructed=instructed)
     return place if fork.repeats is None else await _with_flags_of(tables, owner, place, fork.repeats)
 
 
@@ -164,85 +156,45 @@ async def _with_flags_of(tables: Tables, owner: str, place: Place, repeats: Turn
     return replace(place, asked=moved_flags(flags, turn.items, input))
 
 
-def _carried(
-    turn: Turn,
-    fork: Fork,
-    parent: TurnId | None,
-    number: int,
-    input: tuple[Item, ...],
-    instructed: int,
-) -> Turn:
-    """A settled turn as it stands on another branch: what happened, happened there, too. Its input closes the
-    calls that wait there and answers none of those that waited where it was; it brings no instructions."""
-    return Turn.of(
-        id=_derived(turn.id, fork.branch),
-        branch=fork.branch,
-        number=number,
-        parent=parent,
-        kind=TurnKind.SETTLED,
-        created_at=turn.created_at,
-        committed_at=turn.committed_at,
-        input=input,
-        output=turn.output,
-        instructed=instructed,
-    )
-
-
-def moved_flags(flags: Mapping[int, Flags], items: Sequence[Item], told: Sequence[Item]) -> dict[int, Flags]:
-    """The flags of a turn's items, at the places where these same items stand in a copy of it."""
-    places = {id(item): place for place, item in enumerate(told)} if flags else {}
-    return {
-        places[id(item)]: flags[at] for at, item in enumerate(items) if at in flags and id(item) in places
-    }
-
-
 def asked_again(place: Place, turn: Turn) -> tuple[Item, ...]:
     """The input of a turn, to be asked again at another place. Where settled turns came between, they have
     closed the calls that its results were for."""
-    input = without_answers(turn.input) if place.carried else turn.input
+    input = without_answers(turn.input) if place.copies else turn.input
     if not input:
         raise InvalidInput("Only tool results were the input of that turn, and they have no place any more.")
     return input
 
 
-def _derived(id: TurnId, branch: BranchId) -> TurnId:
-    """An id that is the same for the same turn and branch: it may be asked for twice, and is made once. It
-    keeps the time of the turn."""
-    random = hashlib.sha256(id.raw + branch.raw).digest()
-    number = int.from_bytes(id.raw[:6] + random[:10])
-    marks, places = 7 << 76 | 0b10 << 62, 0xF << 76 | 0b11 << 62
-    return TurnId.trusted((number & ~places | marks).to_bytes(16))
-
-
-async def open_branch(tables: Tables, owner: str, lane: Branch, place: Place) -> Branch:
-    """Make the branch of a fork, with the turns it begins with, and the conversation's current one. The
-    caller holds the lane, and saves both branches when it has added what goes behind."""
+async def make_branch(
+    tables: Tables, owner: str, lane: Branch, place: Place, conversation: ConversationId
+) -> Branch:
+    """Make the branch of a fork of this line, with the turns that go along."""
     fork = place.fork
     base = await tables.turn(owner, fork.base) if fork.base is not None else None
     shared = await line.up_to(tables, lane, base) if base is not None else ()
     made = Branch(
         id=fork.branch,
-        conversation=lane.conversation,
-        head=place.head,
-        length=place.length,
+        conversation=conversation,
+        head=fork.base,
+        length=fork.number,
         start=fork.number,
-        settled=place.length if place.carried else min(lane.settled, fork.number),
+        settled=min(lane.settled, fork.number),
         pending=place.pending,
         instructed=place.instructed,
         preview=await preview_at(tables, owner, base),
     )
     await tables.add_branch(made)
-    await tables.add_origin(
-        Origin(branch=made.id, conversation=lane.conversation, base=fork.base, line=shared)
-    )
-    for turn, original in zip(place.carried, place.originals, strict=True):
-        log = await tables.turn_log(original)
-        made = replace(made, bytes=await store_turn(tables, owner, made, turn, log))
-        if turn.id in place.flags:
-            await tables.save_flags(owner, turn.id, place.flags[turn.id])
-        made = replace(made, preview=await preview_at(tables, owner, turn) or made.preview)
-    if made.bytes:
+    await tables.add_origin(Origin(branch=made.id, conversation=conversation, base=fork.base, line=shared))
+    if place.copies:
+        made = await add_copies(tables, owner, made, place.copies)
         await tables.save_branch(made)
+    return made
+
+
+async def open_branch(tables: Tables, owner: str, lane: Branch, place: Place) -> Branch:
+    """Make the branch of a fork, and the conversation's current one. The caller holds the lane, and saves
+    both branches when it has added what goes behind."""
+    made = await make_branch(tables, owner, lane, place, lane.conversation)
     if not await tables.move_conversation(lane.conversation, lane.id, made.id):
         raise Superseded
     if lane.last_ticket:

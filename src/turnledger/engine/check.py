@@ -9,8 +9,8 @@
     tokens          check_tokens: give nothing beyond the one that made them
     the store       what it finds odd about its own books; what owners are said to store
 
-Bodies are decoded item by item. There is no hash to hold them against: what was changed into something
-equally well formed is not seen.
+Bodies are decoded item by item. SQLite keeps a checksum of each turn; elsewhere, and in turns from older
+versions, a change into something equally well formed is not seen.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ from turnledger.model.finding import Rule
 from turnledger.model.ids import TurnId
 from turnledger.model.item import Item
 from turnledger.model.pairing import left_open, open_calls
-from turnledger.model.turn import Turn, TurnBody, TurnKind
+from turnledger.model.turn import Turn, TurnBody
 
 
 @dataclass
@@ -55,8 +55,8 @@ async def check_line(audit: Audit, place: Place, branch: Branch, *, whole: bool)
             audit.found(
                 Rule.SETTLED,
                 place,
-                f"Turn {late[0]} of its line is settled, but it counts on none after {branch.settled}: an "
-                "edit could hide from the model what tools did.",
+                f"Turn {late[0]} of its line tells what tools did, but it counts on none after "
+                f"{branch.settled}: an edit could hide that from the model.",
             )
     if branch.settled or walk.settled:
         audit.remember_settled(branch.id, tuple(walk.settled))
@@ -148,7 +148,7 @@ async def _settled_on(audit: Audit, branch: Branch) -> tuple[int, ...]:
     found: list[int] = []
     for after in range(0, branch.length, PAGE):
         page = await line.turns_of(audit.tables, branch, after, after + PAGE, PAGE)
-        found += [turn.number for turn in page if turn.kind is TurnKind.SETTLED]
+        found += [turn.number for turn in page if turn.goes_along]
     audit.remember_settled(branch.id, tuple(found))
     return tuple(found)
 
@@ -205,14 +205,14 @@ def _check_turn(audit: Audit, walk: _Walk, turn: Turn) -> bool:
             "another history.",
         )
     walk.number, walk.before, walk.is_sure = turn.number, turn.id, True
-    if turn.kind is TurnKind.SETTLED:
-        walk.settled.append(turn.number)
     items: tuple[Item, ...] | None = None
     with audit.noting(place):
         items = items_of(turn)
     if items is None:
         walk.pending = walk.instructed = None
         return False
+    if turn.goes_along:
+        walk.settled.append(turn.number)
     _check_pairs(audit, place, walk.pending, items)
     _check_instructed(audit, place, walk.instructed, turn)
     walk.pending, walk.instructed = left_open(items), turn.instructed

@@ -11,8 +11,9 @@ from collections.abc import Sequence
 from turnledger.model.attempt import Failure
 from turnledger.model.item import Item, message, result_of
 from turnledger.model.journal import Journal
+from turnledger.model.pairing import NOT_STARTED
+from turnledger.model.turn import Turn, TurnKind
 
-NOT_STARTED = "Not started: the turn ended before this call was run. It has had no effect."
 OUTCOME_UNKNOWN = (
     "Started, outcome unknown: the turn ended before a result was recorded. The call may or may not have "
     "taken effect. Find out before calling it again."
@@ -46,6 +47,23 @@ def settled(journal: Journal, failure: Failure | None) -> tuple[Item, ...]:
         "say what is known of them. The rest of the turn was not kept."
     )
     return (*output, message("developer", note))
+
+
+def effects(journal: Journal, output: Sequence[Item]) -> tuple[int, ...]:
+    """The places in the output of a kept turn of the calls that may have acted."""
+    acted = {id(journal.items[place]) for place, read_only in journal.started.items() if not read_only}
+    return tuple(place for place, item in enumerate(output) if id(item) in acted)
+
+
+def told_elsewhere(turn: Turn) -> tuple[Item, ...]:
+    """The output of a turn on a branch that leaves the turn out: the calls that may have acted, their
+    results, and a note. It depends on the turn alone, so the same turn is always told in the same words."""
+    if turn.kind is TurnKind.SETTLED:
+        return turn.output
+    return settled(Journal(list(turn.output), dict.fromkeys(turn.effects, False)), TAKEN_BACK)
+
+
+TAKEN_BACK = Failure("interrupted", "it was interrupted, and taken back later")
 
 
 def resumed(journal: Journal) -> tuple[Item, ...]:

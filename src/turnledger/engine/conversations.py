@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from turnledger.engine.changes import tell
 from turnledger.engine.entry import named_by_words, words_of
 from turnledger.engine.ports import Tables
+from turnledger.engine.usage import BOUNDLESS, Room, check_room
 from turnledger.errors import (
     ConversationDeleted,
     ConversationExpired,
@@ -22,6 +23,7 @@ from turnledger.model.change import ChangeKind
 from turnledger.model.conversation import Branch, Conversation, ConversationState, NamedBy
 from turnledger.model.ids import BranchId, ConversationId, LeaseId
 from turnledger.model.reset_policy import NEVER, ResetPolicy
+from turnledger.model.usage import of_details
 from turnledger.model.within import EVERYWHERE, Within
 
 
@@ -103,16 +105,19 @@ async def find(tables: Tables, target: Target) -> Conversation | None:
     return await tables.conversation(target.owner, target.fresh.id) if target.fresh else None
 
 
-async def resolve(tables: Tables, target: Target, now: int, *, is_interaction: bool = True) -> Conversation:
+async def resolve(
+    tables: Tables, target: Target, now: int, *, is_interaction: bool = True, room: Room = BOUNDLESS
+) -> Conversation:
     """Return the live conversation that the target names, inserting it where it may. One that is over by its
     reset policy is replaced by an interaction, and by nothing else.
-    Raises ConversationNotFound, ConversationDeleted or ConversationExpired; never starts one empty."""
+    Raises ConversationNotFound, ConversationDeleted or ConversationExpired, and StorageFull where it would
+    insert one for which there is no room; never starts one empty."""
     found = await find(tables, target)
     if found is None and target.fresh is not None and target.id is None:
-        return await insert(tables, target.fresh)
+        return await insert(tables, target.fresh, room)
     if found is not None and is_interaction and await is_stale(tables, target, found, now):
         assert target.fresh is not None  # noqa: S101 - else it is not stale
-        return await succeed(tables, found, target.fresh, target.reset_policy or found.reset_policy)
+        return await succeed(tables, found, target.fresh, target.reset_policy or found.reset_policy, room)
     found = await check_live(tables, found, now)
     if changes_policy(target, found):
         found = replace(found, reset_policy=target.reset_policy)
@@ -131,7 +136,8 @@ async def seen_lane(
     return found if found is not None and target.is_plainly(found[0]) else None
 
 
-async def insert(tables: Tables, fresh: Conversation) -> Conversation:
+async def insert(tables: Tables, fresh: Conversation, room: Room = BOUNDLESS) -> Conversation:
+    await check_room(tables, fresh.owner, room, adds_chat=True)
     await tables.add_conversation(fresh)
     await tables.add_branch(Branch(id=fresh.branch, conversation=fresh.id))
     if fresh.is_listed:
@@ -140,7 +146,11 @@ async def insert(tables: Tables, fresh: Conversation) -> Conversation:
 
 
 async def succeed(
-    tables: Tables, before: Conversation, fresh: Conversation, reset_policy: ResetPolicy
+    tables: Tables,
+    before: Conversation,
+    fresh: Conversation,
+    reset_policy: ResetPolicy,
+    room: Room = BOUNDLESS,
 ) -> Conversation:
     """Give the conversation_key of one conversation to a fresh one, which takes over its settings. The old
     one stays as it is, with all that runs and waits there, and remembers which key it had."""
@@ -152,7 +162,7 @@ async def succeed(
         expires_after=before.expires_after if fresh.expires_after is None else fresh.expires_after,
         reset_policy=reset_policy,
     )
-    return await insert(tables, after)
+    return await insert(tables, after, room)
 
 
 async def is_stale(tables: Tables, target: Target, found: Conversation, now: int) -> bool:
@@ -197,11 +207,13 @@ async def has_expired(tables: Tables, found: Conversation, now: int) -> bool:
 class ResolveRequest:
     target: Target
     now: int
+    room: Room = BOUNDLESS
+    """What the owner may store."""
 
 
 async def resolve_now(tables: Tables, request: ResolveRequest) -> Conversation:
     """Resolve as an operation of its own."""
-    return await resolve(tables, request.target, request.now)
+    return await resolve(tables, request.target, request.now, room=request.room)
 
 
 async def resolve_settled(tables: Tables, request: ResolveRequest) -> Conversation | None:
@@ -231,6 +243,8 @@ class UpdateRequest:
     revision: int | None = None
     """The one that was read, if it matters."""
     now: int
+    room: Room = BOUNDLESS
+    """What the owner may store."""
 
 
 async def update(tables: Tables, request: UpdateRequest) -> Conversation:
@@ -251,6 +265,8 @@ async def update(tables: Tables, request: UpdateRequest) -> Conversation:
         raise RevisionConflict(found.revision)
     if is_so:
         return found
+    if of_details(changed) > of_details(found):
+        await check_room(tables, request.owner, request.room)
     changed = replace(changed, revision=found.revision + 1)
     await tables.save_conversation(changed)
     if changed.is_listed:  # else nobody was told that it is there

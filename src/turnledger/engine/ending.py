@@ -8,12 +8,13 @@ from dataclasses import dataclass, field
 from msgspec.structs import replace
 
 from turnledger.engine import closing
-from turnledger.engine.branching import Place, moved_flags, open_branch, place_of
+from turnledger.engine.branching import Place, open_branch, place_of
 from turnledger.engine.changes import tell, tell_committed
+from turnledger.engine.effect_copies import moved_flags
 from turnledger.engine.entry import enter, hidden_of, preview_at
 from turnledger.engine.ports import Tables
 from turnledger.engine.telling import Told, flushed, left_of, log_of_kept, set_aside, told_aside
-from turnledger.engine.usage import store_turn
+from turnledger.engine.usage import counted_aside, store_turn
 from turnledger.errors import MalformedItems, Superseded
 from turnledger.model import event_log
 from turnledger.model.attempt import Attempt, AttemptState, Failure, OnFailure, OnStop
@@ -127,7 +128,7 @@ async def end_running(
         attempt = replace(attempt, journaled=0)
     elif journal.has_effects:
         branch = replace(branch, unsettled=attempt.id)
-    await tables.save_attempt(attempt)
+    await tables.save_attempt(await counted_aside(tables, attempt))
     await tables.save_branch(branch)
     await expire_claim(tables, attempt, now)
     if not (forget or drop):
@@ -177,7 +178,12 @@ async def _keep(
         await tables.save_branch(branch)
         branch = await open_branch(tables, attempt.owner, branch, place)
     log = event_log.stored(log_of_kept(told, journal, output, failure), output)
-    branch, turn = await append_turn(tables, branch, attempt, TurnKind.INTERRUPTED, output, now, log)
+    effects = closing.effects(journal, output)
+    branch, turn = await append_turn(
+        tables, branch, attempt, TurnKind.INTERRUPTED, output, now, log, effects=effects
+    )
+    if effects:
+        branch = replace(branch, settled=branch.length)
     if place is not None and place.asked:
         await tables.save_flags(attempt.owner, turn.id, place.asked)
     branch = await _entered(tables, branch, attempt, turn, has_moved=place is not None)
@@ -209,7 +215,8 @@ async def settle(tables: Tables, branch: Branch, attempt: Attempt, now: int) -> 
     branch = await _entered(tables, branch, attempt, turn, has_moved=False)
     await tables.drop_log(attempt.id)
     await tables.drop_journal(attempt.id)
-    await tables.save_attempt(replace(attempt.moved(AttemptState.SETTLED), journaled=0))
+    settled = replace(attempt.moved(AttemptState.SETTLED), journaled=0)
+    await tables.save_attempt(await counted_aside(tables, settled))
     return replace(branch, unsettled=None, settled=branch.length)
 
 
@@ -238,6 +245,8 @@ async def append_turn(
     output: tuple[Item, ...],
     now: int,
     log: bytes = b"",
+    *,
+    effects: tuple[int, ...] | None = None,
 ) -> tuple[Branch, Turn]:
     """Insert the turn behind the head; return the branch whose head it is. The caller saves the branch."""
     # What is settled of an edit stands behind the head, and its instructions were for another place.
@@ -256,6 +265,7 @@ async def append_turn(
         output=output,
         instructions=given.items if given else None,
         instructed=instructed,
+        effects=effects,
     )
     stored = await store_turn(tables, attempt.owner, branch, turn, log)
     pending = open_calls((*branch.pending, *turn.items))

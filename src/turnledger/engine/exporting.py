@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from msgspec import Struct
 
 from turnledger.engine import closing, line
-from turnledger.engine.branching import moved_flags, place_of
+from turnledger.engine.branching import place_of
 from turnledger.engine.conversations import check_live
+from turnledger.engine.effect_copies import moved_flags
 from turnledger.engine.ending import failure_of, input_on
 from turnledger.engine.ports import Tables
 from turnledger.errors import BranchNotFound, ConversationDeleted, ConversationNotFound

@@ -76,6 +76,7 @@ class Following:
 
     def __enter__(self) -> Following:
         process = self._process
+        process.home.check()
         if process.is_closed:
             raise LedgerClosed
         if process.readers >= process.limits.readers:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from turnledger.engine.limits import Limits
+from turnledger.model.json_values import MOST_VALUES, has_more_values
 from turnledger.model.transfer import SCHEMA_VERSION, ChatLine, TurnLine, decoded, unknown_fields
 from turnledger.model.transfer_report import LONGEST_NAME as SHOWN
 from turnledger.model.transfer_report import Did, ImportReport, Notes
@@ -80,6 +81,8 @@ class ChatReader:
         if skipped:
             most = self._limits.import_line_bytes
             yield from self._refuse(f"The line is too long: {skipped} bytes, of at most {most}.")
+        elif has_more_values(raw, MOST_VALUES):
+            yield from self._refuse(f"The line holds more than {MOST_VALUES} JSON values.")
         elif raw.strip():
             yield from self._read(raw, is_last=is_last)
 

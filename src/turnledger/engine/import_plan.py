@@ -20,7 +20,7 @@ from turnledger.model.flags import Flags
 from turnledger.model.ids import BranchId, Id, TurnId
 from turnledger.model.instructions import Instructions, instructed_after, is_instruction
 from turnledger.model.item import DEEPEST, Item, check_plain
-from turnledger.model.pairing import left_open
+from turnledger.model.pairing import left_open, started
 from turnledger.model.transfer import ChatLine, TurnLine
 from turnledger.model.transfer_report import Did, ImportReport, Notes
 from turnledger.model.tree_repair import Fitted, fitted
@@ -53,7 +53,8 @@ class Planned:
     number: int = 0
     instructed: int = 0
     settled: int = 0
-    """Number of the last settled turn up to here."""
+    """Number of the last turn up to here that goes along to other branches."""
+    effects: tuple[int, ...] | None = None
 
     def turn(self, branch: BranchId, ids: Mapping[TurnId, TurnId]) -> Turn:
         """The turn on a branch, where turns have these ids."""
@@ -71,7 +72,15 @@ class Planned:
             instructions=None if given is None else given.items,
             instructed=self.instructed,
             details=self.details,
+            effects=self.effects,
         )
+
+    @property
+    def goes_along(self) -> bool:
+        """Whether branches that leave it out tell what its tools did; see Turn.goes_along."""
+        if self.kind is TurnKind.INTERRUPTED:
+            return bool(started(self.output) if self.effects is None else self.effects)
+        return self.kind is TurnKind.SETTLED
 
 
 @dataclass(frozen=True)
@@ -157,6 +166,8 @@ def _turn_of(planning: _Planning, at: int, line: TurnLine) -> Planned:
         raise MalformedItems("Its times must be milliseconds since 1970.")
     if len(line.input) + len(line.output) > MOST_ITEMS:
         raise MalformedItems(f"It has too many items: at most {MOST_ITEMS}.")
+    if sum(len(bytes(raw)) for raw in (*line.input, *line.output)) > planning.limits.turn_bytes:
+        raise MalformedItems(f"It is too large: at most {planning.limits.turn_bytes} bytes.")
     id = planning.id_of(TurnId, line.id)
     if id != line.id:
         planning.note(at, Did.RENAMED, f"{line.id[:80]!r} is no id of a turn; it is {id} here.", line.id[:80])
@@ -165,8 +176,6 @@ def _turn_of(planning: _Planning, at: int, line: TurnLine) -> Planned:
     items = [item for item in given if item is not None]
     input = sum(item is not None for item in given[: len(line.input)])
     places = {place: new for new, place in enumerate(p for p, item in enumerate(given) if item is not None)}
-    if sum(len(item.raw) for item in items) > planning.limits.turn_bytes:
-        raise MalformedItems(f"It is too large: at most {planning.limits.turn_bytes} bytes.")
     return Planned(
         line=at,
         id=id,
@@ -180,6 +189,7 @@ def _turn_of(planning: _Planning, at: int, line: TurnLine) -> Planned:
         output=tuple(items[input:]),
         flags=_flags(planning, at, line, places),
         failure=_failure(planning, at, line),
+        effects=_effects(planning, at, line, given[len(line.input) :]),
     )
 
 
@@ -213,6 +223,8 @@ def _instructions(planning: _Planning, at: int, line: TurnLine) -> Instructions 
             planning.note(at, Did.DROPPED, "It has no instructions that could be for it only.", line.id)
         return None
     try:
+        if len(given) > planning.limits.input_items:
+            raise MalformedItems(f"there are more than {planning.limits.input_items}.")
         items = tuple(plain_item(raw) for raw in given)
         if not all(map(is_instruction, items)):
             raise MalformedItems("they are messages whose role is system or developer.")
@@ -256,6 +268,22 @@ def _failure(planning: _Planning, at: int, line: TurnLine) -> Failure | None:
         planning.note(at, Did.DROPPED, f"Its failure has more than {LONGEST_FAILURE} characters.", line.id)
         return None
     return line.failure
+
+
+def _effects(
+    planning: _Planning, at: int, line: TurnLine, output: Sequence[Item | None]
+) -> tuple[int, ...] | None:
+    """The calls that may have acted, by their places among the items of the output that could be read."""
+    if isinstance(line.effects, msgspec.UnsetType):
+        return None
+    acted = {place for place in line.effects if 0 <= place < len(output)}
+    calls = {place for place, item in enumerate(output) if item is not None and item.is_call}
+    if line.kind != TurnKind.INTERRUPTED or len(line.effects) != len(acted & calls):
+        why = "Its effects are left out: they are places of calls in the output of an interrupted turn."
+        planning.note(at, Did.DROPPED, why, line.id)
+        return None
+    read = [place for place, item in enumerate(output) if item is not None]
+    return tuple(new for new, place in enumerate(read) if place in acted)
 
 
 def _tie(planning: _Planning) -> None:
@@ -313,18 +341,18 @@ def _fit(planning: _Planning) -> None:
             continue
         number = made[parent].number + 1 if parent else 1
         now = instructed_after(turn.instructions, instructed[parent], number)
-        settled[turn.id] = number if turn.kind is TurnKind.SETTLED else settled[parent]
         fresh = replace(
             turn,
             parent=parent,
             number=number,
             instructed=now,
-            settled=settled[turn.id],
             input=fit.input,
             output=fit.output,
             flags=_moved(turn, fit),
+            effects=_effects_in(turn, fit),
         )
-        made[turn.id] = fresh
+        settled[turn.id] = number if fresh.goes_along else settled[parent]
+        made[turn.id] = replace(fresh, settled=settled[turn.id])
         open_after[turn.id], instructed[turn.id] = left_open(fit.items), now
     planning.turns = made
 
@@ -336,6 +364,14 @@ def _moved(turn: Planned, fit: Fitted) -> Mapping[int, Flags]:
     items = (*turn.input, *turn.output)
     places = {id(item): place for place, item in enumerate(fit.items)}
     return {places[id(items[at])]: each for at, each in turn.flags.items() if id(items[at]) in places}
+
+
+def _effects_in(turn: Planned, fit: Fitted) -> tuple[int, ...] | None:
+    """The effects at the places where their calls stand."""
+    if turn.effects is None or not fit.changes:
+        return turn.effects
+    acted = {id(turn.output[place]) for place in turn.effects}
+    return tuple(place for place, item in enumerate(fit.output) if id(item) in acted)
 
 
 def _branches(planning: _Planning, conversation: Conversation) -> list[tuple[BranchId, TurnId | None, str]]:

@@ -1,7 +1,9 @@
 """Importing: the one transaction that makes a planned chat, whole or not at all.
 
-What is there is never changed. Ids stay where they are free. A turn that is there already, the same and of
-the same owner and scope, with all before it, is shared with the chat that has it, as a fork shares it.
+What is there is never changed. Ids stay where they are free, for an importer who may know whether they are:
+to all others, an id of somebody else and one that never was are the same. A turn that is there already, the
+same and of the same owner and scope, with all before it, is shared with the chat that has it, as a fork
+shares it.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ from turnledger.engine.entry import preview_at
 from turnledger.engine.exporting import all_lines, branches_of
 from turnledger.engine.import_plan import Plan, Planned
 from turnledger.engine.ports import Tables
-from turnledger.engine.usage import check_room, store_turn
+from turnledger.engine.usage import BOUNDLESS, Room, check_room, store_turn
 from turnledger.model import event_log
 from turnledger.model.change import ChangeKind
 from turnledger.model.conversation import Branch, Conversation, ConversationState, Origin
@@ -45,7 +47,11 @@ class ImportRequest:
     plan: Plan
     now: int
     within: Within = EVERYWHERE
-    owner_bytes: int | None = None
+    room: Room = BOUNDLESS
+    """What the owner may store."""
+    keeps_ids: bool = True
+    """Whether ids of the file that the owner does not have are taken over where they are free. If not, they
+    are replaced in any case: that one is taken would tell that somebody else has it."""
 
 
 class Imported(Struct, frozen=True):
@@ -62,6 +68,7 @@ class _Import:
     tables: Tables
     plan: Plan
     conversation: Conversation
+    keeps_ids: bool
     notes: list[ImportReport] = field(default_factory=list)
     ids: dict[TurnId, TurnId] = field(default_factory=dict)
     """What turns are called here that cannot keep their ids."""
@@ -72,6 +79,11 @@ class _Import:
     def note(self, at: int, did: Did, why: str, turn: TurnId | None = None) -> None:
         named = None if turn is None else str(turn)
         self.notes.append(ImportReport(line=at, did=did, chat=str(self.conversation.id), turn=named, why=why))
+
+    def note_taken(self, at: int, why: str, turn: TurnId | None = None) -> None:
+        """Note an id that is taken. Where all are replaced, that is said once, of the chat."""
+        if self.keeps_ids:
+            self.note(at, Did.RENAMED, why, turn)
 
 
 async def already_there(tables: Tables, request: ImportRequest) -> Imported | None:
@@ -97,7 +109,7 @@ async def _place(tables: Tables, request: ImportRequest) -> ConversationId | Imp
         found = await tables.conversation(wanted.owner, id)
         if found is not None and not request.within.sees(found):
             continue  # it does not exist for who asks, and cannot be told from somebody else's
-        if found is None and await tables.is_taken(id):
+        if found is None and ((not tried and not request.keeps_ids) or await tables.is_taken(id)):
             continue
         if found is None:
             return id
@@ -189,13 +201,13 @@ async def _insert(tables: Tables, request: ImportRequest, conversation: Conversa
     if conversation.is_expired(request.now):
         why = "Its time without use is over: it has expired. Take expires_after out to import it."
         return _end(plan, conversation, Did.REFUSED, why)
-    if request.owner_bytes is not None:
-        await check_room(tables, conversation.owner, request.owner_bytes)
-    work = _Import(tables, plan, conversation)
+    await check_room(tables, conversation.owner, request.room, adds_chat=True)
+    work = _Import(tables, plan, conversation, request.keeps_ids)
     if conversation.id != plan.conversation.id:
-        work.note(
-            plan.line, Did.RENAMED, f"Its id {plan.conversation.id} is taken; it is {conversation.id} here."
-        )
+        why = f"It is {conversation.id} here, not {plan.conversation.id}."
+        if request.keeps_ids:
+            why = f"Its id {plan.conversation.id} is taken; it is {conversation.id} here."
+        work.note(plan.line, Did.RENAMED, why)
     await _find_shared(work)
     await _find_ids(work)
     await _take_key(work)
@@ -237,15 +249,17 @@ async def _find_ids(work: _Import) -> None:
     """Find ids for turns and branches whose own are taken."""
     tables, chat = work.tables, work.conversation.id
     for turn in work.plan.turns.values():
-        if turn.id not in work.shared and await tables.is_taken(turn.id):
+        if turn.id in work.shared:
+            continue
+        if not work.keeps_ids or await tables.is_taken(turn.id):
             work.ids[turn.id] = _turn_called(chat, turn.id)
             why = f"Its id is taken; it is {work.ids[turn.id]} here."
-            work.note(turn.line, Did.RENAMED, why, turn.id)
+            work.note_taken(turn.line, why, turn.id)
     for id, _ in work.plan.branches:
-        if await tables.branch(id) is not None:
+        if not work.keeps_ids or await tables.branch(id) is not None:
             work.branches[id] = _branch_called(chat, id)
             why = f"The id of its branch {id} is taken; it is {work.branches[id]} here."
-            work.note(work.plan.line, Did.RENAMED, why)
+            work.note_taken(work.plan.line, why)
 
 
 async def _take_key(work: _Import) -> None:

@@ -11,7 +11,8 @@ from typing import NamedTuple
 from turnledger.engine.conversations import Target
 from turnledger.model.conversation import Branch, Conversation
 
-REMEMBERED = 10_000
+LINE_BYTES = 2_000
+"""What a line takes in memory, beside calls that are open."""
 
 
 class Line(NamedTuple):
@@ -26,6 +27,11 @@ class Line(NamedTuple):
     """Of its conversation."""
 
     @property
+    def size(self) -> int:
+        """Bytes that it takes in memory, more or less."""
+        return LINE_BYTES + sum(len(item.raw) for item in self.branch.pending)
+
+    @property
     def is_plain(self) -> bool:
         """Whether words that a client adds can only be new: nothing is open, hidden, or unknown to it."""
         branch = self.branch
@@ -33,10 +39,11 @@ class Line(NamedTuple):
 
 
 class LatestLines:
-    """How conversations were left, by id and by conversation_key."""
+    """How conversations were left, by id and by conversation_key; those used last, bounded by their bytes."""
 
-    def __init__(self, remembered: int = REMEMBERED) -> None:
-        self._remembered = remembered
+    def __init__(self, max_bytes: int) -> None:
+        self._max_bytes = max_bytes
+        self._bytes = 0
         self._lines: OrderedDict[tuple[str, str, str], Line] = OrderedDict()
 
     def guess(self, target: Target) -> Line | None:
@@ -56,7 +63,9 @@ class LatestLines:
         if key is not None:
             names.append((owner, conversation.scope, key))
         for name in names:
+            if (before := self._lines.pop(name, None)) is not None:
+                self._bytes -= before.size
             self._lines[name] = line
-            self._lines.move_to_end(name)
-        while len(self._lines) > self._remembered:
-            self._lines.popitem(last=False)
+            self._bytes += line.size
+        while self._bytes > self._max_bytes:
+            self._bytes -= self._lines.popitem(last=False)[1].size

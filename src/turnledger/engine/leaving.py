@@ -15,7 +15,7 @@ from turnledger.engine.latest_lines import Line
 from turnledger.engine.process import FIRST_DELAY, Process
 from turnledger.engine.telling import Told
 from turnledger.engine.transaction import RunningTurn
-from turnledger.engine.uninterrupted import uninterrupted
+from turnledger.engine.uninterrupted import is_cancelled, uninterrupted
 from turnledger.errors import (
     CommitOutcomeUnknown,
     ConversationDeleted,
@@ -28,12 +28,15 @@ from turnledger.errors import (
     TurnStopped,
 )
 from turnledger.model.attempt import Attempt, AttemptState, Failure, OnStop
+from turnledger.model.ids import TurnId
 from turnledger.model.turn import Turn
 
 log = logging.getLogger("turnledger")
 
 SUPERSEDED = Failure("superseded", "another process took its lane")
 UNKNOWN = " ".join((CommitOutcomeUnknown.__doc__ or "").split())
+LONGEST_DELAY = 1.0
+"""Seconds between two tries of a commit, at most."""
 UNRECORDED = "The turn was stopped, but its end could not be recorded yet."
 MESSAGE_LIMIT = 500
 """Characters of an exception's message that are kept with a failed attempt."""
@@ -51,21 +54,22 @@ async def leave(process: Process, running: RunningTurn, problem: BaseException |
         else:
             await _leave(process, running, problem)
     except asyncio.CancelledError as cancelled:
-        _tell_outcome(cancelled, running)
+        _tell_outcome(cancelled, running.id, running.turn)
         raise
     if isinstance(problem, asyncio.CancelledError):
-        _tell_outcome(problem, running)
+        _tell_outcome(problem, running.id, running.turn)
 
 
-def _tell_outcome(cancelled: asyncio.CancelledError, running: RunningTurn) -> None:
+def _tell_outcome(cancelled: asyncio.CancelledError, id: TurnId, turn: Turn | None) -> None:
+    """Have the cancellation say what is in the history, for errors.turn_of and for people."""
     unknown = cancelled.__context__ if isinstance(cancelled.__context__, CommitOutcomeUnknown) else None
-    if running.turn is not None:
-        note = f"{running.id} is in the history, {running.state}."
+    if turn is not None:
+        note = f"{id} is in the history, {turn.kind}."
     elif unknown is not None:
-        note = f"Whether {running.id} is in the history is not known yet."
+        note = f"Whether {id} is in the history is not known yet."
     else:
-        note = f"{running.id} is not in the history."
-    cancelled.turn, cancelled.unknown = running.turn, unknown  # type: ignore[attr-defined]
+        note = f"{id} is not in the history."
+    cancelled.turn, cancelled.unknown = turn, unknown  # type: ignore[attr-defined]
     cancelled.add_note(note)
 
 
@@ -100,7 +104,9 @@ async def _done(task: asyncio.Task[None]) -> None:
     await asyncio.wait((task,))
 
 
-async def abandon_block(process: Process, running: RunningTurn, reason: TurnledgerError) -> None:
+async def abandon_block(
+    process: Process, running: RunningTurn, reason: TurnledgerError, failure: Failure | None = None
+) -> None:
     """End a turn whose block goes on: its ledger is closed, or no task is inside it to be told. The block
     raises the reason when it is left. One that is just being left comes to its own end."""
     if running.is_leaving:
@@ -109,7 +115,7 @@ async def abandon_block(process: Process, running: RunningTurn, reason: Turnledg
     running.ended_by = reason
     is_stop = isinstance(reason, TurnStopped)
     try:
-        failure = None if is_stop else failure_of(reason)
+        failure = None if is_stop else failure or failure_of(reason)
         ended = await uninterrupted(_end(process, running, failure, running.stop_requested))
         if is_stop:
             running.ended_by = TurnStopped(ended.turn) if ended else OutcomeUnknown(UNRECORDED)
@@ -182,6 +188,10 @@ async def _commit(process: Process, running: RunningTurn) -> None:
         turn = await commit_turn(process, running, request)
     except CommitOutcomeUnknown:
         raise
+    except StoreUnavailable as error:
+        # Its end would have to wait for the same store.
+        put_off_end(process, running.to_end(failure_of(error), None), running, error)
+        raise
     except TurnledgerError as error:
         deleted = _as_deleted(await _end(process, running, failure_of(error), None))
         if deleted is not None:
@@ -211,9 +221,9 @@ def _remember(process: Process, running: RunningTurn, turn: Turn, request: Commi
 async def commit_turn(process: Process, running: RunningTurn, request: CommitRequest) -> Turn:
     """Commit the turn. A store that is only out of reach is asked again for a while. An error from the commit
     itself is not a failure but an unknown outcome, made certain before anything is said about it; if that
-    takes too long, CommitOutcomeUnknown, and tending goes on."""
+    takes too long, CommitOutcomeUnknown, and tending goes on. A cancelled caller waits for no further try."""
     is_in_doubt = False
-    patience_ends = process.clock.monotonic() + process.limits.doubt_patience
+    patience_ends = process.clock.monotonic() + process.limits.commit_patience
     delay = FIRST_DELAY
     while True:
         try:
@@ -221,17 +231,18 @@ async def commit_turn(process: Process, running: RunningTurn, request: CommitReq
                 return await _try_again(process, request)
             return await process.store.transact(commit, request)
         except StoreError as error:
-            is_over = process.clock.monotonic() >= patience_ends
+            is_over = process.clock.monotonic() >= patience_ends or is_cancelled()
             if is_in_doubt and is_over:
                 process.doubts[running.id] = running
                 raise CommitOutcomeUnknown(f"{UNKNOWN} The store says: {error}") from error
             if not is_in_doubt and isinstance(error, OutcomeUnknown):
                 is_in_doubt = True
+                patience_ends = process.clock.monotonic() + process.limits.doubt_patience
                 continue
             if not is_in_doubt and (is_over or not isinstance(error, StoreUnavailable)):
                 raise
         await asyncio.sleep(delay)
-        delay *= 2
+        delay = min(2 * delay, LONGEST_DELAY)
 
 
 async def _try_again(process: Process, request: CommitRequest) -> Turn:
@@ -266,9 +277,16 @@ async def end_attempt(process: Process, request: EndRequest, running: RunningTur
     try:
         return await process.persist(end, request)
     except TurnledgerError as error:
-        log.warning("the end of %s is left to be recorded later: %s", request.attempt, error.code)
-        process.unfinished[request.attempt] = (request, running)
+        put_off_end(process, request, running, error)
         return None
+
+
+def put_off_end(
+    process: Process, request: EndRequest, running: RunningTurn | None, error: TurnledgerError
+) -> None:
+    """Leave the end of an attempt to tending, which records it once the store takes it."""
+    log.warning("the end of %s is left to be recorded later: %s", request.attempt, error.code)
+    process.unfinished[request.attempt] = (request, running)
 
 
 async def end_as_failed(process: Process, begun: Begun, problem: BaseException) -> None:
@@ -286,7 +304,9 @@ async def end_as_failed(process: Process, begun: Begun, problem: BaseException) 
         now=process.clock.now_ms(),
     )
     try:
-        await uninterrupted(end_attempt(process, request, None))
+        ended = await uninterrupted(end_attempt(process, request, None))
+        if isinstance(problem, asyncio.CancelledError):
+            _tell_outcome(problem, attempt.id, ended.turn if ended else None)
     finally:
         if attempt.id not in process.unfinished:
             process.let_go(attempt.id)

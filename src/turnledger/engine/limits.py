@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence, Sized
 from dataclasses import dataclass
+from typing import Any
 
+from turnledger.engine.usage import Room
 from turnledger.errors import MalformedItems
-from turnledger.model.item import Item
+from turnledger.model.item import Item, ItemLike
 
 
 @dataclass(frozen=True)
@@ -19,6 +21,8 @@ class Limits:
     """Turns that may wait for one conversation."""
     queue_wait: float = 60.0
     """How long a turn waits for those before it."""
+    commit_patience: float = 60.0
+    """How long a finished turn waits for a store that is out of reach before it fails."""
     doubt_patience: float = 10.0
     """How long a caller waits for an unknown commit outcome to become known."""
     input_items: int = 1_000
@@ -28,8 +32,11 @@ class Limits:
     turn_bytes: int = 16 * 1024 * 1024
     """Bytes of one turn."""
     owner_bytes: int | None = None
-    """What the turns of one owner may take, as Ledger.usage tells it: who stores as much begins no turn. None
-    for no bound."""
+    """What one owner may store, as Ledger.usage tells it: beyond it no turn begins, and no conversation is
+    made. All visitors of a link together may store as much, unless the link says otherwise. None for no
+    bound."""
+    owner_chats: int | None = None
+    """Conversations that one owner may have, deleted ones that can be restored among them; likewise."""
     attempts_kept: float = 7 * 24 * 3600.0
     """How long failed and discarded attempts can be read."""
     cached_bytes: int = 64 * 1024 * 1024
@@ -38,6 +45,10 @@ class Limits:
     """Histories kept in memory as the chat JSON that models are sent."""
     shown_bytes: int = 32 * 1024 * 1024
     """Turns kept in memory as chat clients see them, to find them in what these send."""
+    line_bytes: int = 16 * 1024 * 1024
+    """How conversations were last left, kept in memory to read the next request by."""
+    page_bytes: int = 16 * 1024 * 1024
+    """Pages of the database kept in memory, by stores that have such."""
     flush_every: float = 0.5
     """How often a running turn writes down what it has told; shorter ones write it with their commit."""
     readers: int = 10_000
@@ -85,9 +96,30 @@ class Limits:
     """How long one round of house-keeping removes rows; what is left is removed in the next, which begins at
     once."""
 
+    def check_count(self, what: str, likes: ItemLike | Iterable[ItemLike]) -> None:
+        """Raise MalformedItems for more items than one turn can hold, before any of them is made."""
+        is_one = isinstance(likes, str | Mapping | Item)
+        if not is_one and isinstance(likes, Sized) and len(likes) > self.input_items:
+            raise self._too_large(what)
+
+    def check_messages(self, what: str, messages: Sequence[Mapping[str, Any]]) -> None:
+        """The same for chat messages, of which each is an item or more: one for each of its calls."""
+        calls = [message.get("tool_calls") for message in messages[: self.input_items + 1]]
+        counts = [len(each) if isinstance(each, list | tuple) else 1 for each in calls]
+        if len(messages) > self.input_items or sum(counts) > self.input_items:
+            raise self._too_large(what)
+
+    @property
+    def room(self) -> Room:
+        """What one owner may store."""
+        return Room(self.owner_bytes, self.owner_chats)
+
     def check_size(self, what: str, items: Sequence[Item]) -> None:
         """Raise MalformedItems for more than one turn can hold."""
         if len(items) > self.input_items or sum([len(item.raw) for item in items]) > self.turn_bytes:
-            raise MalformedItems(
-                f"{what} is too large: at most {self.input_items} items and {self.turn_bytes} bytes."
-            )
+            raise self._too_large(what)
+
+    def _too_large(self, what: str) -> MalformedItems:
+        return MalformedItems(
+            f"{what} is too large: at most {self.input_items} items and {self.turn_bytes} bytes."
+        )

@@ -34,9 +34,27 @@ async def turn_at(tables: Tables, branch: Branch, number: int) -> Turn | None:
     return found[0] if found else None
 
 
-async def settled_of(tables: Tables, branch: Branch, after: int, through: int) -> list[Turn]:
-    """The settled turns of the line numbered after < number <= through, in order."""
-    return await tables.settled_in(await _stretches(tables, branch, after, min(through, branch.length)))
+async def effects_of(tables: Tables, branch: Branch, after: int) -> list[Turn]:
+    """The turns of the line behind this number that go along to other branches, in order."""
+    if branch.settled <= after:
+        return []
+    return await tables.effects_in(await _stretches(tables, branch, after, branch.settled))
+
+
+async def last_shared(tables: Tables, one: Branch, other: Branch) -> int:
+    """The number of the last turn that two lines have in common; 0 if there is none."""
+    lines = [[_own(one)], [_own(other)]]
+    while True:
+        first, second = lines[0][0], lines[1][0]
+        if first.branch == second.branch:
+            return min(first.through, second.through)
+        # Turns behind the later beginning are on one of the lines only.
+        line = lines[0] if first.after >= second.after else lines[1]
+        left = line.pop(0)
+        if not line and left.after:
+            line += await before(tables, left.branch)
+        if not line:
+            return 0
 
 
 async def flags_of(tables: Tables, owner: str, branch: Branch, after: int, through: int) -> FlagsOf:

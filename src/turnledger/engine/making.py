@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from turnledger.engine.conversations import Target, check_live, resolve
 from turnledger.engine.idempotency import Key, claim_of, live_conversation_of
 from turnledger.engine.ports import Tables
+from turnledger.engine.usage import BOUNDLESS, Room
 from turnledger.errors import IdempotencyMismatch
 from turnledger.model.conversation import Conversation
 
@@ -18,6 +19,8 @@ class MakeRequest:
     target: Target
     key: Key
     now: int
+    room: Room = BOUNDLESS
+    """What the owner may store."""
 
 
 async def make(tables: Tables, request: MakeRequest) -> Conversation:
@@ -30,6 +33,6 @@ async def make(tables: Tables, request: MakeRequest) -> Conversation:
         if claim.fingerprint != key.fingerprint:
             raise IdempotencyMismatch
         return await check_live(tables, await live_conversation_of(tables, claim), request.now)
-    made = await resolve(tables, target, request.now)
+    made = await resolve(tables, target, request.now, room=request.room)
     await tables.save_claim(claim_of(key, made, made.branch, request.now))
     return made

@@ -21,6 +21,7 @@ from turnledger.engine.windows import Line, Spot, common_lengths, find, is_telli
 from turnledger.errors import NoNewInput
 from turnledger.model.ids import TurnId
 from turnledger.model.item import Item
+from turnledger.model.pairing import left_open
 from turnledger.model.projection import SILENT, Said, Shown, bare, said
 from turnledger.model.turn import Turn, TurnKind
 
@@ -80,6 +81,8 @@ class _Reach(msgspec.Struct, frozen=True):
     common: int
     regenerated: int | None = None
     kept: tuple[Item, ...] | None = None
+    is_edited: bool = False
+    """Whether the next turn stands there, too, up to another answer than its own."""
 
 
 def decide(turns: Sequence[Turn], messages: Sequence[Mapping[str, Any]], sent: Sent | None = None) -> Meaning:
@@ -100,7 +103,7 @@ def decide(turns: Sequence[Turn], messages: Sequence[Mapping[str, Any]], sent: S
     origin, _ = found
     if origin.asked >= 0:
         return Regeneration(turns[origin.asked].id, first)
-    return _continuation(request, origin.place)
+    return _continued(turns, request, origin.place)
 
 
 def _continuation(request: Resent, new: int) -> Continuation:
@@ -113,13 +116,28 @@ def _meaning(turns: Sequence[Turn], request: Resent, reach: _Reach) -> Meaning:
     if reach.regenerated is not None:
         return Regeneration(turns[reach.regenerated].id, request.first)
     common, kept = reach.common, reach.kept
-    if kept is None or turns[common].kind is TurnKind.SETTLED:
+    if reach.is_edited:
+        kept = kept or ()
+    elif kept is None or turns[common].kind is TurnKind.SETTLED:
         if _is_head(turns, common):
-            return _continuation(request, reach.place)
+            return _continued(turns, request, reach.place)
         common, kept = _with_unseen(turns, common, is_answer=request.answers(reach.place)), ()
     if not _has_input(request, reach.place):
         raise NoNewInput
     return Divergence(turns[common - 1].id if common else None, reach.place, request.first, kept)
+
+
+def _continued(turns: Sequence[Turn], request: Resent, place: int) -> Meaning:
+    """What continues at the head, unless it has other results than an interrupted turn there was given: these
+    go where the calls wait."""
+    meaning = _continuation(request, place)
+    left = len(turns)
+    while left > 1 and request.answers(place) and may_be_absent(turns[left - 1]):
+        left -= 1
+        is_answered = any(item.is_result for item in turns[left].input)
+        if turns[left].kind is TurnKind.INTERRUPTED and is_answered and left_open(turns[left - 1].items):
+            return Divergence(turns[left - 1].id, place, request.first)
+    return meaning
 
 
 def _end_of_answers(request: Resent) -> int:
@@ -257,6 +275,7 @@ def _fewer(places: dict[int, _Way]) -> dict[int, _Way]:
 def _read_on(turns: Sequence[Turn], request: Resent, begin: int, cut: Shown | None) -> _Reach:
     """Read forwards from a turn, or from what `cut` leaves of it, as far as line and request agree."""
     best = (request.first, begin)
+    edited: tuple[int, int] | None = None
     places = {request.first: begin}
     for index in range(begin, len(turns)):
         turn = turns[index]
@@ -267,6 +286,10 @@ def _read_on(turns: Sequence[Turn], request: Resent, begin: int, cut: Shown | No
             ends = {found for found in leads if found > place and request.is_over(found, FORWARDS)}
             if (ends or not leads) and _asks_again(request, turn, shown, place):
                 return _Reach(request.end, index, index)
+            is_stopped = turn.kind is TurnKind.INTERRUPTED and leads
+            if is_stopped and request.is_answered_otherwise(shown, place, leads):
+                edited = max(edited or (place, index), (place, index))
+                leads = {place}  # it may be absent, and a later turn have that answer
             # A question that was settled and is asked again is new, and not the end of the history.
             for found in leads - ends if turn.kind is TurnKind.SETTLED else leads:
                 reached[found] = max(index + 1 if found > place else common, reached.get(found, 0))
@@ -276,6 +299,8 @@ def _read_on(turns: Sequence[Turn], request: Resent, begin: int, cut: Shown | No
         best = max(best, max(places.items()))
         if all(request.is_over(place, FORWARDS) for place in places):
             break
+    if edited is not None and edited[0] >= best[0]:
+        return _Reach(*edited, is_edited=True)
     return _Reach(*best)
 
 
@@ -312,14 +337,31 @@ def _begun_with_a_cut(turns: Sequence[Turn], request: Resent) -> _Reach | None:
     with most behind it wins, then the last."""
     heard, behind = _first_in_a_row(request)
     best, furthest = None, (request.first, 0)
+    parted: _Reach | None = None
     for length, spot in _cut_answers(turns, request):
         cut = spot.cut(turns, tuple(each.text for each in heard if each.text))
         reach = _read_on(turns, request, spot.turn, cut)
+        if reach.place == behind and _goes_on(turns, spot, request, heard, behind):
+            parted = parted or _Reach(request.first, spot.turn, kept=spot.before(turns))
         if reach.place == request.first and (length or is_telling(request)):
             reach = _parted_behind(turns, spot, request.first, behind)
         if (reach.place, length) > furthest or (best is None and reach.kept is not None):
             best, furthest = reach, (reach.place, length)
-    return best
+    return best if parted is None or furthest[0] > behind else parted
+
+
+def _goes_on(turns: Sequence[Turn], spot: Spot, request: Resent, heard: Sequence[Said], behind: int) -> bool:
+    """Whether the answer that a request begins with the beginning of goes on behind something inserted."""
+    begun = bare("".join(each.text for each in heard))
+    whole = turns[spot.turn].shown.entries[spot.place].bare
+    place, said = behind, ""
+    while (found := request.next(place, FORWARDS)) is not None:
+        what, place = found
+        if what.role == "assistant":
+            said += bare(what.text)
+        elif said:
+            break
+    return bool(said) and whole.startswith(begun + said)
 
 
 def _parted_behind(turns: Sequence[Turn], spot: Spot, first: int, behind: int) -> _Reach:

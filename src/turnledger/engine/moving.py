@@ -14,13 +14,22 @@ from msgspec.structs import replace
 
 from turnledger.engine import line
 from turnledger.engine.admitting import check_admitted
-from turnledger.engine.branching import Divergence, fork_at, last_turn, open_branch, place_of, turn_on
+from turnledger.engine.branching import (
+    Divergence,
+    fork_at,
+    last_turn,
+    make_branch,
+    open_branch,
+    place_of,
+    turn_on,
+)
 from turnledger.engine.changes import tell
 from turnledger.engine.conversations import check_live
+from turnledger.engine.effect_copies import add_copies, copies_behind, untold_effects
 from turnledger.engine.ending import settle
-from turnledger.engine.entry import preview_at
 from turnledger.engine.idempotency import Key, claim_of, live_conversation_of
 from turnledger.engine.ports import Tables
+from turnledger.engine.usage import BOUNDLESS, Room, check_room
 from turnledger.errors import (
     BranchNotFound,
     HistoryDiverged,
@@ -29,9 +38,8 @@ from turnledger.errors import (
     Superseded,
 )
 from turnledger.model.change import ChangeKind
-from turnledger.model.conversation import Branch, Claim, Conversation, Origin
+from turnledger.model.conversation import Branch, Claim, Conversation
 from turnledger.model.ids import BranchId, ConversationId, TurnId
-from turnledger.model.pairing import left_open
 from turnledger.model.turn import Turn, TurnKind
 
 
@@ -40,7 +48,7 @@ class Undo(Struct, frozen=True):
 
     branch: BranchId
     forget: bool = False
-    """Whether settled turns behind it go as well."""
+    """Whether what its tools did, and settled turns behind it, go as well."""
     turn: TurnId | None = None
     """The turn that its caller takes for the last, if he says so: no other is taken back."""
 
@@ -108,6 +116,11 @@ async def move(tables: Tables, owner: str, lane: Branch, move: Move, attempt: Tu
     await tables.save_switches(lane.conversation, (*made_before, attempt)[-KNOWN_SWITCHES:])
     if target.id == lane.id:
         return Moved(lane)
+    untold = await untold_effects(tables, lane, target)
+    if untold:
+        copies = await copies_behind(tables, owner, target, untold)
+        target = await add_copies(tables, owner, target, copies)
+        await tables.save_branch(target)
     if not await tables.move_conversation(lane.conversation, lane.id, target.id):
         raise Superseded
     if lane.last_ticket:
@@ -141,6 +154,8 @@ class ForkRequest:
     turn: TurnId | None
     fresh: Conversation
     now: int
+    room: Room = BOUNDLESS
+    """What the owner may store."""
     key: Key | None = None
     """Names the request, so that there is one fork however often it is made."""
     admitted: int | None = None
@@ -149,9 +164,9 @@ class ForkRequest:
 
 async def fork(tables: Tables, request: ForkRequest) -> Conversation:
     """Make a conversation that shares its beginning with another, or return the one that was made under the
-    same idempotency_key. It copies nothing, and what becomes of the other one later is no matter. It is of
-    the same scope. A running turn goes on; effects that wait are settled first. Raises TurnNotFound,
-    IdempotencyMismatch, InvalidInput if the conversation_key is taken, and AdmissionMoved."""
+    same idempotency_key. It copies nothing but the effects of later turns, and what becomes of the other one
+    later is no matter. It is of the same scope. A running turn goes on; effects that wait are settled first.
+    Raises TurnNotFound, IdempotencyMismatch, AdmissionMoved, InvalidInput if a conversation_key is taken."""
     again = await tables.conversation(request.owner, request.fresh.id)
     if again is not None:
         return again
@@ -175,6 +190,7 @@ async def fork(tables: Tables, request: ForkRequest) -> Conversation:
     key = fresh.conversation_key
     if key is not None and await tables.conversation_by_key(request.owner, fresh.scope, key) is not None:
         raise InvalidInput(f"The conversation_key {key!r} names another conversation. Take one that is free.")
+    await check_room(tables, request.owner, request.room, adds_chat=True)
     await _begin_as(tables, request, fresh, lane)
     if request.key is not None:
         await tables.save_claim(claim_of(request.key, fresh, fresh.branch, request.now))
@@ -185,22 +201,9 @@ async def fork(tables: Tables, request: ForkRequest) -> Conversation:
 async def _begin_as(tables: Tables, request: ForkRequest, fresh: Conversation, lane: Branch) -> None:
     wish = Divergence(branch=fresh.branch, after=request.turn or lane.head)
     fork = await fork_at(tables, request.owner, lane, wish)
-    base = await tables.turn(request.owner, fork.base) if fork.base is not None else None
+    place = await place_of(tables, request.owner, lane, fork)
     await tables.add_conversation(fresh)
-    made = Branch(
-        id=fresh.branch,
-        conversation=fresh.id,
-        head=fork.base,
-        length=fork.number,
-        start=fork.number,
-        settled=min(lane.settled, fork.number),
-        pending=left_open(base.items) if base is not None else (),
-        instructed=base.instructed if base is not None else 0,
-        preview=await preview_at(tables, request.owner, base),
-    )
-    await tables.add_branch(made)
-    shared = await line.up_to(tables, lane, base) if base is not None else ()
-    await tables.add_origin(Origin(branch=made.id, conversation=fresh.id, base=fork.base, line=shared))
+    await make_branch(tables, request.owner, lane, place, fresh.id)
 
 
 class Sibling(Struct, frozen=True):

@@ -31,6 +31,7 @@ from turnledger.model.search_words import Phrase
 from turnledger.model.share import Share
 from turnledger.model.token import Token
 from turnledger.model.turn import Turn
+from turnledger.model.usage import Usage
 
 if TYPE_CHECKING:
     from turnledger.engine.transaction import RunningTurn
@@ -128,9 +129,9 @@ class Tables(EndedTables, Protocol):
         """All turns of these stretches, in order of number."""
         ...
 
-    async def settled_in(self, stretches: Sequence[Stretch]) -> list[Turn]:
-        """The settled turns of these stretches, in order of number. They are few: it must not cost what
-        reading all turns would."""
+    async def effects_in(self, stretches: Sequence[Stretch]) -> list[Turn]:
+        """The turns of these stretches that go along to other branches (Turn.goes_along), in order of
+        number. They are few: it must not cost what reading all turns would."""
         ...
 
     async def add_turn(self, turn: Turn, log: bytes = b"") -> None:
@@ -141,13 +142,14 @@ class Tables(EndedTables, Protocol):
         """The log of a turn's events; empty if it has none."""
         ...
 
-    # What owners store: a sum over the branches of their conversations, see model.usage.
+    # What owners store, and all visitors of a link together: see model.usage.
     async def count_bytes(self, owner: str, more: int) -> None:
-        """Let the owner store so many bytes more. What is purged is taken off by itself, from the branch and
-        from its owner."""
+        """Count so many bytes more for the owner and, if that is a visitor, for the link. The store itself
+        counts conversations, their details and their branches where it saves them, and takes off what it
+        purges: turns, branches that are cleared, attempts."""
         ...
 
-    async def stored_bytes(self, owner: str) -> int: ...
+    async def stored(self, owner: str) -> Usage: ...
 
     # Flags of items, where there are any. They go when their turn is purged.
     async def flags(self, owner: str, turns: Sequence[TurnId]) -> FlagsOf:

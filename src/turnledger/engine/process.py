@@ -13,6 +13,7 @@ from turnledger.engine.feed import Feed
 from turnledger.engine.flagging import FlagCache
 from turnledger.engine.flushing import Flushing
 from turnledger.engine.history import History, HistoryCache, TurnsRequest, read_origin, read_turns
+from turnledger.engine.home import Home
 from turnledger.engine.joint_looks import JointLooks
 from turnledger.engine.lane import Bells, Waiter
 from turnledger.engine.latest_lines import LatestLines
@@ -20,6 +21,7 @@ from turnledger.engine.lease import LeaseWatch
 from turnledger.engine.limits import Limits
 from turnledger.engine.ports import Clock, Operation, Request, Result, Store, Sync
 from turnledger.engine.shown_turns import ShownTurns
+from turnledger.engine.uninterrupted import is_cancelled
 from turnledger.errors import ConversationDeleted, OutcomeUnknown, StoreUnavailable, TurnledgerError
 from turnledger.model.attempt import OnStop
 from turnledger.model.conversation import Branch, Conversation
@@ -50,6 +52,8 @@ class Process:
 
     def __init__(self, store: Store, clock: Clock, random_bits: RandomBits, limits: Limits) -> None:
         self.store: Store = store
+        self.home = Home()
+        self.home.check()
         self.clock = clock
         self.limits = limits
         self.ids = IdSource(clock.now_ms, random_bits)
@@ -58,7 +62,7 @@ class Process:
         self.watch = LeaseWatch(self.lease, clock, limits.lease_time, store.holder_is_gone)
         self.cache = HistoryCache(limits.cached_bytes)
         self.chat_histories = ChatHistories(limits.chat_bytes)
-        self.latest_lines = LatestLines()
+        self.latest_lines = LatestLines(limits.line_bytes)
         self.shown_turns = ShownTurns(limits.shown_bytes)
         self.flags = FlagCache()
         self.mine: dict[TurnId, bool] = {}
@@ -89,15 +93,15 @@ class Process:
     async def persist(
         self, operation: Operation[Request, Result], request: Request, sync: Sync = Sync.DISK
     ) -> Result:
-        """Run an operation that may be repeated, until its outcome is known or patience ends. It is unknown
-        as soon as that of one try is, whatever the others said."""
+        """Run an operation that may be repeated, until its outcome is known or patience ends; a cancelled
+        caller tries once. The outcome is unknown as soon as that of one try is, whatever the others said."""
         is_in_doubt = False
         for tried in range(1, TRIES + 1):
             try:
                 return await self.store.transact(operation, request, sync)
             except (OutcomeUnknown, StoreUnavailable) as error:
                 is_in_doubt = is_in_doubt or isinstance(error, OutcomeUnknown)
-                if tried == TRIES:
+                if tried == TRIES or is_cancelled():
                     if is_in_doubt and not isinstance(error, OutcomeUnknown):
                         raise OutcomeUnknown from error
                     raise

@@ -35,9 +35,13 @@ from turnledger.model.instructions import Instructions
 from turnledger.model.item import Item
 from turnledger.model.messages import items_of_messages
 from turnledger.model.pairing import check_resent, left_open
-from turnledger.model.turn import Turn, TurnKind
+from turnledger.model.projection import comparable
+from turnledger.model.turn import Turn
 
 ChatMessage = Mapping[str, Any]
+MOST_PARTS = 10_000
+"""Parts, or calls, of one message: each is looked at several times."""
+NOTE_ROLES = ("system", "developer")
 
 
 class OnDivergence(StrEnum):
@@ -79,6 +83,11 @@ class Resending:
         self._messages = tuple(messages)
         if not all(type(message) is dict or isinstance(message, Mapping) for message in self._messages):
             raise MalformedItems("Messages are a list of objects, each with a `role`.")
+        for number, message in enumerate(self._messages):
+            for name in ("content", "tool_calls"):
+                parts = message.get(name)
+                if isinstance(parts, list) and len(parts) > MOST_PARTS:
+                    raise MalformedItems(f"messages[{number}].{name} has more than {MOST_PARTS} parts.")
         self._sent = sent
         self._on_divergence = on_divergence
 
@@ -118,6 +127,7 @@ class Resending:
         return self._sent is not Sent.FULL and all(each.get("role") == "user" for each in self._messages)
 
     def _added(self, request: BeginRequest, line: Line) -> BeginRequest:
+        self._process.limits.check_messages("The input", self._messages)
         input = items_of_messages(self._messages)
         check_resent(input)
         self._process.limits.check_size("The input", input)
@@ -133,14 +143,16 @@ class Resending:
     async def _read(self, request: BeginRequest, branch: Branch, flagged: int) -> BeginRequest:
         process, target = self._process, request.target
         turns = await self._seen_by_user(branch, target.owner, flagged) if branch.length else ()
-        meaning = self._decide(turns, branch)
-        leading = items_of_messages(self._messages[: meaning.instructions])
+        meaning, notes = self._decide(turns, branch)
+        leading_ones = self._messages[: meaning.instructions]
+        process.limits.check_messages("What is given as instructions", leading_ones)
+        leading = items_of_messages(leading_ones)
         process.limits.check_size("What is given as instructions", leading)
         in_force = turns[branch.instructed - 1].instructions if branch.instructed else ()
         home = branch.conversation
         return replace(
             request,
-            input=() if isinstance(meaning, Regeneration) else self._input(meaning, turns, branch),
+            input=() if isinstance(meaning, Regeneration) else self._input(meaning, turns, branch, notes),
             instructions=Instructions(leading) if leading else None,
             diverge=self._divergence(meaning, turns),
             seen=Seen(branch.id, branch.head, branch.unsettled, flagged, home, leading == in_force),
@@ -156,8 +168,10 @@ class Resending:
         hidden = hidden_from_user(await flags_of(process, base, history))
         return process.shown_turns.of(branch.id, history, hidden)
 
-    def _decide(self, turns: Sequence[Turn], branch: Branch) -> Meaning:
+    def _decide(self, turns: Sequence[Turn], branch: Branch) -> tuple[Meaning, Sequence[ChatMessage]]:
+        """What the request means, and the notes that are new among what it has in common with the line."""
         meaning = decide(turns, self._messages, self._sent)
+        notes = self._new_notes(meaning, turns)
         if isinstance(meaning, matching.Divergence) and self._on_divergence is OnDivergence.REJECT:
             raise HistoryDiverged
         # Settled turns that are carried along close the calls of the last common turn: where results for
@@ -167,17 +181,35 @@ class Resending:
             input = _told(asked, asked.input)
             again = matching.Divergence(asked.parent, len(self._messages), meaning.instructions, input)
             told = self._told_anew(again, turns, branch)
-            return meaning if told is again else told
+            return (meaning if told is again and not notes else told), notes
         if isinstance(meaning, matching.Divergence):
-            return self._told_anew(meaning, turns, branch)
-        return meaning
+            return self._told_anew(meaning, turns, branch), notes
+        return meaning, notes
+
+    def _new_notes(self, meaning: Meaning, turns: Sequence[Turn]) -> Sequence[ChatMessage]:
+        """The system messages in the middle of what is stored that no stored message says, in order: matching
+        passes them over, and they are new. Instructions that are repeated there are not."""
+        first = meaning.instructions
+        end = len(self._messages) if isinstance(meaning, Regeneration) else meaning.new
+        notes = [each for each in self._messages[first:end] if _is_note(each)]
+        if not notes:
+            return ()
+        known = {_words(message) for message in self._messages[:first]}
+        for turn in turns:
+            given = (*(turn.instructions or ()), *turn.items)
+            known |= {comparable(item.text) for item in given if item.role in NOTE_ROLES}
+        new: dict[str, ChatMessage] = {}
+        for note in notes:
+            if (words := _words(note)) and words not in known:
+                new.setdefault(words, note)
+        return tuple(new.values())
 
     def _told_anew(
         self, meaning: matching.Divergence, turns: Sequence[Turn], branch: Branch
     ) -> matching.Divergence:
         while meaning.after is not None and self._answers(meaning):
             last = _turn(turns, meaning.after)
-            later = (turn.kind is TurnKind.SETTLED for turn in turns[last.number :])
+            later = (turn.goes_along for turn in turns[last.number :])
             is_closed = branch.unsettled is not None or any(later)
             if not is_closed or not left_open(last.items):
                 break
@@ -191,16 +223,26 @@ class Resending:
         return meaning.new < len(self._messages) and self._messages[meaning.new].get("role") == "tool"
 
     def _input(
-        self, meaning: Continuation | matching.Divergence, turns: Sequence[Turn], branch: Branch
+        self,
+        meaning: Continuation | matching.Divergence,
+        turns: Sequence[Turn],
+        branch: Branch,
+        notes: Sequence[ChatMessage],
     ) -> tuple[Item, ...]:
-        """What is new of the messages, behind what was kept of the turn that it replaces."""
+        """What is new of the messages, behind what was kept of the turn that it replaces; and before all that
+        but results, which answer the turn before, the notes that are new."""
         waiting = branch.pending
         kept = meaning.kept if isinstance(meaning, matching.Divergence) else ()
         if isinstance(meaning, matching.Divergence):
             before = _turn(turns, meaning.after).items if meaning.after else ()
             waiting = left_open((*before, *kept))
+        self._process.limits.check_messages("The input", self._messages[meaning.new :])
         input = items_of_messages(_under_stored_ids(self._messages, meaning.new, waiting), waiting)
-        check_resent(input := (*kept, *input))
+        input = (*kept, *input)
+        if notes:
+            behind = next((place for place, item in enumerate(input) if not item.is_result), len(input))
+            input = (*input[:behind], *items_of_messages(notes), *input[behind:])
+        check_resent(input)
         self._process.limits.check_size("The input", input)
         return input
 
@@ -213,6 +255,15 @@ class Resending:
             return Divergence(branch=branch, replaces=meaning.turn, regenerates=True)
         common = _turn(turns, meaning.after).number if meaning.after else 0
         return Divergence(branch=branch, replaces=turns[common].id)
+
+
+def _is_note(message: ChatMessage) -> bool:
+    return message.get("role") in NOTE_ROLES
+
+
+def _words(note: ChatMessage) -> str:
+    """What a system message says, as it is compared."""
+    return comparable("".join(item.text for item in items_of_messages([note])))
 
 
 def _told(turn: Turn, items: Sequence[Item]) -> tuple[Item, ...]:

@@ -100,6 +100,20 @@ class Resent:
             return {found for form in forms if (found := self.past(form, place, step)) is not None}
         return set().union(*(self._past_parts(form, place, step) for form in forms))
 
+    def is_answered_otherwise(self, shown: Shown, place: int, through: set[int]) -> bool:
+        """Whether a turn that did not end well stands here up to an answer that is not its own; `through` is
+        where reading it may lead. Without a text of its own, any answer may be to it."""
+        end = max(through)
+        last, follows = self.next(end, BACKWARDS), self.next(end, FORWARDS)
+        return (
+            end > place
+            and last is not None
+            and last[0].role != "assistant"
+            and follows is not None
+            and follows[0].role == "assistant"
+            and any(entry.role == "assistant" and entry.pieces for entry in shown.output)
+        )
+
     def past(self, entries: Sequence[Entry], place: int, step: int) -> int | None:
         """Read all of these entries. Backwards, the request may begin anywhere among them."""
         for entry in entries if step > 0 else reversed(entries):

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from turnledger.engine.admitting import check_admitted
 from turnledger.engine.conversations import check_live, insert, keys_of, succeed
 from turnledger.engine.ports import Tables
+from turnledger.engine.usage import BOUNDLESS, Room
 from turnledger.errors import ConversationExpired, ConversationNotFound, InvalidInput
 from turnledger.model.conversation import Conversation
 from turnledger.model.ids import ConversationId
@@ -40,6 +41,8 @@ class ResetRequest:
     now: int
     within: Within = EVERYWHERE
     """What is beyond it does not exist."""
+    room: Room = BOUNDLESS
+    """What the owner may store."""
     admitted: int | None = None
     """The admission version under which its caller was let in; None: it matters to nobody."""
 
@@ -58,9 +61,9 @@ async def reset(tables: Tables, request: ResetRequest) -> Conversation:
         await _check_had_key(tables, request, request.replaces)
     found = await tables.conversation_by_key(request.owner, request.scope, request.conversation_key)
     if found is None:
-        return await insert(tables, request.fresh)
+        return await insert(tables, request.fresh, request.room)
     if found.id == request.replaces or await _has_expired(tables, found, request.now):
-        return await succeed(tables, found, request.fresh, found.reset_policy)
+        return await succeed(tables, found, request.fresh, found.reset_policy, request.room)
     return found
 
 

@@ -6,6 +6,7 @@ from msgspec.structs import replace
 
 from turnledger.engine import closing
 from turnledger.engine.ports import Tables
+from turnledger.engine.usage import counted_aside
 from turnledger.model.attempt import Attempt, AttemptState
 from turnledger.model.conversation import Branch
 from turnledger.model.ids import TurnId
@@ -31,6 +32,7 @@ async def take_up(
     journal = Journal.taken_up(await tables.journal(earlier.id))
     journal.items += closing.resumed(journal)
     await tables.drop_journal(earlier.id)
-    await tables.save_attempt(replace(earlier.moved(AttemptState.RESUMED), journaled=0))
+    resumed = replace(earlier.moved(AttemptState.RESUMED), journaled=0)
+    await tables.save_attempt(await counted_aside(tables, resumed))
     await tables.add_records(attempt, 0, journal.records)
     return replace(branch, unsettled=None), journal, len(journal.records)

@@ -82,4 +82,4 @@ async def _owners(tables: Tables, after: str | None) -> list[str]:
 
 
 async def _stored(tables: Tables, owner: str) -> int:
-    return await tables.stored_bytes(owner)
+    return (await tables.stored(owner)).bytes

@@ -15,11 +15,11 @@ from msgspec.structs import replace
 
 from turnledger.engine.conversations import Target
 from turnledger.engine.ending import CLAIM_KEPT_MS, DIED, STATE_OF, Ended, failure_of
-from turnledger.engine.idempotency import NOTHING_CLAIMED, Fresh, Share, Verdict, live_conversation_of
+from turnledger.engine.idempotency import NOTHING_CLAIMED, Fresh, Share, Verdict
 from turnledger.engine.ports import Tables
 from turnledger.errors import InvalidInput
 from turnledger.model.attempt import Attempt, AttemptState, Failure
-from turnledger.model.conversation import Claim, Conversation
+from turnledger.model.conversation import Claim, Conversation, ConversationState
 from turnledger.model.ids import TurnId
 from turnledger.model.turn import Turn
 from turnledger.model.within import Within
@@ -84,15 +84,15 @@ def claim_for(retry: Retry, attempt: Attempt) -> Claim:
 
 async def look_up(tables: Tables, target: Target, retry: Retry, sender: TurnId) -> Verdict:
     """Decide what this try of a request does: take up an earlier one, whose answer is this one's then, or
-    begin. Repeating it decides the same. Raises ConversationDeleted or ConversationExpired."""
+    begin. Repeating it decides the same."""
     if retry.count == 0:
         return NOTHING_CLAIMED
     owner = target.owner
     claim = await tables.claim(owner, retry.name)
     if claim is None or not comes_later(claim, retry, sender):
         return NOTHING_CLAIMED
-    conversation = await live_conversation_of(tables, claim)
-    if not target.may_mean(conversation):
+    conversation = await tables.conversation(owner, claim.conversation)
+    if conversation is None or not is_meant(target, conversation):
         return NOTHING_CLAIMED
     turn = await tables.turn(owner, claim.attempt)
     ended: Ended | None = None
@@ -114,6 +114,17 @@ async def look_up(tables: Tables, target: Target, retry: Retry, sender: TurnId) 
 def comes_later(claim: Claim, retry: Retry, sender: TurnId) -> bool:
     """Whether what is claimed is an earlier try, or was taken up by this very one."""
     return claim.retries is not None and (claim.retries < retry.count or claim.sender == sender)
+
+
+def is_meant(target: Target, conversation: Conversation) -> bool:
+    """Whether the request means this conversation at this moment. After a deletion or a reset, the same words
+    under the same conversation_key are for another one."""
+    if conversation.state is not ConversationState.LIVE:
+        return False
+    if target.id is not None:
+        return target.id == conversation.id
+    is_named = target.conversation_key in (None, conversation.conversation_key)
+    return is_named and target.scope == conversation.scope
 
 
 def was_kept_from_all(claim: Claim, failure: Failure | None, sender: TurnId) -> bool:

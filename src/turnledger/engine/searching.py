@@ -151,14 +151,17 @@ async def _hit(
         return None
     if found.turn is None:
         return await _title_hit(tables, home, request)
-    turn = await tables.turn(request.owner, found.turn)
-    if turn is None:
-        return None
-    shown = await _where_shown(tables, request, home, turn)
-    if shown is None or shown[0].id in hits:
-        return None
-    conversation, branch = shown
-    snippet = await _snippet(tables, request, turn)
+    try:
+        turn = await tables.turn(request.owner, found.turn)
+        if turn is None:
+            return None
+        shown = await _where_shown(tables, request, home, turn)
+        if shown is None or shown[0].id in hits:
+            return None
+        conversation, branch = shown
+        snippet = await _snippet(tables, request, turn)
+    except (StoreCorrupt, StoreTooNew):
+        return None  # who opens the chat is told; whoever searches others need not be
     return _hit_of(conversation, turn.id, branch, snippet) if snippet is not None else None
 
 
@@ -206,10 +209,7 @@ async def _branch_with(
 async def _snippet(tables: Tables, request: SearchRequest, turn: Turn) -> Snippet | None:
     flags = await tables.flags(request.owner, (turn.id,))
     hidden = hidden_from_user(flags).get(turn.id, ())
-    try:
-        return snippet_of(seen_texts(turn, hidden), request.sought)
-    except (StoreCorrupt, StoreTooNew):
-        return None  # who opens the chat is told; whoever searches others need not be
+    return snippet_of(seen_texts(turn, hidden), request.sought)
 
 
 def cursor_at(place: int) -> str:

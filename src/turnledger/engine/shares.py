@@ -11,6 +11,7 @@ from msgspec import Struct
 
 from turnledger.engine.conversations import check_live
 from turnledger.engine.ports import Tables
+from turnledger.engine.tokens import may_revoke
 from turnledger.errors import (
     ConversationUnavailable,
     InvalidInput,
@@ -21,6 +22,7 @@ from turnledger.errors import (
     TooManyShares,
     TooManyVisitors,
 )
+from turnledger.model.bounds import UNBOUNDED, Bounds
 from turnledger.model.ids import ConversationId, ShareId, TokenId
 from turnledger.model.share import Share
 from turnledger.model.share_code import visitors_token_text
@@ -48,6 +50,7 @@ class CreateRequest(Struct, frozen=True, kw_only=True):
     visitor_lifetime: int | None
     expires_at: int | None
     parent: TokenId | None
+    bounds: Bounds = UNBOUNDED
     tokenless: str
     """Whose conversations are opened without a token, as long as there is none."""
     limit: int
@@ -95,8 +98,9 @@ async def _parent(tables: Tables, request: CreateRequest) -> Token:
 async def _share(tables: Tables, request: CreateRequest, parent: Token | None) -> Share:
     owner, chat_scope = request.owner, request.chat_scope
     models, expires_at = request.models, request.expires_at
-    within = EVERYWHERE
+    within, bounds = EVERYWHERE, request.bounds
     if parent is not None:
+        bounds = bounds.within(parent.bounds)
         owner, within = parent.owner, parent.within
         models = parent.models if models is None else models
         expires_at = parent.expires_at if expires_at is None else expires_at
@@ -119,6 +123,7 @@ async def _share(tables: Tables, request: CreateRequest, parent: Token | None) -
         created_at=request.now,
         expires_at=expires_at,
         parent=request.parent,
+        bounds=bounds,
         digest=request.digest,
     )
 
@@ -246,13 +251,22 @@ class RevokeRequest(Struct, frozen=True):
     id: ShareId
     seen: SharesSeen
     now: int
+    by: Token | None = None
+    """The token that revokes it; None: whoever runs the store does."""
+
+
+async def _may_revoke(tables: Tables, by: Token | None, share: Share) -> bool:
+    """Whether a token may end a link: any token those to chats of its owner; else as for tokens."""
+    if by is None or (share.conversation is not None and share.owner == by.owner):
+        return True
+    return await may_revoke(tables, by.id, share.parent)
 
 
 async def revoke(tables: Tables, request: RevokeRequest) -> Share:
     """End a link, and in the same step all tokens that were got by it. What is revoked already stays as it
     is, so it can be repeated. Raises ShareNotFound."""
     share = await tables.share(request.seen.owner, request.id)
-    if share is None or not request.seen.sees(share):
+    if share is None or not request.seen.sees(share) or not await _may_revoke(tables, request.by, share):
         raise ShareNotFound
     await tables.revoke_share(share.id, request.now)
     for owner in await tables.revoke_visitors(share.id, request.now):

@@ -10,6 +10,7 @@ from turnledger.engine.changes import tell
 from turnledger.engine.conversations import check_live
 from turnledger.engine.ending import CLAIM_KEPT_MS, Ended, how_it_ended
 from turnledger.engine.ports import Tables
+from turnledger.engine.usage import counted_aside
 from turnledger.errors import Superseded
 from turnledger.model.attempt import Attempt, AttemptState, OnStop
 from turnledger.model.change import ChangeKind
@@ -82,7 +83,7 @@ async def _stop_queued(tables: Tables, conversation: Conversation, ticket: Ticke
         ended_at=now,
     )
     await tables.drop_ticket(ticket.attempt)
-    await tables.add_attempt(attempt)
+    await tables.add_attempt(await counted_aside(tables, attempt))
     await tables.touch_conversation(conversation.id, now)
     await _claim_as_stopped(tables, conversation, ticket, now)
     await tell(tables, ChangeKind.TURN_STOPPED, conversation, now, turn=attempt.id)

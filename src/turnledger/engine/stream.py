@@ -59,6 +59,7 @@ class Reader:
 
     def __enter__(self) -> Reader:
         process = self._process
+        process.home.check()
         if process.is_closed:
             raise LedgerClosed
         if process.readers >= process.limits.readers:

@@ -35,7 +35,7 @@ from turnledger.model.ids import LeaseId, TurnId
 
 log = logging.getLogger("turnledger")
 
-TASK_ENDED = "The task that ran the turn ended without leaving its block, and no other went on with it."
+UNHELD = Failure("task_ended", "The task that ran the turn ended without leaving its block.")
 NOT_COMMITTED = Failure("not_committed", "its commit was lost")
 
 
@@ -141,7 +141,7 @@ class Tending:
             elif running.unheld_since is None:
                 running.unheld_since = now
             elif now - running.unheld_since >= process.limits.lease_time:
-                await self._try(abandon_block(process, running, TurnFailed(TASK_ENDED)))
+                await self._try(abandon_block(process, running, TurnFailed(UNHELD.message), UNHELD))
 
     def _end_unheld(self, running: RunningTurn, reason: TurnledgerError) -> None:
         if running.ending is None:

@@ -16,6 +16,7 @@ from msgspec.structs import replace
 from turnledger.engine.conversations import check_live
 from turnledger.engine.ports import Tables
 from turnledger.errors import InvalidInput, TokenEnded, TokenNotFound, TokenTooWide, TooManyTokens
+from turnledger.model.bounds import UNBOUNDED, Bounds
 from turnledger.model.ids import ConversationId, TokenId
 from turnledger.model.token import Token, TokenScope
 from turnledger.model.within import Within
@@ -34,6 +35,7 @@ class CreateRequest(Struct, frozen=True, kw_only=True):
     models: tuple[str, ...] | None
     expires_at: int | None
     parent: TokenId | None
+    bounds: Bounds = UNBOUNDED
     tokenless: str
     """Whose conversations are opened without a token, as long as there is none."""
     limit: int
@@ -85,8 +87,9 @@ async def _check_conversation(tables: Tables, token: Token, id: ConversationId, 
 
 def _token(request: CreateRequest, parent: Token | None) -> Token:
     owner, expires_at = request.owner, request.expires_at
-    chat_scope, models = request.chat_scope, request.models
+    chat_scope, models, bounds = request.chat_scope, request.models, request.bounds
     if parent is not None:
+        bounds = bounds.within(parent.bounds)
         owner = parent.owner if owner is None else owner
         chat_scope = parent.chat_scope if chat_scope is None else chat_scope
         models = parent.models if models is None else models
@@ -102,6 +105,7 @@ def _token(request: CreateRequest, parent: Token | None) -> Token:
         created_at=request.now,
         expires_at=expires_at,
         parent=request.parent,
+        bounds=bounds,
         digest=request.digest,
     )
     beyond = () if parent is None else token.beyond(parent)
@@ -180,6 +184,8 @@ class RevokeRequest(Struct, frozen=True):
     owner: str | None
     within: Within
     now: int
+    by: TokenId | None = None
+    """The token that revokes it; None: whoever runs the store does."""
 
 
 async def revoke(tables: Tables, request: RevokeRequest) -> tuple[Token, ...]:
@@ -188,6 +194,8 @@ async def revoke(tables: Tables, request: RevokeRequest) -> tuple[Token, ...]:
     revoked already stays as it is, so it can be repeated. Raises TokenNotFound."""
     token = await tables.token(request.owner, request.id)
     if token is None or not request.within.covers(token.within):
+        raise TokenNotFound
+    if request.by is not None and not await may_revoke(tables, request.by, token.id):
         raise TokenNotFound
     family = [token]
     for each in family:  # it grows while it is gone through
@@ -200,6 +208,18 @@ async def revoke(tables: Tables, request: RevokeRequest) -> tuple[Token, ...]:
     for owner in dict.fromkeys(each.owner for each in fresh):
         await tables.raise_admission(owner)
     return tuple([replace(each, revoked_at=each.revoked_at or request.now) for each in family])
+
+
+async def may_revoke(tables: Tables, by: TokenId, made: TokenId | None) -> bool:
+    """Whether a token may end what this one is or has made. One that another token made ends itself and its
+    descendants, never those above or beside it; one that was made by whoever runs the store ends any."""
+    revoker = await tables.token(None, by)
+    if revoker is None or revoker.parent is None:
+        return revoker is not None
+    while made is not None and made != by:
+        above = await tables.token(None, made)
+        made = None if above is None else above.parent
+    return made == by
 
 
 async def note_uses(tables: Tables, uses: Mapping[TokenId, int]) -> None:

@@ -3,18 +3,36 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Generator
+from collections.abc import Callable, Coroutine, Generator
 from types import coroutine
 from typing import Any, TypeVar
 
 Result = TypeVar("Result")
 
+GRACE = 1.0
+"""Seconds for which a cancelled caller still waits for a write that the store has not begun."""
+
+
+def is_cancelled() -> bool:
+    """Whether the current task is being cancelled: then nothing that failed is tried again."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
+
 
 class Unstoppable(asyncio.Future[Any]):
     """A future that no cancellation reaches: who waits for it is cancelled when it is done. Stores answer
-    with it, so that waiting for a write to its end costs nothing."""
+    with it, so that waiting for a write to its end costs nothing.
+
+    A cancellation makes it call `withdraw` after the grace time: a store that has not begun the write by then
+    gives it up, so that the caller is not held by what others do.
+    """
+
+    withdraw: Callable[[], None] | None = None
 
     def cancel(self, msg: Any | None = None) -> bool:
+        if self.withdraw is not None and not self.done():
+            self.get_loop().call_later(GRACE, self.withdraw)
+            self.withdraw = None
         return False
 
     def pass_on(self, _: asyncio.Future[Any]) -> None:
@@ -32,6 +50,7 @@ def uninterrupted(work: Coroutine[Any, Any, Result]) -> Generator[Any, None, Res
     cancelled: asyncio.CancelledError | None = None
     result: Result
     while True:
+        waits_for = None  # a failed one has this frame in its traceback: a cycle
         try:
             waits_for = work.send(None)
         except StopIteration as stop:
@@ -49,8 +68,10 @@ def uninterrupted(work: Coroutine[Any, Any, Result]) -> Generator[Any, None, Res
         except asyncio.CancelledError as cancellation:
             cancelled = cancellation
         except BaseException:
-            # Thrown in by the task; the work finds the same error in the future itself.
-            if not isinstance(waits_for, Unstoppable):
+            # Thrown in by the task, the work finds the same error in the future itself. Anything else, such
+            # as the GeneratorExit of a task that is destroyed with its loop, ends the work.
+            if not isinstance(waits_for, Unstoppable) or not waits_for.done():
+                work.close()
                 raise
     if cancelled is not None:
         _raise_again(cancelled)

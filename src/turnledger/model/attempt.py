@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
+from typing import TypeAlias
 
 import msgspec
 
@@ -10,6 +11,9 @@ from turnledger.model import codec
 from turnledger.model.ids import BranchId, ConversationId, LeaseId, TurnId
 from turnledger.model.instructions import Instructions
 from turnledger.model.item import Item
+
+Bytes: TypeAlias = bytes
+"""For properties of a class with a field of that name."""
 
 
 class AttemptState(StrEnum):
@@ -157,6 +161,8 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
     journaled: int = 0
     created_at: int
     ended_at: int | None = None
+    bytes: int = 0
+    """What it counts while it is kept aside; see model.usage."""
 
     def moved(self, state: AttemptState, *, failure: Failure | None = None, at: int | None = None) -> Attempt:
         """Return the attempt after a legal move; any other is a bug, and raises ValueError."""
@@ -167,5 +173,10 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
         return msgspec.structs.replace(self, **changes)
 
     @property
-    def body(self) -> bytes:
+    def asked(self) -> Bytes:
+        """Input and instructions as one value. The partial text is no part of it: it changes, they do not."""
+        return codec.encode(AttemptBody.of(self.input, self.instructions))
+
+    @property
+    def body(self) -> Bytes:
         return codec.encode(AttemptBody.of(self.input, self.instructions, self.partial))

@@ -98,7 +98,7 @@ class Branch(msgspec.Struct, frozen=True, kw_only=True):
     start: int = 0
     """Number of the last turn that it shares with the branch it was made from."""
     settled: int = 0
-    """No settled turn of the line has a higher number."""
+    """No turn of the line that goes along to other branches has a higher number; see Turn.goes_along."""
     running: TurnId | None = None
     unsettled: TurnId | None = None
     """The failed or discarded attempt whose effects wait to be settled."""

@@ -9,6 +9,7 @@ from turnledger.errors import MalformedItems, MissingToolResults, NoNewInput
 from turnledger.model.item import Item, result_of
 
 NOT_ANSWERED = "Not answered: the conversation moved on before a result was given for this call."
+NOT_STARTED = "Not started: the turn ended before this call was run. It has had no effect."
 
 
 def open_calls(items: Iterable[Item]) -> tuple[Item, ...]:
@@ -49,6 +50,20 @@ def left_open(turn: Iterable[Item]) -> tuple[Item, ...]:
         elif item.is_result:
             waiting.pop(item.call_id, None)
     return tuple(waiting.values())
+
+
+def started(output: Sequence[Item]) -> tuple[int, ...]:
+    """The places of the calls that have a result in the same output, but for those stated as not started."""
+    waiting: dict[str | None, int] = {}
+    found: list[int] = []
+    for place, item in enumerate(output):
+        if item.is_call:
+            waiting[item.call_id] = place
+        elif item.is_result and item.call_id in waiting:
+            call = waiting.pop(item.call_id)
+            if item.fields.get("output") != NOT_STARTED:
+                found.append(call)
+    return tuple(sorted(found))
 
 
 def closed(pending: Iterable[Item]) -> tuple[Item, ...]:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from enum import StrEnum
 
 import msgspec
 
+from turnledger.model.attempt import Bytes
+from turnledger.model.bounds import UNBOUNDED, Bounds
 from turnledger.model.ids import ConversationId, ShareId, TokenId
 from turnledger.model.token import Token, TokenScope
 from turnledger.model.within import Within
@@ -14,7 +17,8 @@ SCOPES_OF_VISITORS = frozenset({TokenScope.CHATS_READ, TokenScope.CHATS_WRITE, T
 """What a visitor of a scope may do, each with conversations of his own."""
 READS = frozenset({TokenScope.CHATS_READ})
 GUEST = "guest_"
-"""What the owners begin with that visitors are."""
+"""What the owners begin with that visitors are: `guest_SHARE_TOKEN`, by the digits of both ids."""
+_GUEST = re.compile(rf"{GUEST}([0-9a-f]{{32}})_[0-9a-f]{{32}}")
 
 
 class ShareKind(StrEnum):
@@ -49,7 +53,13 @@ class Share(msgspec.Struct, frozen=True, kw_only=True):
     revoked_at: int | None = None
     parent: TokenId | None = None
     """The token that made it; None for one made by whoever runs the store."""
-    digest: bytes
+    bounds: Bounds = UNBOUNDED
+    """How much its visitors may ask for, and all of them together run and store."""
+    bytes: int = 0
+    """What its visitors store, all together; see model.usage."""
+    chats: int = 0
+    """Conversations that they keep."""
+    digest: Bytes
     """By which its code is found, and from which it cannot be made."""
 
     @property
@@ -69,13 +79,13 @@ class Share(msgspec.Struct, frozen=True, kw_only=True):
         """Whether one more visitor may come."""
         return self.is_valid(now) and (self.max_uses is None or self.uses < self.max_uses)
 
-    def token_for(self, id: TokenId, digest: bytes, now: int) -> Token:
+    def token_for(self, id: TokenId, digest: Bytes, now: int) -> Token:
         """What one more visitor gets."""
         ends = [self.expires_at, None if self.visitor_lifetime is None else now + self.visitor_lifetime]
         is_reader = self.conversation is not None
         return Token(
             id=id,
-            owner=self.owner if is_reader else GUEST + id.removeprefix(TokenId.prefix),
+            owner=self.owner if is_reader else _guest(self.id, id),
             name=self.name,
             scopes=READS if is_reader else SCOPES_OF_VISITORS,
             chat_scope=self.chat_scope,
@@ -85,5 +95,16 @@ class Share(msgspec.Struct, frozen=True, kw_only=True):
             expires_at=min([each for each in ends if each is not None], default=None),
             parent=self.parent,
             share=self.id,
+            bounds=self.bounds,
             digest=digest,
         )
+
+
+def _guest(share: ShareId, token: TokenId) -> str:
+    return f"{GUEST}{share.raw.hex()}_{token.raw.hex()}"
+
+
+def link_of(owner: str) -> ShareId | None:
+    """Return the link that a visitor came by; None for other owners."""
+    found = _GUEST.fullmatch(owner) if owner.startswith(GUEST) else None
+    return None if found is None else ShareId.trusted(Bytes.fromhex(found[1]))

@@ -6,6 +6,7 @@ from enum import StrEnum
 
 import msgspec
 
+from turnledger.model.bounds import UNBOUNDED, Bounds
 from turnledger.model.ids import ConversationId, ShareId, TokenId
 from turnledger.model.within import EVERYWHERE, Within
 
@@ -43,6 +44,8 @@ class Token(msgspec.Struct, frozen=True, kw_only=True):
     """The one that made it; None for one made by whoever runs the store."""
     share: ShareId | None = None
     """The link that its bearer came by; None for one that was made for him."""
+    bounds: Bounds = UNBOUNDED
+    """How much its bearer may ask for."""
     digest: bytes
     """By which its text is found, and from which it cannot be made."""
 
@@ -52,6 +55,12 @@ class Token(msgspec.Struct, frozen=True, kw_only=True):
         if not self.chat_scope and self.conversation is None:
             return EVERYWHERE
         return Within(self.chat_scope or None, self.conversation)
+
+    @property
+    def is_narrowed(self) -> bool:
+        """Whether it gives less than its owner has: some chats or models, within bounds, or for a visit."""
+        is_bounded = self.bounds != UNBOUNDED or self.share is not None
+        return is_bounded or bool(self.models) or not self.within.is_everything
 
     def is_valid(self, now: int) -> bool:
         """Whether it is neither revoked nor expired."""
@@ -81,4 +90,5 @@ class Token(msgspec.Struct, frozen=True, kw_only=True):
             found.append("other models")
         if other.expires_at is not None and (self.expires_at is None or self.expires_at > other.expires_at):
             found.append("a later end")
+        found += [f"a higher {name}" for name in self.bounds.beyond(other.bounds)]
         return tuple(found)

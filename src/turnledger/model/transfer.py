@@ -103,6 +103,8 @@ class TurnLine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, ta
     flags: tuple[FlagLine, ...] = ()
     failure: Failure | None = None
     """Why it did not come to a good end, if it failed."""
+    effects: tuple[int, ...] | UnsetType = UNSET
+    """Of an interrupted turn: the places in its output of the calls that may have acted on the world."""
 
 
 _encoder = msgspec.json.Encoder()
@@ -163,6 +165,7 @@ def turn_line(chat: str, turn: Turn, flags: Mapping[int, Flags], failure: Failur
         details=one_line(details) if details else UNSET,
         flags=flag_lines(flags),
         failure=failure,
+        effects=UNSET if turn.raw_effects is None else turn.raw_effects,
     )
 
 

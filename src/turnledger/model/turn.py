@@ -12,6 +12,7 @@ import msgspec
 from turnledger.model import codec, projection
 from turnledger.model.ids import BranchId, TurnId
 from turnledger.model.item import Item
+from turnledger.model.pairing import started
 
 
 class TurnKind(StrEnum):
@@ -33,6 +34,8 @@ class TurnBody(codec.Document, frozen=True):
     """Number of the turn whose instructions are in force behind this one."""
     details: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
     """A JSON object."""
+    effects: tuple[int, ...] | msgspec.UnsetType = msgspec.UNSET
+    """See Turn.effects; absent where the items alone say as much, and in turns of earlier versions."""
 
 
 class Turn(msgspec.Struct, frozen=True, dict=True):
@@ -63,6 +66,7 @@ class Turn(msgspec.Struct, frozen=True, dict=True):
         instructions: tuple[Item, ...] | None = None,
         instructed: int = 0,
         details: bytes = b"",
+        effects: tuple[int, ...] | None = None,
     ) -> Turn:
         body = TurnBody(
             input=len(input),
@@ -70,6 +74,7 @@ class Turn(msgspec.Struct, frozen=True, dict=True):
             instructions=msgspec.UNSET if instructions is None else codec.raws(instructions),
             instructed=instructed or msgspec.UNSET,
             details=msgspec.Raw(details) if details else msgspec.UNSET,
+            effects=msgspec.UNSET if effects is None else effects,
         )
         turn = cls(id, branch, number, parent, kind, created_at, committed_at, codec.encode(body))
         turn.__dict__["_decoded"] = (len(input), (*input, *output))  # at hand, so it need not be decoded
@@ -129,6 +134,31 @@ class Turn(msgspec.Struct, frozen=True, dict=True):
         """The same as the JSON that is kept; empty where there are none."""
         kept = self._body.details
         return b"" if isinstance(kept, msgspec.UnsetType) else bytes(kept)
+
+    @cached_property
+    def effects(self) -> tuple[int, ...]:
+        """Places in the output of the calls that may have acted, of a turn that did not complete.
+
+        A branch without the turn takes these along. An interrupted turn that does not say which of its tools
+        were read-only counts all calls that were started.
+        """
+        if self.kind is TurnKind.COMPLETED:
+            return ()
+        told = self._body.effects if self.kind is TurnKind.INTERRUPTED else msgspec.UNSET
+        if not isinstance(told, msgspec.UnsetType):
+            return tuple(place for place in told if place < len(self.output) and self.output[place].is_call)
+        return started(self.output)
+
+    @property
+    def goes_along(self) -> bool:
+        """Whether a branch that leaves the turn out has to tell its model what tools did here."""
+        return self.kind is TurnKind.SETTLED or bool(self.effects)
+
+    @property
+    def raw_effects(self) -> tuple[int, ...] | None:
+        """The same as it is stored; None where the turn does not say."""
+        told = self._body.effects
+        return None if isinstance(told, msgspec.UnsetType) else told
 
     @property
     def items(self) -> tuple[Item, ...]:

@@ -24,6 +24,7 @@ from turnledger.model.within import EVERYWHERE, Within
 from turnledger.server.errors import Refused
 from turnledger.server.guard import Head, is_loopback
 from turnledger.server.logs import log
+from turnledger.server.quotas import Link
 from turnledger.server.settings import Settings
 from turnledger.tokens import Tokens
 
@@ -71,9 +72,21 @@ class Principal(msgspec.Struct, frozen=True):
         return self.token is not None and self.token.share is not None and self.token.conversation is not None
 
     @property
+    def is_narrowed(self) -> bool:
+        """Whether the token gives less than its owner has."""
+        return self.token is not None and self.token.is_narrowed
+
+    @property
     def counted_as(self) -> str:
         """Under which name his requests are counted: readers do not take the place of the chat's owner."""
         return (self.within.label or self.owner) if self.is_reader else self.owner
+
+    @property
+    def link(self) -> Link | None:
+        """The link that a visitor came by, if it gave chats of their own."""
+        if self.token is None or self.token.share is None or self.is_reader:
+            return None
+        return Link(str(self.token.share), self.token.bounds)
 
     def may_ask(self, model: str) -> bool:
         """Whether this model is there for him."""

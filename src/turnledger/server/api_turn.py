@@ -20,6 +20,7 @@ from turnledger.runners.chat_runner import ChatRunner
 from turnledger.server.answer import EventAnswer
 from turnledger.server.conversing import Conversing
 from turnledger.server.errors import Refused
+from turnledger.server.event_stream import seen_by
 from turnledger.server.metrics import Metrics
 from turnledger.server.quotas import Place
 from turnledger.server.routes.chats import listed_shown, turn_shown, without_words
@@ -183,7 +184,7 @@ class ApiTurn(Conversing):
 
     async def _tell_events(self, turn: TurnId) -> None:
         chat = await self._chat_of(turn)
-        async for event in chat.events(turn):
+        async for event in seen_by(self._principal, chat.events(turn)):
             self._answer.event(event)
             await self._answer.outlet.room()
         self._answer.end()

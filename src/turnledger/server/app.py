@@ -185,6 +185,7 @@ class App:
         current_request.set(request_id)
         headers = (*self._guard.answer_headers(head), (b"x-request-id", request_id.encode()), *self._parting)
         answer = Outgoing(send, headers)
+        endpoint: Endpoint | None = None
         try:
             self._guard.check(head, is_page=scope["path"] in self._pages and scope["method"] == "GET")
             preflight = self._guard.preflight_headers(head) if scope["method"] == "OPTIONS" else None
@@ -199,6 +200,8 @@ class App:
                     answer.caching = endpoint.caching
                 if not endpoint.is_public:
                     state["principal"] = await self._admit(endpoint, head)
+                    if endpoint.is_stream and self.service.audit.is_wanted:
+                        self.service.audit.request(endpoint, scope, None)  # it may be open for days
                 check_understood(endpoint, scope)
                 if endpoint.is_public or endpoint.checks_version or endpoint.is_stream:
                     await app(scope, receive, answer)
@@ -217,11 +220,14 @@ class App:
             await self._answer_problem(answer, problem, request_id)
         finally:
             self._note(scope, answer.status or CLIENT_LEFT, time.perf_counter() - began)
+            is_audited = endpoint is not None and (not endpoint.is_public or "audit" in state)
+            if endpoint is not None and is_audited and self.service.audit.is_wanted:
+                self.service.audit.request(endpoint, scope, answer.status or CLIENT_LEFT)
 
     async def _answer_counted(self, app: ASGIApp, scope: Scope, receive: Receive, answer: Outgoing) -> None:
         """Answer what counts neither as a turn nor as a stream."""
         who: Principal = scope["state"]["principal"]
-        place = self.service.quotas.other(who.counted_as, is_tokenless=who.token is None)
+        place = self.service.quotas.other(who.counted_as, is_tokenless=who.token is None, link=who.link)
         try:
             await app(scope, receive, answer)
         finally:
@@ -242,7 +248,9 @@ class App:
         if principal is not None and endpoint.is_stream:
             # Refused from memory, without the store; who is let in is looked up.
             is_tokenless = principal.token is None
-            self.service.quotas.look_at_streams(principal.owner, is_tokenless=is_tokenless)
+            self.service.quotas.look_at_streams(
+                principal.owner, is_tokenless=is_tokenless, link=principal.link
+            )
         if principal is None or not endpoint.checks_version or not principal.has(endpoint.needs):
             principal = await admission.admit(head)  # also to refuse: his token may have ended since
         if principal.token is not None or not endpoint.is_open_at_first:

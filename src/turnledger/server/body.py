@@ -10,6 +10,7 @@ from starlette.types import Receive, Scope
 
 from turnledger.engine.asking import LONGEST
 from turnledger.errors import InvalidInput
+from turnledger.model.json_values import MOST_VALUES, has_more_values
 from turnledger.server.errors import ClientGone, Refused
 from turnledger.server.settings import ServerLimits
 from turnledger.server.started import Started
@@ -65,7 +66,10 @@ async def _gather(receive: Receive, limit: int) -> bytes:
 
 def decode_body(body: bytes, decoder: msgspec.json.Decoder[Decoded], within: str = "") -> Decoded:
     """Decode JSON, of a body or of a field `within` it. Raises Refused (400) that says where it is not JSON,
-    or which field is wrong and how."""
+    or which field is wrong and how; and for more values than one body may hold (413), before any is built."""
+    if not within and has_more_values(body, MOST_VALUES):
+        message = f"The body holds more than {MOST_VALUES} JSON values. Send fewer."
+        raise Refused(413, "too_many_values", message)
     try:
         if not body.isascii():
             body.decode()  # the decoder looks only at what it takes; the rest is passed on, or kept

@@ -4,6 +4,7 @@ speak an older protocol, or would rather speak another one."""
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from http import HTTPStatus
 from typing import Any
 
@@ -56,6 +57,8 @@ class BoundedHttp(HttpToolsProtocol):
     _answering: RequestResponseCycle | None = None
     """The request that is answered, or was last. The base knows the one that came last, which may have to
     wait for this one."""
+    _running = 0
+    """How many requests are answered at this moment."""
     _due: asyncio.TimerHandle | None = None
     """Runs out when a request that was begun takes too long to come."""
     _stalling: asyncio.TimerHandle | None = None
@@ -75,6 +78,7 @@ class BoundedHttp(HttpToolsProtocol):
         self._nothing_is_due()
         self._nothing_stalls()
         super().connection_lost(exc)
+        self._let_go_of_requests()
 
     @property
     def is_answering(self) -> bool:
@@ -187,13 +191,25 @@ class BoundedHttp(HttpToolsProtocol):
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
         self._answering = cycle
+        self._running += 1
         task = self.loop.create_task(cycle.run_asgi(app))
         self.tasks.add(task)
-        task.add_done_callback(self._task_ended)
+        task.add_done_callback(partial(self._task_ended, cycle))
 
-    def _task_ended(self, task: asyncio.Task[None]) -> None:
+    def _task_ended(self, cycle: RequestResponseCycle, task: asyncio.Task[None]) -> None:
         self.tasks.discard(task)
+        vars(cycle).pop("send", None)  # of `_answer_plainly`, which holds the cycle
+        self._running -= 1
         self._look_at_what_waits()
+        self._let_go_of_requests()
+
+    def _let_go_of_requests(self) -> None:
+        """Break the cycles between a lost connection and its requests, once none of them is answered any
+        more: waiting for the collector would keep them all."""
+        if self not in self.connections and not self._running:
+            self.pipeline.clear()
+            self.cycle = self._answering = None  # type: ignore[assignment]
+            self.scope = self.headers = None  # type: ignore[assignment]
 
     def _look_at_what_waits(self) -> None:
         """Bound the time for what is left of an answer that is complete or cut short, and for any that waits

@@ -62,12 +62,16 @@ class Failed(msgspec.Struct, frozen=True, tag="failed"):
     missing: str | None = None
 
 
-Message: TypeAlias = Handover | Order | Ready | Failed
+class Alive(msgspec.Struct, frozen=True, tag="alive"):
+    """The worker's event loop still turns."""
+
+
+Message: TypeAlias = Handover | Order | Ready | Failed | Alive
 Received = TypeVar("Received")
 
 handovers = msgspec.json.Decoder(Handover)
 orders = msgspec.json.Decoder(Order)
-reports: msgspec.json.Decoder[Ready | Failed] = msgspec.json.Decoder(Ready | Failed)
+reports: msgspec.json.Decoder[Ready | Failed | Alive] = msgspec.json.Decoder(Ready | Failed | Alive)
 
 
 def encoded(message: Message) -> bytes:

@@ -28,7 +28,7 @@ class ChatCompletions(TurnEndpoint[Answer]):
         who: Principal = state["principal"]
         asked = chat_request(scope["path"], scope["headers"], await self._body(scope, receive))
         who.check_chat_scope(asked.scope)
-        model, settings = self._model(who, asked.model, asked.settings)
+        model, settings = self._model(who, asked.model, asked.settings, asked.stream_options)
         if settings is not asked.settings:
             asked = replace(asked, settings=settings)
         if await self._is_kept(asked, who):

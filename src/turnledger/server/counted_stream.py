@@ -18,7 +18,7 @@ class CountedStream:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = Request(scope, receive)
         who: Principal = request.state.principal
-        place = self._service.quotas.stream(who.owner, is_tokenless=who.token is None)
+        place = self._service.quotas.stream(who.owner, is_tokenless=who.token is None, link=who.link)
         try:
             await self._tell(who, request, receive, send)
         finally:

@@ -12,6 +12,7 @@ from turnledger.errors import StoreError
 from turnledger.server.diagnosis import Diagnosis, fail, ok, warn
 from turnledger.stores.sqlite import path_of
 from turnledger.stores.sqlite.examination import Examination, examine, sqlite_version
+from turnledger.stores.sqlite.filesystem import MOUNTS, network_filesystem
 from turnledger.stores.sqlite.migrations import VERSION
 from turnledger.stores.sqlite.places import check_place
 
@@ -19,10 +20,6 @@ TOO_LITTLE, LITTLE = 16 * 2**20, 256 * 2**20
 """Bytes of free space with which turns soon fail, and with which somebody should look."""
 LONG_LOG = 512 * 2**20
 TRIAL = bytes(64 * 1024)
-NETWORKED = frozenset(
-    {"9p", "afs", "ceph", "cifs", "fuse.sshfs", "glusterfs", "nfs", "nfs4", "smb3", "smbfs"}
-)
-MOUNTS = Path("/proc/self/mounts")
 
 
 def check_sqlite() -> list[Diagnosis]:
@@ -106,21 +103,11 @@ def check_disk(folder: Path) -> list[Diagnosis]:
 
 def check_filesystem(folder: Path, mounts: Path = MOUNTS) -> list[Diagnosis]:
     """Whether the disk is this machine's own; nothing is said where that cannot be known."""
-    kind = filesystem_of(folder, mounts)
-    if kind not in NETWORKED:
+    kind = network_filesystem(folder, mounts)
+    if kind is None:
         return []
     remedy = "Move the store to a local disk: over a network, locks and the log are not reliable."
     return [warn("filesystem", f"{folder} is on {kind}, which is a network filesystem", remedy)]
-
-
-def filesystem_of(folder: Path, mounts: Path = MOUNTS) -> str | None:
-    """The kind of the filesystem that a folder is on."""
-    try:
-        lines = [line.split(" ") for line in mounts.read_text("utf-8", "replace").splitlines()]
-    except OSError:
-        return None
-    points = {Path(line[1].replace("\\040", " ")): line[2] for line in lines if len(line) > 2}
-    return next((points[each] for each in (folder, *folder.parents) if each in points), None)
 
 
 def check_permissions(place: Path) -> list[Diagnosis]:

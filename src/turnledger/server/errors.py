@@ -134,6 +134,7 @@ KINDS: dict[type[TurnledgerError], Kind] = {
     errors.NotAdmitted: Kind(502, UPSTREAM),
     errors.TooManyRequests: Kind(502, UPSTREAM),
     errors.ServerUnavailable: Kind(502, UPSTREAM),
+    errors.LedgerElsewhere: UNAVAILABLE,
     errors.LedgerClosed: UNAVAILABLE,
 }
 """Every class of the tree has its line, so that a new one is answered on purpose."""

@@ -6,11 +6,14 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AbstractContextManager, nullcontext
 
+from msgspec.structs import replace
 from starlette.types import Receive, Scope, Send
 
 from turnledger.errors import TurnledgerError
 from turnledger.model import codec
-from turnledger.model.event import Event
+from turnledger.model.event import Event, TurnFinished
+from turnledger.server.admission import Principal
+from turnledger.server.discreet_model import discreet_failure
 from turnledger.server.errors import error_body, shutting_down
 from turnledger.server.heartbeats import Heartbeats
 from turnledger.server.outlet import Outlet, cut_of
@@ -28,6 +31,14 @@ def event_bytes(event: Event) -> bytes:
 def error_event(problem: BaseException) -> bytes:
     """What went wrong in a stream of events."""
     return b"event: error\ndata: %s\n\n" % error_body(problem)
+
+
+async def seen_by(who: Principal, events: AsyncIterator[Event]) -> AsyncIterator[Event]:
+    """Yield the events of a turn as this caller may read them."""
+    async for event in events:
+        if who.is_narrowed and isinstance(event, TurnFinished):
+            event = replace(event, failure=discreet_failure(event.failure))
+        yield event
 
 
 async def send_events(

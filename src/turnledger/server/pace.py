@@ -31,18 +31,19 @@ class Pace:
         self._kind = kind
         self._counted: dict[int, Counter[str]] = {}
 
-    def wait(self, owner: str, more: int = 1) -> float:
-        """Seconds until there is room for so many more; 0: there is."""
+    def wait(self, owner: str, more: int = 1, most: int | None = None) -> float:
+        """Seconds until there is room for so many more, of another number at `most`; 0: there is."""
+        most = self._most if most is None else most
         minute, passed = divmod(self._clock.now_ms(), MINUTE)
         this = self._board.total(self._kind, _name(owner, minute))
         last = self._board.total(self._kind, _name(owner, minute - 1))
-        room = (self._most - more - this) * MINUTE
+        room = (most - more - this) * MINUTE
         if last * (MINUTE - passed) <= room:
             return 0.0
         if room >= 0:
             return (MINUTE - passed - room // last) / 1000
         # Not before the next minute: then this one slides out.
-        slides = MINUTE - (self._most - more) * MINUTE // this
+        slides = MINUTE - (most - more) * MINUTE // this
         return (MINUTE - passed + max(slides, 0)) / 1000
 
     def count(self, owner: str) -> int:

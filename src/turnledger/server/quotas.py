@@ -14,10 +14,11 @@ import math
 from typing import NamedTuple
 
 from turnledger.engine.ports import Clock
+from turnledger.model.bounds import Bounds
 from turnledger.server.board import Board
 from turnledger.server.errors import Refused
 from turnledger.server.metrics import Metrics
-from turnledger.server.pace import Pace
+from turnledger.server.pace import STARTS, Pace
 from turnledger.server.settings import ServerLimits
 
 TURNS, WAITING, STREAMS, REQUESTS = "turns", "waiting", "streams", "requests"
@@ -46,17 +47,25 @@ class Bound(NamedTuple):
     """The name of the owner's limit in the settings, if it is not that of the kind."""
 
 
+class Link(NamedTuple):
+    """The link that a visitor came by: its limits are for all visitors together."""
+
+    name: str
+    bounds: Bounds
+
+
 class Place:
-    """What a request counts as, until it leaves."""
+    """What a request counts as, until it leaves: for its owner and, if that is a visitor, for the link."""
 
-    __slots__ = ("_board", "_kinds", "_owner")
+    __slots__ = ("_board", "_kinds", "_link", "_owner")
 
-    def __init__(self, board: Board, owner: str, kinds: tuple[str, ...]) -> None:
+    def __init__(self, board: Board, owner: str, kinds: tuple[str, ...], link: str | None = None) -> None:
         self._board = board
         self._owner = owner
+        self._link = link
         self._kinds = list(kinds)
         for kind in kinds:
-            board.add(kind, owner)
+            self._add(kind, 1)
 
     def begin(self) -> None:
         """It waits no longer."""
@@ -70,7 +79,18 @@ class Place:
     def _end(self, kind: str) -> None:
         if kind in self._kinds:
             self._kinds.remove(kind)
-            self._board.add(kind, self._owner, -1)
+            self._add(kind, -1)
+
+    def _add(self, kind: str, more: int) -> None:
+        self._board.add(kind, self._owner, more)
+        if self._link is not None:
+            self._board.add(of_links(kind), self._link, more)
+
+
+def of_links(kind: str) -> str:
+    """Return the name under which the board counts a kind for links: apart, for the sum of a kind is of all
+    requests, each once."""
+    return f"link_{kind}"
 
 
 class Quotas:
@@ -83,9 +103,9 @@ class Quotas:
         self._board = board
         self._metrics = metrics
         self._requests = limits.requests
-        per_minute = limits.owner_turns_per_minute
-        self._pace = None if per_minute is None else Pace(board, clock, per_minute)
-        self._per_minute = per_minute
+        self._per_minute = limits.owner_turns_per_minute
+        self._pace = Pace(board, clock, self._per_minute or 0)
+        self._pace_of_links = Pace(board, clock, self._per_minute or 0, of_links(STARTS))
         self._turns = (
             Bound(TURNS, limits.turns, limits.owner_turns, "too_many_turns", "turns at once"),
             Bound(WAITING, limits.waiting, limits.owner_waiting, "too_many_waiting", "turns yet to begin"),
@@ -104,37 +124,47 @@ class Quotas:
             Bound(IMPORTS, limits.imports, limits.owner_imports, "too_many_imports", "imports at once"),
         )
 
-    def turn(self, owner: str, *, is_tokenless: bool) -> Place:
+    def turn(self, owner: str, *, is_tokenless: bool, link: Link | None = None) -> Place:
         """Let in a turn, which counts until it leaves, and as waiting until it begins. Raises Refused."""
-        pace = None if is_tokenless else self._pace
-        if pace is None:
-            return self._admit(self._turns, owner, is_tokenless)
-        self._look_at_pace(pace, owner, 1)
-        place = self._admit(self._turns, owner, is_tokenless)
-        minute = pace.count(owner)
+        paces = [] if is_tokenless else self._paces(owner, link)
+        for pace, name, most in paces:
+            self._look_at_pace(pace, name, most, 1)
+        place = self._admit(self._turns, owner, is_tokenless, link)
+        counted = [(pace, name, pace.count(name)) for pace, name, _ in paces]
         try:
-            self._look_at_pace(pace, owner, 0)
+            for pace, name, most in paces:
+                self._look_at_pace(pace, name, most, 0)
         except Refused:
-            pace.take_back(owner, minute)
+            for pace, name, minute in counted:
+                pace.take_back(name, minute)
             place.leave()
             raise
         return place
 
-    def stream(self, owner: str, *, is_tokenless: bool) -> Place:
+    def _paces(self, owner: str, link: Link | None) -> list[tuple[Pace, str, int]]:
+        """Where a turn is counted by the minute, and how many there may be."""
+        paces = [] if self._per_minute is None else [(self._pace, owner, self._per_minute)]
+        if link is not None:
+            most = link.bounds.turns_per_minute or self._per_minute
+            if most is not None:
+                paces.append((self._pace_of_links, link.name, most))
+        return paces
+
+    def stream(self, owner: str, *, is_tokenless: bool, link: Link | None = None) -> Place:
         """Let in a reader of events, who counts until he leaves. Raises Refused."""
-        return self._admit(self._streams, owner, is_tokenless)
+        return self._admit(self._streams, owner, is_tokenless, link)
 
-    def other(self, owner: str, *, is_tokenless: bool) -> Place:
+    def other(self, owner: str, *, is_tokenless: bool, link: Link | None = None) -> Place:
         """Let in a request that is neither, which counts until it leaves. Raises Refused."""
-        return self._admit(self._others, owner, is_tokenless)
+        return self._admit(self._others, owner, is_tokenless, link)
 
-    def importing(self, owner: str, *, is_tokenless: bool) -> Place:
+    def importing(self, owner: str, *, is_tokenless: bool, link: Link | None = None) -> Place:
         """Let in a file that is imported, which counts until it is. Raises Refused."""
-        return self._admit(self._imports, owner, is_tokenless)
+        return self._admit(self._imports, owner, is_tokenless, link)
 
-    def look_at_streams(self, owner: str, *, is_tokenless: bool) -> None:
+    def look_at_streams(self, owner: str, *, is_tokenless: bool, link: Link | None = None) -> None:
         """Raise Refused if there is no room for another reader now. Counts nothing."""
-        self._look(self._streams, owner, is_tokenless, 1)
+        self._look(self._streams, owner, is_tokenless, link, 1)
 
     def request_opened(self) -> None:
         """A request has come, of whatever kind."""
@@ -149,18 +179,21 @@ class Quotas:
         if self._board.sum(REQUESTS) > self._requests:
             raise self._refused(REQUESTS, BUSY, self._full(REQUESTS))
 
-    def _admit(self, bounds: tuple[Bound, ...], owner: str, is_tokenless: bool) -> Place:
-        self._look(bounds, owner, is_tokenless, 1)
-        place = Place(self._board, owner, tuple([bound.kind for bound in bounds]))
+    def _admit(self, bounds: tuple[Bound, ...], owner: str, is_tokenless: bool, link: Link | None) -> Place:
+        self._look(bounds, owner, is_tokenless, link, 1)
+        name = None if link is None else link.name
+        place = Place(self._board, owner, tuple([bound.kind for bound in bounds]), name)
         try:
             # Others may have come at the same moment: counted by now, at least one of them sees all.
-            self._look(bounds, owner, is_tokenless, 0)
+            self._look(bounds, owner, is_tokenless, link, 0)
         except Refused:
             place.leave()
             raise
         return place
 
-    def _look(self, bounds: tuple[Bound, ...], owner: str, is_tokenless: bool, more: int) -> None:
+    def _look(
+        self, bounds: tuple[Bound, ...], owner: str, is_tokenless: bool, link: Link | None, more: int
+    ) -> None:
         for bound in bounds:
             everybody = self._board.sum(bound.kind) + more
             if everybody > bound.most:
@@ -176,12 +209,23 @@ class Quotas:
                 message = f"The server is nearly full, and this owner has his share of {bound.things}."
                 told = f"{message} The rest is for others. Try again when one has ended."
                 raise self._refused(f"share_of_{bound.kind}", BUSY, told)
+            if link is not None:
+                self._look_at_link(bound, link, more)
 
-    def _look_at_pace(self, pace: Pace, owner: str, more: int) -> None:
-        wait = pace.wait(owner, more)
+    def _look_at_link(self, bound: Bound, link: Link, more: int) -> None:
+        own = link.bounds.turns if bound.kind in (TURNS, WAITING) else None
+        most = bound.each if own is None else own
+        if most is not None and self._board.total(of_links(bound.kind), link.name) + more > most:
+            limit = bound.limit or f"owner_{bound.kind}"
+            message = f"All visitors of this link may have {most} {bound.things} together."
+            raise self._refused(limit, bound.code, f"{message} Try again when one has ended.")
+
+    def _look_at_pace(self, pace: Pace, name: str, most: int, more: int) -> None:
+        wait = pace.wait(name, more, most)
         if wait:
             limit, seconds = "owner_turns_per_minute", max(math.ceil(wait), 1)
-            message = f"An owner may ask for {self._per_minute} turns a minute here (`{limit}`)."
+            who = "An owner" if pace is self._pace else "All visitors of this link together"
+            message = f"{who} may ask for {most} turns a minute here (`{limit}`)."
             told = f"{message} Try again in {seconds} s."
             raise self._refused(limit, "too_many_turns_per_minute", told, seconds)
 

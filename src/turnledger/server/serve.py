@@ -21,11 +21,12 @@ from turnledger.server.channel import Ready
 from turnledger.server.guard import is_loopback
 from turnledger.server.listening import bind, url_of
 from turnledger.server.logs import log
-from turnledger.server.models import make_models
+from turnledger.server.models import Models, make_models
 from turnledger.server.open_files import allow_open_files, needed_for
-from turnledger.server.settings import Settings
+from turnledger.server.settings import ServerLimits, Settings
 from turnledger.server.settings_file import InvalidSettings
 from turnledger.server.sharing import Sharing
+from turnledger.server.watchdog import Watchdog
 
 CLEANING = 5.0
 """Seconds in which cancelled requests have ended, unless something is badly wrong."""
@@ -68,23 +69,35 @@ async def opened(
         is_tokenless = await check_guarded(ledger, settings, listening)
         models = make_models(settings, environ)
         try:
-            app = make_app(ledger, models, settings, sharing)
+            app = _made(ledger, models, settings, sharing)
             app.is_tokenless = is_tokenless
-            yield app
+            try:
+                yield app
+            finally:
+                app.service.audit.close()
         finally:
             await models.close()
     finally:
         await ledger.close()
 
 
+def _made(ledger: Ledger, models: Models, settings: Settings, sharing: Sharing | None) -> App:
+    try:
+        return make_app(ledger, models, settings, sharing)
+    except OSError as problem:
+        told = f"audit_log: {problem.filename} cannot be opened ({problem.strerror}). Name another file."
+        raise InvalidSettings(told) from None
+
+
 def engine_limits(settings: Settings) -> Limits:
     """What the ledger is told of a server's limits. Of the memory for histories, each form has its share."""
     usual, limits, chats = Limits(), settings.limits, settings.chats
-    share = limits.cached_bytes / (usual.cached_bytes + usual.chat_bytes + usual.shown_bytes)
+    share = limits.cached_bytes / ServerLimits().cached_bytes
     return Limits(
         queue_length=limits.queue_length,
         queue_wait=limits.queue_wait,
         owner_bytes=limits.owner_bytes,
+        owner_chats=limits.owner_chats,
         input_items=limits.input_items,
         turn_bytes=limits.turn_bytes,
         readers=limits.streams + limits.turns,  # so that nobody is refused there who was let in here
@@ -94,6 +107,8 @@ def engine_limits(settings: Settings) -> Limits:
         cached_bytes=int(usual.cached_bytes * share),
         chat_bytes=int(usual.chat_bytes * share),
         shown_bytes=int(usual.shown_bytes * share),
+        line_bytes=int(usual.line_bytes * share),
+        page_bytes=int(usual.page_bytes * share),
     )
 
 
@@ -146,6 +161,10 @@ class Server(uvicorn.Server):
     async def answer_at(self, listening: socket.socket) -> None:
         """Answer requests until told to end, and all of them have ended."""
         await self.serve(sockets=[listening])
+
+    async def serve(self, sockets: list[socket.socket] | None = None) -> None:
+        with Watchdog(self._app.service.settings.limits.worker_bytes).watching():
+            await super().serve(sockets)
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await self.listen(sockets)

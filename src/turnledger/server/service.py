@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from turnledger.ledger import Ledger
 from turnledger.server.admission import Admission
 from turnledger.server.audience import Audience
+from turnledger.server.audit_log import AuditLog
 from turnledger.server.board import OwnBoard
 from turnledger.server.built_page import BuiltPage, own_page
 from turnledger.server.heartbeats import Heartbeats
@@ -54,6 +55,7 @@ class Service:
         self.heartbeats = Heartbeats()
         self.quotas = Quotas(settings.limits, self.board, self.metrics, ledger.clock)
         self.readiness = Readiness(ledger.probe)
+        self.audit = AuditLog(settings.audit_log)
         self.shutting_down = asyncio.Event()
         """Set when the server was told to end: streams that would go on for ever end by themselves."""
         watch = self.metrics.watch

@@ -16,6 +16,7 @@ Count = Annotated[int, msgspec.Meta(ge=1)]
 Seconds = Annotated[float, msgspec.Meta(ge=0, le=7 * 24 * 3600)]
 Patience = Annotated[float, msgspec.Meta(gt=0, le=7 * 24 * 3600)]
 LongTime = Annotated[float, msgspec.Meta(ge=0, le=100 * 366 * 24 * 3600)]
+WorkerBytes = Annotated[int, msgspec.Meta(ge=256 * 1024 * 1024)]  # less would not hold the caches
 Workers = Annotated[int, msgspec.Meta(ge=1, le=256)]
 Port = Annotated[int, msgspec.Meta(ge=0, le=65_535)]
 
@@ -62,7 +63,11 @@ class ServerLimits(msgspec.Struct, frozen=True, kw_only=True):
     """Visitors who may come by share links within a minute, all links together; and as many codes may be
     brought that lead nowhere."""
     owner_bytes: Count | None = None
-    """Bytes that one owner may store, in all his conversations; none is given by default."""
+    """Bytes that one owner may store: turns, chats and what is kept of failed turns. This, `owner_turns`,
+    `owner_turns_per_minute` and `owner_chats` also hold for all visitors of a link together, unless the link
+    has limits of its own. None by default."""
+    owner_chats: Count | None = None
+    """Chats that one owner may have; none is given by default."""
     input_items: Count = ENGINE.input_items
     """Items in the input of one turn."""
     turn_bytes: Count = ENGINE.turn_bytes
@@ -71,9 +76,16 @@ class ServerLimits(msgspec.Struct, frozen=True, kw_only=True):
     """Turns that may wait for one conversation."""
     queue_wait: Seconds = ENGINE.queue_wait
     """How long a turn waits for those before it."""
-    cached_bytes: Count = ENGINE.cached_bytes + ENGINE.chat_bytes + ENGINE.shown_bytes
-    """Bytes of histories that are kept in memory by each worker, so that they need not be
+    cached_bytes: Count = (
+        ENGINE.cached_bytes + ENGINE.chat_bytes + ENGINE.shown_bytes + ENGINE.line_bytes + ENGINE.page_bytes
+    )
+    """Bytes of histories and of the database that are kept in memory by each worker, so that they need not be
     read for each turn."""
+    worker_bytes: WorkerBytes | None = None
+    """Memory that a worker may take before another takes its place; without workers it is only logged. None
+    is given by default."""
+    stall_wait: Patience = 60.0
+    """How long a worker's event loop may stand still before the worker is killed and replaced."""
 
 
 class ModelTimeouts(msgspec.Struct, frozen=True, kw_only=True):
@@ -147,6 +159,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """Web pages from elsewhere that may call it: scheme, host and port."""
     frame_ancestors: tuple[str, ...] = ()
     """Web pages that may show the server's own in a frame: scheme, host and port. None by default."""
+    passed_fields: tuple[str, ...] = ()
+    """Fields that requests with narrowed tokens may pass on to upstreams, beside the usual ones."""
     insecure: bool = False
     """Serve without tokens beyond loopback, and behind a proxy."""
     grace: Seconds = 20.0
@@ -154,6 +168,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     log_format: Literal["console", "json"] | None = None
     """None: console on a terminal, json elsewhere."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
+    audit_log: str | None = None
+    """A file that gets a JSON line for each request: who asked for what. None by default."""
     limits: ServerLimits = ServerLimits()
     timeouts: ModelTimeouts = ModelTimeouts()
     upstream: str | None = None

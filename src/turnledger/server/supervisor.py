@@ -22,6 +22,7 @@ from turnledger.server.metrics import Metrics
 from turnledger.server.serve import CLEANING, FLUSHING, LINGERING, Announce
 from turnledger.server.settings import Settings
 from turnledger.server.shared_board import SharedBoard
+from turnledger.server.watchdog import LOOK_EVERY, resident_bytes
 from turnledger.server.worker_process import WorkerFailed, WorkerProcess
 
 YOUNG = 10.0
@@ -111,6 +112,7 @@ class Supervisor:
             if not self._told_to_end.is_set():
                 announce(url_of(self._listening), starting.result())
                 self._has_begun.set()
+                self._do(self._watch())
                 await self._told_to_end.wait()
         finally:
             await self._end_all()
@@ -159,6 +161,8 @@ class Supervisor:
         ready = await worker.ready()
         if worker not in self._living:
             raise WorkerFailed(f"A worker died as soon as it could be asked ({worker.code}).")
+        worker.heard_at = asyncio.get_running_loop().time()
+        self._do(worker.listen())
         if not worker.is_leaving:
             self._serving.add(worker)
         log.info("worker_started", worker=part, pid=worker.pid)
@@ -236,6 +240,41 @@ class Supervisor:
                 self._have_recovered()  # there may have been nobody to tell when the other died
                 return
 
+    # When one is not well.
+
+    async def _watch(self) -> None:
+        """Kill workers whose loop stands still, and replace those that take too much memory."""
+        while True:
+            await asyncio.sleep(LOOK_EVERY)
+            now = asyncio.get_running_loop().time()
+            limits = self._settings.limits
+            for worker in list(self._serving):
+                if now - worker.heard_at > limits.stall_wait:
+                    log.error("worker_stalled", worker=worker.part, pid=worker.pid)
+                    worker.kill()
+                elif self._is_too_large(worker, limits.worker_bytes):
+                    worker.is_spent = True
+                    self._do(self._relieve(worker))
+
+    def _is_too_large(self, worker: WorkerProcess, most: int | None) -> bool:
+        if most is None or worker.is_spent:
+            return False
+        if asyncio.get_running_loop().time() - worker.began_at < YOUNG:
+            return False  # one that is large from the beginning would be replaced without end
+        return (resident_bytes(worker.pid) or 0) > most
+
+    async def _relieve(self, worker: WorkerProcess) -> None:
+        """Start another worker, and have this one leave when it can be asked."""
+        log.warning("worker_too_large", worker=worker.part, pid=worker.pid)
+        try:
+            await self._start()
+        except _NOT_BEGUN as problem:
+            worker.is_spent = False  # tried again at the next look
+            if not self._told_to_end.is_set():
+                log.error("worker_not_started", **_told_of(problem))
+        else:
+            self._dismiss_surplus()
+
     # Replacing all.
 
     async def _roll(self) -> None:
@@ -262,14 +301,15 @@ class Supervisor:
                 self._dismiss_surplus()
 
     def _dismiss_surplus(self) -> None:
-        """Have the oldest leave if there are more than there should be, since another has come."""
+        """Have those leave that take too much memory, then the oldest, if there are more than there should
+        be, since another has come."""
         surplus = max(len(self._serving) - self._settings.workers, 0)
         for worker in self._by_age()[:surplus]:
             self._serving.discard(worker)
             worker.end(Order.LEAVE, LINGERING + self._patience())
 
     def _by_age(self) -> list[WorkerProcess]:
-        return sorted(self._serving, key=lambda worker: worker.began_at)
+        return sorted(self._serving, key=lambda worker: (not worker.is_spent, worker.began_at))
 
     # Ending.
 

@@ -11,6 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, MutableMapping
 from typing import Any, Generic, TypeVar
 
+import msgspec
 from starlette.types import Receive, Scope, Send
 
 from turnledger.errors import TurnledgerError
@@ -20,8 +21,10 @@ from turnledger.server.admission import Principal
 from turnledger.server.answer import Answer
 from turnledger.server.body import read_body
 from turnledger.server.conversing import Conversing
+from turnledger.server.discreet_model import DiscreetModel
 from turnledger.server.errors import ClientGone, shutting_down
 from turnledger.server.outlet import Outlet, cut_of
+from turnledger.server.passed_fields import passed_on
 from turnledger.server.quotas import Place
 from turnledger.server.service import Service
 
@@ -46,7 +49,7 @@ class TurnEndpoint(ABC, Generic[AnyAnswer]):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         who: Principal = scope["state"]["principal"]
-        place = self._service.quotas.turn(who.owner, is_tokenless=who.token is None)
+        place = self._service.quotas.turn(who.owner, is_tokenless=who.token is None, link=who.link)
         outlet = Outlet(send, receive, cut=cut_of(scope))
         answer = self._make_answer(outlet)
         conversing: Conversing | None = None
@@ -57,9 +60,7 @@ class TurnEndpoint(ABC, Generic[AnyAnswer]):
         except ClientGone:
             raise
         except TurnledgerError as problem:
-            told = await self._told(scope["state"], problem)
-            scope["state"]["code"] = told.code
-            answer.fail(told)
+            _fail(answer, scope["state"], await self._told(scope["state"], problem))
         except asyncio.CancelledError:
             if not answer.is_good:
                 answer.fail(shutting_down())
@@ -89,9 +90,25 @@ class TurnEndpoint(ABC, Generic[AnyAnswer]):
         return await read_body(scope, receive, limit=limits.body_bytes, wait=limits.body_wait)
 
     def _model(
-        self, principal: Principal, named: str, settings: Mapping[str, Any]
+        self,
+        principal: Principal,
+        named: str,
+        settings: Mapping[str, Any],
+        stream_options: msgspec.Raw | None,
     ) -> tuple[ChatModel, Mapping[str, Any]]:
-        """Who answers, and what he is asked with. Raises Refused if the caller may not ask him."""
+        """Who answers, and what he is asked with. Raises Refused if the caller may not ask him, or not for
+        that."""
         model, name = self._service.models.find(named, principal)
         self._service.models.check_fields(settings, principal)
+        more = self._service.settings.passed_fields
+        settings = passed_on(settings, stream_options, principal.token, more)
+        if principal.is_narrowed:
+            model = DiscreetModel(model)
         return model, settings if name == named else {**settings, "model": name}
+
+
+def _fail(answer: Answer, state: MutableMapping[str, Any], problem: TurnledgerError) -> None:
+    # Not within the endpoint: a local variable there would make a cycle of the problem, its traceback and the
+    # frame, which keeps all of the request until the next collection.
+    state["code"] = problem.code
+    answer.fail(problem)

@@ -8,6 +8,7 @@ from typing import Any, TypeAlias
 
 import msgspec
 
+from turnledger.engine.limits import Limits
 from turnledger.errors import InvalidInput, MalformedItems
 from turnledger.model.item import Item
 from turnledger.model.messages import items_of_messages
@@ -80,8 +81,11 @@ _looked_at = msgspec.json.Decoder(AskedOfModel)
 _fields = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
-def turn_request(path: str, headers: RawHeaders, raw: bytes) -> TurnRequest:
-    """Take a request apart. Raises InvalidInput or Refused, which name what is wrong and the remedy."""
+def turn_request(
+    path: str, headers: RawHeaders, raw: bytes, most_items: int = Limits.input_items
+) -> TurnRequest:
+    """Take a request apart, with at most so many items that are converted here. Raises InvalidInput or
+    Refused, which name what is wrong and the remedy."""
     named = named_among(headers, OF_TURNS)
     body = decode_body(raw, _bodies)
     if body.chat is None and body.conversation_key is None and _takes_a_place(body):
@@ -102,14 +106,17 @@ def turn_request(path: str, headers: RawHeaders, raw: bytes) -> TurnRequest:
         policies=policies_of(named),
         idempotency_key=key,
         fingerprint=fingerprint_of(path, "", fields) if key is not None else b"",
-        primer=primer_of(body.primer) if body.primer else (),
+        primer=primer_of(body.primer, most_items) if body.primer else (),
     )
 
 
-def primer_of(said: Said) -> tuple[Item, ...]:
+def primer_of(said: Said, most: int) -> tuple[Item, ...]:
     """A history of the client's own, as items: chat messages with their tool calls, items, or texts, which
     are a user's. Raises MalformedItems."""
     items: list[Item] = []
+    limits = Limits(input_items=most)
+    limits.check_count("What primes the turn", said)
+    limits.check_messages("What primes the turn", [like for like in said if isinstance(like, dict)])
     try:
         for are_messages, run in groupby([said] if isinstance(said, str) else said, _is_chat_message):
             likes: list[Any] = list(run)

@@ -21,12 +21,23 @@ from turnledger.server.accepting import Accepting
 from turnledger.server.app import App
 from turnledger.server.board import Board
 from turnledger.server.bounded_http import bounded_http
-from turnledger.server.channel import NOT_STARTED, Channel, Failed, Handover, Order, Ready, handovers, orders
+from turnledger.server.channel import (
+    NOT_STARTED,
+    Alive,
+    Channel,
+    Failed,
+    Handover,
+    Order,
+    Ready,
+    handovers,
+    orders,
+)
 from turnledger.server.logs import configure, log
 from turnledger.server.metrics import Metrics
 from turnledger.server.serve import Server, loop_factory, opened
 from turnledger.server.shared_board import SharedBoard
 from turnledger.server.sharing import Sharing
+from turnledger.server.watchdog import LOOK_EVERY
 
 REFRESH_EVERY = 1.0
 """Seconds between looks at the numbers that are shown by other workers, too."""
@@ -95,6 +106,7 @@ class Worker:
             tasks = [
                 asyncio.create_task(self._obey(server, app.service.ledger), name="turnledger orders"),
                 asyncio.create_task(_refresh(app.service.metrics), name="turnledger metrics"),
+                asyncio.create_task(self._report(), name="turnledger signs of life"),
             ]
             try:
                 await server.answer_at(listening)
@@ -102,6 +114,11 @@ class Worker:
                 for task in tasks:
                     task.cancel()
                 await asyncio.wait(tasks)
+
+    async def _report(self) -> None:
+        while True:
+            await asyncio.sleep(LOOK_EVERY)
+            self._channel.send(Alive())
 
     async def _obey(self, server: Server, ledger: Ledger) -> None:
         while (order := await self._channel.receive(orders)) is not None:

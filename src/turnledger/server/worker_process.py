@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Self
 
 from turnledger.errors import TurnledgerError
-from turnledger.server.channel import Channel, Handover, Order, Ready, reports
+from turnledger.server.channel import Channel, Failed, Handover, Order, Ready, reports
 
 BOOT = (
     "import sys; sys.path[:] = sys.argv[2:]\n"
@@ -41,6 +41,10 @@ class WorkerProcess:
         self._channel = channel
         self.part = part
         self.began_at = asyncio.get_running_loop().time()
+        self.heard_at = self.began_at
+        """When it was last known to be alive."""
+        self.is_spent = False
+        """Whether it has taken too much memory, and another is to take its place."""
         self.is_leaving = False
         """Whether it was told to end."""
         self.ended = asyncio.Event()
@@ -83,9 +87,16 @@ class WorkerProcess:
             await self.ended.wait()
             told = f"A worker ended before it could be asked ({self.code}). The log above may say why."
             raise WorkerFailed(told)
+        if not isinstance(report, Failed):
+            raise WorkerFailed("A worker reported out of order.")
         if report.missing is not None:
             raise ModuleNotFoundError(report.message, name=report.missing)
         raise failed_with(report.code, report.message)
+
+    async def listen(self) -> None:
+        """Take note of its signs of life until it is gone; for one that is ready."""
+        while await self._channel.receive(reports) is not None:
+            self.heard_at = asyncio.get_running_loop().time()
 
     def tell(self, order: Order) -> None:
         """Tell it to do something; does nothing if it is dead."""

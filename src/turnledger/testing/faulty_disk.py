@@ -69,9 +69,11 @@ class FaultyDisk(apsw.VFS):
         self.synced_log_writes = 0
         """How many of these writes are durable."""
         self.syncs: list[str] = []
+        self.sync_flags: set[int] = set()
         self.refuses_sync: str | None = None
         self.refusal: apsw.Error = apsw.IOError("the disk refuses to sync")
         self.read_only = False
+        self.is_full = False
         self.calls = 0
         """I/O calls so far: writes, truncations, syncs and deletions."""
         self.before_call: Callable[[str, str], None] | None = None
@@ -173,6 +175,9 @@ class FaultyFile(apsw.VFSFile):
 
     def xWrite(self, data: bytes, offset: int) -> None:
         self.disk.called("write", self.path)
+        if self.disk.is_full:
+            super().xWrite(bytes(data)[: len(data) // 2], offset)
+            raise apsw.FullError("database or disk is full")
         super().xWrite(data, offset)
         copy = bytes(data)
 
@@ -201,6 +206,7 @@ class FaultyFile(apsw.VFSFile):
             raise self.disk.refusal
         super().xSync(flags)
         self.disk.syncs.append(self.path)
+        self.disk.sync_flags.add(flags & ~apsw.SQLITE_SYNC_DATAONLY)
         self.file.sync()
         if self._is_log:
             self.disk.synced_log_writes = self.disk.log_writes

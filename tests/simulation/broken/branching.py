@@ -9,7 +9,20 @@ from msgspec.structs import replace
 
 from tests.simulation.broken.registry import Patch, broken, nothing
 from turnledger import chat
-from turnledger.engine import asking, begin, branching, commit, ending, idempotency, leaving, moving, recovery
+from turnledger.engine import (
+    asking,
+    begin,
+    branching,
+    closing,
+    commit,
+    effect_copies,
+    ending,
+    idempotency,
+    leaving,
+    line,
+    moving,
+    recovery,
+)
 from turnledger.engine.moving import Undo
 from turnledger.model.attempt import AttemptState
 from turnledger.model.conversation import Branch
@@ -153,6 +166,40 @@ def leaves_out_the_settled_turn_behind_the_one_it_forks_at() -> list[Patch]:
     return [(moving, "fork_at", fork_at)]
 
 
+# What the tools of unfinished turns did is told on whichever branch is shown.
+
+
+@broken
+def keeps_a_stopped_turn_without_noting_which_tools_acted() -> list[Patch]:
+    return [(closing, "effects", lambda journal, output: ())]
+
+
+@broken
+def switches_to_a_branch_that_does_not_know_of_effects() -> list[Patch]:
+    async def nothing_untold(*_: Any) -> list[Any]:
+        return []
+
+    return [(moving, "untold_effects", nothing_untold)]
+
+
+@broken
+def tells_of_effects_with_every_switch() -> list[Patch]:
+    async def all_of_them(tables: Any, left: Any, shown: Any) -> Any:
+        return await line.effects_of(tables, left, await line.last_shared(tables, left, shown))
+
+    return [(moving, "untold_effects", all_of_them)]
+
+
+@broken
+def forks_without_the_effects_of_later_turns() -> list[Patch]:
+    true = moving.make_branch
+
+    async def make_branch(tables: Any, owner: str, lane: Any, place: Any, conversation: Any) -> Any:
+        return await true(tables, owner, lane, replace(place, copies=()), conversation)
+
+    return [(moving, "make_branch", make_branch)]
+
+
 @broken
 def removes_turns_that_a_fork_still_needs() -> list[Patch]:
     def purge_branch(self: MemoryTables, branch: Any, limit: int) -> int:
@@ -200,7 +247,7 @@ def undoes_again_when_the_answer_was_lost() -> list[Patch]:
 
     async def undo(tables: Any, owner: str, lane: Any, undo: Any) -> Any:
         while await tables.branch(undo.branch) is not None:
-            other = branching._derived(TurnId.trusted(undo.branch.raw), undo.branch)
+            other = effect_copies.derived(TurnId.trusted(undo.branch.raw), undo.branch)
             undo = replace(undo, branch=BranchId.trusted(other.raw))
         return await true(tables, owner, lane, undo)
 

@@ -21,6 +21,7 @@ from turnledger.engine.ending import Ended
 from turnledger.model.attempt import Attempt, AttemptState, OnBusy, OnFailure, OnStop
 from turnledger.model.item import message
 from turnledger.model.journal import Journal
+from turnledger.model.pairing import NOT_STARTED
 
 # Commit only on a positive end.
 
@@ -100,7 +101,7 @@ def replaces_the_policy_of_a_recorded_stop_when_it_stops() -> list[Patch]:
 
 @broken
 def says_not_started_of_what_was_started() -> list[Patch]:
-    return [(closing, "OUTCOME_UNKNOWN", closing.NOT_STARTED)]
+    return [(closing, "OUTCOME_UNKNOWN", NOT_STARTED)]
 
 
 @broken

@@ -11,6 +11,7 @@ from tests.simulation.broken.registry import Patch, broken
 from turnledger.engine import begin, resending
 from turnledger.engine.matching import Continuation, Divergence, Sent, decide
 from turnledger.engine.resending import Resending
+from turnledger.engine.resent import Resent
 from turnledger.engine.seen import HistoryMoved
 from turnledger.model.ids import TurnId
 from turnledger.model.turn import Turn
@@ -64,7 +65,17 @@ def goes_on_behind_the_head_with_an_edited_history() -> list[Patch]:
     return [(resending, "decide", behind_the_head)]
 
 
+@broken
+def appends_another_answer_behind_that_of_an_interrupted_turn() -> list[Patch]:
+    return [(Resent, "is_answered_otherwise", lambda *_: False)]
+
+
 # Nothing is lost.
+
+
+@broken
+def drops_what_is_inserted_for_the_model() -> list[Patch]:
+    return [(Resending, "_new_notes", lambda *_: ())]
 
 
 @broken

@@ -69,3 +69,8 @@ def runs_every_retry_again() -> list[Patch]:
         return NOTHING_CLAIMED
 
     return [(retries, "look_up", look_up)]
+
+
+@broken
+def follows_the_claim_to_the_conversation_that_its_key_named_before() -> list[Patch]:
+    return [(retries, "is_meant", lambda target, conversation: target.may_mean(conversation))]

@@ -83,7 +83,7 @@ def test_everything_that_can_be_said_of_a_token_is_heard(url: str) -> None:
     told = made(
         url,
         *("--owner", "ann", "--scopes", "admin, turns:run", "--name", "phone", "--chat-scope", "shop"),
-        *("--models", "fast,smart", "--expires", "12h"),
+        *("--models", "fast,smart", "--expires", "12h", "--max-tokens", "2000", "--n", "2"),
     )
     text = told.pop("token")
     token = found(url, text).token
@@ -104,7 +104,10 @@ def test_everything_that_can_be_said_of_a_token_is_heard(url: str) -> None:
         "parent": None,
         "chat": None,
         "share": None,
+        "max_tokens": 2_000,
+        "n": 2,
     }
+    assert (token.bounds.max_tokens, token.bounds.n) == (2_000, 2)
 
 
 @pytest.mark.parametrize(

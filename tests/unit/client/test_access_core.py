@@ -23,6 +23,8 @@ NOTHING: dict[str, Any] = {
     "chat": None,
     "models": None,
     "expires_in": None,
+    "max_tokens": None,
+    "n": None,
 }
 
 

@@ -7,7 +7,7 @@ import ssl
 import httpx2
 import pytest
 
-from turnledger.client import Client
+from turnledger.client import AsyncClient, Client
 from turnledger.client.retrying import Timeouts
 from turnledger.client.transport import PROBLEMS, Address, broken_by
 from turnledger.client.wire import Request
@@ -41,6 +41,24 @@ def test_what_may_have_arrived_is_told_from_what_cannot_have(
     assert (broken.may_have_arrived, broken.is_hopeless) == (may_have_arrived, False)
     assert broken.reason
     assert not broken.reason.endswith(".")
+
+
+def test_token_is_not_sent_over_plain_http_to_another_machine() -> None:
+    remedy = "unencrypted. Use https://, or allow it: allow_http=True"
+    for url in ("http://chat.example.com", "http://10.0.0.5:1", "http://[2001:db8::1]", "http://localhost.a"):
+        for kind in (Client, AsyncClient):
+            with pytest.raises(InvalidInput, match=remedy):
+                kind(url, "tlt_secret")
+        Client(url).close()
+        Client(url, "tlt_secret", allow_http=True).close()
+    for url in (
+        "http://127.0.0.2:1",
+        "http://localhost",
+        "http://a.localhost",
+        "http://[::1]",
+        "https://a.example",
+    ):
+        Client(url, "tlt_secret").close()
 
 
 def test_a_certificate_that_is_not_trusted_is_hopeless() -> None:

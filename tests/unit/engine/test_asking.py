@@ -1,6 +1,6 @@
 """What a caller asks for is checked before anything begins."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from random import Random
 from typing import Any
 
@@ -16,7 +16,7 @@ from turnledger.engine.process import Process
 from turnledger.engine.retries import retry_within
 from turnledger.errors import InvalidInput, LedgerClosed, MalformedItems, NoNewInput
 from turnledger.model.instructions import Instructions
-from turnledger.model.item import message
+from turnledger.model.item import Item, message
 from turnledger.model.reset_policy import NEVER
 from turnledger.model.within import Within
 from turnledger.stores.memory import MemoryStore
@@ -222,3 +222,35 @@ async def test_requests_of_who_sees_one_scope_only_are_known_by_names_of_their_o
 async def test_an_idempotency_key_cannot_look_like_one_of_a_scope(chat: Chat) -> None:
     with pytest.raises(InvalidInput, match="control character"):
         begin_request(chat._process, chat._target, "Hello", idempotency_key=claimed_as("i", Within("shop")))
+
+
+@pytest.mark.parametrize("field", ["input", "priming", "instructions", "instructions_once"])
+async def test_items_beyond_the_bound_are_counted_before_any_is_made(
+    field: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def never(*_: object) -> None:
+        raise AssertionError("an item was made")
+
+    async with await Ledger.open(limits=Limits(input_items=3)) as ledger:
+        with monkeypatch.context() as patch:
+            patch.setattr(Item, "of", never)
+            given: dict[str, Any] = {"input": "x", field: [{"role": "user", "content": "x"}] * 4}
+            with pytest.raises(MalformedItems, match="too large"):
+                ledger.turn(**given)
+
+
+async def test_messages_and_calls_beyond_the_bound_are_counted_before_any_is_made(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def never(messages: Sequence[object], *_: object) -> tuple[()]:
+        assert not messages, "an item was made"
+        return ()
+
+    one = {"id": "a", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+    ask, calls = {"role": "user", "content": "x"}, {"role": "assistant", "tool_calls": [one] * 4}
+    async with await Ledger.open(limits=Limits(input_items=3)) as ledger:
+        for messages in ([ask] * 4, [ask, calls], [{"role": "system", "content": "x"}] * 4 + [ask]):
+            with monkeypatch.context() as patch, pytest.raises(MalformedItems, match="too large"):
+                patch.setattr("turnledger.engine.resending.items_of_messages", never)
+                async with ledger.resent(messages):
+                    pass

@@ -33,6 +33,8 @@ def waiting(database: Database, lived: Lived) -> Attempt:
 def remove_attempt(database: Database, attempt: Attempt) -> None:
     for table in (database.attempts, database.journals, database.logs):
         table.pop(attempt.id, None)
+    stored = database.stored[attempt.owner]
+    database.stored[attempt.owner] = replace(stored, bytes=stored.bytes - attempt.bytes)
 
 
 def change(database: Database, attempt: Attempt, **changes: object) -> None:

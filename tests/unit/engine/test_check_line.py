@@ -182,7 +182,7 @@ def lower_the_bound_of_a_branch_that_shares_it(database: Database, lived: Lived)
         (come_from_the_future, Rule.DOCUMENT, "has version 99"),
         (store_what_is_no_item, Rule.DOCUMENT, "A stored item cannot be read"),
         (store_details_that_are_none, Rule.DOCUMENT, "A stored object cannot be read"),
-        (lower_the_settled_bound, Rule.SETTLED, "is settled, but it counts on none after 0"),
+        (lower_the_settled_bound, Rule.SETTLED, "tells what tools did, but it counts on none after 0"),
         (lower_the_bound_of_a_branch_that_shares_it, Rule.SETTLED, "it counts on none after 0"),
     ],
 )

@@ -16,11 +16,11 @@ from tests.unit.model.shapes import (
     result,
     user,
 )
-from turnledger.engine.closing import NOT_STARTED, OUTCOME_UNKNOWN, kept, resumed, settled
+from turnledger.engine.closing import OUTCOME_UNKNOWN, kept, resumed, settled
 from turnledger.model.attempt import Failure
 from turnledger.model.item import Item, message
 from turnledger.model.journal import Journal
-from turnledger.model.pairing import open_calls
+from turnledger.model.pairing import NOT_STARTED, open_calls
 
 FAILURE = Failure("boom", "it broke.")
 STARTED, READ_ONLY = False, True

@@ -8,10 +8,11 @@ import pytest
 from tests.unit.model.shapes import some_id
 from turnledger import Ledger
 from turnledger.engine.conversations import Target
-from turnledger.engine.latest_lines import LatestLines, Line
+from turnledger.engine.latest_lines import LINE_BYTES, LatestLines, Line
 from turnledger.engine.resending import current
 from turnledger.model.conversation import Branch, Conversation
 from turnledger.model.ids import BranchId, ConversationId
+from turnledger.model.item import Item
 from turnledger.model.reset_policy import ResetPolicy
 from turnledger.model.within import Within
 from turnledger.stores.memory import Database, MemoryStore
@@ -97,7 +98,7 @@ async def test_a_key_that_was_freed_names_a_new_conversation(ledger: Ledger) -> 
 
 
 def test_those_used_last_are_remembered() -> None:
-    lines = LatestLines(remembered=2)
+    lines = LatestLines(2 * LINE_BYTES)
     conversations = [
         Conversation(id=id, owner="me", branch=BRANCH, created_at=0, touched_at=0)
         for id in (some_id(ConversationId, number) for number in (1, 2, 3))
@@ -109,10 +110,14 @@ def test_those_used_last_are_remembered() -> None:
     assert known == [True, False, True]
     assert lines.guess(Target("me")) is None
     assert lines.guess(Target("you", conversations[0].id)) is None
+    call = Item.of({"type": "function_call", "call_id": "c", "name": "f", "arguments": "x" * LINE_BYTES})
+    large = Branch(id=BRANCH, conversation=conversations[1].id, pending=(call,))
+    lines.keep(conversations[1], Line(large, 0, is_answered=True))
+    assert [lines.guess(Target("me", each.id)) for each in conversations] == [None] * 3
 
 
 def test_a_scope_remembers_keys_of_its_own_and_shows_none_to_others() -> None:
-    lines = LatestLines()
+    lines = LatestLines(1_000_000)
     shop = Conversation(
         id=some_id(ConversationId, 1),
         owner="me",

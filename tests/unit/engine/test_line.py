@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from tests.unit.engine.stage import CONVERSATION, conversation, drive
 from tests.unit.model.shapes import assistant, repeatable, some_id, user
@@ -126,11 +127,23 @@ def test_every_page_of_every_branch_is_that_of_its_list(plan: list[tuple[str, in
 def test_settled_turns_are_found_wherever_they_stand(plan: list[tuple[str, int, int]]) -> None:
     tree = planted(plan)
     for id, turns in tree.lines.items():
-        branch = tree.branch(id)
+        branch = replace(tree.branch(id), settled=len(turns))
         for after in range(len(turns) + 1):
             expected = [turn for turn in turns[after:] if turn.kind is TurnKind.SETTLED]
-            assert drive(line.settled_of(tree.tables, branch, after, len(turns))) == expected
-            assert drive(line.settled_of(tree.tables, branch, after, 1_000)) == expected
+            assert drive(line.effects_of(tree.tables, branch, after)) == expected
+
+
+@repeatable
+@given(plans)
+def test_the_last_shared_turn_of_two_lines_is_the_last_that_both_lists_have(
+    plan: list[tuple[str, int, int]],
+) -> None:
+    tree = planted(plan)
+    for one, ours in tree.lines.items():
+        for other, theirs in tree.lines.items():
+            both = [mine for mine, their in zip(ours, theirs, strict=False) if mine == their]
+            found = drive(line.last_shared(tree.tables, tree.branch(one), tree.branch(other)))
+            assert found == len(both)
 
 
 @repeatable

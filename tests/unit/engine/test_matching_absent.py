@@ -46,6 +46,41 @@ def test_an_interrupted_turn_may_be_absent_in_part_or_as_a_whole(seen: list[dict
     assert decide(later, [*sent, *chat("-", "a3")[1:], asked("q4")]) == Continuation(len(sent) + 1)
 
 
+@pytest.mark.parametrize("sent", [None, matching.Sent.FULL])
+def test_another_answer_than_the_one_of_an_interrupted_turn_is_an_edit(sent: matching.Sent | None) -> None:
+    copy = chat("q1", "a1", "q2", "Something else", "q3")
+    assert decide(STOPPED, copy, sent) == Divergence(id(1), 2)
+    later = [*STOPPED, *plain("-", "-", "-", "-", "q3", "a3")[2:]]
+    assert decide(later, copy, sent) == Divergence(id(1), 2)
+    assert decide(later, [*copy, *chat("-", "a3", "q4")[1:]], sent) == Divergence(id(1), 2)
+
+
+@pytest.mark.parametrize("trimmed", [1, 2])
+def test_another_answer_than_the_one_of_an_interrupted_turn_is_an_edit_though_trimmed(trimmed: int) -> None:
+    copy = chat("q1", "a1", "q2", "Something else", "q3")[trimmed:]
+    assert decide(STOPPED, copy) == Divergence(id(1), 2 - trimmed)
+
+
+def test_an_interrupted_turn_that_was_asked_again_may_be_absent_before_its_other_answer() -> None:
+    again = [*STOPPED, turn(3, [message("user", "q2")], [message("assistant", "Something else")])]
+    assert decide(again, chat("q1", "a1", "q2", "Something else", "q3")) == Continuation(4)
+
+
+def test_an_answer_to_an_interrupted_turn_without_text_is_input() -> None:
+    silent = [*plain("q1", "a1"), turn(2, [message("user", "q2")], [], INTERRUPTED)]
+    assert decide(silent, chat("q1", "a1", "q2", "(stopped)", "q3")) == Continuation(3)
+
+
+def test_other_results_than_those_of_an_interrupted_turn_are_an_edit() -> None:
+    line = [
+        turn(1, [message("user", "q1")], [call("a")]),
+        turn(2, [result("a", output="one")], [message("assistant", "It left the")], INTERRUPTED),
+    ]
+    calling = {"role": "assistant", "content": None, "tool_calls": [tool_call("a")]}
+    other = {"role": "tool", "tool_call_id": "a", "content": "two"}
+    assert decide(line, [asked("q1"), calling, other]) == Divergence(id(1), 2)
+
+
 @pytest.mark.parametrize("seen", ["It left", "It left the ware"])
 def test_a_trimmed_request_may_begin_with_what_was_seen_of_an_interrupted_answer(seen: str) -> None:
     line = [*STOPPED, *plain("-", "-", "-", "-", "q3", "a3", "q4", "a4")[2:]]

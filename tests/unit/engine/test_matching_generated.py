@@ -151,6 +151,23 @@ def test_an_edit_within_a_turn_keeps_what_was_trimmed_of_it(data: st.DataObject,
 
 
 @thorough
+@given(st.data(), lines(kinds=["plain", "server_tools"]), st.booleans())
+def test_a_question_between_the_parts_of_an_answer_doubles_none(
+    data: st.DataObject, told: list[Told], and_all_behind_it: bool
+) -> None:
+    depth = data.draw(st.integers(0, len(told) - 1))
+    [answer] = told[depth].output
+    parts = [Sent({"role": "assistant", "content": text}, ((at, text),)) for at, text in answer.tags]
+    assume(len(parts) > 1)
+    before = data.draw(copies(told[:depth]))
+    behind = [sent for each in told[depth + 1 :] for sent in each.copy] if and_all_behind_it else []
+    sent = [*before, *told[depth].input, parts[0], new("inserted"), *parts[1:], *behind, new("and now?")]
+    begin = data.draw(st.integers(0, len(before) + len(told[depth].input)))
+    assume(sent[begin].tags)
+    decided(told, sent[begin:])
+
+
+@thorough
 @given(st.data(), lines(at_least=2, kinds=["plain", "several"]), st.booleans())
 def test_an_edited_question_at_the_edge_is_placed_by_its_answer(
     data: st.DataObject, told: list[Told], and_all_behind_it: bool
@@ -264,10 +281,15 @@ def test_repeated_messages_and_turns_that_did_not_end_well_never_double_or_lose_
     common = next((each.number for each in line if each.id == after), 0)
     input = [(what, False) for what in copy[meaning.new :]]
     assert reads_as([*flat[: 2 * common], *input], copy)
+    if common and meaning.new and copy[meaning.new][0] == 1:
+        # Another answer than the stored one stands in its place, and not behind it.
+        kind, question, _ = stored[common - 1]
+        assert kind != "i" or copy[meaning.new - 1] != (0, question)
     if isinstance(meaning, Divergence):
-        behind = stored[common:]
-        assert behind[0][0] != "s"
-        assert any(kind == "c" for kind, *_ in behind)
+        kind, question, answer = stored[common]
+        assert kind != "s"
+        is_edited = kind == "i" and not {(0, question), (1, answer)}.isdisjoint(copy[meaning.new :])
+        assert is_edited or any(kind == "c" for kind, *_ in stored[common:])
 
 
 odd_messages = st.dictionaries(

@@ -234,6 +234,31 @@ def test_an_edit_before_the_end_of_an_answer_is_placed_by_it() -> None:
     assert decide(line, chat("other", "Two.", "q3", "a3", "q4")) == Divergence(id(1), 0)
 
 
+PARTS = [message("assistant", text) for text in ("One is here.", "Two is there.", "Three is nowhere.")]
+
+
+@pytest.mark.parametrize("behind", [[], plain("-", "-", "q2", "a2")[1:]], ids=["last", "earlier"])
+@pytest.mark.parametrize("tools", [False, True])
+@pytest.mark.parametrize(
+    "texts",
+    [
+        ["One is here.", "Two is there.Three is nowhere."],
+        ["One is here.", "Two is there.", "Three is nowhere."],
+        ["One is here.Two is there.", "Three is nowhere."],
+    ],
+)
+def test_a_question_between_the_parts_of_an_answer_is_an_edit_though_the_front_is_trimmed(
+    behind: list[Turn], tools: bool, texts: list[str]
+) -> None:
+    output = [PARTS[0], *([call("s"), result("s")] if tools else []), *PARTS[1:]]
+    asking = message("user", "q1")
+    line = [turn(1, [asking], output), *behind]
+    inserted = [each for text in texts for each in (asked("inserted"), chat("-", text)[1])][1:]
+    tail = chat("q2", "a2", "new") if behind else [asked("new")]
+    assert decide(line, [asked("q1"), *inserted, *tail]) == Divergence(None, 0)
+    assert decide(line, [*inserted, *tail]) == Divergence(None, 0, kept=(asking,))
+
+
 # Long lines
 
 

@@ -12,7 +12,7 @@ from turnledger.engine.conversations import Target
 from turnledger.engine.ending import CLAIM_KEPT_MS, DIED, Ended
 from turnledger.engine.idempotency import Fresh, Share
 from turnledger.engine.retries import DERIVED, check_retry, claim_for, look_up, retry_within
-from turnledger.errors import ConversationDeleted, ConversationExpired, InvalidInput
+from turnledger.errors import InvalidInput
 from turnledger.model.attempt import Attempt, AttemptState, Failure
 from turnledger.model.conversation import Claim, ConversationState
 from turnledger.model.ids import TurnId
@@ -112,15 +112,20 @@ def test_what_is_not_known_any_more_is_begun_again() -> None:
     assert drive(look_up(claimed(is_lost=True), ANN, SECOND, SENDER)) == Fresh()
 
 
-@pytest.mark.parametrize(
-    ("state", "error"),
-    [(ConversationState.DELETED, ConversationDeleted), (ConversationState.EXPIRED, ConversationExpired)],
-)
-def test_that_its_conversation_is_gone_is_told(state: ConversationState, error: type[Exception]) -> None:
+@pytest.mark.parametrize("state", [ConversationState.DELETED, ConversationState.EXPIRED])
+def test_a_try_finds_nothing_in_a_conversation_that_is_gone(state: ConversationState) -> None:
     tables = claimed(attempt(1), is_lost=True)
     drive(tables.save_conversation(replace(conversation(), state=state)))
-    with pytest.raises(error):
-        drive(look_up(tables, ANN, SECOND, SENDER))
+    assert drive(look_up(tables, ANN, SECOND, SENDER)) == Fresh()
+
+
+@pytest.mark.parametrize(("key", "is_found"), [("now", True), ("before", False), (None, True)])
+def test_a_try_finds_what_its_conversation_key_names_now(key: str | None, is_found: bool) -> None:
+    tables = claimed(attempt(1), is_lost=True)
+    named = replace(conversation(), conversation_key="now", former_conversation_key="before")
+    drive(tables.save_conversation(named))
+    found = drive(look_up(tables, Target("ann", conversation_key=key), SECOND, SENDER))
+    assert isinstance(found, Share) is is_found
 
 
 def test_another_conversation_is_another_request() -> None:

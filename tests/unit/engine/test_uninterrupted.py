@@ -210,3 +210,21 @@ async def test_a_cancelled_caller_waits_for_what_cannot_be_stopped() -> None:
 
 async def uninterrupted_call(work: Callable[[], Coroutine[Any, Any, None]]) -> None:
     await uninterrupted(work())
+
+
+@pytest.mark.parametrize("kind", [asyncio.Future, Unstoppable])
+async def test_closed_caller_closes_the_work_and_ends(kind: type[asyncio.Future[None]]) -> None:
+    """A task that is destroyed with its loop closes its coroutine: no code may wait on from there."""
+    answer = kind(loop=asyncio.get_running_loop())
+    left: list[str] = []
+
+    async def work() -> None:
+        try:
+            await answer
+        finally:
+            left.append("closed")
+
+    caller = uninterrupted_call(work)
+    caller.send(None)
+    caller.close()
+    assert left == ["closed"]

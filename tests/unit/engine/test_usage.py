@@ -7,10 +7,10 @@ from msgspec.structs import replace
 
 from tests.unit.engine.stage import branch, conversation, drive
 from tests.unit.model.shapes import assistant, some_id, turn
-from turnledger.engine.usage import check_room, store_turn, usage
+from turnledger.engine.usage import Room, check_room, store_turn, usage
 from turnledger.errors import StorageFull
 from turnledger.model.ids import TurnId
-from turnledger.model.usage import BLOCK, Usage
+from turnledger.model.usage import BLOCK, ROW, Usage
 from turnledger.stores.memory import Database, MemoryTables
 
 
@@ -35,17 +35,23 @@ def test_the_row_of_the_owner_is_written_once_in_a_block() -> None:
         size += len(made.body) + 3
         line = replace(line, bytes=drive(store_turn(tables, "ann", line, made, b"log")))
     assert line.bytes == size
-    assert tables.written == [BLOCK] * (size // BLOCK + 1)
-    assert drive(usage(tables, "ann")) == Usage(bytes=len(tables.written) * BLOCK)
+    assert tables.written == [BLOCK] * ((size + ROW) // BLOCK)
+    assert drive(usage(tables, "ann")) == Usage(bytes=(1 + len(tables.written)) * BLOCK, chats=1)
     assert drive(tables.turn_log(some_id(TurnId, 40))) == b"log"
 
 
 def test_there_is_room_until_the_bound_is_reached() -> None:
     tables = Counted()
-    drive(check_room(tables, "ann", 1))
-    drive(tables.count_bytes("ann", BLOCK))
-    drive(check_room(tables, "ann", BLOCK + 1))
-    drive(check_room(tables, "eve", BLOCK))
+    drive(check_room(tables, "ann", Room(BLOCK + 1)))
+    drive(check_room(tables, "eve", Room(BLOCK)))
     with pytest.raises(StorageFull) as refused:
-        drive(check_room(tables, "ann", BLOCK))
+        drive(check_room(tables, "ann", Room(BLOCK)))
     assert refused.value.limit == BLOCK
+
+
+def test_a_chat_in_question_is_not_held_against_itself() -> None:
+    tables = Counted()
+    drive(check_room(tables, "ann", Room(1, 1), made=conversation()))
+    drive(check_room(tables, "ann", Room(chats=2), adds_chat=True))
+    with pytest.raises(StorageFull, match="1 chats"):
+        drive(check_room(tables, "ann", Room(chats=1), adds_chat=True))

@@ -4,7 +4,7 @@ import pytest
 
 from tests.unit.model.shapes import some_id
 from turnledger.model.ids import ConversationId, ShareId, TokenId
-from turnledger.model.share import READS, SCOPES_OF_VISITORS, Share, ShareKind
+from turnledger.model.share import READS, SCOPES_OF_VISITORS, Share, ShareKind, link_of
 from turnledger.model.token import TokenScope
 from turnledger.model.within import Within
 
@@ -19,7 +19,10 @@ def share(**changes: object) -> Share:
 def test_a_guest_is_an_owner_of_his_own() -> None:
     into_scope = share(models=("small",), parent=TOKEN)
     token = into_scope.token_for(TOKEN, b"d", 5)
-    assert (into_scope.kind, token.owner) == (ShareKind.SCOPE, TOKEN.replace("tok_", "guest_"))
+    assert into_scope.kind is ShareKind.SCOPE
+    assert token.owner == f"guest_{into_scope.id.removeprefix('share_')}_{TOKEN.removeprefix('tok_')}"
+    assert link_of(token.owner) == into_scope.id
+    assert [link_of(owner) for owner in ("ann", "guest_", f"{token.owner}0", "guest_x_y")] == [None] * 4
     assert (token.scopes, token.within, token.models) == (SCOPES_OF_VISITORS, Within("shop"), ("small",))
     assert (token.share, token.parent, token.digest, token.created_at) == (into_scope.id, TOKEN, b"d", 5)
     assert TokenScope.ADMIN not in token.scopes

@@ -10,6 +10,7 @@ import pytest
 
 from tests.unit.server.asgi import HOST, JSON, ask, echo, serving
 from turnledger.errors import InvalidInput
+from turnledger.model.json_values import MOST_VALUES
 from turnledger.server.body import check_seconds, decode_body, read_body
 from turnledger.server.errors import Refused
 from turnledger.server.settings import ServerLimits, Settings
@@ -126,3 +127,30 @@ def test_a_time_that_is_none_is_refused_by_the_name_it_has_in_the_body(given: fl
         check_seconds("visitor_expires_in", given)
     check_seconds("visitor_expires_in", None)
     check_seconds("visitor_expires_in", 0.5)
+
+
+@pytest.mark.parametrize("element", ["0", '""', "{}", "[]", '{"a":0}', "[[[0]]]"])
+@pytest.mark.parametrize("template", ["[%s]", '{"input": [%s]}', '{"a": {"b": [{"c": [%s]}]}}'])
+def test_body_with_too_many_values_is_refused_before_any_is_built(template: str, element: str) -> None:
+    class Never:
+        def decode(self, _: bytes) -> None:
+            raise AssertionError("the body was decoded")
+
+    body = (template % ",".join([element] * (MOST_VALUES + 1))).encode()
+    with pytest.raises(Refused) as refused:
+        decode_body(body, Never())  # type: ignore[arg-type]
+    assert (refused.value.status, refused.value.code) == (413, "too_many_values")
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/api/turns", '{"model": "demo", "input": [%s]}'),
+        ("/v1/chat/completions", '{"model": "demo", "messages": [%s]}'),
+    ],
+)
+async def test_turn_with_too_many_values_is_answered_413(path: str, body: str) -> None:
+    parts = ((body % ",".join(['""'] * (MOST_VALUES + 1))).encode(),)
+    async with serving() as app:
+        reply = await ask(app, path, method="POST", headers=(HOST, JSON), parts=parts)
+    assert (reply.status, reply.code) == (413, "too_many_values")

@@ -240,7 +240,6 @@ POST = b"POST / HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n"
 LAST = b"GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
 
 
-@pytest.mark.anyio
 async def test_trailers_named_like_headers_are_dropped() -> None:
     app = Heard()
     trailers = b"Authorization: Bearer x\r\nHost: elsewhere\r\nUpgrade: h2c\r\nConnection: upgrade\r\n"
@@ -249,7 +248,6 @@ async def test_trailers_named_like_headers_are_dropped() -> None:
     assert app.headers[0] == [(b"host", b"localhost"), (b"transfer-encoding", b"chunked")]
 
 
-@pytest.mark.anyio
 @pytest.mark.parametrize(
     "trailers",
     [
@@ -266,7 +264,6 @@ async def test_trailers_beyond_the_bound_end_the_request(trailers: list[bytes]) 
     assert app.headers == []
 
 
-@pytest.mark.anyio
 @pytest.mark.parametrize(
     "head",
     [
@@ -284,7 +281,6 @@ async def test_head_beyond_the_bound_is_answered_431(head: bytes) -> None:
     assert app.headers == []
 
 
-@pytest.mark.anyio
 async def test_head_at_the_bound_is_accepted() -> None:
     app = Heard()
     many = b"".join(b"x-%d: y\r\n" % number for number in range(HEAD_FIELDS - 2))
@@ -294,28 +290,24 @@ async def test_head_at_the_bound_is_accepted() -> None:
     assert len(app.headers) == 2
 
 
-@pytest.mark.anyio
 async def test_pipelined_upgrades_are_answered_one_by_one() -> None:
     asking = b"GET / HTTP/1.1\r\nHost: localhost\r\nUpgrade: h2c\r\nConnection: Upgrade\r\n\r\n"
     answer = await exchange(Heard(), asking * 2000 + LAST)
     assert answer.count(b"204 No Content") == 2001
 
 
-@pytest.mark.anyio
 async def test_malformed_request_behind_an_open_one_does_not_replace_its_answer() -> None:
     answer = await exchange(Heard(), LAST.replace(b"close", b"keep-alive") + b"nonsense\r\n\r\n")
     assert answer.startswith(b"HTTP/1.1 204 No Content\r\n")
     assert answer.count(b"HTTP/1.1") == 1
 
 
-@pytest.mark.anyio
 @pytest.mark.parametrize("target", [b"*", b"localhost:80", b"/\xff", b"//", b"http://["])
 async def test_invalid_request_target_is_answered_400_or_reaches_the_application(target: bytes) -> None:
     answer = await exchange(Heard(), LAST.replace(b" / ", b" %s " % target))
     assert answer[:12] in (b"HTTP/1.1 400", b"HTTP/1.1 204")
 
 
-@pytest.mark.anyio
 @pytest.mark.parametrize(
     ("problem", "status", "code"), [(MemoryError, 503, "out_of_memory"), (KeyError, 500, "internal_error")]
 )

@@ -21,9 +21,9 @@ from turnledger.server.doctor_store import (
     check_permissions,
     check_sqlite,
     check_store,
-    filesystem_of,
 )
 from turnledger.stores.sqlite.examination import Examination
+from turnledger.stores.sqlite.filesystem import filesystem_of
 
 SOUND = Examination(
     schema=1,

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from openai import AsyncOpenAI
 from typer.testing import CliRunner
 
@@ -25,8 +26,10 @@ from tests.crash.served import completion, request
 from tests.crash.several_workers import SeveralWorkers, several_workers
 from tests.unit.server.logging_kept import kept_logging
 from turnledger.cli.main import app
+from turnledger.server import supervisor as module
+from turnledger.server.channel import Ready
 from turnledger.server.listening import bind
-from turnledger.server.settings import ModelSettings, Settings
+from turnledger.server.settings import ModelSettings, ServerLimits, Settings
 from turnledger.server.shared_board import SharedBoard
 from turnledger.server.supervisor import (
     FIRST_PAUSE,
@@ -235,9 +238,13 @@ def test_started_with_nohup_it_outlives_its_terminal(tmp_path: Path) -> None:
 
 
 @contextmanager
-def supervisor(folder: Path, reload: Callable[[], Settings]) -> Iterator[Supervisor]:
+def supervisor(
+    folder: Path, reload: Callable[[], Settings], limits: ServerLimits | None = None
+) -> Iterator[Supervisor]:
     """One in this process, of a server with one worker."""
     settings = Settings(port=0, workers=1, store=f"sqlite:///{folder / 'chats.db'}")
+    if limits is not None:
+        settings = replace(settings, limits=limits)
     board = SharedBoard.create(parts=2)
     metrics = folder / "metrics"
     metrics.mkdir()
@@ -296,6 +303,43 @@ async def test_a_worker_is_replaced_once_the_system_has_room_for_it_again(
     with supervisor(tmp_path, Settings) as one:
         await one.run(lambda *_: None)
     assert happened == ["start", "ready", "start", "start", "ready"]
+
+
+async def test_worker_whose_loop_stands_still_is_killed_and_replaced(tmp_path: Path) -> None:
+    config = tmp_path / "stall.toml"
+    config.write_text("[server.limits]\nstall_wait = 2\n")
+    async with several_workers(tmp_path, None, "--config", str(config)) as server:
+        line = await server.line()
+        os.kill(server.pids()[line.worker], signal.SIGSTOP)
+        await server.event("worker_stalled", worker=line.worker)
+        assert (await server.event("worker_ended", worker=line.worker))["code"] == -signal.SIGKILL
+        await server.event("worker_started", after=len(server.events) - 1)
+
+
+async def test_worker_above_its_memory_is_replaced_by_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    workers: list[WorkerProcess] = []
+    become_ready = WorkerProcess.ready
+
+    async def note_ready(worker: WorkerProcess) -> Ready:
+        workers.append(worker)
+        return await become_ready(worker)
+
+    limits = ServerLimits(worker_bytes=1 << 30)
+    monkeypatch.setattr(module, "YOUNG", 0.0)
+    monkeypatch.setattr(module, "LOOK_EVERY", 0.01)
+    monkeypatch.setattr(module, "resident_bytes", lambda pid: (2 << 30) * (pid == workers[0].pid))
+    monkeypatch.setattr(WorkerProcess, "ready", note_ready)
+    with supervisor(tmp_path, Settings, limits) as one:
+        running = asyncio.create_task(one.run(lambda *_: None))
+        while not (len(workers) == 2 and workers[0].ended.is_set()):
+            await asyncio.sleep(0.01)
+        one.end()
+        await running
+    first, second = workers
+    assert (first.is_leaving, first.code) == (True, 0)
+    assert second.code == 0
 
 
 async def test_who_hangs_up_before_the_workers_are_there_has_them_replaced_then(tmp_path: Path) -> None:

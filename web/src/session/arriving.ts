@@ -130,7 +130,7 @@ export class Arriving {
       return token ?? "";
     };
     const onConnection = (isLost: boolean): void => session.noteConnection(isLost);
-    const client = new Client(this.#base, { apiKey, outbox, onConnection });
+    const client = new Client(this.#base, { apiKey, outbox, onConnection, allowHttp: true });
     const shutOut = (problem: unknown): void => this.#shutOut(session, problem);
     const ways = { apiKey, signOut: () => this.signOut() };
     const session: Session = new Session(client, outbox, realm, me, shutOut, ways);
@@ -153,7 +153,7 @@ export class Arriving {
 
   /** A client for finding out who somebody is: how long to wait for a server is decided here. */
   #asking(token: string | null): Client {
-    return new Client(this.#base, { apiKey: token ?? "", retries: { times: 1 } });
+    return new Client(this.#base, { apiKey: token ?? "", retries: { times: 1 }, allowHttp: true });
   }
 
   /** Begin anew: nothing of what was under way goes on. */

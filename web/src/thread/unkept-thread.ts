@@ -222,7 +222,7 @@ export class UnkeptThread implements ShownThread {
   #chat(): UnkeptChat {
     const { client, ways, threads } = this.#session;
     const { scope } = threads.newChat.peek();
-    return new UnkeptChat(client.baseUrl, { apiKey: () => ways.apiKey(), scope });
+    return new UnkeptChat(client.baseUrl, { apiKey: () => ways.apiKey(), scope, allowHttp: true });
   }
 }
 

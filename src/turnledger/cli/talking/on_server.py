@@ -7,6 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 
+from turnledger.cli.place import allows_http
 from turnledger.cli.talking.place import (
     Heard,
     Restarted,
@@ -40,8 +41,9 @@ PATIENCE = 2.0
 
 def open_server(url: str, api_key: str | None, scope: str | None) -> OnServer:
     """The chats that a token opens on a server; nothing is asked of it yet."""
-    looking = AsyncClient(url, api_key, retries=Retries(times=1))
-    return OnServer(AsyncClient(url, api_key), looking, url, scope)
+    allow_http = allows_http()
+    looking = AsyncClient(url, api_key, retries=Retries(times=1), allow_http=allow_http)
+    return OnServer(AsyncClient(url, api_key, allow_http=allow_http), looking, url, scope)
 
 
 class OnServer:

@@ -95,6 +95,7 @@ def _told(options: Options, environ: Mapping[str, str]) -> _Told:
     _check_kept(settings, options)
     limits = Limits(
         owner_bytes=settings.limits.owner_bytes,
+        owner_chats=settings.limits.owner_chats,
         input_items=settings.limits.input_items,
         turn_bytes=settings.limits.turn_bytes,
         restore_time=settings.chats.restore_for,

@@ -75,9 +75,10 @@ class Turns(TurnEndpoint[EventAnswer]):
     async def _read(self, scope: Scope, receive: Receive, answer: EventAnswer, place: Place) -> ApiTurn:
         state = scope["state"]
         who: Principal = state["principal"]
-        asked = turn_request(scope["path"], scope["headers"], await self._body(scope, receive))
+        most = self._service.settings.limits.input_items
+        asked = turn_request(scope["path"], scope["headers"], await self._body(scope, receive), most)
         who.check_chat_scope(asked.body.scope)
-        model, settings = self._model(who, asked.body.model, asked.settings)
+        model, settings = self._model(who, asked.body.model, asked.settings, asked.stream_options)
         await self._check_kept(asked, who)
         return ApiTurn(self._service, state, replace(asked, settings=settings), model, answer, place)
 

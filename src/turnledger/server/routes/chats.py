@@ -16,6 +16,7 @@ from turnledger.model.listing import Listed
 from turnledger.model.token import TokenScope
 from turnledger.model.turn import Turn, TurnKind
 from turnledger.server.admission import Principal
+from turnledger.server.discreet_model import discreet_failure
 from turnledger.server.endpoint import Endpoint, Parameter
 from turnledger.server.query import HIGHEST, number_of
 from turnledger.server.reading_along import as_readers_see
@@ -130,7 +131,7 @@ def endpoints(service: Service) -> list[Endpoint]:
             **listed_shown(listed),
             "turns": [turn_shown(*each) for each in zip(turns, hidden, strict=True)],
             "before": turns[0].number if turns and turns[0].number > 1 else None,
-            "attempts": [aside_shown(each) for each in aside],
+            "attempts": [aside_shown(each, who) for each in aside],
         }
         if who.is_reader:
             shown = await as_readers_see(chat, shown)
@@ -224,13 +225,14 @@ def turn_shown(turn: Turn, hidden: Sequence[int] = ()) -> dict[str, Any]:
     }
 
 
-def aside_shown(aside: SetAside) -> dict[str, Any]:
+def aside_shown(aside: SetAside, who: Principal) -> dict[str, Any]:
     """An attempt that runs, failed or was discarded."""
     attempt = aside.attempt
+    failure = discreet_failure(attempt.failure) if who.is_narrowed else attempt.failure
     return {
         "id": attempt.id,
         "state": attempt.state,
-        "failure": attempt.failure,
+        "failure": failure,
         "created_at": attempt.created_at,
         "ended_at": attempt.ended_at,
         "input": attempt.input,

@@ -18,6 +18,7 @@ from turnledger.model.share import Share, ShareKind
 from turnledger.model.share_code import NONCE
 from turnledger.model.token import TokenScope
 from turnledger.server.admission import Principal
+from turnledger.server.audit_log import note
 from turnledger.server.body import check_seconds, decode_body, read_body, read_small_body
 from turnledger.server.endpoint import Endpoint, Parameter
 from turnledger.server.errors import Refused
@@ -41,8 +42,8 @@ from turnledger.server.schemas import (
 )
 from turnledger.server.service import Service
 from turnledger.server.wire_json import encode
-from turnledger.shares import MOST_USES, PER_MINUTE, VISIT
-from turnledger.tokens import MOST_MODELS
+from turnledger.shares import PER_MINUTE, VISIT
+from turnledger.tokens import MOST, MOST_MODELS
 
 PAGE = 100
 BODY_BYTES = 16 * 1024
@@ -64,6 +65,12 @@ class ShareBody(msgspec.Struct, forbid_unknown_fields=True):
     per_minute: int | None = PER_MINUTE
     models: list[str] | None = None
     visitor_expires_in: float | None = VISIT
+    max_tokens: int | None = None
+    n: int | None = None
+    turns: int | None = None
+    turns_per_minute: int | None = None
+    bytes: int | None = None
+    chats: int | None = None
 
 
 class ExchangeBody(msgspec.Struct, forbid_unknown_fields=True):
@@ -73,7 +80,15 @@ class ExchangeBody(msgspec.Struct, forbid_unknown_fields=True):
     nonce: str
 
 
-_COUNT: Schema = {"type": "integer", "minimum": 1, "maximum": MOST_USES}
+BOUNDS = {
+    "max_tokens": "Tokens that one answer to a visitor may have.",
+    "n": "Answers that one request of a visitor may ask for.",
+    "turns": "Turns that all visitors together may have open.",
+    "turns_per_minute": "Turns that all visitors together may ask for within a minute.",
+    "bytes": "Bytes that all visitors together may store.",
+    "chats": "Chats that all visitors together may have.",
+}
+_COUNT: Schema = {"type": "integer", "minimum": 1, "maximum": MOST}
 _SECONDS: Schema = {"type": "number", "exclusiveMinimum": 0, "maximum": LONGEST}
 ASKED: Schema = {
     **an_object(
@@ -103,6 +118,7 @@ ASKED: Schema = {
             "visitor_expires_in": or_null(
                 {**_SECONDS, "description": "Seconds that a visitor may stay, as long as the link is good."}
             ),
+            **{name: or_null({**_COUNT, "description": about}) for name, about in BOUNDS.items()},
         },
     ),
     "additionalProperties": False,
@@ -123,6 +139,9 @@ _SHOWN: Mapping[str, Schema] = {
     "expires_at": or_null(TIME),
     "revoked_at": or_null(TIME),
     "parent": or_null(id_of(TokenId)),
+    **{name: or_null({**NUMBER, "description": about}) for name, about in BOUNDS.items()},
+    "stored_bytes": {**NUMBER, "description": "Bytes that all visitors together store."},
+    "stored_chats": {**NUMBER, "description": "Chats that all visitors together have."},
 }
 SHARE: Schema = an_object(_SHOWN)
 MADE: Schema = an_object(
@@ -195,7 +214,9 @@ class ShareRoutes:
             models=asked.models,
             visitor_lifetime=asked.visitor_expires_in,
             parent=who.token_id,
+            **{name: getattr(asked, name) for name in BOUNDS},
         )
+        note(request.scope, target_share=share.id, target_chat=share.conversation)
         shown = {**share_shown(share), "code": code, "path": f"{SHARE_PATH}#{code}"}
         return Response(encode(shown), 201, media_type=_JSON)
 
@@ -212,7 +233,7 @@ class ShareRoutes:
     async def revoke(self, request: Request) -> Response:
         """Revoke a link, and the tokens of all who came by it."""
         who: Principal = request.state.principal
-        share = await self._shares.revoke(request.path_params["share"], **seen_by(who))
+        share = await self._shares.revoke(request.path_params["share"], **seen_by(who), by=who.token)
         return Response(encode(share_shown(share)), media_type=_JSON)
 
     async def exchange(self, request: Request) -> Response:
@@ -227,6 +248,7 @@ class ShareRoutes:
             self._count(GUESSES)
             raise
         token = visit.token
+        note(request.scope, target_share=visit.share.id, minted=token.id, minted_for=token.owner)
         shown = {
             "token": visit.text,
             "kind": visit.share.kind,
@@ -286,6 +308,9 @@ def share_shown(share: Share) -> dict[str, Any]:
         "expires_at": share.expires_at,
         "revoked_at": share.revoked_at,
         "parent": share.parent,
+        **{name: getattr(share.bounds, name) for name in BOUNDS},
+        "stored_bytes": share.bytes,
+        "stored_chats": share.chats,
     }
 
 

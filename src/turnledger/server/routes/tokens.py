@@ -14,11 +14,13 @@ from turnledger.errors import TokenNotFound
 from turnledger.model.ids import ConversationId, ShareId, TokenId
 from turnledger.model.token import Token, TokenScope
 from turnledger.server.admission import Principal
+from turnledger.server.audit_log import note
 from turnledger.server.body import check_seconds, decode_body, read_small_body
 from turnledger.server.endpoint import Endpoint, Parameter
 from turnledger.server.query import number_of
 from turnledger.server.schemas import (
     NAME,
+    NUMBER,
     PAGE_SIZE,
     SCOPE,
     TEXT,
@@ -32,7 +34,7 @@ from turnledger.server.schemas import (
 )
 from turnledger.server.service import Service
 from turnledger.server.wire_json import encode
-from turnledger.tokens import MOST_MODELS
+from turnledger.tokens import MOST, MOST_MODELS
 
 PAGE = 100
 SELF = "self"
@@ -48,8 +50,15 @@ class TokenBody(msgspec.Struct, forbid_unknown_fields=True):
     chat: str | None = None
     models: list[str] | None = None
     expires_in: float | None = None
+    max_tokens: int | None = None
+    n: int | None = None
 
 
+BOUNDS = {
+    "max_tokens": "Tokens that one answer may have.",
+    "n": "Answers that one request may ask for.",
+}
+_COUNT: Schema = {"type": "integer", "minimum": 1, "maximum": MOST}
 _MAY_DO: Schema = {"type": "array", "items": one_of(TokenScope), "minItems": 1}
 ASKED: Schema = {
     **an_object(
@@ -78,6 +87,7 @@ ASKED: Schema = {
                     "description": "Seconds from now.",
                 }
             ),
+            **{name: or_null({**_COUNT, "description": about}) for name, about in BOUNDS.items()},
         },
     ),
     "additionalProperties": False,
@@ -96,6 +106,7 @@ _SHOWN: Mapping[str, Schema] = {
     "used_at": or_null(TIME),
     "parent": or_null(id_of(TokenId)),
     "share": or_null(id_of(ShareId)),
+    **{name: or_null({**NUMBER, "description": about}) for name, about in BOUNDS.items()},
 }
 TOKEN: Schema = an_object(_SHOWN)
 MADE: Schema = an_object({**_SHOWN, "token": {**TEXT, "description": "Its text: the secret."}})
@@ -137,7 +148,10 @@ class TokenRoutes:
             models=asked.models,
             lifetime=asked.expires_in,
             parent=who.token_id,
+            max_tokens=asked.max_tokens,
+            n=asked.n,
         )
+        note(request.scope, minted=token.id, minted_for=token.owner)
         return Response(encode({**token_shown(token), "token": text}), 201, media_type=_JSON)
 
     async def listing(self, request: Request) -> Response:
@@ -171,7 +185,8 @@ class TokenRoutes:
             revoked = await self._tokens.revoke(own)
         else:
             who.check(TokenScope.ADMIN)
-            revoked = await self._tokens.revoke(given, within=who.within)
+            revoked = await self._tokens.revoke(given, within=who.within, by=own)
+        note(request.scope, revoked=[each.id for each in revoked])
         return Response(encode({"data": [token_shown(each) for each in revoked]}), media_type=_JSON)
 
 
@@ -191,6 +206,7 @@ def token_shown(token: Token) -> dict[str, Any]:
         "used_at": token.used_at,
         "parent": token.parent,
         "share": token.share,
+        **{name: getattr(token.bounds, name) for name in BOUNDS},
     }
 
 

@@ -16,6 +16,7 @@ from turnledger.model.ids import ConversationId
 from turnledger.model.token import TokenScope
 from turnledger.model.transfer_report import Did, ImportReport
 from turnledger.server.admission import Principal
+from turnledger.server.audit_log import note
 from turnledger.server.counted_stream import CountedStream
 from turnledger.server.endpoint import Endpoint, Parameter
 from turnledger.server.errors import Refused, error_body, shutting_down
@@ -28,6 +29,8 @@ NDJSON = "application/x-ndjson"
 MARKDOWN = "text/markdown"
 FORMATS = ("jsonl", "markdown")
 ALL_CHATS = "chats.jsonl"
+AUDITED = 1_000
+"""Chats of one import that the audit log names."""
 HELD_BACK = 16 * 1024 * 1024
 """Bytes of reports that wait for the end of the body: most clients read nothing before they have sent all."""
 GONE = {404: "There is none.", 410: "It was deleted or has expired."}
@@ -151,7 +154,7 @@ class ImportChats:
         request = Request(scope, receive)
         who: Principal = request.state.principal
         answer = _Answer(send)
-        place = self._service.quotas.importing(who.owner, is_tokenless=who.token is None)
+        place = self._service.quotas.importing(who.owner, is_tokenless=who.token is None, link=who.link)
         try:
             with self._service.staying.stay(who):
                 await self._take_in(who, request, receive, answer)
@@ -178,8 +181,14 @@ class ImportChats:
             scope=request.query_params.get("scope"),
             within=who.within,
             refuses=service.keeping.why_not,
+            # Who may not reach the chats of others shall not learn which ids they have.
+            keep_ids=who.token is None or (who.has(TokenScope.ADMIN) and not who.is_narrowed),
         )
+        chats: list[str] = []
         async for report in reports:
+            if report.did is Did.IMPORTED and len(chats) < AUDITED:
+                chats.append(str(report.chat))
+                note(request.scope, imported=chats)
             await answer.tell(report)
         await answer.end()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import msgspec
 from starlette.requests import Request
@@ -18,8 +19,9 @@ from turnledger.model.token import TokenScope
 from turnledger.server.admission import Principal
 from turnledger.server.body import decode_body, read_small_body
 from turnledger.server.counted_stream import CountedStream
+from turnledger.server.discreet_model import discreet_failure
 from turnledger.server.endpoint import Endpoint, Parameter
-from turnledger.server.event_stream import send_events
+from turnledger.server.event_stream import seen_by, send_events
 from turnledger.server.routes.chats import LISTED_CHAT, listed_shown, turn_shown
 from turnledger.server.routes.chats import TURN as COMMITTED
 from turnledger.server.schemas import FAILURE, STATE, an_object, id_of, one_of, or_null
@@ -72,6 +74,8 @@ class TurnRoutes:
         chat = await self._service.ledger.chat_of(turn, owner=who.owner, within=who.within)
         standing = await chat.standing(turn)
         [hidden] = await chat.hidden([standing.turn]) if standing.turn is not None else [()]
+        if who.is_narrowed:
+            standing = replace(standing, failure=discreet_failure(standing.failure))
         return Response(standing_body(standing, hidden), media_type=_JSON)
 
     async def stop(self, request: Request) -> Response:
@@ -79,14 +83,15 @@ class TurnRoutes:
         turn = request.path_params["turn"]
         policy, who = await self._asked(request)
         chat = await self._service.ledger.chat_of(turn, owner=who.owner, within=who.within)
-        return Response(ended_body(await chat.stop(turn, policy=policy), turn), media_type=_JSON)
+        ended = _seen_by(who, await chat.stop(turn, policy=policy))
+        return Response(ended_body(ended, turn), media_type=_JSON)
 
     async def stop_any(self, request: Request) -> Response:
         """Stop whichever turn runs in a chat."""
         policy, who = await self._asked(request)
         id = request.path_params["chat"]
         chat = await self._service.ledger.conversation(id, owner=who.owner, within=who.within)
-        return Response(ended_body(await chat.stop(policy=policy)), media_type=_JSON)
+        return Response(ended_body(_seen_by(who, await chat.stop(policy=policy))), media_type=_JSON)
 
     async def _asked(self, request: Request) -> tuple[OnStop | None, Principal]:
         body = await read_small_body(request.scope, request.receive, self._service.settings.limits)
@@ -175,6 +180,12 @@ def _following(service: Service) -> Endpoint:
     )
 
 
+def _seen_by(who: Principal, ended: Ended | None) -> Ended | None:
+    if ended is None or not who.is_narrowed:
+        return ended
+    return replace(ended, failure=discreet_failure(ended.failure))
+
+
 def standing_body(standing: Standing, hidden: Sequence[int]) -> bytes:
     """Where a turn stands, as it is told."""
     turn = standing.turn
@@ -207,7 +218,7 @@ class TurnEvents(CountedStream):
         service.metrics.stream_opened()
         service.audience.join(turn)
         try:
-            events = chat.events(turn, after=after)
+            events = seen_by(who, chat.events(turn, after=after))
             stay, patience = service.staying.stay(who), service.settings.limits.send_wait
             await send_events(events, request.scope, receive, send, patience, stay, service.heartbeats)
         finally:

@@ -23,6 +23,7 @@ from turnledger.model.ids import BranchId, ConversationId, LeaseId, ShareId, Tok
 from turnledger.model.share import Share
 from turnledger.model.token import Token
 from turnledger.model.turn import Turn
+from turnledger.model.usage import Usage
 
 
 @dataclass
@@ -40,7 +41,8 @@ class Database:
     turns: dict[TurnId, Turn] = field(default_factory=dict)
     turn_logs: dict[TurnId, bytes] = field(default_factory=dict)
     lines: dict[BranchId, dict[int, Turn]] = field(default_factory=dict)
-    stored_bytes: dict[str, int] = field(default_factory=dict)
+    stored: dict[str, Usage] = field(default_factory=dict)
+    cleared: dict[BranchId, None] = field(default_factory=dict)
     flags: dict[tuple[str, TurnId], Mapping[int, Flags]] = field(default_factory=dict)
     flag_versions: dict[str, int] = field(default_factory=dict)
     attempts: dict[TurnId, Attempt] = field(default_factory=dict)

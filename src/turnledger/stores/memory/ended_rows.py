@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from turnledger.model.conversation import Conversation, ConversationState
 from turnledger.model.ids import ConversationId
-from turnledger.model.usage import in_blocks
+from turnledger.model.usage import of_branch
 
 if TYPE_CHECKING:
     from turnledger.stores.memory.database import Database
@@ -32,7 +32,7 @@ class EndedRows:
         return sorted(idle, key=_age)[:limit]
 
     async def owners(self, after: str | None, limit: int) -> list[str]:
-        stored = [owner for owner, count in self._db.stored_bytes.items() if count > 0]
+        stored = [owner for owner, usage in self._db.stored.items() if usage.bytes > 0]
         return sorted(owner for owner in stored if after is None or owner > after)[:limit]
 
     async def oldest_conversations(self, owner: str, touched_by: int, limit: int) -> list[Conversation]:
@@ -51,7 +51,7 @@ class EndedRows:
 
     async def bytes_of(self, conversation: ConversationId) -> int:
         branches = [each for each in self._db.branches.values() if each.conversation == conversation]
-        return sum(in_blocks(each.bytes) for each in branches)
+        return sum(of_branch(each.bytes) for each in branches if each.id not in self._db.cleared)
 
     def _in(self, state: ConversationState) -> list[Conversation]:
         return [each for each in self._db.conversations.values() if each.state is state]

@@ -7,9 +7,11 @@ from collections.abc import Iterator, Mapping
 from itertools import islice
 from typing import TYPE_CHECKING, TypeVar
 
+from turnledger.model.attempt import AttemptState
 from turnledger.model.conversation import Claim, ConversationState, Ticket
-from turnledger.model.ids import BranchId, ConversationId, TokenId, TurnId
-from turnledger.model.usage import in_blocks
+from turnledger.model.ids import BranchId, ConversationId, ShareId, TokenId, TurnId
+from turnledger.model.share import link_of
+from turnledger.model.usage import Usage, of_aside, of_branch, of_chat, of_details
 
 if TYPE_CHECKING:
     from turnledger.stores.memory.database import Database
@@ -117,15 +119,30 @@ def _oddities(db: Database) -> Iterator[str]:
 
 
 def _miscounted(db: Database) -> Iterator[str]:
-    due: Counter[str] = Counter()
+    size: Counter[str] = Counter()
+    chats: Counter[str] = Counter()
     for branch in db.branches.values():
         turns = db.lines.get(branch.id, {}).values()
         if branch.bytes != sum(len(turn.body) + len(db.turn_logs.get(turn.id, b"")) for turn in turns):
             yield f"{branch.id} counts other bytes than its turns take: its owner is told a wrong usage."
         found = db.conversations.get(branch.conversation)
-        if found is not None:
-            due[found.owner] += in_blocks(branch.bytes)
-    for owner in due | Counter(db.stored_bytes):
-        kept = db.stored_bytes.get(owner, 0)
-        if kept != due[owner]:
-            yield f"The usage of {owner!r} is kept as {kept} bytes, but their turns count {due[owner]}."
+        if found is not None and branch.id not in db.cleared:
+            size[found.owner] += of_branch(branch.bytes)
+    for conversation in db.conversations.values():
+        size[conversation.owner] += of_details(conversation)
+        chats[conversation.owner] += of_chat(conversation)
+    for attempt in db.attempts.values():
+        kept = list(db.journals.get(attempt.id, {}).values()), list(db.logs.get(attempt.id, {}).values())
+        if attempt.bytes != (0 if attempt.state is AttemptState.RUNNING else of_aside(attempt, *kept)):
+            yield f"{attempt.id} counts other bytes than are kept of it: its owner is told a wrong usage."
+        size[attempt.owner] += attempt.bytes
+    visitors: Counter[ShareId | None] = Counter()
+    for owner in {**size, **db.stored}:
+        counted, due = db.stored.get(owner, Usage(bytes=0)), Usage(bytes=size[owner], chats=chats[owner])
+        visitors[link_of(owner)] += due.bytes
+        if counted != due:
+            kept_as = f"{counted.bytes} bytes in {counted.chats} chats"
+            yield f"The usage of {owner!r} is kept as {kept_as}, but comes to {due.bytes} in {due.chats}."
+    for share in db.shares.values():
+        if share.bytes != visitors[share.id]:
+            yield f"{share.id} counts other bytes or chats than its visitors store."

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable
 from contextvars import copy_context
 
+from turnledger.engine.home import Home
 from turnledger.engine.lease import renew
 from turnledger.engine.ports import Operation, Request, Result, Sync
 from turnledger.engine.recovery import end_lease
@@ -23,6 +24,7 @@ class MemoryStore:
         self._lease: LeaseId | None = None
         self._keeper: asyncio.Task[None] | None = None
         self._closed = False
+        self._home = Home()
 
     async def transact(
         self, operation: Operation[Request, Result], request: Request, sync: Sync = Sync.DISK
@@ -41,6 +43,7 @@ class MemoryStore:
         return await operation(self._tables(), request)
 
     def _tables(self) -> MemoryTables:
+        self._home.check()
         if self._closed:
             raise LedgerClosed
         return MemoryTables(self._db)
@@ -67,6 +70,7 @@ class MemoryStore:
         return False
 
     async def close(self) -> None:
+        self._home.check()
         if self._closed:
             return
         if self._keeper is not None:

@@ -20,8 +20,9 @@ from turnledger.model.conversation import (
 )
 from turnledger.model.flags import Flags, FlagsOf
 from turnledger.model.ids import BranchId, ConversationId, LeaseId, TurnId
-from turnledger.model.turn import Turn, TurnKind
-from turnledger.model.usage import in_blocks
+from turnledger.model.share import link_of
+from turnledger.model.turn import Turn
+from turnledger.model.usage import Usage, of_branch, of_chat, of_details
 from turnledger.stores.memory.catalogue_rows import CatalogueRows
 from turnledger.stores.memory.change_rows import ChangeRows
 from turnledger.stores.memory.database import Database
@@ -61,6 +62,7 @@ class MemoryTables(
         if conversation.expires_after is None:
             conversation = replace(conversation, expires_after=self._db.ttl_ms)
         self._put(self._db.conversations, conversation.id, conversation)
+        self._count(conversation.owner, of_details(conversation), of_chat(conversation))
         self._give_place(conversation.id)
         if conversation.conversation_key is not None:
             self._take_key(conversation, conversation.conversation_key)
@@ -92,7 +94,7 @@ class MemoryTables(
         if before.conversation_key is not None and conversation.conversation_key is None:
             self._remove(self._db.by_key, (before.owner, before.scope, before.conversation_key))
         if conversation.state is ConversationState.LIVE:
-            self._put(self._db.conversations, conversation.id, conversation)
+            self._replace(conversation)
             self._remove(self._db.ended, conversation.id)
             if conversation.conversation_key is not None:
                 self._take_key(conversation, conversation.conversation_key)
@@ -116,11 +118,18 @@ class MemoryTables(
             name = (conversation.owner, conversation.scope, conversation.conversation_key)
             self._remove(self._db.by_key, name)
             conversation = replace(conversation, conversation_key=None)
-        self._put(self._db.conversations, conversation.id, conversation)
+        self._replace(conversation)
         if is_restorable(conversation):
             self._remove(self._db.ended, conversation.id)
         else:
             self._put(self._db.ended, conversation.id, None)
+
+    def _replace(self, conversation: Conversation) -> None:
+        """Save a conversation, and count what it takes more or less than before."""
+        before = self._db.conversations.get(conversation.id, conversation)
+        self._put(self._db.conversations, conversation.id, conversation)
+        more = of_details(conversation) - of_details(before)
+        self._count(conversation.owner, more, of_chat(conversation) - of_chat(before))
 
     async def move_conversation(self, id: ConversationId, was: BranchId, now: BranchId) -> bool:
         found = self._db.conversations.get(id)
@@ -151,7 +160,7 @@ class MemoryTables(
                 removed += self._purge_branch(branch, limit - removed)
             for attempt in [each for each in self._db.attempts.values() if each.conversation == id]:
                 if attempt.state is not AttemptState.RUNNING and removed < limit:
-                    self._remove_attempt(attempt.id)
+                    self._remove_attempt(attempt)
                     removed += 1
         # A claim keeps the tombstone that the retry of its request has to hear of.
         claimed = {claim.conversation for claim in self._db.claims.values()}
@@ -182,9 +191,13 @@ class MemoryTables(
             self._remove(line, number)
         if unneeded:
             self._put(self._db.branches, branch.id, replace(branch, bytes=left))
-            self._count_bytes(owner, in_blocks(left) - in_blocks(branch.bytes))
-        is_done = not made_from_it and not line and branch.id in self._db.origins
+            self._count(owner, of_branch(left) - of_branch(branch.bytes))
+        is_done = not made_from_it and not line and branch.id not in self._db.cleared
         if not is_done or len(unneeded) == limit:
+            return len(unneeded)
+        self._put(self._db.cleared, branch.id, None)
+        self._count(owner, -of_branch(left))
+        if branch.id not in self._db.origins:
             return len(unneeded)
         self._remove(self._db.origins, branch.id)
         return len(unneeded) + 1
@@ -199,6 +212,7 @@ class MemoryTables(
         for branch in branches:
             self._remove(self._db.lines, branch)
             self._remove(self._db.last_ticket, branch)
+            self._remove(self._db.cleared, branch)
             self._remove(self._db.branches, branch)
         self._remove(self._db.switches, conversation.id)
         self._remove(self._db.ended, conversation.id)
@@ -217,6 +231,8 @@ class MemoryTables(
 
     async def add_branch(self, branch: Branch) -> None:
         self._put(self._db.branches, branch.id, branch)
+        if branch.conversation in self._db.conversations:
+            self._count(self._db.conversations[branch.conversation].owner, of_branch(branch.bytes))
 
     async def save_branch(self, branch: Branch) -> None:
         self._put(self._db.branches, branch.id, branch)
@@ -284,8 +300,8 @@ class MemoryTables(
             found += await self.turns(part.branch, part.after, part.through, part.through)
         return found
 
-    async def settled_in(self, stretches: Sequence[Stretch]) -> list[Turn]:
-        return [turn for turn in await self.turns_in(stretches) if turn.kind is TurnKind.SETTLED]
+    async def effects_in(self, stretches: Sequence[Stretch]) -> list[Turn]:
+        return [turn for turn in await self.turns_in(stretches) if turn.goes_along]
 
     async def add_turn(self, turn: Turn, log: bytes = b"") -> None:
         if turn.branch not in self._db.lines:
@@ -300,14 +316,22 @@ class MemoryTables(
             self._put(self._db.turn_logs, turn.id, log)
 
     async def count_bytes(self, owner: str, more: int) -> None:
-        self._count_bytes(owner, more)
+        self._count(owner, more)
 
-    def _count_bytes(self, owner: str, more: int) -> None:
-        stored = self._db.stored_bytes
-        self._put(stored, owner, stored.get(owner, 0) + more)
+    def _count(self, owner: str, more: int, chats: int = 0) -> None:
+        if not more and not chats:
+            return
+        before = self._db.stored.get(owner, Usage(bytes=0))
+        now = Usage(bytes=before.bytes + more, chats=before.chats + chats)
+        self._put(self._db.stored, owner, now)
+        link = link_of(owner)
+        share = None if link is None else self._db.shares.get(link)
+        if share is not None:
+            counted = replace(share, bytes=share.bytes + more, chats=share.chats + chats)
+            self._put(self._db.shares, share.id, counted)
 
-    async def stored_bytes(self, owner: str) -> int:
-        return self._db.stored_bytes.get(owner, 0)
+    async def stored(self, owner: str) -> Usage:
+        return self._db.stored.get(owner, Usage(bytes=0))
 
     async def turn_log(self, id: TurnId) -> bytes:
         return self._db.turn_logs.get(id, b"")
@@ -372,13 +396,14 @@ class MemoryTables(
             and self._db.branches[each.branch].unsettled != each.id
         ][:limit]
         for attempt in old:
-            self._remove_attempt(attempt.id)
+            self._remove_attempt(attempt)
         return len(old)
 
-    def _remove_attempt(self, id: TurnId) -> None:
-        self._remove(self._db.journals, id)
-        self._remove(self._db.logs, id)
-        self._remove(self._db.attempts, id)
+    def _remove_attempt(self, attempt: Attempt) -> None:
+        self._count(attempt.owner, -attempt.bytes)
+        self._remove(self._db.journals, attempt.id)
+        self._remove(self._db.logs, attempt.id)
+        self._remove(self._db.attempts, attempt.id)
 
     # The journal.
 

@@ -75,4 +75,4 @@ LIMIT ?;
 
 -- name: bytes_of
 -- What the branches of a conversation hold.
-SELECT bytes FROM branch WHERE conversation = ? AND bytes > 0;
+SELECT bytes FROM branch WHERE conversation = ? AND cleared = 0;

@@ -8,7 +8,7 @@ import apsw
 
 from turnledger.model.conversation import Conversation
 from turnledger.model.ids import ConversationId
-from turnledger.model.usage import in_blocks
+from turnledger.model.usage import of_branch
 from turnledger.stores.sqlite import records
 from turnledger.stores.sqlite.queries import named_queries, sql_text
 from turnledger.stores.sqlite.records import Row
@@ -45,7 +45,7 @@ class EndedRows:
         return _conversations(self._ended_rows("oldest_deleted", owner, limit))
 
     async def bytes_of(self, conversation: ConversationId) -> int:
-        return sum(in_blocks(size) for (size,) in self._ended_rows("bytes_of", conversation.raw))
+        return sum(of_branch(size) for (size,) in self._ended_rows("bytes_of", conversation.raw))
 
 
 def _conversations(rows: list[Row]) -> list[Conversation]:

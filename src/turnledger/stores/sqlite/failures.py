@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from struct import error as StructError
+from traceback import walk_tb
 from types import MappingProxyType
 
 import apsw
+import msgspec
 
 from turnledger.errors import (
     InvalidInput,
@@ -22,6 +25,19 @@ from turnledger.errors import (
 
 UNSTORABLE = (UnicodeEncodeError, OverflowError)
 """What apsw raises for a value that SQLite cannot hold: half a surrogate pair, a number of over 64 bits."""
+
+UNREADABLE = (
+    AttributeError,
+    LookupError,
+    TypeError,
+    ValueError,
+    StructError,
+    msgspec.MsgspecError,
+)
+"""What a row raises that holds other values than any version ever writes: damage that SQLite cannot see."""
+_ROWS = "turnledger.stores.sqlite."
+_DRIVERS = frozenset({f"{_ROWS}writer", f"{_ROWS}reader"})
+"""Modules that run operations, and so are on the way of whatever these raise."""
 
 MEANING: Mapping[type[apsw.Error], type[TurnledgerError]] = MappingProxyType(
     {
@@ -106,7 +122,6 @@ _REMEDY_OF: Mapping[type[apsw.Error], str] = MappingProxyType(
 
 _AFTER_UNKNOWN: Mapping[type[TurnledgerError], str] = MappingProxyType(
     {
-        StoreFull: " Free some space.",
         StoreReadOnly: " Check the permissions of the file and of its folder.",
         StoreCorrupt: " The file is damaged: restore it from a backup.",
     }
@@ -121,21 +136,33 @@ def meaning_of(error: apsw.Error) -> type[TurnledgerError]:
 
 def translated(error: BaseException, path: str) -> BaseException:
     """What to raise instead: an error of the tree that names the file, the reason and the remedy.
-    An error that did not come from SQLite is returned as it is."""
+    An error that came neither from SQLite nor from its rows is returned as it is."""
     if isinstance(error, UNSTORABLE):
         failure: TurnledgerError = InvalidInput(f"A value cannot be stored: {error}.")
     elif isinstance(error, apsw.Error):
         kind = meaning_of(error)
         failure = kind(f"{path}: {reason(error)}. {_REMEDY_OF.get(type(error)) or _REMEDY[kind]}")
+    elif isinstance(error, UNREADABLE) and _comes_from_rows(error):
+        failure = StoreCorrupt(f"{path}: a row cannot be read: {error!r}. {_REMEDY[StoreCorrupt]}")
     else:
         return error
     failure.__cause__ = error
     return failure
 
 
-def outcome_unknown(error: apsw.Error, path: str) -> OutcomeUnknown:
-    """What to raise when a COMMIT failed, whatever the reason: some of it may have reached the disk."""
+def _comes_from_rows(error: BaseException) -> bool:
+    """Whether the store raised this, and not the operation that it ran."""
+    frames = (frame for frame, _ in walk_tb(error.__traceback__))
+    modules = {frame.f_globals.get("__name__", "") for frame in frames} - _DRIVERS
+    return any(module.startswith(_ROWS) for module in modules)
+
+
+def not_committed(error: apsw.Error, path: str) -> BaseException:
+    """What to raise when a COMMIT failed. Its outcome is unknown, since some of it may have reached the disk;
+    but not on a full disk, which SQLite reports only for writes: the commit record is then incomplete."""
     meaning = meaning_of(error)
+    if meaning is StoreFull:
+        return translated(error, path)
     remedy = _AFTER_UNKNOWN.get(meaning, "")
     failure = OutcomeUnknown(
         f"{path}: {reason(error)}, while finishing a write: it may be there or not.{remedy}"

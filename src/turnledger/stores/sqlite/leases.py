@@ -30,6 +30,7 @@ class LockFiles:
     """
 
     def __init__(self, path: str) -> None:
+        self._store = Path(path)
         self._folder = Path(f"{path}-leases")
         self._own: int | None = None
         self._own_place: Path | None = None
@@ -59,7 +60,7 @@ class LockFiles:
     def _try_to_take(self, id: LeaseId) -> None:
         if sys.platform == "win32":
             return  # without lock files, a death shows when the lease lapses
-        self._folder.mkdir(exist_ok=True)
+        self._make_folder()
         unseen = self._folder / f"{id}{_UNSEEN}"
         file = os.open(unseen, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
@@ -71,6 +72,12 @@ class LockFiles:
                 unseen.unlink()
             raise
         self._own = file
+
+    def _make_folder(self) -> None:
+        """Make the folder, open to those who may use the store and to nobody else."""
+        mode = self._store.stat().st_mode & 0o666 if self._store.exists() else 0o600
+        with suppress(FileExistsError):
+            self._folder.mkdir(mode | mode >> 2 & 0o111)  # who may read it may enter
 
     def release(self) -> None:
         """Remove and unlock the own file, and the folder when it was the last."""

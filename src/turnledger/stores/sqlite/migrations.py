@@ -17,6 +17,9 @@ MIGRATIONS = (
     "0006_shares.sql",
     "0007_search.sql",
     "0008_secret.sql",
+    "0009_effects.sql",
+    "0011_checksums.sql",
+    "0012_usage.sql",
 )
 """In order; the n-th leads to version n. Never edited once released, only added to."""
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import os
-from collections.abc import Iterator
 from contextlib import suppress
 from typing import TypeAlias
 
@@ -32,21 +31,21 @@ class OpenFiles:
         connection.pragma("user_version")  # a first read opens the log
         self._file = connection.filename
         self._log, index = f"{self._file}-wal", f"{self._file}-shm"
-        self._beside = [(path, _identity(path)) for path in (self._log, index)]
+        self._beside = [(path, _identity(path)) for path in (self._log, index) if _identity(path)]
         self.lost: str | None = None
 
     def look(self) -> str | None:
         """Find out which of the files is lost, if any. One that was put back is not."""
-        self.lost = self._file if self._has_moved() else next(self._removed_or_replaced(), None)
+        self.lost = self._file if self._has_moved() else None
+        for path, identity in self._beside:
+            if _identity(path) != identity:
+                self.lost = self.lost or path
         return self.lost
 
     def _has_moved(self) -> bool:
         """Whether the path leads to the store no more. False where the system cannot tell."""
         self._connection.file_control("main", apsw.SQLITE_FCNTL_HAS_MOVED, ctypes.addressof(self._answer))
         return bool(self._answer.value)
-
-    def _removed_or_replaced(self) -> Iterator[str]:
-        return (path for path, identity in self._beside if identity and _identity(path) != identity)
 
     def error(self) -> StoreUnavailable:
         """What to raise instead of using the store."""
@@ -70,7 +69,7 @@ class OpenFiles:
         with suppress(apsw.Error):
             if self._has_moved():
                 self._empty_the_log()
-            elif any(map(_identity, self._removed_or_replaced())):
+            elif any(_identity(path) not in (None, identity) for path, identity in self._beside):
                 # Another process has files of its own there: SQLite would remove them.
                 self._connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
         with suppress(apsw.Error):

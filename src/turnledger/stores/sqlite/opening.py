@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import apsw
@@ -19,7 +20,7 @@ from turnledger.stores.sqlite import failures, header
 from turnledger.stores.sqlite.header import APPLICATION_ID, PAGE_SIZE
 from turnledger.stores.sqlite.migrations import VERSION, check_version, migrate, version_of
 from turnledger.stores.sqlite.moved import check_log
-from turnledger.stores.sqlite.places import check_place
+from turnledger.stores.sqlite.places import check_place, create_private
 
 BUSY_TIMEOUT = 10.0
 """Seconds to wait for a neighbour's write: some hold the lock for over a second."""
@@ -30,10 +31,18 @@ LOG_LIMIT = 64_000_000
 """Bytes that the log shrinks to again, once the reader has left for whose sake it grew."""
 
 _SCHEME = "sqlite:///"
+_SECURE = "?secure_delete=on"
+
+
+def deletes_securely(url: str) -> bool:
+    """Whether the URL asks to overwrite whatever is deleted."""
+    return url.endswith(_SECURE)
 
 
 def path_of(url: str) -> str:
-    """The file that `sqlite:///relative.db` or `sqlite:////absolute.db` names, taken literally."""
+    """The file that `sqlite:///relative.db` or `sqlite:////absolute.db` names, taken literally but for
+    `?secure_delete=on` at its end."""
+    url = url.removesuffix(_SECURE)
     path = url.removeprefix(_SCHEME)
     if path == url or not path:
         raise NotAStore(f"{url!r} names no file. Write sqlite:///relative.db or sqlite:////absolute.db.")
@@ -67,6 +76,9 @@ def prepare(path: str, vfs: str | None = None) -> Path:
         is_ours = _check_file(path, place, vfs)
         if is_ours:
             _check_inside(path, place, vfs)
+        if not is_ours:
+            with suppress(OSError):  # SQLite meets the same, and is understood
+                create_private(place)
         connection = _connect(path, vfs)
         try:
             if not is_ours:
@@ -80,10 +92,10 @@ def prepare(path: str, vfs: str | None = None) -> Path:
     return place
 
 
-def connect_visitor(path: str, vfs: str | None = None) -> apsw.Connection:
+def connect_visitor(path: str, vfs: str | None = None, *, any_version: bool = False) -> apsw.Connection:
     """A connection to a store that is there, which leaves it as it is: nothing is created or migrated, and a
-    log that was left is not carried over. Raises NotAStore if there is none, StoreTooNew, and StoreError for
-    one that is not up to date."""
+    log that was left is not carried over. Raises NotAStore if there is none, StoreTooNew, and unless
+    `any_version` will do, StoreError for one that is not up to date."""
     place = check_place(path)
     try:
         if not _check_file(path, place, vfs):
@@ -96,7 +108,7 @@ def connect_visitor(path: str, vfs: str | None = None) -> apsw.Connection:
             connection.pragma("query_only", True)
             version = version_of(connection)
             check_version(version, path)
-            if version < VERSION:
+            if version < VERSION and not any_version:
                 raise StoreError(
                     f"{path} comes from an older Turnledger (schema {version}; this one reads {VERSION}). "
                     "It was left untouched; open it once with this version, which brings it up to date."
@@ -109,26 +121,46 @@ def connect_visitor(path: str, vfs: str | None = None) -> apsw.Connection:
     return connection
 
 
-def connect_writer(path: str, vfs: str | None = None) -> apsw.Connection:
-    """The connection that writes."""
+PAGE_BYTES = 16 * 1024 * 1024
+"""Memory for pages that the writer keeps: enough for the upper pages of all indexes."""
+
+
+def connect_writer(path: str, vfs: str | None = None, page_bytes: int | None = None) -> apsw.Connection:
+    """The connection that writes, with so much memory for pages."""
     connection = _connect(path, vfs)
     connection.set_busy_handler(Patience())
-    connection.pragma("cache_size", -16_000)  # kB: the upper pages of all indexes stay in memory
+    connection.pragma("cache_size", -((page_bytes or PAGE_BYTES) // 1024))  # below zero: in kB
     connection.pragma("journal_size_limit", LOG_LIMIT)
     return connection
 
 
+def delete_securely(connection: apsw.Connection) -> None:
+    """Have this connection overwrite with zeros what it deletes. Words of deleted texts stay in the search
+    index until it is rewritten, which is done here: it takes too long for every deletion."""
+    connection.pragma("secure_delete", True)
+    connection.execute("INSERT INTO turn_words (turn_words) VALUES ('optimize')")
+    connection.execute("INSERT INTO title_words (title_words) VALUES ('optimize')")
+
+
 class Patience:
     """Waits while another process writes. Its transactions are short: SQLite's own way to wait, which soon
-    looks every few hundredths of a second only, leaves the file idle when several write much."""
+    looks every few hundredths of a second only, leaves the file idle when several write much.
 
-    def __init__(self) -> None:
+    It ends early once `is_wanted` says no; `was_cut_short` tells that of the last wait.
+    """
+
+    def __init__(self, is_wanted: Callable[[], bool] = lambda: True) -> None:
+        self._is_wanted = is_wanted
+        self.was_cut_short = False
         self._ends_at = 0.0
 
     def __call__(self, tries: int) -> bool:
         now = time.monotonic()
         if not tries:
             self._ends_at = now + BUSY_TIMEOUT
+        self.was_cut_short = not self._is_wanted()
+        if self.was_cut_short:
+            return False
         time.sleep(SHORT_WAIT if tries < SHORT_WAITS else LONG_WAIT)
         return now < self._ends_at
 
@@ -146,6 +178,9 @@ OPEN_OR_CREATE = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE
 def _connect(path: str, vfs: str | None, flags: int = OPEN_OR_CREATE) -> apsw.Connection:
     connection = apsw.Connection(path, flags=flags, vfs=vfs, statementcachesize=200)
     connection.set_busy_timeout(int(BUSY_TIMEOUT * 1000))
+    # On macOS a plain sync leaves data in the cache of the disk; elsewhere this changes nothing.
+    connection.pragma("fullfsync", True)
+    connection.pragma("checkpoint_fullfsync", True)
     # Otherwise SQLite plans a statement anew for each new value, which takes longer than running it.
     connection.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)
     return connection

@@ -11,8 +11,8 @@ import apsw
 
 from turnledger.errors import StoreCorrupt
 from turnledger.model.conversation import Claim, Ticket
-from turnledger.model.ids import BranchId, ConversationId, Id, TokenId, TurnId
-from turnledger.model.usage import BLOCK
+from turnledger.model.ids import BranchId, ConversationId, Id, ShareId, TokenId, TurnId
+from turnledger.model.usage import BLOCK, ROW
 from turnledger.stores.sqlite import records
 from turnledger.stores.sqlite.queries import named_queries, sql_text
 from turnledger.stores.sqlite.records import Row
@@ -123,8 +123,17 @@ class Overview:
             for (id,) in self._all("miscounted_branches", limit)
         ]
         found += [
-            f"The usage of {owner!r} is kept as {kept} bytes, but their turns count {due}."
-            for owner, kept, due in self._all("miscounted_owners", BLOCK, limit)
+            f"{TurnId.trusted(id)} counts other bytes than are kept of it: its owner is told a wrong usage."
+            for (id,) in self._all("miscounted_attempts", ROW, limit)
+        ]
+        found += [
+            f"The usage of {owner!r} is kept as {kept} bytes in {kept_chats} chats, but comes to {due} in "
+            f"{due_chats}."
+            for owner, kept, due, kept_chats, due_chats in self._all("miscounted_owners", BLOCK, ROW, limit)
+        ]
+        found += [
+            f"{ShareId.trusted(id)} counts other bytes or chats than its visitors store."
+            for (id,) in self._all("miscounted_shares", limit)
         ]
         return found[:limit]
 

@@ -80,15 +80,51 @@ WHERE bytes <> (
 LIMIT ?;
 
 -- name: miscounted_owners
--- Those of whom another number is kept than their branches come to in blocks, and both numbers.
-SELECT owner, coalesce(owner.bytes, 0), coalesce(due, 0)
+-- Those of whom other numbers are kept than what they store comes to, in blocks (?1) and rows (?2).
+SELECT owner, coalesce(owner.bytes, 0), coalesce(due.bytes, 0), coalesce(owner.chats, 0), coalesce(due.chats, 0)
 FROM owner
 FULL JOIN (
-    SELECT conversation.owner AS owner, sum((branch.bytes + ?1 - 1) / ?1 * ?1) AS due
-    FROM branch JOIN conversation ON conversation.id = branch.conversation
-    GROUP BY conversation.owner) USING (owner)
-WHERE coalesce(owner.bytes, 0) <> coalesce(due, 0)
+    SELECT owner, sum(bytes) AS bytes, sum(chats) AS chats
+    FROM (
+        SELECT conversation.owner, (branch.bytes + ?2 + ?1 - 1) / ?1 * ?1 AS bytes, 0 AS chats
+        FROM branch JOIN conversation ON conversation.id = branch.conversation
+        WHERE branch.cleared = 0
+        UNION ALL
+        SELECT owner, iif(size > ?2, (size + ?1 - 1) / ?1 * ?1, 0), state IN ('live', 'deleted')
+        FROM (
+            SELECT owner, state,
+                   coalesce(length(CAST(title AS BLOB)), 0) + coalesce(length(CAST(metadata AS BLOB)), 0)
+                   + coalesce(length(CAST(tags AS BLOB)), 0) AS size
+            FROM conversation)
+        UNION ALL
+        SELECT owner, bytes, 0 FROM attempt WHERE ended = 1)
+    GROUP BY owner) AS due USING (owner)
+WHERE coalesce(owner.bytes, 0) <> coalesce(due.bytes, 0) OR coalesce(owner.chats, 0) <> coalesce(due.chats, 0)
+LIMIT ?3;
+
+-- name: miscounted_attempts
+-- Ended ones that count other bytes than they take, each with a row (?1).
+SELECT id FROM attempt
+WHERE bytes <> iif(
+    ended = 0,
+    0,
+    ?1 + coalesce(length(input), (SELECT length(body) FROM attempt_input WHERE attempt_input.attempt = attempt.id), 0)
+    + coalesce(length(CAST(partial AS BLOB)), 0) + coalesce(length(CAST(failure_message AS BLOB)), 0)
+    + coalesce((SELECT sum(length(record)) FROM journal WHERE journal.attempt = attempt.id), 0)
+    + coalesce((SELECT sum(length(chunk)) FROM event_log WHERE event_log.attempt = attempt.id), 0))
 LIMIT ?2;
+
+-- name: miscounted_shares
+-- Links of which other numbers are kept than what their visitors store. An owner `guest_SHARE_TOKEN` is a visitor.
+SELECT share.id
+FROM share
+LEFT JOIN (
+    SELECT unhex(substr(owner, 7, 32)) AS id, sum(bytes) AS bytes, sum(chats) AS chats
+    FROM owner
+    WHERE owner GLOB 'guest_*_*' AND length(owner) = 71
+    GROUP BY 1) AS due ON due.id = share.id
+WHERE share.bytes <> coalesce(due.bytes, 0) OR share.chats <> coalesce(due.chats, 0)
+LIMIT ?;
 
 -- name: lines
 -- A page of what branches know of the stretches before their own turns.

@@ -6,6 +6,7 @@ import errno
 import os
 import stat
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 from turnledger.errors import NotAStore, StoreError, StoreReadOnly, StoreUnavailable
@@ -48,6 +49,13 @@ def check_place(path: str) -> Path:
     return place
 
 
+def create_private(place: Path) -> None:
+    """Create an empty file that its user alone may read, unless there is one. SQLite gives the files that it
+    makes beside it the same permissions."""
+    with suppress(FileExistsError):
+        os.close(os.open(place, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+
+
 def _check_name(path: str) -> None:
     if "\0" in path:
         raise NotAStore(f"{path!r} has a NUL in it, which no file name can have. Name another file.")
@@ -61,15 +69,19 @@ def _check_name(path: str) -> None:
 
 def _check_kind(path: str, place: Path) -> None:
     try:
-        mode = place.stat().st_mode
+        found = place.stat()
     except FileNotFoundError:
         return
+    mode = found.st_mode
     if stat.S_ISDIR(mode):
         raise _is_a_folder(path)
     if not stat.S_ISREG(mode):
         raise NotAStore(
             f"{path} is a pipe, a socket or a device. Name a file, or one that does not exist yet."
         )
+    if found.st_nlink > 1:
+        # SQLite finds the log by the name: processes that use two names overwrite each other's turns.
+        raise NotAStore(f"{path} is a hard link: the file has {found.st_nlink} names. Remove all but one.")
 
 
 def _is_a_folder(path: str) -> NotAStore:

@@ -102,7 +102,7 @@ WHERE state <> 'live' AND id = (SELECT conversation FROM branch WHERE branch.ref
 
 -- name: ended_attempts
 -- Attempts of a conversation that hold no lane.
-SELECT id FROM attempt WHERE ended = 1 AND conversation = ? ORDER BY id LIMIT ?;
+SELECT id, owner, bytes FROM attempt WHERE ended = 1 AND conversation = ? ORDER BY id LIMIT ?;
 
 -- name: mark_swept
 -- Nothing is left of this conversation but its row.
@@ -197,7 +197,7 @@ SELECT branch.id, turn.number,
        coalesce(turn.parent, (
            SELECT before.id FROM turn AS before
            WHERE before.branch = turn.branch AND before.number = turn.number - 1)),
-       turn.kind, turn.created_at, turn.committed_at, turn.body
+       turn.kind, turn.created_at, turn.committed_at, turn.body, turn.checksum
 FROM turn
 JOIN branch ON branch.ref = turn.branch
 JOIN conversation ON conversation.id = branch.conversation
@@ -209,7 +209,7 @@ SELECT turn.id, turn.number,
        coalesce(turn.parent, (
            SELECT before.id FROM turn AS before
            WHERE before.branch = turn.branch AND before.number = turn.number - 1)),
-       turn.kind, turn.created_at, turn.committed_at, turn.body
+       turn.kind, turn.created_at, turn.committed_at, turn.body, turn.checksum
 FROM turn
 WHERE turn.branch = (SELECT ref FROM branch WHERE id = ?) AND turn.number > ? AND turn.number <= ?
 ORDER BY turn.number DESC
@@ -222,39 +222,48 @@ SELECT turn.id, turn.number,
        coalesce(turn.parent, (
            SELECT before.id FROM turn AS before
            WHERE before.branch = turn.branch AND before.number = turn.number - 1)),
-       turn.kind, turn.created_at, turn.committed_at, turn.body, turn.branch
+       turn.kind, turn.created_at, turn.committed_at, turn.body, turn.checksum, turn.branch
 FROM json_each(?) AS single
 CROSS JOIN turn ON turn.branch = single.value >> 32 AND turn.number = single.value & 4294967295;
 
--- name: settled_turns
--- The settled ones (kind 2) of several stretches, given as JSON: [[ref, after, through], …].
+-- name: turns_with_effects
+-- Those that tell what tools did (kinds 2 and 3), of several stretches, given as JSON: [[ref, after, through], …].
 SELECT turn.id, turn.number,
        coalesce(turn.parent, (
            SELECT before.id FROM turn AS before
            WHERE before.branch = turn.branch AND before.number = turn.number - 1)),
-       turn.kind, turn.created_at, turn.committed_at, turn.body, turn.branch
+       turn.kind, turn.created_at, turn.committed_at, turn.body, turn.checksum, turn.branch
 FROM json_each(?) AS stretch
-CROSS JOIN turn INDEXED BY turn_settled ON turn.kind = 2 AND turn.branch = stretch.value ->> 0
+CROSS JOIN turn INDEXED BY turn_settled ON turn.kind >= 2 AND turn.branch = stretch.value ->> 0
     AND turn.number > stretch.value ->> 1 AND turn.number <= stretch.value ->> 2;
 
 -- name: add_turn
 -- The parent is written only where it is not the turn before: 16 bytes that nearly every row saves.
-INSERT INTO turn (id, branch, number, parent, kind, created_at, committed_at, body, log)
+INSERT INTO turn (id, branch, number, parent, kind, created_at, committed_at, body, log, checksum)
 VALUES (?1, ?2, ?3,
         nullif(?4, (SELECT before.id FROM turn AS before WHERE before.branch = ?2 AND before.number = ?3 - 1)),
-        ?5, ?6, ?7, ?8, ?9);
+        ?5, ?6, ?7, ?8, ?9, ?10);
 
--- name: count_bytes
+-- name: count_stored
 -- What the owner stores is so much more, or less.
-INSERT INTO owner (owner, bytes) VALUES (?1, ?2) ON CONFLICT (owner) DO UPDATE SET bytes = bytes + ?2;
+INSERT INTO owner (owner, bytes, chats) VALUES (?1, ?2, ?3)
+ON CONFLICT (owner) DO UPDATE SET bytes = bytes + ?2, chats = chats + ?3;
 
--- name: stored_bytes
+-- name: count_stored_by_visitors
+-- What all who came by a link store is so much more, or less.
+UPDATE share SET bytes = bytes + ?2, chats = chats + ?3 WHERE id = ?1;
+
+-- name: stored
 -- What the owner stores.
-SELECT bytes FROM owner WHERE owner = ?;
+SELECT bytes, chats FROM owner WHERE owner = ?;
+
+-- name: counted_details
+-- What save_conversation is about to replace, as far as it counts.
+SELECT owner, state, title, metadata, tags FROM conversation WHERE id = ?;
 
 -- name: turn_log
 -- The log of a turn's events.
-SELECT log FROM turn WHERE id = ?;
+SELECT log, checksum FROM turn WHERE id = ?;
 
 -- name: flags
 -- Those of one turn, if it is this owner's.
@@ -291,7 +300,7 @@ ON CONFLICT (owner) DO UPDATE SET flag_version = flag_version + 1;
 SELECT id, owner, conversation, branch, lease, fence, state, base, fork,
        coalesce(input, (SELECT body FROM attempt_input WHERE attempt_input.attempt = attempt.id)),
        on_stop, on_failure, idempotency_key, stop, failure_code, failure_message, partial, journaled,
-       created_at, ended_at, interaction
+       created_at, ended_at, interaction, bytes
 FROM attempt
 WHERE ended = ? AND id = ? AND owner = ?;
 
@@ -301,7 +310,7 @@ WHERE ended = ? AND id = ? AND owner = ?;
 SELECT id, owner, conversation, branch, lease, fence, state, base, fork,
        coalesce(input, (SELECT body FROM attempt_input WHERE attempt_input.attempt = attempt.id)),
        on_stop, on_failure, idempotency_key, stop, failure_code, failure_message, partial, journaled,
-       created_at, ended_at, interaction
+       created_at, ended_at, interaction, bytes
 FROM attempt
 WHERE (ended, id) IN (
     SELECT ended, id FROM attempt WHERE ended = 0 AND conversation = ?1
@@ -316,7 +325,7 @@ LIMIT ?2;
 SELECT id, owner, conversation, branch, lease, fence, state, base, fork,
        coalesce(input, (SELECT body FROM attempt_input WHERE attempt_input.attempt = attempt.id)),
        on_stop, on_failure, idempotency_key, stop, failure_code, failure_message, partial, journaled,
-       created_at, ended_at, interaction
+       created_at, ended_at, interaction, bytes
 FROM attempt
 WHERE ended = 0 AND lease = ?
 ORDER BY id;
@@ -326,10 +335,10 @@ ORDER BY id;
 -- where the primary key does not see it: then there is no half for this one, which NOT NULL refuses.
 INSERT INTO attempt (ended, id, owner, conversation, branch, lease, fence, state, base, fork, input, on_stop,
                      on_failure, idempotency_key, stop, failure_code, failure_message, partial, journaled, created_at,
-                     ended_at, interaction)
+                     ended_at, interaction, bytes)
 VALUES (iif(EXISTS (SELECT 1 FROM attempt WHERE ended = 1 - ?1 AND id = ?2), NULL, ?1),
         ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20,
-        ?21, ?22);
+        ?21, ?22, ?23);
 
 -- name: add_attempt_input
 -- A long input, in a row of its own.
@@ -339,7 +348,7 @@ INSERT INTO attempt_input (attempt, body) VALUES (?, ?);
 -- What can change of an attempt.
 UPDATE attempt
 SET ended = ?, state = ?, stop = ?, failure_code = ?, failure_message = ?, partial = ?, journaled = ?,
-    fence = ?, lease = ?, ended_at = ?
+    fence = ?, lease = ?, ended_at = ?, bytes = ?
 WHERE ended IN (0, 1) AND id = ?;
 
 -- name: record_progress
@@ -360,7 +369,7 @@ DELETE FROM attempt_input WHERE attempt = ?;
 
 -- name: old_attempts
 -- Ended ones of that age, but none whose effects wait to be settled.
-SELECT id FROM attempt
+SELECT id, owner, bytes FROM attempt
 WHERE ended = 1 AND ended_at < ?
   AND NOT EXISTS (SELECT 1 FROM branch WHERE branch.id = attempt.branch AND branch.unsettled = attempt.id)
 ORDER BY ended_at

@@ -7,12 +7,14 @@ from functools import lru_cache
 from struct import Struct
 from struct import error as StructError
 from typing import Any, TypeAlias, TypeVar
+from zlib import crc32
 
 import msgspec
 
 from turnledger.errors import StoreCorrupt
 from turnledger.model import codec
 from turnledger.model.attempt import Attempt, AttemptBody, AttemptState, Failure, Fork, OnFailure, OnStop
+from turnledger.model.bounds import UNBOUNDED, Bounds
 from turnledger.model.conversation import (
     Branch,
     Claim,
@@ -34,10 +36,11 @@ AnyId = TypeVar("AnyId", bound=Id)
 
 ID_BYTES = 16
 
-KINDS = (TurnKind.COMPLETED, TurnKind.INTERRUPTED, TurnKind.SETTLED)
-"""Turn kinds by the number that stands for them in the table."""
+KINDS = (TurnKind.COMPLETED, TurnKind.INTERRUPTED, TurnKind.SETTLED, TurnKind.INTERRUPTED)
+"""Turn kinds by the number that stands for them in the table. From 2 on, turns may go along to branches."""
+INTERRUPTED_WITH_EFFECTS = 3
 _CONVERSATION_STATES = {state.value: state for state in ConversationState}
-NUMBER_OF = {kind: number for number, kind in enumerate(KINDS)}
+_NUMBER_OF = {kind: number for number, kind in enumerate(KINDS[:INTERRUPTED_WITH_EFFECTS])}
 
 
 class PendingCalls(codec.Document, frozen=True):
@@ -113,6 +116,19 @@ def columns_of_conversation(conversation: Conversation) -> Row:
         None if conversation.named_by is None else conversation.named_by.value,
         int(conversation.is_listed),
         conversation.purge_at,
+    )
+
+
+def counted_conversation(
+    conversation: Conversation, state: str, title: str | None, metadata: str | None, tags: str | None
+) -> Conversation:
+    """The conversation with these columns, as far as they count as stored."""
+    return msgspec.structs.replace(
+        conversation,
+        state=_CONVERSATION_STATES[state],
+        title=title,
+        metadata=msgspec.json.decode(metadata, type=dict[str, str]) if metadata else {},
+        tags=tags_of(tags),
     )
 
 
@@ -202,9 +218,44 @@ def _pending(items: tuple[Item, ...]) -> bytes | None:
     return codec.encode(PendingCalls(items=codec.raws(items))) if items else None
 
 
+def number_of(turn: Turn) -> int:
+    """The number that stands for the kind of a turn in the table."""
+    if turn.kind is TurnKind.INTERRUPTED and turn.effects:
+        return INTERRUPTED_WITH_EFFECTS
+    return _NUMBER_OF[turn.kind]
+
+
+_FIXED = Struct(">16sqBqq")
+"""What else a checksum covers: id, number, kind, and when it was created and committed."""
+_ROW, _LOG = 0xFFFF_FFFF, 0x7FFF_FFFF
+"""The bits of the two parts of a checksum: turns are mostly read without their logs."""
+
+
+def checksum_of(turn: Turn, log: bytes) -> int:
+    """A number by which `turn_of` and `log_of` recognise what was written."""
+    kind = number_of(turn)
+    fixed = _FIXED.pack(turn.id.raw, turn.number, kind, turn.created_at, turn.committed_at)
+    return crc32(turn.body, crc32(fixed)) | (crc32(log) & _LOG) << 32
+
+
 def turn_of(id: TurnId, branch: BranchId, columns: Row) -> Turn:
-    number, parent, kind, created_at, committed_at, body = columns
+    number, parent, kind, created_at, committed_at, body, checksum = columns
+    if checksum is not None:
+        fixed = _FIXED.pack(id.raw, number, kind, created_at, committed_at)
+        if crc32(body, crc32(fixed)) != checksum & _ROW:
+            raise _damaged(id)
     return Turn(id, branch, number, id_or_none(TurnId, parent), KINDS[kind], created_at, committed_at, body)
+
+
+def log_of(id: TurnId, log: bytes | None, checksum: int | None) -> bytes:
+    """The log of a turn; empty where it has none."""
+    if checksum is not None and checksum >> 32 != crc32(log or b"") & _LOG:
+        raise _damaged(id)
+    return log or b""
+
+
+def _damaged(id: TurnId) -> StoreCorrupt:
+    return StoreCorrupt(f"{id} is damaged: it does not match its checksum. Restore the store from a backup.")
 
 
 def flags_of(rows: Iterable[Row]) -> dict[int, Flags]:
@@ -214,8 +265,8 @@ def flags_of(rows: Iterable[Row]) -> dict[int, Flags]:
 
 def attempt_of(row: Row) -> Attempt:
     id, owner, conversation, branch, lease, fence, state, base, fork, input, on_stop, on_failure, *rest = row
-    idempotency_key, stop, failure_code, failure_message, partial, journaled, *times, interaction = rest
-    created_at, ended_at = times
+    idempotency_key, stop, failure_code, failure_message, partial, journaled, *numbers = rest
+    created_at, ended_at, interaction, counted = numbers
     body = codec.decode(AttemptBody, input)
     return Attempt(
         id=TurnId.trusted(id),
@@ -239,12 +290,8 @@ def attempt_of(row: Row) -> Attempt:
         journaled=journaled,
         created_at=created_at,
         ended_at=ended_at,
+        bytes=counted,
     )
-
-
-def input_of(attempt: Attempt) -> bytes:
-    """Input and instructions as one value. The partial text is no part of it: it changes, they do not."""
-    return codec.encode(AttemptBody.of(attempt.input, attempt.instructions))
 
 
 def columns_of_attempt(attempt: Attempt, input: bytes | None) -> Row:
@@ -272,6 +319,7 @@ def columns_of_attempt(attempt: Attempt, input: bytes | None) -> Row:
         attempt.created_at,
         attempt.ended_at,
         int(attempt.is_interaction),
+        attempt.bytes,
     )
 
 
@@ -289,6 +337,7 @@ def changes_of_attempt(attempt: Attempt) -> Row:
         attempt.fence,
         attempt.lease.raw,
         attempt.ended_at,
+        attempt.bytes,
     )
 
 
@@ -352,6 +401,14 @@ def columns_of_ticket(ticket: Ticket) -> Row:
     )
 
 
+def bounds_of(text: str | None) -> Bounds:
+    return msgspec.json.decode(text, type=Bounds) if text else UNBOUNDED
+
+
+def columns_of_bounds(bounds: Bounds) -> str | None:
+    return None if bounds == UNBOUNDED else msgspec.json.encode(bounds).decode()
+
+
 def token_of(row: Row) -> Token:
     id, digest, owner, name, scopes, chat_scope, models, created_at, *ends, used_at, parent = row[:12]
     expires_at, revoked_at = ends
@@ -373,6 +430,7 @@ def token_of(row: Row) -> Token:
         parent=id_or_none(TokenId, parent),
         conversation=id_or_none(ConversationId, row[12]),
         share=id_or_none(ShareId, row[13]),
+        bounds=bounds_of(row[14]),
         digest=digest,
     )
 
@@ -393,4 +451,5 @@ def columns_of_token(token: Token) -> Row:
         raw_or_none(token.parent),
         raw_or_none(token.conversation),
         raw_or_none(token.share),
+        columns_of_bounds(token.bounds),
     )

@@ -95,7 +95,7 @@ CREATE TABLE branch (
     unsettled BLOB,
     pending BLOB,                   -- a JSON document of items; NULL when there are none
     start INTEGER NOT NULL DEFAULT 0,       -- its own turns come after this number
-    settled INTEGER NOT NULL DEFAULT 0,     -- no settled turn of the line comes after this number
+    settled INTEGER NOT NULL DEFAULT 0,     -- no turn of kind 2 or 3 on the line comes after this number
     last_ticket INTEGER NOT NULL DEFAULT 0,
     cleared INTEGER NOT NULL DEFAULT 0,     -- 1 when its conversation has ended and its turns are gone
     instructed INTEGER NOT NULL DEFAULT 0,  -- number of the turn whose instructions are in force at the head
@@ -125,16 +125,17 @@ CREATE TABLE turn (
     branch INTEGER NOT NULL,        -- its ref
     number INTEGER NOT NULL,
     parent BLOB,                    -- NULL when it is the turn before this one on the same branch, or nothing
-    kind INTEGER NOT NULL,          -- 0 completed, 1 interrupted, 2 settled
+    kind INTEGER NOT NULL,          -- 0 completed, 1 interrupted, 2 settled, 3 interrupted after tools acted
     created_at INTEGER NOT NULL,
     committed_at INTEGER NOT NULL,
     body BLOB NOT NULL,
     log BLOB,                       -- of its events; NULL when the body alone tells as much
+    checksum INTEGER,               -- CRC-32 of the row, and above it of the log; NULL: written by an older version
     UNIQUE (branch, number)
 ) STRICT;
 
 -- What tools did, wherever in a long line: it goes along to branches that leave it behind.
-CREATE INDEX turn_settled ON turn (branch, number) WHERE kind = 2;
+CREATE INDEX turn_settled ON turn (branch, number) WHERE kind >= 2;
 
 -- Items that are not shown to everybody. In rows of their own, which no commit writes.
 CREATE TABLE item_flag (
@@ -156,7 +157,8 @@ CREATE TABLE owner (
     owner TEXT PRIMARY KEY,
     flag_version INTEGER NOT NULL DEFAULT 0,    -- how often flags were changed
     admission INTEGER NOT NULL DEFAULT 0,       -- how often it has changed who is let in
-    bytes INTEGER NOT NULL DEFAULT 0            -- of their branches, each in whole blocks: what they store
+    bytes INTEGER NOT NULL DEFAULT 0,           -- what they store: see model/usage.py
+    chats INTEGER NOT NULL DEFAULT 0            -- conversations that are neither purged nor expired
 ) STRICT, WITHOUT ROWID;
 
 -- Who is let in. Of the text that its bearer shows there is only the digest.
@@ -174,7 +176,8 @@ CREATE TABLE token (
     used_at INTEGER,
     parent BLOB,                    -- the token that made it; NULL for none
     conversation BLOB,              -- the only one that it is for; NULL for all
-    share BLOB                      -- the link that it was got by; NULL for none
+    share BLOB,                     -- the link that it was got by; NULL for none
+    bounds TEXT                     -- a JSON object: how much its bearer may ask for; NULL for no bounds
 ) STRICT, WITHOUT ROWID;
 
 CREATE INDEX token_of_owner ON token (owner, id);
@@ -208,6 +211,7 @@ CREATE TABLE attempt (
     created_at INTEGER NOT NULL,
     ended_at INTEGER,
     interaction INTEGER NOT NULL DEFAULT 1, -- 0 if it does not count as use of the conversation
+    bytes INTEGER NOT NULL DEFAULT 0,       -- what it counts for its owner once it has ended
     PRIMARY KEY (ended, id)
 ) STRICT, WITHOUT ROWID;
 
@@ -307,7 +311,10 @@ CREATE TABLE share (
     created_at INTEGER NOT NULL,
     expires_at INTEGER,
     revoked_at INTEGER,
-    parent BLOB                     -- the token that made it; NULL for none
+    parent BLOB,                    -- the token that made it; NULL for none
+    bounds TEXT,                    -- a JSON object: how much its visitors may ask for; NULL for no bounds
+    bytes INTEGER NOT NULL DEFAULT 0,       -- what all its visitors store
+    chats INTEGER NOT NULL DEFAULT 0        -- and how many conversations they keep
 ) STRICT, WITHOUT ROWID;
 
 CREATE INDEX share_of_owner ON share (owner, id);

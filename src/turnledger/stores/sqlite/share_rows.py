@@ -10,7 +10,7 @@ import msgspec
 from turnledger.model.ids import ConversationId, ShareId, TokenId
 from turnledger.model.share import Share
 from turnledger.stores.sqlite.queries import named_queries, sql_text
-from turnledger.stores.sqlite.records import Row, id_or_none, raw_or_none
+from turnledger.stores.sqlite.records import Row, bounds_of, columns_of_bounds, id_or_none, raw_or_none
 
 QUERIES = named_queries(sql_text("shares.sql"))
 
@@ -67,7 +67,7 @@ class ShareRows:
 
 
 def share_of(row: Row) -> Share:
-    id, digest, owner, name, chat_scope, conversation, models, *numbers, parent = row
+    id, digest, owner, name, chat_scope, conversation, models, *numbers, parent, bounds, size, chats = row
     max_uses, uses, per_minute, visitor_lifetime, created_at, expires_at, revoked_at = numbers
     return Share(
         id=ShareId.trusted(id),
@@ -84,6 +84,9 @@ def share_of(row: Row) -> Share:
         expires_at=expires_at,
         revoked_at=revoked_at,
         parent=id_or_none(TokenId, parent),
+        bounds=bounds_of(bounds),
+        bytes=size,
+        chats=chats,
         digest=digest,
     )
 
@@ -105,4 +108,7 @@ def columns_of_share(share: Share) -> Row:
         share.expires_at,
         share.revoked_at,
         raw_or_none(share.parent),
+        columns_of_bounds(share.bounds),
+        share.bytes,
+        share.chats,
     )

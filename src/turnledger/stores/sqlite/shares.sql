@@ -3,21 +3,21 @@
 -- name: share
 -- One by id.
 SELECT id, digest, owner, name, chat_scope, conversation, models, max_uses, uses, per_minute, visitor_lifetime,
-       created_at, expires_at, revoked_at, parent
+       created_at, expires_at, revoked_at, parent, bounds, bytes, chats
 FROM share
 WHERE id = ?1 AND (?2 IS NULL OR owner = ?2);
 
 -- name: share_by_digest
 -- One by its code.
 SELECT id, digest, owner, name, chat_scope, conversation, models, max_uses, uses, per_minute, visitor_lifetime,
-       created_at, expires_at, revoked_at, parent
+       created_at, expires_at, revoked_at, parent, bounds, bytes, chats
 FROM share
 WHERE digest = ?;
 
 -- name: shares_of_owner
 -- A page of them, the last made first: ids rise with time.
 SELECT id, digest, owner, name, chat_scope, conversation, models, max_uses, uses, per_minute, visitor_lifetime,
-       created_at, expires_at, revoked_at, parent
+       created_at, expires_at, revoked_at, parent, bounds, bytes, chats
 FROM share
 WHERE owner = ?1 AND (?2 IS NULL OR id < ?2)
 ORDER BY id DESC
@@ -26,7 +26,7 @@ LIMIT ?3;
 -- name: shares_of_all
 -- A page of them, the last made first.
 SELECT id, digest, owner, name, chat_scope, conversation, models, max_uses, uses, per_minute, visitor_lifetime,
-       created_at, expires_at, revoked_at, parent
+       created_at, expires_at, revoked_at, parent, bounds, bytes, chats
 FROM share
 WHERE id < coalesce(?1, x'ffffffffffffffffffffffffffffffffff')
 ORDER BY id DESC
@@ -35,7 +35,7 @@ LIMIT ?2;
 -- name: shares_made_by
 -- Those that a token made.
 SELECT id, digest, owner, name, chat_scope, conversation, models, max_uses, uses, per_minute, visitor_lifetime,
-       created_at, expires_at, revoked_at, parent
+       created_at, expires_at, revoked_at, parent, bounds, bytes, chats
 FROM share
 WHERE parent = ?
 ORDER BY id;
@@ -49,8 +49,8 @@ FROM (
 -- name: add_share
 -- A link, as given.
 INSERT INTO share (id, digest, owner, name, chat_scope, conversation, models, max_uses, uses, per_minute,
-                   visitor_lifetime, created_at, expires_at, revoked_at, parent)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
+                   visitor_lifetime, created_at, expires_at, revoked_at, parent, bounds, bytes, chats)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
 
 -- name: count_use
 -- One visitor more.

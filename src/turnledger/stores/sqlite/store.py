@@ -3,24 +3,29 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable
 from os import PathLike, fsdecode
 from typing import Any, cast
 
 import apsw
 
+from turnledger.engine.home import Home
 from turnledger.engine.lease import renew
 from turnledger.engine.ports import Operation, Request, Result, Sync, Tables
 from turnledger.engine.recovery import end_lease
-from turnledger.engine.uninterrupted import Unstoppable
+from turnledger.engine.uninterrupted import Unstoppable, is_cancelled
 from turnledger.errors import LedgerClosed
 from turnledger.model.ids import LeaseId
-from turnledger.stores.sqlite import opening
+from turnledger.stores.sqlite import inherited, opening
 from turnledger.stores.sqlite.failures import translated
+from turnledger.stores.sqlite.filesystem import network_filesystem
 from turnledger.stores.sqlite.leases import LeaseKeeper, LockFiles
 from turnledger.stores.sqlite.reader import Reader
 from turnledger.stores.sqlite.worker import Worker
 from turnledger.stores.sqlite.writer import Job, Writer
+
+logger = logging.getLogger(__name__)
 
 WATCH_EVERY = 0.03
 """Seconds between looks for what other processes wrote."""
@@ -37,10 +42,16 @@ class SqliteStore:
     def __init__(self, path: str, writer: Writer, reader: Reader, version: int, *, inline: bool) -> None:
         self._writer = writer
         self._reader = reader
+        self._path = path
+        self._home = Home()
+        self._home.check()
+        inherited.note_open(path)
         self._loop = asyncio.get_running_loop()
         self._write_worker = (
             None if inline else Worker("turnledger-writer", writer, self._loop, self._abandoned)
         )
+        if self._write_worker is not None:
+            writer.hand_over = self._write_worker.hand_over
         self._read_worker = None if inline else Worker("turnledger-reader", reader, self._loop)
         self._lock_files = None if inline else LockFiles(path)
         self._lease: LeaseId | None = None
@@ -51,16 +62,29 @@ class SqliteStore:
 
     @classmethod
     async def open(
-        cls, path: str | PathLike[str], *, inline: bool = False, vfs: str | None = None
+        cls,
+        path: str | PathLike[str],
+        *,
+        inline: bool = False,
+        vfs: str | None = None,
+        page_bytes: int | None = None,
+        secure_delete: bool = False,
     ) -> SqliteStore:
-        """Open the store in this file, creating or migrating it where needed. `vfs` names another way for
-        SQLite to reach files; tests use it.
+        """Open the store in this file, creating or migrating it where needed. `page_bytes` bounds the memory
+        for pages. `secure_delete` overwrites what is deleted. `vfs` names another way for SQLite to reach
+        files; tests use it.
 
         Raises UnsafeSqlite, NotAStore, StoreTooNew, StoreReadOnly, StoreCorrupt, StoreFull or
-        StoreUnavailable; what was there before is left as it was.
+        StoreUnavailable, and LedgerElsewhere in a forked process whose parent has it open; what was there
+        before is left as it was.
         """
         name = fsdecode(path)
-        opened = _open(name, vfs) if inline else await asyncio.to_thread(_open, name, vfs)
+        inherited.check(name)
+        opened = (
+            _open(name, vfs, page_bytes, secure_delete)
+            if inline
+            else await asyncio.to_thread(_open, name, vfs, page_bytes, secure_delete)
+        )
         return cls(*opened, inline=inline)
 
     async def transact(
@@ -68,25 +92,41 @@ class SqliteStore:
     ) -> Result:
         """Run a writing operation: all of it, alone, or nothing. See `Store.transact`.
 
-        When the caller is cancelled, an operation that was queued still runs.
+        When the caller is cancelled, an operation that was queued still runs, unless the writer cannot begin
+        it within the grace time: then it is withdrawn, StoreUnavailable, and nothing was written.
         """
+        self._home.check()
         if self._closing is not None:
             raise LedgerClosed
         if self._write_worker is None:
             return cast(Result, _inline(self._writer, Job(operation, request, sync)))
         future = Unstoppable(loop=self._loop)
-        self._write_worker.submit(Job(operation, request, sync, future))
-        return cast(Result, await future)
+        job = Job(operation, request, sync, future)
+        future.withdraw = job.withdraw
+        if is_cancelled():
+            future.cancel()
+        self._write_worker.submit(job)
+        try:
+            return cast(Result, await future)
+        finally:
+            # The two hold each other, and an error in them has this frame in its traceback: cycles that would
+            # keep the request until the next collection.
+            future.withdraw = None
+            del future, job
 
     async def read(self, operation: Operation[Request, Result], request: Request) -> Result:
         """Run a reading operation on one view that includes all acknowledged writes."""
+        self._home.check()
         if self._closing is not None:
             raise LedgerClosed
         if self._read_worker is None:
             return cast(Result, _inline(self._reader, Job(operation, request)))
         future: asyncio.Future[Any] = self._loop.create_future()
         self._read_worker.submit(Job(operation, request, Sync.DISK, future))
-        return cast(Result, await future)
+        try:
+            return cast(Result, await future)
+        finally:
+            del future
 
     def watch(self, changed: Callable[[], None]) -> None:
         """Have `changed` called on the loop soon after another process wrote, never for writes of this one.
@@ -131,6 +171,7 @@ class SqliteStore:
 
     async def close(self) -> None:
         """Finish what is under way, end the lease, stop the threads. Closing twice waits for the first."""
+        self._home.check()
         if self._closing is None:
             self._closing = asyncio.ensure_future(self._close())
         await asyncio.shield(self._closing)
@@ -141,8 +182,9 @@ class SqliteStore:
                 self._writer.run_batch([Job(end_lease, self._lease, Sync.PROCESS)])
             self._reader.close()
             self._writer.close()
-            return
-        await asyncio.to_thread(self._stop_threads, self._write_worker, self._read_worker)
+        else:
+            await asyncio.to_thread(self._stop_threads, self._write_worker, self._read_worker)
+        inherited.note_closed(self._path)
 
     def _stop_threads(self, write_worker: Worker, read_worker: Worker) -> None:
         if self._keeper is not None:
@@ -167,14 +209,22 @@ class SqliteStore:
             self._read_worker.end()
         if self._lock_files is not None:
             self._lock_files.release()
+        inherited.note_closed(self._path)
 
 
-def _open(path: str, vfs: str | None) -> tuple[str, Writer, Reader, int]:
+def _open(
+    path: str, vfs: str | None, page_bytes: int | None, secure_delete: bool
+) -> tuple[str, Writer, Reader, int]:
     opening.check_sqlite(apsw.sqlite_lib_version())
     place = opening.prepare(path, vfs)
+    if kind := network_filesystem(place.parent):
+        logger.warning("%s is on %s: use it from one machine only, or move it to a local disk", path, kind)
     try:
-        writer = Writer(opening.connect_writer(path, vfs), path)
+        connection = opening.connect_writer(path, vfs, page_bytes)
+        writer = Writer(connection, path)
         try:
+            if secure_delete:
+                opening.delete_securely(connection)
             # Of what others write, all that comes after this is noticed.
             version = writer.data_version()
             return str(place), writer, Reader(opening.connect_reader(path, vfs), path, writer.files), version

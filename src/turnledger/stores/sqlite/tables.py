@@ -15,8 +15,9 @@ from turnledger.model.attempt import Attempt
 from turnledger.model.conversation import Branch, Claim, Conversation, Lease, Origin, Stretch, Ticket
 from turnledger.model.flags import Flags, FlagsOf
 from turnledger.model.ids import BranchId, ConversationId, LeaseId, TurnId
+from turnledger.model.share import link_of
 from turnledger.model.turn import Turn
-from turnledger.model.usage import in_blocks
+from turnledger.model.usage import Usage, of_branch, of_chat, of_details
 from turnledger.stores.sqlite import records
 from turnledger.stores.sqlite.catalogue_rows import CatalogueRows
 from turnledger.stores.sqlite.change_rows import ChangeRows
@@ -88,9 +89,15 @@ class SqliteTables(
         columns = records.columns_of_conversation(conversation)
         self._run("add_conversation", conversation.id.raw, conversation.owner, conversation.scope, *columns)
         self._add_tags(conversation)
+        self._count(conversation.owner, of_details(conversation), of_chat(conversation))
 
     async def save_conversation(self, conversation: Conversation) -> None:
         columns = records.columns_of_conversation(conversation)
+        for owner, *before in self._rows("counted_details", conversation.id.raw):
+            had = records.counted_conversation(conversation, *before)
+            more, chats = of_details(conversation) - of_details(had), of_chat(conversation) - of_chat(had)
+            if more or chats:
+                self._count(owner, more, chats)
         self._tag(conversation.id, conversation.tags)
         self._run("save_conversation", *columns, conversation.id.raw)
 
@@ -134,12 +141,14 @@ class SqliteTables(
             if turns:
                 left = stored - sum(size for _, size in turns)
                 self._run("shrink_branch", left, ref)
-                self._run("count_bytes", owner, in_blocks(left) - in_blocks(stored))
+                self._count(owner, of_branch(left) - of_branch(stored))
+                stored = left
             removed += len(turns)
             if removed >= limit:
                 break
             if needed is None:
                 self._run("clear_branch", ref)
+                self._count(owner, -of_branch(stored))
                 for (source,) in self._rows("drop_origin", ref):
                     self._run("sweep_again", source)
                     removed += 1
@@ -167,6 +176,8 @@ class SqliteTables(
     async def add_branch(self, branch: Branch) -> None:
         columns = records.columns_of_branch(branch)
         self._run("add_branch", branch.id.raw, branch.conversation.raw, branch.start, *columns)
+        for owner, *_ in self._rows("counted_details", branch.conversation.raw):
+            self._count(owner, of_branch(branch.bytes))
 
     async def save_branch(self, branch: Branch) -> None:
         self._run("save_branch", *records.columns_of_branch(branch), self._ref(branch.id))
@@ -262,16 +273,17 @@ class SqliteTables(
                 singles.append(ref << 32 | number)
         if singles:
             rows = self._rows("single_turns", msgspec.json.encode(singles).decode())
-            found += [records.turn_of(TurnId.trusted(row[0]), branches[row[7]], row[1:7]) for row in rows]
+            found += [records.turn_of(TurnId.trusted(row[0]), branches[row[8]], row[1:8]) for row in rows]
         found.sort(key=attrgetter("number"))
         return found
 
-    async def settled_in(self, stretches: Sequence[Stretch]) -> list[Turn]:
+    async def effects_in(self, stretches: Sequence[Stretch]) -> list[Turn]:
         branches = {self._ref(each.branch): each.branch for each in stretches}
         asked = [(self._ref(each.branch), each.after, each.through) for each in stretches]
-        rows = self._rows("settled_turns", msgspec.json.encode(asked).decode())
+        rows = self._rows("turns_with_effects", msgspec.json.encode(asked).decode())
         rows.sort(key=itemgetter(1))
-        return [records.turn_of(TurnId.trusted(row[0]), branches[row[7]], row[1:7]) for row in rows]
+        found = [records.turn_of(TurnId.trusted(row[0]), branches[row[8]], row[1:8]) for row in rows]
+        return [turn for turn in found if turn.goes_along]
 
     async def add_turn(self, turn: Turn, log: bytes = b"") -> None:
         self._run(
@@ -280,25 +292,32 @@ class SqliteTables(
             self._ref(turn.branch),
             turn.number,
             records.raw_or_none(turn.parent),
-            records.NUMBER_OF[turn.kind],
+            records.number_of(turn),
             turn.created_at,
             turn.committed_at,
             turn.body,
             log or None,
+            records.checksum_of(turn, log),
         )
 
     async def turn_log(self, id: TurnId) -> bytes:
         row = self._row("turn_log", id.raw)
-        return (row[0] or b"") if row else b""
+        return records.log_of(id, *row) if row else b""
 
     # What owners store.
 
     async def count_bytes(self, owner: str, more: int) -> None:
-        self._run("count_bytes", owner, more)
+        self._count(owner, more)
 
-    async def stored_bytes(self, owner: str) -> int:
-        row = self._row("stored_bytes", owner)
-        return row[0] if row else 0
+    def _count(self, owner: str, more: int, chats: int = 0) -> None:
+        self._run("count_stored", owner, more, chats)
+        link = link_of(owner)
+        if link is not None:
+            self._run("count_stored_by_visitors", link.raw, more, chats)
+
+    async def stored(self, owner: str) -> Usage:
+        row = self._row("stored", owner)
+        return Usage(bytes=row[0], chats=row[1]) if row else Usage(bytes=0)
 
     # Flags.
 
@@ -339,7 +358,7 @@ class SqliteTables(
         return [records.attempt_of(row) for row in self._rows("running_of", lease.raw)]
 
     async def add_attempt(self, attempt: Attempt) -> None:
-        input = records.input_of(attempt)
+        input = attempt.asked
         is_long = len(input) >= LONG_INPUT
         self._run("add_attempt", *records.columns_of_attempt(attempt, None if is_long else input))
         if is_long:
@@ -367,7 +386,8 @@ class SqliteTables(
         return self._remove_attempts(self._rows("old_attempts", ended_before, limit))
 
     def _remove_attempts(self, rows: Sequence[Row]) -> int:
-        for (id,) in rows:
+        for id, owner, counted in rows:
+            self._count(owner, -counted)
             self._drop_attempt(id)
             self._run("drop_journal", id)
             self._run("drop_log", id)

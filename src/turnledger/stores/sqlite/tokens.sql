@@ -7,21 +7,21 @@ SELECT bits FROM secret WHERE id = 1;
 -- name: token
 -- One by id.
 SELECT id, digest, owner, name, scopes, chat_scope, models, created_at, expires_at, revoked_at, used_at, parent,
-       conversation, share
+       conversation, share, bounds
 FROM token
 WHERE id = ?1 AND (?2 IS NULL OR owner = ?2);
 
 -- name: token_by_digest
 -- One by its text, and how often it has changed who is let in to its owner's.
 SELECT t.id, t.digest, t.owner, t.name, t.scopes, t.chat_scope, t.models, t.created_at, t.expires_at, t.revoked_at,
-       t.used_at, t.parent, t.conversation, t.share, o.admission
+       t.used_at, t.parent, t.conversation, t.share, t.bounds, o.admission
 FROM token AS t LEFT JOIN owner AS o ON o.owner = t.owner
 WHERE t.digest = ?;
 
 -- name: tokens_of_owner
 -- A page of them, the last made first: ids rise with time.
 SELECT id, digest, owner, name, scopes, chat_scope, models, created_at, expires_at, revoked_at, used_at, parent,
-       conversation, share
+       conversation, share, bounds
 FROM token
 WHERE owner = ?1 AND (?2 IS NULL OR id < ?2)
 ORDER BY id DESC
@@ -30,7 +30,7 @@ LIMIT ?3;
 -- name: tokens_of_all
 -- A page of them, the last made first.
 SELECT id, digest, owner, name, scopes, chat_scope, models, created_at, expires_at, revoked_at, used_at, parent,
-       conversation, share
+       conversation, share, bounds
 FROM token
 WHERE id < coalesce(?1, x'ffffffffffffffffffffffffffffffffff')
 ORDER BY id DESC
@@ -39,7 +39,7 @@ LIMIT ?2;
 -- name: minted_by
 -- Those that another one made.
 SELECT id, digest, owner, name, scopes, chat_scope, models, created_at, expires_at, revoked_at, used_at, parent,
-       conversation, share
+       conversation, share, bounds
 FROM token
 WHERE parent = ?
 ORDER BY id;
@@ -55,8 +55,8 @@ FROM (
 -- name: add_token
 -- A token, as given.
 INSERT INTO token (id, digest, owner, name, scopes, chat_scope, models, created_at, expires_at, revoked_at, used_at,
-                   parent, conversation, share)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
+                   parent, conversation, share, bounds)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
 
 -- name: revoke_token
 -- The first time counts.

@@ -9,7 +9,7 @@ from typing import cast
 import apsw
 
 from turnledger.engine.ports import Operation, Request, Result
-from turnledger.stores.sqlite import opening
+from turnledger.stores.sqlite import inherited, opening
 from turnledger.stores.sqlite.reader import Reader
 from turnledger.stores.sqlite.writer import Job
 
@@ -24,6 +24,7 @@ class SqliteVisit:
     async def open(cls, path: str | PathLike[str]) -> SqliteVisit:
         """Open the store in this file, which must be there and up to date; raises what `SqliteStore.open`
         does."""
+        inherited.check(fsdecode(path))
         return cls(await asyncio.to_thread(_open, fsdecode(path)))
 
     async def read(self, operation: Operation[Request, Result], request: Request) -> Result:

@@ -78,9 +78,10 @@ class Worker:
 
     def _run(self) -> None:
         while (batch := self._next_batch()) is not None:
+            batch = [job for job in batch if job.claim()]  # the others were withdrawn meanwhile
             if batch:
                 self._run_batch(batch)
-                self._hand_over(batch)
+                self.hand_over(batch)
             self._poll_if_due()
             if self._abandoned is not None and self._loop.is_closed():
                 abandoned, self._abandoned = self._abandoned, None
@@ -133,7 +134,8 @@ class Worker:
                 break
         return batch
 
-    def _hand_over(self, batch: Sequence[Job]) -> None:
+    def hand_over(self, batch: Sequence[Job]) -> None:
+        """Give their callers what came of these jobs; called on the thread."""
         try:
             self._loop.call_soon_threadsafe(_deliver, batch)
         except RuntimeError:
@@ -144,9 +146,9 @@ class Worker:
 
 def _deliver(batch: Sequence[Job]) -> None:
     for job in batch:
-        future = job.future
+        future, job.future = job.future, None  # the future knows its job, too
         if future is None:
-            if job.error is not None:
+            if job.error is not None and not job.is_withdrawn:
                 logger.warning("a write that nobody waits for failed: %s", job.error)
         elif not future.done():  # its caller may have been cancelled
             if job.error is None:

@@ -7,16 +7,20 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Generator, Sequence
+from threading import Lock
 from typing import Any, TypeAlias
 
 import apsw
 
 from turnledger.engine.ports import Sync
 from turnledger.errors import OutcomeUnknown, StoreTooNew, StoreUnavailable
-from turnledger.stores.sqlite.failures import outcome_unknown, translated
+from turnledger.stores.sqlite.failures import not_committed, translated
 from turnledger.stores.sqlite.migrations import check_still_known
 from turnledger.stores.sqlite.moved import OpenFiles
+from turnledger.stores.sqlite.opening import Patience
 from turnledger.stores.sqlite.tables import SqliteTables
+
+WITHDRAWN = "The caller was cancelled before the write began. Nothing was written."
 
 AnyOperation: TypeAlias = Callable[[SqliteTables, Any], Awaitable[Any]]
 
@@ -24,7 +28,7 @@ AnyOperation: TypeAlias = Callable[[SqliteTables, Any], Awaitable[Any]]
 class Job:
     """One operation, and after it ran, what came of it: a result or an error."""
 
-    __slots__ = ("error", "future", "operation", "request", "result", "sync")
+    __slots__ = ("_unclaimed", "error", "future", "is_withdrawn", "operation", "request", "result", "sync")
 
     def __init__(
         self,
@@ -39,6 +43,19 @@ class Job:
         self.future = future
         self.result: Any = None
         self.error: BaseException | None = None
+        self.is_withdrawn = False
+        """Whether it shall wait for no other process any more."""
+        self._unclaimed = Lock()
+
+    def claim(self) -> bool:
+        """Take the job, to run it or to withdraw it; only the first who asks gets it. Any thread may."""
+        return self._unclaimed.acquire(blocking=False)
+
+    def withdraw(self) -> None:
+        """Give the job up unless it has begun; called on the event loop."""
+        self.is_withdrawn = True
+        if self.claim() and self.future is not None and not self.future.done():
+            self.future.set_exception(StoreUnavailable(WITHDRAWN))
 
     def run(self, cursor: apsw.Cursor) -> None:
         """Drive the operation to its end; it must not wait for anything but its tables."""
@@ -70,17 +87,24 @@ class Writer:
         self._cursor = connection.cursor()
         self._execute = self._cursor.execute
         self._sync: Sync | None = None
+        self._waiting: Sequence[Job] = ()
+        """Jobs whose transaction cannot begin while another process holds the lock."""
+        self._patience = Patience(lambda: not any(job.is_withdrawn for job in self._waiting))
+        self.hand_over: Callable[[Sequence[Job]], None] = lambda jobs: None
+        """Called with jobs that have their error before the rest of their batch has run."""
+        connection.set_busy_handler(self._patience)
         self.files = OpenFiles(connection)
 
     def run_batch(self, jobs: Sequence[Job]) -> None:
         """Run the jobs in order as one transaction; every one has its result or error afterwards.
 
-        A job that raises undoes itself alone. If the commit fails, the outcome of all is unknown: even
-        a refusal may rest on what another job of the batch wrote. If a file of the store was removed or
-        replaced, nothing is committed, and every job fails.
+        A job that raises undoes itself alone. If the commit fails, all fail with it, mostly with an unknown
+        outcome: even a refusal may rest on what another job of the batch wrote. If a file of the store was
+        removed or replaced, nothing is committed, and every job fails.
         """
         while jobs:
-            spoiler = self._transact(jobs)
+            jobs = self._begin(jobs)
+            spoiler = self._transact(jobs) if jobs else None
             if spoiler is None or len(jobs) == 1:
                 return
             # Undone together, the others run again without it. A savepoint around each job would do as
@@ -90,10 +114,8 @@ class Writer:
             jobs = jobs[spoiler + 1 :]
 
     def _transact(self, jobs: Sequence[Job]) -> int | None:
-        """Run the jobs as one transaction. Returns the place of the one that made it undo everything,
+        """Run the jobs and end the transaction. Returns the place of the one that made it undo everything,
         because it raised after it had written or because SQLite gave up the transaction."""
-        if not self._begin(jobs):
-            return None
         connection = self._connection
         start = connection.total_changes()
         for place, job in enumerate(jobs):
@@ -116,20 +138,31 @@ class Writer:
             self._commit(jobs)
         return None
 
-    def _begin(self, jobs: Sequence[Job]) -> bool:
-        try:
-            self._roll_back()  # what an earlier failure may have left open
-            if self.files.lost and self.files.look():
-                raise self.files.error()
-            self._set_sync(jobs)
-            self._execute("BEGIN IMMEDIATE")
-            check_still_known(self._cursor, self._path)
-        except (apsw.Error, StoreTooNew, StoreUnavailable) as problem:
-            self._try_to_roll_back()
-            for job in jobs:
-                job.error = translated(problem, self._path)
-            return False
-        return True
+    def _begin(self, jobs: Sequence[Job]) -> Sequence[Job]:
+        """Begin a transaction for the jobs; return those that are in it. While another process holds the
+        lock, jobs that are withdrawn leave, and the others go on waiting."""
+        while jobs:
+            self._waiting = jobs
+            try:
+                self._roll_back()  # what an earlier failure may have left open
+                if self.files.lost and self.files.look():
+                    raise self.files.error()
+                self._set_sync(jobs)
+                self._execute("BEGIN IMMEDIATE")
+                check_still_known(self._cursor, self._path)
+                return jobs
+            except (apsw.Error, StoreTooNew, StoreUnavailable) as problem:
+                self._try_to_roll_back()
+                is_cut_short = isinstance(problem, apsw.BusyError) and self._patience.was_cut_short
+                leaving = [job for job in jobs if job.is_withdrawn] if is_cut_short else jobs
+                for job in leaving:
+                    job.error = translated(problem, self._path)
+                if is_cut_short:
+                    self.hand_over(leaving)  # their callers do not wait for the rest of the batch
+                jobs = [job for job in jobs if job not in leaving]
+            finally:
+                self._waiting = ()
+        return jobs
 
     def _set_sync(self, jobs: Sequence[Job]) -> None:
         """Have the commit wait for the disk if any of the jobs asks for it."""
@@ -143,7 +176,7 @@ class Writer:
             self._execute("COMMIT")
         except apsw.Error as problem:
             for job in jobs:
-                job.error = outcome_unknown(problem, self._path)
+                job.error = not_committed(problem, self._path)
             self._try_to_roll_back()
 
     def _try_to_roll_back(self) -> None:

@@ -25,7 +25,7 @@ from turnledger.testing.simulation.meaning import broken_by_resent
 from turnledger.testing.simulation.pointing import turns_on
 from turnledger.testing.simulation.promises import Line, broken_by, broken_by_requests
 from turnledger.testing.simulation.shown_to_models import broken_by_what_was_shown
-from turnledger.testing.simulation.world import World
+from turnledger.testing.simulation.world import World, effect_of
 from turnledger.testing.told_truly import all_stored, broken_by_telling
 
 ALL = 1_000
@@ -50,7 +50,7 @@ async def check(world: World, ledger: Ledger, keys: tuple[str, ...]) -> int:
         await ledger.conversation(conversation_key=key)
     chats = [await ledger.conversation(id) for id in await ledger._process.store.read(_live, ALL)]
     for chat in chats:
-        world.probes.add(await _comes_to_rest(chat))
+        world.probes.add(await _comes_to_rest(world, chat))
     conversations = await ledger._process.store.read(_all_lines, [await chat.info() for chat in chats])
     everything = [line for lines in conversations for line in lines]
     problems = [problem for lines in conversations for problem in broken_by(world, lines)]
@@ -75,13 +75,16 @@ async def check(world: World, ledger: Ledger, keys: tuple[str, ...]) -> int:
     return sum(len(line.turns) for line in everything if line.is_current)
 
 
-async def _comes_to_rest(chat: Chat) -> TurnId:
-    """No attempt runs any more, and the lane takes one more turn, whose id is returned."""
+async def _comes_to_rest(world: World, chat: Chat) -> TurnId:
+    """No attempt runs any more, and the lane takes one more turn, whose id is returned. What its model is
+    shown of effects is noted."""
     running = [each for each in await chat.attempts(limit=ALL) if each.attempt.state is AttemptState.RUNNING]
     if running:
         raise Violation(None, None, f"a lane is closed for ever by {running[0].attempt.id}")
 
     async def probe(turn: RunningTurn) -> None:
+        shown = turn.snapshot.shown(turn.input, ())
+        world.shown_at_rest[chat.id] = frozenset(effect_of(item) for item in shown if item.is_call)
         turn.emit("here")
 
     try:

@@ -51,7 +51,7 @@ def undo(scene: Scene, name: str, idempotency_key: str | None = None) -> Work:
     return undo
 
 
-def switch(scene: Scene, name: str) -> Work:
+def switch(scene: Scene, name: str, *, and_back: bool = False) -> Work:
     random = scene.random
     on_busy = random.choice(tuple(OnBusy))
 
@@ -60,8 +60,11 @@ def switch(scene: Scene, name: str) -> Work:
             chat = await scene.names.open(ledger, name)
             turns = await chat.turns()
             if turns:
+                left = (await chat.info()).branch
                 siblings = await chat.siblings(random.choice(turns).id)
                 await chat.switch(random.choice(siblings).branch, on_busy=on_busy)
+                if and_back:
+                    await chat.switch(left, on_busy=on_busy)
 
     return switch
 

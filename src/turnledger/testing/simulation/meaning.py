@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from turnledger.engine.matching import Sent
 from turnledger.engine.resending import OnDivergence
 from turnledger.model.ids import BranchId, TurnId
+from turnledger.model.item import Item
 from turnledger.model.turn import Turn, TurnKind
 from turnledger.testing.simulation.agreement import agrees, begins_with
 from turnledger.testing.simulation.promises import Line
@@ -18,6 +19,7 @@ from turnledger.testing.simulation.transcript import (
     Message,
     Resent,
     Word,
+    answered_with,
     asked_with,
     shown_as,
     words_of,
@@ -42,10 +44,27 @@ def broken_by_resent(world: World, lines: Sequence[Line]) -> Iterator[str]:
             told = [*before, *((word, False) for word in words_of(asked_with(turn)))]
             began_on = _line_at_begin(world, by_branch, turn.id)
             yield from _broken_by(turn, ask.resent, told, began_on, unseen)
+            if ask.resent.note is not None and ask.resent.note[1]["content"] not in map(_said, turn.input):
+                yield f"{turn.id} was not told the note that its client inserted"
+            if place and _answers_twice(line.turns[place - 1], turn):
+                yield f"{turn.id} begins with another answer than {line.turns[place - 1].id} has"
             lane, target = world.places[turn.id]
             may_branch = ask.resent.on_divergence is OnDivergence.BRANCH
             if lane != target and not may_branch and not _is_question(ask.resent, began_on, unseen):
                 yield f"{turn.id} is on a branch of its own, and was not to be"
+
+
+def _said(item: Item) -> str:
+    return item.text
+
+
+def _answers_twice(before: Turn, turn: Turn) -> bool:
+    """Whether a client's answer to an interrupted turn stands behind the one that the turn has itself."""
+    is_answered = before.kind is TurnKind.INTERRUPTED and any(
+        each["content"] for each in answered_with(before)
+    )
+    first = next(iter(asked_with(turn)), None)
+    return is_answered and first is not None and first["role"] == "assistant"
 
 
 def _broken_by(

@@ -24,7 +24,7 @@ from turnledger.model.flags import SHOWN, Flags, hidden_from_user
 from turnledger.model.ids import BranchId, TurnId
 from turnledger.model.turn import Turn, TurnKind
 from turnledger.testing.simulation.pointing import judged, look, meant_by, turns_on
-from turnledger.testing.simulation.world import Hidden, World
+from turnledger.testing.simulation.world import Hidden, World, effects_told
 
 
 def observed(operation: Operation[Any, Any], world: World) -> Operation[Any, Any]:
@@ -198,8 +198,13 @@ async def _fork(tables: Tables, operation: Operation[Any, Any], request: ForkReq
     if made.id not in world.forks and before is not None:
         turns, others = await turns_on(tables, made.branch), await turns_on(tables, before.id)
         world.forks[made.id] = tuple(turns)
-        if tuple(turns) != _forked(others, request.turn):
-            world.intrusions.append(f"{made.id} is not what it was made from, with what was settled there")
+        shared = _forked(others, request.turn)
+        told = [effect for turn in turns[len(shared) :] for effect in effects_told(turn)]
+        later = [effect for turn in others[len(shared) :] for effect in world.acted_in(turn)]
+        if tuple(turns[: len(shared)]) != shared or not set(later) <= set(told):
+            world.intrusions.append(f"{made.id} is not what it was made from, with what tools did there")
+        if any(turn.kind is not TurnKind.SETTLED for turn in turns[len(shared) :]):
+            world.intrusions.append(f"{made.id} has more than what it was made from")
     return result
 
 

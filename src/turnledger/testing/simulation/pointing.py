@@ -13,7 +13,7 @@ from turnledger.engine.commit import CommitRequest, DoubtRequest
 from turnledger.engine.conversations import UpdateRequest
 from turnledger.engine.deleting import DeleteRequest
 from turnledger.engine.ending import EndRequest
-from turnledger.engine.moving import ForkRequest, Moved, Switch, Undo
+from turnledger.engine.moving import ForkRequest, Moved, Undo
 from turnledger.engine.ports import Tables
 from turnledger.engine.recording import RecordRequest
 from turnledger.engine.recovery import TakeOverRequest
@@ -22,7 +22,7 @@ from turnledger.model.attempt import Attempt
 from turnledger.model.conversation import Branch, Conversation, ConversationState
 from turnledger.model.ids import BranchId
 from turnledger.model.turn import Turn, TurnKind
-from turnledger.testing.simulation.world import World, effect_of
+from turnledger.testing.simulation.world import World, effects_told
 
 
 @dataclass(frozen=True)
@@ -103,7 +103,7 @@ async def judged(
         yield f"{was.id} shows {now.branch}, which nothing earned"
     if await tables.tickets(was.branch):
         yield f"tickets were left behind on {was.branch}"
-    async for problem in _left_out(tables, request, before, now):
+    async for problem in _left_out(tables, request, before, now, world):
         yield problem
     if isinstance(result, Moved):
         world.moved[request.attempt] += 1
@@ -130,26 +130,24 @@ async def _earned(tables: Tables, request: Any, before: Shown) -> set[BranchId]:
     return earned
 
 
-async def _left_out(tables: Tables, request: Any, before: Shown, now: Conversation) -> AsyncIterator[str]:
-    """What the new line lacks: settled turns, unless somebody said to forget them or switched, and for an
-    undo all turns but the last."""
+async def _left_out(
+    tables: Tables, request: Any, before: Shown, now: Conversation, world: World
+) -> AsyncIterator[str]:
+    """What the new line lacks: effects of turns that did not complete, unless somebody said to forget them,
+    and for an undo all turns but the last."""
     move = request.move if isinstance(request, BeginRequest) else None
-    if isinstance(move, Switch):
-        return
     old, new = await turns_on(tables, before.conversation.branch), await turns_on(tables, now.branch)
-    told = {effect for turn in new for effect in _effects(turn)}
+    told = {effect for turn in new for effect in effects_told(turn)}
     for turn in old:
-        is_told = set(_effects(turn)) <= told
-        if turn.kind is TurnKind.SETTLED and not is_told and not (isinstance(move, Undo) and move.forget):
-            yield f"{now.branch} leaves out what {turn.id} has settled"
+        untold = set(world.acted_in(turn)) - told
+        if isinstance(move, Undo) and move.forget:
+            world.forgotten |= untold
+        elif untold:
+            yield f"{now.branch} leaves out what the tools of {turn.id} did: {min(untold)}"
     if isinstance(move, Undo) and before.running is None:
         expected = [turn.id for turn in old if turn.kind is not TurnKind.SETTLED][:-1]
         if [turn.id for turn in new if turn.kind is not TurnKind.SETTLED] != expected:
             yield f"{now.branch} is not what it was but for the last turn"
-
-
-def _effects(turn: Turn) -> list[str]:
-    return [effect_of(item) for item in turn.output if item.is_call]
 
 
 async def turns_on(tables: Tables, branch: Branch | BranchId) -> list[Turn]:

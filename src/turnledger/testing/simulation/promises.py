@@ -11,7 +11,6 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from turnledger.engine.closing import NOT_STARTED
 from turnledger.errors import TurnledgerError
 from turnledger.model.attempt import OnFailure, OnStop
 from turnledger.model.conversation import Branch, Ticket
@@ -19,9 +18,19 @@ from turnledger.model.flags import FlagsOf
 from turnledger.model.ids import ConversationId, TurnId
 from turnledger.model.item import Item
 from turnledger.model.journal import Journal
-from turnledger.model.pairing import left_open, open_calls
+from turnledger.model.pairing import NOT_STARTED, left_open, open_calls
 from turnledger.model.turn import Turn, TurnKind
-from turnledger.testing.simulation.world import ANSWER, RESULT, Ask, Effect, Kind, World, effect_of, name_of
+from turnledger.testing.simulation.world import (
+    ANSWER,
+    RESULT,
+    Ask,
+    Effect,
+    Kind,
+    World,
+    effect_of,
+    effects_told,
+    name_of,
+)
 
 
 @dataclass(frozen=True)
@@ -49,6 +58,7 @@ def broken_by(world: World, lines: list[Line]) -> Iterator[str]:
     yield from _answers(world, conversation, turns)
     yield from _stops(world, conversation, turns)
     yield from _effects(world, conversation, turns)
+    yield from _effects_shown(world, next(line for line in lines if line.is_current), turns)
     for turn in turns.values():
         yield from _belongs(world, turn)
         yield from _came_about(world, turn, turns)
@@ -212,16 +222,27 @@ def _said(turn: Turn) -> list[Item]:
 
 
 def _copies(world: World, conversation: ConversationId, turns: dict[TurnId, Turn]) -> Iterator[str]:
-    """What nobody asked for is a copy of a settled turn, and tells the same."""
-    settled = [turn for turn in turns.values() if turn.kind is TurnKind.SETTLED]
+    """What nobody asked for is a copy of a turn that did not complete, and tells the same of its effects."""
     shared = {turn.id for turn in world.forks.get(conversation, ())}
-    originals = {name_of(turn): turn for turn in settled if turn.id in world.asked or turn.id in shared}
+    originals: dict[str, Turn] = {}
+    for turn in turns.values():
+        if turn.kind is not TurnKind.COMPLETED and (turn.id in world.asked or turn.id in shared):
+            originals |= dict.fromkeys(effects_told(turn), turn)
     for turn in turns.values():
         if turn.id in world.asked or turn.id in world.probes or turn.id in shared:
             continue
         original = originals.get(name_of(turn))
-        if turn.kind is not TurnKind.SETTLED or original is None or original.output != turn.output:
+        if turn.kind is not TurnKind.SETTLED or original is None or not _is_copy(turn, original):
             yield f"{turn.id} is in the history, and nobody asked for it"
+
+
+def _is_copy(turn: Turn, original: Turn) -> bool:
+    if original.kind is TurnKind.SETTLED:
+        return turn.output == original.output
+    # Of an interrupted turn, what acted is told, and that the rest was not kept.
+    *told, note = turn.output
+    there = iter(original.output)
+    return note.role == "developer" and all(item in there for item in told)
 
 
 def _effects_on_line(world: World, turns: list[Turn]) -> Iterator[str]:
@@ -260,8 +281,23 @@ def _effects(world: World, conversation: ConversationId, turns: dict[TurnId, Tur
             yield f"the tool {effect.name} ran {times_done[effect.name]} times"
 
 
+def _effects_shown(world: World, shown: Line, turns: dict[TurnId, Turn]) -> Iterator[str]:
+    """What tools did is told to the model of the branch that is shown, but for what an edit took away of
+    completed turns, and what somebody said to forget."""
+    known = world.forgotten | set(
+        _effects_told([turn for turn in turns.values() if turn.kind is TurnKind.COMPLETED])
+    )
+    acted = {effect for turn in turns.values() for effect in world.acted_in(turn)} - known
+    on_line = {effect: turn for turn in shown.turns for effect in effects_told(turn)}
+    for effect in sorted(acted):
+        if effect not in on_line:
+            yield f"the effect {effect} is hidden from the branch that {shown.conversation} shows"
+        elif effect not in world.shown_at_rest[shown.conversation] and on_line[effect].id not in shown.flags:
+            yield f"the effect {effect} is hidden from the model that {shown.conversation} asks"
+
+
 def _effects_told(turns: list[Turn]) -> Iterator[str]:
-    return (effect_of(item) for turn in turns for item in turn.output if item.is_call)
+    return (effect for turn in turns for effect in effects_told(turn))
 
 
 def _told_truly(world: World, turn: Turn) -> Iterator[str]:

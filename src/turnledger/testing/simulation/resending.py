@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
+from random import Random
 
 from turnledger.engine.matching import Sent
 from turnledger.engine.resending import OnDivergence
@@ -92,7 +93,15 @@ class Resending:
             old=old,
             sent=sent,
             on_divergence=OnDivergence.REJECT if random.random() < 0.15 else OnDivergence.BRANCH,
+            note=self._note(len(meant) - cut, token),
         )
+
+    def _note(self, sent: int, token: str) -> tuple[int, Message] | None:
+        """Something for the model, among so many messages. Dice of its own: all else stays as it would be."""
+        dice = Random(f"{token} of {sent}")
+        if sent < 2 or dice.random() < 0.7:
+            return None
+        return dice.randrange(1, sent), {"role": "developer", "content": f"note {token}"}
 
     def _new(self, copy: list[Message], token: str) -> list[Message]:
         """A question, or the results of the calls that the last answer made."""

@@ -51,11 +51,12 @@ TASTES: dict[str, Callable[[int], list[str]]] = {
     "undo once": lambda habits: ["undo once"] * (habits // 3 + 1),
     "restore": lambda habits: (["delete"] + ["restore"] * 2) * (habits // 4 + 1) + ["purge"],
     "say": lambda habits: ["say"] * habits * 2,
+    "wander": lambda habits: (["diverge", "hang"] + ["wander"] * 4 + ["fork"]) * (habits // 4 + 1),
 }
 """What clients of some schedules do besides, and how much of it for so many habits."""
 TASTE = 0.2
 """How many schedules have each of them."""
-BRANCHING = frozenset({"diverge", "undo", "switch", "fork"})
+BRANCHING = frozenset({"diverge", "undo", "switch", "fork", "wander"})
 LATER = BRANCHING | {"resend", "flag", "restore", "undo once", "say"}
 FEW, MANY = (1, 2, 3, 5), (2, 3, 5, 7)
 """How often a client does something: more where there has to be a history first."""
@@ -168,6 +169,8 @@ class Schedule:
                 await asking.undo_once(name, token)
             case "switch":
                 await do(deeds.switch(scene, name))
+            case "wander":
+                await do(deeds.switch(scene, name, and_back=True))
             case "fork":
                 await asking.fork_or_ask(name, token)
             case "reset":

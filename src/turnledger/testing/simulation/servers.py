@@ -25,6 +25,7 @@ LIMITS = Limits(
     lease_time=LEASE_TIME,
     queue_length=6,
     queue_wait=40.0,
+    commit_patience=1.0,
     doubt_patience=1.0,
     attempts_kept=10_000_000.0,
     changes_kept=10_000_000.0,

@@ -32,10 +32,16 @@ class Resent:
     """How many of the messages the client believes to be stored."""
     sent: Sent | None = None
     on_divergence: OnDivergence = OnDivergence.BRANCH
+    note: tuple[int, Message] | None = None
+    """A message for the model that the client inserts behind so many others, and does not remember."""
 
     @property
     def messages(self) -> tuple[Message, ...]:
-        return (*self.instructions, *self.meant[self.cut :])
+        sent = self.meant[self.cut :]
+        if self.note is not None:
+            place, note = self.note
+            sent = (*sent[:place], note, *sent[place:])
+        return (*self.instructions, *sent)
 
 
 def shown_as(turn: Turn) -> list[Message]:

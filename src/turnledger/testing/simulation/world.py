@@ -254,6 +254,10 @@ class World:
     """For attempts that began: the branch whose lane they hold, and the one that they commit to."""
     heads: dict[TurnId, TurnId | None] = field(default_factory=dict)
     """The head of that lane when they began."""
+    forgotten: set[str] = field(default_factory=set)
+    """Effects that an undo was told to forget."""
+    shown_at_rest: dict[ConversationId, frozenset[str]] = field(default_factory=dict)
+    """Effects that the model of the checker's own turn was shown, by conversation."""
     settled_by_begin: set[TurnId] = field(default_factory=set)
     """Attempts whose effects were waiting when a turn began behind them, or the conversation moved."""
     moved: Counter[TurnId] = field(default_factory=Counter)
@@ -338,6 +342,18 @@ class World:
         """Whether an attempt of this request was ended by somebody else, so far."""
         return any(run.ask is ask and id in self.taken_over for id, run in self.runs.items())
 
+    def acted_in(self, turn: Turn) -> list[str]:
+        """The effects of a turn that did not complete, by what its tools did and not by what it says."""
+        if turn.kind is TurnKind.COMPLETED:
+            return []
+        # Those told to forget may have run before, in an attempt that nobody knows of any more.
+        acted = {
+            effect.name
+            for effect in self.effects
+            if not effect.read_only and effect.ask.on_failure is not OnFailure.FORGET
+        }
+        return [name for name in effects_told(turn) if name in acted]
+
     @property
     def told_failed(self) -> set[str]:
         """Requests that were tried once, and whose client was told that nothing happened."""
@@ -363,6 +379,11 @@ def name_of(turn: Turn) -> str:
     along with edits."""
     acted = [effect_of(item) for item in turn.output if item.is_call]
     return acted[0] if acted and turn.kind is TurnKind.SETTLED else turn.id
+
+
+def effects_told(turn: Turn) -> list[str]:
+    """The effects that the calls of a turn had."""
+    return [effect_of(item) for item in turn.output if item.is_call]
 
 
 def effect_of(call: Item) -> str:

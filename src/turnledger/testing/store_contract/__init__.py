@@ -39,6 +39,7 @@ PARTS = (
     "crossing",
     "deleting",
     "editing",
+    "effects",
     "everything",
     "forgotten",
     "forks",
@@ -99,6 +100,7 @@ from turnledger.testing.store_contract.context import ContextShown  # noqa: E402
 from turnledger.testing.store_contract.crossing import Crossing  # noqa: E402
 from turnledger.testing.store_contract.deleting import Deleting  # noqa: E402
 from turnledger.testing.store_contract.editing import Editing  # noqa: E402
+from turnledger.testing.store_contract.effects import EffectsGoAlong  # noqa: E402
 from turnledger.testing.store_contract.event_ends import EventEnds  # noqa: E402
 from turnledger.testing.store_contract.events import Events  # noqa: E402
 from turnledger.testing.store_contract.everything import Everything  # noqa: E402
@@ -139,7 +141,7 @@ from turnledger.testing.store_contract.tokens import TokensKept  # noqa: E402
 from turnledger.testing.store_contract.transfer import Transferred  # noqa: E402
 from turnledger.testing.store_contract.unfinished_edits import UnfinishedEdits  # noqa: E402
 from turnledger.testing.store_contract.unknown_outcome import UnknownOutcome  # noqa: E402
-from turnledger.testing.store_contract.usage import Bounded, Counting  # noqa: E402
+from turnledger.testing.store_contract.usage import Bounded, Counting, OfLinks  # noqa: E402
 from turnledger.testing.store_contract.well_formed import WellFormed  # noqa: E402
 from turnledger.testing.store_contract.what_happened import WhatHappened  # noqa: E402
 from turnledger.testing.store_contract.yours_only import YoursOnly  # noqa: E402
@@ -154,6 +156,7 @@ class StoreContract(
     Beginnings,
     BranchRows,
     Bounded,
+    OfLinks,
     Busy,
     Cancellations,
     ChangedByWhoIsLetIn,
@@ -168,6 +171,7 @@ class StoreContract(
     Crossing,
     Deleting,
     Editing,
+    EffectsGoAlong,
     ForkedOnce,
     Forks,
     Everything,

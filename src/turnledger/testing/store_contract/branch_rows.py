@@ -220,7 +220,7 @@ class BranchRows(Contract):
         ):
             assert await read(stores[1], do("turns_in", stretches)) == expected
             settled = [each for each in expected if each.kind is TurnKind.SETTLED]
-            assert await read(stores[1], do("settled_in", stretches)) == settled
+            assert await read(stores[1], do("effects_in", stretches)) == settled
 
     async def test_the_first_turn_of_a_branch_tells_its_parent(self, stores: list[Store]) -> None:
         found = await begun(stores[0])

@@ -204,7 +204,7 @@ class Cancellations(Contract):
         assert await said(chat) == ["next", "Yes."]
         [aside] = await chat.attempts()
         assert aside.attempt.failure is not None
-        assert aside.attempt.failure.code == "turn_failed"
+        assert aside.attempt.failure.code == "task_ended"
         await texts.aclose()
 
     async def test_turn_whose_generator_another_task_goes_on_with_is_left_alone(self, stage: Stage) -> None:

@@ -22,7 +22,6 @@ from turnledger.engine.retries import Retry
 from turnledger.errors import (
     CommitOutcomeUnknown,
     ConversationBusy,
-    ConversationDeleted,
     StoreFull,
     TurnAttached,
     TurnFailed,
@@ -495,20 +494,27 @@ class KeylessRetries(Contract):
         await noted(here)
         assert await soon(ask(chat, 0, idempotency_key="i").run(NEVER)) == turn
 
-    async def test_a_later_try_belongs_to_the_conversation_of_the_first(self, stage: Stage) -> None:
+    @pytest.mark.parametrize("is_failed", [True, False])
+    @pytest.mark.parametrize("is_deleted", [True, False])
+    async def test_a_later_try_runs_where_its_key_leads_now(
+        self, stage: Stage, is_failed: bool, is_deleted: bool
+    ) -> None:
+        """Its client gave up, and the same words after a deletion or a reset are for another conversation."""
         here = await stage.process()
 
         def send(count: int) -> TurnBlock:
             return here.ledger.turn("q", conversation_key="k", retry=Retry(b"q", count))
 
         first = send(0)
-        turn = await soon(first.run(ScriptedModel(["a"])))
+        try:
+            await soon(first.run(ScriptedModel([BOOM] if is_failed else ["a"])))
+        except RuntimeError:
+            assert is_failed
         here.ledger.lost(first)
-        await here.ledger.reset("k")
-        assert await soon(send(1).run(NEVER)) == turn
-        await (await here.ledger.chat_of(turn.id)).delete()
-        with pytest.raises(ConversationDeleted):
-            await soon(send(2).run(NEVER))
+        old = await here.ledger.conversation(conversation_key="k")
+        await (old.delete() if is_deleted else here.ledger.reset("k"))
+        second = await soon(send(1).run(ScriptedModel(["b"])))
+        assert await (await here.ledger.conversation(conversation_key="k")).turns() == [second]
 
     async def test_a_history_that_is_sent_again_is_no_regeneration(self, stage: Stage) -> None:
         here, there = await stage.processes()

@@ -38,6 +38,9 @@ OTHER = {"role": "system", "content": "Be kind."}
 BROKEN = ValueError("broken")
 
 
+NOTE = {"role": "system", "content": "Answer in French."}
+
+
 def talk(*texts: str) -> Messages:
     """Messages of a user and an assistant, in turn."""
     return [{"role": ("user", "assistant")[place % 2], "content": text} for place, text in enumerate(texts)]
@@ -436,6 +439,46 @@ class ResentInstructions(Contract):
             turn.emit("a3")
         assert messages_of(turn.instructions) == [SYSTEM]
         assert await instructed(chat) == [["Be brief."], ["Be kind."], ["Be brief."]]
+
+    @pytest.mark.parametrize("trimmed", [0, 1])
+    async def test_one_that_is_inserted_in_the_middle_is_told_with_what_is_new_and_once(
+        self, stage: Stage, trimmed: int
+    ) -> None:
+        chat = await (await stage.process()).chat()
+        await send(chat, talk("q1"), "a1")
+        await send(chat, talk("q1", "a1", "q2"), "a2")
+        copy = [*talk("q1", "a1"), NOTE, *talk("q2", "a2", "q3")][trimmed:]
+        model = ScriptedModel(["a3"], ["a4"])
+        await soon(play(chat.resent(copy), model))
+        await soon(play(chat.resent([*copy, *talk("-", "a3", "q4")[1:]]), model))
+        assert model.seen[0] == [*talk("q1", "a1", "q2", "a2"), NOTE, *talk("q3")]
+        assert model.seen[1] == [*model.seen[0], *talk("-", "a3", "q4")[1:]]
+        assert [turn.number for turn in await chat.turns()] == [1, 2, 3, 4]
+
+    async def test_one_that_is_inserted_before_a_stored_question_is_told_with_it(self, stage: Stage) -> None:
+        chat = await (await stage.process()).chat()
+        await send(chat, talk("q1"), "a1")
+        await send(chat, talk("q1", "a1", "q2"), "a2")
+        model = ScriptedModel(["a3"])
+        await soon(play(chat.resent([*talk("q1", "a1"), NOTE, *talk("-", "-", "q2")[2:]]), model))
+        assert model.seen[0] == [*talk("q1", "a1"), NOTE, *talk("q2")]
+
+    async def test_one_that_is_inserted_before_results_leaves_them_with_their_calls(
+        self, stage: Stage
+    ) -> None:
+        chat = await (await stage.process()).chat()
+        await send(chat, talk("q1"), Ask("look", call_id="c1"))
+        model = ScriptedModel(["a"])
+        sent = [*talk("q1"), NOTE, calling("c1"), result("c1"), *talk("q2")]
+        await soon(play(chat.resent(sent), model))
+        assert model.seen[0] == [*talk("q1"), calling("c1"), result("c1"), NOTE, *talk("q2")]
+
+    async def test_instructions_that_are_repeated_in_the_middle_are_nothing_new(self, stage: Stage) -> None:
+        chat = await (await stage.process()).chat()
+        await send(chat, [NOTE, *talk("q1")], "a1")
+        model = ScriptedModel(["a2"])
+        await soon(play(chat.resent([*talk("q1"), NOTE, *talk("-", "a1", "q2")[1:]]), model))
+        assert model.seen[0] == [NOTE, *talk("q1", "a1", "q2")]
 
     @pytest.mark.parametrize("option", ["instructions", "instructions_once"])
     async def test_they_cannot_be_given_beside_the_messages(self, stage: Stage, option: str) -> None:

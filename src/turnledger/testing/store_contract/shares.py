@@ -51,6 +51,22 @@ def link(**changes: Any) -> Share:
 class SharesKept(Contract):
     # What a ledger does.
 
+    async def test_a_token_revokes_links_that_it_made_or_to_its_chats_only(self, stage: Stage) -> None:
+        here, there = await stage.processes()
+        tokens, shares = here.ledger.tokens, here.ledger.shares
+        chat = await here.chat(owner="ann")
+        root, _ = await tokens.create(owner="ann", scopes=ALL)
+        child, _ = await tokens.create(owner="ann", scopes=ALL, parent=root.id)
+        beside, _ = await tokens.create(owner="ben", scopes=ALL, parent=root.id)
+        of_root, _ = await shares.create(scope="shop", parent=root.id)
+        of_child, _ = await shares.create(scope="shop", parent=child.id)
+        to_chat, _ = await shares.create(chat=chat.id, parent=root.id)
+        for share, by in ((of_root, child), (of_root, beside), (of_child, beside), (to_chat, beside)):
+            with pytest.raises(ShareNotFound):
+                await there.ledger.shares.revoke(share.id, by=by)
+        for share, by in ((to_chat, child), (of_child, child), (of_root, root)):
+            assert (await there.ledger.shares.revoke(share.id, by=by)).revoked_at is not None
+
     async def test_a_visitor_of_a_scope_is_a_fresh_owner_there(self, stage: Stage) -> None:
         here, there = await stage.processes()
         share, code = await here.ledger.shares.create(scope="shop", name="fair", models=["small"])

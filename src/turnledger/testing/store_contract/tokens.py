@@ -372,6 +372,25 @@ class TokensKept(Contract):
             assert await read(there, do("count_tokens", "ann", now, limit)) == count
         assert await read(there, do("count_tokens", "eve", 9, 9)) == 0
 
+    async def test_a_token_revokes_itself_and_what_it_made_only(self, stage: Stage) -> None:
+        here, there = await stage.processes()
+        tokens = here.ledger.tokens
+        admin = [TokenScope.ADMIN]
+        root, _ = await tokens.create(scopes=admin)
+        other, _ = await tokens.create(scopes=admin)
+        child, _ = await tokens.create(scopes=admin, parent=root.id)
+        sibling, _ = await tokens.create(scopes=admin, parent=root.id)
+        grandchild, _ = await tokens.create(scopes=admin, parent=child.id)
+        for above in (root, other, sibling, child):
+            with pytest.raises(TokenNotFound):
+                await there.ledger.tokens.revoke(above.id, by=grandchild.id)
+        for beyond in (root, other, sibling):
+            with pytest.raises(TokenNotFound):
+                await there.ledger.tokens.revoke(beyond.id, by=child.id)
+        assert [each.id for each in await tokens.revoke(grandchild.id, by=child.id)] == [grandchild.id]
+        assert [each.id for each in await tokens.revoke(child.id, by=child.id)] == [child.id, grandchild.id]
+        assert [each.id for each in await tokens.revoke(other.id, by=root.id)] == [other.id]
+
     async def test_a_token_is_revoked_once_and_used_later_and_later(self, stores: list[Store]) -> None:
         here, there = stores
         made = token()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -48,6 +49,9 @@ async def all_exported(ledger: Ledger, **options: Any) -> bytes:
     return b"".join([line async for line in ledger.transfer.export_all(**options)])
 
 
+_IDS = re.compile(rb"(?:conv|branch|turn)_[0-9a-f]{32}")
+
+
 async def imported(ledger: Ledger, file: bytes, **options: Any) -> list[ImportReport]:
     """Import a file, in two pieces."""
     middle = len(file) // 2
@@ -71,7 +75,8 @@ async def rich_chat(ledger: Ledger, **details: Any) -> Chat:
     chat = await ledger.conversation(title="All of it", metadata={"a": "1", "b": "2"}, **details)
     await chat.update(tags=["x", "y"], pinned=True, archived=True)
     first = await exchange(chat, "one")
-    tools = ScriptedModel([Think(), Tool("look"), "Seen."], ["Hel", BOOM], [Tool("pay"), BOOM], ["Better."])
+    look, pay = Tool("look", read_only=True), Tool("pay")
+    tools = ScriptedModel([Think(), look, "Seen."], [look, pay, "Hel", BOOM], [pay, BOOM], ["Better."])
     second = await soon(chat.run(tools, "two", instructions="Be brief."))
     await fail(chat, tools, "three", on_failure="keep")
     await fail(chat, tools, "four")
@@ -100,6 +105,26 @@ class Transferred(Contract):
             copy = await there.conversation(chat.id)
             assert [turn.items for turn in await copy.turns()] == [turn.items for turn in await chat.turns()]
             assert await copy.history() == await chat.history()
+
+    @pytest.mark.parametrize("is_said", [True, False])
+    async def test_effects_of_an_interrupted_turn_are_known_after_an_import(
+        self, stage: Stage, is_said: bool
+    ) -> None:
+        here = (await stage.process()).ledger
+        chat = await here.conversation()
+        await fail(chat, ScriptedModel([Tool("look", read_only=True), Tool("pay"), BOOM]), on_failure="keep")
+        file = await exported(here, chat.id)
+        assert b'"effects":[2]' in file
+        if not is_said:
+            file = file.replace(b',"effects":[2]', b"")  # as earlier versions wrote it
+        async with elsewhere() as there:
+            assert done(await imported(there, file)) == [Did.IMPORTED]
+            assert await there.check() == []
+            copy = await there.conversation(chat.id)
+            await soon(copy.undo())
+            [told] = await copy.turns()
+            names = [item.fields["name"] for item in told.output if item.is_call]
+            assert names == (["pay"] if is_said else ["look", "pay"])
 
     async def test_a_chat_of_elsewhere_is_the_same_here(self, stage: Stage) -> None:
         here = (await stage.process()).ledger
@@ -202,6 +227,28 @@ class Transferred(Contract):
         assert await here.check() == []
         with pytest.raises(ConversationNotFound):
             await exported(here, chat.id, owner="ben")
+
+    async def test_ids_of_another_owner_are_as_ids_that_never_were_to_who_keeps_none(
+        self, stage: Stage
+    ) -> None:
+        here = (await stage.process()).ledger
+        chat = await rich_chat(here)
+        foreign = await exported(here, chat.id)
+        never = foreign
+        for id in set(_IDS.findall(foreign)):
+            never = never.replace(id, id[:-12] + b"beef" + id[-8:])
+        told = []
+        for file in (foreign, never):
+            reports = await imported(here, file, owner="ben", keep_ids=False)
+            assert done(reports) == [Did.RENAMED, Did.IMPORTED]
+            told.append([_IDS.sub(b"", str(report).encode()) for report in reports])
+            name = str(reports[-1].chat)
+            assert _without_ids(await exported(here, name, owner="ben")) == _without_ids(foreign)
+            assert done(await imported(here, file, owner="ben", keep_ids=False)) == [Did.UNCHANGED]
+        assert told[0] == told[1]
+        assert done(await imported(here, foreign, keep_ids=False)) == [Did.UNCHANGED]
+        assert await exported(here, chat.id) == foreign
+        assert await here.check() == []
 
     async def test_a_fork_is_told_whole_and_shares_again(self, stage: Stage) -> None:
         here = (await stage.process()).ledger

@@ -8,8 +8,8 @@ import pytest
 
 from turnledger.chat import Chat
 from turnledger.engine.retries import Retry
-from turnledger.errors import StorageFull, TurnReplayed
-from turnledger.model.usage import BLOCK
+from turnledger.errors import StorageFull, TurnReplayed, TurnStopped
+from turnledger.model.usage import BLOCK, ROW, Usage, in_blocks, of_branch
 from turnledger.testing.scripted_model import ScriptedModel, Step, Tool
 from turnledger.testing.store_contract.rows import do, read
 from turnledger.testing.store_contract.stage import (
@@ -47,11 +47,74 @@ async def fill(chat: Chat) -> None:
 
 
 class Counting(Contract):
-    async def test_a_new_owner_stores_nothing(self, stage: Stage) -> None:
+    async def test_chats_and_branches_count_a_block_at_least(self, stage: Stage) -> None:
+        here, there = await stage.processes()
+        assert await here.ledger.usage(owner="ann") == Usage(bytes=0, chats=0)
+        chat = await here.chat(owner="ann", title="T")
+        assert await there.ledger.usage(owner="ann") == Usage(bytes=BLOCK, chats=1)
+        await exchange(chat, "q")
+        await chat.fork()
+        await chat.undo()
+        assert await there.ledger.usage(owner="ann") == Usage(bytes=3 * BLOCK, chats=2)
+        assert await here.ledger.check(at_rest=True) == []
+
+    async def test_titles_metadata_and_tags_count_beyond_a_row(self, stage: Stage) -> None:
         here = await stage.process()
-        assert await stored(here) == 0
-        await here.chat(owner="ann", title="T")
-        assert await stored(here) == 0
+        chat = await here.chat(owner="ann", metadata={"a": "x" * 400}, tags=["t"])
+        assert await stored(here) == BLOCK
+        long = {str(number): "\N{SNOWMAN}" * 500 for number in range(16)}
+        await chat.update(metadata=long)
+        assert await stored(here) == BLOCK + in_blocks(16 * 1_500)
+        await chat.update(metadata={}, title="\N{SNOWMAN}" * 400)
+        assert await stored(here) == 2 * BLOCK
+        assert await here.ledger.check(at_rest=True) == []
+        await chat.delete()
+        assert await stored(here) == 2 * BLOCK
+        await chat.delete(purge=True)
+        assert await stored(here) == BLOCK
+        await here.tend()
+        assert await here.ledger.usage(owner="ann") == Usage(bytes=0, chats=0)
+
+    async def test_failed_turns_count_with_journal_and_log_until_they_are_removed(self, stage: Stage) -> None:
+        here = await stage.process()
+        chat = await here.chat(owner="ann")
+        with pytest.raises(RuntimeError):
+            await chat.run(ScriptedModel([Tool("pay", LONG), LONG, RuntimeError("boom")]), "q" * 5_000)
+        with_effects = await stored(here) - BLOCK
+        assert with_effects > ROW + 2 * len(LONG) + 5_000
+        assert await here.ledger.check(at_rest=True) == []
+        await exchange(chat, "next")  # settles it: its journal and log are those of a turn
+        kept = in_blocks(await in_turns(here, chat) + ROW)
+        assert kept < await stored(here) < kept + with_effects - len(LONG)
+        assert await here.ledger.check(at_rest=True) == []
+        stage.clock.advance(LIMITS.attempts_kept + 1)
+        await here.tend()
+        assert await stored(here) == kept
+        assert await here.ledger.check(at_rest=True) == []
+
+    async def test_a_journal_that_a_retry_took_up_counts_once(self, stage: Stage) -> None:
+        here = await stage.process()
+        chat = await here.chat(owner="ann")
+        with pytest.raises(RuntimeError):
+            await chat.run(ScriptedModel([Tool("pay", LONG), RuntimeError("boom")]), "q", idempotency_key="k")
+        before = await stored(here)
+        await chat.run(ScriptedModel([Tool("pay", LONG), "Done."]), "q", idempotency_key="k")
+        assert await stored(here) < before + 2 * BLOCK
+        assert await here.ledger.check(at_rest=True) == []
+
+    async def test_a_turn_stopped_in_the_queue_counts(self, stage: Stage) -> None:
+        here = await stage.process()
+        chat = await here.chat(owner="ann")
+        holder = await stage.hold_lane(chat, "q1")
+        waiting = await stage.queue(chat, ScriptedModel(), "q2")
+        before = await stored(here)
+        [ticket] = await stage.tickets(chat)
+        await chat.stop(ticket.attempt)
+        with pytest.raises(TurnStopped):
+            await soon(waiting)
+        assert await stored(here) >= before + ROW
+        await holder.finish()
+        assert await here.ledger.check(at_rest=True) == []
 
     async def test_turns_are_counted_in_whole_blocks_of_their_branch(self, stage: Stage) -> None:
         here, there = await stage.processes()
@@ -62,15 +125,14 @@ class Counting(Contract):
         for _ in range(12):
             await exchange(chat, "q", answer)
             size = await in_turns(here, chat)
-            assert await stored(there) == -(-size // BLOCK) * BLOCK
-        other = await there.chat(owner="ann")
+            assert await stored(there) == of_branch(size)
         before = await stored(here)
-        await exchange(other, "q")
+        await exchange(await there.chat(owner="ann"), "q")
         assert await stored(here) == before + BLOCK
         assert await stored(here, "eve") == 0
         assert await here.ledger.check(at_rest=True) == []
 
-    async def test_what_is_kept_or_settled_counts_and_what_failed_does_not(self, stage: Stage) -> None:
+    async def test_what_is_kept_settled_or_failed_counts(self, stage: Stage) -> None:
         here = await stage.process()
         failing, kept, settled = [await here.chat(owner=owner) for owner in ("ann", "ben", "cleo")]
         boom: list[Step] = [LONG, RuntimeError("boom")]
@@ -80,11 +142,13 @@ class Counting(Contract):
             await kept.run(ScriptedModel(boom), "q", on_failure="keep")
         with pytest.raises(RuntimeError):
             await settled.run(ScriptedModel([Tool("pay", LONG), *boom]), "q")
-        assert [await stored(here, owner) for owner in ("ann", "ben", "cleo")] == [0, 2 * BLOCK, 0]
+        assert await stored(here, "ben") == 2 * BLOCK
+        assert await stored(here) > BLOCK + len(LONG)
+        assert await stored(here, "cleo") > BLOCK + 2 * len(LONG)
         await exchange(settled, "next")
         size = await in_turns(here, settled)
         assert size > BLOCK
-        assert await stored(here, "cleo") == -(-size // BLOCK) * BLOCK
+        assert await stored(here, "cleo") < of_branch(size) + len(LONG) + 2 * ROW  # its text is kept
         assert await here.ledger.check(at_rest=True) == []
 
     async def test_branches_count_their_own_turns_and_what_they_carry_along(self, stage: Stage) -> None:
@@ -101,10 +165,11 @@ class Counting(Contract):
         assert two >= one + 2 * BLOCK  # the settled turn went along
         await chat.undo()
         assert await here.ledger.check(at_rest=True) == []
+        three = await stored(here)
         fork = await chat.fork()
-        assert await stored(here) == two  # both begin with what is there
+        assert await stored(here) == three + BLOCK  # both begin with what is there
         await exchange(fork, "q")
-        assert await stored(here) == two + BLOCK
+        assert await stored(here) == three + BLOCK
         assert await here.ledger.check(at_rest=True) == []
 
     async def test_what_is_purged_no_longer_counts(self, stage: Stage) -> None:
@@ -167,6 +232,18 @@ class Bounded(Contract):
         await exchange(chat, "q2", LONG)
         before = await chat.turns()
         same = await there.chat(chat)
+        long = {str(number): "x" * 500 for number in range(16)}
+        for refused_call in (
+            chat.undo(),
+            chat.fork(),
+            chat.update(metadata=long),
+            there.ledger.conversation(owner="ann"),
+            there.ledger.conversation(owner="ann", idempotency_key="i"),
+            there.ledger.conversation(conversation_key="other", owner="ann"),
+            there.ledger.reset("k", owner="ann"),
+        ):
+            with pytest.raises(StorageFull, match="Purge conversations"):
+                await refused_call
         for refused in (
             chat.turn("q3"),
             same.turn("q3", on_busy="interrupt"),
@@ -202,28 +279,55 @@ class Bounded(Contract):
         chat, other = await here.chat(owner="ann"), await here.chat(owner="ann")
         holder = await stage.hold_lane(chat, "q1")
         waiting = await stage.queue(chat, ScriptedModel(), "q2")
-        await fill(other)
+        await exchange(other, "q1", LONG)
         await holder.finish()
         with pytest.raises(StorageFull):
             await soon(waiting)
         assert await said(chat) == ["q1", "Working done."]
         assert await stage.tickets(chat) == []
 
-    async def test_everything_but_a_turn_can_be_done(self, stage: Stage) -> None:
+    async def test_failing_turns_reach_the_limit(self, stage: Stage) -> None:
+        here = await stage.process(FULL)
+        chat = await here.chat(owner="ann")
+        for _ in range(3):
+            with pytest.raises((RuntimeError, StorageFull)):
+                await chat.run(ScriptedModel([LONG, RuntimeError("boom")]), "q")
+        with pytest.raises(StorageFull):
+            await exchange(chat, "q")
+
+    async def test_chats_are_bounded_by_number(self, stage: Stage) -> None:
+        here = await stage.process(replace(LIMITS, owner_chats=2))
+        chat, other = await here.chat(owner="ann"), await here.chat(owner="ann")
+        for refused in (
+            here.ledger.conversation(owner="ann"),
+            chat.fork(),
+            tell(here.ledger.turn("q", owner="ann")),
+        ):
+            with pytest.raises(StorageFull, match="2 chats"):
+                await refused
+        await exchange(chat, "q")
+        await other.delete()
+        with pytest.raises(StorageFull):
+            await here.chat(owner="ann")
+        await other.delete(purge=True)
+        await tell(here.ledger.turn("q", owner="ann"))
+        assert (await here.ledger.usage(owner="ann")).chats == 2
+        assert await here.ledger.check(at_rest=True) == []
+
+    async def test_what_stores_nothing_more_can_be_done(self, stage: Stage) -> None:
         here = await stage.process(FULL)
         chat = await here.chat(owner="ann")
         await fill(chat)
         assert len(await chat.turns()) == 2
-        await chat.update(title="T")
+        await chat.update(title="T", metadata={"a": "b"})
         await chat.flag((await chat.turns())[0].id, to_model=False)
-        await chat.undo()
-        await chat.fork()
+        await chat.switch((await chat.info()).branch)
         assert await chat.stop() is None
 
     async def test_there_is_room_again_after_a_purge(self, stage: Stage) -> None:
         here = await stage.process(FULL)
         chat, other = await here.chat(owner="ann"), await here.chat(owner="ann")
-        await fill(chat)
+        await exchange(chat, "q1", LONG)
         with pytest.raises(StorageFull):
             await exchange(other, "q")
         await chat.delete(purge=True)
@@ -235,3 +339,55 @@ class Bounded(Contract):
         chat = await here.chat(owner="ann")
         await fill(chat)
         await exchange(await there.chat(chat), "q3")
+
+
+class OfLinks(Contract):
+    """All visitors of a link share its limits, however often it is followed."""
+
+    async def test_what_visitors_store_counts_for_their_link(self, stage: Stage) -> None:
+        here, there = await stage.processes()
+        share, code = await here.ledger.shares.create(scope="shop")
+        one, two = [await self._visitor(here, code, number) for number in (1, 2)]
+        chat = await here.chat(owner=one, scope="shop")
+        await exchange(chat, "q", LONG)
+        await exchange(await there.chat(owner=two, scope="shop"), "q")
+        [kept] = await there.ledger.shares.list()
+        assert (kept.id, kept.bytes, kept.chats) == (share.id, 3 * BLOCK, 2)
+        assert await here.ledger.check(at_rest=True) == []
+        await chat.delete(purge=True)
+        await here.tend()
+        [kept] = await there.ledger.shares.list()
+        assert (kept.bytes, kept.chats) == (BLOCK, 1)
+        assert await here.ledger.check(at_rest=True) == []
+
+    async def test_a_link_is_bounded_as_one_owner_is(self, stage: Stage) -> None:
+        here = await stage.process(FULL)
+        _, code = await here.ledger.shares.create(scope="shop")
+        await self._reach(here, code, "49152 bytes")
+
+    async def test_a_link_is_bounded_by_limits_of_its_own(self, stage: Stage) -> None:
+        here = await stage.process()
+        _, code = await here.ledger.shares.create(scope="shop", bytes=3 * BLOCK)
+        await self._reach(here, code, "49152 bytes")
+        _, code = await here.ledger.shares.create(scope="shop", chats=1)
+        await here.chat(owner=await self._visitor(here, code, 1), scope="shop")
+        visitor = await self._visitor(here, code, 2)
+        with pytest.raises(StorageFull, match="1 chats"):
+            await here.chat(owner=visitor, scope="shop")
+        with pytest.raises(StorageFull, match="1 chats"):
+            await tell(here.ledger.turn("q", owner=visitor, scope="shop"))
+
+    async def _reach(self, here: Process, code: str, told: str) -> None:
+        one, two = [
+            await here.chat(owner=await self._visitor(here, code, number), scope="shop") for number in (1, 2)
+        ]
+        await exchange(one, "q", LONG)
+        with pytest.raises(StorageFull, match=told):
+            await exchange(two, "q")
+        third = await self._visitor(here, code, 3)
+        with pytest.raises(StorageFull, match=told):
+            await here.chat(owner=third, scope="shop")
+
+    async def _visitor(self, here: Process, code: str, number: int) -> str:
+        visit = await here.ledger.shares.exchange(code, nonce=f"made-up-by-the-page-of-{number}")
+        return visit.token.owner

@@ -12,6 +12,7 @@ from tests.unit.engine.test_check import raw_id
 from turnledger import Rule
 from turnledger.model.ids import BranchId, ConversationId, TokenId, TurnId
 from turnledger.model.turn import Turn
+from turnledger.model.usage import Usage
 from turnledger.stores.memory import Database, MemoryStore, MemoryTables
 
 NOWHERE = BranchId("branch_" + raw_id(9))
@@ -92,11 +93,12 @@ def count_too_little_of_a_branch(database: Database) -> None:
 
 
 def count_too_much_of_an_owner(database: Database) -> None:
-    database.stored_bytes["ann"] += 1
+    stored = database.stored["ann"]
+    database.stored["ann"] = Usage(bytes=stored.bytes + 1, chats=stored.chats)
 
 
 def count_for_nobody(database: Database) -> None:
-    database.stored_bytes["nobody"] = 16_384
+    database.stored["nobody"] = Usage(bytes=16_384)
 
 
 @pytest.mark.parametrize(
@@ -104,7 +106,7 @@ def count_for_nobody(database: Database) -> None:
     [
         (count_too_little_of_a_branch, "counts other bytes than its turns take"),
         (count_too_much_of_an_owner, "The usage of 'ann' is kept as "),
-        (count_for_nobody, "The usage of 'nobody' is kept as 16384 bytes, but their turns count 0"),
+        (count_for_nobody, "The usage of 'nobody' is kept as 16384 bytes in 0 chats, but comes to 0 in 0"),
         (strand_a_turn, "which is not there: nobody can read it"),
         (place_a_turn_too_early, "stands before the start of its branch"),
         (keep_a_turn_out_of_its_line, "its line was not kept with it"),

@@ -12,7 +12,7 @@ from turnledger.errors import (
     StoreUnavailable,
     Superseded,
 )
-from turnledger.stores.sqlite.failures import _REMEDY, MEANING, meaning_of, outcome_unknown, translated
+from turnledger.stores.sqlite.failures import _REMEDY, MEANING, meaning_of, not_committed, translated
 
 CLASSES = {kind for kind in vars(apsw).values() if isinstance(kind, type) and issubclass(kind, apsw.Error)}
 
@@ -57,10 +57,14 @@ def test_a_file_that_cannot_be_opened_comes_with_what_to_look_at() -> None:
 
 
 def test_an_unknown_outcome_never_claims_that_nothing_was_written() -> None:
-    failure = outcome_unknown(apsw.FullError("full"), "chats.db")
+    failure = not_committed(apsw.CorruptError("malformed"), "chats.db")
     assert type(failure) is OutcomeUnknown
     assert "Nothing was written" not in str(failure)
-    assert failure.because is StoreFull
+    assert failure.because is StoreCorrupt
+
+
+def test_full_disk_at_commit_is_certain_not_to_have_committed() -> None:
+    assert type(not_committed(apsw.FullError("full"), "chats.db")) is StoreFull
 
 
 def test_values_that_sqlite_cannot_hold_are_the_callers_mistake() -> None:

@@ -72,6 +72,8 @@ def refused(path: Path, kind: type[StoreError], vfs: str | None = None) -> str:
         ("sqlite:///data/chats.db", "data/chats.db"),
         ("sqlite:////var/lib/chats.db", "/var/lib/chats.db"),
         ("sqlite:///50% off.db", "50% off.db"),
+        ("sqlite:///chats.db?secure_delete=on", "chats.db"),
+        ("sqlite:///why?.db", "why?.db"),
     ],
 )
 def test_a_url_names_a_file(url: str, path: str) -> None:

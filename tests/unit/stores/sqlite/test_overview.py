@@ -51,17 +51,17 @@ A_MADE_BRANCH = "(SELECT ref FROM branch WHERE start > 0 AND length = start LIMI
         ("UPDATE owner SET bytes = bytes + 1", "The usage of 'ann' is kept as "),
         (
             "INSERT INTO owner (owner, bytes) VALUES ('nobody', 16384)",
-            "The usage of 'nobody' is kept as 16384 bytes, but their turns count 0",
+            "The usage of 'nobody' is kept as 16384 bytes in 0 chats, but comes to 0 in 0",
         ),
         ("UPDATE owner SET bytes = 0", "The usage of 'ann' is kept as 0 bytes"),
         (
-            "INSERT INTO turn SELECT 9999, randomblob(16), 9999, 1, NULL, 0, 1, 1, body, NULL "
+            "INSERT INTO turn SELECT 9999, randomblob(16), 9999, 1, NULL, 0, 1, 1, body, NULL, NULL "
             "FROM turn LIMIT 1",
             "stands on a branch that is not there",
         ),
         (
-            f"INSERT INTO turn SELECT 9999, randomblob(16), {A_MADE_BRANCH}, 1, NULL, 0, 1, 1, body, NULL "
-            "FROM turn LIMIT 1",
+            f"INSERT INTO turn SELECT 9999, randomblob(16), {A_MADE_BRANCH}, 1, NULL, 0, 1, 1, body, NULL, "
+            "NULL FROM turn LIMIT 1",
             "stands before the start of its branch",
         ),
         (
@@ -118,8 +118,11 @@ async def test_what_does_not_agree_is_told(lived_in: Path, statement: str, said:
         ("UPDATE attempt SET state = 'odd' WHERE journaled = 0 AND state = 'failed'", "'odd' is not a valid"),
         ("UPDATE journal SET record = x'7b' WHERE number = 0", "Its journal cannot be read"),
         (f"UPDATE origin SET line = x'00' WHERE branch = {A_MADE_BRANCH}", "Its origin cannot be read"),
-        ("UPDATE turn SET kind = 7 WHERE number = 3 AND branch = 1", "Turn 3 cannot be read: IndexError"),
-        ("UPDATE turn SET body = x'00' WHERE number = 2 AND branch = 1", "A stored document cannot be read"),
+        (
+            "UPDATE turn SET kind = 7, checksum = NULL WHERE number = 3 AND branch = 1",
+            "Turn 3 cannot be read: IndexError",
+        ),
+        ("UPDATE turn SET body = x'00' WHERE number = 2 AND branch = 1", "does not match its checksum"),
     ],
 )
 async def test_a_row_that_cannot_be_read_is_told_once_and_stops_nobody(

@@ -1,15 +1,19 @@
 """Where no store can lie, and how that is said."""
 
+import asyncio
 import os
 import socket
+import stat
 import sys
 import threading
 from pathlib import Path
 
 import pytest
 
+from turnledger import Ledger
 from turnledger.errors import NotAStore, StoreError, StoreUnavailable
 from turnledger.stores.sqlite import SqliteStore
+from turnledger.stores.sqlite.opening import prepare
 from turnledger.stores.sqlite.places import check_place
 
 posix = pytest.mark.skipif(sys.platform == "win32", reason="needs POSIX files")
@@ -108,3 +112,44 @@ async def test_a_refusal_leaves_no_thread_and_no_open_file(tmp_path: Path) -> No
         with pytest.raises(StoreError):
             await SqliteStore.open(path, inline=True)
     assert resources() == before
+
+
+@posix
+def test_file_with_two_names_is_refused_by_both(path: Path) -> None:
+    prepare(str(path))
+    other = path.with_name("other.db")
+    os.link(path, other)
+    assert "has 2 names. Remove all but one." in refused(path)
+    assert "has 2 names" in refused(other)
+    other.unlink()
+    prepare(str(path))
+
+
+async def modes(path: Path) -> dict[str, str]:
+    """The permissions of all files of a store in use, where the user has not asked for any."""
+    before = os.umask(0)
+    try:
+        async with await Ledger.open(f"sqlite:///{path}") as ledger:
+            await ledger.conversation()
+            return {each.suffix: stat.filemode(each.stat().st_mode) for each in path.parent.rglob("*")}
+    finally:
+        os.umask(before)
+
+
+@posix
+def test_files_of_a_new_store_can_be_read_by_its_user_only(path: Path) -> None:
+    assert asyncio.run(modes(path)) == {
+        **dict.fromkeys((".db", ".db-wal", ".db-shm", ".lock"), "-rw-------"),
+        ".db-leases": "drwx------",
+    }
+
+
+@posix
+def test_store_that_a_group_shares_keeps_its_permissions(path: Path) -> None:
+    asyncio.run(modes(path))
+    path.chmod(0o660)
+    assert asyncio.run(modes(path)) == {
+        **dict.fromkeys((".db", ".db-wal", ".db-shm"), "-rw-rw----"),
+        ".db-leases": "drwxrwx---",
+        ".lock": "-rw-------",
+    }

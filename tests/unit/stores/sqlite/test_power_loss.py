@@ -132,3 +132,10 @@ async def test_power_loss_at_any_write_of_a_new_file_leaves_a_store_that_opens(
     disk.before_call = None
     for beats, image in images:
         assert beats <= await survived(image, lease) <= beats + 1
+
+
+async def test_every_sync_asks_for_a_flush_of_the_disks_own_cache(path: Path, disk: FaultyDisk) -> None:
+    store = await SqliteStore.open(path, inline=True, vfs=disk.name)
+    await store.transact(beat, ids.new(LeaseId))
+    await store.close()
+    assert disk.sync_flags == {apsw.SQLITE_SYNC_FULL}

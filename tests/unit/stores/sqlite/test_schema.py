@@ -7,6 +7,7 @@ from types import ModuleType
 import apsw
 import pytest
 
+from turnledger import Ledger
 from turnledger.stores.sqlite import (
     catalogue_rows,
     change_rows,
@@ -18,6 +19,7 @@ from turnledger.stores.sqlite import (
 )
 from turnledger.stores.sqlite.migrations import MIGRATIONS, VERSION, migrate
 from turnledger.stores.sqlite.queries import QUERIES, named_queries, sql_text
+from turnledger.testing.scripted_model import ScriptedModel, Tool
 
 SMALL = {"leases", "attempts", "running_of", "mark_swept", "is_all_known"}
 """Queries that read a table of few rows, or a part of one, from end to end."""
@@ -119,6 +121,57 @@ def test_flag_versions_go_into_the_row_of_their_owner() -> None:
     assert rows == [("ann", 7, 0), ("ben", 1, 0)]
     connection.execute(QUERIES["raise_flag_version"], ("ann",))
     assert connection.execute(QUERIES["flag_version"], ("ann",)).fetchall() == [(8,)]
+
+
+async def test_a_store_that_counted_turns_alone_is_counted_anew(tmp_path: Path) -> None:
+    """What failed turns, chats and details take is counted as if it always had been."""
+    url = f"sqlite:///{tmp_path}/chats.db"
+    async with await Ledger.open(url) as ledger:
+        chat = await ledger.conversation(owner="ann", metadata={"long": "\N{SNOWMAN}" * 500}, tags=["t"])
+        tool, text = Tool("pay", "x" * 1_000), "y" * 20_000
+        for input in ("short", "z" * 5_000):
+            with pytest.raises(RuntimeError):
+                await chat.run(ScriptedModel([text, tool, RuntimeError("boom")]), input)
+        await chat.run(ScriptedModel([text]), "next")
+        await (await chat.fork()).undo()
+        await (await ledger.conversation(owner="ann")).delete()
+        gone = await ledger.conversation(owner="ben")
+        await gone.run(ScriptedModel([text]), "q")
+        await gone.delete(purge=True)
+        await ledger.conversation(owner="cleo")
+        usage = {owner: await ledger.usage(owner=owner) for owner in ("ann", "ben", "cleo")}
+        assert usage["ann"].chats == 3
+    [at] = [number for number, name in enumerate(MIGRATIONS) if name.endswith("_usage.sql")]
+    added = re.findall(r"ALTER TABLE (\w+) ADD COLUMN (\w+)", sql_text(f"migrations/{MIGRATIONS[at]}"))
+    connection = apsw.Connection(str(tmp_path / "chats.db"))
+    for table, column in added:
+        connection.execute(f"ALTER TABLE {table} DROP COLUMN {column}")
+    connection.execute("UPDATE owner SET bytes = 0; DELETE FROM owner WHERE owner = 'cleo'")
+    connection.pragma("user_version", at)
+    connection.close()
+    async with await Ledger.open(url) as ledger:
+        assert {owner: await ledger.usage(owner=owner) for owner in usage} == usage
+        assert await ledger.check(at_rest=True) == []
+
+
+def test_interrupted_turns_that_ran_tools_go_along_after_the_migration() -> None:
+    connection = of_the_first_version()
+    connection.execute(
+        "INSERT INTO branch (id, conversation, fence, length) VALUES (?, ?, 3, 4), (?, ?, 0, 1)",
+        (b"branch", b"conversation", b"fork", b"other"),
+    )
+    ran = b'{"items":[{"type": "function_call_output"}]}'
+    for number, kind, body in ((1, 1, ran), (2, 1, b'{"items":[]}'), (3, 2, b"{}"), (4, 0, ran)):
+        connection.execute(
+            "INSERT INTO turn (id, branch, number, kind, created_at, committed_at, body)"
+            " VALUES (?, 1, ?, ?, 1, 1, ?)",
+            (b"%d" % number, number, kind, body),
+        )
+    migrate(connection, ":memory:")
+    assert connection.execute("SELECT kind FROM turn ORDER BY number").fetchall() == [(3,), (1,), (2,), (0,)]
+    assert connection.execute("SELECT settled FROM branch").fetchall() == [(4,), (1,)]
+    found = connection.execute(QUERIES["turns_with_effects"], ("[[1, 0, 4]]",)).fetchall()
+    assert sorted(row[1] for row in found) == [1, 3]
 
 
 def test_migrating_twice_changes_nothing(migrated: apsw.Connection) -> None:

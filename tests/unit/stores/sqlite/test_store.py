@@ -10,6 +10,7 @@ from typing import Any
 import apsw
 import pytest
 
+from tests.unit.engine.lived_in import say
 from tests.unit.stores.sqlite.conftest import Neighbour, wait_until_ready
 from tests.unit.stores.sqlite.operations import (
     add_claim_then_refuse,
@@ -259,3 +260,40 @@ async def test_ledger_after_a_newer_process_migrated_the_store_neither_commits_n
     newer = apsw.Connection(str(path))
     assert newer.execute("SELECT count(*) FROM turn").get == 0
     newer.close()
+
+
+async def test_store_on_a_network_filesystem_opens_with_a_warning(
+    path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(module, "network_filesystem", {path.parent: "nfs4"}.get)
+    await (await SqliteStore.open(path)).close()
+    assert f"{path} is on nfs4: use it from one machine only" in caplog.text
+
+
+@pytest.mark.parametrize(("parameter", "is_gone"), [("", False), ("?secure_delete=on", True)])
+async def test_purged_text_is_overwritten_where_the_url_asks_for_it(
+    path: Path, parameter: str, is_gone: bool
+) -> None:
+    url = f"sqlite:///{path}{parameter}"
+    async with await Ledger.open(url) as ledger:
+        await say(await ledger.conversation(title="Herons"), "A heron?")
+        chat = await ledger.conversation(title="Quetzals")
+        for _ in range(3):
+            await say(chat, "A quetzal?", "A quetzal.")
+        assert len((await ledger.search("quetzal")).hits) == 1
+        await chat.delete(purge=True)
+        while await ledger._process.store.transact(purge_ended, None):
+            pass
+        await ledger.search("quetzal")  # brings the index up to date
+    async with await Ledger.open(url) as ledger:
+        assert len((await ledger.search("heron")).hits) == 1
+    assert (b"quetzal" not in read(path).lower()) is is_gone
+    assert b"heron" in read(path)
+
+
+async def purge_ended(tables: Tables, _: None) -> int:
+    return await tables.purge_ended(100)
+
+
+def read(path: Path) -> bytes:
+    return path.read_bytes()

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+from random import Random
 
 import apsw
 import pytest
@@ -135,10 +136,26 @@ def test_a_failed_commit_makes_every_outcome_of_the_batch_unknown(path: Path, di
     bench.writer.close()
 
 
+def test_writer_whose_disk_is_full_at_commit_says_that_nothing_was_written(
+    path: Path, disk: FaultyDisk, tmp_path: Path
+) -> None:
+    bench = Bench(str(path), disk.name)
+    bench.run(add("first"))
+    for sync in (Sync.PROCESS, Sync.DISK):
+        disk.is_full = True
+        jobs = bench.run(add("a", sync=sync), Job(refuse, None), add("b", sync=sync))
+        assert [type(job.error) for job in jobs] == [StoreFull] * 3
+        disk.is_full = False
+        restarted = Bench(str(disk.lose_power(path, tmp_path / sync.name, Random(1))))
+        assert restarted.has("first", "a", "b") == [True, False, False]
+        restarted.writer.close()
+    assert bench.run(add("a"))[0].error is None
+    bench.writer.close()
+
+
 @pytest.mark.parametrize(
     ("refusal", "reason"),
     [
-        (apsw.FullError("database or disk is full"), "database or disk is full, .* Free some space"),
         (apsw.CorruptError("malformed"), "malformed, .* restore it from a backup"),
         (apsw.IOError("disk I/O error"), "disk I/O error, while finishing a write"),
     ],

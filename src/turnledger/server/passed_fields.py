@@ -1,0 +1,107 @@
+"""Which fields of a request reach an upstream for a narrowed token or a visitor, and how much they ask for.
+
+Upstreams that route or proxy take fields of their own: other models, other servers, keys, plugins. The bearer
+of a token that was handed out narrow shall not choose those, so its fields are an allow-list.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+import msgspec
+
+from turnledger.model.printable import plain
+from turnledger.model.token import Token
+from turnledger.server.errors import Refused
+
+PASSED = frozenset(
+    {
+        "model",
+        "audio",
+        "frequency_penalty",
+        "function_call",
+        "functions",
+        "logit_bias",
+        "logprobs",
+        "max_completion_tokens",
+        "max_tokens",
+        "min_p",
+        "modalities",
+        "n",
+        "parallel_tool_calls",
+        "prediction",
+        "presence_penalty",
+        "prompt_cache_key",
+        "reasoning_effort",
+        "repetition_penalty",
+        "response_format",
+        "safety_identifier",
+        "seed",
+        "stop",
+        "temperature",
+        "tool_choice",
+        "tools",
+        "top_k",
+        "top_logprobs",
+        "top_p",
+        "user",
+        "verbosity",
+    }
+)
+"""What the chat-completions API itself says of an answer and how it is sampled. Not `metadata`, `store` and
+`service_tier`: they file, keep or price the request in the operator's account."""
+LENGTHS = ("max_tokens", "max_completion_tokens")
+_STREAM_OPTIONS = frozenset({"include_usage", "include_obfuscation"})
+_SHOWN = 80
+_names = msgspec.json.Decoder(dict[str, msgspec.Raw])
+
+
+def passed_on(
+    settings: Mapping[str, Any],
+    stream_options: msgspec.Raw | None,
+    token: Token | None,
+    more: Collection[str] = (),
+) -> Mapping[str, Any]:
+    """Return the fields that a model is asked with for the bearer of this token, within its bounds. `more`
+    are names that the operator allows, too. Raises Refused (400), which names the field."""
+    if token is None or not token.is_narrowed:
+        return settings
+    for name in settings:
+        if name not in PASSED and name not in more:
+            raise _refused(name, "this token may not send it. Leave it out, or name it in `passed_fields`.")
+    if stream_options is not None and stream_options != b"null":
+        stray = sorted(_names.decode(stream_options).keys() - _STREAM_OPTIONS)
+        if stray:
+            raise _refused(f"stream_options.{stray[0]}", "this token may not send it. Leave it out.")
+    return _within_bounds(settings, token)
+
+
+def _within_bounds(settings: Mapping[str, Any], token: Token) -> Mapping[str, Any]:
+    # Who needs more than one answer is given a token that says so.
+    _check(settings, "n", token.bounds.n or 1)
+    most = token.bounds.max_tokens
+    if most is None:
+        return settings
+    given = [name for name in LENGTHS if _check(settings, name, most)]
+    # A bound that is kept by asking for nothing in particular would be none.
+    return settings if given else {**settings, "max_tokens": most}
+
+
+def _check(settings: Mapping[str, Any], name: str, most: int) -> bool:
+    """Return whether the field says a number, which is within the bound. Raises Refused."""
+    raw = settings.get(name)
+    value = msgspec.json.decode(raw) if isinstance(raw, msgspec.Raw) else raw
+    if value is None:
+        return False
+    if type(value) is not int or value < 1:
+        raise _refused(name, f"{plain(repr(value)[:_SHOWN])} is no whole number above 0. Send one.")
+    if value > most:
+        told = f"{value} is above the {most} that this token may ask for. Ask for less."
+        raise _refused(name, told, "parameter_too_large")
+    return True
+
+
+def _refused(name: str, told: str, code: str = "unsupported_parameter") -> Refused:
+    shown = plain(name[:_SHOWN])
+    return Refused(400, code, f"{shown}: {told}", param=shown)

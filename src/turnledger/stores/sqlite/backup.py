@@ -1,0 +1,93 @@
+"""A copy of a store in one file, taken while others read and write it: SQLite's online backup."""
+
+from __future__ import annotations
+
+import errno
+import os
+import secrets
+from collections.abc import Callable
+from pathlib import Path
+
+import apsw
+
+from turnledger.errors import InvalidInput
+from turnledger.stores.sqlite import opening
+from turnledger.stores.sqlite.failures import translated
+from turnledger.stores.sqlite.places import check_place, create_private
+
+PAGES = 256
+"""Pages copied between two reports of progress."""
+
+Progress = Callable[[int, int], None]
+"""Called with how many bytes are copied, and of how many."""
+
+
+def back_up(path: str, target: str, progress: Progress) -> None:
+    """Copy the store at this path into a new file, as it is at one moment. Blocks.
+
+    The file has its name only once it is whole and on disk. Raises InvalidInput if there is one of that name,
+    and what a visit raises; a store of an older version is copied as it is.
+    """
+    place = check_place(target)
+    _refuse_to_overwrite(target, place)
+    opening.check_sqlite(apsw.sqlite_lib_version())
+    source = opening.connect_visitor(path, any_version=True)
+    unfinished = place.with_name(f".{secrets.token_hex(8)}.part")
+    try:
+        create_private(unfinished)
+        _copy(source, unfinished, progress)
+        _sync(unfinished)
+        _name(unfinished, target, place)
+        _sync(place.parent)
+    except apsw.Error as problem:
+        raise translated(problem, target) from problem
+    except OSError as problem:
+        raise InvalidInput(f"{target} cannot be written: {problem.strerror}.") from problem
+    finally:
+        source.close(True)
+        unfinished.unlink(missing_ok=True)
+
+
+def _refuse_to_overwrite(target: str, place: Path) -> None:
+    beside = (Path(f"{place}{suffix}") for suffix in ("", "-wal", "-journal"))
+    if any(os.path.lexists(each) for each in beside):
+        raise InvalidInput(f"{target} exists already, or has a log beside it. Name another file.")
+
+
+def _copy(source: apsw.Connection, unfinished: Path, progress: Progress) -> None:
+    # Within one transaction: otherwise every write by another process starts the copy anew.
+    source.execute("BEGIN")
+    source.pragma("user_version")  # the read that the transaction begins with
+    size = source.pragma("page_size")
+    copy = apsw.Connection(str(unfinished))
+    try:
+        # Nothing in an unfinished copy is worth a journal; it is synced as a whole.
+        copy.pragma("journal_mode", "OFF")
+        copy.pragma("synchronous", "OFF")
+        with copy.backup("main", source, "main") as backup:
+            while not backup.done:
+                backup.step(PAGES)
+                progress((backup.page_count - backup.remaining) * size, backup.page_count * size)
+    finally:
+        copy.close(True)
+
+
+def _sync(place: Path) -> None:
+    file = os.open(place, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(file)
+    finally:
+        os.close(file)
+
+
+def _name(unfinished: Path, target: str, place: Path) -> None:
+    """Give the copy its name, and replace nothing: unlike a rename, a link fails where there is a file."""
+    try:
+        os.link(unfinished, place)
+    except FileExistsError:
+        raise InvalidInput(f"{target} exists already. Name another file.") from None
+    except OSError as problem:
+        if problem.errno not in (errno.EPERM, errno.EOPNOTSUPP, errno.EMLINK, errno.ENOSYS):
+            raise
+        _refuse_to_overwrite(target, place)  # a filesystem without links
+        unfinished.rename(place)

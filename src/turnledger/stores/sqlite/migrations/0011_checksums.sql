@@ -1,0 +1,2 @@
+-- A flipped byte in a text is noticed when its turn is read. Turns from before have no checksum.
+ALTER TABLE turn ADD COLUMN checksum INTEGER;

@@ -1,0 +1,193 @@
+"""All that a server can be asked with an id, asked twice: with ids of another owner, and with ids that never
+were. The answers must be the same, byte for byte, but for the ids themselves and the time."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import msgspec
+
+from tests.guarded.walking import ALL, BODIES, Town, chat_body
+from tests.unit.server.asgi import Reply
+from turnledger.chat import Chat
+from turnledger.model.ids import TurnId
+from turnledger.model.token_text import digest_of
+
+_ID = re.compile(rb"(conv|turn|branch|share|tok|req)_[0-9a-f]{24,32}")
+_TIME = re.compile(rb"\b1\d{9}(?:\d{3})?\b")
+_SEALED = re.compile(rb'"as_of":"[^"]*"')
+_OWN_KINDS = ("{chat}", "{turn}", "{share}", "{token}")
+
+
+class Ids(msgspec.Struct, frozen=True, kw_only=True):
+    """What names the things of one owner."""
+
+    chat: str
+    turn: str
+    branch: str
+    share: str
+    token: str
+    conversation_key: str
+
+    def never(self) -> Ids:
+        """Ids like these that never were; they stand at the same place in any order."""
+        made = {name: _never(getattr(self, name)) for name in self.__struct_fields__}
+        return Ids(**made)
+
+
+def _never(id: str) -> str:
+    digits = "beef" if id[-12:-8] != "beef" else "cafe"
+    return id[:-12] + digits + id[-8:]
+
+
+class Probe(NamedTuple):
+    """One request."""
+
+    name: str
+    method: str
+    path: str
+    body: Any = None
+    key: str | None = None
+
+
+def probes(place: Town, theirs: Ids, own: Ids) -> Iterator[Probe]:
+    """All requests that name something of theirs, alone or beside something of one's own."""
+    named = {name: getattr(theirs, name) for name in ("chat", "turn", "share", "token")}
+    for operation in place.operations():
+        if not any(kind in operation.path for kind in _OWN_KINDS):
+            continue
+        body = BODIES.get(operation.name) if "requestBody" in operation.about else None
+        if operation.path.endswith("/switch"):
+            body = {"branch": theirs.branch}
+        path = re.sub(r"{(\w+)}", lambda found: named[found[1]], operation.path)
+        yield Probe(operation.name, operation.method, path, body)
+    yield from _mixed(theirs, own)
+    yield from _said(theirs)
+
+
+def _mixed(theirs: Ids, own: Ids) -> Iterator[Probe]:
+    """What is theirs within a chat of one's own, and the other way round."""
+    mine = f"/api/chats/{own.chat}"
+    yield Probe("their branch in my chat", "GET", f"{mine}?branch={theirs.branch}")
+    yield Probe("behind their branch", "GET", f"{mine}/branches?before={theirs.branch}")
+    yield Probe("siblings of their turn", "GET", f"{mine}/turns/{theirs.turn}/siblings")
+    yield Probe("switch to their branch", "POST", f"{mine}/switch", {"branch": theirs.branch})
+    yield Probe("undo their turn", "POST", f"{mine}/undo", {"turn": theirs.turn})
+    yield Probe("fork at their turn", "POST", f"{mine}/fork", {"turn": theirs.turn})
+    yield Probe("siblings in their chat", "GET", f"/api/chats/{theirs.chat}/turns/{own.turn}/siblings")
+    for field in ("replaces", "regenerates"):
+        body = {"model": "demo", "input": "Hi", "chat": own.chat, field: theirs.turn}
+        yield Probe(f"{field} their turn", "POST", "/api/turns", body)
+    reset = {"conversation_key": own.conversation_key, "replaces": theirs.chat}
+    yield Probe("reset from their chat", "POST", "/api/chats/reset", reset)
+
+
+def _said(theirs: Ids) -> Iterator[Probe]:
+    """What is theirs in bodies, headers and queries."""
+    yield Probe("talk in their chat", "POST", "/v1/chat/completions", chat_body("Hi"), theirs.chat)
+    yield Probe("their key", "POST", "/v1/chat/completions", chat_body("Hi"), theirs.conversation_key)
+    yield Probe("a turn there", "POST", "/api/turns", {"model": "demo", "input": "Hi", "chat": theirs.chat})
+    yield Probe("find their key", "GET", f"/api/chats?conversation_key={theirs.conversation_key}")
+    yield Probe("take their key", "POST", "/api/chats", {"conversation_key": theirs.conversation_key})
+    yield Probe("purge theirs", "DELETE", f"/api/chats/{theirs.chat}?purge=true")
+    yield Probe("theirs as text", "GET", f"/api/chats/{theirs.chat}/export?format=markdown")
+    yield Probe("share their chat", "POST", "/api/shares", {"chat": theirs.chat})
+    yield Probe("links behind theirs", "GET", f"/api/shares?before={theirs.share}")
+    yield Probe("tokens behind theirs", "GET", f"/api/tokens?before={theirs.token}")
+    token = {"scopes": ["chats:read"], "chat": theirs.chat, "expires_in": 60}
+    yield Probe("a token for their chat", "POST", "/api/tokens", token)
+    chat = {"type": "chat", "schema_version": 1, "id": theirs.chat, "created_at": 1, "touched_at": 1}
+    branches = [{"id": theirs.branch, "head": theirs.turn}]
+    turn = {
+        "type": "turn",
+        "schema_version": 1,
+        "chat": theirs.chat,
+        "id": theirs.turn,
+        "parent": None,
+        "kind": "completed",
+        "created_at": 1,
+        "committed_at": 1,
+        "input": [{"type": "message", "role": "user", "content": [{"type": "input_text", "text": "Hi"}]}],
+        "output": [
+            {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "Hello"}]}
+        ],
+    }
+    whole = {**chat, "branches": branches, "current": theirs.branch, "turns": 1}
+    lines = b"\n".join(map(msgspec.json.encode, (whole, turn)))
+    yield Probe("import their ids", "POST", "/api/import", msgspec.Raw(lines))
+
+
+def seen(reply: Reply) -> tuple[int, list[tuple[bytes, bytes]], bytes]:
+    """An answer without its ids and times."""
+    headers = [(name, _plain(value)) for name, value in reply.headers if name != b"content-length"]
+    return reply.status, headers, _plain(reply.body)
+
+
+def _plain(told: bytes) -> bytes:
+    return _SEALED.sub(b"", _TIME.sub(b"TIME", _ID.sub(rb"\1", told)))
+
+
+async def differences(place: Town, who: str, theirs: Ids, own: Ids) -> list[str]:
+    """Ask everything twice; what came back differently."""
+    never, found = theirs.never(), list[str]()
+    asked = zip(probes(place, theirs, own), probes(place, never, own), strict=True)
+    for foreign, unknown in asked:
+        if who == "child admin" and foreign.name in TOLD_TO_ADMIN:
+            continue
+        answers = [
+            _named(seen(await place.ask(each.method, each.path, who, each.body, each.key)), ids)
+            for each, ids in ((foreign, theirs), (unknown, never))
+        ]
+        if answers[0] != answers[1]:
+            found.append(f"{foreign.name} as {who}: {answers[0]} but {answers[1]}")
+    return found
+
+
+def _named(answer: tuple[int, list[tuple[bytes, bytes]], bytes], ids: Ids) -> object:
+    """The conversation_key is no id: it stands in answers as it was sent."""
+    status, headers, body = answer
+    return status, headers, body.replace(ids.conversation_key.encode(), b"KEY")
+
+
+TOLD_TO_ADMIN = ("links behind theirs", "tokens behind theirs", "import their ids")
+"""Who has `admin` lists the tokens and links of all owners, and makes tokens for them."""
+ROLES = ("bob", "child admin", "guest", "reader", "narrow")
+"""The callers: another owner, without `admin` and with a token with it that another one made, a visitor of a
+scope, a reader of another chat of Alice's, and a token of hers that is narrowed to another scope."""
+
+
+async def add_roles(place: Town) -> None:
+    """Make the tokens that a town lacks."""
+    tokens = place.ledger.tokens
+    root, _ = await tokens.create(owner="bob", scopes=ALL)
+    _, place.tokens["child admin"] = await tokens.create(owner="bob", scopes=ALL, parent=root.id)
+
+
+async def ids_of(place: Town, chat: Chat, turn: TurnId) -> Ids:
+    """What names a chat of Alice's and a turn there, with a link and a token of her own."""
+    place.clock.advance(1)  # so that an id that never was stands at the same place among all others
+    share, _ = await place.ledger.shares.create(scope="fair", owner=chat.owner)
+    token, _ = await place.ledger.tokens.create(owner=chat.owner, scopes=ALL)
+    place.clock.advance(1)
+    info = await chat.info()
+    return Ids(
+        chat=str(chat.id),
+        turn=str(turn),
+        branch=str(info.branch),
+        share=str(share.id),
+        token=str(token.id),
+        conversation_key=info.conversation_key or "",
+    )
+
+
+async def own_of(place: Town, who: str) -> Ids:
+    """What names a chat of the one who asks."""
+    token = (await place.ledger.tokens.find(digest_of(place.tokens[who]))).token
+    assert token is not None
+    key = f"own-of-{who.replace(' ', '-')}"
+    chat = await place.ledger.conversation(owner=token.owner, conversation_key=key, scope=token.chat_scope)
+    async with chat.turn("Mine") as turn:
+        turn.emit("Yours.")
+    return await ids_of(place, chat, turn.id)

@@ -1,0 +1,126 @@
+"""What a narrowed token or a visitor asks of an upstream: known fields, within the bounds of the token."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import httpx2
+import pytest
+
+from tests.compat.served import MODEL, Served, serving
+from turnledger.model.token import TokenScope
+from turnledger.server.settings import Settings
+
+ALL = tuple(TokenScope)
+STRAY: dict[str, Any] = {
+    "plugins": [{"id": "web"}],
+    "mcp_servers": [{"url": "http://evil.example"}],
+    "user_config": {"model_list": []},
+    "api_base": "http://evil.example",
+    "API_BASE": "http://evil.example",
+    "extra_headers": {"Authorization": "x"},
+    "service_tier": "priority",
+    "metadata": {"tags": ["x"]},
+    "store": True,
+}
+NARROWED: dict[str, dict[str, Any]] = {
+    "models": {"models": [MODEL]},
+    "chat_scope": {"chat_scope": "shop"},
+    "max_tokens": {"max_tokens": 100},
+    "n": {"n": 2},
+}
+
+
+def asked(served: Served, text: str, path: str = "/v1/chat/completions", **fields: Any) -> httpx2.Response:
+    body: dict[str, Any] = {"model": MODEL, "messages": [{"role": "user", "content": "Hi"}], **fields}
+    if path == "/api/turns":
+        body = {"model": MODEL, "input": "Hi", "settings": fields}
+    return served.http.post(path, json=body, headers={"Authorization": f"Bearer {text}"})
+
+
+def token(served: Served, **asked: Any) -> str:
+    _, text = served.do(served.ledger.tokens.create(owner="ann", scopes=ALL, **asked))
+    return text
+
+
+def visitor(served: Served, **asked: Any) -> str:
+    _, code = served.do(served.ledger.shares.create(scope="shop", **asked))
+    return served.do(served.ledger.shares.exchange(code, nonce="made-up-by-the-page-of-1")).text
+
+
+@pytest.fixture
+def served() -> Any:
+    with serving(otherwise=["Hello."]) as served:
+        yield served
+
+
+def received(served: Served) -> list[dict[str, Any]]:
+    """The bodies that reached the upstream."""
+    return [each.body for each in served.upstream.received]
+
+
+def refusal(answer: httpx2.Response) -> tuple[int, str, str]:
+    error = answer.json()["error"]
+    return answer.status_code, error["code"], error["param"]
+
+
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/api/turns"])
+def test_field_that_is_not_on_the_list_is_refused_by_name_for_narrowed_tokens(
+    served: Served, path: str
+) -> None:
+    narrow = [token(served, **narrowed) for narrowed in NARROWED.values()]
+    for text in (*narrow, visitor(served)):
+        for name, value in STRAY.items():
+            answer = asked(served, text, path, **{name: value})
+            assert refusal(answer) == (400, "unsupported_parameter", name), answer.text
+    assert received(served) == []
+    assert asked(served, token(served), path, plugins=[]).status_code == 200
+
+
+def test_usual_fields_of_a_narrowed_token_reach_the_upstream(served: Served) -> None:
+    fields = {"temperature": 0.5, "max_tokens": 7, "seed": 1, "user": "ann", "stop": ["."]}
+    assert asked(served, visitor(served), **fields).status_code == 200
+    [request] = received(served)
+    assert {name: request[name] for name in fields} == fields
+
+
+def test_fields_that_the_operator_names_reach_the_upstream() -> None:
+    settings = Settings(port=0, grace=0.0, passed_fields=("top_a",))
+    with serving(otherwise=["Hello."], settings=settings) as served:
+        assert asked(served, visitor(served), top_a=0.5).status_code == 200
+        assert received(served)[0]["top_a"] == 0.5
+
+
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/api/turns"])
+@pytest.mark.parametrize("name", ["max_tokens", "max_completion_tokens"])
+def test_answers_longer_than_the_token_may_ask_for_are_refused(served: Served, path: str, name: str) -> None:
+    for text in (token(served, max_tokens=100), visitor(served, max_tokens=100)):
+        for value, code in ((101, "parameter_too_large"), (10**9, "parameter_too_large")):
+            assert refusal(asked(served, text, path, **{name: value})) == (400, code, name)
+        for odd in (1e9, "9", True, 0, -1):
+            assert refusal(asked(served, text, path, **{name: odd})) == (400, "unsupported_parameter", name)
+    assert received(served) == []
+    text = token(served, max_tokens=100)
+    assert asked(served, text, path, **{name: 100}).status_code == 200
+    assert asked(served, text, path).status_code == 200
+    bounded, unsaid = received(served)
+    assert (bounded[name], unsaid["max_tokens"]) == (100, 100)  # who asks for nothing is bounded all the same
+
+
+def test_more_answers_than_the_token_may_ask_for_are_refused(served: Served) -> None:
+    for text, most in ((visitor(served), 1), (token(served, n=3), 3)):
+        assert refusal(asked(served, text, n=most + 1)) == (400, "parameter_too_large", "n")
+        assert asked(served, text, n=most).status_code == 200
+    assert [each["n"] for each in received(served)] == [1, 3]
+
+
+def test_token_cannot_mint_one_with_higher_bounds(served: Served) -> None:
+    maker = token(served, max_tokens=100)
+    headers = {"Authorization": f"Bearer {maker}"}
+    body = {"scopes": ["turns:run"], "max_tokens": 101}
+    refused = served.http.post("/api/tokens", json=body, headers=headers)
+    assert (refused.status_code, refused.json()["error"]["code"]) == (403, "token_too_wide")
+    made = served.http.post("/api/tokens", json={**body, "max_tokens": None, "n": 2}, headers=headers).json()
+    assert (made["max_tokens"], made["n"]) == (100, 2)
+    shared = served.http.post("/api/shares", json={"scope": "shop", "turns": 5}, headers=headers).json()
+    assert (shared["max_tokens"], shared["turns"], shared["stored_bytes"]) == (100, 5, 0)

@@ -1,0 +1,133 @@
+"""What is locked, listed and audited: a lock for each extra, a bill of materials, known vulnerabilities."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tools import audit, sbom
+from tools.notices import NoLicence, notices
+from tools.sbom import CORE, DEVELOPMENT, EXCLUDED, OPTIONAL, REQUIRED, ROOT, bill, extras, pinned
+
+
+def test_each_extra_has_a_lock_that_is_a_part_of_the_one_for_development() -> None:
+    everything, core = pinned(ROOT / DEVELOPMENT), pinned(ROOT / CORE)
+    assert core
+    assert core.items() <= everything.items()
+    makefile = (ROOT / "Makefile").read_text()
+    assert f"EXTRAS := {' '.join(extras())}\n" in makefile
+    for extra in extras():
+        locked = pinned(ROOT / f"requirements-{extra}.lock")
+        assert core.items() <= locked.items() <= everything.items(), extra
+        assert len(locked) > len(core)
+        assert all(hashes for _, hashes in locked.values())
+
+
+def test_bill_lists_what_is_locked_with_hashes_and_where_it_is_needed() -> None:
+    made = bill()
+    assert (made["bomFormat"], made["specVersion"]) == ("CycloneDX", "1.6")
+    assert made == bill()
+    components = {each["purl"]: each for each in made["components"]}
+    assert len(components) == len(made["components"])
+    for name, (version, hashes) in pinned(ROOT / DEVELOPMENT).items():
+        assert {each["content"] for each in components[f"pkg:pypi/{name}@{version}"]["hashes"]} == set(hashes)
+    scopes = {each["name"]: each["scope"] for each in made["components"]}
+    assert (scopes["apsw"], scopes["uvicorn"], scopes["mypy"]) == (REQUIRED, OPTIONAL, EXCLUDED)
+    assert (scopes["preact"], scopes["vite"]) == (OPTIONAL, EXCLUDED)
+    assert "pkg:npm/%40preact/signals@" in " ".join(components)
+    assert all(len(each["hashes"][0]["content"]) in (64, 128) for each in made["components"])
+
+
+def test_bill_is_written_to_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert sbom.main([str(tmp_path / "made" / "bom.json")]) == 0
+    assert json.loads((tmp_path / "made" / "bom.json").read_text()) == bill()
+    assert "components" in capsys.readouterr().out
+
+
+@contextmanager
+def database(answer: Any) -> Iterator[str]:
+    """A database of vulnerabilities that answers so, for these packages."""
+
+    class Answering(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            body = json.dumps(answer(asked["queries"])).encode()
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: Any) -> None:
+            pass
+
+    server = HTTPServer(("127.0.0.1", 0), Answering)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}/v1/querybatch"
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+def knows(*names: str) -> Any:
+    """Answers that packages of these names are vulnerable."""
+
+    def answer(queries: list[dict[str, Any]]) -> dict[str, Any]:
+        purls = [each["package"]["purl"] for each in queries]
+        bad = [any(f"/{name}@" in purl for name in names) for purl in purls]
+        return {"results": [{"vulns": [{"id": "GHSA-1"}]} if each else {} for each in bad]}
+
+    return answer
+
+
+@pytest.mark.parametrize(("names", "code"), [((), 0), (("mypy",), 0), (("uvicorn",), 1), (("preact",), 1)])
+def test_audit_fails_for_what_users_get(
+    names: tuple[str, ...], code: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with database(knows(*names)) as url:
+        assert audit.main(database=url) == code
+    told = capsys.readouterr().out
+    assert f"{len(names)} with known vulnerabilities" in told
+    assert all(f"/{name}@" in told for name in names)
+
+
+@pytest.mark.parametrize("answer", [lambda _: {"results": []}, lambda _: []])
+def test_audit_without_an_answer_says_so_and_does_not_fail(
+    answer: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with database(answer) as url:
+        assert audit.main(database=url) == 0
+    assert audit.main(database="http://127.0.0.1:9/v1/querybatch") == 0
+    assert capsys.readouterr().out.count("cannot be reached") == 2
+
+
+def test_notices_hold_the_licences_of_what_is_bundled(tmp_path: Path) -> None:
+    packages = {
+        "": {},
+        "node_modules/a": {"version": "1.0.0", "license": "MIT"},
+        "node_modules/@b/c": {"version": "2.0.0", "license": "BSD-3-Clause"},
+        "node_modules/tool": {"version": "3.0.0", "license": "MIT", "dev": True},
+    }
+    (tmp_path / "package-lock.json").write_text(json.dumps({"packages": packages}))
+    for name, text in (("a", "Copyright A"), ("@b/c", "Copyright C")):
+        home = tmp_path / "node_modules" / name
+        home.mkdir(parents=True)
+        (home / "LICENSE.md").write_text(text)
+    told = notices(tmp_path)
+    assert told.index("@b/c 2.0.0 (BSD-3-Clause)") < told.index("a 1.0.0 (MIT)")
+    assert "Copyright A" in told
+    assert "Copyright C" in told
+    assert "tool" not in told
+    packages["node_modules/x"] = {"version": "1"}
+    (tmp_path / "package-lock.json").write_text(json.dumps({"packages": packages}))
+    with pytest.raises(NoLicence, match="x 1 has no licence"):
+        notices(tmp_path)

@@ -1,0 +1,102 @@
+"""Bytes of a store are damaged one place at a time: every text is read as it was written, or not at all.
+
+Whatever a caller then does raises errors of the tree only.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import shutil
+import tempfile
+from collections import Counter
+from collections.abc import Awaitable
+from pathlib import Path
+from random import Random
+from typing import TypeVar
+
+from tests.unit.engine.lived_in import live_in, say
+from turnledger import Ledger
+from turnledger.errors import StoreError, TurnledgerError
+from turnledger.stores.sqlite import SqliteStore
+from turnledger.stores.sqlite.header import PAGE_SIZE
+from turnledger.testing.fake_clock import FakeClock
+
+SECONDS = 900
+PLACES = 1500
+LONGEST = 8
+
+Result = TypeVar("Result")
+
+
+def prove() -> None:
+    logging.disable(logging.CRITICAL)  # each damage is logged by whatever meets it
+    asyncio.run(_damage_everywhere())
+
+
+async def _damage_everywhere() -> None:
+    folder = Path(tempfile.mkdtemp())
+    path = folder / "chats.db"
+    lived = await live_in(await SqliteStore.open(path))
+    chats = [lived.plain, lived.asking, lived.edited, lived.forked, lived.settled, lived.waiting, lived.kept]
+    written = {turn.id: turn.body for chat in chats for turn in await chat.turns()}
+    names = [(str(chat.id), chat.owner) for chat in chats]
+    await lived.ledger.close()
+    whole = path.read_bytes()
+    used = [at for at in range(PAGE_SIZE, len(whole) - LONGEST) if whole[at]]
+    random = Random(7)
+    met: Counter[str] = Counter()
+    for place in range(PLACES):
+        damaged = bytearray(whole)
+        at, length = random.choice(used), random.choice((1, 1, 2, LONGEST))
+        damaged[at : at + length] = random.randbytes(length)
+        image = folder / f"{place}.db"
+        image.write_bytes(damaged)
+        met.update(await _use(image, names, written))
+        _remove(image)
+    shutil.rmtree(folder)
+    print(f"{PLACES} damaged places: " + ", ".join(f"{count} × {code}" for code, count in met.most_common()))
+
+
+def _remove(image: Path) -> None:
+    for each in image.parent.glob(f"{image.name}*"):
+        shutil.rmtree(each) if each.is_dir() else each.unlink()
+
+
+async def _use(path: Path, names: list[tuple[str, str]], written: dict[str, bytes]) -> Counter[str]:
+    """Read and write everything; return how often which outcome was met."""
+    met: Counter[str] = Counter()
+
+    async def attempt(work: Awaitable[Result]) -> Result | None:
+        try:
+            result = await work
+        except TurnledgerError as problem:
+            met[problem.code] += 1
+            return None
+        met["as it was"] += 1
+        return result
+
+    try:
+        store = await SqliteStore.open(path, inline=True)
+    except StoreError as problem:
+        return Counter([problem.code])
+    try:
+        ledger = await Ledger.over(store, clock=FakeClock(), random=Random(3))
+    except StoreError as problem:
+        return Counter([problem.code])
+    for id, owner in names:
+        chat = await attempt(ledger.conversation(id, create=False, owner=owner))
+        if chat is None:
+            continue
+        for turn in await attempt(chat.turns()) or ():
+            assert written.get(turn.id) == turn.body, (path, turn)
+            await attempt(chat.outcome(turn.id))
+        await attempt(chat.attempts())
+        await attempt(chat.branches())
+        await attempt(say(chat, "Are you there?"))
+    owner = names[0][1]
+    await attempt(ledger.catalogue.list(owner=owner))
+    await attempt(ledger.search("Yes", owner=owner))
+    await attempt(ledger.check())
+    await ledger.close()
+    return met

@@ -1,0 +1,430 @@
+"""A turn may be cancelled at every one of its awaits: the caller learns the truth, and all goes on.
+
+Each scene has a victim, whose task is cancelled at its first await, in the next run at its second, and so on
+to its last. After each run: the cancellation was raised, its exception says what is in the history, no tool
+ran twice, nothing is left in a lane or a queue, the store keeps its promises, and the next turn works.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
+from contextlib import aclosing, suppress
+from enum import Enum
+from random import Random
+from types import coroutine
+from typing import Any, TypeAlias
+
+import pytest
+
+from turnledger import Ledger, RunningTurn, TurnKind
+from turnledger.chat import Chat
+from turnledger.engine import abandoning, ending, entering, leaving
+from turnledger.engine.block import TurnBlock
+from turnledger.engine.ports import Operation, Request, Result, Store, Sync
+from turnledger.engine.uninterrupted import Unstoppable
+from turnledger.errors import TurnledgerError, TurnStopped, turn_of
+from turnledger.model.ids import TurnId
+from turnledger.testing.gates import Gate
+from turnledger.testing.loop import SimulatedLoop
+from turnledger.testing.simulation.servers import SimulatedClock
+from turnledger.testing.simulation.stores import open_inner
+
+MOST_AWAITS = 200
+CALL = {"type": "function_call", "call_id": "c", "name": "pay", "arguments": "{}"}
+
+
+class When(Enum):
+    """When the task is cancelled, seen from one of its awaits."""
+
+    BEFORE = "before"  # in the step that leads to it
+    WAITING = "waiting"  # once the task waits
+    TWICE = "twice"  # once the task waits, and again at its next await
+    READY = "ready"  # what it waits for is there, and the task has not gone on yet
+
+
+class HesitantStore:
+    """A store whose every operation makes its caller wait, before it is done and after."""
+
+    def __init__(self, store: Store, kind: type[asyncio.Future[Any]]) -> None:
+        self._store = store
+        self._kind = kind
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    async def transact(
+        self, operation: Operation[Request, Result], request: Request, sync: Sync = Sync.DISK
+    ) -> Result:
+        await self._hesitate()
+        result = await self._store.transact(operation, request, sync)
+        await self._hesitate()
+        return result
+
+    async def read(self, operation: Operation[Request, Result], request: Request) -> Result:
+        await asyncio.sleep(0)
+        return await self._store.read(operation, request)
+
+    async def _hesitate(self) -> None:
+        loop = asyncio.get_running_loop()
+        answer = self._kind(loop=loop)
+        loop.call_soon(_set, answer)
+        await answer
+
+
+def _set(answer: asyncio.Future[Any]) -> None:
+    if not answer.done():
+        answer.set_result(None)
+
+
+class Victim:
+    """A coroutine whose task is cancelled at one of its awaits."""
+
+    def __init__(self, at: int, when: When) -> None:
+        self._at = at
+        self._when = when
+        self.awaits = 0
+
+    @coroutine
+    def run(self, work: Coroutine[Any, Any, Result]) -> Generator[Any, None, Result]:
+        problem: BaseException | None = None
+        while True:
+            try:
+                waits_for = work.send(None) if problem is None else work.throw(problem)
+            except StopIteration as stop:
+                result: Result = stop.value
+                return result
+            self.awaits += 1
+            if self.awaits in (self._at, self._at + (self._when is When.TWICE)):
+                self._cancel(waits_for)
+            problem = None
+            try:
+                yield waits_for
+            except BaseException as thrown:
+                problem = thrown
+
+    def _cancel(self, waits_for: asyncio.Future[Any] | None) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        if self._when is When.BEFORE:
+            task.cancel()
+        elif self._when is When.READY and waits_for is not None:
+            waits_for.add_done_callback(lambda _: task.cancel())
+        else:
+            asyncio.get_running_loop().call_soon(task.cancel)
+
+
+class Scene:
+    """One run on a chat of its own."""
+
+    def __init__(self, ledger: Ledger, chat: Chat) -> None:
+        self.ledger = ledger
+        self.chat = chat
+        self.paid: list[TurnId] = []
+        self.turn: TurnId | None = None
+        """The turn that the victim runs, if it runs one."""
+        self._helpers: list[asyncio.Task[Any]] = []
+
+    def begin(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
+        task = asyncio.create_task(work)
+        self._helpers.append(task)
+        return task
+
+    async def end(self) -> None:
+        for task in self._helpers:
+            with suppress(TurnledgerError, asyncio.CancelledError):
+                await task
+
+    async def play(self, block: TurnBlock, then: Callable[[RunningTurn], Any] | None = None) -> None:
+        """Run a whole turn: text, an item, a tool, text; and then whatever the scene is about."""
+        self.turn = block.id
+        async with block as turn:
+            turn.emit("One. ")
+            await turn.add({"type": "message", "role": "assistant", "content": "Two. "})
+            await turn.call(CALL, lambda: self._pay(turn))
+            turn.emit("Three.")
+            if then is not None:
+                then(turn)
+
+    async def _pay(self, turn: RunningTurn) -> str:
+        self.paid.append(turn.id)
+        await asyncio.sleep(1)
+        return "paid"
+
+
+SceneRun: TypeAlias = Callable[[Scene], Coroutine[Any, Any, Coroutine[Any, Any, None]]]
+"""Sets the scene, and returns what the victim does."""
+
+
+async def a_turn(scene: Scene) -> Coroutine[Any, Any, None]:
+    return scene.play(scene.chat.turn("q"))
+
+
+async def a_turn_that_makes_its_conversation(scene: Scene) -> Coroutine[Any, Any, None]:
+    return scene.play(scene.ledger.turn("q", conversation_key=f"key of {scene.chat.id}"))
+
+
+async def a_turn_that_stops_itself(scene: Scene) -> Coroutine[Any, Any, None]:
+    return scene.play(scene.chat.turn("q"), RunningTurn.stop)
+
+
+async def a_turn_that_is_kept_when_it_fails(scene: Scene) -> Coroutine[Any, Any, None]:
+    return scene.play(scene.chat.turn("q", on_failure="keep"))
+
+
+async def a_turn_that_fails(scene: Scene) -> Coroutine[Any, Any, None]:
+    return scene.play(scene.chat.turn("q"), _fail)
+
+
+async def a_turn_that_is_stopped(scene: Scene) -> Coroutine[Any, Any, None]:
+    block = scene.chat.turn("q")
+
+    async def stop() -> None:
+        await asyncio.sleep(0.5)  # while its tool acts
+        await scene.chat.stop(block.id)
+
+    scene.begin(stop())
+    return scene.play(block)
+
+
+async def a_turn_that_is_stopped_as_it_ends(scene: Scene) -> Coroutine[Any, Any, None]:
+    return scene.play(scene.chat.turn("q"), lambda turn: scene.ledger._process.interrupt_here(turn.id))
+
+
+async def a_resumed_turn(scene: Scene) -> Coroutine[Any, Any, None]:
+    with suppress(ValueError):
+        await scene.play(scene.chat.turn("q", idempotency_key=scene.chat.id), _fail)
+    return scene.play(scene.chat.turn("q", idempotency_key=scene.chat.id))
+
+
+async def a_replay(scene: Scene) -> Coroutine[Any, Any, None]:
+    await scene.play(scene.chat.turn("q", idempotency_key=scene.chat.id))
+    scene.turn = None
+    return _run(scene.chat.turn("q", idempotency_key=scene.chat.id))
+
+
+async def a_wait_for_the_same_turn(scene: Scene) -> Coroutine[Any, Any, None]:
+    await _hold(scene, idempotency_key=scene.chat.id)
+    return _run(scene.chat.turn("held", idempotency_key=scene.chat.id))
+
+
+async def a_wait_in_the_queue(scene: Scene) -> Coroutine[Any, Any, None]:
+    await _hold(scene)
+    return scene.play(scene.chat.turn("q"))
+
+
+async def an_interruption(scene: Scene) -> Coroutine[Any, Any, None]:
+    await _hold(scene)
+    return scene.play(scene.chat.turn("q", on_busy="interrupt"))
+
+
+async def a_stop(scene: Scene) -> Coroutine[Any, Any, None]:
+    await _hold(scene)
+
+    async def stop() -> None:
+        await scene.chat.stop()
+
+    return stop()
+
+
+async def a_generator(scene: Scene) -> Coroutine[Any, Any, None]:
+    block = scene.chat.turn("q")
+    scene.turn = block.id
+
+    async def texts() -> AsyncGenerator[str, None]:
+        async with block as turn:
+            for text in ("One. ", "Two."):
+                turn.emit(text)
+                yield text
+                await asyncio.sleep(1)
+
+    async def read() -> None:
+        async with aclosing(texts()) as opened:
+            async for _ in opened:
+                await asyncio.sleep(1)
+
+    return read()
+
+
+async def an_edit(scene: Scene) -> Coroutine[Any, Any, None]:
+    await scene.play(scene.chat.turn("first"))
+    [turn] = await scene.chat.turns()
+    return scene.play(scene.chat.edit(turn.id, "q"))
+
+
+async def an_undo(scene: Scene) -> Coroutine[Any, Any, None]:
+    await scene.play(scene.chat.turn("first"))
+    scene.turn = None
+
+    async def undo() -> None:
+        await scene.chat.undo()
+
+    return undo()
+
+
+def _fail(_: RunningTurn) -> None:
+    raise ValueError("broken")
+
+
+async def _say(turn: RunningTurn) -> None:
+    turn.emit("Yes.")
+
+
+async def _run(block: TurnBlock) -> None:
+    await block.run(_say)
+
+
+async def _hold(scene: Scene, **options: Any) -> None:
+    """Have another turn run for a while."""
+    running = Gate()
+
+    async def hold(turn: RunningTurn) -> None:
+        turn.emit("Holding")
+        running._arrival.set()
+        await asyncio.sleep(3)
+
+    scene.begin(scene.chat.run(hold, "held", **options))
+    await running._arrival.wait()
+
+
+SCENES: list[SceneRun] = [
+    a_turn,
+    a_turn_that_makes_its_conversation,
+    a_turn_that_stops_itself,
+    a_turn_that_is_kept_when_it_fails,
+    a_turn_that_fails,
+    a_turn_that_is_stopped,
+    a_turn_that_is_stopped_as_it_ends,
+    a_resumed_turn,
+    a_replay,
+    a_wait_for_the_same_turn,
+    a_wait_in_the_queue,
+    an_interruption,
+    a_stop,
+    a_generator,
+    an_edit,
+    an_undo,
+]
+
+
+@pytest.mark.parametrize("when", When, ids=[when.value for when in When])
+@pytest.mark.parametrize("scene", SCENES, ids=[scene.__name__ for scene in SCENES])
+@pytest.mark.parametrize("store", ["memory", "sqlite"])
+def test_cancellation_at_every_await_is_raised_told_truly_and_leaves_all_in_order(
+    store: str, scene: SceneRun, when: When
+) -> None:
+    cancel_at_every_await(store, scene, when)
+
+
+async def swallows_what_comes_with_a_stop(running: RunningTurn, problem: BaseException | None) -> Any:
+    other = await OTHER_REASON(running, problem)
+    return None if isinstance(other, asyncio.CancelledError) and other is not problem else other
+
+
+async def does_not_finish(work: Coroutine[Any, Any, Result]) -> Result:
+    return await work
+
+
+async def leaves_what_it_began(*_: Any) -> None:
+    return None
+
+
+def says_nothing(*_: Any) -> None:
+    return None
+
+
+async def keeps_what_never_ran(tables: Any, *running: Any, drop: bool = False, **told: Any) -> Any:
+    return await END_RUNNING(tables, *running, **told)
+
+
+OTHER_REASON, END_RUNNING = leaving._other_reason, ending.end_running
+
+
+@pytest.mark.parametrize(
+    ("where", "what", "how", "scene"),
+    [
+        (leaving, "_other_reason", swallows_what_comes_with_a_stop, a_turn_that_is_stopped_as_it_ends),
+        (leaving, "uninterrupted", does_not_finish, a_turn),
+        (entering, "uninterrupted", does_not_finish, a_wait_in_the_queue),
+        (entering, "_give_up", leaves_what_it_began, a_turn),
+        (leaving, "_tell_outcome", says_nothing, a_turn),
+        (abandoning, "end_running", keeps_what_never_ran, a_turn_that_is_kept_when_it_fails),
+    ],
+)
+def test_cancellation_at_every_await_catches_the_broken_engine(
+    monkeypatch: pytest.MonkeyPatch, where: Any, what: str, how: Any, scene: SceneRun
+) -> None:
+    monkeypatch.setattr(where, what, how)
+    with pytest.raises((AssertionError, TurnledgerError)):
+        for when in When:
+            cancel_at_every_await("memory", scene, when)
+
+
+def cancel_at_every_await(store: str, scene: SceneRun, when: When) -> None:
+    """Play the scene until its victim has been cancelled at each of its awaits."""
+    loop = SimulatedLoop(0, disorder=0.0)
+    server = loop.process("server")
+    kind: type[asyncio.Future[Any]] = Unstoppable if store == "sqlite" else asyncio.Future
+
+    async def serve() -> None:
+        inner: Any = HesitantStore(await open_store(), kind)
+        ledger = await Ledger.over(inner, clock=SimulatedClock(loop, 0), random=Random(0))
+        for at in range(1, MOST_AWAITS):
+            if not await _cancelled_at(ledger, scene, at, when):
+                assert at > 1, "the victim never waited"
+                assert await ledger.check(at_rest=True) == []
+                await ledger.close()
+                return
+        raise AssertionError("the victim waits without end")
+
+    with open_inner(store) as open_store:
+        try:
+            loop.run_until_complete(server.spawn(serve()))
+        finally:
+            server.kill()  # a ledger that is not in order may never come to close
+            loop.close()
+    assert not loop.errors
+
+
+async def _cancelled_at(ledger: Ledger, run: SceneRun, at: int, when: When) -> bool:
+    """Play the scene and check everything after it; whether the victim waited so often."""
+    scene = Scene(ledger, await ledger.conversation())
+    work, victim = await run(scene), Victim(at, when)
+    task = asyncio.create_task(_awaited(victim, work))
+    await asyncio.wait((task,))
+    was_cancelled = victim.awaits >= at
+    assert task.cancelled() is was_cancelled, f"await {at}: {task}"
+    problem: BaseException | None = None
+    if was_cancelled:
+        try:
+            await task
+        except asyncio.CancelledError as cancelled:
+            problem = cancelled
+    elif not isinstance(task.exception(), TurnStopped | ValueError):
+        await task
+    await scene.end()
+    await _check(scene, problem, f"await {at}")
+    return was_cancelled
+
+
+async def _awaited(victim: Victim, work: Coroutine[Any, Any, None]) -> None:
+    await victim.run(work)
+
+
+async def _check(scene: Scene, problem: BaseException | None, where: str) -> None:
+    ledger, chat = scene.ledger, scene.chat
+    process = ledger._process
+    assert (process.mine, process.running, process.doubts) == ({}, {}, {}), where
+    if scene.turn is not None:
+        chats = [chat]
+        with suppress(TurnledgerError):
+            chats.append(await ledger.conversation(conversation_key=f"key of {chat.id}", create=False))
+        turns = {turn.id: turn for each in chats for turn in await each.turns()}
+        found = turns.get(scene.turn)
+        if problem is not None:
+            assert turn_of(problem) == found, where
+        if found is not None and found.kind is TurnKind.COMPLETED:
+            assert found.text.endswith(("Three.", "Two.")), where
+    assert len(scene.paid) == len(set(scene.paid)), where
+    await chat.run(_say, "next", on_busy="reject")
+    assert (await chat.turns())[-1].text == "Yes.", where

@@ -1,0 +1,44 @@
+"""Licences of the npm packages in a bundle, as one text: what their authors ask to be passed on with it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+FILE_NAME = "THIRD_PARTY_NOTICES.txt"
+_HEAD = "The scripts of this page contain these packages, under their own licences.\n"
+_NAMES = ("license", "licence", "copying", "notice")
+
+
+class NoLicence(Exception):
+    """A package does not say under which licence it is."""
+
+
+def notices(folder: Path) -> str:
+    """Return the licences of all packages that the one in this folder brings along, by their names. Raises
+    NoLicence."""
+    parts = [_HEAD]
+    for name, about, home in _bundled(folder):
+        licence = about.get("license")
+        texts = [path.read_text("utf-8").strip() for path in _licence_files(home)]
+        if not licence and not texts:
+            raise NoLicence(f"{name} {about.get('version')} has no licence: do not bundle it")
+        head = f"{name} {about.get('version')} ({licence or 'see below'})"
+        parts.append("\n\n".join([f"{'=' * len(head)}\n{head}\n{'=' * len(head)}", *texts]))
+    return "\n\n".join(parts) + "\n"
+
+
+def _bundled(folder: Path) -> Iterator[tuple[str, dict[str, Any], Path]]:
+    """Packages of the lock file that are neither for building nor for types alone."""
+    locked = json.loads((folder / "package-lock.json").read_text("utf-8"))["packages"]
+    for place, about in sorted(locked.items()):
+        name = place.rpartition("node_modules/")[2]
+        if name and not (about.get("dev") or about.get("optional") or about.get("link")):
+            yield name, about, folder / place
+
+
+def _licence_files(home: Path) -> list[Path]:
+    found = [path for path in home.iterdir() if path.is_file()] if home.is_dir() else []
+    return sorted(path for path in found if path.name.lower().startswith(_NAMES))
