@@ -35,7 +35,7 @@ MODULES = {
 }
 CONTRACT = "tests/contract/test_memory.py"
 WRITER = ("tests/unit/stores/sqlite/test_writer.py", "tests/unit/stores/sqlite/test_power_loss.py")
-SEEDS, MORE_SEEDS = range(25), range(25, 150)
+SEEDS, MORE_SEEDS = range(25), range(25, 60)
 LIMIT = 150
 """Seconds after which a mutant counts as noticed: something hangs."""
 EXPLAINED = Path(__file__).with_name("mutation_survivors.txt")
