@@ -41,6 +41,8 @@ class Power:
     def __init__(self, random: Random, machine: Machine, world: World) -> None:
         self.has_failed = False
         """Whether it did since somebody looked at what is left."""
+        self.is_steady = False
+        """Whether it fails no more."""
         self._random = random
         self._machine = machine
         self._world = world
@@ -48,7 +50,7 @@ class Power:
         self._answered: list[Deed] = []
 
     def fails(self, likelihood: float) -> bool:
-        return self._random.random() < likelihood
+        return not self.is_steady and self._random.random() < likelihood
 
     def before_write(self) -> int:
         if self._machine.writes == self._machine.synced_writes:
@@ -83,7 +85,7 @@ class Power:
         machine, world = self._machine, self._world
         for deed in self._answered:
             if deed.last_write > machine.synced_writes:
-                world.intrusions.append(f"a {deed.name} was answered, and lost with the power")
+                world.intrusions.append(f"an answered {deed.name} was lost with the power")
         self._answered.clear()
         if machine.writes != machine.synced_writes:
             world.restore(self._durable)

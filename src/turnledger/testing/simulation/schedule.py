@@ -130,7 +130,7 @@ class Schedule:
         servers.medium.weather = CALM
         if servers.medium.power is not None:
             servers.lose_power()
-            servers.medium.power = None
+            servers.medium.power.is_steady = True
         await asyncio.sleep(LEASE_TIME * 8)
         server = await servers.start()
         await asyncio.sleep(LEASE_TIME * 4)
