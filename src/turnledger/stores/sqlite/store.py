@@ -156,7 +156,9 @@ class SqliteStore:
         if self._lock_files is not None:
             await asyncio.to_thread(self._lock_files.take, id)
         self._lease = id
-        living = await self.transact(_first_beat, id, Sync.PROCESS)
+        # Synced, and the log with it: SQLite may have recovered a commit that a killed process left unsynced.
+        # From now on it is served as done.
+        living = await self.transact(_first_beat, id)
         if self._write_worker is not None and self._lock_files is not None:
             await asyncio.to_thread(self._lock_files.sweep, living)
             submit = self._write_worker.submit

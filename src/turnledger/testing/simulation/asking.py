@@ -146,6 +146,7 @@ class Asking:
             with suppress(TurnledgerError):
                 chat = await self._scene.names.open(ledger, name)
                 turns.extend(await chat.turns())
+                self._world.shown.update({(chat.id, turn.id): turn.body for turn in turns})
 
         await self._scene.servers.do(see)
         return turns

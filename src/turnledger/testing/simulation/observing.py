@@ -110,8 +110,8 @@ async def _begin(tables: Tables, operation: Operation[Any, Any], request: BeginR
         world.waiting_since.setdefault(request.attempt, world.begins)
         if result.interrupted:
             interrupted = await tables.attempt(request.target.owner, result.interrupted)
-            if interrupted is not None and interrupted.stop is not None:
-                world.recorded_stops[interrupted.id] = interrupted.stop
+            if interrupted is not None:
+                _note_recorded(interrupted, world)
     if isinstance(result, Begun):
         key = request.key.text if request.key else None
         world.begun_at.setdefault(request.attempt, (world.begins, key))
@@ -272,12 +272,20 @@ def _check_order(queue: list[Ticket], request: BeginRequest, world: World) -> No
 
 
 def _note_stop(request: StopRequest, result: Attempt | Ended | None, world: World) -> None:
-    if isinstance(result, Attempt) and result.stop is not None:
-        world.recorded_stops[result.id] = result.stop
+    if isinstance(result, Attempt):
+        _note_recorded(result, world)
     if request.attempt is None or request.attempt in world.begun_at:
         return
     if isinstance(result, Ended) and result.state is AttemptState.DISCARDED:
         world.stopped_in_queue.add(request.attempt)
+
+
+def _note_recorded(attempt: Attempt, world: World) -> None:
+    """Note that a stop is recorded. The first one decides: whoever asked for it may know by now."""
+    if attempt.stop is None:
+        world.intrusions.append(f"{attempt.id} was to be stopped, and no stop is recorded")
+    elif world.recorded_stops.setdefault(attempt.id, attempt.stop) is not attempt.stop:
+        world.intrusions.append(f"the recorded stop of {attempt.id} was replaced by another")
 
 
 async def _fenced(
