@@ -329,13 +329,15 @@ class Tables(EndedTables, Protocol):
         ...
 
     # Search. Nothing is made findable in a commit: the store knows what is not yet.
-    async def index_texts(self, limit: int) -> int:
+    async def index_texts(self, limit: int, owner: str | None = None) -> int:
         """Make up to `limit` turns and titles findable that are not yet as they are; return how many, 0 when
-        all are. A store that looks at the texts themselves has nothing to do."""
+        all are. With an owner, only those of that owner, as far as they are among the newest of the store. A
+        store that looks at the texts themselves has nothing to do."""
         ...
 
-    async def is_all_known(self) -> bool:
-        """Whether all that was committed can be found as it is."""
+    async def is_all_known(self, owner: str | None = None) -> bool:
+        """Whether all that was committed can be found as it is; or all of this owner, as far as the store
+        can tell that soon."""
         ...
 
     async def search(

@@ -59,6 +59,7 @@ class Tending:
         self._stop_check: asyncio.Task[None] | None = None
         self._stops_may_be_there = False
         self._marked: ClockMark | None = None
+        self._is_all_findable = True
         self.is_behind = False
         """Whether the last round left something that is to be purged."""
 
@@ -74,7 +75,10 @@ class Tending:
 
     async def _run(self) -> None:
         while True:
-            await asyncio.sleep(0 if self.is_behind else self._process.limits.lease_time / 2)
+            pause = self._process.limits.lease_time / 2
+            if not self._is_all_findable and not self._process.running:
+                pause /= 10
+            await asyncio.sleep(0 if self.is_behind else pause)
             await self.tend()
 
     async def tend(self) -> None:
@@ -244,7 +248,12 @@ class Tending:
         self._marked = mark
 
     async def _index(self) -> None:
-        await make_findable(self._process.store, STEPS_OF_TENDING)
+        """Make findable what is not yet: some of it while turns run, and for a while where none does."""
+        process = self._process
+        until = process.clock.monotonic() + process.limits.lease_time / 4
+        self._is_all_findable = await make_findable(process.store, STEPS_OF_TENDING)
+        while not self._is_all_findable and not process.running and process.clock.monotonic() < until:
+            self._is_all_findable = await make_findable(process.store, 1)
 
     # Hints from other processes.
 
