@@ -47,7 +47,7 @@ async def outcome_in(process: Process, owner: str, conversation: ConversationId,
         while True:
             if process.is_closed:
                 raise LedgerClosed
-            request = SoughtRequest(owner, conversation, turn, process.clock.now_ms())
+            request = SoughtRequest(owner, conversation, turn, process.clock.due_ms())
             found = await process.store.read(sought, request)
             if isinstance(found, Ended):
                 return found

@@ -100,7 +100,8 @@ def has_died(ended: Ended) -> bool:
 def _anew(process: Process, request: BeginRequest) -> BeginRequest:
     """The same request, as if it came now."""
     now = process.clock.now_ms()
-    return replace(request, now=now, wait_until=now + request.wait_until - request.now)
+    due = process.clock.due_ms()
+    return replace(request, now=now, due=due, wait_until=now + request.wait_until - request.now)
 
 
 async def relocate(process: Process, request: BeginRequest) -> Moved:
@@ -206,7 +207,7 @@ async def _try_begin(process: Process, request: BeginRequest) -> Beginning:
         raise LedgerClosed
     request = replace(request, is_repeated=True)
     while True:
-        request = replace(request, now=process.clock.now_ms())
+        request = replace(request, now=process.clock.now_ms(), due=process.clock.due_ms())
         await _check_time(request)
         try:
             beginning = await uninterrupted(_persist_begin(process, request))

@@ -105,7 +105,8 @@ async def _is_named(tables: Tables, lease: LeaseId) -> bool:
 
 @dataclass(frozen=True)
 class PurgeRequest:
-    now: int
+    due: int
+    """What is over by then is over; see trusted_clock."""
     attempts_kept_ms: int
     limit: int
     tokens_kept_ms: int = 30 * 24 * 3600 * 1000
@@ -116,11 +117,11 @@ class PurgeRequest:
 async def purge(tables: Tables, request: PurgeRequest) -> int:
     """Remove a bounded number of rows that nobody can reach any more; return how many."""
     removed = await tables.purge_ended(request.limit)
-    removed += await tables.purge_claims(request.now, request.limit)
-    removed += await tables.purge_attempts(request.now - request.attempts_kept_ms, request.limit)
-    removed += await tables.purge_tokens(request.now - request.tokens_kept_ms, request.limit)
-    removed += await tables.purge_shares(request.now - request.tokens_kept_ms, request.limit)
+    removed += await tables.purge_claims(request.due, request.limit)
+    removed += await tables.purge_attempts(request.due - request.attempts_kept_ms, request.limit)
+    removed += await tables.purge_tokens(request.due - request.tokens_kept_ms, request.limit)
+    removed += await tables.purge_shares(request.due - request.tokens_kept_ms, request.limit)
     removed += await tables.purge_changes(
-        request.now - request.changes_kept_ms, request.changes_kept, PURGED_AT_ONCE
+        request.due - request.changes_kept_ms, request.changes_kept, PURGED_AT_ONCE
     )
     return removed

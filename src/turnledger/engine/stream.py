@@ -142,7 +142,7 @@ class Reader:
     async def _from_store(self) -> Sequence[Event]:
         process = self._process
         request = LookRequest(
-            self._owner, self._conversation, self._turn, self._chunks, self._items, process.clock.now_ms()
+            self._owner, self._conversation, self._turn, self._chunks, self._items, process.clock.due_ms()
         )
         if self._waiter is None:
             # Before the first look: what happens behind it must not be missed.

@@ -26,6 +26,7 @@ from turnledger.model.turn import Turn
 from turnledger.model.usage import Usage, of_branch, of_chat, of_details
 from turnledger.stores.memory.catalogue_rows import CatalogueRows
 from turnledger.stores.memory.change_rows import ChangeRows
+from turnledger.stores.memory.clock_rows import ClockRows
 from turnledger.stores.memory.database import Database
 from turnledger.stores.memory.ended_rows import EndedRows, is_restorable
 from turnledger.stores.memory.overview import Overview, made_from
@@ -39,7 +40,7 @@ KEPT_TOMBSTONES = 10_000
 
 
 class MemoryTables(
-    CatalogueRows, TokenRows, ShareRows, SearchRows, ChangeRows, TransferRows, EndedRows, Overview
+    CatalogueRows, TokenRows, ShareRows, SearchRows, ChangeRows, ClockRows, TransferRows, EndedRows, Overview
 ):
     """The rows inside one transaction, with a log of what to put back if it is undone."""
 
@@ -79,9 +80,7 @@ class MemoryTables(
         idle = [
             each
             for each in self._db.conversations.values()
-            if each.state is ConversationState.LIVE
-            and each.id != newest.id
-            and self._db.branches[each.branch].running is None
+            if each.state is ConversationState.LIVE and each.id != newest.id and not self._is_in_use(each)
         ]
         deleted = [each for each in self._db.conversations.values() if is_restorable(each)]
         for each in (*sorted(deleted, key=_place), *sorted(idle, key=_place))[:excess]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Sequence
+from copy import copy
 from dataclasses import dataclass, field
 from enum import Enum, auto
 from random import Random
@@ -85,6 +86,8 @@ class Ask:
     briefing: Briefing = SILENT
     resent: Resent | None = None
     """The history that the request brings along, if it brings one."""
+    is_interaction: bool = True
+    """Whether it counts as use of the conversation."""
     says: str | None = None
     """What it says instead of its token; others may say the same."""
 
@@ -100,6 +103,7 @@ class Ask:
             "on_busy": self.on_busy,
             "on_stop": self.on_stop,
             "on_failure": self.on_failure,
+            **({} if self.is_interaction else {"interaction": False}),
         }
 
     @property
@@ -199,6 +203,31 @@ class Seen:
     answer: Turn | None = None
 
 
+OBSERVED = (
+    "recorded_stops",
+    "stopped_in_queue",
+    "waiting_since",
+    "know_to_wait",
+    "begun_at",
+    "begun_in",
+    "begins",
+    "places",
+    "heads",
+    "settled_by_begin",
+    "moved",
+    "moved_under",
+    "forks",
+    "taken_over",
+    "hidden_at_begin",
+    "unseen_at_begin",
+    "replaces",
+    "repeats",
+    "holders",
+    "unheard",
+)
+"""What the world knows from inside transactions; beside the flags."""
+
+
 @dataclass
 class World:
     """The append-log that the checker holds the store against."""
@@ -269,6 +298,10 @@ class World:
     """Who read the events of turns while they ran."""
     holders: dict[TurnId, LeaseId] = field(default_factory=dict)
     """For attempts that began: the process that runs them."""
+    watches_time: bool = False
+    """Whether it is noted what time ends: only where clocks jump, or conversations may lapse."""
+    used_at: dict[ConversationId, float] = field(default_factory=dict)
+    """When a turn last began or ended in conversations, by the true time."""
     said: dict[TurnId, tuple[str, int]] = field(default_factory=dict)
     """Attempts of clients that retry without an idempotency_key: the message, and which try of it each is."""
     answered: dict[TurnId, list[str]] = field(default_factory=dict)
@@ -281,6 +314,21 @@ class World:
     """The leases of processes that were killed."""
     intrusions: list[str] = field(default_factory=list)
     """What happened inside transactions, or to clients, and never may."""
+
+    shown: dict[tuple[ConversationId | None, TurnId | None], bytes] = field(default_factory=dict)
+    """What clients saw of conversations that they read, by conversation and turn."""
+
+    def saved(self) -> dict[str, Any]:
+        """What was observed inside transactions so far."""
+        return {name: copy(getattr(self, name)) for name in OBSERVED} | {
+            "flags": {turn: dict(flags) for turn, flags in self.flags.items()}
+        }
+
+    def restore(self, saved: dict[str, Any]) -> None:
+        """Forget what was observed inside transactions since: they were lost with the power."""
+        for name, value in saved.items():
+            setattr(self, name, value)
+        self.runs = {id: run for id, run in self.runs.items() if id in self.begun_at}
 
     def told(self, result: object) -> None:
         """Note that this answer reached its process."""
