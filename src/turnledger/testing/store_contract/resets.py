@@ -399,6 +399,7 @@ class Resets(Contract):
         old = await here.chat(conversation_key="k", reset=IDLE)
         opened = stage.clock.now_ms()
         stage.clock.advance(1_000)
+        await here.store.beat()
         await stage.hold_lane(old, "q", [Tool("pay")], on_failure="keep", interaction=interaction)
         await stage.bury_others(there)
         same = await there.chat(old)
