@@ -243,7 +243,7 @@ def deeds(ledger: Ledger, chat: Chat, clock: FakeClock) -> Iterator[Callable[[],
     yield lambda: ledger.delete(chat.id)
     clock.advance(LIMITS.restore_time)
     now = clock.now_ms()
-    yield lambda: process.store.transact(end_due, EndDueRequest(now, 2, 1_000))
+    yield lambda: process.store.transact(end_due, EndDueRequest(now, now, 2, 1_000))
     for _ in range(8):
         yield lambda: process.store.transact(purge, PurgeRequest(now, 10_000_000, 2))
 

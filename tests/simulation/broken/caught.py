@@ -5,6 +5,7 @@ from __future__ import annotations
 CAUGHT: dict[tuple[str, str], int] = {
     ("memory", "begins_on_the_branch_that_it_queued_for"): 10,
     ("memory", "believes_what_an_earlier_try_says_of_the_answer"): 216,
+    ("memory", "begins_over_a_process_that_has_beaten_since"): 100,
     ("memory", "checks_the_conversation_key_before_it_forks"): 18,
     ("memory", "commits_an_edit_without_fence_and_head"): 62,
     ("memory", "commits_an_edit_without_the_fence"): 62,

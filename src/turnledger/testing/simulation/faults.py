@@ -112,6 +112,7 @@ class FaultyStore:
         observe: Callable[[Operation[Any, Any]], Operation[Any, Any]],
         told: Callable[[Any], None],
         is_gone: Callable[[LeaseId], bool],
+        took_lease: Callable[[LeaseId], None],
     ) -> None:
         self._inner = inner
         self._medium = medium
@@ -120,11 +121,16 @@ class FaultyStore:
         self._observe = observe
         self._told = told
         self.holder_is_gone = is_gone
+        self._took_lease = took_lease
         self._keeper: asyncio.Task[None] | None = None
+        self.is_starting = True
+        """While its process starts, nothing goes wrong: one that dies then was never there."""
 
     async def transact(
         self, operation: Operation[Request, Result], request: Request, sync: Sync = Sync.DISK
     ) -> Result:
+        if self.is_starting:
+            return await self._write(operation, request, sync)
         fate = self._medium.weather.fate(self._medium.random)
         await self._latency()
         if fate is Fate.PAUSE_BEFORE:
@@ -188,6 +194,8 @@ class FaultyStore:
             await asyncio.sleep(self._medium.random.random() * self._medium.weather.latency)
 
     async def read(self, operation: Operation[Request, Result], request: Request) -> Result:
+        if self.is_starting:
+            return await self._inner.read(operation, request)
         fate = self._medium.weather.fate(self._medium.random)
         await self._latency()
         if fate in (Fate.CRASH_BEFORE, Fate.CRASH_AFTER):
@@ -209,6 +217,7 @@ class FaultyStore:
         self._inner.watch(hint)
 
     async def keep_lease(self, id: LeaseId, every: float) -> None:
+        self._took_lease(id)
         await self._beat(id)
         self._keeper = asyncio.create_task(self._renew(id, every))
 
@@ -220,7 +229,7 @@ class FaultyStore:
     async def _beat(self, id: LeaseId) -> None:
         if self._medium.power is not None:
             self._medium.power.before_write()
-        await self._inner.transact(renew, id, Sync.PROCESS)
+        await self._inner.transact(self._observe(renew), id, Sync.PROCESS)
 
     async def close(self) -> None:
         if self._keeper is not None:

@@ -16,11 +16,11 @@ from turnledger.testing.loop import Process, SimulatedLoop
 from turnledger.testing.simulation.faults import FaultyStore, Medium
 from turnledger.testing.simulation.observing import observed
 from turnledger.testing.simulation.power import lost
-from turnledger.testing.simulation.world import World
+from turnledger.testing.simulation.wall_clock import SimulatedClock, WallClock
+from turnledger.testing.simulation.world import LEASE_TIME, World
 
 Work: TypeAlias = Callable[[Ledger], Coroutine[Any, Any, None]]
 
-LEASE_TIME = 10.0
 LIMITS = Limits(
     lease_time=LEASE_TIME,
     queue_length=6,
@@ -31,21 +31,9 @@ LIMITS = Limits(
     changes_kept=10_000_000.0,
     purge_rows=3,
     reader_events=3,
+    clock_tolerance=60.0,
+    clock_agreement=60.0,
 )
-
-
-class SimulatedClock:
-    """Virtual time; each process's wall clock is off by its own amount."""
-
-    def __init__(self, loop: SimulatedLoop, skew_ms: int) -> None:
-        self._loop = loop
-        self._skew_ms = skew_ms
-
-    def now_ms(self) -> int:
-        return 1_700_000_000_000 + self._skew_ms + int(self._loop.time() * 1000)
-
-    def monotonic(self) -> float:
-        return self._loop.time()
 
 
 @dataclass
@@ -56,6 +44,7 @@ class Server:
     start: asyncio.Future[None]
     death: asyncio.Future[None]
     ledger: Ledger | None = None
+    lease: LeaseId | None = None
 
 
 class Servers:
@@ -70,8 +59,10 @@ class Servers:
         medium: Medium,
         *,
         knows_death: bool,
+        wall: WallClock,
     ) -> None:
         self.crashes = 0
+        self._wall = wall
         self.medium = medium
         self._loop = loop
         self._open_inner = open_inner
@@ -106,9 +97,11 @@ class Servers:
             observe=lambda operation: observed(operation, self._world),
             told=self._world.told,
             is_gone=self._gone.__contains__,
+            took_lease=lambda lease: setattr(server, "lease", lease),
         )
-        clock = SimulatedClock(self._loop, random.choice((0, 0, -7_000, 30_000)))
+        clock = SimulatedClock(self._loop, self._wall, random.choice((0, 0, -7_000, 30_000)))
         server.ledger = await Ledger.over(store, limits=LIMITS, clock=clock, random=random)
+        store.is_starting = False
         server.start.set_result(None)
         await asyncio.get_running_loop().create_future()
 
@@ -129,8 +122,10 @@ class Servers:
     def _kill(self, servers: list[Server]) -> None:
         for server in servers:
             self.crashes += 1
-            if server.ledger is not None and self._knows_death:
-                self._gone.add(server.ledger._process.lease)
+            if server.lease is not None:
+                self._world.dead.add(server.lease)
+                if self._knows_death:
+                    self._gone.add(server.lease)
             for future in (server.start, server.death):
                 if not future.done():
                     future.set_result(None)

@@ -27,6 +27,7 @@ from turnledger.testing.simulation.listener import Listener
 from turnledger.testing.simulation.transcript import Resent
 
 CLIENT_CALL = "client_call"
+LEASE_TIME = 10.0
 FOR_EVER = 100_000.0
 TOO_LONG = 30.0
 """Seconds for which a process may stand still: longer than a lease."""
@@ -85,6 +86,8 @@ class Ask:
     briefing: Briefing = SILENT
     resent: Resent | None = None
     """The history that the request brings along, if it brings one."""
+    is_interaction: bool = True
+    """Whether it counts as use of the conversation."""
     says: str | None = None
     """What it says instead of its token; others may say the same."""
 
@@ -100,6 +103,7 @@ class Ask:
             "on_busy": self.on_busy,
             "on_stop": self.on_stop,
             "on_failure": self.on_failure,
+            **({} if self.is_interaction else {"interaction": False}),
         }
 
     @property
@@ -294,12 +298,20 @@ class World:
     """Who read the events of turns while they ran."""
     holders: dict[TurnId, LeaseId] = field(default_factory=dict)
     """For attempts that began: the process that runs them."""
+    watches_time: bool = False
+    """Whether it is noted what time ends: only where clocks jump, or conversations may lapse."""
+    used_at: dict[ConversationId, float] = field(default_factory=dict)
+    """When a turn last began or ended in conversations, by the true time."""
     said: dict[TurnId, tuple[str, int]] = field(default_factory=dict)
     """Attempts of clients that retry without an idempotency_key: the message, and which try of it each is."""
     answered: dict[TurnId, list[str]] = field(default_factory=dict)
     """By turn: the messages of such clients that it was the answer to, as far as that arrived whole."""
     unheard: dict[str, tuple[TurnId, TurnId]] = field(default_factory=dict)
     """By the name of the request: an attempt whose answer is recorded as lost, and the try that lost it."""
+    beats: dict[LeaseId, float] = field(default_factory=dict)
+    """When processes last showed that they live."""
+    dead: set[LeaseId] = field(default_factory=set)
+    """The leases of processes that were killed."""
     intrusions: list[str] = field(default_factory=list)
     """What happened inside transactions, or to clients, and never may."""
 
@@ -337,6 +349,16 @@ class World:
         """Whether it is a later try of the same message, by a client that retries without a key."""
         (message, count), (other, count_before) = self.said[attempt], self.said[earlier]
         return message == other and count > count_before
+
+    def note_beat(self, lease: LeaseId) -> None:
+        self.beats[lease] = asyncio.get_running_loop().time()
+
+    def note_burial(self, lease: LeaseId) -> None:
+        """Note that a process was taken for dead, and whether it may have been: only being silent for a whole
+        lease time looks like that."""
+        silence = asyncio.get_running_loop().time() - self.beats[lease]
+        if lease not in self.dead and silence < LEASE_TIME:
+            self.intrusions.append(f"{lease} was taken for dead {silence:.1f} s after it beat")
 
     def was_taken_over(self, ask: Ask) -> bool:
         """Whether an attempt of this request was ended by somebody else, so far."""

@@ -32,6 +32,7 @@ PARTS = (
     "cancellations",
     "catalogue",
     "changes",
+    "clocks",
     "context",
     "flags",
     "event_ends",
@@ -96,6 +97,7 @@ from turnledger.testing.store_contract.catalogue import (  # noqa: E402
     Previewed,
 )
 from turnledger.testing.store_contract.changes import ChangeRows, Changes  # noqa: E402
+from turnledger.testing.store_contract.clocks import Clocks  # noqa: E402
 from turnledger.testing.store_contract.context import ContextShown  # noqa: E402
 from turnledger.testing.store_contract.crossing import Crossing  # noqa: E402
 from turnledger.testing.store_contract.deleting import Deleting  # noqa: E402
@@ -176,6 +178,7 @@ class StoreContract(
     Forks,
     Everything,
     NothingForgotten,
+    Clocks,
     HouseKeeping,
     Interaction,
     InstructionsInForce,
