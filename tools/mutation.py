@@ -34,7 +34,9 @@ MODULES = {
     "writer": "turnledger.stores.sqlite.writer",
 }
 CONTRACT = "tests/contract/test_memory.py"
-WRITER = ("tests/unit/stores/sqlite/test_writer.py", "tests/unit/stores/sqlite/test_power_loss.py")
+WRITER = tuple(
+    f"tests/unit/stores/sqlite/test_{name}.py" for name in ("writer", "moved", "worker", "power_loss")
+)
 SEEDS, MORE_SEEDS = range(25), range(25, 60)
 LIMIT = 150
 """Seconds after which a mutant counts as noticed: something hangs."""
