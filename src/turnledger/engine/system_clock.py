@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import time
 from pathlib import Path
 
@@ -20,15 +19,15 @@ class SystemClock:
         return time.clock_gettime(_BOOT_CLOCK) if _BOOT_CLOCK is not None else time.monotonic()
 
     def boot_id(self) -> str:
-        return _boot_id()
+        return _BOOT_ID
 
 
-_BOOT_CLOCK: int | None = getattr(time, "CLOCK_BOOTTIME", None)
-
-
-@functools.cache
-def _boot_id() -> str:
+def _find_boot_id() -> str:
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     except OSError:
         return ""
+
+
+_BOOT_CLOCK: int | None = getattr(time, "CLOCK_BOOTTIME", None)
+_BOOT_ID = _find_boot_id()  # on import: an event loop must not read files
