@@ -60,7 +60,7 @@ class Catalogue:
         )
         after = None if cursor is None else ListPosition.of(cursor)
         process = self._process
-        request = ListRequest(wanted, after, check_limit(limit), process.clock.now_ms(), within)
+        request = ListRequest(wanted, after, check_limit(limit), process.clock.due_ms(), within)
         return await process.store.read(list_page, request)
 
     async def named(
@@ -78,7 +78,7 @@ class Catalogue:
         """
         process, owner = self._process, self._tokenless if owner is None else owner
         target = target_of(process, None, conversation_key, owner, scope=scope, within=within, create=False)
-        return await process.store.read(named_chat, NamedChatRequest(target, process.clock.now_ms()))
+        return await process.store.read(named_chat, NamedChatRequest(target, process.clock.due_ms()))
 
     async def name_by_model(self, id: str, title: str, *, owner: str | None = None) -> Conversation | None:
         """Give a chat the title that a model made for it, if it is called by its first words or by nothing:
@@ -86,5 +86,6 @@ class Catalogue:
         raise its revision."""
         check_details(title, None)
         owner = self._tokenless if owner is None else owner
-        request = NameRequest(owner, ConversationId(id), title, self._process.clock.now_ms())
+        clock = self._process.clock
+        request = NameRequest(owner, ConversationId(id), title, clock.now_ms(), clock.due_ms())
         return await self._process.persist(name_by_model, request) if title else None

@@ -266,13 +266,13 @@ class Chat:
         """The branches of the conversation, the last made first; `before` is the last id of the page
         before. Raises BranchNotFound for one that is none of them."""
         process, cursor = self._process, BranchId(before) if before is not None else None
-        request = BranchesRequest(self.owner, self.id, cursor, check_limit(limit), process.clock.now_ms())
+        request = BranchesRequest(self.owner, self.id, cursor, check_limit(limit), process.clock.due_ms())
         return await process.store.read(branches, request)
 
     async def siblings(self, turn: str, *, limit: int = 50) -> list[Sibling]:
         """The turns that were made in the place of this one, itself included, each with the branch that
         shows it."""
-        now = self._process.clock.now_ms()
+        now = self._process.clock.due_ms()
         request = SiblingsRequest(self.owner, self.id, TurnId(turn), check_limit(limit), now)
         return await self._process.store.read(siblings, request)
 
@@ -320,6 +320,7 @@ class Chat:
             to_user=to_user,
             limit=process.limits.turn_flags,
             now=process.clock.now_ms(),
+            due=process.clock.due_ms(),
         )
         await process.persist(flag, request)
 
@@ -327,7 +328,7 @@ class Chat:
         """The flags of these turns: turn → place among its items → flags, of all items hidden from anyone."""
         check_limit(len(turns))
         names = tuple(map(TurnId, turns))
-        request = FlagsOfRequest(self.owner, self.id, names, self._process.clock.now_ms())
+        request = FlagsOfRequest(self.owner, self.id, names, self._process.clock.due_ms())
         return await self._process.store.read(flags_in, request)
 
     async def hidden(self, turns: Sequence[Turn]) -> list[tuple[int, ...]]:
@@ -337,7 +338,7 @@ class Chat:
 
     async def instructions(self) -> tuple[Item, ...]:
         """The instructions that are in force for the next turn, unless it brings its own."""
-        request = InfoRequest(self.owner, self.id, self._process.clock.now_ms())
+        request = InfoRequest(self.owner, self.id, self._process.clock.due_ms())
         return await self._process.store.read(in_force, request)
 
     async def attempts(self, *, limit: int = 50, most_bytes: int | None = None) -> list[SetAside]:
@@ -347,7 +348,7 @@ class Chat:
         return await self._process.store.read(attempts_page, page)
 
     def _page(self, before: int | None, limit: int) -> PageRequest:
-        return PageRequest(self.owner, self.id, before, check_limit(limit), self._process.clock.now_ms())
+        return PageRequest(self.owner, self.id, before, check_limit(limit), self._process.clock.due_ms())
 
     async def stop(self, turn: str | None = None, *, policy: OnStop | str | None = None) -> Ended | None:
         """Stop the running turn, or the named one, running or queued, in whatever process it is.
@@ -359,7 +360,8 @@ class Chat:
         process = self._process
         if process.is_inside(self.id, name):
             raise InvalidInput("Inside the block of the turn itself, use turn.stop().")
-        request = StopRequest(self.owner, self.id, name, chosen, process.clock.now_ms())
+        now, due = process.clock.now_ms(), process.clock.due_ms()
+        request = StopRequest(self.owner, self.id, name, chosen, now, due)
         return await stop_turn(process, request)
 
     async def outcome(self, turn: str) -> Ended:
@@ -377,7 +379,7 @@ class Chat:
     async def standing(self, turn: str) -> Standing:
         """Where a turn stands, committed or not, and this conversation at the same moment; `outcome` waits
         for its end. Raises what that raises."""
-        request = SoughtRequest(self.owner, self.id, TurnId(turn), self._process.clock.now_ms())
+        request = SoughtRequest(self.owner, self.id, TurnId(turn), self._process.clock.due_ms())
         return await self._process.store.read(standing, request)
 
     def events(self, turn: str, *, after: int = 0) -> AsyncIterator[Event]:
@@ -395,13 +397,13 @@ class Chat:
 
     async def info(self) -> Conversation:
         """The conversation as it is: title, metadata, revision, times."""
-        request = InfoRequest(self.owner, self.id, self._process.clock.now_ms())
+        request = InfoRequest(self.owner, self.id, self._process.clock.due_ms())
         return await self._process.store.read(info, request)
 
     async def summary(self) -> Listed:
         """The conversation as a list shows it: with its number of turns, its preview, and whether a turn
         runs."""
-        request = InfoRequest(self.owner, self.id, self._process.clock.now_ms())
+        request = InfoRequest(self.owner, self.id, self._process.clock.due_ms())
         return await self._process.store.read(summary, request)
 
     async def update(
@@ -432,6 +434,7 @@ class Chat:
             archived=archived,
             revision=revision,
             now=self._process.clock.now_ms(),
+            due=self._process.clock.due_ms(),
             room=self._process.limits.room,
         )
         return await self._process.persist(update, request)

@@ -47,6 +47,7 @@ from turnledger.engine.resets import reset as reset_key
 from turnledger.engine.searching import SearchPage, SearchRequest, place_of, search_all
 from turnledger.engine.system_clock import SystemClock
 from turnledger.engine.tending import Tending
+from turnledger.engine.trusted_clock import TrustedClock
 from turnledger.engine.usage import usage
 from turnledger.errors import LedgerClosed, TurnledgerError
 from turnledger.model.change import LiveChange
@@ -117,6 +118,9 @@ class Ledger:
         ledger = cls(process, random.getrandbits if random else None)
         try:
             await store.keep_lease(process.lease, process.limits.lease_time / 3)
+            await ledger._tending.compare_clocks()
+            # What the processes before this one left when they were killed must not refuse its first turns.
+            await ledger._tending.bury_dead()
         except BaseException:
             await store.close()
             raise
@@ -199,7 +203,7 @@ class Ledger:
             reset=reset,
             **details,
         )
-        request, found = ResolveRequest(target, process.clock.now_ms(), process.limits.room), None
+        request, found = ResolveRequest(target, process.clock.due_ms(), process.limits.room), None
         if idempotency_key is not None:
             found = await process.persist(make, make_request(process, target, idempotency_key), Sync.DISK)
         elif id is not None or conversation_key is not None:
@@ -213,7 +217,7 @@ class Ledger:
         """Open the conversation of a turn, whether it is committed, runs, waits or failed. Raises
         TurnNotFound, ConversationDeleted or ConversationExpired."""
         process = self._process
-        request = HomeRequest(owner, TurnId(turn), process.clock.now_ms(), within)
+        request = HomeRequest(owner, TurnId(turn), process.clock.due_ms(), within)
         return Chat(process, await process.store.read(home_of, request), within=within)
 
     async def is_named(self, conversation_key: str, *, owner: str = OWNER, scope: str = "") -> bool:
@@ -249,7 +253,7 @@ class Ledger:
         seen = ConversationId(replaces) if replaces is not None else None
         if seen is None:
             seen = await process.store.read(named_by, NamedRequest(owner, scope, conversation_key))
-        now = process.clock.now_ms()
+        now = process.clock.due_ms()
         request = ResetRequest(
             owner, scope, conversation_key, seen, fresh, now, within, process.limits.room, admitted
         )
@@ -299,7 +303,7 @@ class Ledger:
         check_name("owner", owner)
         if scope is not None or within.scope is not None:
             scope = scope_in(scope or "", within)
-        now, before = self._process.clock.now_ms(), place_of(cursor)
+        now, before = self._process.clock.due_ms(), place_of(cursor)
         request = SearchRequest(owner, scope, sought_in(text), before, check_limit(limit), now, within)
         return await search_all(self._process.store, request)
 
@@ -464,7 +468,7 @@ class Ledger:
         return self._shares
 
     @property
-    def clock(self) -> Clock:
+    def clock(self) -> TrustedClock:
         """The time that its leases, conversations and tokens go by."""
         return self._process.clock
 

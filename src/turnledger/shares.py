@@ -125,6 +125,7 @@ class Shares:
             tokenless=self._tokenless,
             limit=process.limits.shares,
             now=now,
+            due=process.clock.due_ms(),
         )
         return await process.persist(create, request), code
 
@@ -146,6 +147,7 @@ class Shares:
             token=process.ids.new(TokenId),
             limit=process.limits.visitors,
             now=process.clock.now_ms(),
+            due=process.clock.due_ms(),
         )
         # What is refused is refused by reading alone: guesses hold up nobody who writes.
         arrival = await process.store.read(look, request)

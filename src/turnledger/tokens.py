@@ -94,6 +94,7 @@ class Tokens:
             tokenless=self._tokenless,
             limit=process.limits.tokens,
             now=now,
+            due=process.clock.due_ms(),
         )
         return await process.persist(create, request), text
 

@@ -61,7 +61,7 @@ class Transfer:
         ConversationNotFound, ConversationDeleted or ConversationExpired at the first line.
         """
         process = self._process
-        request = ExportRequest(owner or self._owner, ConversationId(chat), process.clock.now_ms(), within)
+        request = ExportRequest(owner or self._owner, ConversationId(chat), process.clock.due_ms(), within)
         outline, lines = await process.store.read(begin_of, request)
         yield outline.header
         told = 0
@@ -79,7 +79,7 @@ class Transfer:
         """Tell what people see of one chat, for reading: the branch that it shows, as Markdown in which no
         word of the chat is more than text. It cannot be imported. Raises as `export` does."""
         process = self._process
-        now, after = process.clock.now_ms(), 0
+        now, after = process.clock.due_ms(), 0
         request = ShownRequest(owner or self._owner, ConversationId(chat), now, within)
         part = await process.store.read(shown_part, request)
         yield markdown_head(part.conversation)
@@ -185,7 +185,8 @@ class Transfer:
             found.notes.add(found.line, Did.REPAIRED, why, chat=found.id)
         try:
             plan = await _planned(header, found, owner, process.limits)
-            request = ImportRequest(plan, process.clock.now_ms(), within, process.limits.room, keep_ids)
+            now, due = process.clock.now_ms(), process.clock.due_ms()
+            request = ImportRequest(plan, now, due, within, process.limits.room, keep_ids)
             # Looked at beside the writer first: the same file again shall hold up nobody.
             imported = await process.store.read(already_there, request)
             if imported is None:

@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 
 from tests.crash.deleting import LIMITS, TURNS, made
-from tests.unit.stores.sqlite.faults import FaultyDisk
 from turnledger import Chat, Ledger, errors
 from turnledger.engine.deleting import EndDueRequest, end_due
 from turnledger.engine.ports import Operation, Request, Result, Store, Sync, Tables
@@ -24,6 +23,7 @@ from turnledger.model.ids import ConversationId
 from turnledger.stores.memory import MemoryStore
 from turnledger.stores.sqlite import SqliteStore
 from turnledger.testing.fake_clock import FakeClock
+from turnledger.testing.faulty_disk import FaultyDisk
 
 ROOT = Path(__file__).parents[2]
 LIVE, DELETED, PURGED = ConversationState.LIVE, ConversationState.DELETED, ConversationState.PURGED
@@ -243,7 +243,7 @@ def deeds(ledger: Ledger, chat: Chat, clock: FakeClock) -> Iterator[Callable[[],
     yield lambda: ledger.delete(chat.id)
     clock.advance(LIMITS.restore_time)
     now = clock.now_ms()
-    yield lambda: process.store.transact(end_due, EndDueRequest(now, 2, 1_000))
+    yield lambda: process.store.transact(end_due, EndDueRequest(now, now, 2, 1_000))
     for _ in range(8):
         yield lambda: process.store.transact(purge, PurgeRequest(now, 10_000_000, 2))
 

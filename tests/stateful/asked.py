@@ -33,7 +33,7 @@ class Asked:
     journaled: int = 0
 
     def first(self) -> BeginRequest:
-        return BeginRequest(**self.fields)
+        return BeginRequest(due=self.fields["now"], **self.fields)
 
     def again(self, now: int, *, sees_death: bool, is_durable: bool) -> BeginRequest:
         """The same request, sent again: its answer was lost, or it waits, or it must reach the disk."""
@@ -42,7 +42,7 @@ class Asked:
         if queued is not None:
             changes["ticket"] = queued.ticket
             changes["dead"] = dict(queued.in_the_way) if sees_death else {}
-        return BeginRequest(**{**self.fields, **changes})
+        return BeginRequest(due=now, **{**self.fields, **changes})
 
     def heard(self, answer: object) -> None:
         """Take in the answer to a begin."""

@@ -50,6 +50,7 @@ def test_a_turn_ended_by_a_deletion_is_the_same_row_in_both_stores(pair: Pair, p
         lease=LEASES[0],
         input=(user(),),
         now=1_000,
+        due=1_000,
         wait_until=2_000,
         queue_limit=1,
     )

@@ -263,7 +263,7 @@ class Operations(RuleBasedStateMachine):
         turn = turns[-1 - back % len(turns)].id if turns and back is not None else None
         fresh = self.fresh(owner, conversation_key=key)
         if fresh is not None:
-            request = ForkRequest(owner, CONVERSATIONS[place], turn, fresh, self.now)
+            request = ForkRequest(owner, CONVERSATIONS[place], turn, fresh, self.now, self.now)
             self.run(fork, request)
             self.run(fork, request)  # the answer was lost
 
@@ -345,7 +345,7 @@ class Operations(RuleBasedStateMachine):
     @rule(owner=owners, place=places, pick=picks, policy=on_stop, by_name=st.booleans())
     def stops(self, owner: str, place: int, pick: int, policy: OnStop | None, by_name: bool) -> None:
         name = one_of(self.requests, pick).fields["attempt"] if by_name else None
-        self.run(request_stop, StopRequest(owner, CONVERSATIONS[place], name, policy, self.now))
+        self.run(request_stop, StopRequest(owner, CONVERSATIONS[place], name, policy, self.now, self.now))
 
     # Conversations.
 
@@ -354,7 +354,15 @@ class Operations(RuleBasedStateMachine):
     def is_flagged(self, owner: str, place: int, pick: int, item: int, to_model: bool | None) -> None:
         name = one_of(self.requests, pick).fields["attempt"]
         request = FlagRequest(
-            owner, CONVERSATIONS[place], name, (item,), to_model, not to_model, limit=1, now=self.now
+            owner,
+            CONVERSATIONS[place],
+            name,
+            (item,),
+            to_model,
+            not to_model,
+            limit=1,
+            now=self.now,
+            due=self.now,
         )
         self.run(flag, request)
 
@@ -385,12 +393,13 @@ class Operations(RuleBasedStateMachine):
             archived=marks[1],
             revision=revision,
             now=self.now,
+            due=self.now,
         )
         self.run(update, request)
 
     @rule(owner=owners, place=places)
     def is_named_by_a_model(self, owner: str, place: int) -> None:
-        self.run(name_by_model, NameRequest(owner, CONVERSATIONS[place], "Made up", self.now))
+        self.run(name_by_model, NameRequest(owner, CONVERSATIONS[place], "Made up", self.now, self.now))
 
     @precondition(lambda machine: len(machine.requests) >= machine.enough)
     @rule(
@@ -408,7 +417,7 @@ class Operations(RuleBasedStateMachine):
 
     @rule(owner=owners, place=places, within=narrowed, kept=st.none() | st.just(2_000))
     def is_restored(self, owner: str, place: int, within: str | None, kept: int | None) -> None:
-        request = RestoreRequest(owner, CONVERSATIONS[place], self.now, Within(within), kept)
+        request = RestoreRequest(owner, CONVERSATIONS[place], self.now, self.now, Within(within), kept)
         first = self.run(restore, request)
         assert self.run(restore, request) == first  # the first answer was lost
 
@@ -439,7 +448,7 @@ class Operations(RuleBasedStateMachine):
     def time_passes(self, passed: int, kept: int | None) -> None:
         self.now += passed
         if kept is not None:
-            self.run(end_due, EndDueRequest(self.now, 500, 2_000))
+            self.run(end_due, EndDueRequest(self.now, self.now, 500, 2_000))
             self.run(purge_all, PurgeRequest(self.now, kept, 500))
 
     # Reading.

@@ -21,7 +21,12 @@ def limits_of(store: str | None, config: Path | None) -> Limits:
     from turnledger.server.settings_file import find_chat_settings
 
     folder = config_folder(os.environ, Path.home())
-    return Limits(restore_time=find_chat_settings(config=config, config_folder=folder).restore_for)
+    chats = find_chat_settings(config=config, config_folder=folder)
+    return Limits(
+        restore_time=chats.restore_for,
+        clock_tolerance=chats.clock_tolerance,
+        clock_agreement=chats.clock_agreement,
+    )
 
 
 def store_url(store: str | None, config: Path | None, *, makes: bool = False) -> str:

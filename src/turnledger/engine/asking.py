@@ -214,6 +214,7 @@ def _request(
         priming=primes,
         context=context,
         now=now,
+        due=process.clock.due_ms(),
         wait_until=now + round(limits.queue_wait * 1000),
         queue_limit=limits.queue_length,
         room=limits.room,
@@ -302,6 +303,7 @@ def move_request(
         lease=process.lease,
         input=(),
         now=now,
+        due=process.clock.due_ms(),
         wait_until=now + round(limits.queue_wait * 1000),
         queue_limit=limits.queue_length,
         room=limits.room,
@@ -322,7 +324,8 @@ def make_request(process: Process, target: Target, idempotency_key: str) -> Make
     said = (fresh.title, sorted(fresh.metadata.items()), fresh.tags, fresh.internal, fresh.expires_after)
     key = _key_of(idempotency_key, target, "make", target.scope, target.conversation_key, *said)
     assert key is not None  # noqa: S101 - for the type checker
-    return MakeRequest(target, key, process.clock.now_ms(), process.limits.room)
+    clock = process.clock
+    return MakeRequest(target, key, clock.now_ms(), clock.due_ms(), process.limits.room)
 
 
 def fork_request(
@@ -344,6 +347,7 @@ def fork_request(
         base,
         fresh,
         process.clock.now_ms(),
+        process.clock.due_ms(),
         process.limits.room,
         _key_of(idempotency_key, source, "fork", source.id, base, *details, fresh.expires_after),
         admitted,

@@ -146,7 +146,7 @@ async def _lane(
         found = await conversations.seen_lane(tables, target, request.seen.conversation, request.lease)
     if found is None and target.id is None:
         conversation = await conversations.resolve(
-            tables, target, request.now, is_interaction=request.is_interaction
+            tables, target, request.due, is_interaction=request.is_interaction
         )
         if target.fresh is not None and conversation.id == target.fresh.id:
             _demand_disk(request)
@@ -156,7 +156,7 @@ async def _lane(
         found = await tables.lane(target.owner, target.id, request.lease)
     if found is not None and not target.sees(found[0]):
         raise ConversationNotFound
-    conversation = await conversations.check_live(tables, found[0] if found else None, request.now)
+    conversation = await conversations.check_live(tables, found[0] if found else None, request.due)
     assert found is not None  # noqa: S101 - else check_live has raised
     if not found[2]:
         # Buried while it was only late: what names a lease must be found through it.
@@ -190,7 +190,7 @@ async def _must_wait(
     """None if the lane is free for this request; else its ticket, made if it has none."""
     front = request.on_busy in (OnBusy.INTERRUPT, OnBusy.ROLLBACK)
     before, own = await queue_before(
-        tables, branch, request.attempt, front=front, dead=request.dead, now=request.now
+        tables, branch, request.attempt, front=front, dead=request.dead, now=request.due
     )
     running = await _running(tables, branch, request)
     if running is None and not before:

@@ -37,6 +37,8 @@ class BeginRequest(Struct, frozen=True, kw_only=True):
     priming: tuple[Item, ...] = ()
     context: Context = ALL
     now: int
+    due: int
+    """What is over by then is over; see trusted_clock."""
     wait_until: int
     queue_limit: int
     on_busy: OnBusy = OnBusy.QUEUE

@@ -103,6 +103,8 @@ class NameRequest:
     id: ConversationId
     title: str
     now: int
+    due: int
+    """What is over by then is over; see trusted_clock."""
 
 
 async def name_by_model(tables: Tables, request: NameRequest) -> Conversation | None:
@@ -111,7 +113,7 @@ async def name_by_model(tables: Tables, request: NameRequest) -> Conversation | 
     meanwhile need not know."""
     found = await tables.conversation(request.owner, request.id)
     try:
-        found = await check_live(tables, found, request.now)
+        found = await check_live(tables, found, request.due)
     except ConversationUnavailable:
         return None
     if found.named_by is NamedBy.MODEL and found.title == request.title:

@@ -243,6 +243,8 @@ class UpdateRequest:
     revision: int | None = None
     """The one that was read, if it matters."""
     now: int
+    due: int
+    """What is over by then is over; see trusted_clock."""
     room: Room = BOUNDLESS
     """What the owner may store."""
 
@@ -251,7 +253,7 @@ async def update(tables: Tables, request: UpdateRequest) -> Conversation:
     """Set what is given, all of it or nothing, if the revision is still the one that was read.
     A metadata write: it disturbs no running turn and moves no interaction time. What is so already is left
     as it is, so it can be repeated when its answer was lost: its own change is no conflict."""
-    found = await check_live(tables, await tables.conversation(request.owner, request.id), request.now)
+    found = await check_live(tables, await tables.conversation(request.owner, request.id), request.due)
     changed = replace(
         await _renamed(tables, found, request.title),
         metadata=found.metadata if request.metadata is None else dict(request.metadata),

@@ -121,6 +121,8 @@ class RestoreRequest:
     owner: str
     id: ConversationId
     now: int
+    due: int
+    """What is over by then is over; see trusted_clock."""
     within: Within = EVERYWHERE
     """What is beyond it does not exist."""
     retain_ms: int | None = None
@@ -139,7 +141,7 @@ async def restore(tables: Tables, request: RestoreRequest) -> Conversation:
         return found
     if found.state is ConversationState.EXPIRED:
         raise ConversationExpired
-    if found.state is ConversationState.PURGED or found.purge_at is None or found.purge_at <= request.now:
+    if found.state is ConversationState.PURGED or found.purge_at is None or found.purge_at <= request.due:
         raise ConversationDeleted("That conversation was deleted for good, and cannot be restored any more.")
     restored = replace(found, state=ConversationState.LIVE, purge_at=None)
     key = found.former_conversation_key
@@ -169,6 +171,8 @@ async def _found(tables: Tables, owner: str, id: ConversationId, within: Within)
 @dataclass(frozen=True)
 class EndDueRequest:
     now: int
+    due: int
+    """What is over by then is over; see trusted_clock."""
     limit: int
     unlisted_kept_ms: int
     """How long a conversation is kept that was begun, and where nothing was ever committed."""
@@ -178,14 +182,14 @@ async def end_due(tables: Tables, request: EndDueRequest) -> int:
     """End conversations whose time is over, up to so many of each kind, so that they can be swept: those that
     lapse expire, and those are purged that were deleted long enough ago, or begun and never came to
     anything. Returns how many."""
-    now, limit = request.now, request.limit
-    lapsed = await tables.lapsed_conversations(now, limit)
+    now, due, limit = request.now, request.due, request.limit
+    lapsed = await tables.lapsed_conversations(due, limit)
     for each in lapsed:
         await tables.save_conversation(replace(_without_details(each), state=ConversationState.EXPIRED))
         await _close_lane(tables, each, now, forget=True)
         await _tell(tables, each, now, EXPIRED)
-    due = await tables.conversations_to_purge(now, limit)
-    empty = await tables.unlisted_conversations(now - request.unlisted_kept_ms, limit)
-    for each in (*due, *empty):
+    deleted = await tables.conversations_to_purge(due, limit)
+    empty = await tables.unlisted_conversations(due - request.unlisted_kept_ms, limit)
+    for each in (*deleted, *empty):
         await purge(tables, each, now)
-    return len(lapsed) + len(due) + len(empty)
+    return len(lapsed) + len(deleted) + len(empty)

@@ -38,6 +38,8 @@ class FlagRequest:
     to_user: bool | None
     limit: int
     now: int
+    due: int
+    """What is over by then is over; see trusted_clock."""
 
 
 async def flag(tables: Tables, request: FlagRequest) -> None:
@@ -45,7 +47,7 @@ async def flag(tables: Tables, request: FlagRequest) -> None:
     the turn has not or for more flags than one turn can have; then nothing has changed."""
     owner = request.owner
     conversation = await tables.conversation(owner, request.conversation)
-    conversation = await check_live(tables, conversation, request.now)
+    conversation = await check_live(tables, conversation, request.due)
     turn = await _turn_of(tables, conversation, request.turn)
     places = range(len(turn.items)) if request.places is None else request.places
     if not all(0 <= place < len(turn.items) for place in places):

@@ -96,6 +96,12 @@ class Limits:
     """How long one round of house-keeping removes rows; what is left is removed in the next, which begins at
     once."""
 
+    clock_tolerance: float = 3600.0
+    """How far the wall clock may differ from the clock that counts from the start of the machine. Beyond
+    that, nothing is purged, expires, is reset for idleness or is unclaimed."""
+    clock_agreement: float = 3600.0
+    """How long they then have to agree before anything is."""
+
     def check_count(self, what: str, likes: ItemLike | Iterable[ItemLike]) -> None:
         """Raise MalformedItems for more items than one turn can hold, before any of them is made."""
         is_one = isinstance(likes, str | Mapping | Item)

@@ -19,6 +19,8 @@ class MakeRequest:
     target: Target
     key: Key
     now: int
+    due: int
+    """What is over by then is over; see trusted_clock."""
     room: Room = BOUNDLESS
     """What the owner may store."""
 
@@ -32,7 +34,7 @@ async def make(tables: Tables, request: MakeRequest) -> Conversation:
     if claim is not None:
         if claim.fingerprint != key.fingerprint:
             raise IdempotencyMismatch
-        return await check_live(tables, await live_conversation_of(tables, claim), request.now)
-    made = await resolve(tables, target, request.now, room=request.room)
+        return await check_live(tables, await live_conversation_of(tables, claim), request.due)
+    made = await resolve(tables, target, request.due, room=request.room)
     await tables.save_claim(claim_of(key, made, made.branch, request.now))
     return made

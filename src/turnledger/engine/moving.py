@@ -154,6 +154,8 @@ class ForkRequest:
     turn: TurnId | None
     fresh: Conversation
     now: int
+    due: int
+    """What is over by then is over; see trusted_clock."""
     room: Room = BOUNDLESS
     """What the owner may store."""
     key: Key | None = None
@@ -175,9 +177,9 @@ async def fork(tables: Tables, request: ForkRequest) -> Conversation:
     if request.key is not None and claim is not None:
         if claim.fingerprint != request.key.fingerprint:
             raise IdempotencyMismatch
-        return await check_live(tables, await live_conversation_of(tables, claim), request.now)
+        return await check_live(tables, await live_conversation_of(tables, claim), request.due)
     found = await tables.conversation(request.owner, request.conversation)
-    source = await check_live(tables, found, request.now)
+    source = await check_live(tables, found, request.due)
     lane = await tables.branch(source.branch)
     if lane is None:
         raise BranchNotFound

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias, TypeVar
 from turnledger.engine.ended_tables import EndedTables
 from turnledger.model.attempt import Attempt
 from turnledger.model.change import LiveChange, Position
+from turnledger.model.clock_mark import ClockMark
 from turnledger.model.conversation import (
     Branch,
     Claim,
@@ -35,6 +36,10 @@ from turnledger.model.usage import Usage
 
 if TYPE_CHECKING:
     from turnledger.engine.transaction import RunningTurn
+
+
+BURIED_KEPT = 1_000
+"""How many leases of dead processes are remembered by a store."""
 
 
 class Tables(EndedTables, Protocol):
@@ -237,7 +242,14 @@ class Tables(EndedTables, Protocol):
         """Raise the beat of the lease, or insert it."""
         ...
 
-    async def drop_lease(self, id: LeaseId) -> None: ...
+    async def drop_lease(self, id: LeaseId) -> None:
+        """Remove the lease of a process that has ended by itself."""
+        ...
+
+    async def bury_lease(self, id: LeaseId) -> None:
+        """Remove the lease of a process that was found dead, but not its last beat: should it come back, its
+        beats go on from there, so that no beat is shown twice. The youngest BURIED_KEPT are remembered."""
+        ...
 
     # Tokens. Where the owner is None, those of all owners are meant: only who runs the store asks so.
     async def token(self, owner: str | None, id: TokenId) -> Token | None: ...
@@ -317,13 +329,15 @@ class Tables(EndedTables, Protocol):
         ...
 
     # Search. Nothing is made findable in a commit: the store knows what is not yet.
-    async def index_texts(self, limit: int) -> int:
+    async def index_texts(self, limit: int, owner: str | None = None) -> int:
         """Make up to `limit` turns and titles findable that are not yet as they are; return how many, 0 when
-        all are. A store that looks at the texts themselves has nothing to do."""
+        all are. With an owner, only those of that owner, as far as they are among the newest of the store. A
+        store that looks at the texts themselves has nothing to do."""
         ...
 
-    async def is_all_known(self) -> bool:
-        """Whether all that was committed can be found as it is."""
+    async def is_all_known(self, owner: str | None = None) -> bool:
+        """Whether all that was committed can be found as it is; or all of this owner, as far as the store
+        can tell that soon."""
         ...
 
     async def search(
@@ -374,6 +388,16 @@ class Tables(EndedTables, Protocol):
 
     async def owner_of_ticket(self, attempt: TurnId) -> str | None:
         """Whose conversation it waits for: he is told when a dead process waits no more."""
+        ...
+
+    # The clocks of the machine, as the last process saw them.
+    async def clock_mark(self) -> ClockMark | None: ...
+    async def save_clock_mark(self, mark: ClockMark) -> None:
+        """Replace the one that is there."""
+        ...
+
+    async def newest_time(self) -> int | None:
+        """The time of the last change or turn that was written; None where there is none."""
         ...
 
     # Names of all there is, of all owners, a page at a time: for a check of the whole store. A row that
@@ -475,10 +499,20 @@ class Visit(Protocol):
 
 
 class Clock(Protocol):
-    """Time. `monotonic` never goes back; `now_ms` is the wall clock, and may."""
+    """Time. `now_ms` is the wall clock, and may jump. The others, in seconds, never do."""
 
     def now_ms(self) -> int: ...
-    def monotonic(self) -> float: ...
+    def monotonic(self) -> float:
+        """May stand still while the machine sleeps."""
+        ...
+
+    def boot_time(self) -> float:
+        """Since the start of the machine, sleep included where the system counts that."""
+        ...
+
+    def boot_id(self) -> str:
+        """Names the start of the machine that `boot_time` counts from; empty where that is not known."""
+        ...
 
 
 class Runner(Protocol):

@@ -21,6 +21,7 @@ from turnledger.engine.lease import LeaseWatch
 from turnledger.engine.limits import Limits
 from turnledger.engine.ports import Clock, Operation, Request, Result, Store, Sync
 from turnledger.engine.shown_turns import ShownTurns
+from turnledger.engine.trusted_clock import TrustedClock
 from turnledger.engine.uninterrupted import is_cancelled
 from turnledger.errors import ConversationDeleted, OutcomeUnknown, StoreUnavailable, TurnledgerError
 from turnledger.model.attempt import OnStop
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
     from turnledger.engine.live_log import LiveLog
     from turnledger.engine.transaction import RunningTurn
 
+TURNS_AT_ONCE = 1_000
+"""Turns of a history that are read in one go: others want to read, too, and the loop has others to serve."""
 FIRST_DELAY, TRIES = 0.05, 5
 """A write without an answer is repeated so often, each time after twice the delay."""
 
@@ -54,9 +57,9 @@ class Process:
         self.store: Store = store
         self.home = Home()
         self.home.check()
-        self.clock = clock
+        self.clock = TrustedClock(clock, limits.clock_tolerance, limits.clock_agreement)
         self.limits = limits
-        self.ids = IdSource(clock.now_ms, random_bits)
+        self.ids = IdSource(self.clock.now_ms, random_bits)
         self.lease = self.ids.new(LeaseId)
         self.bells = Bells()
         self.watch = LeaseWatch(self.lease, clock, limits.lease_time, store.holder_is_gone)
@@ -118,8 +121,12 @@ class Process:
                 # Fresh from an undo, a switch or a fork: most of it may be here, as another branch's.
                 origin = await self.store.read(read_origin, branch.id)
                 history = self.cache.shared(origin.line if origin else (), length)
-            missing = await self.store.read(read_turns, TurnsRequest(branch, len(history), length))
-            history = history.followed_by(missing)
+            while len(history) < length:
+                through = min(length, len(history) + TURNS_AT_ONCE)
+                missing = await self.store.read(read_turns, TurnsRequest(branch, len(history), through))
+                if not missing:
+                    break
+                history = history.followed_by(missing)
             if len(history) != length or history.head != head:
                 raise ConversationDeleted
             self.cache.keep(branch.id, history)

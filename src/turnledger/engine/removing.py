@@ -26,7 +26,8 @@ async def restore_for(process: Process, owner: str, id: ConversationId, within: 
     """Bring a deleted conversation back; see `restore`. Repeating it changes nothing."""
     kept = process.limits.retain_for
     retain_ms = None if kept is None else round(kept * 1000)
-    request = RestoreRequest(owner, id, process.clock.now_ms(), within, retain_ms)
+    now, due = process.clock.now_ms(), process.clock.due_ms()
+    request = RestoreRequest(owner, id, now, due, within, retain_ms)
     return await process.persist(restore, request)
 
 

@@ -36,7 +36,7 @@ class Retaining:
         next round."""
         process, limits = self._process, self._process.limits
         age_ms = None if limits.retain_for is None else round(limits.retain_for * 1000)
-        bounds = Bounds(process.clock.now_ms(), age_ms, limits.retain_bytes)
+        bounds = Bounds(process.clock.now_ms(), process.clock.due_ms(), age_ms, limits.retain_bytes)
         if bounds.age_ms is None and bounds.bytes is None:
             return Retained()
         gone: list[Retired] = []

@@ -19,6 +19,8 @@ class Bounds:
     """How long, and how much of it, each owner keeps."""
 
     now: int
+    due: int
+    """What is over by then is over; see trusted_clock."""
     age_ms: int | None
     """Since a conversation was last used; None for no bound."""
     bytes: int | None
@@ -27,7 +29,7 @@ class Bounds:
     @property
     def touched_by(self) -> int | None:
         """What was last used then, or earlier, is old."""
-        return None if self.age_ms is None else self.now - self.age_ms
+        return None if self.age_ms is None else self.due - self.age_ms
 
 
 async def beyond(tables: Tables, asked: tuple[Sequence[str], Bounds]) -> list[str]:

@@ -55,6 +55,8 @@ class CreateRequest(Struct, frozen=True, kw_only=True):
     """Whose conversations are opened without a token, as long as there is none."""
     limit: int
     now: int
+    due: int
+    """What is over by then is over; see trusted_clock."""
 
 
 async def create(tables: Tables, request: CreateRequest) -> Share:
@@ -107,7 +109,7 @@ async def _share(tables: Tables, request: CreateRequest, parent: Token | None) -
     if request.conversation is not None:
         found = await tables.conversation(owner, request.conversation)
         found = await check_live(
-            tables, found if found is not None and within.sees(found) else None, request.now
+            tables, found if found is not None and within.sees(found) else None, request.due
         )
         chat_scope = found.scope
     return Share(
@@ -147,6 +149,8 @@ class ExchangeRequest(Struct, frozen=True, kw_only=True):
     limit: int
     """How many may be there by one link."""
     now: int
+    due: int
+    """What is over by then is over; see trusted_clock."""
 
 
 class Arrival(Struct, frozen=True):
@@ -165,7 +169,7 @@ async def look(tables: Tables, request: ExchangeRequest) -> Arrival:
     text = visitors_token_text(request.code, request.nonce, None if share is None else share.id)
     digest = digest_of(text)
     known = await tables.token_by_digest(digest)
-    if share is None or not await _is_good(tables, share, request.now):
+    if share is None or not await _is_good(tables, share, request):
         raise LinkNotValid
     if known is not None:
         token = known[0]
@@ -178,18 +182,18 @@ async def look(tables: Tables, request: ExchangeRequest) -> Arrival:
     return Arrival(share, share.token_for(request.token, digest, request.now), False)
 
 
-async def _is_good(tables: Tables, share: Share, now: int) -> bool:
+async def _is_good(tables: Tables, share: Share, request: ExchangeRequest) -> bool:
     """Whether it leads somewhere still, and who made it may still do so."""
-    if not share.is_valid(now):
+    if not share.is_valid(request.now):
         return False
     if share.parent is not None:
         parent = await tables.token(None, share.parent)
-        if parent is None or not parent.is_valid(now):
+        if parent is None or not parent.is_valid(request.now):
             return False
     if share.conversation is None:
         return True
     try:
-        await check_live(tables, await tables.conversation(share.owner, share.conversation), now)
+        await check_live(tables, await tables.conversation(share.owner, share.conversation), request.due)
     except ConversationUnavailable:
         return False
     return True

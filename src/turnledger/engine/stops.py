@@ -28,13 +28,15 @@ class StopRequest:
     attempt: TurnId | None
     policy: OnStop | None
     now: int
+    due: int
+    """What is over by then is over; see trusted_clock."""
 
 
 async def request_stop(tables: Tables, request: StopRequest) -> Attempt | Ended | None:
     """Record the stop. Returns the attempt while it still has to end, how it ended if it has, or None if
     nothing was there to stop."""
     found = await tables.conversation(request.owner, request.conversation)
-    conversation = await check_live(tables, found, request.now)
+    conversation = await check_live(tables, found, request.due)
     branch = await tables.branch(conversation.branch)
     name = request.attempt or (branch.running if branch else None)
     if name is None:

@@ -9,11 +9,15 @@ from collections.abc import Coroutine
 from dataclasses import replace
 from typing import Any
 
+from msgspec.structs import replace as replace_struct
+
 from turnledger.engine.commit import DoubtRequest, resolve_doubt
 from turnledger.engine.deleting import EndDueRequest, end_due
 from turnledger.engine.ending import Ended, EndRequest, end
+from turnledger.engine.lane import Dead
 from turnledger.engine.lease import all_leases
 from turnledger.engine.leaving import abandon_block
+from turnledger.engine.ports import Sync
 from turnledger.engine.process import FIRST_DELAY, Process
 from turnledger.engine.recovery import (
     ForgetRequest,
@@ -29,11 +33,16 @@ from turnledger.engine.retaining import Retaining
 from turnledger.engine.searching import STEPS_OF_TENDING, make_findable
 from turnledger.engine.stops import news_for
 from turnledger.engine.transaction import RunningTurn
+from turnledger.engine.trusted_clock import last_marked, note_mark
 from turnledger.errors import StoreError, TurnFailed, TurnledgerError
 from turnledger.model.attempt import AttemptState, Failure
+from turnledger.model.clock_mark import ClockMark
 from turnledger.model.ids import LeaseId, TurnId
 
 log = logging.getLogger("turnledger")
+
+MARKED_EVERY_MS = 600_000
+"""How often the time is written down while nothing else about the clocks changes."""
 
 UNHELD = Failure("task_ended", "The task that ran the turn ended without leaving its block.")
 NOT_COMMITTED = Failure("not_committed", "its commit was lost")
@@ -49,6 +58,8 @@ class Tending:
         self._timer: asyncio.Task[None] | None = None
         self._stop_check: asyncio.Task[None] | None = None
         self._stops_may_be_there = False
+        self._marked: ClockMark | None = None
+        self._is_all_findable = True
         self.is_behind = False
         """Whether the last round left something that is to be purged."""
 
@@ -64,7 +75,10 @@ class Tending:
 
     async def _run(self) -> None:
         while True:
-            await asyncio.sleep(0 if self.is_behind else self._process.limits.lease_time / 2)
+            pause = self._process.limits.lease_time / 2
+            if not self._is_all_findable and not self._process.running:
+                pause /= 10
+            await asyncio.sleep(0 if self.is_behind else pause)
             await self.tend()
 
     async def tend(self) -> None:
@@ -77,6 +91,7 @@ class Tending:
             self._bury_dead,
             self._check_stops,
             self._process.deliveries.flush,
+            self._mark_clock,
             self._purge,
             self.retaining.retain_if_due,
             self._index,
@@ -121,6 +136,8 @@ class Tending:
             await self._try(self._finish_end(request, running))
 
     async def _finish_end(self, request: EndRequest, running: RunningTurn | None) -> None:
+        # Ended now, not when its holder first tried: its conversation is in use until then.
+        request = replace(request, now=self._process.clock.now_ms())
         ended = await self._process.persist(end, request)
         del self._process.unfinished[request.attempt]
         self._settle_up(running, request.attempt, ended)
@@ -150,7 +167,7 @@ class Tending:
 
     async def _end_orphans(self) -> None:
         """End what names the own lease and no task answers for: an answer that came too late, or never."""
-        await self._take_over_from(self._process.lease, spare=self._process.mine)
+        await self._take_over_from(self._process.lease, None, spare=self._process.mine)
 
     async def _bury_dead(self) -> None:
         process = self._process
@@ -158,30 +175,31 @@ class Tending:
         process.watch.retain({lease.id for lease in leases})
         dead = process.watch.dead_among([(lease.id, lease.beat) for lease in leases])
         for lease in dead:
-            await self._try(self._bury(lease))
+            await self._try(self._bury(lease, dead))
 
-    async def _bury(self, lease: LeaseId) -> None:
-        await self._take_over_from(lease, spare={})
+    async def _bury(self, lease: LeaseId, dead: Dead) -> None:
+        await self._take_over_from(lease, dead, spare={})
         process = self._process
         now = process.clock.now_ms()
-        await process.persist(forget, ForgetRequest(lease, (), drop_lease=True, now=now))
+        await process.persist(forget, ForgetRequest(lease, (), drop_lease=True, now=now, dead=dead))
         process.watch.forget(lease)
 
-    async def _take_over_from(self, lease: LeaseId, spare: dict[TurnId, bool]) -> None:
+    async def _take_over_from(self, lease: LeaseId, dead: Dead | None, spare: dict[TurnId, bool]) -> None:
         process = self._process
         attempts, tickets = await process.store.read(left_by, lease)
         for left in attempts:
             if left.attempt not in spare:
-                await self._try(self._take_over(left))
+                await self._try(self._take_over(left, dead))
         stale = tuple(ticket.attempt for ticket in tickets if ticket.attempt not in spare)
         if stale:
             now = process.clock.now_ms()
-            await process.persist(forget, ForgetRequest(lease, stale, drop_lease=False, now=now))
+            request = ForgetRequest(lease, stale, drop_lease=False, now=now, dead=dead)
+            await process.persist(forget, request)
             for ticket in tickets:
                 process.bells.ring(ticket.conversation)
 
-    async def _take_over(self, left: Left) -> None:
-        await self._process.persist(take_over, TakeOverRequest(left, self._process.clock.now_ms()))
+    async def _take_over(self, left: Left, dead: Dead | None) -> None:
+        await self._process.persist(take_over, TakeOverRequest(left, self._process.clock.now_ms(), dead))
         self._process.bells.ring(left.conversation)
 
     async def _purge(self) -> None:
@@ -199,19 +217,43 @@ class Tending:
     async def _purge_some(self) -> int:
         """Do one step. Less than `purge_rows` means that nothing more is due."""
         process = self._process
-        now, limits = process.clock.now_ms(), process.limits
-        due = EndDueRequest(now, limits.purge_rows, round(limits.unlisted_kept * 1000))
-        ended = await process.store.transact(end_due, due)
+        clock, limits = process.clock, process.limits
+        due = clock.due_ms()
+        ending = EndDueRequest(clock.now_ms(), due, limits.purge_rows, round(limits.unlisted_kept * 1000))
+        ended = await process.store.transact(end_due, ending)
         attempts_kept, tokens_kept, changes_kept = (
             round(kept * 1000) for kept in (limits.attempts_kept, limits.tokens_kept, limits.changes_kept)
         )
         request = PurgeRequest(
-            now, attempts_kept, limits.purge_rows, tokens_kept, changes_kept, limits.changes
+            due, attempts_kept, limits.purge_rows, tokens_kept, changes_kept, limits.changes
         )
         return ended + await process.store.transact(purge, request)
 
+    async def compare_clocks(self) -> None:
+        """Judge the wall clock by what the store knows, and leave a mark for the next process. Called once,
+        before anything is decided by time."""
+        process = self._process
+        mark, newest = await process.store.read(last_marked, None)
+        process.clock.compare(mark, newest)
+        self._marked = mark
+        await self._try(self._mark_clock())
+
+    async def _mark_clock(self) -> None:
+        """Write down how the clocks stand, if that has changed, or was written a while ago."""
+        mark, before = self._process.clock.mark(), self._marked
+        is_known = before is not None and replace_struct(before, trusted_at=mark.trusted_at) == mark
+        if before is not None and is_known and mark.trusted_at - before.trusted_at < MARKED_EVERY_MS:
+            return
+        await self._process.store.transact(note_mark, mark, Sync.PROCESS)
+        self._marked = mark
+
     async def _index(self) -> None:
-        await make_findable(self._process.store, STEPS_OF_TENDING)
+        """Make findable what is not yet: some of it while turns run, and for a while where none does."""
+        process = self._process
+        until = process.clock.monotonic() + process.limits.lease_time / 4
+        self._is_all_findable = await make_findable(process.store, STEPS_OF_TENDING)
+        while not self._is_all_findable and not process.running and process.clock.monotonic() < until:
+            self._is_all_findable = await make_findable(process.store, 1)
 
     # Hints from other processes.
 

@@ -40,6 +40,8 @@ class CreateRequest(Struct, frozen=True, kw_only=True):
     """Whose conversations are opened without a token, as long as there is none."""
     limit: int
     now: int
+    due: int
+    """What is over by then is over; see trusted_clock."""
 
 
 async def create(tables: Tables, request: CreateRequest) -> Token:
@@ -57,7 +59,7 @@ async def create(tables: Tables, request: CreateRequest) -> Token:
     if token.expires_at is not None and token.expires_at <= request.now:
         raise InvalidInput("The token would have expired already. Give it a time to come.")
     if token.conversation is not None:
-        await _check_conversation(tables, token, token.conversation, request.now)
+        await _check_conversation(tables, token, token.conversation, request.due)
     if await tables.count_tokens(token.owner, request.now, request.limit) >= request.limit:
         raise TooManyTokens
     if not await tables.admission(request.tokenless):
@@ -75,14 +77,14 @@ async def _parent(tables: Tables, id: TokenId, now: int) -> Token:
     return parent
 
 
-async def _check_conversation(tables: Tables, token: Token, id: ConversationId, now: int) -> None:
+async def _check_conversation(tables: Tables, token: Token, id: ConversationId, due: int) -> None:
     """One conversation is given to be read; what else could be done there would show in others."""
     if token.scopes != {TokenScope.CHATS_READ}:
         raise InvalidInput(
             f"A token for one conversation has the scope {TokenScope.CHATS_READ}, and no other."
         )
     found = await tables.conversation(token.owner, id)
-    await check_live(tables, found if found is not None and token.within.sees(found) else None, now)
+    await check_live(tables, found if found is not None and token.within.sees(found) else None, due)
 
 
 def _token(request: CreateRequest, parent: Token | None) -> Token:

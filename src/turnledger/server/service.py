@@ -61,4 +61,5 @@ class Service:
         watch = self.metrics.watch
         watch("running_turns", "Turns that run.", lambda: ledger.at_work().running)
         watch("queue_length", "Turns that wait for others.", lambda: ledger.at_work().waiting)
+        watch("clock_in_doubt", "Workers whose wall clock has jumped.", lambda: not ledger.clock.is_trusted)
         watch("event_readers", "Streams of events that are read.", lambda: ledger.at_work().readers)

@@ -137,6 +137,11 @@ class ChatSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Seconds for which a chat is kept that nobody uses, unless it is pinned; for ever by default."""
     retain_bytes: Count | None = None
     """Bytes that the chats of one owner may take before the oldest are purged; no bound by default."""
+    clock_tolerance: LongTime = ENGINE.clock_tolerance
+    """Seconds by which the wall clock may differ from the machine's own count; beyond that nothing is purged,
+    expires, is reset or is unclaimed."""
+    clock_agreement: LongTime = ENGINE.clock_agreement
+    """Seconds for which they then have to agree before anything is."""
     title_model: str | None = None
     """The model that is asked what to call a chat; None: its first words are its title."""
     scopes: dict[str, ScopeSettings] = {}

@@ -29,6 +29,12 @@ class HandClock:
     def monotonic(self) -> float:
         return self.elapsed
 
+    def boot_time(self) -> float:
+        return self.elapsed
+
+    def boot_id(self) -> str:
+        return "boot"
+
     def advance(self, seconds: float) -> None:
         self.wall += round(seconds * 1000)
         self.elapsed += seconds

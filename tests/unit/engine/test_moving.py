@@ -40,7 +40,7 @@ def shown(tables: Any, id: ConversationId = CONVERSATION) -> BranchId:
 
 def request(turn: TurnId | None = None, **details: Any) -> ForkRequest:
     fresh = conversation(id=FORKED, branch=NEW, **details)
-    return ForkRequest("ann", CONVERSATION, turn, fresh, 1)
+    return ForkRequest("ann", CONVERSATION, turn, fresh, 1, 1)
 
 
 def test_undo_shows_a_branch_without_the_last_turn() -> None:

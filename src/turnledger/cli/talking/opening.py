@@ -99,6 +99,8 @@ def _told(options: Options, environ: Mapping[str, str]) -> _Told:
         input_items=settings.limits.input_items,
         turn_bytes=settings.limits.turn_bytes,
         restore_time=settings.chats.restore_for,
+        clock_tolerance=settings.chats.clock_tolerance,
+        clock_agreement=settings.chats.clock_agreement,
     )
     return _Told(settings.store, _models(settings, environ), limits, settings.chats.title_model)
 

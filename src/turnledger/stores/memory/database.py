@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from turnledger.model.attempt import Attempt
 from turnledger.model.change import LiveChange
+from turnledger.model.clock_mark import ClockMark
 from turnledger.model.conversation import (
     Branch,
     Claim,
@@ -60,5 +61,8 @@ class Database:
     changes: dict[int, LiveChange] = field(default_factory=dict)
     last_change: dict[None, int] = field(default_factory=dict)
     secret: bytes = field(default_factory=lambda: os.urandom(32), repr=False, compare=False)
+    clock_mark: dict[None, ClockMark] = field(default_factory=dict)
     leases: dict[LeaseId, Lease] = field(default_factory=dict)
+    buried: dict[LeaseId, Lease] = field(default_factory=dict)
+    """Those that are not there any more, and may come back."""
     watchers: list[tuple[object, Callable[[], None], Context]] = field(default_factory=list)

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from msgspec.structs import replace
 
+from turnledger.engine.ports import BURIED_KEPT
 from turnledger.errors import StoreError
 from turnledger.model.attempt import Attempt, AttemptState
 from turnledger.model.conversation import (
@@ -25,6 +26,7 @@ from turnledger.model.turn import Turn
 from turnledger.model.usage import Usage, of_branch, of_chat, of_details
 from turnledger.stores.memory.catalogue_rows import CatalogueRows
 from turnledger.stores.memory.change_rows import ChangeRows
+from turnledger.stores.memory.clock_rows import ClockRows
 from turnledger.stores.memory.database import Database
 from turnledger.stores.memory.ended_rows import EndedRows, is_restorable
 from turnledger.stores.memory.overview import Overview, made_from
@@ -38,7 +40,7 @@ KEPT_TOMBSTONES = 10_000
 
 
 class MemoryTables(
-    CatalogueRows, TokenRows, ShareRows, SearchRows, ChangeRows, TransferRows, EndedRows, Overview
+    CatalogueRows, TokenRows, ShareRows, SearchRows, ChangeRows, ClockRows, TransferRows, EndedRows, Overview
 ):
     """The rows inside one transaction, with a log of what to put back if it is undone."""
 
@@ -78,9 +80,7 @@ class MemoryTables(
         idle = [
             each
             for each in self._db.conversations.values()
-            if each.state is ConversationState.LIVE
-            and each.id != newest.id
-            and self._db.branches[each.branch].running is None
+            if each.state is ConversationState.LIVE and each.id != newest.id and not self._is_in_use(each)
         ]
         deleted = [each for each in self._db.conversations.values() if is_restorable(each)]
         for each in (*sorted(deleted, key=_place), *sorted(idle, key=_place))[:excess]:
@@ -498,11 +498,21 @@ class MemoryTables(
         return list(self._db.leases.values())
 
     async def beat(self, id: LeaseId) -> None:
-        lease = self._db.leases.get(id)
-        self._put(self._db.leases, id, Lease(id, lease.beat + 1 if lease else 1))
+        last = self._db.leases.get(id) or self._db.buried.get(id)
+        self._put(self._db.leases, id, Lease(id, last.beat + 1 if last else 1))
+        self._remove(self._db.buried, id)
 
     async def drop_lease(self, id: LeaseId) -> None:
         self._remove(self._db.leases, id)
+        self._remove(self._db.buried, id)
+
+    async def bury_lease(self, id: LeaseId) -> None:
+        lease = self._db.leases.get(id)
+        if lease is not None:
+            self._put(self._db.buried, id, lease)
+            self._remove(self._db.leases, id)
+        for oldest in sorted(self._db.buried)[:-BURIED_KEPT]:
+            self._remove(self._db.buried, oldest)
 
 
 def _place(conversation: Conversation) -> tuple[int, ConversationId]:

@@ -18,6 +18,7 @@ MIGRATIONS = (
     "0007_search.sql",
     "0008_secret.sql",
     "0009_effects.sql",
+    "0010_clock.sql",
     "0011_checksums.sql",
     "0012_usage.sql",
 )

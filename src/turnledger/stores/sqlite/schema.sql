@@ -275,7 +275,7 @@ CREATE TABLE claim (
 
 CREATE INDEX claim_expiring ON claim (expires_at) WHERE expires_at IS NOT NULL;
 
--- The processes that share this store.
+-- The processes that share this store. A beat below 0 is the last one of a process that was buried.
 CREATE TABLE lease (
     id BLOB PRIMARY KEY,
     beat INTEGER NOT NULL
@@ -402,3 +402,12 @@ CREATE TABLE secret (
     bits BLOB NOT NULL CHECK (length(bits) = 32)
 ) STRICT;
 INSERT INTO secret (id, bits) VALUES (1, randomblob(32));
+
+-- The clocks of the machine, as the last process saw them: the next one judges the wall clock by this.
+CREATE TABLE clock (
+    id INTEGER PRIMARY KEY CHECK (id = 1),
+    boot TEXT NOT NULL,             -- names the start of the machine; empty where that is not known
+    boot_at INTEGER NOT NULL,       -- the wall time of that, as the wall clock had it
+    since INTEGER NOT NULL,         -- milliseconds after the start, from which on it had it so
+    trusted_at INTEGER NOT NULL     -- the latest wall time that was trusted
+) STRICT;

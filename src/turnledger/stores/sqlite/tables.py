@@ -10,6 +10,7 @@ import apsw
 import msgspec
 from msgspec.structs import replace
 
+from turnledger.engine.ports import BURIED_KEPT
 from turnledger.errors import StoreError
 from turnledger.model.attempt import Attempt
 from turnledger.model.conversation import Branch, Claim, Conversation, Lease, Origin, Stretch, Ticket
@@ -21,6 +22,7 @@ from turnledger.model.usage import Usage, of_branch, of_chat, of_details
 from turnledger.stores.sqlite import records
 from turnledger.stores.sqlite.catalogue_rows import CatalogueRows
 from turnledger.stores.sqlite.change_rows import ChangeRows
+from turnledger.stores.sqlite.clock_rows import ClockRows
 from turnledger.stores.sqlite.ended_rows import EndedRows
 from turnledger.stores.sqlite.overview import Overview
 from turnledger.stores.sqlite.queries import QUERIES
@@ -51,7 +53,7 @@ CONVERSATION_COLUMNS = 21
 
 
 class SqliteTables(
-    CatalogueRows, TokenRows, ShareRows, SearchRows, ChangeRows, TransferRows, EndedRows, Overview
+    CatalogueRows, TokenRows, ShareRows, SearchRows, ChangeRows, ClockRows, TransferRows, EndedRows, Overview
 ):
     """Implements the engine's `Tables` on a cursor inside a transaction. One object, one transaction.
 
@@ -471,3 +473,7 @@ class SqliteTables(
 
     async def drop_lease(self, id: LeaseId) -> None:
         self._run("drop_lease", id.raw)
+
+    async def bury_lease(self, id: LeaseId) -> None:
+        self._run("bury_lease", id.raw)
+        self._run("forget_buried", BURIED_KEPT)

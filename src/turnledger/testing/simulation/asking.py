@@ -20,19 +20,28 @@ from turnledger.model.ids import ConversationId, TurnId
 from turnledger.model.turn import Turn, TurnKind
 from turnledger.testing.simulation import deeds
 from turnledger.testing.simulation.briefing import Briefing
+from turnledger.testing.simulation.lapses import LONG_TURN
 from turnledger.testing.simulation.scene import Scene
-from turnledger.testing.simulation.servers import LEASE_TIME, Work
-from turnledger.testing.simulation.world import Ask, Kind, ModelFailed, Seen
+from turnledger.testing.simulation.servers import Work
+from turnledger.testing.simulation.world import LEASE_TIME, Ask, Kind, ModelFailed, Seen
 
 Attend: TypeAlias = Callable[[ConversationId, TurnId], None]
 
 
 class Asking:
     """What clients ask. `acts` makes effects and failures likelier, `diverges` says that they edit, `briefs`
-    that they say more than their input; `attend` is told of each turn that may be listened to."""
+    that they say more than their input, `lasts` that some models take very long; `attend` is told of each
+    turn that may be listened to."""
 
     def __init__(
-        self, scene: Scene, *, acts: bool, diverges: bool, briefs: bool = False, attend: Attend | None = None
+        self,
+        scene: Scene,
+        *,
+        acts: bool,
+        diverges: bool,
+        briefs: bool = False,
+        lasts: bool = False,
+        attend: Attend | None = None,
     ) -> None:
         self.asks = 0
         self._scene = scene
@@ -41,10 +50,13 @@ class Asking:
         self._acts = acts
         self._diverges = diverges
         self._briefs = briefs
+        self._lasts = lasts
         self._attend = attend
 
     def draw(self, token: str) -> Ask:
         ask = Ask.draw(self._random, token, self._scene.names.all, acts=self._acts)
+        if self._lasts and self._random.random() < 0.4:
+            ask = replace(ask, pace=LONG_TURN, is_interaction=self._random.random() < 0.7)
         return replace(ask, briefing=Briefing.draw(self._random, token)) if self._briefs else ask
 
     async def ask_and_answer(self, token: str) -> None:
@@ -134,6 +146,7 @@ class Asking:
             with suppress(TurnledgerError):
                 chat = await self._scene.names.open(ledger, name)
                 turns.extend(await chat.turns())
+                self._world.shown.update({(chat.id, turn.id): turn.body for turn in turns})
 
         await self._scene.servers.do(see)
         return turns
@@ -177,7 +190,8 @@ class Asking:
         """What a client does that runs the model."""
         names, name = self._scene.names, ask.conversation
         if ask.by_key and ask.kind is Kind.ASK and name in names.keys:
-            target = target_of(ledger._process, None, name, OWNER)
+            reset = names.details.get("reset")
+            target = target_of(ledger._process, None, name, OWNER, reset=reset)
             request = begin_request(ledger._process, target, ask.input, **ask.options)
             return TurnBlock(ledger._process, request, told.append)
         generation = names.generation(name)

@@ -8,7 +8,7 @@ from turnledger.chat import Chat
 from turnledger.engine.ports import Tables
 from turnledger.engine.searching import make_findable
 from turnledger.engine.transaction import RunningTurn
-from turnledger.errors import ConversationDeleted, TurnledgerError
+from turnledger.errors import ConversationDeleted, ConversationExpired, TurnledgerError
 from turnledger.ledger import OWNER, Ledger
 from turnledger.model import codec
 from turnledger.model.attempt import AttemptState
@@ -47,8 +47,12 @@ async def check(world: World, ledger: Ledger, keys: tuple[str, ...]) -> int:
     """Check every promise on all branches of all conversations of a ledger at rest; return how many turns
     conversations show."""
     for key in keys:
-        await ledger.conversation(conversation_key=key)
-    chats = [await ledger.conversation(id) for id in await ledger._process.store.read(_live, ALL)]
+        try:
+            await ledger.conversation(conversation_key=key)
+        except ConversationExpired:
+            await ledger.reset(key)
+    live = await ledger._process.store.read(_live, (ledger.clock.due_ms(), ALL))
+    chats = [await ledger.conversation(id) for id in live]
     for chat in chats:
         world.probes.add(await _comes_to_rest(world, chat))
     conversations = await ledger._process.store.read(_all_lines, [await chat.info() for chat in chats])
@@ -112,16 +116,18 @@ async def _heard(listener: Listener, ledger: Ledger) -> AsyncIterator[str]:
     try:
         chat = await ledger.conversation(listener.conversation)
         events = [event async for event in chat.events(listener.turn)]
-    except ConversationDeleted:
+    except (ConversationDeleted, ConversationExpired):
         return
     for problem in listener.broken_by(events):
         yield problem
 
 
-async def _live(tables: Tables, limit: int) -> list[ConversationId]:
+async def _live(tables: Tables, asked: tuple[int, int]) -> list[ConversationId]:
     """All that can be opened, listed or not."""
+    now, limit = asked
     found = [await tables.conversation(*name) for name in await tables.all_conversations(None, limit)]
-    return [each.id for each in found if each is not None and each.state is ConversationState.LIVE]
+    live = [each for each in found if each is not None and each.state is ConversationState.LIVE]
+    return [each.id for each in live if not each.is_expired(now)]
 
 
 async def _all_lines(tables: Tables, conversations: list[Conversation]) -> list[list[Line]]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
+from typing import Any
 
 from turnledger.chat import Chat
 from turnledger.ledger import Ledger
@@ -12,7 +14,18 @@ class Names:
     """The conversation_keys of a schedule, those among them that forks take, and the ids of forks that were
     made without one."""
 
-    def __init__(self, keys: tuple[str, ...], keys_of_forks: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self,
+        keys: tuple[str, ...],
+        keys_of_forks: tuple[str, ...] = (),
+        *,
+        details: Mapping[str, Any] | None = None,
+        lapse: bool = False,
+    ) -> None:
+        self.details = details or {}
+        """What conversations are made with."""
+        self.lapse = lapse
+        """Whether they may expire, or their keys move on by themselves."""
         self.keys = (*keys, *keys_of_forks)
         self.keys_of_forks = keys_of_forks
         self.forks: list[str] = []
@@ -29,9 +42,9 @@ class Names:
 
     def generation(self, name: str) -> int | None:
         """How often the key was freed; None while that cannot be told."""
-        return None if self.being_freed[name] else self.freed[name]
+        return None if self.lapse or self.being_freed[name] else self.freed[name]
 
     async def open(self, ledger: Ledger, name: str, *, create: bool = True) -> Chat:
         if name in self.forks:
             return await ledger.conversation(name)
-        return await ledger.conversation(conversation_key=name, create=create)
+        return await ledger.conversation(conversation_key=name, create=create, **self.details)

@@ -18,11 +18,13 @@ from turnledger.engine.ports import Operation, Tables
 from turnledger.engine.recording import RecordRequest
 from turnledger.engine.recovery import ForgetRequest, TakeOverRequest
 from turnledger.engine.stops import StopRequest
+from turnledger.errors import ConversationExpired
 from turnledger.model.attempt import Attempt, AttemptState, OnBusy
 from turnledger.model.conversation import Branch, Ticket
 from turnledger.model.flags import SHOWN, Flags, hidden_from_user
-from turnledger.model.ids import BranchId, TurnId
+from turnledger.model.ids import BranchId, LeaseId, TurnId
 from turnledger.model.turn import Turn, TurnKind
+from turnledger.testing.simulation import lapses
 from turnledger.testing.simulation.pointing import judged, look, meant_by, turns_on
 from turnledger.testing.simulation.world import Hidden, World, effects_told
 
@@ -32,7 +34,14 @@ def observed(operation: Operation[Any, Any], world: World) -> Operation[Any, Any
 
     async def watched(tables: Tables, request: Any) -> Any:
         shown = await look(tables, request)
-        result = await _noted(tables, operation, request, world)
+        kept = await lapses.look(tables, request) if world.watches_time else None
+        try:
+            result = await _noted(tables, operation, request, world)
+        except ConversationExpired:
+            world.intrusions += lapses.refused(kept, request, world) if kept else []
+            raise
+        if kept is not None:
+            world.intrusions += [each async for each in lapses.judged(tables, request, kept, world)]
         if shown is not None:
             world.intrusions += [problem async for problem in judged(tables, request, result, shown, world)]
         return result
@@ -48,6 +57,7 @@ async def _noted(tables: Tables, operation: Operation[Any, Any], request: Any, w
         found = await tables.conversation(request.owner, request.conversation)
         if found is None or found.is_deleted:
             world.intrusions.append(f"{request.turn.id} was committed to a deleted conversation")
+        lapses.note_use(world, request.turn.id, request.conversation)
         if request.unheard is not None:
             await _note_loss(tables, request.owner, request.unheard, world)
         return result
@@ -57,7 +67,10 @@ async def _noted(tables: Tables, operation: Operation[Any, Any], request: Any, w
         return await _begin(tables, operation, request, world)
     if isinstance(request, ForkRequest):
         return await _fork(tables, operation, request, world)
+    is_there = isinstance(request, ForgetRequest) and await tables.lease(request.lease) is not None
     result = await operation(tables, request)
+    if isinstance(request, LeaseId):
+        world.note_beat(request)
     if isinstance(request, tuple):
         for each in request:
             if isinstance(each, Note):
@@ -73,6 +86,8 @@ async def _noted(tables: Tables, operation: Operation[Any, Any], request: Any, w
         for attempt in request.tickets:
             if attempt not in world.know_to_wait:
                 world.waiting_since.pop(attempt, None)
+        if is_there and await tables.lease(request.lease) is None:
+            world.note_burial(request.lease)
     return result
 
 
@@ -80,23 +95,28 @@ async def _begin(tables: Tables, operation: Operation[Any, Any], request: BeginR
     found = await meant_by(tables, request)
     before = await tables.branch(found.branch) if found else None
     queue = await tables.tickets(before.id) if before else []
+    was_buried = await tables.lease(request.lease) is None
     result = await operation(tables, request)
+    if was_buried and await tables.lease(request.lease) is not None:
+        world.note_beat(request.lease)
     if request.retry is not None and request.attempt not in world.begun_at:
         _check_retry(before, request, request.retry.name, result, world)
     world.begins += 1
     after = await tables.branch(before.id) if before else None
     if before is not None and before.running and after is not None and after.running != before.running:
         world.taken_over.add(before.running)
+        world.note_burial(world.holders[before.running])
     if isinstance(result, Queued):
         world.waiting_since.setdefault(request.attempt, world.begins)
         if result.interrupted:
             interrupted = await tables.attempt(request.target.owner, result.interrupted)
-            if interrupted is not None and interrupted.stop is not None:
-                world.recorded_stops[interrupted.id] = interrupted.stop
+            if interrupted is not None:
+                _note_recorded(interrupted, world)
     if isinstance(result, Begun):
         key = request.key.text if request.key else None
         world.begun_at.setdefault(request.attempt, (world.begins, key))
         world.begun_in[request.attempt] = result.conversation.id
+        lapses.note_use(world, request.attempt, result.conversation.id)
         lane = result.branch.id
         target = request.diverge.branch if request.diverge else lane
         world.places.setdefault(request.attempt, (lane, target))
@@ -228,10 +248,13 @@ async def _ended(tables: Tables, operation: Operation[Any, Any], request: Any, w
     result = await operation(tables, request)
     after = await tables.branch(branch) if branch else None
     if before is not None and before != after:
+        lapses.note_use(world, meant.attempt, before.conversation)
         if before.running != meant.attempt:
             world.intrusions.append(f"a fence was raised over {before.running}, meant was {meant.attempt}")
         if isinstance(request, TakeOverRequest):
             world.taken_over.add(meant.attempt)
+            if request.dead is not None:
+                world.note_burial(world.holders[meant.attempt])
     return result
 
 
@@ -240,7 +263,7 @@ def _check_order(queue: list[Ticket], request: BeginRequest, world: World) -> No
     own = next((ticket for ticket in queue if ticket.attempt == request.attempt), None)
     goes_front = request.on_busy in (OnBusy.INTERRUPT, OnBusy.ROLLBACK)
     for ticket in queue:
-        is_able = ticket.deadline > request.now and ticket.lease not in request.dead
+        is_able = ticket.deadline > request.due and ticket.lease not in request.dead
         if ticket is own or not is_able or (goes_front and not ticket.front):
             continue
         is_earlier = own is None or ticket.number < own.number or (ticket.front and not goes_front)
@@ -249,12 +272,20 @@ def _check_order(queue: list[Ticket], request: BeginRequest, world: World) -> No
 
 
 def _note_stop(request: StopRequest, result: Attempt | Ended | None, world: World) -> None:
-    if isinstance(result, Attempt) and result.stop is not None:
-        world.recorded_stops[result.id] = result.stop
+    if isinstance(result, Attempt):
+        _note_recorded(result, world)
     if request.attempt is None or request.attempt in world.begun_at:
         return
     if isinstance(result, Ended) and result.state is AttemptState.DISCARDED:
         world.stopped_in_queue.add(request.attempt)
+
+
+def _note_recorded(attempt: Attempt, world: World) -> None:
+    """Note that a stop is recorded. The first one decides: whoever asked for it may know by now."""
+    if attempt.stop is None:
+        world.intrusions.append(f"{attempt.id} was to be stopped, and no stop is recorded")
+    elif world.recorded_stops.setdefault(attempt.id, attempt.stop) is not attempt.stop:
+        world.intrusions.append(f"the recorded stop of {attempt.id} was replaced by another")
 
 
 async def _fenced(

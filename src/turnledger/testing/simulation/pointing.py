@@ -89,9 +89,10 @@ async def judged(
     now = await tables.conversation(was.owner, was.id)
     if now is None:
         return
-    if isinstance(result, Begun) and result.conversation.id != was.id:
+    has_moved_on = was.conversation_key is not None and now.conversation_key is None
+    if isinstance(result, Begun) and result.conversation.id != was.id and not has_moved_on:
         yield f"{result.attempt.id} began in {result.conversation.id}, but belongs to {was.id}"
-    elif isinstance(result, Begun) and result.branch.id != now.branch:
+    elif isinstance(result, Begun) and result.branch.id != now.branch and not has_moved_on:
         yield f"{result.attempt.id} began on {result.branch.id}, which is not current"
     # A repeated commit may find that the conversation has moved on since; it holds the lane no more.
     commits = isinstance(result, Turn) and before.running is not None and before.running.id == result.id

@@ -3,26 +3,32 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass
 from random import Random
+from typing import Any
 
 from turnledger.engine.ports import Store
 from turnledger.errors import TurnledgerError
+from turnledger.model.reset_policy import ResetPolicy
 from turnledger.testing.loop import Deadlock, Livelock, SimulatedLoop
+from turnledger.testing.machine import Machine
 from turnledger.testing.simulation import deeds
 from turnledger.testing.simulation.asking import Asking
 from turnledger.testing.simulation.checker import Violation, check
 from turnledger.testing.simulation.faults import CALM, Medium, Weather
 from turnledger.testing.simulation.flagging import flag_and_ask
 from turnledger.testing.simulation.keyless import KeylessClients
+from turnledger.testing.simulation.lapses import PERIOD
 from turnledger.testing.simulation.listening import Listening
 from turnledger.testing.simulation.names import Names
+from turnledger.testing.simulation.power import SHARE, Power
 from turnledger.testing.simulation.resending import Resending
 from turnledger.testing.simulation.scene import Scene
-from turnledger.testing.simulation.servers import LEASE_TIME, Servers
-from turnledger.testing.simulation.stores import open_inner
-from turnledger.testing.simulation.world import World
+from turnledger.testing.simulation.servers import Servers
+from turnledger.testing.simulation.stores import machine, open_inner
+from turnledger.testing.simulation.wall_clock import WallClock
+from turnledger.testing.simulation.world import LEASE_TIME, World
 
 STEP_LIMIT = 300_000
 
@@ -50,10 +56,16 @@ TASTES: dict[str, Callable[[int], list[str]]] = {
     "restore": lambda habits: (["delete"] + ["restore"] * 2) * (habits // 4 + 1) + ["purge"],
     "say": lambda habits: ["say"] * habits * 2,
     "wander": lambda habits: (["diverge"] * 2 + ["wander"] * 4 + ["fork"]) * (habits // 4 + 1),
+    "clock": lambda habits: [],
+    "lapse": lambda habits: [],
 }
 """What clients of some schedules do besides, and how much of it for so many habits."""
 TASTE = 0.2
 """How many schedules have each of them."""
+SELDOM = {"lapse": 0.05}
+"""Those that fewer have: their turns take long."""
+DAY = 24 * 3600.0
+"""Longer than any schedule."""
 BRANCHING = frozenset({"diverge", "undo", "switch", "fork", "wander"})
 LATER = BRANCHING | {"resend", "flag", "restore", "undo once", "say"}
 FEW, MANY = (1, 2, 3, 5), (2, 3, 5, 7)
@@ -75,7 +87,13 @@ class Schedule:
     """A running schedule."""
 
     def __init__(
-        self, seed: int, loop: SimulatedLoop, open_inner: Callable[[], Awaitable[Store]], random: Random
+        self,
+        seed: int,
+        loop: SimulatedLoop,
+        open_inner: Callable[[], Awaitable[Store]],
+        random: Random,
+        machine: Machine | None = None,
+        always: Collection[str] = (),
     ) -> None:
         self._seed = seed
         self._loop = loop
@@ -83,12 +101,22 @@ class Schedule:
         # Dice of its own: a schedule without any of them is what it would be if there were none.
         tasting = Random(f"{seed} tastes")
         medium = Medium(Random(random.random()), Weather.draw(random))
-        tastes = [taste for taste in TASTES if tasting.random() < TASTE]
+        drawn = [taste for taste in TASTES if tasting.random() < SELDOM.get(taste, TASTE)]
+        tastes = [taste for taste in TASTES if taste in drawn or taste in always]
         if "resend" in tastes and "say" in tastes:
             tastes.remove("say")  # whoever resends a history is known by words that nobody else says
         world = World()
+        if machine is not None:
+            medium.power = Power(Random(f"{seed} cuts"), machine, world)
         keys = ("alpha",) if random.random() < 0.7 else ("alpha", "beta")
-        names = Names(keys, ("gamma", "delta") if "keyed fork" in tastes else ())
+        world.watches_time = "clock" in tastes or "lapse" in tastes
+        period = PERIOD if "lapse" in tastes else DAY
+        names = Names(
+            keys,
+            ("gamma", "delta") if "keyed fork" in tastes else (),
+            details=_lasting(period) if world.watches_time else None,
+            lapse="lapse" in tastes,
+        )
         self._habits = random.choice(HABITS)
         for taste in tastes:
             self._habits = self._habits + TASTES[taste](len(self._habits))
@@ -96,7 +124,9 @@ class Schedule:
         self._needs_history = bool(LATER & set(self._habits))
         world.looks_at_models = "flag" in tastes or "brief" in tastes
         knows_death = random.random() < 0.5
-        servers = Servers(loop, open_inner, world, random, medium, knows_death=knows_death)
+        self._wall = WallClock(loop)
+        self._jumps = "clock" in tastes
+        servers = Servers(loop, open_inner, world, random, medium, knows_death=knows_death, wall=self._wall)
         self._scene = Scene(random, world, names, servers)
         self._listening = Listening(self._scene) if "listen" in tastes else None
         self._asking = Asking(
@@ -104,6 +134,7 @@ class Schedule:
             acts=self._is_branching,
             diverges="diverge" in self._habits,
             briefs="brief" in tastes,
+            lasts="lapse" in tastes,
             attend=self._listening.attend if self._listening else None,
         )
         self._resending = Resending(self._scene, self._asking)
@@ -116,9 +147,17 @@ class Schedule:
             self._listening.start()
         for _ in range(self._random.choice((1, 2, 2, 3))):
             await servers.start()
+        going_wrong: asyncio.Future[None] | None = None
+        if self._jumps:
+            going_wrong = asyncio.ensure_future(self._wall.go_wrong(Random(f"{self._seed} clock")))
         clients = [self._client(number) for number in range(self._random.choice((1, 2, 3, 4)))]
         await asyncio.gather(*clients)
+        if going_wrong is not None:
+            going_wrong.cancel()
         servers.medium.weather = CALM
+        if servers.medium.power is not None:
+            servers.lose_power()
+            servers.medium.power.is_steady = True
         await asyncio.sleep(LEASE_TIME * 8)
         server = await servers.start()
         await asyncio.sleep(LEASE_TIME * 4)
@@ -130,6 +169,9 @@ class Schedule:
 
     async def _client(self, number: int) -> None:
         for count in range(self._random.choice(MANY if self._needs_history else FEW)):
+            power = self._scene.servers.medium.power
+            if power is not None and power.fails(0.1):
+                self._scene.servers.lose_power()
             name = self._random.choice(self._scene.names.all)
             await self._act(number, self._random.choice(self._habits), name, f"q{number}.{count}")
 
@@ -174,12 +216,21 @@ class Schedule:
                 await do(deeds.purge(scene))
 
 
-def simulate(seed: int, store: str = "memory") -> Report:
-    """Run the schedule of this seed; raise Violation, naming the seed, if a promise was broken."""
+def _lasting(period: float) -> dict[str, Any]:
+    return {"expires_after": period, "reset": ResetPolicy.idle(period)}
+
+
+def simulate(seed: int, store: str = "memory", always: Collection[str] = ()) -> Report:
+    """Run the schedule of this seed, with these tastes besides those that it has; raise Violation, naming the
+    seed, if a promise was broken."""
     loop = SimulatedLoop(seed, step_limit=STEP_LIMIT)
     try:
-        with open_inner(store) as opener:
-            schedule = Schedule(seed, loop, opener, Random(f"{seed}"))
+        # Dice of its own: a schedule on steady power is what it would be if there were no other.
+        loses_power = Random(f"{seed} power").random() < SHARE
+        with machine(store) if loses_power else open_inner(store) as opener:
+            place = None if callable(opener) else opener
+            opener = opener if callable(opener) else opener.open
+            schedule = Schedule(seed, loop, opener, Random(f"{seed}"), place, always)
             try:
                 report = loop.run_until_complete(schedule.run())
             except Violation as violation:

@@ -1,0 +1,143 @@
+"""The time that the engine writes down, and the time by which it ends and forgets things.
+
+A wall clock jumps: a time server sets it, a machine wakes up, a battery is dead. The clock that counts from
+the start of the machine does not. While the two disagree, the true time is somewhere between them. So the
+later one is written down, the earlier one decides what ends, and nothing ends before its time.
+
+    trusted ── they disagree by more than the tolerance ──► in doubt ── they agree for long enough ──► trusted
+
+In doubt, time stands still for all that is purged, expires, is reset or is unclaimed.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from turnledger.engine.ports import Clock, Tables
+from turnledger.model.clock_mark import ClockMark
+
+log = logging.getLogger("turnledger")
+
+NOISE_MS = 50.0
+"""Two clocks are not read at the same moment."""
+
+
+class TrustedClock:
+    """Judges the wall clock by the clock that counts from the start of the machine. The one place that
+    decides whether time may end anything."""
+
+    def __init__(self, clock: Clock, tolerance: float, agreement: float) -> None:
+        self._clock = clock
+        self._tolerance = round(tolerance * 1000)
+        self._agreement = round(agreement * 1000)
+        self._boot = self._boot_ms()
+        wall = clock.now_ms()
+        self._offset = wall - self._boot
+        self._since = self._boot - self._agreement
+        self._line = self._stamp = float(wall)
+        self._due = wall
+        self._trusted_at = 0
+        self._is_trusted = True
+
+    def monotonic(self) -> float:
+        return self._clock.monotonic()
+
+    def boot_time(self) -> float:
+        return self._clock.boot_time()
+
+    def boot_id(self) -> str:
+        return self._clock.boot_id()
+
+    def now_ms(self) -> int:
+        """The time to write down: in doubt, the later one, so that nothing ends too early by it. It goes back
+        only where a jump of the wall clock ends."""
+        self._look()
+        return int(self._stamp)
+
+    def due_ms(self) -> int:
+        """The time that has certainly come: what is due later than this does not end yet."""
+        self._look()
+        return self._due
+
+    @property
+    def is_trusted(self) -> bool:
+        """Whether time may end anything at the moment."""
+        self._look()
+        return self._is_trusted
+
+    def _boot_ms(self) -> int:
+        return round(self._clock.boot_time() * 1000)
+
+    def _look(self) -> None:
+        wall, boot = self._clock.now_ms(), self._boot_ms()
+        passed, self._boot = max(boot - self._boot, 0), boot
+        self._line += passed
+        self._stamp += passed / 2
+        if abs(wall - boot - self._offset) > self._tolerance:
+            self._doubt(wall, boot)
+        elif not self._is_trusted and boot - self._since >= self._agreement:
+            self._trust(wall)
+        self._stamp = max(wall, self._line, self._stamp)
+        if self._is_trusted:
+            self._follow(wall, passed)
+            self._due, self._trusted_at = int(min(wall, self._line)), wall
+
+    def _doubt(self, wall: int, boot: int) -> None:
+        if self._is_trusted:
+            log.warning(
+                "the wall clock jumped by %.0f s: nothing is purged, expires or is reset for %.0f s",
+                (wall - boot - self._offset) / 1000,
+                self._agreement / 1000,
+            )
+        self._is_trusted = False
+        self._offset, self._since = wall - boot, boot
+        self._stamp = self._line  # what was written while the clock was ahead does not hold time up
+
+    def _trust(self, wall: int) -> None:
+        log.info("the wall clock is trusted again")
+        self._is_trusted = True
+        self._line = self._stamp = wall
+        self._offset = wall - self._boot
+
+    def _follow(self, wall: int, passed: int) -> None:
+        """Go after a wall clock that was set by less than the tolerance, by half a second in each second."""
+        gap = wall - self._line
+        if abs(gap) > NOISE_MS:
+            gap = max(-passed / 2, min(gap, passed / 2))
+        self._line += gap
+
+    def compare(self, mark: ClockMark | None, newest: int | None) -> None:
+        """Judge the wall clock by what the store knows, when a process starts: by the mark of another process
+        since the machine started, or else by the newest time that was written down."""
+        wall, boot = self._clock.now_ms(), self._boot
+        self._trusted_at = mark.trusted_at if mark is not None else 0
+        expected = newest
+        if mark is not None and mark.boot and mark.boot == self._clock.boot_id():
+            expected = mark.boot_at + boot
+            self._since = mark.since
+            self._is_trusted = boot - mark.since >= self._agreement
+        if expected is not None:
+            self._offset = expected - boot
+            if abs(wall - expected) > self._tolerance:
+                self._doubt(wall, boot)
+        if not self._is_trusted:
+            known = [time for time in (newest, expected) if time is not None]
+            self._line = self._stamp = float(max(wall, *known))
+            # What was written last may have been written in doubt, too.
+            self._due = min(wall, *known, *([mark.trusted_at] if mark is not None else []))
+
+    def mark(self) -> ClockMark:
+        """What the next process shall know."""
+        self._look()
+        return ClockMark(self._clock.boot_id(), self._offset, self._since, self._trusted_at)
+
+
+async def last_marked(tables: Tables, _: None) -> tuple[ClockMark | None, int | None]:
+    """What the store knows of the clocks, and the newest time in it."""
+    mark, newest = await tables.clock_mark(), await tables.newest_time()
+    times = [time for time in (newest, mark.trusted_at if mark else None) if time]
+    return mark, max(times, default=None)
+
+
+async def note_mark(tables: Tables, mark: ClockMark) -> None:
+    await tables.save_clock_mark(mark)

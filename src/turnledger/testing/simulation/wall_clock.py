@@ -1,0 +1,62 @@
+"""The wall clock of the simulated machine, which goes wrong for a moment, by half a second or by years."""
+
+from __future__ import annotations
+
+import asyncio
+from random import Random
+
+from turnledger.testing.loop import SimulatedLoop
+
+START_MS = 1_700_000_000_000
+WITHIN_TOLERANCE = (0.5, 7.0)
+BEYOND = (120.0, 7_200.0, 2 * 86_400.0, 40 * 86_400.0, 3_650 * 86_400.0)
+"""Seconds by which it jumps, either way."""
+WRONG_FOR = (0.1, 0.5, 5.0, 20.0, 40.0)
+"""Seconds for which it stays wrong: less than what makes it believed."""
+
+
+class WallClock:
+    """What all processes of the machine see, but for the skew of each."""
+
+    def __init__(self, loop: SimulatedLoop) -> None:
+        self._loop = loop
+        self._off = 0.0
+
+    def now_ms(self) -> int:
+        return START_MS + int((self._loop.time() + self._off) * 1000)
+
+    async def go_wrong(self, random: Random) -> None:
+        """Jump again and again, until cancelled; then be right. By each of the large amounts once: a process
+        that stood still meanwhile would take two jumps by the same amount for a clock that stays."""
+        large = [way * by for by in BEYOND for way in (-1, 1)]
+        small = [way * by for by in WITHIN_TOLERANCE for way in (-1, 1)]
+        random.shuffle(large)
+        try:
+            while True:
+                await asyncio.sleep(random.choice((0.2, 2.0, 15.0)) * random.random())
+                self._off = large.pop() if large and random.random() < 0.7 else random.choice(small)
+                await asyncio.sleep(random.choice(WRONG_FOR))
+                self._off = 0.0
+        finally:
+            self._off = 0.0
+
+
+class SimulatedClock:
+    """The clocks of one process, whose wall clock is off by its own amount."""
+
+    def __init__(self, loop: SimulatedLoop, wall: WallClock, skew_ms: int) -> None:
+        self._loop = loop
+        self._wall = wall
+        self._skew_ms = skew_ms
+
+    def now_ms(self) -> int:
+        return self._wall.now_ms() + self._skew_ms
+
+    def monotonic(self) -> float:
+        return self._loop.time()
+
+    def boot_time(self) -> float:
+        return self._loop.time()
+
+    def boot_id(self) -> str:
+        return "the simulated machine"

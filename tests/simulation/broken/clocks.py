@@ -1,0 +1,77 @@
+"""Clocks and use: what time ends, by which clock, and what counts as use."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.simulation.broken.registry import Patch, broken
+from turnledger.engine import conversations, ending
+from turnledger.engine.trusted_clock import TrustedClock
+from turnledger.stores.memory.ended_rows import EndedRows
+
+
+@broken
+def ends_things_by_the_wall_clock() -> list[Patch]:
+    return [(TrustedClock, "due_ms", lambda clock: clock._clock.now_ms())]
+
+
+@broken
+def writes_down_what_the_wall_clock_shows() -> list[Patch]:
+    return [(TrustedClock, "now_ms", lambda clock: clock._clock.now_ms())]
+
+
+@broken
+def trusts_a_clock_as_soon_as_it_stands_still() -> list[Patch]:
+    true = TrustedClock.__init__
+
+    def init(clock: Any, wall: Any, tolerance: float, agreement: float) -> None:
+        true(clock, wall, tolerance, 0.0)
+
+    return [(TrustedClock, "__init__", init)]
+
+
+@broken
+def trusts_the_clock_that_it_starts_with() -> list[Patch]:
+    return [(TrustedClock, "compare", lambda clock, mark, newest: None)]
+
+
+@broken
+def believes_what_was_written_in_doubt() -> list[Patch]:
+    true = TrustedClock.compare
+
+    def compare(clock: Any, mark: Any, newest: int | None) -> None:
+        true(clock, mark, newest)
+        if not clock._is_trusted and newest is not None:
+            clock._due = min(clock._clock.now_ms(), newest)
+
+    return [(TrustedClock, "compare", compare)]
+
+
+@broken
+def counts_no_end_that_is_not_a_commit() -> list[Patch]:
+    async def touch(*_: Any) -> None: ...
+
+    return [(ending, "_touch", touch)]
+
+
+@broken
+def lets_a_conversation_lapse_while_a_turn_runs() -> list[Patch]:
+    async def is_in_use(tables: Any, found: Any) -> bool:
+        return bool(await tables.tickets(found.branch))
+
+    def waits(rows: Any, found: Any) -> bool:
+        return any(ticket.branch == found.branch for ticket in rows._db.tickets.values())
+
+    return [(conversations, "is_in_use", is_in_use), (EndedRows, "_is_in_use", waits)]
+
+
+@broken
+def lets_a_conversation_lapse_while_a_turn_waits() -> list[Patch]:
+    async def is_in_use(tables: Any, found: Any) -> bool:
+        branch = await tables.branch(found.branch)
+        return branch is not None and branch.running is not None
+
+    def runs(rows: Any, found: Any) -> bool:
+        return rows._db.branches[found.branch].running is not None
+
+    return [(conversations, "is_in_use", is_in_use), (EndedRows, "_is_in_use", runs)]
