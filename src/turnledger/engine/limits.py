@@ -101,6 +101,7 @@ class Limits:
     that, nothing is purged, expires, is reset for idleness or is unclaimed."""
     clock_agreement: float = 3600.0
     """How long they then have to agree before anything is."""
+
     def check_count(self, what: str, likes: ItemLike | Iterable[ItemLike]) -> None:
         """Raise MalformedItems for more items than one turn can hold, before any of them is made."""
         is_one = isinstance(likes, str | Mapping | Item)
