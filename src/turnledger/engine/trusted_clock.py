@@ -77,10 +77,10 @@ class TrustedClock:
             self._doubt(wall, boot)
         elif not self._is_trusted and boot - self._since >= self._agreement:
             self._trust(wall)
-        self._stamp = max(wall, self._line, self._stamp)
         if self._is_trusted:
             self._follow(wall, passed)
             self._due, self._trusted_at = int(min(wall, self._line)), wall
+        self._stamp = max(wall, self._line, self._stamp)
 
     def _doubt(self, wall: int, boot: int) -> None:
         if self._is_trusted:

@@ -159,3 +159,12 @@ def test_a_start_in_doubt_judges_by_the_last_time_that_was_trusted() -> None:
     trusted = made(clock)
     trusted.compare(ClockMark(clock.boot_id(), clock.now_ms(), 0, START - 1), clock.now_ms() - 1)
     assert trusted.due_ms() == START - 1
+
+
+def test_written_and_due_times_of_clocks_that_tick_apart_are_the_same() -> None:
+    """A machine's two clocks do not turn to the next millisecond at the same moment."""
+    clock = FakeClock(START)
+    trusted = made(clock)
+    for _ in range(2):
+        clock.sleep(0.0004)  # the wall clock does not show that little
+        assert trusted.now_ms() == trusted.due_ms() == clock.now_ms() == START

@@ -56,7 +56,7 @@ class Asking:
     def draw(self, token: str) -> Ask:
         ask = Ask.draw(self._random, token, self._scene.names.all, acts=self._acts)
         if self._lasts and self._random.random() < 0.4:
-            ask = replace(ask, pace=LONG_TURN, is_interaction=self._random.random() < 0.7)
+            ask = replace(ask, pace=LONG_TURN, is_interaction=self._random.random() < 0.4)
         return replace(ask, briefing=Briefing.draw(self._random, token)) if self._briefs else ask
 
     async def ask_and_answer(self, token: str) -> None:
