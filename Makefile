@@ -20,7 +20,7 @@ COMPILE = $(UV) pip compile pyproject.toml --quiet --universal --python-version 
 	--no-header --no-annotate --no-emit-index-url $(LOCK_ARGS)
 
 .DEFAULT_GOAL := help
-.PHONY: help screenshots setup test lint format types layers page serve bench proof simulate reference lock sbom audit clean
+.PHONY: help screenshots setup test lint format types layers page serve bench proof mutate simulate reference lock sbom audit clean
 
 help: ## Show this list
 	@sed -n 's/^\([a-z]*\):.*## /\1	/p' Makefile
@@ -63,6 +63,9 @@ bench: setup ## Run the benchmarks (ARGS=)
 
 proof: setup ## Run the long proofs (ARGS= names some; ARGS=--list shows all)
 	$(BIN)/python -m tests.proof $(ARGS)
+
+mutate: setup ## Change the engine in small ways, and see whether tests notice (ARGS=)
+	$(BIN)/python -m tools.mutation $(ARGS)
 
 simulate: setup ## Run the simulator (ARGS=)
 	$(BIN)/python -m turnledger.testing.simulation $(ARGS)

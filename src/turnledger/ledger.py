@@ -119,6 +119,8 @@ class Ledger:
         try:
             await store.keep_lease(process.lease, process.limits.lease_time / 3)
             await ledger._tending.compare_clocks()
+            # What the processes before this one left when they were killed must not refuse its first turns.
+            await ledger._tending.bury_dead()
         except BaseException:
             await store.close()
             raise

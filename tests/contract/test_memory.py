@@ -4,6 +4,7 @@ import pytest
 
 from turnledger.engine.ports import Store
 from turnledger.stores.memory import Database, MemoryStore
+from turnledger.testing.machine import Machine, MemoryMachine
 from turnledger.testing.store_contract import OpenStore, StoreContract
 
 
@@ -16,3 +17,7 @@ class TestMemoryStore(StoreContract):
             return MemoryStore(database)
 
         return open_store
+
+    @pytest.fixture
+    def machine(self) -> Machine:
+        return MemoryMachine()

@@ -6,6 +6,7 @@ import pytest
 
 from turnledger.engine.ports import Store
 from turnledger.stores.sqlite.store import SqliteStore
+from turnledger.testing.machine import Machine, SqliteMachine
 from turnledger.testing.store_contract import Capabilities, OpenStore, StoreContract
 
 
@@ -18,3 +19,7 @@ class TestSqliteStore(StoreContract):
             return await SqliteStore.open(tmp_path / "chats.db")
 
         return open_store
+
+    @pytest.fixture
+    def machine(self, tmp_path: Path) -> Machine:
+        return SqliteMachine(tmp_path)

@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 
 from tests.crash.deleting import LIMITS, TURNS, made
-from tests.unit.stores.sqlite.faults import FaultyDisk
 from turnledger import Chat, Ledger, errors
 from turnledger.engine.deleting import EndDueRequest, end_due
 from turnledger.engine.ports import Operation, Request, Result, Store, Sync, Tables
@@ -24,6 +23,7 @@ from turnledger.model.ids import ConversationId
 from turnledger.stores.memory import MemoryStore
 from turnledger.stores.sqlite import SqliteStore
 from turnledger.testing.fake_clock import FakeClock
+from turnledger.testing.faulty_disk import FaultyDisk
 
 ROOT = Path(__file__).parents[2]
 LIVE, DELETED, PURGED = ConversationState.LIVE, ConversationState.DELETED, ConversationState.PURGED

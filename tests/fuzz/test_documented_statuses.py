@@ -285,6 +285,8 @@ async def come_too_late(place: Place) -> None:
 async def store_too_much(place: Place) -> None:
     async with place.ledger.turn("Hi", conversation_key="large", owner="alice") as turn:
         turn.emit("Hello " * 10_000)
+    if place.endpoint.method == "PATCH":
+        place.body = {"metadata": {str(number): "x" * 500 for number in range(16)}}
 
 
 NAMED = {TURNS: "chat", "/api/tokens": "chat", "/api/shares": "chat", "/api/chats/reset": "replaces"}

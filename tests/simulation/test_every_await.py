@@ -27,8 +27,8 @@ from turnledger.errors import TurnledgerError, TurnStopped, turn_of
 from turnledger.model.ids import TurnId
 from turnledger.testing.gates import Gate
 from turnledger.testing.loop import SimulatedLoop
-from turnledger.testing.simulation.servers import SimulatedClock
 from turnledger.testing.simulation.stores import open_inner
+from turnledger.testing.simulation.wall_clock import SimulatedClock, WallClock
 
 MOST_AWAITS = 200
 CALL = {"type": "function_call", "call_id": "c", "name": "pay", "arguments": "{}"}
@@ -368,7 +368,7 @@ def cancel_at_every_await(store: str, scene: SceneRun, when: When) -> None:
 
     async def serve() -> None:
         inner: Any = HesitantStore(await open_store(), kind)
-        ledger = await Ledger.over(inner, clock=SimulatedClock(loop, 0), random=Random(0))
+        ledger = await Ledger.over(inner, clock=SimulatedClock(loop, WallClock(loop), 0), random=Random(0))
         for at in range(1, MOST_AWAITS):
             if not await _cancelled_at(ledger, scene, at, when):
                 assert at > 1, "the victim never waited"

@@ -170,6 +170,7 @@ any_step: st.SearchStrategy[steps.Step] = st.one_of(
     do("drop_claim", owners, idempotency_keys),
     do("beat", st.sampled_from(LEASES)),
     do("drop_lease", st.sampled_from(LEASES)),
+    do("bury_lease", st.sampled_from(LEASES)),
     purge("purge_ended"),
     purge("purge_attempts", times),
     purge("purge_claims", times),

@@ -193,6 +193,7 @@ def test_a_running_turn_can_do_this() -> None:
         "number",
         "open_calls",
         "put",
+        "read_messages_json",
         "start",
         "steps",
         "stop",

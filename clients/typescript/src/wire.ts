@@ -207,7 +207,9 @@ export class Wire {
     const token = typeof apiKey === "function" ? await apiKey() : apiKey;
     // Who would refuse it later repeats it in an error.
     if (token && /[^!-~]/.test(token)) throw errorOf("invalid_input", "apiKey is no token.");
-    if (token && !this.options.allowHttp && EXPOSED.test(this.base)) throw errorOf("invalid_input", "Use https, or set allowHttp.");
+    if (token && !this.options.allowHttp && EXPOSED.test(this.base)) {
+      throw errorOf("invalid_input", "Use https, or set allowHttp.");
+    }
     return defined({
       "content-type": typeof body === "string" ? "application/json" : undefined,
       authorization: token ? `Bearer ${token}` : undefined,

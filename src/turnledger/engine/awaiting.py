@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from turnledger.engine.ending import Ended
-from turnledger.engine.looking import Waits
+from turnledger.engine.lane import Dead
 from turnledger.engine.outcome import OutcomeRequest, Running, SoughtRequest, outcome, sought
 from turnledger.engine.process import Process
 from turnledger.engine.recovery import TakeOverRequest, take_over
@@ -22,8 +22,8 @@ async def outcome_of(process: Process, owner: str, conversation: ConversationId,
             found = await process.store.read(outcome, request)
             if isinstance(found, Ended):
                 return found
-            if process.watch.dead_among([(found.lease, found.beat)]):
-                await _take_over(process, found)
+            if dead := process.watch.dead_among([(found.lease, found.beat)]):
+                await _take_over(process, found, dead)
             else:
                 await waiter.wait(process.limits.lease_time / 4)
 
@@ -34,8 +34,8 @@ async def outcome_so_far(
     """How an attempt has ended; take over if its process is known to be dead. None while it runs."""
     request = OutcomeRequest(owner, attempt, conversation)
     found = await process.store.read(outcome, request)
-    if isinstance(found, Running) and process.watch.dead_among([(found.lease, found.beat)]):
-        await _take_over(process, found)
+    if isinstance(found, Running) and (dead := process.watch.dead_among([(found.lease, found.beat)])):
+        await _take_over(process, found, dead)
         found = await process.store.read(outcome, request)
     return found if isinstance(found, Ended) else None
 
@@ -53,12 +53,12 @@ async def outcome_in(process: Process, owner: str, conversation: ConversationId,
                 return found
             if found is None:
                 raise TurnNotFound
-            if not isinstance(found, Waits) and process.watch.dead_among([(found.lease, found.beat)]):
-                await _take_over(process, found)
+            if isinstance(found, Running) and (dead := process.watch.dead_among([(found.lease, found.beat)])):
+                await _take_over(process, found, dead)
             else:
                 await waiter.wait(process.limits.lease_time / 4)
 
 
-async def _take_over(process: Process, found: Running) -> None:
-    await process.persist(take_over, TakeOverRequest(found.left, process.clock.now_ms()))
+async def _take_over(process: Process, found: Running, dead: Dead) -> None:
+    await process.persist(take_over, TakeOverRequest(found.left, process.clock.now_ms(), dead))
     process.bells.ring(found.left.conversation)

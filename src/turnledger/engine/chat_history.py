@@ -5,6 +5,7 @@ A turn goes on from the bytes of the turn before it, so that a long history cost
 
 from __future__ import annotations
 
+import asyncio
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 
@@ -19,6 +20,9 @@ from turnledger.model.turn import Turn
 LOOK_BACK = 4
 """Turns behind the kept ones up to which it is worth while to go on from there: a retry, an edit, a turn that
 somebody else ran."""
+
+LONG = 500
+"""Turns from which on they are decoded beside the event loop."""
 
 _encode = msgspec.json.Encoder().encode
 
@@ -49,6 +53,25 @@ def goes_on(turn: Turn) -> bool:
     return first.type != "message" or first.role == "assistant"
 
 
+def _said_from(history: History, start: int, said: bytes) -> tuple[bytes, Turn | None, Sequence[Turn]]:
+    """What was said up to the last turn that left no call open, which turn that is, and those behind it; with
+    what was said up to `start`."""
+    # One after the other: a long history that is decoded all at once takes many times its bytes.
+    turns = (history[at] for at in range(start, len(history)))
+    parts = [said]
+    waiting: list[Turn] = []
+    last: Turn | None = None
+    turn = next(turns, None)
+    while turn is not None:
+        following = next(turns, None)
+        waiting.append(turn)
+        if not left_open(turn.items) and not (following is not None and goes_on(following)):
+            parts.append(said_in(item for each in waiting for item in each.items))
+            last, waiting = turn, []
+        turn = following
+    return joined(*parts), last, waiting
+
+
 class ChatHistories:
     """Beginnings of histories as chat JSON, by their last turn; those used last, bounded by their bytes.
 
@@ -64,19 +87,20 @@ class ChatHistories:
     def through(self, history: History) -> tuple[bytes, Sequence[Turn]]:
         """What was said in a history up to its last turn that left no call open, and the turns behind it."""
         start, said = self._nearest(history)
-        if start == len(history):
-            return said, ()
-        turns = history[start:]
-        parts = [said]
-        waiting: list[Turn] = []
-        last: Turn | None = None
-        for at, turn in enumerate(turns, 1):
-            waiting.append(turn)
-            if not left_open(turn.items) and not (at < len(turns) and goes_on(turns[at])):
-                parts.append(said_in(item for each in waiting for item in each.items))
-                last, waiting = turn, []
+        return self._kept_through(history, start, _said_from(history, start, said))
+
+    async def read_through(self, history: History) -> tuple[bytes, Sequence[Turn]]:
+        """The same; what takes long is done beside the event loop."""
+        start, said = self._nearest(history)
+        if len(history) - start < LONG:
+            return self.through(history)
+        return self._kept_through(history, start, await asyncio.to_thread(_said_from, history, start, said))
+
+    def _kept_through(
+        self, history: History, start: int, found: tuple[bytes, Turn | None, Sequence[Turn]]
+    ) -> tuple[bytes, Sequence[Turn]]:
+        said, last, waiting = found
         if last is not None:
-            said = joined(*parts)
             self._keep(last.id.raw, said, history.raw_id(start - 1) if start else None)
         return said, waiting
 

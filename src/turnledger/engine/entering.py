@@ -15,6 +15,7 @@ from turnledger.engine.beginning import Beginning, BeginRequest, Begun, Queued
 from turnledger.engine.ending import DIED, Ended
 from turnledger.engine.idempotency import Share
 from turnledger.engine.lane import Waiter
+from turnledger.engine.lease import all_leases
 from turnledger.engine.leaving import end_as_failed
 from turnledger.engine.live_log import EventSink
 from turnledger.engine.moving import Moved
@@ -27,6 +28,7 @@ from turnledger.engine.transaction import RunningTurn
 from turnledger.engine.uninterrupted import uninterrupted
 from turnledger.errors import (
     AdmissionMoved,
+    ConversationBusy,
     HistoryDiverged,
     LedgerClosed,
     OutcomeUnknown,
@@ -123,7 +125,7 @@ async def _begin(process: Process, request: BeginRequest) -> Begun | Share | Mov
         await process.deliveries.flush()
     process.mine[request.attempt] = False
     try:
-        beginning = await _first_begin(process, request)
+        beginning = await _begin_past_the_dead(process, request)
         if isinstance(beginning, Queued):
             beginning = await _queue(process, request, beginning)
     except BaseException as problem:
@@ -166,6 +168,19 @@ async def _stand_in_line(process: Process, request: BeginRequest, beginning: Que
             beginning = answer
             if not process.watch.dead_among(beginning.in_the_way):
                 await _wait(process, waiter, patience_ends)
+
+
+async def _begin_past_the_dead(process: Process, request: BeginRequest) -> Beginning:
+    """Begin, or take a ticket. What dead processes have left refuses nobody: before a request is refused, the
+    leases are looked at."""
+    try:
+        return await _first_begin(process, request)
+    except ConversationBusy:
+        leases = await process.store.read(all_leases, None)
+        dead = process.watch.dead_among([(lease.id, lease.beat) for lease in leases])
+        if not dead:
+            raise
+    return await _try_begin(process, replace(request, dead=dead))
 
 
 async def _first_begin(process: Process, request: BeginRequest) -> Beginning:

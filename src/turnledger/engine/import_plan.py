@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import TypeVar
 
 import msgspec
@@ -12,7 +13,7 @@ import msgspec
 from turnledger.engine.import_details import LATEST, Note, conversation_of, known_id
 from turnledger.engine.limits import Limits
 from turnledger.errors import InvalidInput, MalformedItems
-from turnledger.model import codec, transfer
+from turnledger.model import codec, event_log, transfer
 from turnledger.model.attempt import Failure
 from turnledger.model.conversation import Conversation
 from turnledger.model.derived_id import derived
@@ -30,6 +31,8 @@ AnyId = TypeVar("AnyId", bound=Id)
 
 MOST_ITEMS = 100_000
 """Items of one turn."""
+PLACED_NOWHERE = derived(BranchId, 0, "nowhere")
+"""Where a turn stands that has no branch yet."""
 LONGEST_FAILURE = 65_536
 """Characters in which it is told why a turn failed: many more than any that failed here has."""
 
@@ -58,12 +61,32 @@ class Planned:
 
     def turn(self, branch: BranchId, ids: Mapping[TurnId, TurnId]) -> Turn:
         """The turn on a branch, where turns have these ids."""
-        given = self.instructions
-        return Turn.of(
+        turn = msgspec.structs.replace(
+            self._unplaced,
             id=ids.get(self.id, self.id),
             branch=branch,
-            number=self.number,
             parent=None if self.parent is None else ids.get(self.parent, self.parent),
+        )
+        turn.__dict__.update(self._unplaced.__dict__)
+        return turn
+
+    def encode(self) -> None:
+        """Encode the turn and its log now: within the transaction, all others would wait for that."""
+        _ = self._unplaced, self.log
+
+    @cached_property
+    def log(self) -> bytes:
+        """The event log of the turn."""
+        return event_log.stored_at_once(self.output, self.failure)
+
+    @cached_property
+    def _unplaced(self) -> Turn:
+        given = self.instructions
+        return Turn.of(
+            id=self.id,
+            branch=PLACED_NOWHERE,
+            number=self.number,
+            parent=self.parent,
             kind=self.kind,
             created_at=self.created_at,
             committed_at=self.committed_at,
@@ -440,6 +463,8 @@ def _made(
     for turn in planning.turns.values():
         if turn.id not in turns:
             planning.note(turn.line, Did.DROPPED, "No branch leads to it.", turn.id)
+    for turn in turns.values():
+        turn.encode()
     current = planning.header.current
     shown = next((id for id, _, text in branches if text == current), None)
     if shown is None:

@@ -19,10 +19,9 @@ from turnledger.engine.changes import tell
 from turnledger.engine.ending import failure_of
 from turnledger.engine.entry import preview_at
 from turnledger.engine.exporting import all_lines, branches_of
-from turnledger.engine.import_plan import Plan, Planned
+from turnledger.engine.import_plan import PLACED_NOWHERE, Plan, Planned
 from turnledger.engine.ports import Tables
 from turnledger.engine.usage import BOUNDLESS, Room, check_room, store_turn
-from turnledger.model import event_log
 from turnledger.model.change import ChangeKind
 from turnledger.model.conversation import Branch, Conversation, ConversationState, Origin
 from turnledger.model.derived_id import derived, time_of
@@ -35,9 +34,6 @@ from turnledger.model.within import EVERYWHERE, Within
 
 TRIES = 8
 """Ids that are tried for a chat whose own is taken, or names one that is gone."""
-
-PLACED_NOWHERE = derived(BranchId, 0, "nowhere")
-"""Where a turn stands that is only compared."""
 
 
 @dataclass(frozen=True)
@@ -289,8 +285,7 @@ async def _add_branches(work: _Import) -> None:
             await _add_origin(work, branch, base)
         for turn in own:
             made = turn.turn(branch.id, work.ids)
-            log = event_log.stored_at_once(made.output, turn.failure)
-            stored = await store_turn(work.tables, work.conversation.owner, branch, made, log)
+            stored = await store_turn(work.tables, work.conversation.owner, branch, made, turn.log)
             branch = replace(branch, bytes=stored)
             placed[turn.id] = made
             if turn.flags:

@@ -38,6 +38,10 @@ if TYPE_CHECKING:
     from turnledger.engine.transaction import RunningTurn
 
 
+BURIED_KEPT = 1_000
+"""How many leases of dead processes are remembered by a store."""
+
+
 class Tables(EndedTables, Protocol):
     """The rows of a store inside one transaction. Lookups return None for what is not there."""
 
@@ -238,7 +242,14 @@ class Tables(EndedTables, Protocol):
         """Raise the beat of the lease, or insert it."""
         ...
 
-    async def drop_lease(self, id: LeaseId) -> None: ...
+    async def drop_lease(self, id: LeaseId) -> None:
+        """Remove the lease of a process that has ended by itself."""
+        ...
+
+    async def bury_lease(self, id: LeaseId) -> None:
+        """Remove the lease of a process that was found dead, but not its last beat: should it come back, its
+        beats go on from there, so that no beat is shown twice. The youngest BURIED_KEPT are remembered."""
+        ...
 
     # Tokens. Where the owner is None, those of all owners are meant: only who runs the store asks so.
     async def token(self, owner: str | None, id: TokenId) -> Token | None: ...
@@ -318,13 +329,15 @@ class Tables(EndedTables, Protocol):
         ...
 
     # Search. Nothing is made findable in a commit: the store knows what is not yet.
-    async def index_texts(self, limit: int) -> int:
+    async def index_texts(self, limit: int, owner: str | None = None) -> int:
         """Make up to `limit` turns and titles findable that are not yet as they are; return how many, 0 when
-        all are. A store that looks at the texts themselves has nothing to do."""
+        all are. With an owner, only those of that owner, as far as they are among the newest of the store. A
+        store that looks at the texts themselves has nothing to do."""
         ...
 
-    async def is_all_known(self) -> bool:
-        """Whether all that was committed can be found as it is."""
+    async def is_all_known(self, owner: str | None = None) -> bool:
+        """Whether all that was committed can be found as it is; or all of this owner, as far as the store
+        can tell that soon."""
         ...
 
     async def search(

@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from turnledger.engine.live_log import LiveLog
     from turnledger.engine.transaction import RunningTurn
 
+TURNS_AT_ONCE = 1_000
+"""Turns of a history that are read in one go: others want to read, too, and the loop has others to serve."""
 FIRST_DELAY, TRIES = 0.05, 5
 """A write without an answer is repeated so often, each time after twice the delay."""
 
@@ -119,8 +121,12 @@ class Process:
                 # Fresh from an undo, a switch or a fork: most of it may be here, as another branch's.
                 origin = await self.store.read(read_origin, branch.id)
                 history = self.cache.shared(origin.line if origin else (), length)
-            missing = await self.store.read(read_turns, TurnsRequest(branch, len(history), length))
-            history = history.followed_by(missing)
+            while len(history) < length:
+                through = min(length, len(history) + TURNS_AT_ONCE)
+                missing = await self.store.read(read_turns, TurnsRequest(branch, len(history), through))
+                if not missing:
+                    break
+                history = history.followed_by(missing)
             if len(history) != length or history.head != head:
                 raise ConversationDeleted
             self.cache.keep(branch.id, history)

@@ -8,6 +8,7 @@ from msgspec.structs import replace
 
 from turnledger.engine.changes import PURGED_AT_ONCE, tell_withdrawn
 from turnledger.engine.ending import DIED, end_running, holds_lane
+from turnledger.engine.lane import Dead, is_dead
 from turnledger.engine.ports import Tables
 from turnledger.model.attempt import Attempt
 from turnledger.model.conversation import Branch, Ticket
@@ -45,14 +46,19 @@ async def left_by(tables: Tables, lease: LeaseId) -> tuple[list[Left], list[Tick
 class TakeOverRequest:
     left: Left
     now: int
+    dead: Dead | None = None
+    """By which beat its holder was found dead; None for what this process itself has left."""
 
 
 async def take_over(tables: Tables, request: TakeOverRequest) -> bool:
-    """Raise the fence and end the attempt by its policies, in one step; False if anything had changed."""
+    """Raise the fence and end the attempt by its policies, in one step; False if anything had changed, or if
+    its holder has shown since that it lives."""
     left = request.left
     branch = await tables.branch(left.branch)
     attempt = await tables.attempt(left.owner, left.attempt)
     if branch is None or attempt is None or not holds_lane(branch, left.attempt, left.fence):
+        return False
+    if request.dead is not None and not await is_dead(tables, attempt.lease, request.dead):
         return False
     await end_running(tables, replace(branch, fence=branch.fence + 1), attempt, DIED, request.now)
     return True
@@ -66,13 +72,18 @@ class ForgetRequest:
     tickets: tuple[TurnId, ...]
     drop_lease: bool
     now: int
+    dead: Dead | None = None
+    """By which beat the process was found dead; None for what this process itself has left."""
 
 
 async def forget(tables: Tables, request: ForgetRequest) -> None:
+    """Do nothing if the process has shown since that it lives."""
+    if request.dead is not None and not await is_dead(tables, request.lease, request.dead):
+        return
     for attempt in request.tickets:
         await _withdraw(tables, attempt, request.now)
-    if request.drop_lease:
-        await end_lease(tables, request.lease)
+    if request.drop_lease and not await _is_named(tables, request.lease):
+        await tables.bury_lease(request.lease)
 
 
 async def _withdraw(tables: Tables, attempt: TurnId, now: int) -> None:
@@ -83,9 +94,13 @@ async def _withdraw(tables: Tables, attempt: TurnId, now: int) -> None:
 
 
 async def end_lease(tables: Tables, lease: LeaseId) -> None:
-    """Drop the lease, unless something still names it: that must be found through it."""
-    if not await tables.running_of(lease) and not await tables.tickets_of(lease):
+    """Drop the own lease, unless something still names it: that must be found through it."""
+    if not await _is_named(tables, lease):
         await tables.drop_lease(lease)
+
+
+async def _is_named(tables: Tables, lease: LeaseId) -> bool:
+    return bool(await tables.running_of(lease) or await tables.tickets_of(lease))
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ free: begin itself says so, and nothing is decided on an old line.
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -24,7 +25,7 @@ from turnledger.engine.idempotency import Key
 from turnledger.engine.latest_lines import Line
 from turnledger.engine.matching import Continuation, Meaning, Regeneration, Sent, decide
 from turnledger.engine.ports import Tables
-from turnledger.engine.process import Process
+from turnledger.engine.process import TURNS_AT_ONCE, Process
 from turnledger.engine.seen import Seen
 from turnledger.engine.tail import Base, flags_of
 from turnledger.errors import HistoryDiverged, MalformedItems, TurnledgerError
@@ -39,6 +40,8 @@ from turnledger.model.projection import comparable
 from turnledger.model.turn import Turn
 
 ChatMessage = Mapping[str, Any]
+LONG = 1_000
+"""Turns and messages from which on they are compared beside the event loop."""
 MOST_PARTS = 10_000
 """Parts, or calls, of one message: each is looked at several times."""
 NOTE_ROLES = ("system", "developer")
@@ -143,7 +146,10 @@ class Resending:
     async def _read(self, request: BeginRequest, branch: Branch, flagged: int) -> BeginRequest:
         process, target = self._process, request.target
         turns = await self._seen_by_user(branch, target.owner, flagged) if branch.length else ()
-        meaning, notes = self._decide(turns, branch)
+        if len(turns) + len(self._messages) < LONG:
+            meaning, notes = self._decide(turns, branch)
+        else:  # some 20 µs for each: the loop has others to serve
+            meaning, notes = await asyncio.to_thread(self._decide, turns, branch)
         leading_ones = self._messages[: meaning.instructions]
         process.limits.check_messages("What is given as instructions", leading_ones)
         leading = items_of_messages(leading_ones)
@@ -162,6 +168,9 @@ class Resending:
         """The turns of a branch as chat.history shows them."""
         process = self._process
         history = await process.snapshot(branch)
+        for end in range(TURNS_AT_ONCE, len(history), TURNS_AT_ONCE):
+            if process.shown_turns.reach(branch.id, history.first(end)):
+                await asyncio.sleep(0)
         if not flagged:
             return process.shown_turns.of(branch.id, history)
         base = Base(branch, branch.head, branch.length, (), branch.id, branch.instructed, owner, flagged)

@@ -102,17 +102,20 @@ class Resent:
 
     def is_answered_otherwise(self, shown: Shown, place: int, through: set[int]) -> bool:
         """Whether a turn that did not end well stands here up to an answer that is not its own; `through` is
-        where reading it may lead. Without a text of its own, any answer may be to it."""
+        where reading it may lead. Where it has no text behind that, any answer may be to it."""
         end = max(through)
         last, follows = self.next(end, BACKWARDS), self.next(end, FORWARDS)
-        return (
-            end > place
-            and last is not None
-            and last[0].role != "assistant"
-            and follows is not None
-            and follows[0].role == "assistant"
-            and any(entry.role == "assistant" and entry.pieces for entry in shown.output)
-        )
+        if end == place or last is None or follows is None:
+            return False
+        if last[0].role == "assistant" or follows[0].role != "assistant":
+            return False
+        said = [
+            at
+            for at, entry in enumerate(shown.entries)
+            if entry.role == last[0].role and last[0].text in entry.pieces
+        ]
+        behind = shown.entries[max(said, default=-1) + 1 :]
+        return any(entry.role == "assistant" and entry.pieces for entry in behind)
 
     def past(self, entries: Sequence[Entry], place: int, step: int) -> int | None:
         """Read all of these entries. Backwards, the request may begin anywhere among them."""

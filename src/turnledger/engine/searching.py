@@ -26,12 +26,14 @@ from turnledger.model.snippet import Snippet, snippet_of
 from turnledger.model.turn import Turn
 from turnledger.model.within import EVERYWHERE, Within
 
-AT_ONCE = 32
-"""Turns and titles that one step makes findable: the writer does nothing else meanwhile."""
-STEPS_OF_SEARCH = 64
-"""Steps that a search takes at most before it answers."""
-STEPS_OF_TENDING = 32
-"""Steps that one round of the timer takes at most: under load, turns go first."""
+AT_ONCE = 256
+"""Turns and titles that one step makes findable, fewer if they are long: the writer is busy then."""
+STEPS_OF_SEARCH = 16
+"""Steps that a search takes at most for its owner before it answers."""
+STEPS_FOR_OTHERS = 4
+"""Steps that it takes for what others wrote: nobody waits long for an import of somebody else."""
+STEPS_OF_TENDING = 4
+"""Steps that one round of the timer takes at most while turns run: these go first."""
 MORE_AT_ONCE = 64
 """Places that are asked for at once where the first did not fill the page."""
 MOST_EFFORT = 1_000
@@ -119,7 +121,7 @@ async def search(tables: Tables, request: SearchRequest) -> SearchPage:
     if homes is not None:
         is_last = len(hits) < request.limit and effort < MOST_EFFORT
     after = None if is_last or before is None else cursor_at(before)
-    return SearchPage(tuple(hits.values()), after, await tables.is_all_known())
+    return SearchPage(tuple(hits.values()), after, await tables.is_all_known(request.owner))
 
 
 async def _homes(tables: Tables, request: SearchRequest) -> frozenset[ConversationId] | None:
@@ -231,17 +233,35 @@ async def index_some(tables: Tables, limit: int) -> int:
     return await tables.index_texts(limit)
 
 
-async def is_all_known(tables: Tables, _: None) -> bool:
-    """Whether there is nothing to be made findable."""
-    return await tables.is_all_known()
+async def index_own(tables: Tables, owner: str) -> int:
+    """Make some of what one owner wrote findable."""
+    return await tables.index_texts(AT_ONCE, owner)
 
 
-async def make_findable(store: Store, steps: int) -> None:
-    """Make findable what was committed, in so many steps at most. What is lost of that is done again."""
+async def is_all_known(tables: Tables, owner: str | None) -> bool:
+    """Whether there is nothing to be made findable, of all owners or of one."""
+    return await tables.is_all_known(owner)
+
+
+async def make_findable(store: Store, steps: int) -> bool:
+    """Make findable what was committed, in so many steps at most, and return whether all is. What is lost of
+    that is done again."""
     for _ in range(steps):
         if await store.read(is_all_known, None):
-            return
+            return True
         await store.transact(index_some, AT_ONCE, Sync.PROCESS)
+    return False
+
+
+async def make_own_findable(store: Store, owner: str) -> None:
+    """Make findable what was committed; where that is much, what this owner wrote goes first."""
+    if await make_findable(store, STEPS_FOR_OTHERS):
+        return
+    for _ in range(STEPS_OF_SEARCH):
+        if await store.read(is_all_known, owner):
+            return
+        if not await store.transact(index_own, owner, Sync.PROCESS):
+            return
 
 
 async def search_all(store: Store, request: SearchRequest) -> SearchPage:
@@ -249,5 +269,5 @@ async def search_all(store: Store, request: SearchRequest) -> SearchPage:
     if not request.sought:
         return SearchPage((), None, is_complete=True)
     with suppress(StoreError):  # a page that says that it is not complete is worth more than none
-        await make_findable(store, STEPS_OF_SEARCH)
+        await make_own_findable(store, request.owner)
     return await store.read(search, request)

@@ -47,6 +47,14 @@ class ShownTurns:
         # A copy: the list may grow while the caller is still reading.
         return self._without(branch, turns, hidden) if hidden else tuple(turns)
 
+    def reach(self, branch: BranchId, history: History) -> bool:
+        """Go on up to the end of this history; return whether there was anything to do. For a long one, of
+        which a part is asked for at a time."""
+        if len(self._kept.get(branch, ((), 0))[0]) >= len(history):
+            return False
+        self.of(branch, history)
+        return True
+
     def follow(self, turn: Turn) -> None:
         """A turn was committed: keep it as it is at hand, if those before it are kept."""
         turns, size = self._kept.get(turn.branch, (None, 0))

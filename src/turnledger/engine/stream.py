@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import ExitStack
 from itertools import islice
 
-from turnledger.engine.lane import Waiter
+from turnledger.engine.lane import Dead, Waiter
 from turnledger.engine.live_log import LiveLog
 from turnledger.engine.looking import LookRequest, Over, Runs, look
 from turnledger.engine.process import Process
@@ -160,11 +160,11 @@ class Reader:
             return ()
         if isinstance(found, Runs):
             # Noted at each look, so that the time of a silent holder runs from the first.
-            is_dead = bool(process.watch.dead_among([(found.lease, found.beat)]))
+            dead = process.watch.dead_among([(found.lease, found.beat)])
             if batch := self._told_by(found):
                 return batch
-            if is_dead and not found.has_more:
-                await self._take_over(found)
+            if dead and not found.has_more:
+                await self._take_over(found, dead)
                 return ()
         if not isinstance(found, Runs) or not found.has_more:
             await self._waiter.wait(process.limits.lease_time / 4)
@@ -204,8 +204,8 @@ class Reader:
         if not waiters:
             del self._process.awaited[self._turn]
 
-    async def _take_over(self, found: Runs) -> None:
+    async def _take_over(self, found: Runs, dead: Dead) -> None:
         """End what a dead process has left: its readers are to learn how it ended."""
         process = self._process
-        await process.persist(take_over, TakeOverRequest(found.left, process.clock.now_ms()))
+        await process.persist(take_over, TakeOverRequest(found.left, process.clock.now_ms(), dead))
         process.bells.ring(self._conversation)

@@ -14,6 +14,7 @@ from msgspec.structs import replace as replace_struct
 from turnledger.engine.commit import DoubtRequest, resolve_doubt
 from turnledger.engine.deleting import EndDueRequest, end_due
 from turnledger.engine.ending import Ended, EndRequest, end
+from turnledger.engine.lane import Dead
 from turnledger.engine.lease import all_leases
 from turnledger.engine.leaving import abandon_block
 from turnledger.engine.ports import Sync
@@ -58,6 +59,7 @@ class Tending:
         self._stop_check: asyncio.Task[None] | None = None
         self._stops_may_be_there = False
         self._marked: ClockMark | None = None
+        self._is_all_findable = True
         self.is_behind = False
         """Whether the last round left something that is to be purged."""
 
@@ -73,7 +75,10 @@ class Tending:
 
     async def _run(self) -> None:
         while True:
-            await asyncio.sleep(0 if self.is_behind else self._process.limits.lease_time / 2)
+            pause = self._process.limits.lease_time / 2
+            if not self._is_all_findable and not self._process.running:
+                pause /= 10
+            await asyncio.sleep(0 if self.is_behind else pause)
             await self.tend()
 
     async def tend(self) -> None:
@@ -162,7 +167,7 @@ class Tending:
 
     async def _end_orphans(self) -> None:
         """End what names the own lease and no task answers for: an answer that came too late, or never."""
-        await self._take_over_from(self._process.lease, spare=self._process.mine)
+        await self._take_over_from(self._process.lease, None, spare=self._process.mine)
 
     async def _bury_dead(self) -> None:
         process = self._process
@@ -170,30 +175,31 @@ class Tending:
         process.watch.retain({lease.id for lease in leases})
         dead = process.watch.dead_among([(lease.id, lease.beat) for lease in leases])
         for lease in dead:
-            await self._try(self._bury(lease))
+            await self._try(self._bury(lease, dead))
 
-    async def _bury(self, lease: LeaseId) -> None:
-        await self._take_over_from(lease, spare={})
+    async def _bury(self, lease: LeaseId, dead: Dead) -> None:
+        await self._take_over_from(lease, dead, spare={})
         process = self._process
         now = process.clock.now_ms()
-        await process.persist(forget, ForgetRequest(lease, (), drop_lease=True, now=now))
+        await process.persist(forget, ForgetRequest(lease, (), drop_lease=True, now=now, dead=dead))
         process.watch.forget(lease)
 
-    async def _take_over_from(self, lease: LeaseId, spare: dict[TurnId, bool]) -> None:
+    async def _take_over_from(self, lease: LeaseId, dead: Dead | None, spare: dict[TurnId, bool]) -> None:
         process = self._process
         attempts, tickets = await process.store.read(left_by, lease)
         for left in attempts:
             if left.attempt not in spare:
-                await self._try(self._take_over(left))
+                await self._try(self._take_over(left, dead))
         stale = tuple(ticket.attempt for ticket in tickets if ticket.attempt not in spare)
         if stale:
             now = process.clock.now_ms()
-            await process.persist(forget, ForgetRequest(lease, stale, drop_lease=False, now=now))
+            request = ForgetRequest(lease, stale, drop_lease=False, now=now, dead=dead)
+            await process.persist(forget, request)
             for ticket in tickets:
                 process.bells.ring(ticket.conversation)
 
-    async def _take_over(self, left: Left) -> None:
-        await self._process.persist(take_over, TakeOverRequest(left, self._process.clock.now_ms()))
+    async def _take_over(self, left: Left, dead: Dead | None) -> None:
+        await self._process.persist(take_over, TakeOverRequest(left, self._process.clock.now_ms(), dead))
         self._process.bells.ring(left.conversation)
 
     async def _purge(self) -> None:
@@ -242,7 +248,12 @@ class Tending:
         self._marked = mark
 
     async def _index(self) -> None:
-        await make_findable(self._process.store, STEPS_OF_TENDING)
+        """Make findable what is not yet: some of it while turns run, and for a while where none does."""
+        process = self._process
+        until = process.clock.monotonic() + process.limits.lease_time / 4
+        self._is_all_findable = await make_findable(process.store, STEPS_OF_TENDING)
+        while not self._is_all_findable and not process.running and process.clock.monotonic() < until:
+            self._is_all_findable = await make_findable(process.store, 1)
 
     # Hints from other processes.
 

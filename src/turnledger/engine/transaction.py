@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from turnledger.engine.beginning import Begun
-from turnledger.engine.chat_history import joined, said_in
+from turnledger.engine.chat_history import LONG, joined, said_in
 from turnledger.engine.commit import CommitRequest
 from turnledger.engine.draft import Draft
 from turnledger.engine.ending import EndRequest
@@ -178,7 +178,21 @@ class RunningTurn:
         snapshot, history = self.snapshot, self.snapshot.history
         if not snapshot.shows_all or not isinstance(history, History):
             return msgspec.json.encode(self.messages)
-        said, rest = self._process.chat_histories.through(history)
+        return self._after(*self._process.chat_histories.through(history))
+
+    async def read_messages_json(self) -> bytes:
+        """The same as `messages_json`. A long history is decoded beside the event loop, which has others to
+        serve."""
+        snapshot, history = self.snapshot, self.snapshot.history
+        if len(history) < LONG:
+            return self.messages_json
+        if not snapshot.shows_all or not isinstance(history, History):
+            return await asyncio.to_thread(lambda: msgspec.json.encode(self.messages))
+        return self._after(*await self._process.chat_histories.read_through(history))
+
+    def _after(self, said: bytes, rest: Sequence[Turn]) -> bytes:
+        """What was said, and all behind it, as a JSON list of messages."""
+        snapshot = self.snapshot
         behind = [item for turn in rest for item in turn.items]
         latest = (*behind, *self.input, *without_open_reasoning(self.steps))
         open_calls(latest)

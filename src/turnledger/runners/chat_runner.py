@@ -84,7 +84,7 @@ class ChatRunner:
     async def __call__(self, turn: RunningTurn, /) -> None:
         self.held = []
         self.completion = b""
-        asked = Asked(msgspec.Raw(turn.messages_json), self._settings, self._stream_options)
+        asked = Asked(msgspec.Raw(await turn.read_messages_json()), self._settings, self._stream_options)
         self._answer = answer = _Answer(turn, getattr(self._model, "finish_reasons", FINISH_REASONS))
         if self._stream:
             await self._listen(asked, answer)

@@ -1,4 +1,4 @@
-"""Taking connections from a socket that several workers share, so that each gets as many as the others.
+"""Taking connections from a socket, which several workers may share: then each gets as many as the others.
 
 Left to chance, the first worker to wake takes most of what comes at once, and keeps it: clients hold on to
 their connections. So a worker that has more than its share lets the others go first, for a moment.
@@ -48,6 +48,8 @@ class Accepting:
         self._pause: asyncio.TimerHandle | None = None
         self._joining: set[asyncio.Task[object]] = set()
         self._is_closed = False
+        self._is_short = False
+        """Whether the system had no room for the last one."""
         listening.setblocking(False)
         self._loop.add_reader(listening, self._somebody_waits)
 
@@ -62,12 +64,14 @@ class Accepting:
         self._board.add(CONNECTIONS, "", -1)
 
     def close(self) -> None:
-        """Take no more connections. Those that wait at the socket are left to the others."""
+        """Take no more connections. Those that wait at the socket are left to the others, if any."""
         if not self._is_closed:
             self._is_closed = True
             if self._pause is not None:
                 self._pause.cancel()
             self._loop.remove_reader(self._listening)
+            if self._workers == 1:
+                self._listening.close()
 
     async def wait_closed(self) -> None:
         """There is nothing to wait for."""
@@ -101,10 +105,13 @@ class Accepting:
         except OSError as problem:
             if problem.errno not in _SHORTAGES:
                 raise
-            log.error("connection_not_taken", problem=problem.strerror)
+            if not self._is_short:  # said once, not at every try
+                log.error("connection_not_taken", problem=problem.strerror, connections=self._own)
+            self._is_short = True
             if self._pause is None:
                 self._step_back(SHORTAGE_PAUSE)
             return False
+        self._is_short = False
         connection.setblocking(False)
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         joining = self._loop.create_task(self._loop.connect_accepted_socket(self._make_protocol, connection))

@@ -9,7 +9,6 @@ from http import HTTPStatus
 from typing import Any
 
 import httptools
-from starlette.types import Message
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from turnledger.server.errors import Refused, error_body, kind_of
@@ -119,7 +118,8 @@ class BoundedHttp(HttpToolsProtocol):
         except (httptools.HttpParserError, UnicodeError, AttributeError):  # the last: a target without a path
             raise _invalid("The target of the request is not a valid path or URL.") from None
         if self.scope["http_version"] == "1.0":
-            _answer_plainly(self.cycle)
+            self.cycle.waiting_for_100_continue = False
+            self.cycle.__class__ = PlainCycle
 
     def on_body(self, body: bytes) -> None:
         """Take a piece of its body."""
@@ -319,19 +319,17 @@ def _disconnect(cycle: RequestResponseCycle) -> None:
     cycle.message_event.set()
 
 
-def _answer_plainly(cycle: RequestResponseCycle) -> None:
-    """Answer in HTTP/1.0, which knows no chunks: what has no length ends with its connection."""
-    cycle.waiting_for_100_continue = False
-    send, is_endless = cycle.send, False
+class PlainCycle(RequestResponseCycle):
+    """Answers in HTTP/1.0, which knows no chunks: what has no length ends with its connection."""
 
-    async def send_plainly(message: Message) -> None:
-        nonlocal is_endless
+    _is_endless = False
+
+    async def send(self, message: Any) -> None:
+        """Send a part of the answer."""
         if message["type"] == "http.response.start":
             named = {name.lower() for name, _ in message.get("headers", ())}
             if b"content-length" not in named:
-                is_endless, cycle.chunked_encoding = True, False
-        elif is_endless:
-            cycle.expected_content_length = len(message.get("body", b""))  # each piece is as long as it is
-        await send(message)  # type: ignore[arg-type]
-
-    cycle.send = send_plainly  # type: ignore[method-assign, assignment]
+                self._is_endless, self.chunked_encoding = True, False
+        elif self._is_endless:
+            self.expected_content_length = len(message.get("body", b""))  # each piece is as long as it is
+        await super().send(message)

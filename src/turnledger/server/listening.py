@@ -9,6 +9,8 @@ import socket
 from turnledger.server.settings import Settings
 from turnledger.server.settings_file import InvalidSettings
 
+BACKLOG = 2048
+"""Connections that may wait at the socket until they are taken."""
 VANISHED = {"TCP_KEEPIDLE": 60, "TCP_KEEPINTVL": 15, "TCP_KEEPCNT": 4, "TCP_USER_TIMEOUT": 120_000}
 """After so many seconds of silence the other end is asked, every so often, so many times, whether it is still
 there; what was sent to it must be acknowledged within so many milliseconds."""

@@ -57,3 +57,6 @@ ERROR: Schema = an_object(
         )
     }
 )
+
+FULL = {507: "The storage quota of this owner is reached. Purge chats, then try again."}
+"""What a route answers that stores something."""

@@ -6,6 +6,7 @@ import asyncio
 import gc
 import signal
 import socket
+import sys
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager, suppress
@@ -15,11 +16,13 @@ import uvicorn
 
 from turnledger.engine.limits import Limits
 from turnledger.ledger import Ledger
+from turnledger.server.accepting import Accepting
 from turnledger.server.app import App, make_app
+from turnledger.server.board import Board, OwnBoard
 from turnledger.server.bounded_http import BoundedHttp, bounded_http
 from turnledger.server.channel import Ready
 from turnledger.server.guard import is_loopback
-from turnledger.server.listening import bind, url_of
+from turnledger.server.listening import BACKLOG, bind, url_of
 from turnledger.server.logs import log
 from turnledger.server.models import Models, make_models
 from turnledger.server.open_files import allow_open_files, needed_for
@@ -139,7 +142,7 @@ class Server(uvicorn.Server):
     """uvicorn, but for how it ends: that looks ten times a second whether it was told to, and then waits a
     tenth of a second for nothing in particular."""
 
-    def __init__(self, app: App, on_start: Callable[[], None]) -> None:
+    def __init__(self, app: App, on_start: Callable[[], None], board: Board | None = None) -> None:
         config = uvicorn.Config(
             app,
             loop="none",
@@ -156,6 +159,7 @@ class Server(uvicorn.Server):
         self.servers = []
         self._app = app
         self._on_start = on_start
+        self._board = board or OwnBoard()
         self._loop = asyncio.get_running_loop()
         self._is_over = asyncio.Event()
         self._ending: asyncio.Task[None] | None = None
@@ -174,8 +178,32 @@ class Server(uvicorn.Server):
         self._on_start()
 
     async def listen(self, sockets: list[socket.socket] | None) -> None:
-        """Take connections from now on."""
-        await super().startup(sockets)
+        """Take connections from now on; of several workers, each its share."""
+        if sys.platform == "win32":
+            await super().startup(sockets)
+            return
+        # Not by the loop: libuv takes and closes connections for which there is no room, without a word.
+        accepting: Accepting
+        settings = self._app.service.settings
+        kind = bounded_http(settings.limits)
+
+        class Connection(kind):  # type: ignore[valid-type, misc]
+            def connection_made(self, transport: asyncio.Transport) -> None:
+                accepting.came()
+                super().connection_made(transport)
+
+            def connection_lost(self, exc: Exception | None) -> None:
+                super().connection_lost(exc)
+                accepting.went()
+
+        def connection() -> Connection:
+            return Connection(self.config, self.server_state, self.lifespan.state)
+
+        listening = (sockets or [])[0]
+        listening.listen(BACKLOG)
+        accepting = Accepting(listening, connection, self._board, settings.workers)
+        self.servers = [accepting]  # type: ignore[list-item]
+        self.started = True
 
     async def main_loop(self) -> None:
         """Keep the date that answers carry, until no more of them are to be given."""

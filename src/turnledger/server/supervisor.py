@@ -16,7 +16,7 @@ import msgspec
 
 from turnledger.errors import TurnledgerError
 from turnledger.server.channel import NOT_STARTED, Handover, Order, Ready
-from turnledger.server.listening import bind, url_of
+from turnledger.server.listening import BACKLOG, bind, url_of
 from turnledger.server.logs import log
 from turnledger.server.metrics import Metrics
 from turnledger.server.serve import CLEANING, FLUSHING, LINGERING, Announce
@@ -30,8 +30,6 @@ YOUNG = 10.0
 FIRST_PAUSE, LONGEST_PAUSE = 0.25, 30.0
 BEYOND = 5.0
 """Seconds that a worker may take to end beyond what its own limits allow; then it is killed."""
-BACKLOG = 2048
-"""Connections that may wait at the socket until a worker takes them."""
 
 # OSError: the system had no room for one more process, file or page just then, and may have it next time.
 _NOT_BEGUN = (TurnledgerError, ModuleNotFoundError, OSError)

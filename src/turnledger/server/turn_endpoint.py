@@ -60,7 +60,7 @@ class TurnEndpoint(ABC, Generic[AnyAnswer]):
         except ClientGone:
             raise
         except TurnledgerError as problem:
-            _fail(answer, scope["state"], await self._told(scope["state"], problem))
+            await self._fail(scope["state"], answer, problem)
         except asyncio.CancelledError:
             if not answer.is_good:
                 answer.fail(shutting_down())
@@ -74,6 +74,13 @@ class TurnEndpoint(ABC, Generic[AnyAnswer]):
             answer.close()
             if conversing is not None:
                 conversing.was_told(all_of_it=all_of_it)
+
+    async def _fail(self, state: MutableMapping[str, Any], answer: Answer, problem: TurnledgerError) -> None:
+        # Apart from where it was caught: a frame that keeps an exception, which keeps its frames, stays until
+        # the garbage collector comes, and the body of the request with it.
+        told = await self._told(state, problem)
+        state["code"] = told.code
+        answer.fail(told)
 
     async def _told(self, state: MutableMapping[str, Any], problem: TurnledgerError) -> TurnledgerError:
         """What a problem is told as: where no turn began, nobody has asked the store yet whether this one is
@@ -105,10 +112,3 @@ class TurnEndpoint(ABC, Generic[AnyAnswer]):
         if principal.is_narrowed:
             model = DiscreetModel(model)
         return model, settings if name == named else {**settings, "model": name}
-
-
-def _fail(answer: Answer, state: MutableMapping[str, Any], problem: TurnledgerError) -> None:
-    # Not within the endpoint: a local variable there would make a cycle of the problem, its traceback and the
-    # frame, which keeps all of the request until the next collection.
-    state["code"] = problem.code
-    answer.fail(problem)

@@ -12,15 +12,10 @@ import shutil
 import signal
 import socket
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 from turnledger.errors import TurnledgerError
 from turnledger.ledger import Ledger
-from turnledger.server.accepting import Accepting
-from turnledger.server.app import App
-from turnledger.server.board import Board
-from turnledger.server.bounded_http import bounded_http
 from turnledger.server.channel import (
     NOT_STARTED,
     Alive,
@@ -100,7 +95,7 @@ class Worker:
     async def _serve(self, listening: socket.socket, sharing: Sharing) -> None:
         async with opened(self._told.settings, os.environ, listening, sharing) as app:
             ready = Ready(app.service.models.names, app.is_tokenless)
-            server = WorkerServer(app, sharing.board, lambda: self._channel.send(ready))
+            server = WorkerServer(app, lambda: self._channel.send(ready), sharing.board)
             # Before it listens, the default ends it; while it does, the server; afterwards it is ending.
             signal.signal(signal.SIGTERM, signal.SIG_IGN)
             tasks = [
@@ -140,33 +135,6 @@ class Worker:
 class WorkerServer(Server):
     """A server that shares its socket with others, and is told by its supervisor when to hurry, never by a
     signal."""
-
-    def __init__(self, app: App, board: Board, on_start: Callable[[], None]) -> None:
-        super().__init__(app, on_start)
-        self._board = board
-        self._workers = app.service.settings.workers
-        self._limits = app.service.settings.limits
-
-    async def listen(self, sockets: list[socket.socket] | None) -> None:
-        """Take connections from now on, and no more of them than the other workers."""
-        accepting: Accepting
-        kind = bounded_http(self._limits)
-
-        class Connection(kind):  # type: ignore[valid-type, misc]
-            def connection_made(self, transport: asyncio.Transport) -> None:
-                accepting.came()
-                super().connection_made(transport)
-
-            def connection_lost(self, exc: Exception | None) -> None:
-                super().connection_lost(exc)
-                accepting.went()
-
-        def connection() -> Connection:
-            return Connection(self.config, self.server_state, self.lifespan.state)
-
-        accepting = Accepting((sockets or [])[0], connection, self._board, self._workers)
-        self.servers = [accepting]  # type: ignore[list-item]
-        self.started = True
 
     def signalled(self, number: signal.Signals) -> None:
         """Who sends SIGTERM to all processes at once, as service managers do, has told each of them once."""

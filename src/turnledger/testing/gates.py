@@ -92,6 +92,8 @@ class GatedStore:
         self._lease: LeaseId | None = None
         self.is_deaf = False
         """Whether hints that another process has written are lost."""
+        self.gone: set[LeaseId] = set()
+        """Leases whose processes are known to be dead, whatever the store knows."""
         self.trips: list[str] = []
 
     # What a test does.
@@ -167,7 +169,7 @@ class GatedStore:
         await self._store.keep_lease(id, every if self._renews else SELDOM)
 
     def holder_is_gone(self, id: LeaseId) -> bool:
-        return self._store.holder_is_gone(id)
+        return id in self.gone or self._store.holder_is_gone(id)
 
     async def close(self) -> None:
         if self in self._neighbours:

@@ -14,10 +14,11 @@ from turnledger.engine import (
     ending,
     leaving,
     recovery,
+    stopping,
     stops,
 )
 from turnledger.engine.ending import Ended
-from turnledger.model.attempt import AttemptState, OnFailure, OnStop
+from turnledger.model.attempt import Attempt, AttemptState, OnBusy, OnFailure, OnStop
 from turnledger.model.item import message
 from turnledger.model.journal import Journal
 from turnledger.model.pairing import NOT_STARTED
@@ -64,6 +65,35 @@ def drops_the_ticket_of_a_stopped_turn_and_no_more() -> list[Patch]:
         return Ended(AttemptState.DISCARDED)
 
     return [(stops, "_stop_queued", stop_queued)]
+
+
+@broken
+def replaces_the_policy_of_a_recorded_stop_when_it_interrupts() -> list[Patch]:
+    true = begin._must_wait
+
+    async def must_wait(tables: Any, conversation: Any, branch: Any, request: Any, verdict: Any) -> Any:
+        queued = await true(tables, conversation, branch, request, verdict)
+        if queued is not None and queued.interrupted is not None:
+            running = await tables.attempt(request.target.owner, queued.interrupted)
+            policy = OnStop.KEEP if request.on_busy is OnBusy.INTERRUPT else OnStop.DISCARD
+            await tables.save_attempt(replace(running, stop=policy))
+        return queued
+
+    return [(begin, "_must_wait", must_wait)]
+
+
+@broken
+def replaces_the_policy_of_a_recorded_stop_when_it_stops() -> list[Patch]:
+    true = stops.request_stop
+
+    async def request_stop(tables: Any, request: Any) -> Any:
+        found = await true(tables, request)
+        if isinstance(found, Attempt):
+            found = replace(found, stop=request.policy or found.on_stop)
+            await tables.save_attempt(found)
+        return found
+
+    return [(stopping, "request_stop", request_stop)]
 
 
 # What is told of a turn that did not end well.

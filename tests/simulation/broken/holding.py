@@ -19,6 +19,7 @@ from turnledger.engine import (
     entering,
     leaving,
     recording,
+    recovery,
     tending,
 )
 from turnledger.engine.commit import Certainty
@@ -29,6 +30,7 @@ from turnledger.engine.transaction import RunningTurn
 from turnledger.errors import Superseded, TurnledgerError
 from turnledger.model.attempt import AttemptState
 from turnledger.model.item import Item, result_of
+from turnledger.stores.memory import MemoryTables
 
 # Rule 4: a raise of the fence names what it saw.
 
@@ -85,6 +87,30 @@ def frees_the_lane_for_one_who_gives_up_whoever_holds_it() -> list[Patch]:
         return branch.id
 
     return [(entering, "abandon", abandon)]
+
+
+# A process is taken for dead by the beat it shows, and no beat is shown twice.
+
+
+@broken
+def takes_over_from_a_process_that_has_beaten_since() -> list[Patch]:
+    async def is_dead(tables: Any, lease: Any, dead: Any) -> bool:
+        return lease in dead
+
+    return [(recovery, "is_dead", is_dead)]
+
+
+@broken
+def begins_over_a_process_that_has_beaten_since() -> list[Patch]:
+    async def is_dead(tables: Any, lease: Any, dead: Any) -> bool:
+        return lease in dead
+
+    return [(begin, "is_dead", is_dead)]
+
+
+@broken
+def lets_a_buried_lease_beat_from_one_again() -> list[Patch]:
+    return [(MemoryTables, "bury_lease", MemoryTables.drop_lease)]
 
 
 # Rule 5: nothing that a process began is left to itself.

@@ -11,7 +11,7 @@ from tests.unit.client.scripted import Streamed
 from turnledger.client.retrying import Pacing, Retries
 from turnledger.client.wire import Broken, Reply
 
-AT = "http://server.test"
+AT = "https://server.test"
 
 
 class _Pieces(httpx2.SyncByteStream, httpx2.AsyncByteStream):

@@ -28,7 +28,7 @@ async def client_of(server: ScriptedServer, folder: Path | None) -> AsyncIterato
     async with (
         httpx2.AsyncClient(transport=httpx2.MockTransport(server)) as http,
         AsyncClient(
-            "http://server",
+            "https://server",
             model="m",
             outbox=None if folder is None else folder / "unsent.db",
             retries=Retries(times=0),

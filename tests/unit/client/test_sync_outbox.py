@@ -41,7 +41,7 @@ def open_client(server: ScriptedServer, tmp_path: Path) -> Iterator[Callable[...
             "retries": Retries(times=0),
             "http": httpx2.Client(transport=httpx2.MockTransport(server)),
         }
-        opened.append(Client("http://server", "secret", **{**settings, **options}))  # type: ignore[arg-type]
+        opened.append(Client("https://server", "secret", **{**settings, **options}))  # type: ignore[arg-type]
         return opened[-1]
 
     yield make

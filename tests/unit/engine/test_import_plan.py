@@ -299,3 +299,18 @@ def test_what_means_nothing_is_told() -> None:
     assert told(made) == [(line, Did.DROPPED) for line in (1, 2, 3, 4)]
     assert made.conversation.named_by is None
     assert [each.failure for each in made.turns.values()] == [None] * 3
+
+
+def test_planned_turns_are_encoded_before_their_transaction(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = plan(header(), turn("a"), turn("b", "a"))
+
+    def never(*_: object, **__: object) -> None:
+        raise AssertionError("encoded too late")
+
+    monkeypatch.setattr(import_plan.Turn, "of", never)
+    monkeypatch.setattr(import_plan.event_log, "stored_at_once", never)
+    for each in made.turns.values():
+        placed = each.turn(BranchId("branch_01890000000070008000000000000000"), {})
+        assert placed.items == (*each.input, *each.output)
+        assert placed.number == each.number
+        assert isinstance(each.log, bytes)

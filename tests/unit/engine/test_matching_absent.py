@@ -71,6 +71,13 @@ def test_an_answer_to_an_interrupted_turn_without_text_is_input() -> None:
     assert decide(silent, chat("q1", "a1", "q2", "(stopped)", "q3")) == Continuation(3)
 
 
+def test_another_answer_than_the_one_that_an_interrupted_turn_was_asked_with_is_an_edit() -> None:
+    input = [message("user", "q2"), message("assistant", "rather"), message("user", "q3")]
+    line = [*plain("q1", "a1"), turn(2, input, [], INTERRUPTED)]
+    assert decide(line, chat("q1", "a1", "q2", "other", "q4")) == Divergence(id(1), 2)
+    assert decide(line, chat("q1", "a1", "q2", "rather", "q3", "(stopped)", "q4")) == Continuation(5)
+
+
 def test_other_results_than_those_of_an_interrupted_turn_are_an_edit() -> None:
     line = [
         turn(1, [message("user", "q1")], [call("a")]),

@@ -127,17 +127,19 @@ class Behind(MemoryTables):
 
     left = 5
 
-    async def is_all_known(self) -> bool:
+    async def is_all_known(self, owner: str | None = None) -> bool:
         return Behind.left == 0
 
-    async def index_texts(self, limit: int) -> int:
+    async def index_texts(self, limit: int, owner: str | None = None) -> int:
+        if owner is not None:
+            return 0
         Behind.left -= 1
         return limit
 
 
 async def test_what_is_not_findable_is_made_so_in_bounded_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("turnledger.stores.memory.store.MemoryTables", Behind)
-    monkeypatch.setattr(searching, "STEPS_OF_SEARCH", 3)
+    monkeypatch.setattr(searching, "STEPS_FOR_OTHERS", 3)
     store = GatedStore(MemoryStore())
     async with await Ledger.over(store, limits=Limits(lease_time=600.0)) as ledger:
         assert not (await ledger.search("heron")).is_complete

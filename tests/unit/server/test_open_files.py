@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Iterator
 
 import pytest
 
-from tests.unit.server.processes import started
+from tests.unit.server.processes import request, rest_of, started
 from turnledger.server.open_files import allow_open_files, allowed_files, needed_for
 from turnledger.server.settings import ServerLimits
 
@@ -45,3 +46,20 @@ def test_a_server_as_it_is_run_does_so(few_allowed: int) -> None:
         soft, _ = resource.prlimit(server.process.pid, resource.RLIMIT_NOFILE)
         assert soft == allowed_files(needed_for(ServerLimits().requests))
         assert os.listdir(f"/proc/{server.process.pid}/fd")
+
+
+@pytest.mark.skipif(not hasattr(resource, "prlimit"), reason="the limit of another process cannot be set")
+def test_connections_beyond_the_open_files_wait_and_the_log_says_so_once() -> None:
+    with started("turnledger", "serve", "--port", "0", "--store", "memory:") as server:
+        used = len(os.listdir(f"/proc/{server.process.pid}/fd"))
+        resource.prlimit(server.process.pid, resource.RLIMIT_NOFILE, (used + 30, used + 30))
+        clients = [server.connect() for _ in range(100)]
+        line = server.wait_for("connection_not_taken")
+        assert "Too many open files" in line
+        for client in clients:
+            client.sendall(request("/healthz", "Connection: close"))
+        for client in clients:
+            assert '{"status":"ok"}' in rest_of(client)
+            client.close()
+        code, _, log = server.end(signal.SIGTERM)
+        assert (code, log.count("connection_not_taken")) == (0, 0)

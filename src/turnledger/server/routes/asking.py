@@ -16,7 +16,18 @@ from turnledger.server.outlet import Outlet
 from turnledger.server.quotas import Place
 from turnledger.server.routes.chats import LISTED_CHAT, TURN
 from turnledger.server.routes.completions import ANSWER_HEADERS, HEADERS
-from turnledger.server.schemas import NAME, SCOPE, TEXT, Schema, a_list, an_object, id_of, one_of, or_null
+from turnledger.server.schemas import (
+    FULL,
+    NAME,
+    SCOPE,
+    TEXT,
+    Schema,
+    a_list,
+    an_object,
+    id_of,
+    one_of,
+    or_null,
+)
 from turnledger.server.service import Service
 from turnledger.server.turn_endpoint import TurnEndpoint
 from turnledger.server.turn_headers import OF_TURNS
@@ -123,7 +134,7 @@ def endpoints(service: Service) -> list[Endpoint]:
                 503: "The server is about to end, its store cannot be reached, or the outcome of the"
                 " commit is unknown.",
                 504: "The model took too long. The history is as it was.",
-                507: "As much is stored for this owner as may be.",
+                **FULL,
             },
         )
     ]

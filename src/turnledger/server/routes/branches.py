@@ -28,6 +28,7 @@ from turnledger.server.endpoint import Answering, Endpoint, Parameter
 from turnledger.server.query import number_of
 from turnledger.server.routes.chats import LISTED_CHAT, PAGE, TURN, listed_shown, turn_shown, without_words
 from turnledger.server.schemas import (
+    FULL,
     NAME,
     NUMBER,
     PAGE_SIZE,
@@ -47,6 +48,7 @@ from turnledger.server.wire_json import encode
 _JSON = "application/json"
 CHAT = {"chat": Parameter("The id of a conversation.", id_of(ConversationId))}
 GONE = {404: "There is no such chat, turn or branch.", 410: "The chat was deleted or has expired."}
+NOTHING_MORE: Mapping[int, str] = {}
 ONCE = Parameter(
     "Names the request, so that it happens once however often it is sent.", {"type": "string", "minLength": 1}
 )
@@ -288,7 +290,7 @@ def endpoints(service: Service) -> list[Endpoint]:
 def _moves(routes: BranchRoutes) -> list[Endpoint]:
     return [
         _move("switch", routes.switch, SWITCH, "Show another branch of the chat, and go on there."),
-        _move("undo", routes.undo, UNDO, "Take back the last turn: the chat shows a branch without it."),
+        _move("undo", routes.undo, UNDO, "Take back the last turn: show a branch without it.", FULL),
         Endpoint(
             method="POST",
             path="/api/chats/{chat}/fork",
@@ -302,7 +304,7 @@ def _moves(routes: BranchRoutes) -> list[Endpoint]:
             needs_body=False,
             answer_headers=REPLAYED,
             content={201: {_JSON: LISTED_CHAT}},
-            answers={201: "The chat that was made.", **GONE, 409: UNKEPT, 422: OTHERWISE},
+            answers={201: "The chat that was made.", **GONE, 409: UNKEPT, 422: OTHERWISE, **FULL},
         ),
         Endpoint(
             method="POST",
@@ -318,12 +320,15 @@ def _moves(routes: BranchRoutes) -> list[Endpoint]:
                 200: "The chat that the conversation_key names from now on.",
                 404: "There is no such chat to replace.",
                 409: UNKEPT,
+                **FULL,
             },
         ),
     ]
 
 
-def _move(name: str, answer: Answering, body: Schema, summary: str) -> Endpoint:
+def _move(
+    name: str, answer: Answering, body: Schema, summary: str, more: Mapping[int, str] = NOTHING_MORE
+) -> Endpoint:
     """What shows other turns of the same chat."""
     return Endpoint(
         method="POST",
@@ -342,6 +347,7 @@ def _move(name: str, answer: Answering, body: Schema, summary: str) -> Endpoint:
             **GONE,
             409: "A turn runs there, or another one is the last by now.",
             422: OTHERWISE,
+            **more,
         },
     )
 

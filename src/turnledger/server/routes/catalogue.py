@@ -28,6 +28,7 @@ from turnledger.server.routes.chats import ETAG, LISTED_CHAT, PAGE, etag_of, lis
 from turnledger.server.routes.events import POSITION
 from turnledger.server.schemas import (
     ERROR,
+    FULL,
     NAME,
     PAGE_SIZE,
     SCOPE,
@@ -298,6 +299,7 @@ def _making(routes: CatalogueRoutes) -> Endpoint:
             410: "The chat that has the conversation_key has expired; or the one that was made under the"
             " Idempotency-Key was deleted since.",
             422: OTHERWISE,
+            **FULL,
         },
     )
 
@@ -325,6 +327,7 @@ def _changing(routes: CatalogueRoutes) -> Endpoint:
             404: "There is none.",
             410: "It was deleted or has expired.",
             412: "Somebody has changed it since: the answer has the chat as it is, and its ETag.",
+            **FULL,
         },
     )
 

@@ -10,7 +10,7 @@ from turnledger.model.token import TokenScope
 from turnledger.server.chat_completions import ChatCompletions
 from turnledger.server.endpoint import Endpoint, Parameter
 from turnledger.server.keeping import UNKEPT
-from turnledger.server.schemas import TEXT, a_list, an_object, id_of, one_of, or_null
+from turnledger.server.schemas import FULL, TEXT, a_list, an_object, id_of, one_of, or_null
 from turnledger.server.service import Service
 from turnledger.server.turn_headers import OnDisconnect
 
@@ -103,7 +103,7 @@ def endpoints(service: Service) -> list[Endpoint]:
                 503: "The server is about to end, its store cannot be reached, or the outcome of the"
                 " commit is unknown.",
                 504: "The model took too long. The history is as it was.",
-                507: "As much is stored for this owner as may be.",
+                **FULL,
             },
         )
     ]

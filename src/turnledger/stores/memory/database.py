@@ -63,4 +63,6 @@ class Database:
     secret: bytes = field(default_factory=lambda: os.urandom(32), repr=False, compare=False)
     clock_mark: dict[None, ClockMark] = field(default_factory=dict)
     leases: dict[LeaseId, Lease] = field(default_factory=dict)
+    buried: dict[LeaseId, Lease] = field(default_factory=dict)
+    """Those that are not there any more, and may come back."""
     watchers: list[tuple[object, Callable[[], None], Context]] = field(default_factory=list)

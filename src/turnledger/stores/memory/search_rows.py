@@ -28,10 +28,10 @@ class SearchRows(UndoLog):
         self._db.last_place += 1
         self._put(self._db.places, id, self._db.last_place)
 
-    async def index_texts(self, limit: int) -> int:
+    async def index_texts(self, limit: int, owner: str | None = None) -> int:
         return 0
 
-    async def is_all_known(self) -> bool:
+    async def is_all_known(self, owner: str | None = None) -> bool:
         return True
 
     async def search(

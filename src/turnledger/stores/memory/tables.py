@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from msgspec.structs import replace
 
+from turnledger.engine.ports import BURIED_KEPT
 from turnledger.errors import StoreError
 from turnledger.model.attempt import Attempt, AttemptState
 from turnledger.model.conversation import (
@@ -497,11 +498,21 @@ class MemoryTables(
         return list(self._db.leases.values())
 
     async def beat(self, id: LeaseId) -> None:
-        lease = self._db.leases.get(id)
-        self._put(self._db.leases, id, Lease(id, lease.beat + 1 if lease else 1))
+        last = self._db.leases.get(id) or self._db.buried.get(id)
+        self._put(self._db.leases, id, Lease(id, last.beat + 1 if last else 1))
+        self._remove(self._db.buried, id)
 
     async def drop_lease(self, id: LeaseId) -> None:
         self._remove(self._db.leases, id)
+        self._remove(self._db.buried, id)
+
+    async def bury_lease(self, id: LeaseId) -> None:
+        lease = self._db.leases.get(id)
+        if lease is not None:
+            self._put(self._db.buried, id, lease)
+            self._remove(self._db.leases, id)
+        for oldest in sorted(self._db.buried)[:-BURIED_KEPT]:
+            self._remove(self._db.buried, oldest)
 
 
 def _place(conversation: Conversation) -> tuple[int, ConversationId]:

@@ -6,4 +6,4 @@ SELECT max(committed_at) FROM (SELECT committed_at FROM turn ORDER BY rowid DESC
 
 -- name: leases
 -- The processes that take part, or did when they died.
-SELECT id FROM lease;
+SELECT id FROM lease WHERE beat > 0;

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
+from pathlib import Path
 
 from turnledger.errors import LedgerElsewhere
 
@@ -15,22 +16,24 @@ _open: Counter[str] = Counter()
 _inherited: set[str] = set()
 
 
-def check(path: str) -> None:
+def check(place: Path) -> None:
     """Raise LedgerElsewhere if the parent had this file open at the fork."""
-    if os.path.realpath(path) in _inherited:
-        raise LedgerElsewhere(f"{path} was open when this process was forked. Fork first, or use spawn.")
+    if str(place) in _inherited:
+        raise LedgerElsewhere(f"{place} was open when this process was forked. Fork first, or use spawn.")
 
 
-def note_open(path: str) -> None:
-    _open[os.path.realpath(path)] += 1
+def note_open(place: str) -> None:
+    _open[place] += 1
 
 
-def note_closed(path: str) -> None:
-    _open[os.path.realpath(path)] -= 1
+def note_closed(place: str) -> None:
+    _open[place] -= 1
+    if not _open[place]:
+        del _open[place]
 
 
 def _inherit() -> None:
-    _inherited.update(place for place, handles in _open.items() if handles > 0)
+    _inherited.update(_open)
     _open.clear()
 
 

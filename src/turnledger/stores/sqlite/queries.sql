@@ -144,7 +144,7 @@ SELECT c.id, c.owner, c.branch, c.conversation_key, c.state, c.internal, c.title
        c.pinned, c.archived, c.named_by, c.listed, c.purge_at,
        b.ref, b.conversation, b.fence, b.head, b.length, b.running, b.unsettled, b.pending, b.start, b.settled,
        b.last_ticket, b.instructed, b.bytes, b.preview,
-       EXISTS (SELECT 1 FROM lease WHERE id = ?3), o.flag_version, o.admission
+       EXISTS (SELECT 1 FROM lease WHERE id = ?3 AND beat > 0), o.flag_version, o.admission
 FROM conversation AS c JOIN branch AS b ON b.id = c.branch LEFT JOIN owner AS o ON o.owner = ?2
 WHERE c.id = ?1 AND c.owner = ?2;
 
@@ -471,16 +471,24 @@ RETURNING 1;
 
 -- name: lease
 -- One by id.
-SELECT beat FROM lease WHERE id = ?;
+SELECT beat FROM lease WHERE id = ? AND beat > 0;
 
 -- name: leases
 -- All of them.
-SELECT id, beat FROM lease ORDER BY id;
+SELECT id, beat FROM lease WHERE beat > 0 ORDER BY id;
 
 -- name: beat
--- Raise the beat, or start it.
-INSERT INTO lease (id, beat) VALUES (?, 1) ON CONFLICT (id) DO UPDATE SET beat = beat + 1;
+-- Raise the beat, or start it. One that was buried goes on from the beat it had.
+INSERT INTO lease (id, beat) VALUES (?, 1) ON CONFLICT (id) DO UPDATE SET beat = abs(beat) + 1;
 
 -- name: drop_lease
 -- A process that is no more.
 DELETE FROM lease WHERE id = ?;
+
+-- name: bury_lease
+-- A process that was found dead, and may come back.
+UPDATE lease SET beat = -beat WHERE id = ? AND beat > 0;
+
+-- name: forget_buried
+-- All but the youngest of those.
+DELETE FROM lease WHERE id IN (SELECT id FROM lease WHERE beat < 0 ORDER BY id DESC LIMIT -1 OFFSET ?);

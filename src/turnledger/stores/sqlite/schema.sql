@@ -275,7 +275,7 @@ CREATE TABLE claim (
 
 CREATE INDEX claim_expiring ON claim (expires_at) WHERE expires_at IS NOT NULL;
 
--- The processes that share this store.
+-- The processes that share this store. A beat below 0 is the last one of a process that was buried.
 CREATE TABLE lease (
     id BLOB PRIMARY KEY,
     beat INTEGER NOT NULL

@@ -41,7 +41,7 @@ UPDATE search_block SET turns = turns + 1 WHERE owner = ? AND first = ?;
 
 -- name: drop_blocks
 -- Those behind the last turn: theirs are gone, and their refs are given again.
-DELETE FROM search_block WHERE owner = ? AND first > ?;
+DELETE FROM search_block WHERE owner = ? AND first > (SELECT max(ref) FROM turn);
 
 -- name: shown_elsewhere
 -- The live conversations that were made from a turn, or from a later one that builds on it, the first made first.
@@ -69,6 +69,18 @@ FROM conversation
 WHERE title_due = 1
 ORDER BY ref
 LIMIT ?;
+
+-- name: own_titles
+-- The same of one owner.
+SELECT ref, scope, iif(named_by IS 'words', NULL, title)
+FROM conversation
+WHERE owner = ?1 AND title_due = 1 AND ref > (SELECT max(ref) FROM conversation) - ?2
+ORDER BY ref DESC
+LIMIT ?3;
+
+-- name: title_known
+-- This one is.
+UPDATE conversation SET title_due = 0 WHERE ref = ?;
 
 -- name: titles_known
 -- Up to this one they are.
@@ -116,6 +128,26 @@ DELETE FROM turn_due WHERE turn <= ?;
 -- name: new_turns
 -- Turns that were not looked through yet, and how long they are.
 SELECT ref, length(body) FROM turn WHERE ref > (SELECT turn FROM search_mark) ORDER BY ref LIMIT ?;
+
+-- name: own_turns
+-- Those of one owner among the newest, the last committed first, without those that were looked through ahead.
+SELECT t.ref, length(t.body)
+FROM turn AS t
+CROSS JOIN branch AS b ON b.ref = t.branch
+CROSS JOIN conversation AS c ON c.id = b.conversation
+WHERE t.ref > max((SELECT turn FROM search_mark), (SELECT max(ref) FROM turn) - ?2)
+    AND c.owner = ?1
+    AND NOT EXISTS (SELECT 1 FROM turn_words_docsize WHERE id = t.ref)
+ORDER BY t.ref DESC
+LIMIT ?3;
+
+-- name: is_near
+-- Whether all that was not looked through is among the newest, and nothing has to be looked through again.
+SELECT turn >= (SELECT coalesce(max(ref), 0) FROM turn) - ?1
+    AND NOT EXISTS (SELECT 1 FROM turn_due)
+    AND NOT EXISTS (SELECT 1 FROM conversation
+                    WHERE title_due = 1 AND ref <= (SELECT max(ref) FROM conversation) - ?1)
+FROM search_mark;
 
 -- name: whole_turn
 -- What is to be looked through, and whose it is.

@@ -24,6 +24,8 @@ BYTES_AT_ONCE = 250_000
 """Of turns that are looked through in one step: others wait for the writer meanwhile."""
 BLOCK = 8_192
 """Turns of a block, or titles."""
+NEWEST = 50_000
+"""Turns, and conversations, from the last one on, that are looked at for those of one owner: some 50 ms."""
 MOST_MADE = 1_000
 """Branches made from a turn that are looked at for one that is live."""
 
@@ -71,11 +73,17 @@ class SearchRows:
         rows = self._seek("shown_elsewhere", branch.raw, number, limit, MOST_MADE)
         return [(ConversationId.trusted(id), BranchId.trusted(made)) for id, made in rows]
 
-    async def is_all_known(self) -> bool:
+    async def is_all_known(self, owner: str | None = None) -> bool:
         [(is_known,)] = self._seek("is_all_known")
-        return bool(is_known)
+        if is_known or owner is None:
+            return bool(is_known)
+        [(is_near,)] = self._seek("is_near", NEWEST)
+        unknown = self._seek("own_titles", owner, NEWEST, 1) or self._seek("own_turns", owner, NEWEST, 1)
+        return bool(is_near) and not unknown
 
-    async def index_texts(self, limit: int) -> int:
+    async def index_texts(self, limit: int, owner: str | None = None) -> int:
+        if owner is not None:
+            return self._index_own(owner, limit)
         done = self._index_titles(limit)
         if done < limit:
             done += self._index_again(limit - done)
@@ -83,16 +91,30 @@ class SearchRows:
             done += self._index_new(limit - done)
         return done
 
+    def _index_own(self, owner: str, limit: int) -> int:
+        """Make what is new of one owner findable ahead of what others wrote before."""
+        titles = self._seek("own_titles", owner, NEWEST, limit)
+        for ref, scope, title in titles:
+            self._index_title(ref, owner, scope, title)
+            self._seek("title_known", ref)
+        refs = _some_of(self._seek("own_turns", owner, NEWEST, limit - len(titles)))
+        for ref in sorted(refs):  # so that a block begins with the first of them
+            self._index(ref, is_new=False)
+        return len(titles) + len(refs)
+
     def _index_titles(self, limit: int) -> int:
         rows = self._seek("due_titles", limit)
         for ref, owner, scope, title in rows:
-            self._seek("drop_title_words", ref)
-            terms = terms_of(owner, scope, self._title_block(owner, ref), [title]) if title else ""
-            if terms:
-                self._seek("add_title_words", ref, terms)
+            self._index_title(ref, owner, scope, title)
         if rows:
             self._seek("titles_known", rows[-1][0])
         return len(rows)
+
+    def _index_title(self, ref: int, owner: str, scope: str, title: str | None) -> None:
+        self._seek("drop_title_words", ref)
+        terms = terms_of(owner, scope, self._title_block(owner, ref), [title]) if title else ""
+        if terms:
+            self._seek("add_title_words", ref, terms)
 
     def _title_block(self, owner: str, ref: int) -> int:
         """The block to put a title in. Titles are given in any order: a new block begins only with one behind
@@ -115,6 +137,7 @@ class SearchRows:
     def _index_new(self, limit: int) -> int:
         refs = _some_of(self._seek("new_turns", limit))
         for ref in refs:
+            self._seek("drop_turn_words", ref)  # it may have been found ahead of the others
             self._index(ref, is_new=True)
         if refs:
             self._seek("move_mark", refs[-1])
@@ -132,7 +155,7 @@ class SearchRows:
     def _block(self, owner: str, ref: int, *, is_new: bool) -> int:
         """The block to put a turn in. Blocks follow each other as turns do: only what is new begins one."""
         if is_new:
-            self._seek("drop_blocks", owner, ref)
+            self._seek("drop_blocks", owner)
         [(first, turns)] = self._seek("block_of", owner, ref) or [(None, 0)]
         if first is None or (is_new and turns >= BLOCK):
             self._seek("add_block", owner, ref)

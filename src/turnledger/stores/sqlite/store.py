@@ -21,6 +21,7 @@ from turnledger.stores.sqlite import inherited, opening
 from turnledger.stores.sqlite.failures import translated
 from turnledger.stores.sqlite.filesystem import network_filesystem
 from turnledger.stores.sqlite.leases import LeaseKeeper, LockFiles
+from turnledger.stores.sqlite.places import check_place
 from turnledger.stores.sqlite.reader import Reader
 from turnledger.stores.sqlite.worker import Worker
 from turnledger.stores.sqlite.writer import Job, Writer
@@ -79,7 +80,6 @@ class SqliteStore:
         before is left as it was.
         """
         name = fsdecode(path)
-        inherited.check(name)
         opened = (
             _open(name, vfs, page_bytes, secure_delete)
             if inline
@@ -156,7 +156,9 @@ class SqliteStore:
         if self._lock_files is not None:
             await asyncio.to_thread(self._lock_files.take, id)
         self._lease = id
-        living = await self.transact(_first_beat, id, Sync.PROCESS)
+        # Synced, and the log with it: SQLite may have recovered a commit that a killed process left unsynced.
+        # From now on it is served as done.
+        living = await self.transact(_first_beat, id)
         if self._write_worker is not None and self._lock_files is not None:
             await asyncio.to_thread(self._lock_files.sweep, living)
             submit = self._write_worker.submit
@@ -214,6 +216,7 @@ def _open(
     path: str, vfs: str | None, page_bytes: int | None, secure_delete: bool
 ) -> tuple[str, Writer, Reader, int]:
     opening.check_sqlite(apsw.sqlite_lib_version())
+    inherited.check(check_place(path))
     place = opening.prepare(path, vfs)
     if kind := network_filesystem(place.parent):
         logger.warning("%s is on %s: use it from one machine only, or move it to a local disk", path, kind)

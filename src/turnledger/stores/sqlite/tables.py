@@ -10,6 +10,7 @@ import apsw
 import msgspec
 from msgspec.structs import replace
 
+from turnledger.engine.ports import BURIED_KEPT
 from turnledger.errors import StoreError
 from turnledger.model.attempt import Attempt
 from turnledger.model.conversation import Branch, Claim, Conversation, Lease, Origin, Stretch, Ticket
@@ -472,3 +473,7 @@ class SqliteTables(
 
     async def drop_lease(self, id: LeaseId) -> None:
         self._run("drop_lease", id.raw)
+
+    async def bury_lease(self, id: LeaseId) -> None:
+        self._run("bury_lease", id.raw)
+        self._run("forget_buried", BURIED_KEPT)

@@ -10,6 +10,7 @@ import apsw
 
 from turnledger.engine.ports import Operation, Request, Result
 from turnledger.stores.sqlite import inherited, opening
+from turnledger.stores.sqlite.places import check_place
 from turnledger.stores.sqlite.reader import Reader
 from turnledger.stores.sqlite.writer import Job
 
@@ -24,7 +25,6 @@ class SqliteVisit:
     async def open(cls, path: str | PathLike[str]) -> SqliteVisit:
         """Open the store in this file, which must be there and up to date; raises what `SqliteStore.open`
         does."""
-        inherited.check(fsdecode(path))
         return cls(await asyncio.to_thread(_open, fsdecode(path)))
 
     async def read(self, operation: Operation[Request, Result], request: Request) -> Result:
@@ -39,4 +39,5 @@ class SqliteVisit:
 
 def _open(path: str) -> Reader:
     opening.check_sqlite(apsw.sqlite_lib_version())
+    inherited.check(check_place(path))
     return Reader(opening.connect_visitor(path), path)

@@ -22,8 +22,8 @@ from turnledger.testing.simulation import deeds
 from turnledger.testing.simulation.briefing import Briefing
 from turnledger.testing.simulation.lapses import LONG_TURN
 from turnledger.testing.simulation.scene import Scene
-from turnledger.testing.simulation.servers import LEASE_TIME, Work
-from turnledger.testing.simulation.world import Ask, Kind, ModelFailed, Seen
+from turnledger.testing.simulation.servers import Work
+from turnledger.testing.simulation.world import LEASE_TIME, Ask, Kind, ModelFailed, Seen
 
 Attend: TypeAlias = Callable[[ConversationId, TurnId], None]
 
@@ -146,6 +146,7 @@ class Asking:
             with suppress(TurnledgerError):
                 chat = await self._scene.names.open(ledger, name)
                 turns.extend(await chat.turns())
+                self._world.shown.update({(chat.id, turn.id): turn.body for turn in turns})
 
         await self._scene.servers.do(see)
         return turns

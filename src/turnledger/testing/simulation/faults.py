@@ -7,14 +7,18 @@ from collections.abc import Callable
 from contextvars import copy_context
 from dataclasses import dataclass, field
 from enum import Enum, auto
+from functools import partial
 from random import Random
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from turnledger.engine.lease import renew
 from turnledger.engine.ports import Operation, Request, Result, Store, Sync, Tables
 from turnledger.engine.seen import HistoryMoved, MustReachDisk
 from turnledger.errors import OutcomeUnknown, StoreUnavailable, TurnledgerError
 from turnledger.model.ids import LeaseId
+
+if TYPE_CHECKING:
+    from turnledger.testing.simulation.power import Power
 
 
 class Fate(Enum):
@@ -78,6 +82,8 @@ class Medium:
 
     random: Random
     weather: Weather
+    power: Power | None = None
+    """None for a machine that never loses it."""
     in_flight: list[tuple[FaultyStore, Callable[[], Any]]] = field(default_factory=list)
 
     async def decide_in_flight(self, writer: FaultyStore) -> None:
@@ -106,6 +112,7 @@ class FaultyStore:
         observe: Callable[[Operation[Any, Any]], Operation[Any, Any]],
         told: Callable[[Any], None],
         is_gone: Callable[[LeaseId], bool],
+        took_lease: Callable[[LeaseId], None],
     ) -> None:
         self._inner = inner
         self._medium = medium
@@ -114,6 +121,7 @@ class FaultyStore:
         self._observe = observe
         self._told = told
         self.holder_is_gone = is_gone
+        self._took_lease = took_lease
         self._keeper: asyncio.Task[None] | None = None
         self.is_starting = True
         """While its process starts, nothing goes wrong: one that dies then was never there."""
@@ -122,15 +130,15 @@ class FaultyStore:
         self, operation: Operation[Request, Result], request: Request, sync: Sync = Sync.DISK
     ) -> Result:
         if self.is_starting:
-            return await self._inner.transact(operation, request, sync)
+            return await self._write(operation, request, sync)
         fate = self._medium.weather.fate(self._medium.random)
         await self._latency()
         if fate is Fate.PAUSE_BEFORE:
             self._pause()
             await asyncio.sleep(0)
         await self._medium.decide_in_flight(self)
-        await self._before(fate, operation, request)
-        result: Result = await self._inner.transact(self._observe(operation), request, sync)
+        await self._before(fate, operation, request, sync)
+        result = await self._write(operation, request, sync)
         if fate is Fate.CRASH_AFTER:
             await self._crash()
         if fate is Fate.LOST_DONE:
@@ -141,7 +149,17 @@ class FaultyStore:
         self._told(result)
         return result
 
-    async def _before(self, fate: Fate, operation: Operation[Request, Result], request: Request) -> None:
+    async def _write(self, operation: Operation[Request, Result], request: Request, sync: Sync) -> Result:
+        power = self._medium.power
+        before = power.before_write() if power else 0
+        result: Result = await self._inner.transact(self._observe(operation), request, sync)
+        if power:
+            power.after_write(before, request)
+        return result
+
+    async def _before(
+        self, fate: Fate, operation: Operation[Request, Result], request: Request, sync: Sync
+    ) -> None:
         match fate:
             case Fate.CRASH_BEFORE:
                 await self._crash()
@@ -153,8 +171,8 @@ class FaultyStore:
             case Fate.LOST_UNDONE:
                 raise OutcomeUnknown
             case Fate.LOST_LATE:
-                observed = self._observe(operation)
-                self._medium.in_flight.append((self, lambda: self._inner.transact(observed, request)))
+                write = partial(self._write, operation, request, sync)
+                self._medium.in_flight.append((self, write))
                 raise OutcomeUnknown
 
     async def _undone(self, operation: Operation[Request, Result], request: Request) -> None:
@@ -199,13 +217,19 @@ class FaultyStore:
         self._inner.watch(hint)
 
     async def keep_lease(self, id: LeaseId, every: float) -> None:
-        await self._inner.transact(renew, id)
+        self._took_lease(id)
+        await self._beat(id)
         self._keeper = asyncio.create_task(self._renew(id, every))
 
     async def _renew(self, id: LeaseId, every: float) -> None:
         while True:
             await asyncio.sleep(every)
-            await self._inner.transact(renew, id)
+            await self._beat(id)
+
+    async def _beat(self, id: LeaseId) -> None:
+        if self._medium.power is not None:
+            self._medium.power.before_write()
+        await self._inner.transact(self._observe(renew), id, Sync.PROCESS)
 
     async def close(self) -> None:
         if self._keeper is not None:

@@ -9,7 +9,8 @@ from turnledger.ledger import Ledger
 from turnledger.model.ids import ConversationId, TurnId
 from turnledger.testing.simulation.listener import Listener
 from turnledger.testing.simulation.scene import Scene
-from turnledger.testing.simulation.servers import LEASE_TIME, Work
+from turnledger.testing.simulation.servers import Work
+from turnledger.testing.simulation.world import LEASE_TIME
 
 PATIENCE = 6
 """How often a listener asks for a turn of which nothing is there yet."""

@@ -46,7 +46,7 @@ def broken_by_resent(world: World, lines: Sequence[Line]) -> Iterator[str]:
             yield from _broken_by(turn, ask.resent, told, began_on, unseen)
             if ask.resent.note is not None and ask.resent.note[1]["content"] not in map(_said, turn.input):
                 yield f"{turn.id} was not told the note that its client inserted"
-            if place and _answers_twice(line.turns[place - 1], turn):
+            if place and _answers_twice(line.turns[place - 1], turn, ask.resent):
                 yield f"{turn.id} begins with another answer than {line.turns[place - 1].id} has"
             lane, target = world.places[turn.id]
             may_branch = ask.resent.on_divergence is OnDivergence.BRANCH
@@ -58,13 +58,16 @@ def _said(item: Item) -> str:
     return item.text
 
 
-def _answers_twice(before: Turn, turn: Turn) -> bool:
+def _answers_twice(before: Turn, turn: Turn, resent: Resent) -> bool:
     """Whether a client's answer to an interrupted turn stands behind the one that the turn has itself."""
+    sent = resent.meant[resent.cut :]
     is_answered = before.kind is TurnKind.INTERRUPTED and any(
         each["content"] for each in answered_with(before)
     )
     first = next(iter(asked_with(turn)), None)
-    return is_answered and first is not None and first["role"] == "assistant"
+    if not is_answered or first is None or first["role"] != "assistant" or first not in sent[1:]:
+        return False
+    return sent[sent.index(first, 1) - 1] == asked_with(before)[-1]
 
 
 def _broken_by(

@@ -22,7 +22,7 @@ from turnledger.errors import ConversationExpired
 from turnledger.model.attempt import Attempt, AttemptState, OnBusy
 from turnledger.model.conversation import Branch, Ticket
 from turnledger.model.flags import SHOWN, Flags, hidden_from_user
-from turnledger.model.ids import BranchId, TurnId
+from turnledger.model.ids import BranchId, LeaseId, TurnId
 from turnledger.model.turn import Turn, TurnKind
 from turnledger.testing.simulation import lapses
 from turnledger.testing.simulation.pointing import judged, look, meant_by, turns_on
@@ -67,7 +67,10 @@ async def _noted(tables: Tables, operation: Operation[Any, Any], request: Any, w
         return await _begin(tables, operation, request, world)
     if isinstance(request, ForkRequest):
         return await _fork(tables, operation, request, world)
+    is_there = isinstance(request, ForgetRequest) and await tables.lease(request.lease) is not None
     result = await operation(tables, request)
+    if isinstance(request, LeaseId):
+        world.note_beat(request)
     if isinstance(request, tuple):
         for each in request:
             if isinstance(each, Note):
@@ -83,6 +86,8 @@ async def _noted(tables: Tables, operation: Operation[Any, Any], request: Any, w
         for attempt in request.tickets:
             if attempt not in world.know_to_wait:
                 world.waiting_since.pop(attempt, None)
+        if is_there and await tables.lease(request.lease) is None:
+            world.note_burial(request.lease)
     return result
 
 
@@ -90,19 +95,23 @@ async def _begin(tables: Tables, operation: Operation[Any, Any], request: BeginR
     found = await meant_by(tables, request)
     before = await tables.branch(found.branch) if found else None
     queue = await tables.tickets(before.id) if before else []
+    was_buried = await tables.lease(request.lease) is None
     result = await operation(tables, request)
+    if was_buried and await tables.lease(request.lease) is not None:
+        world.note_beat(request.lease)
     if request.retry is not None and request.attempt not in world.begun_at:
         _check_retry(before, request, request.retry.name, result, world)
     world.begins += 1
     after = await tables.branch(before.id) if before else None
     if before is not None and before.running and after is not None and after.running != before.running:
         world.taken_over.add(before.running)
+        world.note_burial(world.holders[before.running])
     if isinstance(result, Queued):
         world.waiting_since.setdefault(request.attempt, world.begins)
         if result.interrupted:
             interrupted = await tables.attempt(request.target.owner, result.interrupted)
-            if interrupted is not None and interrupted.stop is not None:
-                world.recorded_stops[interrupted.id] = interrupted.stop
+            if interrupted is not None:
+                _note_recorded(interrupted, world)
     if isinstance(result, Begun):
         key = request.key.text if request.key else None
         world.begun_at.setdefault(request.attempt, (world.begins, key))
@@ -244,6 +253,8 @@ async def _ended(tables: Tables, operation: Operation[Any, Any], request: Any, w
             world.intrusions.append(f"a fence was raised over {before.running}, meant was {meant.attempt}")
         if isinstance(request, TakeOverRequest):
             world.taken_over.add(meant.attempt)
+            if request.dead is not None:
+                world.note_burial(world.holders[meant.attempt])
     return result
 
 
@@ -261,12 +272,20 @@ def _check_order(queue: list[Ticket], request: BeginRequest, world: World) -> No
 
 
 def _note_stop(request: StopRequest, result: Attempt | Ended | None, world: World) -> None:
-    if isinstance(result, Attempt) and result.stop is not None:
-        world.recorded_stops[result.id] = result.stop
+    if isinstance(result, Attempt):
+        _note_recorded(result, world)
     if request.attempt is None or request.attempt in world.begun_at:
         return
     if isinstance(result, Ended) and result.state is AttemptState.DISCARDED:
         world.stopped_in_queue.add(request.attempt)
+
+
+def _note_recorded(attempt: Attempt, world: World) -> None:
+    """Note that a stop is recorded. The first one decides: whoever asked for it may know by now."""
+    if attempt.stop is None:
+        world.intrusions.append(f"{attempt.id} was to be stopped, and no stop is recorded")
+    elif world.recorded_stops.setdefault(attempt.id, attempt.stop) is not attempt.stop:
+        world.intrusions.append(f"the recorded stop of {attempt.id} was replaced by another")
 
 
 async def _fenced(

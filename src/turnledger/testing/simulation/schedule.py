@@ -12,6 +12,7 @@ from turnledger.engine.ports import Store
 from turnledger.errors import TurnledgerError
 from turnledger.model.reset_policy import ResetPolicy
 from turnledger.testing.loop import Deadlock, Livelock, SimulatedLoop
+from turnledger.testing.machine import Machine
 from turnledger.testing.simulation import deeds
 from turnledger.testing.simulation.asking import Asking
 from turnledger.testing.simulation.checker import Violation, check
@@ -21,12 +22,13 @@ from turnledger.testing.simulation.keyless import KeylessClients
 from turnledger.testing.simulation.lapses import PERIOD
 from turnledger.testing.simulation.listening import Listening
 from turnledger.testing.simulation.names import Names
+from turnledger.testing.simulation.power import SHARE, Power
 from turnledger.testing.simulation.resending import Resending
 from turnledger.testing.simulation.scene import Scene
-from turnledger.testing.simulation.servers import LEASE_TIME, Servers
-from turnledger.testing.simulation.stores import open_inner
+from turnledger.testing.simulation.servers import Servers
+from turnledger.testing.simulation.stores import machine, open_inner
 from turnledger.testing.simulation.wall_clock import WallClock
-from turnledger.testing.simulation.world import World
+from turnledger.testing.simulation.world import LEASE_TIME, World
 
 STEP_LIMIT = 300_000
 
@@ -53,7 +55,7 @@ TASTES: dict[str, Callable[[int], list[str]]] = {
     "undo once": lambda habits: ["undo once"] * (habits // 3 + 1),
     "restore": lambda habits: (["delete"] + ["restore"] * 2) * (habits // 4 + 1) + ["purge"],
     "say": lambda habits: ["say"] * habits * 2,
-    "wander": lambda habits: (["diverge", "hang"] + ["wander"] * 4 + ["fork"]) * (habits // 4 + 1),
+    "wander": lambda habits: (["diverge"] * 2 + ["wander"] * 4 + ["fork"]) * (habits // 4 + 1),
     "clock": lambda habits: [],
     "lapse": lambda habits: [],
 }
@@ -90,6 +92,7 @@ class Schedule:
         loop: SimulatedLoop,
         open_inner: Callable[[], Awaitable[Store]],
         random: Random,
+        machine: Machine | None = None,
         always: Collection[str] = (),
     ) -> None:
         self._seed = seed
@@ -103,6 +106,8 @@ class Schedule:
         if "resend" in tastes and "say" in tastes:
             tastes.remove("say")  # whoever resends a history is known by words that nobody else says
         world = World()
+        if machine is not None:
+            medium.power = Power(Random(f"{seed} cuts"), machine, world)
         keys = ("alpha",) if random.random() < 0.7 else ("alpha", "beta")
         world.watches_time = "clock" in tastes or "lapse" in tastes
         period = PERIOD if "lapse" in tastes else DAY
@@ -150,6 +155,9 @@ class Schedule:
         if going_wrong is not None:
             going_wrong.cancel()
         servers.medium.weather = CALM
+        if servers.medium.power is not None:
+            servers.lose_power()
+            servers.medium.power.is_steady = True
         await asyncio.sleep(LEASE_TIME * 8)
         server = await servers.start()
         await asyncio.sleep(LEASE_TIME * 4)
@@ -161,6 +169,9 @@ class Schedule:
 
     async def _client(self, number: int) -> None:
         for count in range(self._random.choice(MANY if self._needs_history else FEW)):
+            power = self._scene.servers.medium.power
+            if power is not None and power.fails(0.1):
+                self._scene.servers.lose_power()
             name = self._random.choice(self._scene.names.all)
             await self._act(number, self._random.choice(self._habits), name, f"q{number}.{count}")
 
@@ -214,8 +225,12 @@ def simulate(seed: int, store: str = "memory", always: Collection[str] = ()) -> 
     seed, if a promise was broken."""
     loop = SimulatedLoop(seed, step_limit=STEP_LIMIT)
     try:
-        with open_inner(store) as opener:
-            schedule = Schedule(seed, loop, opener, Random(f"{seed}"), always)
+        # Dice of its own: a schedule on steady power is what it would be if there were no other.
+        loses_power = Random(f"{seed} power").random() < SHARE
+        with machine(store) if loses_power else open_inner(store) as opener:
+            place = None if callable(opener) else opener
+            opener = opener if callable(opener) else opener.open
+            schedule = Schedule(seed, loop, opener, Random(f"{seed}"), place, always)
             try:
                 report = loop.run_until_complete(schedule.run())
             except Violation as violation:

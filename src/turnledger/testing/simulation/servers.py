@@ -15,12 +15,12 @@ from turnledger.model.ids import LeaseId
 from turnledger.testing.loop import Process, SimulatedLoop
 from turnledger.testing.simulation.faults import FaultyStore, Medium
 from turnledger.testing.simulation.observing import observed
+from turnledger.testing.simulation.power import lost
 from turnledger.testing.simulation.wall_clock import SimulatedClock, WallClock
-from turnledger.testing.simulation.world import World
+from turnledger.testing.simulation.world import LEASE_TIME, World
 
 Work: TypeAlias = Callable[[Ledger], Coroutine[Any, Any, None]]
 
-LEASE_TIME = 10.0
 LIMITS = Limits(
     lease_time=LEASE_TIME,
     queue_length=6,
@@ -41,8 +41,10 @@ class Server:
     """A simulated process that serves turns."""
 
     process: Process
+    start: asyncio.Future[None]
     death: asyncio.Future[None]
     ledger: Ledger | None = None
+    lease: LeaseId | None = None
 
 
 class Servers:
@@ -71,39 +73,64 @@ class Servers:
         self._servers: list[Server] = []
 
     async def start(self) -> Server:
-        process = self._loop.process(f"server {len(self._servers)}")
-        server = Server(process, self._loop.create_future())
-        self._servers.append(server)
-        seed = self._random.getrandbits(64)
-        ready = self._loop.create_future()
-        process.spawn(self._serve(server, seed, ready))
-        await ready
-        return server
+        while True:
+            process = self._loop.process(f"server {len(self._servers)}")
+            server = Server(process, self._loop.create_future(), self._loop.create_future())
+            self._servers.append(server)
+            process.spawn(self._serve(server, self._random.getrandbits(64)))
+            await server.start
+            if server.ledger is not None:
+                return server
 
-    async def _serve(self, server: Server, seed: int, ready: asyncio.Future[None]) -> None:
+    async def _serve(self, server: Server, seed: int) -> None:
         random = Random(seed)
+        inner = await self._open_inner()
+        power = self.medium.power
+        if power is not None and power.has_failed:
+            power.has_failed = False
+            self._world.intrusions += await inner.read(lost, self._world)
         store = FaultyStore(
-            await self._open_inner(),
+            inner,
             self.medium,
             die=lambda: self._die(server),
             pause=lambda: server.process.pause(LEASE_TIME * random.choice((0.3, 1.2, 3.0))),
             observe=lambda operation: observed(operation, self._world),
             told=self._world.told,
             is_gone=self._gone.__contains__,
+            took_lease=lambda lease: setattr(server, "lease", lease),
         )
         clock = SimulatedClock(self._loop, self._wall, random.choice((0, 0, -7_000, 30_000)))
         server.ledger = await Ledger.over(store, limits=LIMITS, clock=clock, random=random)
         store.is_starting = False
-        ready.set_result(None)
+        server.start.set_result(None)
         await asyncio.get_running_loop().create_future()
 
     def _die(self, server: Server) -> None:
-        self.crashes += 1
-        if server.ledger is not None and self._knows_death:
-            self._gone.add(server.ledger._process.lease)
-        if not server.death.done():
-            server.death.set_result(None)
-        server.process.kill()
+        power = self.medium.power
+        if power is not None and power.fails(0.5):
+            self.lose_power()
+        else:
+            self._kill([server])
+
+    def lose_power(self) -> None:
+        """All processes of the machine die, and what they have not synced is lost."""
+        assert self.medium.power is not None
+        self._kill([server for server in self._servers if server.process.alive])
+        self.medium.in_flight.clear()
+        self.medium.power.cut()
+
+    def _kill(self, servers: list[Server]) -> None:
+        for server in servers:
+            self.crashes += 1
+            if server.lease is not None:
+                self._world.dead.add(server.lease)
+                if self._knows_death:
+                    self._gone.add(server.lease)
+            for future in (server.start, server.death):
+                if not future.done():
+                    future.set_result(None)
+        for server in servers:  # last: one of them may be the caller, and the dead schedule nothing
+            server.process.kill()
 
     async def any(self) -> Server:
         """One that lives, started if there is none, or now and then if there is but one."""
@@ -117,7 +144,7 @@ class Servers:
         server = await self.any()
         if server.ledger is None or not server.process.alive:
             return
-        task = server.process.spawn(work(server.ledger))
+        task = server.process.spawn(self._answer(work, server.ledger))
         waiting = (task, server.death)
         await asyncio.wait(waiting, timeout=given_up_after, return_when=asyncio.FIRST_COMPLETED)
         if not task.done() and not server.death.done():
@@ -125,6 +152,18 @@ class Servers:
             await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
         elif task.done() and task.cancelled():
             self._world.intrusions.append("a task was cancelled, and nobody had cancelled it")
+
+    async def _answer(self, work: Work, ledger: Ledger) -> None:
+        power = self.medium.power
+        if power is None:
+            await work(ledger)
+            return
+        power.ask(work.__name__)
+        await work(ledger)
+        power.answer()
+        if power.fails(0.15):
+            self.lose_power()
+            await asyncio.get_running_loop().create_future()
 
     async def close_one(self) -> None:
         """Close some server as it should be closed; its process lives on and serves no more."""

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from turnledger.engine.ports import Store
 from turnledger.stores.memory import Database, MemoryStore
+from turnledger.testing.machine import Machine, MemoryMachine, SqliteMachine
 
 
 @contextmanager
@@ -25,14 +26,30 @@ def open_inner(kind: str) -> Iterator[Callable[[], Awaitable[Store]]]:
         return
     from turnledger.stores.sqlite.store import SqliteStore
 
+    with _folder() as folder:
+
+        async def open_sqlite() -> Store:
+            return await SqliteStore.open(str(folder / "simulated.db"), inline=True)
+
+        yield open_sqlite
+
+
+@contextmanager
+def machine(kind: str) -> Iterator[Machine]:
+    """Yield a machine with a fresh database, which can lose power."""
+    if kind == "memory":
+        yield MemoryMachine()
+        return
+    with _folder() as folder:
+        yield SqliteMachine(folder, inline=True)
+
+
+@contextmanager
+def _folder() -> Iterator[Path]:
     # Memory-backed where there is such a place: what is simulated is the logic, not the disk.
     shared_memory = Path("/dev/shm")  # noqa: S108 - a private folder is made inside
     folder = tempfile.mkdtemp(dir=shared_memory if shared_memory.is_dir() else None)
     try:
-
-        async def open_sqlite() -> Store:
-            return await SqliteStore.open(str(Path(folder) / "simulated.db"), inline=True)
-
-        yield open_sqlite
+        yield Path(folder)
     finally:
         shutil.rmtree(folder, ignore_errors=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Sequence
+from copy import copy
 from dataclasses import dataclass, field
 from enum import Enum, auto
 from random import Random
@@ -26,6 +27,7 @@ from turnledger.testing.simulation.listener import Listener
 from turnledger.testing.simulation.transcript import Resent
 
 CLIENT_CALL = "client_call"
+LEASE_TIME = 10.0
 FOR_EVER = 100_000.0
 TOO_LONG = 30.0
 """Seconds for which a process may stand still: longer than a lease."""
@@ -201,6 +203,31 @@ class Seen:
     answer: Turn | None = None
 
 
+OBSERVED = (
+    "recorded_stops",
+    "stopped_in_queue",
+    "waiting_since",
+    "know_to_wait",
+    "begun_at",
+    "begun_in",
+    "begins",
+    "places",
+    "heads",
+    "settled_by_begin",
+    "moved",
+    "moved_under",
+    "forks",
+    "taken_over",
+    "hidden_at_begin",
+    "unseen_at_begin",
+    "replaces",
+    "repeats",
+    "holders",
+    "unheard",
+)
+"""What the world knows from inside transactions; beside the flags."""
+
+
 @dataclass
 class World:
     """The append-log that the checker holds the store against."""
@@ -281,8 +308,27 @@ class World:
     """By turn: the messages of such clients that it was the answer to, as far as that arrived whole."""
     unheard: dict[str, tuple[TurnId, TurnId]] = field(default_factory=dict)
     """By the name of the request: an attempt whose answer is recorded as lost, and the try that lost it."""
+    beats: dict[LeaseId, float] = field(default_factory=dict)
+    """When processes last showed that they live."""
+    dead: set[LeaseId] = field(default_factory=set)
+    """The leases of processes that were killed."""
     intrusions: list[str] = field(default_factory=list)
     """What happened inside transactions, or to clients, and never may."""
+
+    shown: dict[tuple[ConversationId | None, TurnId | None], bytes] = field(default_factory=dict)
+    """What clients saw of conversations that they read, by conversation and turn."""
+
+    def saved(self) -> dict[str, Any]:
+        """What was observed inside transactions so far."""
+        return {name: copy(getattr(self, name)) for name in OBSERVED} | {
+            "flags": {turn: dict(flags) for turn, flags in self.flags.items()}
+        }
+
+    def restore(self, saved: dict[str, Any]) -> None:
+        """Forget what was observed inside transactions since: they were lost with the power."""
+        for name, value in saved.items():
+            setattr(self, name, value)
+        self.runs = {id: run for id, run in self.runs.items() if id in self.begun_at}
 
     def told(self, result: object) -> None:
         """Note that this answer reached its process."""
@@ -303,6 +349,16 @@ class World:
         """Whether it is a later try of the same message, by a client that retries without a key."""
         (message, count), (other, count_before) = self.said[attempt], self.said[earlier]
         return message == other and count > count_before
+
+    def note_beat(self, lease: LeaseId) -> None:
+        self.beats[lease] = asyncio.get_running_loop().time()
+
+    def note_burial(self, lease: LeaseId) -> None:
+        """Note that a process was taken for dead, and whether it may have been: only being silent for a whole
+        lease time looks like that."""
+        silence = asyncio.get_running_loop().time() - self.beats[lease]
+        if lease not in self.dead and silence < LEASE_TIME:
+            self.intrusions.append(f"{lease} was taken for dead {silence:.1f} s after it beat")
 
     def was_taken_over(self, ask: Ask) -> bool:
         """Whether an attempt of this request was ended by somebody else, so far."""

@@ -14,6 +14,8 @@ To run it against a store of your own, this is all that is needed:
                 return await MyStore.open(tmp_path / "chats")
             return open_store
 
+To prove what power loss leaves of it, override the fixture `machine`, too; see `turnledger.testing.machine`.
+
 `open_store` is called once for each process that shares the database of a test: it returns one more handle,
 with a lease of its own. The tests are coroutines and run with the pytest plugin of anyio, on asyncio.
 """
@@ -54,6 +56,7 @@ PARTS = (
     "one_at_a_time",
     "one_chat",
     "one_key",
+    "power_loss",
     "resets",
     "readers",
     "resent",
@@ -123,6 +126,7 @@ from turnledger.testing.store_contract.once import Once  # noqa: E402
 from turnledger.testing.store_contract.one_at_a_time import OneAtATime  # noqa: E402
 from turnledger.testing.store_contract.one_chat import OneChat  # noqa: E402
 from turnledger.testing.store_contract.one_key import OneKey  # noqa: E402
+from turnledger.testing.store_contract.power_loss import PowerLoss  # noqa: E402
 from turnledger.testing.store_contract.resent import Resent, ResentInstructions, ResentTools  # noqa: E402
 from turnledger.testing.store_contract.resent_races import ResentInBetween, ResentOnce  # noqa: E402
 from turnledger.testing.store_contract.resets import Resets  # noqa: E402
@@ -188,6 +192,7 @@ class StoreContract(
     OneAtATime,
     OneChat,
     OneKey,
+    PowerLoss,
     PagedWhileChatsChange,
     Previewed,
     Resent,

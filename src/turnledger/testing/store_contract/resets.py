@@ -307,6 +307,7 @@ class Resets(Contract):
         old = await here.chat(conversation_key="k", reset=IDLE)
         holder = await stage.hold_lane(old, "q0", ["a0"])
         stage.clock.advance(2 * LONG)
+        await here.store.beat()
         waiting = stage.start(run_by_key(there, "q1", "a1"))
         await stage.until(lambda: _has_ticket(stage, old))
         assert (await there.chat(conversation_key="k")).id == old.id
@@ -398,6 +399,7 @@ class Resets(Contract):
         old = await here.chat(conversation_key="k", reset=IDLE)
         opened = stage.clock.now_ms()
         stage.clock.advance(1_000)
+        await here.store.beat()
         await stage.hold_lane(old, "q", [Tool("pay")], on_failure="keep", interaction=interaction)
         await stage.bury_others(there)
         same = await there.chat(old)

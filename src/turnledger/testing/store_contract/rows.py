@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from turnledger.engine.ports import Store, Sync, Tables
+from turnledger.engine.ports import BURIED_KEPT, Store, Sync, Tables
 from turnledger.errors import StoreError, Superseded
 from turnledger.model.attempt import Attempt, AttemptState, Failure, OnFailure, OnStop
 from turnledger.model.conversation import (
@@ -426,3 +426,30 @@ class Rows(Contract):
         assert Lease(lease, beats[-1]) in await read(stores[1], do("leases"))
         await write(stores[1], do("drop_lease", lease))
         assert await read(stores[0], do("lease", lease)) is None
+
+    async def test_a_buried_lease_is_gone_and_goes_on_with_its_beats_if_it_comes_back(
+        self, stores: list[Store]
+    ) -> None:
+        lease, other = IDS.new(LeaseId), IDS.new(LeaseId)
+        for each in (lease, lease, other):
+            await write(stores[0], do("beat", each))
+        await write(stores[0], do("bury_lease", lease))
+        await write(stores[0], do("bury_lease", lease))
+        assert await read(stores[1], do("lease", lease)) is None
+        assert await read(stores[1], do("leases")) == [Lease(other, 1)]
+        await write(stores[1], do("beat", lease))
+        assert await read(stores[0], do("lease", lease)) == Lease(lease, 3)
+        assert len(await read(stores[0], do("leases"))) == 2
+
+    async def test_a_store_remembers_only_the_youngest_buried_leases(self, stores: list[Store]) -> None:
+        oldest, *leases = (IDS.new(LeaseId) for _ in range(BURIED_KEPT + 1))
+
+        async def bury_all(tables: Tables, _: None) -> None:
+            for lease in (oldest, *leases):
+                await tables.beat(lease)
+                await tables.bury_lease(lease)
+            await tables.beat(oldest)
+            await tables.beat(leases[0])
+
+        await stores[0].transact(bury_all, None)
+        assert await read(stores[1], do("leases")) == [Lease(oldest, 1), Lease(leases[0], 2)]

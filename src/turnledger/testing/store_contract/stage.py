@@ -108,7 +108,7 @@ class Stage:
         self._opened += 1
         store = _Observed(await self._open_store(), self._neighbours, self._note)
         ledger = await Ledger.over(store, limits=limits, clock=self.clock, random=Random(self._opened))
-        store.trips.clear()
+        store.trips.clear()  # what it takes to open a ledger is nothing that a test counts
         self._processes.append(Process(ledger, store))
         return self._processes[-1]
 

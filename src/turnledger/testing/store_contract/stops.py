@@ -154,6 +154,36 @@ class Stops(Contract):
         [aside] = await chat.attempts()
         assert (aside.attempt.id, aside.attempt.state) == (ticket.attempt, AttemptState.DISCARDED)
 
+    @pytest.mark.parametrize("other", ["runs", "is committed"])
+    async def test_stop_of_a_queued_copy_leaves_the_key_to_the_attempt_that_has_it(
+        self, stage: Stage, other: str
+    ) -> None:
+        here, there = await stage.processes()
+        chat, gate = await here.chat(), Gate()
+        holder = await stage.hold_lane(chat)
+        first = await stage.queue(chat, ScriptedModel(["a", gate]), "q", idempotency_key="once")
+        there.store.is_deaf = True
+        copy = await stage.queue(
+            await there.chat(chat), ScriptedModel(["never"]), "q", idempotency_key="once"
+        )
+        await holder.finish()
+        await stage.reach(gate, first)
+        if other == "is committed":
+            gate.release()
+            await soon(first)
+        [ticket] = await stage.tickets(chat)
+        stage.clock.advance(1.0)
+        stopped = await soon(chat.stop(ticket.attempt))
+        assert stopped is not None
+        assert stopped.state is AttemptState.DISCARDED
+        assert (await chat.info()).touched_at == stage.clock.now_ms()
+        asides = {aside.attempt.id: aside.attempt.idempotency_key for aside in await chat.attempts()}
+        assert asides[ticket.attempt] == "once"
+        gate.release()
+        turn = await soon(first)
+        assert await exchange(chat, "q", idempotency_key="once") == turn
+        copy.cancel()
+
     async def test_stopping_a_queued_turn_leaves_the_running_one_alone(self, stage: Stage) -> None:
         chat = await (await stage.process()).chat()
         holder = await stage.hold_lane(chat, "q0")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from dataclasses import replace
 from typing import Any, TypeAlias
 
 import pytest
@@ -12,15 +13,18 @@ from turnledger.chat import Chat
 from turnledger.engine.asking import begin_request
 from turnledger.engine.begin import begin
 from turnledger.engine.commit import commit, resolve_doubt
-from turnledger.engine.recovery import take_over
+from turnledger.engine.lease import all_leases, renew
+from turnledger.engine.recovery import forget, take_over
 from turnledger.errors import ConversationBusy, Superseded
+from turnledger.ledger import Ledger
 from turnledger.model.attempt import AttemptState
 from turnledger.model.turn import TurnKind
-from turnledger.testing.gates import Fate, Gate, When
+from turnledger.testing.gates import Fate, Gate, GatedStore, When
 from turnledger.testing.scripted_model import ScriptedModel, Tool
 from turnledger.testing.store_contract.stage import (
     LIMITS,
     Contract,
+    OpenStore,
     Process,
     Stage,
     call,
@@ -226,6 +230,85 @@ class Superseding(Contract):
         with pytest.raises(ConversationBusy):
             await exchange(await there.chat(chat), "theirs", on_busy="reject")
         await holder.finish()
+
+    async def test_a_holder_that_beats_again_before_it_is_taken_over_keeps_its_lane_and_tickets(
+        self, stage: Stage
+    ) -> None:
+        """Whoever takes over names the beat it judged by, not only the fence."""
+        here, there = await stage.processes()
+        chat, waiting = await here.chat(), await here.chat()
+        holder = await stage.hold_lane(chat, "mine")
+        other = await stage.hold_lane(await there.chat(waiting), "theirs")
+        queued = await stage.queue(waiting, ScriptedModel(["mine, too"]), "mine, too")
+        here.store.is_deaf = True
+        await there.tend()
+        stage.clock.advance(LIMITS.lease_time)
+        await there.store.beat()
+        with there.store.hold(take_over) as taking, there.store.hold(forget) as forgetting:
+            burying = stage.start(there.tend())
+            await stage.reach(taking, burying)
+            await here.store.beat()
+            taking.release()
+            await stage.reach(forgetting, burying)
+        await soon(burying)
+        assert len(await stage.tickets(waiting)) == 1
+        here.store.is_deaf = False
+        turns = [await holder.finish(), await other.finish(), await soon(queued)]
+        assert [*await chat.turns(), *await waiting.turns()] == turns
+
+    async def test_a_holder_that_was_buried_and_came_back_is_not_taken_for_what_it_was(
+        self, stage: Stage
+    ) -> None:
+        """A judgement by an old beat that is still on its way does not fit the process that came back."""
+        here, there, third = await stage.processes(3)
+        chat = await here.chat()
+        await stage.hold_lane(chat, "q0")
+        waiting = await stage.queue(await there.chat(chat), ScriptedModel(["a2"]), "q2")
+        await third.tend()
+        stage.clock.advance(LIMITS.lease_time)
+        with there.store.hold(begin) as judging:
+            there.store.announce()
+            await stage.reach(judging, waiting)
+            await there.store.transact(renew, there.ledger._process.lease)
+            await third.tend()
+            assert await chat.turns() == []
+            holder = await stage.hold_lane(chat, "q1", on_busy="interrupt")
+        await there.tend()
+        turns = [await holder.finish(), await soon(waiting)]
+        assert await chat.turns() == turns
+
+    async def test_a_refused_begin_first_looks_for_processes_known_to_be_dead(self, stage: Stage) -> None:
+        """Neither its queue nor its running turn counts any more."""
+        limits = replace(LIMITS, queue_length=1)
+        for refusal in ({}, {"on_busy": "reject"}):
+            here, there = await stage.processes(limits=limits)
+            chat = await here.chat()
+            await stage.hold_lane(chat, "q0")
+            await stage.queue(chat, ScriptedModel(), "q1")
+            with pytest.raises(ConversationBusy):
+                await exchange(await there.chat(chat), "q2", **refusal)
+            here.store.is_deaf = True
+            there.store.gone.add(here.ledger._process.lease)
+            turn = await exchange(await there.chat(chat), "q2", **refusal)
+            assert await chat.turns() == [turn]
+
+    async def test_a_process_that_starts_buries_the_dead_before_its_first_begin(
+        self, stage: Stage, open_store: OpenStore
+    ) -> None:
+        """However many there are."""
+        dead, chats = await stage.processes(2), []
+        for process in dead:
+            chats.append(chat := await process.chat())
+            await stage.hold_lane(chat, "q0")
+            await stage.queue(chat, ScriptedModel(), "q1")
+            process.store.is_deaf = True
+        store = GatedStore(await open_store(), renews=False)
+        store.gone = {process.ledger._process.lease for process in dead}
+        async with await Ledger.over(store, limits=LIMITS, clock=stage.clock) as ledger:
+            assert [lease.id for lease in await store.read(all_leases, None)] == [ledger._process.lease]
+            for chat in chats:
+                assert await stage.tickets(chat) == []
+                assert [each.attempt.state for each in await chat.attempts()] == [AttemptState.FAILED]
 
     async def test_the_tickets_of_a_dead_process_are_skipped_and_removed(self, stage: Stage) -> None:
         here, there, third = await stage.processes(3)

@@ -151,6 +151,7 @@ OPERATIONS: dict[str, Callable[[MemoryTables, int, int], Coroutine[Any, Any, Any
     "purge ended": lambda tables, n, number: tables.purge_ended(number),
     "beat": lambda tables, n, _: tables.beat(some_id(LeaseId, n)),
     "drop lease": lambda tables, n, _: tables.drop_lease(some_id(LeaseId, n)),
+    "bury lease": lambda tables, n, _: tables.bury_lease(some_id(LeaseId, n)),
 }
 Step = tuple[str, int, int]
 steps = st.tuples(st.sampled_from(sorted(OPERATIONS)), st.integers(1, 3), st.integers(1, 4))

@@ -7,8 +7,8 @@ from subprocess import PIPE, Popen
 
 import pytest
 
-from tests.unit.stores.sqlite.faults import FaultyDisk
 from turnledger.stores.sqlite import SqliteStore
+from turnledger.testing.faulty_disk import FaultyDisk
 
 ROOT = Path(__file__).parents[4]
 

@@ -11,7 +11,6 @@ import apsw
 import pytest
 
 from tests.unit.stores.sqlite.conftest import ROOT, Neighbour, wait_until_ready
-from tests.unit.stores.sqlite.faults import FaultyDisk
 from tests.unit.stores.sqlite.operations import beat, beat_of, ids
 from turnledger.errors import (
     NotAStore,
@@ -35,6 +34,7 @@ from turnledger.stores.sqlite.opening import (
     connect_writer,
     prepare,
 )
+from turnledger.testing.faulty_disk import FaultyDisk
 
 NOBODY = 65534
 

@@ -6,12 +6,14 @@ from random import Random
 import apsw
 import pytest
 
-from tests.unit.stores.sqlite.faults import FaultyDisk
 from tests.unit.stores.sqlite.operations import beat, beat_of, ids
 from turnledger.engine.ports import Sync
+from turnledger.errors import TurnReplayed
+from turnledger.ledger import Ledger
 from turnledger.model.ids import LeaseId
 from turnledger.stores.sqlite import SqliteStore
 from turnledger.stores.sqlite.writer import Job
+from turnledger.testing.faulty_disk import FaultyDisk
 
 WRITES = 1200
 """Enough for the log to be carried over into the file, and begun anew."""
@@ -66,6 +68,40 @@ async def test_one_operation_that_asks_for_the_disk_brings_its_whole_batch_there
     await store.close()
 
 
+async def test_commit_that_a_killed_process_left_unsynced_is_synced_when_the_store_is_opened(
+    path: Path, disk: FaultyDisk, tmp_path: Path
+) -> None:
+    """A process dies between write and sync of a commit. Two others start, recover the commit from the
+    log, and may repeat its answer to a client: it must not be lost after that."""
+    ledger = await Ledger.over(await SqliteStore.open(path, inline=True, vfs=disk.name))
+    chat = await ledger.conversation()
+    killed = tmp_path / "killed"
+
+    def kill_before_sync(call: str, name: str) -> None:
+        if call == "sync" and not killed.exists():
+            disk.kill(path, killed)
+
+    async with chat.turn("q", idempotency_key="once") as turn:
+        turn.emit("a")
+        disk.before_call = kill_before_sync
+    disk.before_call = None
+    await ledger.close()
+
+    # While it is open, no other connection is the last one to be closed, which would sync the log.
+    neighbour = apsw.Connection(str(killed / path.name), vfs=disk.name)
+    neighbour.execute("SELECT * FROM sqlite_schema").fetchall()
+    later = await Ledger.over(await SqliteStore.open(killed / path.name, inline=True, vfs=disk.name))
+    with pytest.raises(TurnReplayed) as replayed:
+        async with (await later.conversation(chat.id)).turn("q", idempotency_key="once"):
+            pass
+    image = disk.lose_power(killed / path.name, tmp_path / "lost")
+    await later.close()
+    neighbour.close()
+    last = await Ledger.over(await SqliteStore.open(image, inline=True))
+    assert await (await last.conversation(chat.id)).turns() == [replayed.value.turn]
+    await last.close()
+
+
 async def test_without_sync_the_disk_does_forget(path: Path, disk: FaultyDisk, tmp_path: Path) -> None:
     lease = ids.new(LeaseId)
     store = await SqliteStore.open(path, inline=True, vfs=disk.name)
@@ -83,17 +119,17 @@ async def test_power_loss_at_any_write_of_a_new_file_leaves_a_store_that_opens(
     acknowledged = 0
     images: list[tuple[int, Path]] = []
 
-    def lose_power() -> None:
+    def lose_power(call: str, name: str) -> None:
         folder = tmp_path / f"{len(images)}"
-        images.append((acknowledged, disk.lose_power(path, folder, random, torn=True)))
+        images.append((acknowledged, disk.lose_power(path, folder, random)))
 
-    disk.before_each = lose_power
+    disk.before_call = lose_power
     store = await SqliteStore.open(path, inline=True, vfs=disk.name)
     for _ in range(3):
         await store.transact(beat, lease)
         acknowledged += 1
     await store.close()
-    disk.before_each = None
+    disk.before_call = None
     for beats, image in images:
         assert beats <= await survived(image, lease) <= beats + 1
 

@@ -21,7 +21,7 @@ from turnledger.stores.sqlite.migrations import MIGRATIONS, VERSION, migrate
 from turnledger.stores.sqlite.queries import QUERIES, named_queries, sql_text
 from turnledger.testing.scripted_model import ScriptedModel, Tool
 
-SMALL = {"leases", "attempts", "running_of", "mark_swept", "is_all_known"}
+SMALL = {"leases", "forget_buried", "attempts", "running_of", "mark_swept", "is_all_known"}
 """Queries that read a table of few rows, or a part of one, from end to end."""
 SMALL_TABLES = {"search_mark", "turn_due", "made"}
 """Tables of one row, of what is to be done, and of what a query has found so far."""

@@ -10,6 +10,7 @@ import pytest
 
 from tests.unit.model.test_seen_text import turn
 from turnledger import Ledger, Limits
+from turnledger.engine import searching
 from turnledger.engine.searching import index_some, is_all_known
 from turnledger.model.found import TITLES
 from turnledger.model.item import message
@@ -30,8 +31,8 @@ async def ledger(store: SqliteStore) -> AsyncIterator[Ledger]:
         yield ledger
 
 
-async def say(ledger: Ledger, text: str, conversation_key: str = "chat") -> None:
-    async with ledger.turn(text, conversation_key=conversation_key) as turn:
+async def say(ledger: Ledger, text: str, conversation_key: str = "chat", owner: str = "local") -> None:
+    async with ledger.turn(text, conversation_key=conversation_key, owner=owner) as turn:
         turn.emit("Yes.")
 
 
@@ -240,3 +241,40 @@ async def test_titles_lie_in_blocks_that_are_bounded(
         await ledger.conversation(title=f"heron {number}")
     assert len((await ledger.search("heron")).hits) == 9
     assert rows(path, "SELECT first, titles FROM title_block") == [(0, 3), (4, 3), (7, 3)]
+
+
+async def test_search_of_one_owner_does_not_wait_for_what_another_wrote(
+    ledger: Ledger, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(40):
+        await say(ledger, f"A heron {number}", owner="ann")
+    await say(ledger, "An egret of mine", "one", owner="bob")
+    await say(ledger, "A heron of mine", "two", owner="bob")
+    monkeypatch.setattr(searching, "AT_ONCE", 4)
+    monkeypatch.setattr(searching, "STEPS_FOR_OTHERS", 1)
+    page = await ledger.search("heron", owner="bob")
+    assert [hit.snippet for hit in page.hits] == ["A heron of mine"]
+    assert page.is_complete
+    assert rows(path, "SELECT turn FROM search_mark") == [(4,)]
+    assert rows(path, "SELECT count(*) FROM search_block WHERE owner = 'bob'") == [(1,)]
+    page = await ledger.search("heron", owner="bob")  # which looks through nothing twice
+    assert rows(path, "SELECT turn FROM search_mark") == [(8,)]
+    assert len(page.hits) == 1
+
+
+async def test_turns_found_ahead_are_found_once_when_the_others_are_known(
+    ledger: Ledger, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(searching, "AT_ONCE", 1)
+    monkeypatch.setattr(searching, "STEPS_FOR_OTHERS", 0)
+    monkeypatch.setattr(searching, "STEPS_OF_SEARCH", 1)
+    for number in range(4):
+        await say(ledger, f"A heron {number}", str(number), owner="bob")
+        await say(ledger, f"An egret {number}", owner="ann")
+    page = await ledger.search("heron", owner="bob")
+    assert ([hit.snippet for hit in page.hits], page.is_complete) == (["A heron 3"], False)
+    assert await searching.make_findable(ledger._process.store, 100)
+    page = await ledger.search("heron", owner="bob")
+    assert [hit.snippet for hit in page.hits] == ["A heron 3", "A heron 2", "A heron 1", "A heron 0"]
+    assert rows(path, "SELECT count(*) FROM turn_words_docsize") == [(8,)]
+    assert await ledger.check() == []

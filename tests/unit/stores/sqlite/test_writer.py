@@ -7,7 +7,6 @@ from random import Random
 import apsw
 import pytest
 
-from tests.unit.stores.sqlite.faults import FaultyDisk
 from tests.unit.stores.sqlite.operations import (
     add_claim_then_refuse,
     add_claims,
@@ -32,6 +31,7 @@ from turnledger.stores.sqlite import opening
 from turnledger.stores.sqlite.migrations import VERSION
 from turnledger.stores.sqlite.reader import Reader
 from turnledger.stores.sqlite.writer import Job, Writer
+from turnledger.testing.faulty_disk import FaultyDisk
 
 
 class Bench:

@@ -1,0 +1,139 @@
+"""A machine that can lose power: its stores go back to the last synced state, and everything after is lost.
+
+    machine = SqliteMachine(tmp_path)          # or MemoryMachine()
+    store = await machine.open()               # one handle for each process on the machine
+    ...
+    machine.lose_power()                       # handles opened before now belong to dead processes
+    store = await machine.open()
+
+Unsynced writes are lost as a suffix: a write that waits for the disk makes all earlier ones durable, too.
+"""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol, cast
+
+from turnledger.engine.ports import Operation, Request, Result, Store, Sync, Tables
+from turnledger.stores.memory import Database, MemoryStore, MemoryTables
+
+if TYPE_CHECKING:
+    from turnledger.testing.faulty_disk import FaultyDisk
+
+
+class Machine(Protocol):
+    """What processes share that run on one machine: a store, and the power."""
+
+    @property
+    def writes(self) -> int:
+        """A number that rises with every write."""
+        ...
+
+    @property
+    def synced_writes(self) -> int:
+        """What that number was at the last write that is durable."""
+        ...
+
+    async def open(self) -> Store: ...
+    def lose_power(self) -> None: ...
+
+
+class MemoryMachine:
+    """A memory store with a disk of its own, as it were: a copy of the rows as of the last synced write."""
+
+    def __init__(self) -> None:
+        self.database = Database()
+        self.writes = self.synced_writes = 0
+        self._durable: Database | None = None
+
+    async def open(self) -> Store:
+        return _MemoryHandle(self)
+
+    def lose_power(self) -> None:
+        self.database = self._durable or _copied(self.database)  # of the dead, nobody writes to this one
+        self._durable = None
+        self.synced_writes = self.writes
+
+    def before_write(self, sync: Sync) -> None:
+        if sync is Sync.PROCESS and self._durable is None:
+            self._durable = _copied(self.database)
+
+    def written(self, sync: Sync) -> None:
+        self.writes += 1
+        if sync is Sync.DISK:
+            self._durable = None
+            self.synced_writes = self.writes
+
+
+class _MemoryHandle(MemoryStore):
+    def __init__(self, machine: MemoryMachine) -> None:
+        super().__init__(machine.database)
+        self._machine = machine
+
+    async def transact(
+        self, operation: Operation[Request, Result], request: Request, sync: Sync = Sync.DISK
+    ) -> Result:
+        has_written = False
+
+        async def watched(tables: Tables, request: Request) -> Result:
+            nonlocal has_written
+            result = await operation(tables, request)
+            has_written = cast(MemoryTables, tables).has_written
+            return result
+
+        self._machine.before_write(sync)
+        result = await super().transact(watched, request, sync)
+        # As in SQLite: a transaction that changes nothing waits for nothing, and syncs nothing.
+        if has_written:
+            self._machine.written(sync)
+        return result
+
+
+def _copied(database: Database) -> Database:
+    """The same rows. They are immutable, and some tables have tables in them."""
+    tables: dict[str, Any] = {
+        each.name: _copied_table(table)
+        for each in fields(database)
+        if isinstance(table := getattr(database, each.name), dict)
+    }
+    return replace(database, **tables, watchers=[])
+
+
+def _copied_table(table: dict[Any, Any]) -> dict[Any, Any]:
+    return {name: dict(row) if isinstance(row, dict) else row for name, row in table.items()}
+
+
+class SqliteMachine:
+    """A SQLite store on a disk that forgets what was not synced. Each time the power returns, the file is in
+    another folder, so that handles of the dead cannot reach it."""
+
+    def __init__(self, folder: Path, *, inline: bool = False) -> None:
+        from turnledger.testing.faulty_disk import FaultyDisk
+
+        self._disk: FaultyDisk = FaultyDisk()
+        self._folder = folder
+        self._inline = inline
+        self._losses = 0
+        folder.joinpath("0").mkdir()
+        self.path = folder / "0" / "chats.db"
+
+    @property
+    def writes(self) -> int:
+        return self._disk.log_writes
+
+    @property
+    def synced_writes(self) -> int:
+        return self._disk.synced_log_writes
+
+    async def open(self) -> Store:
+        from turnledger.stores.sqlite import SqliteStore
+
+        return await SqliteStore.open(self.path, inline=self._inline, vfs=self._disk.name)
+
+    def lose_power(self) -> None:
+        self._losses += 1
+        self.path = self._disk.lose_power(self.path, self._folder / str(self._losses))
+        self._disk.files.clear()
+        self._disk.deleted.clear()
+        self._disk.synced_log_writes = self._disk.log_writes

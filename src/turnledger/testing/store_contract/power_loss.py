@@ -1,0 +1,376 @@
+"""Power loss: the machine loses all its processes and every unsynced write. What was acknowledged or acted on
+before that is there when the power returns."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import TypeAlias
+
+import pytest
+
+from turnledger.errors import ConversationDeleted, LinkNotValid, TurnStopped
+from turnledger.model.attempt import AttemptState
+from turnledger.model.flags import Flags
+from turnledger.model.token import TokenScope
+from turnledger.model.token_text import digest_of
+from turnledger.model.turn import TurnKind
+from turnledger.testing.gates import Gate
+from turnledger.testing.machine import Machine
+from turnledger.testing.scripted_model import ScriptedModel, Tool
+from turnledger.testing.store_contract.stage import Contract, Process, Stage, exchange, said, soon
+from turnledger.testing.store_contract.transfer import elsewhere, exported, imported
+
+NONCE = "n" * 22
+Check: TypeAlias = Callable[[Process], Awaitable[None]]
+"""Looks at what is there after the power has returned."""
+Deed: TypeAlias = Callable[[Stage, Process], Awaitable[Check]]
+"""Does something until it is acknowledged."""
+
+
+async def commit(stage: Stage, here: Process) -> Check:
+    chat = await here.chat(conversation_key="k")
+    await exchange(chat, "q", "a", idempotency_key="once")
+
+    async def check(later: Process) -> None:
+        same = await later.chat(conversation_key="k")
+        assert same.id == chat.id
+        assert await said(same) == ["q", "a"]
+        await exchange(same, "q", "another", idempotency_key="once")
+        assert await said(same) == ["q", "a"]
+
+    return check
+
+
+async def make(stage: Stage, here: Process) -> Check:
+    chat = await here.chat(idempotency_key="once", title="a")
+
+    async def check(later: Process) -> None:
+        assert (await (await later.chat(chat)).info()).title == "a"
+        assert (await later.chat(idempotency_key="once", title="a")).id == chat.id
+
+    return check
+
+
+async def begin_with_a_new_conversation(stage: Stage, here: Process) -> Check:
+    """Another process is told of the conversation before its first turn has ended."""
+    there = await stage.process()
+    holder = await stage.hold(lambda model: here.ledger.run(model, "q", conversation_key="k"))
+    same = await there.chat(conversation_key="k")
+    assert not holder.task.done()
+
+    async def check(later: Process) -> None:
+        assert (await later.chat(conversation_key="k")).id == same.id
+
+    return check
+
+
+async def start_of_a_tool(stage: Stage, here: Process) -> Check:
+    """The tool acts, and the power fails before its result is known."""
+    chat, gate = await here.chat(), Gate()
+    model = ScriptedModel([Tool("pay", gate=gate)])
+    await stage.reach(gate, stage.start(chat.run(model, "q")))
+
+    async def check(later: Process) -> None:
+        await stage.bury_others(later)
+        same = await later.chat(chat)
+        await exchange(same, "next")
+        turns = await same.turns()
+        assert [turn.kind for turn in turns] == [TurnKind.SETTLED, TurnKind.COMPLETED]
+        assert [item.fields["name"] for item in turns[0].output if item.is_call] == ["pay"]
+
+    return check
+
+
+async def stop(stage: Stage, here: Process) -> Check:
+    chat = await here.chat()
+    holder = await stage.hold_lane(chat, "q", ["Half"])
+    ended = await soon(chat.stop())
+    with pytest.raises(TurnStopped):
+        await soon(holder.task)
+
+    async def check(later: Process) -> None:
+        assert ended is not None
+        assert await (await later.chat(chat)).turns() == [ended.turn]
+
+    return check
+
+
+async def stop_of_a_queued_turn(stage: Stage, here: Process) -> Check:
+    chat = await here.chat()
+    await stage.hold_lane(chat)
+    queued = await stage.queue(chat, ScriptedModel(["never"]), "q", idempotency_key="once")
+    [ticket] = await stage.tickets(chat)
+    ended = await soon(chat.stop(ticket.attempt))
+    assert ended is not None
+    assert ended.state is AttemptState.DISCARDED
+    with pytest.raises(TurnStopped):
+        await soon(queued)
+
+    async def check(later: Process) -> None:
+        await stage.bury_others(later)
+        with pytest.raises(TurnStopped):
+            await exchange(await later.chat(chat), "q", idempotency_key="once")
+
+    return check
+
+
+async def takeover(stage: Stage, here: Process) -> Check:
+    """A process dies, and another tells of the turn that is left of it."""
+    chat = await here.chat()
+    await stage.hold_lane(chat, "q", ["Half"], on_failure="keep", idempotency_key="once")
+    await here.flush()
+    there = await stage.process()
+    await stage.bury_others(there)
+    kept = await exchange(await there.chat(chat), "q", idempotency_key="once")
+    assert kept.kind is TurnKind.INTERRUPTED
+
+    async def check(later: Process) -> None:
+        assert await (await later.chat(chat)).turns() == [kept]
+
+    return check
+
+
+async def settling(stage: Stage, here: Process) -> Check:
+    """A begin settles a failed turn, and others see that before its own turn has ended."""
+    chat = await here.chat()
+    model = ScriptedModel([Tool("pay", "paid"), RuntimeError("the model broke")])
+    with pytest.raises(RuntimeError):
+        await soon(chat.run(model, "q", idempotency_key="once"))
+    await stage.hold_lane(chat, "next")
+    [settled] = await chat.turns()
+    assert await exchange(chat, "q", idempotency_key="once") == settled
+
+    async def check(later: Process) -> None:
+        assert await (await later.chat(chat)).turns() == [settled]
+
+    return check
+
+
+async def undo(stage: Stage, here: Process) -> Check:
+    chat = await here.chat()
+    await exchange(chat, "q1")
+    await exchange(chat, "q2")
+    await chat.undo(idempotency_key="once")
+
+    async def check(later: Process) -> None:
+        same = await later.chat(chat)
+        assert await said(same) == ["q1", "Yes."]
+        await same.undo(idempotency_key="once")
+        assert await said(same) == ["q1", "Yes."]
+
+    return check
+
+
+async def switch(stage: Stage, here: Process) -> Check:
+    chat = await here.chat()
+    turn = await exchange(chat, "q1")
+    await chat.undo()
+    await exchange(chat, "q2")
+    await chat.switch(turn.branch)
+
+    async def check(later: Process) -> None:
+        same = await later.chat(chat)
+        assert await said(same) == ["q1", "Yes."]
+
+    return check
+
+
+async def fork(stage: Stage, here: Process) -> Check:
+    chat = await here.chat()
+    await exchange(chat, "q")
+    made = await chat.fork(conversation_key="k")
+
+    async def check(later: Process) -> None:
+        same = await later.chat(conversation_key="k")
+        assert same.id == made.id
+        assert await said(same) == ["q", "Yes."]
+
+    return check
+
+
+async def rename(stage: Stage, here: Process) -> Check:
+    chat = await here.chat()
+    told = await chat.update(title="a", metadata={"b": "c"})
+
+    async def check(later: Process) -> None:
+        found = await (await later.chat(chat)).info()
+        assert (found.title, found.metadata, found.revision) == ("a", {"b": "c"}, told.revision)
+
+    return check
+
+
+async def name_by_a_model(stage: Stage, here: Process) -> Check:
+    chat = await here.chat()
+    await exchange(chat, "q")
+    assert await here.ledger.catalogue.name_by_model(chat.id, "a") is not None
+
+    async def check(later: Process) -> None:
+        assert (await (await later.chat(chat)).info()).title == "a"
+
+    return check
+
+
+async def flag(stage: Stage, here: Process) -> Check:
+    chat = await here.chat()
+    turn = await exchange(chat, "q")
+    await chat.flag(turn.id, 0, to_model=False)
+
+    async def check(later: Process) -> None:
+        assert await (await later.chat(chat)).flags(turn.id) == {turn.id: {0: Flags(to_model=False)}}
+
+    return check
+
+
+async def deletion(stage: Stage, here: Process) -> Check:
+    chat = await here.chat(conversation_key="k")
+    await exchange(chat, "secret")
+    await chat.delete(purge=True)
+
+    async def check(later: Process) -> None:
+        with pytest.raises(ConversationDeleted):
+            await later.chat(chat)
+        assert (await later.chat(conversation_key="k")).id != chat.id
+
+    return check
+
+
+async def restoring(stage: Stage, here: Process) -> Check:
+    chat = await here.chat()
+    await exchange(chat, "q")
+    await chat.delete()
+    await here.ledger.restore(chat.id)
+
+    async def check(later: Process) -> None:
+        assert await said(await later.chat(chat)) == ["q", "Yes."]
+
+    return check
+
+
+async def reset(stage: Stage, here: Process) -> Check:
+    old = await here.chat(conversation_key="k")
+    new = await here.ledger.reset("k", replaces=old.id)
+
+    async def check(later: Process) -> None:
+        assert (await later.chat(conversation_key="k")).id == new.id
+
+    return check
+
+
+async def new_token(stage: Stage, here: Process) -> Check:
+    made, text = await here.ledger.tokens.create(owner="ann", scopes=[TokenScope.TURNS_RUN])
+
+    async def check(later: Process) -> None:
+        assert (await later.ledger.tokens.find(digest_of(text))).token == made
+
+    return check
+
+
+async def revocation_of_a_token(stage: Stage, here: Process) -> Check:
+    made, text = await here.ledger.tokens.create(owner="ann", scopes=[TokenScope.TURNS_RUN])
+    [revoked] = await here.ledger.tokens.revoke(made.id)
+
+    async def check(later: Process) -> None:
+        found = await later.ledger.tokens.find(digest_of(text))
+        assert found.token == revoked
+        assert found.version == 1
+
+    return check
+
+
+async def exchange_of_a_link(stage: Stage, here: Process) -> Check:
+    """The visitor has a token, and the link counts one use."""
+    share, code = await here.ledger.shares.create(scope="shop", max_uses=1)
+    visit = await here.ledger.shares.exchange(code, NONCE)
+
+    async def check(later: Process) -> None:
+        assert (await later.ledger.tokens.find(digest_of(visit.text))).token == visit.token
+        [listed] = await later.ledger.shares.list()
+        assert (listed.id, listed.uses) == (share.id, 1)
+
+    return check
+
+
+async def revocation_of_a_link(stage: Stage, here: Process) -> Check:
+    share, code = await here.ledger.shares.create(scope="shop")
+    await here.ledger.shares.revoke(share.id)
+
+    async def check(later: Process) -> None:
+        with pytest.raises(LinkNotValid):
+            await later.ledger.shares.exchange(code, NONCE)
+
+    return check
+
+
+async def importing(stage: Stage, here: Process) -> Check:
+    async with elsewhere() as ledger:
+        source = await ledger.conversation()
+        await exchange(source, "q")
+        await imported(here.ledger, await exported(ledger, source.id))
+
+    async def check(later: Process) -> None:
+        assert await said(await later.ledger.conversation(source.id)) == ["q", "Yes."]
+
+    return check
+
+
+DEEDS: tuple[Deed, ...] = (
+    commit,
+    make,
+    begin_with_a_new_conversation,
+    start_of_a_tool,
+    stop,
+    stop_of_a_queued_turn,
+    takeover,
+    settling,
+    undo,
+    switch,
+    fork,
+    rename,
+    name_by_a_model,
+    flag,
+    deletion,
+    restoring,
+    reset,
+    new_token,
+    revocation_of_a_token,
+    exchange_of_a_link,
+    revocation_of_a_link,
+    importing,
+)
+
+
+class PowerLoss(Contract):
+    @pytest.fixture
+    def machine(self) -> Machine:
+        pytest.skip("override this fixture: return a machine whose store is of this kind")
+
+    @pytest.fixture
+    async def powered(self, machine: Machine) -> AsyncIterator[Stage]:
+        stage = Stage(machine.open)
+        yield stage
+        await stage.close()
+
+    @pytest.mark.parametrize("deed", DEEDS, ids=lambda deed: deed.__name__)
+    async def test_what_was_acknowledged_survives_power_loss(
+        self, powered: Stage, machine: Machine, deed: Deed
+    ) -> None:
+        check = await deed(powered, await powered.process())
+        machine.lose_power()
+        later = await powered.process()
+        await check(later)
+        assert await later.ledger.check() == []
+
+    async def test_a_begin_is_lost_with_the_power_and_leaves_its_lane_free(
+        self, powered: Stage, machine: Machine
+    ) -> None:
+        """A begin does not wait for the disk. Nobody was told of it, and its key is not taken."""
+        here = await powered.process()
+        chat = await here.chat()
+        await exchange(chat, "q1", "a1")
+        await powered.hold_lane(chat, "lost", idempotency_key="once")
+        machine.lose_power()
+        later = await powered.process()
+        same = await later.chat(chat)
+        assert await same.attempts() == []
+        await exchange(same, "q2", "a2", idempotency_key="once", on_busy="reject")
+        assert await said(same) == ["q1", "a1", "q2", "a2"]

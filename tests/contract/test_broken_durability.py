@@ -1,0 +1,90 @@
+"""The contract sees what power loss takes when a write that a client relies on does not wait for the disk."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from tests.simulation.broken.durability import undemanded, unsynced
+from tests.simulation.broken.registry import Patch
+from turnledger.engine.catalogue import name_by_model
+from turnledger.engine.commit import commit
+from turnledger.engine.conversations import update
+from turnledger.engine.deleting import delete, restore
+from turnledger.engine.ending import end
+from turnledger.engine.flagging import flag
+from turnledger.engine.importing import import_chat
+from turnledger.engine.making import make
+from turnledger.engine.moving import fork
+from turnledger.engine.recording import record
+from turnledger.engine.recovery import forget, take_over
+from turnledger.engine.resets import reset
+from turnledger.engine.shares import exchange
+from turnledger.engine.shares import revoke as revoke_share
+from turnledger.engine.stops import request_stop
+from turnledger.engine.tokens import create as create_token
+from turnledger.engine.tokens import revoke as revoke_token
+from turnledger.errors import TurnledgerError
+from turnledger.testing.machine import MemoryMachine
+from turnledger.testing.store_contract import power_loss
+from turnledger.testing.store_contract.power_loss import Deed
+from turnledger.testing.store_contract.stage import Stage
+
+BROKEN: list[tuple[Deed, list[Patch]]] = [
+    (power_loss.commit, [unsynced(commit)]),
+    (power_loss.make, [unsynced(make)]),
+    (power_loss.begin_with_a_new_conversation, undemanded("_lane")),
+    (power_loss.start_of_a_tool, [unsynced(record)]),
+    (power_loss.stop, [unsynced(end, request_stop)]),
+    (power_loss.stop_of_a_queued_turn, [unsynced(request_stop)]),
+    (power_loss.takeover, [unsynced(take_over, forget)]),
+    (power_loss.settling, undemanded("_ready")),
+    (power_loss.undo, undemanded("_move")),
+    (power_loss.switch, undemanded("_move")),
+    (power_loss.fork, [unsynced(fork)]),
+    (power_loss.rename, [unsynced(update)]),
+    (power_loss.name_by_a_model, [unsynced(name_by_model)]),
+    (power_loss.flag, [unsynced(flag)]),
+    (power_loss.deletion, [unsynced(delete)]),
+    (power_loss.restoring, [unsynced(restore)]),
+    (power_loss.reset, [unsynced(reset)]),
+    (power_loss.new_token, [unsynced(create_token)]),
+    (power_loss.revocation_of_a_token, [unsynced(revoke_token)]),
+    (power_loss.exchange_of_a_link, [unsynced(exchange)]),
+    (power_loss.revocation_of_a_link, [unsynced(revoke_share)]),
+    (power_loss.importing, [unsynced(import_chat)]),
+]
+
+
+@pytest.fixture
+def machine() -> MemoryMachine:
+    return MemoryMachine()
+
+
+@pytest.fixture
+async def stage(machine: MemoryMachine) -> AsyncIterator[Stage]:
+    stage = Stage(machine.open)
+    yield stage
+    await stage.close()
+
+
+def test_every_deed_of_the_contract_has_a_broken_engine() -> None:
+    assert [deed for deed, _ in BROKEN] == list(power_loss.DEEDS)
+
+
+@pytest.mark.parametrize(("deed", "patches"), BROKEN, ids=[deed.__name__ for deed, _ in BROKEN])
+async def test_unsynced_write_is_missed_after_power_loss(
+    stage: Stage,
+    machine: MemoryMachine,
+    monkeypatch: pytest.MonkeyPatch,
+    deed: Deed,
+    patches: list[Patch],
+) -> None:
+    for where, what, how in patches:
+        monkeypatch.setattr(where, what, how)
+    check = await deed(stage, await stage.process())
+    machine.lose_power()
+    later = await stage.process()
+    with pytest.raises((AssertionError, TurnledgerError, pytest.fail.Exception)):
+        await check(later)

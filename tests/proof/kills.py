@@ -1,0 +1,68 @@
+"""Kills under load, with restarts in quick succession: nothing is lost, happens twice or is refused.
+
+What was acknowledged is there, once, and no request is refused because of what a dead server left.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import tempfile
+import time
+from pathlib import Path
+
+import aiohttp
+
+from tests.crash.killed_server import LANES, Client, ServerProcess, Storm
+
+SECONDS = 420
+KILLS, EVERY = 25, 2.0
+"""How often the server is killed, and the seconds that each lives at most once it can be asked."""
+CLIENTS = 36
+"""So many that each lane always has a queue, and so few that living requests never fill it."""
+
+
+class Kills(Storm):
+    """Clients that go on asking as soon as there is a server again."""
+
+    def __init__(self, folder: Path, seed: int) -> None:
+        super().__init__(folder, seed)
+        self._clients = [Client(seed, number, self.notes) for number in range(CLIENTS)]
+        self.waits: list[float] = []
+        """Seconds from when a server could be asked until the first answer of each client."""
+
+    async def _round(self, upstream: str) -> None:
+        server = ServerProcess(self._folder, upstream)
+        url = await server.announced()
+        started = time.monotonic()
+        waiting = set(range(CLIENTS))
+
+        async def ask_on(number: int, session: aiohttp.ClientSession) -> None:
+            def moment(what: str) -> None:
+                if what == "told" and number in waiting:
+                    waiting.discard(number)
+                    self.waits.append(time.monotonic() - started)
+
+            await self._ask_on(self._clients[number], session, url, moment)
+
+        async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session:
+            asking = asyncio.gather(*(ask_on(number, session) for number in range(CLIENTS)))
+            await asyncio.sleep(EVERY * self._dice.random())
+            server.process.kill()
+            await asking
+        assert await server.end() == -signal.SIGKILL, server.errors.read_text()
+        # A refusal is noted as a problem: 429 for dead tickets, 409 for a dead turn.
+        assert self.notes.problems == [], self.notes.problems
+
+
+def prove() -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        storm = Kills(Path(folder), seed=8)
+        histories = asyncio.run(storm.run(KILLS))
+    asked, told = len(storm.notes.asked), len(storm.notes.acknowledged)
+    kept = sum(map(len, histories.values()))
+    assert told > KILLS, "the servers hardly answered: this shows nothing"
+    waits = sorted(storm.waits)
+    print(f"{KILLS} kills, {CLIENTS} clients in {len(LANES)} chats: none of {asked} requests refused,")
+    print(f"{told} acknowledged, {kept} kept. First answer to each client after a restart: median")
+    print(f"{waits[len(waits) // 2]:.2f} s, slowest {waits[-1]:.2f} s.")

@@ -1,0 +1,107 @@
+"""Durability: what a client may be told of waits for the disk, in the transaction that writes it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from msgspec.structs import replace
+
+from tests.simulation.broken.registry import Patch, broken
+from turnledger.engine import begin
+from turnledger.engine.commit import commit
+from turnledger.engine.deleting import delete
+from turnledger.engine.ending import end
+from turnledger.engine.flagging import flag
+from turnledger.engine.ports import Sync
+from turnledger.engine.process import Process
+from turnledger.engine.recording import record
+from turnledger.engine.recovery import take_over
+
+
+class Unsynced:
+    """A store that syncs what it is told to sync, but for some operations."""
+
+    def __init__(self, store: Any, operations: tuple[Callable[..., Any], ...]) -> None:
+        self._store = store
+        self._operations = operations
+
+    async def transact(self, operation: Any, request: Any, sync: Sync = Sync.DISK) -> Any:
+        level = Sync.PROCESS if operation in self._operations else sync
+        return await self._store.transact(operation, request, level)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+
+def unsynced(*operations: Callable[..., Any]) -> Patch:
+    """Have these operations survive the death of their process, and no more."""
+    true = Process.__init__
+
+    def init(self: Process, store: Any, *others: Any) -> None:
+        true(self, Unsynced(store, operations), *others)
+
+    return Process, "__init__", init
+
+
+def undemanded(*steps: str) -> list[Patch]:
+    """Have these steps of a begin not ask for the disk."""
+
+    def without(step: str) -> Callable[..., Any]:
+        true = getattr(begin, step)
+
+        async def undemanded(*given: Any) -> Any:
+            durable = [
+                replace(each, is_durable=True) if isinstance(each, begin.BeginRequest) else each
+                for each in given
+            ]
+            return await true(*durable)
+
+        return undemanded
+
+    return [(begin, step, without(step)) for step in steps]
+
+
+@broken
+def commits_without_sync() -> list[Patch]:
+    return [unsynced(commit)]
+
+
+@broken
+def records_starts_without_sync() -> list[Patch]:
+    return [unsynced(record)]
+
+
+@broken
+def takes_over_without_sync() -> list[Patch]:
+    return [unsynced(take_over), *undemanded("_free_of_dead")]
+
+
+@broken
+def settles_without_sync() -> list[Patch]:
+    return undemanded("_ready", "_ready_to_diverge")
+
+
+@broken
+def moves_without_sync() -> list[Patch]:
+    return undemanded("_move")
+
+
+@broken
+def creates_without_sync() -> list[Patch]:
+    return undemanded("_lane")
+
+
+@broken
+def ends_without_sync() -> list[Patch]:
+    return [unsynced(end)]
+
+
+@broken
+def deletes_without_sync() -> list[Patch]:
+    return [unsynced(delete)]
+
+
+@broken
+def flags_without_sync() -> list[Patch]:
+    return [unsynced(flag)]
