@@ -4,7 +4,6 @@ speak an older protocol, or would rather speak another one."""
 from __future__ import annotations
 
 import asyncio
-from functools import partial
 from http import HTTPStatus
 from typing import Any
 
@@ -147,8 +146,7 @@ class BoundedHttp(HttpToolsProtocol):
             if self._unfinished > HEAD_BYTES + len(data):
                 raise _head_too_large()
         except httptools.HttpParserError as problem:
-            cause = problem.__context__ if isinstance(problem, httptools.HttpParserCallbackError) else None
-            self._refuse(cause or _invalid("Invalid HTTP request received."))
+            self._refuse(_cause_of(problem))
             return
         except (Refused, MemoryError) as problem:
             self._refuse(problem)
@@ -194,11 +192,10 @@ class BoundedHttp(HttpToolsProtocol):
         self._running += 1
         task = self.loop.create_task(cycle.run_asgi(app))
         self.tasks.add(task)
-        task.add_done_callback(partial(self._task_ended, cycle))
+        task.add_done_callback(self._task_ended)
 
-    def _task_ended(self, cycle: RequestResponseCycle, task: asyncio.Task[None]) -> None:
+    def _task_ended(self, task: asyncio.Task[None]) -> None:
         self.tasks.discard(task)
-        vars(cycle).pop("send", None)  # of `_answer_plainly`, which holds the cycle
         self._running -= 1
         self._look_at_what_waits()
         self._let_go_of_requests()
@@ -289,6 +286,13 @@ class BoundedHttp(HttpToolsProtocol):
         lines = [b"%s %s HTTP/%s" % (self.parser.get_method(), self.url, version)]
         lines += [b"%s: %s" % each for each in self.headers if each[0] not in _ABOUT_UPGRADES]
         return b"\r\n".join([*lines, b"", b""])
+
+
+def _cause_of(problem: httptools.HttpParserError) -> BaseException:
+    """What went wrong while something was parsed, and not with what was parsed; or that it is not HTTP."""
+    if isinstance(problem, httptools.HttpParserCallbackError) and problem.__context__ is not None:
+        return problem.__context__
+    return _invalid("Invalid HTTP request received.")
 
 
 def _invalid(why: str) -> Refused:

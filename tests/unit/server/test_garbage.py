@@ -49,6 +49,10 @@ REQUESTS = {
     "no such chat": b"GET /api/chats/conv_%b HTTP/1.1\r\nHost: localhost\r\n\r\n" % (b"0" * 32),
     "not HTTP": b"nothing at all\r\n\r\n",
     "an old protocol": b"GET /healthz HTTP/1.0\r\nHost: localhost\r\n\r\n",
+    "another protocol": b"GET / HTTP/1.1\r\nHost: localhost\r\nUpgrade: h2c\r\nConnection: Upgrade\r\n\r\n",
+    "too large a head": b"GET / HTTP/1.1\r\nHost: localhost\r\nA: %b\r\n\r\n" % (b"a" * 70_000),
+    "too many values": post("/api/turns", b'{"input": [%b0]}' % (b"0," * 400_001)),
+    "no such conversation": completion("Hello", key="conv_01890000000070008000000000000000"),
     "several at once": b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n" * 3,
     "half a body": post("/v1/chat/completions", b"x" * 5_000)[:-1_000],
 }

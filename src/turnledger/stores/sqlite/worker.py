@@ -155,6 +155,8 @@ def _deliver(batch: Sequence[Job]) -> None:
                 future.set_result(job.result)
             else:
                 _fail(future, job.error)
+        # An error has the frame in its traceback in which the job ran: the two would keep each other.
+        job.error = job.result = None
 
 
 def _fail(future: asyncio.Future[Any], error: BaseException) -> None:
