@@ -43,9 +43,12 @@ def main(root: Path = ROOT, database: str = DATABASE) -> int:
     components = bill(root)["components"]
     try:
         found = vulnerabilities(components, database)
-    except (OSError, ValueError, KeyError, TypeError) as problem:
+    except OSError as problem:
         print(f"{database} cannot be reached ({problem}): nothing was checked.")
         return 0
+    except (ValueError, KeyError, TypeError) as problem:
+        print(f"{database} answered in an unexpected form ({problem!r}): nothing was checked.")
+        return 1
     tools = {each["purl"] for each in components if each["scope"] == EXCLUDED}
     for purl, ids in found.items():
         kind = "only for development" if purl in tools else "VULNERABLE"

@@ -242,7 +242,7 @@ def main() -> int:
         importlib.import_module("turnledger.testing.store_contract")
         importlib.import_module("turnledger.testing.simulation")
         gc.freeze()
-        before = len(survivors)
+        before, tried_before = len(survivors), tried
         for mutant in chosen:
             if time.monotonic() > ends_at:
                 break
@@ -251,7 +251,8 @@ def main() -> int:
                 survivors.append(mutant.name)
                 print(mutant.name, flush=True)
         print(
-            f"{name}: {len(chosen)} of {len(all_mutants)} mutants, {len(survivors) - before} survive",
+            f"{name}: {tried - tried_before} of {len(all_mutants)} mutants tried, "
+            f"{len(survivors) - before} survive",
             flush=True,
         )
     if not asked.list:

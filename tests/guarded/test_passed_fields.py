@@ -120,7 +120,18 @@ def test_token_cannot_mint_one_with_higher_bounds(served: Served) -> None:
     body = {"scopes": ["turns:run"], "max_tokens": 101}
     refused = served.http.post("/api/tokens", json=body, headers=headers)
     assert (refused.status_code, refused.json()["error"]["code"]) == (403, "token_too_wide")
-    made = served.http.post("/api/tokens", json={**body, "max_tokens": None, "n": 2}, headers=headers).json()
-    assert (made["max_tokens"], made["n"]) == (100, 2)
+    more = served.http.post("/api/tokens", json={**body, "max_tokens": None, "n": 2}, headers=headers)
+    assert (more.status_code, more.json()["error"]["code"]) == (403, "token_too_wide")
+    made = served.http.post("/api/tokens", json={**body, "max_tokens": None, "n": 1}, headers=headers).json()
+    assert (made["max_tokens"], made["n"]) == (100, 1)
     shared = served.http.post("/api/shares", json={"scope": "shop", "turns": 5}, headers=headers).json()
     assert (shared["max_tokens"], shared["turns"], shared["stored_bytes"]) == (100, 5, 0)
+
+
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/api/turns"])
+def test_stream_options_of_narrowed_callers_may_be_null_and_are_checked_otherwise(
+    served: Served, path: str
+) -> None:
+    text = token(served, models=[MODEL])
+    assert asked(served, text, path, stream_options=None).status_code == 200
+    assert asked(served, text, path, stream_options=[1]).status_code == 400

@@ -96,7 +96,7 @@ export interface Reply {
 /** What a server of ours answers with. */
 const OURS = /json|event-stream|markdown/;
 /** Plain http to another machine: what goes there can be read on the way. */
-const EXPOSED = /^http:..(?!((.+\.)?localhost|127\.[\d.]+|\[::1])(:|\/|$))/;
+const EXPOSED = /^http:..(?!(([^/]+\.)?localhost|127\.[\d.]+|\[::1])(:|\/|$))/;
 /** What no repetition mends: it is the model's own, or the store's. */
 const FOR_GOOD = /^(model_.*|malformed_answer|turn_failed|empty_turn|store_corrupt)$/;
 

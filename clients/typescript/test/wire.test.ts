@@ -140,7 +140,7 @@ test("a token does not go over plain http to another machine unless that is allo
   const server = new ScriptedServer(info, info, info, info);
   const ask = (url: string, options: ClientOptions): Promise<unknown> =>
     new Client(url, { ...server.options, ...options }).chats.open(CHAT).info();
-  for (const url of ["http://chat.example.com", "http://10.0.0.5:8383", "http://localhost.example"]) {
+  for (const url of ["http://chat.example.com", "http://10.0.0.5:8383", "http://localhost.example", "http://evil.test/a.localhost"]) {
     await assert.rejects(ask(url, { apiKey: "tlt_x" }), /Use https, or set allowHttp/);
   }
   assert.equal(server.heard.length, 0);

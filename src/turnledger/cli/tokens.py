@@ -55,7 +55,8 @@ def create(
         int | None, typer.Option(metavar="N", help="Most tokens in one answer. Default: no bound.")
     ] = None,
     n: Annotated[
-        int | None, typer.Option("--n", metavar="N", help="Most answers to one request. Default: no bound.")
+        int | None,
+        typer.Option("--n", metavar="N", help="Most answers to one request. Default: 1 if narrowed."),
     ] = None,
     server: Server = None,
     store: Store = None,

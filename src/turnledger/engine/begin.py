@@ -74,7 +74,7 @@ async def begin(tables: Tables, request: BeginRequest) -> Beginning | Freed:
         raise AdmissionMoved
     if request.move is not None and verdict.claim is not None:
         return await moved_under(tables, verdict.claim, request.attempt)
-    if not isinstance(request.move, Switch):  # that stores nothing
+    if not isinstance(request.move, Switch):  # that stores next to nothing
         fresh = target.fresh
         made = conversation if fresh is not None and fresh.id == conversation.id else None
         await check_room(tables, target.owner, request.room, made=made)

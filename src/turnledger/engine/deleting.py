@@ -157,8 +157,8 @@ async def restore(tables: Tables, request: RestoreRequest) -> Conversation:
 
 def _would_end_again(restored: Conversation, request: RestoreRequest) -> bool:
     """Whether it has been left alone for so long that it would go again at once."""
-    is_old = request.retain_ms is not None and restored.touched_at + request.retain_ms <= request.now
-    return is_old or restored.is_expired(request.now)
+    is_old = request.retain_ms is not None and restored.touched_at + request.retain_ms <= request.due
+    return is_old or restored.is_expired(request.due)
 
 
 async def _found(tables: Tables, owner: str, id: ConversationId, within: Within) -> Conversation:

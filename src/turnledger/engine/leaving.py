@@ -54,15 +54,17 @@ async def leave(process: Process, running: RunningTurn, problem: BaseException |
         else:
             await _leave(process, running, problem)
     except asyncio.CancelledError as cancelled:
-        _tell_outcome(cancelled, running.id, running.turn)
+        _tell_outcome(process, cancelled, running.id, running.turn)
         raise
     if isinstance(problem, asyncio.CancelledError):
-        _tell_outcome(problem, running.id, running.turn)
+        _tell_outcome(process, problem, running.id, running.turn)
 
 
-def _tell_outcome(cancelled: asyncio.CancelledError, id: TurnId, turn: Turn | None) -> None:
+def _tell_outcome(process: Process, cancelled: asyncio.CancelledError, id: TurnId, turn: Turn | None) -> None:
     """Have the cancellation say what is in the history, for errors.turn_of and for people."""
     unknown = cancelled.__context__ if isinstance(cancelled.__context__, CommitOutcomeUnknown) else None
+    if unknown is None and turn is None and id in process.unfinished:
+        unknown = CommitOutcomeUnknown("The store has not taken the end of the turn yet: it may be kept.")
     if turn is not None:
         note = f"{id} is in the history, {turn.kind}."
     elif unknown is not None:
@@ -306,7 +308,7 @@ async def end_as_failed(process: Process, begun: Begun, problem: BaseException) 
     try:
         ended = await uninterrupted(end_attempt(process, request, None))
         if isinstance(problem, asyncio.CancelledError):
-            _tell_outcome(problem, attempt.id, ended.turn if ended else None)
+            _tell_outcome(process, problem, attempt.id, ended.turn if ended else None)
     finally:
         if attempt.id not in process.unfinished:
             process.let_go(attempt.id)

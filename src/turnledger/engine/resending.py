@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -203,13 +204,20 @@ class Resending:
         notes = [each for each in self._messages[first:end] if _is_note(each)]
         if not notes:
             return ()
-        known = {_words(message) for message in self._messages[:first]}
-        for turn in turns:
-            given = (*(turn.instructions or ()), *turn.items)
-            known |= {comparable(item.text) for item in given if item.role in NOTE_ROLES}
+        in_force = next((turn.instructions for turn in reversed(turns) if turn.instructions), ())
+        repeated = {_words(message) for message in self._messages[:first]}
+        repeated |= {comparable(item.text) for item in in_force}
+        stored = Counter(
+            comparable(item.text) for turn in turns for item in turn.items if item.role in NOTE_ROLES
+        )
         new: dict[str, ChatMessage] = {}
         for note in notes:
-            if (words := _words(note)) and words not in known:
+            words = _words(note)
+            if not words or words in repeated:
+                continue
+            if stored[words]:
+                stored[words] -= 1
+            else:
                 new.setdefault(words, note)
         return tuple(new.values())
 

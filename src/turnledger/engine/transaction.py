@@ -292,8 +292,8 @@ class RunningTurn:
         self.stop_requested = OnStop(policy) if policy else self._attempt.on_stop
 
     def _check_open(self) -> None:
-        if self._task is None or self._task.done():
-            self._task, self._cancelling_before = asyncio.current_task(), 0
+        if (self._task is None or self._task.done()) and (task := asyncio.current_task()) is not None:
+            self.task = task
         if self._is_in_doubt:
             raise TurnEnded("A write of this turn was lost: it can only be left, and tried again.")
         if isinstance(self.ended_by, TurnStopped):
@@ -439,8 +439,8 @@ class RunningTurn:
             task = self._task
             if self.generator is not None:
                 task = task_inside(self.generator, task)
-                if task is not self._task:
-                    self._task, self._cancelling_before = task, 0
+                if task is not None and task is not self._task:
+                    self.task = task
             self.is_cancelling = task is not None and task.cancel()
         return self.is_cancelling
 

@@ -108,10 +108,11 @@ class TrustedClock:
 
     def compare(self, mark: ClockMark | None, newest: int | None) -> None:
         """Judge the wall clock by what the store knows, when a process starts: by the mark of another process
-        since the machine started, or else by the newest time that was written down."""
+        since the machine started, by when one last trusted its clock, or else by the newest time there is."""
         wall, boot = self._clock.now_ms(), self._boot
         self._trusted_at = mark.trusted_at if mark is not None else 0
-        expected = newest
+        # Not the newest time where there is a mark: it may have been written in doubt, before a restart.
+        expected = mark.trusted_at if mark is not None and mark.trusted_at else newest
         if mark is not None and mark.boot and mark.boot == self._clock.boot_id():
             expected = mark.boot_at + boot
             self._since = mark.since

@@ -11,7 +11,7 @@ class Bounds(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     max_tokens: int | None = None
     """Tokens that one answer may have."""
     n: int | None = None
-    """Answers that one request may ask for."""
+    """Answers that one request may ask for; None is 1 for a narrowed token."""
     turns: int | None = None
     """Turns open at once. This and all below: of all visitors of a link together."""
     turns_per_minute: int | None = None

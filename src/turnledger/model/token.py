@@ -62,6 +62,13 @@ class Token(msgspec.Struct, frozen=True, kw_only=True):
         is_bounded = self.bounds != UNBOUNDED or self.share is not None
         return is_bounded or bool(self.models) or not self.within.is_everything
 
+    @property
+    def effective_bounds(self) -> Bounds:
+        """Its bounds as they are applied: a narrowed one may ask for one answer unless it says more."""
+        if self.is_narrowed and self.bounds.n is None:
+            return msgspec.structs.replace(self.bounds, n=1)
+        return self.bounds
+
     def is_valid(self, now: int) -> bool:
         """Whether it is neither revoked nor expired."""
         return self.revoked_at is None and (self.expires_at is None or now < self.expires_at)
@@ -90,5 +97,7 @@ class Token(msgspec.Struct, frozen=True, kw_only=True):
             found.append("other models")
         if other.expires_at is not None and (self.expires_at is None or self.expires_at > other.expires_at):
             found.append("a later end")
-        found += [f"a higher {name}" for name in self.bounds.beyond(other.bounds)]
+        higher = self.effective_bounds.beyond(other.effective_bounds)
+        is_given = self.bounds.n is not None or other.bounds.n is not None
+        found += [f"a higher {name}" for name in higher if name != "n" or is_given]
         return tuple(found)

@@ -4,13 +4,20 @@ goes to the log."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any
 
 from turnledger.errors import MalformedAnswer, ModelError, ModelRefused, ModelTimeout, ModelUnavailable
 from turnledger.model.attempt import Failure
-from turnledger.runners.chat_model import Asked, ChatModel, chunk_of, completion_of, failure_of
+from turnledger.runners.chat_model import (
+    FINISH_REASONS,
+    Asked,
+    ChatModel,
+    chunk_of,
+    completion_of,
+    failure_of,
+)
 from turnledger.server.logs import log
 
 _KINDS = {each.code: each for each in (ModelError, ModelUnavailable, ModelTimeout, MalformedAnswer)}
@@ -21,6 +28,7 @@ class DiscreetModel:
 
     def __init__(self, model: ChatModel) -> None:
         self._model = model
+        self.finish_reasons: Collection[str] = getattr(model, "finish_reasons", FINISH_REASONS)
 
     async def complete(self, asked: Asked) -> bytes:
         """See ChatModel."""
@@ -46,7 +54,10 @@ class DiscreetModel:
 
     async def models(self) -> list[dict[str, Any]]:
         """See ChatModel."""
-        return await self._model.models()
+        try:
+            return await self._model.models()
+        except ModelError as problem:
+            raise _discreet(problem) from None
 
     async def close(self) -> None:
         """See ChatModel."""

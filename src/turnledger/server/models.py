@@ -11,6 +11,7 @@ from turnledger.errors import ModelError, ModelRefused
 from turnledger.model.printable import plain
 from turnledger.runners.chat_model import ChatModel
 from turnledger.server.admission import Principal
+from turnledger.server.discreet_model import DiscreetModel
 from turnledger.server.errors import Refused
 from turnledger.server.settings import DEMO, ModelSettings, Settings
 
@@ -66,16 +67,17 @@ class Models:
     async def listing(self, principal: Principal) -> list[dict[str, Any]]:
         """The models that this one may ask, as objects of the models API. Raises a ModelError if the upstream
         cannot be asked."""
-        return [each for each in await self._all() if principal.may_ask(str(each.get("id")))]
+        return [each for each in await self._all(principal) if principal.may_ask(str(each.get("id")))]
 
-    async def _all(self) -> list[dict[str, Any]]:
+    async def _all(self, principal: Principal) -> list[dict[str, Any]]:
         named = [
             {"id": name, "object": "model", "created": 0, "owned_by": "turnledger"} for name in self._named
         ]
         if self._otherwise is None:
             return named
+        is_narrowed = principal.token is not None and principal.token.is_narrowed
         try:
-            others = await self._otherwise.models()
+            others = await (DiscreetModel(self._otherwise) if is_narrowed else self._otherwise).models()
         except ModelRefused as refused:
             if refused.status == 429:
                 raise

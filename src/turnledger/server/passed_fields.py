@@ -13,6 +13,7 @@ import msgspec
 
 from turnledger.model.printable import plain
 from turnledger.model.token import Token
+from turnledger.server.body import decode_body
 from turnledger.server.errors import Refused
 
 PASSED = frozenset(
@@ -69,9 +70,9 @@ def passed_on(
         return settings
     for name in settings:
         if name not in PASSED and name not in more:
-            raise _refused(name, "this token may not send it. Leave it out, or name it in `passed_fields`.")
-    if stream_options is not None and stream_options != b"null":
-        stray = sorted(_names.decode(stream_options).keys() - _STREAM_OPTIONS)
+            raise _refused(name, "this token may not send it. Leave it out, or have the operator allow it.")
+    if stream_options is not None and (options := bytes(stream_options)) != b"null":
+        stray = sorted(decode_body(options, _names, "stream_options").keys() - _STREAM_OPTIONS)
         if stray:
             raise _refused(f"stream_options.{stray[0]}", "this token may not send it. Leave it out.")
     return _within_bounds(settings, token)

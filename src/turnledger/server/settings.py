@@ -15,6 +15,7 @@ ENGINE = Limits()
 Count = Annotated[int, msgspec.Meta(ge=1)]
 Seconds = Annotated[float, msgspec.Meta(ge=0, le=7 * 24 * 3600)]
 Patience = Annotated[float, msgspec.Meta(gt=0, le=7 * 24 * 3600)]
+StallWait = Annotated[float, msgspec.Meta(ge=5, le=7 * 24 * 3600)]  # signs of life come each second
 LongTime = Annotated[float, msgspec.Meta(ge=0, le=100 * 366 * 24 * 3600)]
 WorkerBytes = Annotated[int, msgspec.Meta(ge=256 * 1024 * 1024)]  # less would not hold the caches
 Workers = Annotated[int, msgspec.Meta(ge=1, le=256)]
@@ -84,7 +85,7 @@ class ServerLimits(msgspec.Struct, frozen=True, kw_only=True):
     worker_bytes: WorkerBytes | None = None
     """Memory that a worker may take before another takes its place; without workers it is only logged. None
     is given by default."""
-    stall_wait: Patience = 60.0
+    stall_wait: StallWait = 60.0
     """How long a worker's event loop may stand still before the worker is killed and replaced."""
 
 

@@ -242,10 +242,16 @@ class Supervisor:
 
     async def _watch(self) -> None:
         """Kill workers whose loop stands still, and replace those that take too much memory."""
+        loop = asyncio.get_running_loop()
+        looked_at = loop.time()
         while True:
             await asyncio.sleep(LOOK_EVERY)
-            now = asyncio.get_running_loop().time()
-            limits = self._settings.limits
+            now, before, limits = loop.time(), looked_at, self._settings.limits
+            looked_at = now
+            if now - before > limits.stall_wait / 2:
+                # This process stood still itself: the machine was paused, and the workers with it.
+                for worker in self._serving:
+                    worker.heard_at = now
             for worker in list(self._serving):
                 if now - worker.heard_at > limits.stall_wait:
                     log.error("worker_stalled", worker=worker.part, pid=worker.pid)
@@ -255,8 +261,8 @@ class Supervisor:
                     self._do(self._relieve(worker))
 
     def _is_too_large(self, worker: WorkerProcess, most: int | None) -> bool:
-        if most is None or worker.is_spent:
-            return False
+        if most is None or any(each.is_spent for each in self._living):
+            return False  # one at a time: two that start would take even more memory
         if asyncio.get_running_loop().time() - worker.began_at < YOUNG:
             return False  # one that is large from the beginning would be replaced without end
         return (resident_bytes(worker.pid) or 0) > most
@@ -267,9 +273,10 @@ class Supervisor:
         try:
             await self._start()
         except _NOT_BEGUN as problem:
-            worker.is_spent = False  # tried again at the next look
             if not self._told_to_end.is_set():
                 log.error("worker_not_started", **_told_of(problem))
+            await asyncio.sleep(LONGEST_PAUSE)
+            worker.is_spent = False
         else:
             self._dismiss_surplus()
 

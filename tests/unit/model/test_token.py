@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from tests.unit.model.shapes import repeatable, some_id
+from turnledger.model.bounds import Bounds
 from turnledger.model.ids import TokenId
 from turnledger.model.token import Token, TokenScope
 
@@ -90,3 +91,10 @@ def test_what_narrows_what_narrows_is_narrow(one: Token, two: Token, three: Toke
     assert one.narrows(one)
     if one.narrows(two) and two.narrows(three):
         assert one.narrows(three)
+
+
+def test_child_of_a_narrowed_token_cannot_ask_for_more_answers_than_it() -> None:
+    parent = token(models=("m",))
+    child = token(models=("m",), bounds=Bounds(n=100))
+    assert child.beyond(parent) == ("a higher n",)
+    assert token(models=("m",)).narrows(parent)

@@ -6,11 +6,15 @@ from typing import Any
 
 import pytest
 
+from tests.unit.model.shapes import some_id
 from turnledger import Ledger
 from turnledger.errors import ModelError, ModelRefused, ModelUnavailable
+from turnledger.model.ids import TokenId
+from turnledger.model.token import Token
 from turnledger.runners.demo import DemoModel
 from turnledger.runners.upstream import Upstream
 from turnledger.server.admission import Principal
+from turnledger.server.discreet_model import DiscreetModel
 from turnledger.server.errors import Refused
 from turnledger.server.models import Found, Models, make_models
 from turnledger.server.settings import ModelSettings, ModelTimeouts, Settings
@@ -149,3 +153,21 @@ async def test_model_settings_for_finish_reasons_and_reuse_reach_the_upstream() 
     assert "DONE" in other.finish_reasons
     assert (named._reuse, other._reuse) == (False, True)
     await models.close()
+
+
+async def test_narrowed_caller_sees_neither_the_upstreams_words_nor_loses_its_finish_reasons() -> None:
+    class Telling(Named):
+        finish_reasons = frozenset({"COMPLETE"})
+
+        async def models(self) -> list[dict[str, Any]]:
+            raise ModelRefused(429, {"message": "Rate limit of organization org-7."}, None)
+
+    telling: Any = Telling()
+    token = Token(
+        id=some_id(TokenId, 1), owner="o", scopes=frozenset(), models=("m",), created_at=0, digest=b""
+    )
+    for narrowed, is_told in ((token, False), (None, True)):
+        with pytest.raises(ModelRefused) as refused:
+            await Models({}, telling).listing(Principal("o", frozenset(), 0, token=narrowed))
+        assert ("org-7" in f"{refused.value} {refused.value.error}") is is_told
+    assert DiscreetModel(telling).finish_reasons == {"COMPLETE"}

@@ -307,7 +307,7 @@ async def test_a_worker_is_replaced_once_the_system_has_room_for_it_again(
 
 async def test_worker_whose_loop_stands_still_is_killed_and_replaced(tmp_path: Path) -> None:
     config = tmp_path / "stall.toml"
-    config.write_text("[server.limits]\nstall_wait = 2\n")
+    config.write_text("[server.limits]\nstall_wait = 5\n")
     async with several_workers(tmp_path, None, "--config", str(config)) as server:
         line = await server.line()
         os.kill(server.pids()[line.worker], signal.SIGSTOP)

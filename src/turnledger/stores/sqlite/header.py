@@ -46,6 +46,18 @@ def is_ours(header: bytes) -> bool:
     return header.startswith(MAGIC) and _number(header, 68) == APPLICATION_ID
 
 
+def may_be_torn(header: bytes, size: int) -> bool:
+    """Whether this can be what a crash left of a store whose first page it tore. A sound database that is not
+    ours, and a file that is not made of our pages, are somebody else's."""
+    if not any(header):
+        return True
+    page_size = int.from_bytes(header[16:18], "big")
+    is_sound = header.startswith(MAGIC) and page_size in (1, *(1 << power for power in range(9, 16)))
+    if is_sound:
+        return page_size == PAGE_SIZE and _number(header, 68) == 0
+    return size % PAGE_SIZE == 0
+
+
 def log_has_our_first_page(log: Path) -> bool:
     """Whether a write-ahead log holds the first page of a store."""
     try:

@@ -10,6 +10,7 @@ from typing import TypeAlias
 import apsw
 
 from turnledger.errors import StoreUnavailable
+from turnledger.stores.sqlite.header import PAGE_SIZE
 
 Identity: TypeAlias = tuple[int, int]
 
@@ -42,6 +43,12 @@ class OpenFiles:
                 self.lost = self.lost or path
         return self.lost
 
+    def look_at_log(self) -> bool:
+        """Find out whether the log was cut short in place. Not within a transaction."""
+        if is_cut(self._connection):
+            self.lost = self._log
+        return self.lost is not None
+
     def _has_moved(self) -> bool:
         """Whether the path leads to the store no more. False where the system cannot tell."""
         self._connection.file_control("main", apsw.SQLITE_FCNTL_HAS_MOVED, ctypes.addressof(self._answer))
@@ -54,12 +61,17 @@ class OpenFiles:
                 f"{self.lost} was removed or replaced while it was open. Nothing was written; close the "
                 "ledger, put the file back, and open it again."
             )
+        if self.lost == self._log and (self._log, _identity(self._log)) in self._beside:
+            return StoreUnavailable(
+                f"{self.lost} was cut short while the store was open, and turns may be lost. {_REMEDY}"
+            )
         return StoreUnavailable(f"{self.lost} was removed or replaced while the store was open. {_REMEDY}")
 
     def save_log(self) -> None:
         """Copy a log that was removed into the store: the turns in it may be nowhere else. Not if another
         process has written a log of its own in the meantime."""
-        if self.lost == self._log and not _size(self._log):
+        is_cut = (self._log, _identity(self._log)) in self._beside
+        if self.lost == self._log and not is_cut and not _size(self._log):
             with suppress(apsw.Error):  # a neighbour is in the way; tried again at the next look
                 self._connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
 
@@ -90,13 +102,21 @@ def check_log(connection: apsw.Connection) -> None:
     pages that the log at this path does not have. Raises StoreUnavailable."""
     with suppress(apsw.IOError):  # where the log ends too soon; a first read opens it all the same
         connection.pragma("user_version")
-    log = f"{connection.filename}-wal"
+    if is_cut(connection):
+        log = f"{connection.filename}-wal"
+        raise StoreUnavailable(
+            f"{log} was removed or replaced while another process used the store. {_REMEDY}"
+        )
+
+
+def is_cut(connection: apsw.Connection) -> bool:
+    """Whether the log at the path is shorter than the index, which all processes share, says."""
     for _ in range(_TRIES):  # a log that is being emptied may shrink between the two looks
         frames, _ = connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_NOOP)
-        frame = _FRAME_HEADER + connection.pragma("page_size")
-        if frames <= 0 or _size(log) >= _LOG_HEADER + frames * frame:
-            return
-    raise StoreUnavailable(f"{log} was removed or replaced while another process used the store. {_REMEDY}")
+        length = _LOG_HEADER + frames * (_FRAME_HEADER + PAGE_SIZE)
+        if frames <= 0 or _size(f"{connection.filename}-wal") >= length:
+            return False
+    return True
 
 
 def _identity(path: str) -> Identity | None:

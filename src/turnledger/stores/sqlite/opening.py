@@ -203,7 +203,12 @@ def _check_file(path: str, place: Path, vfs: str | None) -> bool:
     if header.is_ours(found):
         return True
     if header.log_has_our_first_page(log) or header.journal_has_our_first_page(journal):
-        return True
+        if header.may_be_torn(found, _size(place)):
+            return True
+        raise StoreCorrupt(
+            f"{path} is no Turnledger store, but a log of one lies beside it. Both were left as they are; "
+            "put the store back, or move the log away."
+        )
     if not has_log and header.journal_undoes_creation(journal):
         return False
     if not found.startswith(header.MAGIC):

@@ -145,9 +145,11 @@ class Writer:
             self._waiting = jobs
             try:
                 self._roll_back()  # what an earlier failure may have left open
-                if self.files.lost and self.files.look():
-                    raise self.files.error()
                 self._set_sync(jobs)
+                if (self.files.lost and self.files.look()) or (
+                    self._sync is Sync.DISK and self.files.look_at_log()
+                ):
+                    raise self.files.error()
                 self._execute("BEGIN IMMEDIATE")
                 check_still_known(self._cursor, self._path)
                 return jobs

@@ -1,6 +1,7 @@
 """Files that are removed or replaced while the store is open: it takes no more writes, and loses no turn."""
 
 import asyncio
+import os
 import shutil
 import sys
 from collections.abc import Iterator
@@ -195,3 +196,10 @@ async def test_closing_after_another_process_made_new_files_leaves_its_turns(
     assert await store.read(beat_of, lease) == 1
     assert await store.read(has_claim, ("owner", "first"))
     await store.close()
+
+
+def test_log_that_was_cut_in_place_stops_all_writes(writer: Writer, path: Path) -> None:
+    os.truncate(f"{path}-wal", 0)
+    with pytest.raises(StoreUnavailable, match="-wal was cut short"):
+        add(writer, "second").outcome()
+    assert writer.files.lost == f"{path}-wal"

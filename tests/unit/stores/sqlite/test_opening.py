@@ -181,7 +181,7 @@ def leave_log(path: Path) -> Path:
 
 
 @pytest.mark.parametrize("filler", [b"\0", b"\xa5"])
-@pytest.mark.parametrize(("start", "end"), [(0, 16), (0, 100), (64, 72), (0, 4096), (0, 8192), (16, 8192)])
+@pytest.mark.parametrize(("start", "end"), [(0, 16), (0, 100), (0, 4096), (0, 8192), (16, 8192)])
 def test_store_whose_first_page_a_crash_tore_opens_through_its_log(
     path: Path, start: int, end: int, filler: bytes
 ) -> None:
@@ -374,3 +374,26 @@ def test_a_writer_waits_for_the_one_before_it(tmp_path: Path, monkeypatch: pytes
     assert second.execute("SELECT count(*) FROM t").fetchall() == [(2,)]
     first.close()
     second.close()
+
+
+@pytest.mark.parametrize("kind", ["database", "text"])
+def test_foreign_file_beside_a_log_of_ours_is_refused_and_left_alone(path: Path, kind: str) -> None:
+    opening.prepare(str(path))
+    first, second = (connect_writer(str(path)) for _ in range(2))
+    first.pragma("user_version", first.pragma("user_version"))
+    log = Path(f"{path}-wal").read_bytes()
+    first.close()
+    second.close()
+    path.unlink()
+    if kind == "text":
+        path.write_text("Somebody's words. " * 10_000)
+    else:
+        foreign = apsw.Connection(str(path))
+        foreign.pragma("application_id", 7)
+        foreign.execute("CREATE TABLE theirs (a)")
+        foreign.close()
+    before = path.read_bytes()
+    Path(f"{path}-wal").write_bytes(log)
+    with pytest.raises((StoreCorrupt, NotAStore)):
+        opening.prepare(str(path))
+    assert path.read_bytes() == before
