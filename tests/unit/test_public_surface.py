@@ -207,6 +207,7 @@ def test_a_running_turn_can_do_this() -> None:
         "interrupt",
         "is_held",
         "is_inside",
+        "is_kept_on_failure",
         "lose_lane",
         "take_back_cancellation",
         "to_commit",

@@ -63,7 +63,7 @@ async def leave(process: Process, running: RunningTurn, problem: BaseException |
 def _tell_outcome(process: Process, cancelled: asyncio.CancelledError, id: TurnId, turn: Turn | None) -> None:
     """Have the cancellation say what is in the history, for errors.turn_of and for people."""
     unknown = cancelled.__context__ if isinstance(cancelled.__context__, CommitOutcomeUnknown) else None
-    if unknown is None and turn is None and id in process.unfinished:
+    if unknown is None and turn is None and _may_be_kept(process, id):
         unknown = CommitOutcomeUnknown("The store has not taken the end of the turn yet: it may be kept.")
     if turn is not None:
         note = f"{id} is in the history, {turn.kind}."
@@ -73,6 +73,16 @@ def _tell_outcome(process: Process, cancelled: asyncio.CancelledError, id: TurnI
         note = f"{id} is not in the history."
     cancelled.turn, cancelled.unknown = turn, unknown  # type: ignore[attr-defined]
     cancelled.add_note(note)
+
+
+def _may_be_kept(process: Process, id: TurnId) -> bool:
+    """Whether the end of this attempt is still to be recorded, and may keep it."""
+    request, running = process.unfinished.get(id, (None, None))
+    if request is None:
+        return False
+    if request.failure is None:
+        return request.on_stop is not OnStop.DISCARD
+    return running is None or running.is_kept_on_failure
 
 
 async def _leave(process: Process, running: RunningTurn, problem: BaseException | None) -> None:

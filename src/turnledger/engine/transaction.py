@@ -33,7 +33,7 @@ from turnledger.errors import (
 )
 from turnledger.model import codec, event_log
 from turnledger.model import journal as journals
-from turnledger.model.attempt import Attempt, AttemptState, Began, Failure, OnStop
+from turnledger.model.attempt import Attempt, AttemptState, Began, Failure, OnFailure, OnStop
 from turnledger.model.conversation import Branch, Conversation
 from turnledger.model.ids import TurnId
 from turnledger.model.instructions import instructed_after
@@ -112,6 +112,10 @@ class RunningTurn:
         """What its readers are told."""
         for item in begun.journal.items:
             self.live.tell_item(item)
+
+    @property
+    def is_kept_on_failure(self) -> bool:
+        return self._attempt.on_failure is OnFailure.KEEP
 
     @property
     def task(self) -> asyncio.Task[Any] | None:
