@@ -59,6 +59,9 @@ class MovableClock(SystemClock):
     def now_ms(self) -> int:
         return super().now_ms() + self.ahead_ms
 
+    def boot_time(self) -> float:
+        return super().boot_time() + self.ahead_ms / 1000
+
 
 class Served:
     """One running server, as a test sees it: over HTTP by its clients, and inside by `do`."""

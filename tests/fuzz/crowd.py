@@ -32,7 +32,7 @@ from turnledger.server.readiness import Readiness
 from turnledger.server.settings import ServerLimits, Settings
 from turnledger.server.turn_headers import OF_MAKING, OF_MOVES, OF_TURNS, OnDisconnect
 from turnledger.testing.loop import SimulatedLoop
-from turnledger.testing.simulation.servers import SimulatedClock
+from turnledger.testing.simulation.wall_clock import SimulatedClock, WallClock
 
 CHAT = "POST /v1/chat/completions"
 ASKING = "POST /api/turns"
@@ -84,7 +84,7 @@ class Crowd:
         """What was asked and answered, in order."""
 
     async def open(self, store: Store) -> None:
-        clock = SimulatedClock(self._loop, 0)
+        clock = SimulatedClock(self._loop, WallClock(self._loop), 0)
         self.ledger = await Ledger.over(store, limits=LIMITS, clock=clock, random=self._random)
         model = DemoModel(patience=8.0, now=self._loop.time)
         settings = Settings(limits=self._random.choice((WIDE, TIGHT)))

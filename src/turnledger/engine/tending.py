@@ -34,7 +34,7 @@ from turnledger.engine.searching import STEPS_OF_TENDING, make_findable
 from turnledger.engine.stops import news_for
 from turnledger.engine.transaction import RunningTurn
 from turnledger.engine.trusted_clock import last_marked, note_mark
-from turnledger.errors import StoreError, TurnFailed, TurnledgerError
+from turnledger.errors import StoreCorrupt, StoreError, TurnFailed, TurnledgerError
 from turnledger.model.attempt import AttemptState, Failure
 from turnledger.model.clock_mark import ClockMark
 from turnledger.model.ids import LeaseId, TurnId
@@ -233,9 +233,12 @@ class Tending:
         """Judge the wall clock by what the store knows, and leave a mark for the next process. Called once,
         before anything is decided by time."""
         process = self._process
-        mark, newest = await process.store.read(last_marked, None)
-        process.clock.compare(mark, newest)
-        self._marked = mark
+        try:
+            self._marked, newest = await process.store.read(last_marked, None)
+        except StoreCorrupt:
+            log.warning("the clock cannot be compared with what the store knows: the store is damaged")
+            return
+        process.clock.compare(self._marked, newest)
         await self._try(self._mark_clock())
 
     async def _mark_clock(self) -> None:

@@ -20,6 +20,7 @@ from starlette.types import Scope
 from turnledger.server.admission import Principal
 from turnledger.server.endpoint import Endpoint
 from turnledger.server.logs import current_request, log
+from turnledger.server.settings_file import InvalidSettings
 
 logger = logging.getLogger("turnledger.audit")
 logger.propagate = False  # it goes where somebody wants it, and into no other log
@@ -37,12 +38,16 @@ class AuditLog:
     """Writes lines to the logger and, if it has one, to a file. For the event loop's thread only."""
 
     def __init__(self, path: str | None) -> None:
-        """Open the file. Raises OSError."""
+        """Open the file. Raises InvalidSettings if that cannot be done."""
         self._path = None if path is None else Path(path).expanduser()
         self._file: int | None = None
         self._is_broken = False
         if self._path is not None:
-            self._file = _open(self._path)
+            try:
+                self._file = _open(self._path)
+            except OSError as problem:
+                told = f"audit_log: {self._path} cannot be opened ({problem.strerror}). Name another file."
+                raise InvalidSettings(told) from None
 
     @property
     def is_wanted(self) -> bool:

@@ -24,7 +24,7 @@ from turnledger.server.channel import Ready
 from turnledger.server.guard import is_loopback
 from turnledger.server.listening import BACKLOG, bind, url_of
 from turnledger.server.logs import log
-from turnledger.server.models import Models, make_models
+from turnledger.server.models import make_models
 from turnledger.server.open_files import allow_open_files, needed_for
 from turnledger.server.settings import ServerLimits, Settings
 from turnledger.server.settings_file import InvalidSettings
@@ -72,7 +72,7 @@ async def opened(
         is_tokenless = await check_guarded(ledger, settings, listening)
         models = make_models(settings, environ)
         try:
-            app = _made(ledger, models, settings, sharing)
+            app = make_app(ledger, models, settings, sharing)
             app.is_tokenless = is_tokenless
             try:
                 yield app
@@ -82,14 +82,6 @@ async def opened(
             await models.close()
     finally:
         await ledger.close()
-
-
-def _made(ledger: Ledger, models: Models, settings: Settings, sharing: Sharing | None) -> App:
-    try:
-        return make_app(ledger, models, settings, sharing)
-    except OSError as problem:
-        told = f"audit_log: {problem.filename} cannot be opened ({problem.strerror}). Name another file."
-        raise InvalidSettings(told) from None
 
 
 def engine_limits(settings: Settings) -> Limits:
