@@ -284,6 +284,20 @@ def test_who_comes_back_after_a_crash_is_told_and_has_the_text_again(home: Home)
         window.see("✗ process_died: the process that ran it died")
         window.ready()
         assert window.last_input == "2 › //stall after 2"
+        window.type(CTRL_C)  # clears the line
+        window.until(lambda: window.last_input == "2 ›", "an empty prompt")
+        assert len(home.turns()) == 1
+        window.say("Again")
+        window.see("3 ›")
+        window.ready()
+        window.say("/undo")
+        window.see("Turn 2 is taken back.")
+        window.ready()
+    with Window("chat", "--resume", home=home.path) as window:  # more has happened since
+        window.see("2 ›")
+        window.ready()
+        assert "process_died" not in window.everything
+        assert window.last_input == "2 ›"
     assert len(home.turns()) == 1
 
 

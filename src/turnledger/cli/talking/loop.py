@@ -43,7 +43,7 @@ class ChatLoop:
 
     async def run(self) -> None:
         """Prompt, answer, and so on. Returns when the person leaves."""
-        watching = asyncio.gather(self._watch(), self._tell_news())
+        watching = asyncio.create_task(self._keep_watch(), name="turnledger watch")
         is_leaving = False
         try:
             while True:
@@ -118,6 +118,10 @@ class ChatLoop:
         except TurnledgerError as problem:
             self._talker.screen.say(problem_line(problem))
         return True
+
+    async def _keep_watch(self) -> None:
+        # A task of its own: what gather returns does not count as cancelled when it was.
+        await asyncio.gather(self._watch(), self._tell_news())
 
     async def _watch(self) -> None:
         """Hear what others do in the chat."""

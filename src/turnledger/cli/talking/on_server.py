@@ -11,13 +11,14 @@ from turnledger.cli.place import allows_http
 from turnledger.cli.talking.place import (
     Heard,
     Restarted,
-    RunningNow,
     Seen,
     SeenBranch,
     SeenChat,
     SeenTurn,
     Version,
     Wish,
+    died_of,
+    running_of,
     text_of,
     without_messages,
 )
@@ -31,7 +32,7 @@ from turnledger.client import (
     TurnRestarted,
 )
 from turnledger.errors import ConversationNotFound, ModelError, ServerUnavailable, TurnledgerError
-from turnledger.model.attempt import AttemptState, OnStop
+from turnledger.model.attempt import OnStop
 from turnledger.model.flags import left_of
 from turnledger.model.ids import ConversationId
 
@@ -151,10 +152,14 @@ class ServedTalk:
 
     async def look(self, *, before: int | None = None, limit: int = 50) -> Seen:
         page = await self._there.read(before=before, limit=limit)
-        at_work = (each for each in page.attempts if each.state is AttemptState.RUNNING)
-        running = next((RunningNow(each.id, text_of(each.input)) for each in at_work), None)
-        turns = [seen_turn(each) for each in page.turns]
-        return Seen(seen_chat(page.chat), page.chat.branch or "", turns, running if before is None else None)
+        attempts = page.attempts if before is None else ()
+        return Seen(
+            seen_chat(page.chat),
+            page.chat.branch or "",
+            [seen_turn(each) for each in page.turns],
+            running_of(attempts),
+            died_of(attempts, page.chat.touched_at),
+        )
 
     async def versions(self, turn: str) -> list[Version]:
         found = await self._there.siblings(turn)

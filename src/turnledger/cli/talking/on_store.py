@@ -9,13 +9,14 @@ from contextlib import suppress
 from turnledger.chat import Chat
 from turnledger.cli.talking.naming import Naming
 from turnledger.cli.talking.place import (
-    RunningNow,
     Seen,
     SeenBranch,
     SeenChat,
     SeenTurn,
     Version,
     Wish,
+    died_of,
+    running_of,
     text_of,
     without_messages,
 )
@@ -24,11 +25,10 @@ from turnledger.engine.block import TurnBlock
 from turnledger.engine.transaction import RunningTurn
 from turnledger.errors import ConversationNotFound, TurnledgerError, TurnNotFound, TurnReplayed, TurnStopped
 from turnledger.ledger import OWNER, Ledger
-from turnledger.model.attempt import AttemptState, OnStop
+from turnledger.model.attempt import OnStop
 from turnledger.model.event import Event
 from turnledger.model.flags import left_of
 from turnledger.model.ids import ConversationId
-from turnledger.model.item import Item
 from turnledger.model.listing import Listed
 from turnledger.model.turn import Turn
 
@@ -132,10 +132,15 @@ class StoredTalk:
         turns = await chat.turns(before=before, limit=limit)
         shown = await seen_turns(chat, turns)
         summary = await chat.summary()
-        running = None
-        if summary.is_running and before is None:
-            running = next(map(_running, await _at_work(chat)), None)
-        return Seen(seen_chat(summary), summary.conversation.branch, shown, running)
+        aside = await chat.attempts(limit=10) if before is None else []
+        attempts = [each.attempt for each in aside]
+        return Seen(
+            seen_chat(summary),
+            summary.conversation.branch,
+            shown,
+            running_of(attempts),
+            died_of(attempts, summary.conversation.touched_at),
+        )
 
     async def versions(self, turn: str) -> list[Version]:
         chat = self._there
@@ -316,12 +321,3 @@ def seen_turn(turn: Turn, hidden: Collection[int]) -> SeenTurn:
         details=dict(turn.details),
         took_ms=turn.committed_at - turn.created_at,
     )
-
-
-async def _at_work(chat: Chat) -> list[tuple[str, tuple[Item, ...]]]:
-    found = [aside.attempt for aside in await chat.attempts(limit=10)]
-    return [(each.id, each.input) for each in found if each.state is AttemptState.RUNNING]
-
-
-def _running(at_work: tuple[str, tuple[Item, ...]]) -> RunningNow:
-    return RunningNow(at_work[0], text_of(at_work[1]))

@@ -7,9 +7,13 @@ from typing import Any, Protocol, TypeAlias
 
 from msgspec import Struct
 
+from turnledger.model.attempt import AttemptState, Failure
 from turnledger.model.event import Event
 from turnledger.model.item import Item
 from turnledger.model.turn import TurnKind
+
+DIED = "process_died"
+"""Why a turn failed whose process was killed."""
 
 
 class SeenChat(Struct, frozen=True, kw_only=True):
@@ -43,19 +47,56 @@ class SeenTurn(Struct, frozen=True, kw_only=True):
 
 
 class RunningNow(Struct, frozen=True):
-    """A turn that runs, wherever it was asked for."""
+    """A turn that runs, or did until its process died, wherever it was asked for."""
 
     id: str
     asked: str
 
 
 class Seen(Struct, frozen=True):
-    """A chat, some of its turns in order, and the one that runs."""
+    """A chat, some of its turns in order, and the one that runs; or the one whose process died, if that is
+    the last that happened: a process that starts may have ended it before anybody could see it run."""
 
     chat: SeenChat
     branch: str
     turns: Sequence[SeenTurn]
     running: RunningNow | None = None
+    died: RunningNow | None = None
+
+
+class Aside(Protocol):
+    """An attempt that is not in the history."""
+
+    @property
+    def id(self) -> str: ...
+    @property
+    def state(self) -> AttemptState: ...
+    @property
+    def failure(self) -> Failure | None: ...
+    @property
+    def ended_at(self) -> int | None: ...
+    @property
+    def input(self) -> tuple[Item, ...]: ...
+
+
+def running_of(attempts: Iterable[Aside]) -> RunningNow | None:
+    """The one that runs."""
+    return next((_now(each) for each in attempts if each.state is AttemptState.RUNNING), None)
+
+
+def died_of(attempts: Iterable[Aside], touched_at: int) -> RunningNow | None:
+    """The one whose process died, if no turn began or ended since."""
+    return next((_now(each) for each in attempts if _has_died(each, touched_at)), None)
+
+
+def _now(attempt: Aside) -> RunningNow:
+    return RunningNow(attempt.id, text_of(attempt.input))
+
+
+def _has_died(attempt: Aside, touched_at: int) -> bool:
+    is_dead = attempt.failure is not None and attempt.failure.code == DIED
+    is_last = attempt.ended_at is not None and attempt.ended_at >= touched_at
+    return attempt.state is AttemptState.FAILED and is_dead and is_last
 
 
 class Version(Struct, frozen=True):

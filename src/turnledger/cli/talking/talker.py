@@ -86,7 +86,7 @@ class Talker:
         self._enter(self.place.new())
 
     async def open(self, talk: Talk) -> None:
-        """Go on with this chat: show how it ends, and what runs there."""
+        """Go on with this chat: show how it ends, and what runs there, or did when its process died."""
         seen = await talk.look(limit=LAST)
         self._enter(talk)
         self._take(seen)
@@ -94,8 +94,9 @@ class Talker:
         self._show_heading(seen)
         for turn in seen.turns:
             show_turn(self.screen, turn)
-        if seen.running is not None:
-            await self._follow_running(seen.running.id, seen.running.asked)
+        unfinished = seen.running or seen.died
+        if unfinished is not None:
+            await self._follow_running(unfinished.id, unfinished.asked)
 
     def _enter(self, talk: Talk) -> None:
         self.talk, self.chat = talk, None
