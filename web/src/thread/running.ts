@@ -35,7 +35,7 @@ export class Running {
   readonly isRestarted = signal(false);
   /** Whether somebody said that it has ended, so that it is worth to read to its end, though nobody looks. */
   readonly isOver = signal(false);
-  /** How often something was heard of it. */
+  /** How often something was heard of it, but for its end. */
   readonly news = signal(0);
   /** The number of the last event that was heard. */
   last = 0;
@@ -75,7 +75,8 @@ export class Running {
 
   /** Take in one event; one that was heard before changes nothing. Returns how it failed, if this tells so. */
   hear(event: TurnEvent): Failure | null {
-    this.news.value += 1;
+    // That it ended with its process is no sign that a server has it again.
+    if (event.type !== "turn.finished") this.news.value += 1;
     if (event.type === "turn.restarted") {
       this.turnId.value = this.#told = event.turn;
       this.#forget();
