@@ -9,8 +9,9 @@ from turnledger.engine.ending import DELETED, Ended, how_it_ended
 from turnledger.engine.looking import Waits, is_in
 from turnledger.engine.ports import Tables
 from turnledger.engine.recovery import Left
-from turnledger.errors import ConversationDeleted, Superseded, TurnFailed, TurnStopped
+from turnledger.errors import ConversationDeleted, ConversationExpired, Superseded, TurnFailed, TurnStopped
 from turnledger.model.attempt import Attempt, AttemptState
+from turnledger.model.conversation import ConversationState
 from turnledger.model.ids import ConversationId, LeaseId, TurnId
 from turnledger.model.turn import Turn
 
@@ -33,16 +34,20 @@ class Running:
 
 
 async def outcome(tables: Tables, request: OutcomeRequest) -> Ended | Running:
-    """How an attempt ended, or who runs it. Raises Superseded if that cannot be told any more."""
+    """How an attempt ended, or who runs it. Raises ConversationExpired if it went with its conversation, and
+    Superseded if that cannot be told any more."""
     attempt = await tables.attempt(request.owner, request.attempt)
     if attempt is None or attempt.state is not AttemptState.RUNNING:
         try:
             return await how_it_ended(tables, request.owner, request.attempt)
         except Superseded:
-            if not await _is_deleted(tables, request):
-                raise
-            # What was left of it is removed by now; who comes later hears the same.
-            return Ended(AttemptState.FAILED, failure=DELETED)
+            # What was left of it may be removed by now; who comes later hears the same.
+            found = await tables.conversation(request.owner, request.conversation)
+            if found is None or found.is_deleted:
+                return Ended(AttemptState.FAILED, failure=DELETED)
+            if found.state is ConversationState.EXPIRED:
+                raise ConversationExpired from None
+            raise
     return await _who_runs(tables, attempt)
 
 
@@ -79,11 +84,6 @@ async def sought(tables: Tables, request: SoughtRequest) -> Ended | Running | Wa
         return await how_it_ended(tables, owner, turn.id) if is_there else None
     ticket = await tables.ticket(request.turn)
     return Waits() if ticket is not None and ticket.conversation == conversation.id else None
-
-
-async def _is_deleted(tables: Tables, request: OutcomeRequest) -> bool:
-    found = await tables.conversation(request.owner, request.conversation)
-    return found is None or found.is_deleted
 
 
 def committed(ended: Ended) -> Turn:

@@ -8,7 +8,7 @@ from tests.unit.engine.stage import CONVERSATION, attempt, branch, conversation,
 from tests.unit.model.shapes import some_id
 from turnledger.engine.ending import DELETED, Ended
 from turnledger.engine.outcome import OutcomeRequest, Running, committed, outcome
-from turnledger.errors import ConversationDeleted, Superseded, TurnFailed
+from turnledger.errors import ConversationDeleted, ConversationExpired, Superseded, TurnFailed
 from turnledger.model.attempt import AttemptState, Failure
 from turnledger.model.conversation import ConversationState
 from turnledger.model.ids import TurnId
@@ -41,6 +41,11 @@ def test_what_failed_tells_why() -> None:
 def test_an_attempt_that_was_removed_with_its_conversation_was_deleted() -> None:
     for gone in (tables(ConversationState.DELETED), MemoryTables(Database())):
         assert drive(outcome(gone, REQUEST)) == Ended(AttemptState.FAILED, failure=DELETED)
+
+
+def test_an_attempt_that_was_removed_with_its_conversation_may_have_expired() -> None:
+    with pytest.raises(ConversationExpired):
+        drive(outcome(tables(ConversationState.EXPIRED), REQUEST))
 
 
 def test_who_waited_for_it_is_told_as_who_ran_it() -> None:

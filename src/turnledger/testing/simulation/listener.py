@@ -22,7 +22,8 @@ class Listener:
     misses: int = 0
     """How often there was no such turn, or not yet."""
     was_sent_away: bool = False
-    """Whether the conversation was deleted before the end was heard. It may have been restored since."""
+    """Whether the conversation was deleted, or expired, before the end was heard. What was deleted may have
+    been restored since."""
     was_taken_over: bool = False
     """Whether somebody else than its holder ended the turn."""
 

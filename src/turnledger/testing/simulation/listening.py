@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from turnledger.errors import ConversationDeleted, TurnledgerError, TurnNotFound
+from turnledger.errors import ConversationDeleted, ConversationExpired, TurnledgerError, TurnNotFound
 from turnledger.ledger import Ledger
 from turnledger.model.ids import ConversationId, TurnId
 from turnledger.testing.simulation.listener import Listener
@@ -81,7 +81,7 @@ class Listening:
                         return
                     await asyncio.sleep(pace)
                 listener.is_over = True
-            except ConversationDeleted:
+            except (ConversationDeleted, ConversationExpired):
                 listener.is_over = listener.was_sent_away = True
             except TurnNotFound:
                 listener.misses += 1

@@ -224,6 +224,7 @@ OBSERVED = (
     "repeats",
     "holders",
     "unheard",
+    "used_at",
 )
 """What the world knows from inside transactions; beside the flags."""
 
