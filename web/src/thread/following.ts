@@ -49,6 +49,11 @@ export class Following {
     const isOver = (): boolean => this.#ending.aborted || !!withdrawn?.aborted;
     let last: Outcome = { kind: "gone" };
     let isAgain = false;
+    // No server has it any more, nor its place in line.
+    const forget = (): void => {
+      running.turnId.value = null;
+      isAgain = true;
+    };
     for (let asked = 0; ; ) {
       await this.#until(() => isOver() || this.#isWanted(running), withdrawn);
       if (isAgain) {
@@ -66,15 +71,15 @@ export class Following {
           ? await this.#listen(running, (source.ask as () => TurnStream)(), withdrawn)
           : await this.#listen(running, source.read(turn as string, running.last), withdrawn);
         if (outcome && !(source.ask && isMendable(outcome))) return outcome;
-        if (outcome) running.turnId.value = null;
+        if (outcome) forget();
         last = outcome ?? last;
       } catch (problem) {
         if (isOver()) return { kind: "gone" };
         if (isAbsent(problem)) {
           if (!source.ask || isAsking) return { kind: "failed", problem };
-          running.turnId.value = null; // asked for once more, it is told what became of it
+          forget(); // asked for once more, it is told what became of it
         } else if (problem instanceof errors.WaitEnded && source.ask) {
-          running.turnId.value = null;
+          forget();
         } else if (isLost(problem)) {
           asked -= Number(isAsking);
           isAgain = isAsking;
