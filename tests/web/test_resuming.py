@@ -10,10 +10,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import urlsplit
 
+import apsw
 from playwright.sync_api import Page, Route, expect
 
 from tests.web.chatting import answers, committed, hide, messages, second_tab, write
-from tests.web.house import Person, Profile, housed
+from tests.web.house import House, Person, Profile, housed
 from turnledger.testing.fault_proxy import Fault, FaultProxy
 from turnledger.testing.gates import Gate
 
@@ -60,6 +61,14 @@ def test_reloads_and_a_lost_connection_go_on_where_the_answer_is(tab: Page, pers
     assert person.turns(chat["id"]) == [("Count", "".join(words))]
 
 
+def all_are_queued(house: House, count: int) -> None:
+    """Wait until so many turns wait in line."""
+    store = apsw.Connection(f"{house.serving.folder}/served.db", flags=apsw.SQLITE_OPEN_READONLY)
+    while store.execute("SELECT count(*) FROM ticket").get != count:
+        pass
+    store.close()
+
+
 def test_a_turn_whose_server_is_killed_begins_anew_and_happens_once(tmp_path: Path, profile: Profile) -> None:
     with housed(tmp_path) as house:
         person = house.person()
@@ -74,6 +83,7 @@ def test_a_turn_whose_server_is_killed_begins_anew_and_happens_once(tmp_path: Pa
         for text in waiting:
             write(tab, text)
         expect(tab.get_by_role("button", name="Take back")).to_have_count(3)
+        all_are_queued(house, 3)  # one that was never sent could not know what the server forgot
         house.model.says("This happened.")
         house.serving.kill()
         house.serving.start()
