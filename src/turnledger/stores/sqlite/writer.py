@@ -6,6 +6,7 @@ A thread drives it in production (worker.py), the caller itself in simulation.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable, Generator, Sequence
 from threading import Lock
 from typing import Any, TypeAlias
@@ -21,6 +22,8 @@ from turnledger.stores.sqlite.opening import Patience
 from turnledger.stores.sqlite.tables import SqliteTables
 
 WITHDRAWN = "The caller was cancelled before the write began. Nothing was written."
+
+logger = logging.getLogger(__name__)
 
 AnyOperation: TypeAlias = Callable[[SqliteTables, Any], Awaitable[Any]]
 
@@ -193,8 +196,11 @@ class Writer:
             self._execute("ROLLBACK")
 
     def look_at_files(self) -> None:
-        """Notice files that were removed or replaced, and save what can be saved of the log."""
-        if self.files.look():
+        """Notice files that were removed, replaced or cut, say so once, and save what can be saved."""
+        before = self.files.lost
+        if self.files.look() or self.files.look_at_log():
+            if before is None:
+                logger.error("%s", self.files.error())
             self.files.save_log()
 
     def data_version(self) -> int:

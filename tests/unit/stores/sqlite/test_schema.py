@@ -11,6 +11,7 @@ from turnledger import Ledger
 from turnledger.stores.sqlite import (
     catalogue_rows,
     change_rows,
+    clock_rows,
     ended_rows,
     search_rows,
     share_rows,
@@ -34,6 +35,7 @@ ROOMS = [
     (search_rows, "search.sql"),
     (change_rows, "changes.sql"),
     (ended_rows, "ended.sql"),
+    (clock_rows, "clock.sql"),
 ]
 """Modules that run queries, and where those are written."""
 
