@@ -101,13 +101,13 @@ def test_audit_fails_for_what_users_get(
 
 
 @pytest.mark.parametrize("answer", [lambda _: {"results": []}, lambda _: []])
-def test_audit_without_an_answer_says_so_and_does_not_fail(
+def test_audit_fails_for_an_answer_in_another_form_but_not_for_none(
     answer: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with database(answer) as url:
-        assert audit.main(database=url) == 0
+        assert audit.main(database=url) == 1
     assert audit.main(database="http://127.0.0.1:9/v1/querybatch") == 0
-    assert capsys.readouterr().out.count("cannot be reached") == 2
+    assert capsys.readouterr().out.count("nothing was checked") == 2
 
 
 def test_notices_hold_the_licences_of_what_is_bundled(tmp_path: Path) -> None:

@@ -84,22 +84,23 @@ class ChatLoop:
     async def _acted(self, typed: str | None) -> bool:
         """Do what was typed, unless Ctrl-C is pressed while nothing comes of it; return whether to go on."""
         acting = asyncio.create_task(self._act(typed), name="turnledger command")
+        pressing = asyncio.create_task(self._presses.next(), name="turnledger Ctrl-C")
         quiet = 0
         try:
             while not acting.done():
-                pressing = asyncio.create_task(self._presses.next(), name="turnledger Ctrl-C")
                 await asyncio.wait((acting, pressing), timeout=TICK, return_when=asyncio.FIRST_COMPLETED)
-                if pressing.done() and not self._talker.is_following:
-                    acting.cancel()
-                pressing.cancel()
-                await asyncio.wait((pressing,))
+                if pressing.done():  # only then another one waits: in between, a press would be lost
+                    if not self._talker.is_following:
+                        acting.cancel()
+                    pressing = asyncio.create_task(self._presses.next(), name="turnledger Ctrl-C")
                 quiet = 0 if self._is_asking or self._talker.is_following else quiet + 1
                 if quiet >= LONG and not acting.done():
                     waited = f"waiting, {int(quiet * TICK)} s, Ctrl-C leaves off"
                     self._talker.screen.blocks((), None, waited)
         finally:
+            pressing.cancel()
             acting.cancel()  # if the program is told to end: while there is still a place to leave it in
-            await asyncio.wait((acting,))
+            await asyncio.wait((acting, pressing))
             self._talker.screen.settle()
         if acting.cancelled():
             self._talker.screen.say(Text("Left off.", DIM))
