@@ -168,3 +168,11 @@ def test_written_and_due_times_of_clocks_that_tick_apart_are_the_same() -> None:
     for _ in range(2):
         clock.sleep(0.0004)  # the wall clock does not show that little
         assert trusted.now_ms() == trusted.due_ms() == clock.now_ms() == START
+
+
+def test_wrong_clock_is_not_trusted_after_a_second_boot_because_of_what_it_wrote() -> None:
+    clock = FakeClock(START + round(YEAR * 1000))
+    trusted = made(clock)
+    trusted.compare(ClockMark("another boot", 0, 0, START), clock.now_ms())
+    assert not trusted.is_trusted
+    assert trusted.due_ms() == START

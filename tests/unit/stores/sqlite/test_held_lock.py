@@ -15,7 +15,7 @@ from turnledger import Ledger, Limits, RunningTurn
 from turnledger.chat import Chat
 from turnledger.engine import uninterrupted
 from turnledger.engine.commit import commit
-from turnledger.errors import StoreUnavailable, turn_of
+from turnledger.errors import CommitOutcomeUnknown, StoreUnavailable, turn_of
 from turnledger.stores.sqlite import SqliteStore, opening
 
 GUARD = 60.0
@@ -63,14 +63,14 @@ def neighbour_of(path: Path) -> Iterator[apsw.Connection]:
         neighbour.close(True)
 
 
-async def answer(chat: Chat, neighbour: apsw.Connection) -> None:
+async def answer(chat: Chat, neighbour: apsw.Connection, **policy: str) -> None:
     """Run a turn whose commit finds the lock held."""
 
     async def run(turn: RunningTurn) -> None:
         turn.emit("Whole.")
         neighbour.execute("BEGIN IMMEDIATE")
 
-    await chat.run(run, "q")
+    await chat.run(run, "q", **policy)  # type: ignore[arg-type]
 
 
 async def finish(task: asyncio.Task[Any]) -> None:
@@ -128,6 +128,26 @@ async def test_caller_cancelled_during_a_commit_that_waits_for_a_neighbour_is_re
     await ledger._tending.tend()
     assert await chat.turns() == []
     await chat.run(say_yes, "next", on_busy="reject")
+
+
+async def test_cancelled_turn_whose_end_is_put_off_and_may_be_kept_is_in_doubt(
+    path: Path, store: Watched, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(opening, "BUSY_TIMEOUT", 2 * GUARD)
+    monkeypatch.setattr(uninterrupted, "GRACE", 0.01)
+    chat = await ledger.conversation()
+    with neighbour_of(path) as neighbour:
+        task = asyncio.create_task(answer(chat, neighbour, on_failure="keep"))
+        await store.asked.wait()
+        task.cancel()
+        await finish(task)
+        with pytest.raises(asyncio.CancelledError) as cancelled:
+            await task
+        with pytest.raises(CommitOutcomeUnknown):
+            turn_of(cancelled.value)
+        neighbour.execute("ROLLBACK")
+    await ledger._tending.tend()
+    assert [turn.kind for turn in await chat.turns()] == ["interrupted"]
 
 
 async def test_caller_cancelled_while_its_commit_is_queued_behind_another_write_is_released(
