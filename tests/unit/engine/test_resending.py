@@ -294,3 +294,17 @@ async def test_results_told_anew_answer_the_calls_that_a_settled_turn_has_closed
         assert [item.text for item in read_as.input if item.type == "message"] == ["q1", "q2", "q3"]
         assert [item.call_id for item in read_as.input if item.is_call] == ["s1", "s2"]
         assert [item.call_id for item in read_as.input if item.is_result] == ["s1", "s2"]
+
+
+async def test_inserted_note_that_repeats_replaced_instructions_reaches_the_model(ledger: Ledger) -> None:
+    def note(text: str) -> dict[str, Any]:
+        return {"role": "system", "content": text}
+
+    said = talk("q1", "a1", "q2", "a2", "q3")
+    async with ledger.resent([note("one"), *said[:1]], conversation_key="k") as turn:
+        turn.emit("a1")
+    async with ledger.resent([note("two"), *said[:3]], conversation_key="k") as turn:
+        turn.emit("a2")
+    async with ledger.resent([note("two"), *said[:2], note("one"), *said[2:]], conversation_key="k") as turn:
+        assert [each["content"] for each in turn.messages if each["role"] == "system"] == ["two", "one"]
+        turn.emit("a3")
