@@ -261,7 +261,8 @@ async def _serve(
 ) -> None:
     async with served.upstream:
         upstream = Upstream(served.upstream.url, timeouts=timeouts, retries=Retries(limit=0))
-        models = Models({DEMO: Found(DemoModel(pace=0, slow_pace=0, patience=0), DEMO)}, upstream)
+        demo = Found(DemoModel(pace=0, slow_pace=0, patience=0), DEMO)
+        models = Models({DEMO: demo}, upstream, length_field=settings.length_field)
         served.store = GatedStore(await open_store(store))
         served.ledger = await Ledger.over(served.store, clock=served.clock, limits=limits)
         served.app = make_app(served.ledger, models, settings)

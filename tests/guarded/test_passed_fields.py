@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import httpx2
 import pytest
 
 from tests.compat.served import MODEL, Served, serving
 from turnledger.model.token import TokenScope
+from turnledger.server.passed_fields import LENGTHS
 from turnledger.server.settings import Settings
 
 ALL = tuple(TokenScope)
@@ -34,7 +35,7 @@ NARROWED: dict[str, dict[str, Any]] = {
 def asked(served: Served, text: str, path: str = "/v1/chat/completions", **fields: Any) -> httpx2.Response:
     body: dict[str, Any] = {"model": MODEL, "messages": [{"role": "user", "content": "Hi"}], **fields}
     if path == "/api/turns":
-        body = {"model": MODEL, "input": "Hi", "settings": fields}
+        body = {"model": fields.pop("model", MODEL), "input": "Hi", "settings": fields}
     return served.http.post(path, json=body, headers={"Authorization": f"Bearer {text}"})
 
 
@@ -57,6 +58,10 @@ def served() -> Any:
 def received(served: Served) -> list[dict[str, Any]]:
     """The bodies that reached the upstream."""
     return [each.body for each in served.upstream.received]
+
+
+def lengths(body: dict[str, Any]) -> dict[str, Any]:
+    return {name: body[name] for name in LENGTHS if name in body}
 
 
 def refusal(answer: httpx2.Response) -> tuple[int, str, str]:
@@ -105,6 +110,36 @@ def test_answers_longer_than_the_token_may_ask_for_are_refused(served: Served, p
     assert asked(served, text, path).status_code == 200
     bounded, unsaid = received(served)
     assert (bounded[name], unsaid["max_tokens"]) == (100, 100)  # who asks for nothing is bounded all the same
+
+
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/api/turns"])
+def test_bound_on_length_is_sent_in_the_field_that_the_model_takes(path: str) -> None:
+    with serving(otherwise=["Hello."]) as served:
+        text = token(served, max_tokens=100)
+        for model in ("o3-mini", "openai/gpt-5", "gpt-4o", "llama3.2"):
+            assert asked(served, text, path, model=model).status_code == 200
+        assert asked(served, text, path, max_completion_tokens=None).status_code == 200
+        assert asked(served, text, path, max_tokens=7, max_completion_tokens=8).status_code == 200
+        fields = [lengths(body) for body in received(served)]
+    completion, older = {"max_completion_tokens": 100}, {"max_tokens": 100}
+    both = {"max_tokens": 7, "max_completion_tokens": 8}
+    assert fields == [completion, completion, older, older, completion, both]
+
+
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/api/turns"])
+@pytest.mark.parametrize("name", LENGTHS)
+def test_bound_on_length_is_sent_in_the_configured_field_whatever_the_client_sends(
+    path: str, name: Literal["max_tokens", "max_completion_tokens"]
+) -> None:
+    [other] = {*LENGTHS} - {name}
+    settings = Settings(port=0, grace=0.0, length_field=name)
+    with serving(otherwise=["Hello."], settings=settings) as served:
+        text = token(served, max_tokens=100)
+        for sent in ({}, {name: 9}, {other: 9}, {other: None}, {name: 8, other: 9}):
+            assert asked(served, text, path, **sent).status_code == 200
+        assert asked(served, token(served), path, **{other: 9}).status_code == 200
+        fields = [lengths(body) for body in received(served)]
+    assert fields == [{name: 100}, {name: 9}, {name: 9}, {name: 100}, {name: 8, other: 9}, {other: 9}]
 
 
 def test_more_answers_than_the_token_may_ask_for_are_refused(served: Served) -> None:

@@ -13,7 +13,7 @@ from turnledger.runners.chat_model import ChatModel
 from turnledger.server.admission import Principal
 from turnledger.server.discreet_model import DiscreetModel
 from turnledger.server.errors import Refused
-from turnledger.server.settings import DEMO, ModelSettings, Settings
+from turnledger.server.settings import DEMO, LengthField, ModelSettings, Settings
 
 NAMING_MODELS = frozenset({"model", "models", "fallbacks", "fallback_models", "model_list", "extra_body"})
 """Fields by which this or that upstream is told which models to ask, in whatever case: some take any."""
@@ -24,14 +24,23 @@ class Found(NamedTuple):
 
     model: ChatModel
     upstream_name: str
+    length_field: LengthField | None = None
+    """See ModelSettings."""
 
 
 class Models:
     """The models of one server by name; and who, if anybody, is asked for all others."""
 
-    def __init__(self, named: Mapping[str, Found], otherwise: ChatModel | None = None) -> None:
+    def __init__(
+        self,
+        named: Mapping[str, Found],
+        otherwise: ChatModel | None = None,
+        *,
+        length_field: LengthField | None = None,
+    ) -> None:
         self._named = dict(named)
         self._otherwise = otherwise
+        self._length_field = length_field
 
     @property
     def names(self) -> list[str]:
@@ -52,7 +61,7 @@ class Models:
         """Who answers to this name, whoever asks."""
         found = self._named.get(name)
         if found is None and self._otherwise is not None:
-            return Found(self._otherwise, name)
+            return Found(self._otherwise, name, self._length_field)
         return found
 
     def check_fields(self, names: Iterable[str], principal: Principal) -> None:
@@ -101,7 +110,10 @@ def make_models(settings: Settings, environ: Mapping[str, str]) -> Models:
 
         return Models({DEMO: Found(DemoModel(), DEMO)})
     connections = _Upstreams(settings, environ)
-    named = {name: Found(connections.to(each), each.model or name) for name, each in settings.models.items()}
+    named = {
+        name: Found(connections.to(each), each.model or name, each.length_field)
+        for name, each in settings.models.items()
+    }
     if settings.upstream is None:
         return Models(named)
     others = ModelSettings(
@@ -110,7 +122,7 @@ def make_models(settings: Settings, environ: Mapping[str, str]) -> Models:
         finish_reasons=settings.finish_reasons,
         reuse=settings.reuse,
     )
-    return Models(named, connections.to(others))
+    return Models(named, connections.to(others), length_field=settings.length_field)
 
 
 class _Upstreams:
@@ -126,7 +138,7 @@ class _Upstreams:
         from turnledger.runners.upstream import Timeouts, Upstream
 
         limits = model.timeouts or self._settings.timeouts
-        way = replace(model, model=None, timeouts=limits)
+        way = replace(model, model=None, timeouts=limits, length_field=None)
         if way not in self._made:
             self._made[way] = Upstream(
                 model.upstream,

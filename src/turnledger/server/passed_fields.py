@@ -6,6 +6,7 @@ of a token that was handed out narrow shall not choose those, so its fields are 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Mapping
 from typing import Any
 
@@ -15,6 +16,7 @@ from turnledger.model.printable import plain
 from turnledger.model.token import Token
 from turnledger.server.body import decode_body
 from turnledger.server.errors import Refused
+from turnledger.server.models import Found
 
 PASSED = frozenset(
     {
@@ -53,6 +55,8 @@ PASSED = frozenset(
 """What the chat-completions API itself says of an answer and how it is sampled. Not `metadata`, `store` and
 `service_tier`: they file, keep or price the request in the operator's account."""
 LENGTHS = ("max_tokens", "max_completion_tokens")
+_takes_completion_tokens = re.compile(r"(?:.*/)?(?:o[1-9]|gpt-[5-9])(?![0-9])", re.IGNORECASE).match
+"""Names of models whose upstreams refuse `max_tokens`, also behind the name of a provider."""
 _STREAM_OPTIONS = frozenset({"include_usage", "include_obfuscation"})
 _SHOWN = 80
 _names = msgspec.json.Decoder(dict[str, msgspec.Raw])
@@ -62,9 +66,10 @@ def passed_on(
     settings: Mapping[str, Any],
     stream_options: msgspec.Raw | None,
     token: Token | None,
-    more: Collection[str] = (),
+    more: Collection[str],
+    found: Found,
 ) -> Mapping[str, Any]:
-    """Return the fields that a model is asked with for the bearer of this token, within its bounds. `more`
+    """Return the fields that this model is asked with for the bearer of this token, within its bounds. `more`
     are names that the operator allows, too. Raises Refused (400), which names the field."""
     if token is None or not token.is_narrowed:
         return settings
@@ -75,18 +80,27 @@ def passed_on(
         stray = sorted(decode_body(options, _names, "stream_options").keys() - _STREAM_OPTIONS)
         if stray:
             raise _refused(f"stream_options.{stray[0]}", "this token may not send it. Leave it out.")
-    return _within_bounds(settings, token)
+    return _within_bounds(settings, token, found)
 
 
-def _within_bounds(settings: Mapping[str, Any], token: Token) -> Mapping[str, Any]:
+def _within_bounds(settings: Mapping[str, Any], token: Token, found: Found) -> Mapping[str, Any]:
     # Who needs more than one answer is given a token that says so.
     _check(settings, "n", token.bounds.n or 1)
     most = token.bounds.max_tokens
     if most is None:
         return settings
     given = [name for name in LENGTHS if _check(settings, name, most)]
-    # A bound that is kept by asking for nothing in particular would be none.
-    return settings if given else {**settings, "max_tokens": most}
+    field: str | None = found.length_field or next(iter(given), None)
+    if field in given:
+        return settings
+    if field is None:
+        named = [name for name in LENGTHS if name in settings]
+        usual = "max_completion_tokens" if _takes_completion_tokens(found.upstream_name) else "max_tokens"
+        field = named[0] if len(named) == 1 else usual
+    # Upstreams ignore a field that they do not know, and some refuse a request that has both. A request that
+    # asks for no length in particular is bounded all the same.
+    others = {name: value for name, value in settings.items() if name not in LENGTHS}
+    return {**others, field: settings[given[0]] if given else most}
 
 
 def _check(settings: Mapping[str, Any], name: str, most: int) -> bool:

@@ -19,6 +19,7 @@ StallWait = Annotated[float, msgspec.Meta(ge=5, le=7 * 24 * 3600)]  # signs of l
 LongTime = Annotated[float, msgspec.Meta(ge=0, le=100 * 366 * 24 * 3600)]
 WorkerBytes = Annotated[int, msgspec.Meta(ge=256 * 1024 * 1024)]  # less would not hold the caches
 Workers = Annotated[int, msgspec.Meta(ge=1, le=256)]
+LengthField = Literal["max_tokens", "max_completion_tokens"]
 Port = Annotated[int, msgspec.Meta(ge=0, le=65_535)]
 
 
@@ -118,6 +119,9 @@ class ModelSettings(msgspec.Struct, frozen=True, kw_only=True):
     reuse: bool = True
     """Whether a connection is used for several requests. false: for upstreams that send responses to no
     request, of which another request could get one."""
+    length_field: LengthField | None = None
+    """The field in which the upstream takes the bound of a token on the length of an answer. None: the one
+    that the request has; where it has neither, the one that is usual for a model of this name."""
 
 
 class ScopeSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -186,5 +190,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """Further values of `finish_reason` by which models of `upstream` say that an answer is whole."""
     reuse: bool = True
     """Whether a connection to `upstream` is used for several requests."""
+    length_field: LengthField | None = None
+    """The field in which `upstream` takes the bound of a token on the length of an answer."""
     models: dict[str, ModelSettings] = {}
     chats: ChatSettings = ChatSettings()

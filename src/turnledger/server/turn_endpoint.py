@@ -105,10 +105,11 @@ class TurnEndpoint(ABC, Generic[AnyAnswer]):
     ) -> tuple[ChatModel, Mapping[str, Any]]:
         """Who answers, and what he is asked with. Raises Refused if the caller may not ask him, or not for
         that."""
-        model, name = self._service.models.find(named, principal)
+        found = self._service.models.find(named, principal)
+        model, name = found.model, found.upstream_name
         self._service.models.check_fields(settings, principal)
         more = self._service.settings.passed_fields
-        settings = passed_on(settings, stream_options, principal.token, more)
+        settings = passed_on(settings, stream_options, principal.token, more, found)
         if principal.is_narrowed:
             model = DiscreetModel(model)
         return model, settings if name == named else {**settings, "model": name}

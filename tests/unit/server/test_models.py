@@ -44,7 +44,7 @@ def named(*names: str) -> Any:
 
 async def test_without_settings_there_is_the_demo_model_and_no_other() -> None:
     models = make_models(Settings(), {})
-    model, name = models.find("demo", ANYBODY)
+    model, name, _ = models.find("demo", ANYBODY)
     assert isinstance(model, DemoModel)
     assert name == "demo"
     assert [each["id"] for each in await models.listing(ANYBODY)] == ["demo"]
@@ -60,7 +60,7 @@ async def test_without_settings_there_is_the_demo_model_and_no_other() -> None:
 
 async def test_an_upstream_alone_is_asked_for_every_model() -> None:
     models = make_models(Settings(upstream="http://localhost:1/v1"), {})
-    model, name = models.find("anything", ANYBODY)
+    model, name, _ = models.find("anything", ANYBODY)
     assert isinstance(model, Upstream)
     assert name == "anything"
     assert models.names == []
@@ -152,6 +152,17 @@ async def test_model_settings_for_finish_reasons_and_reuse_reach_the_upstream() 
     assert "COMPLETE" not in other.finish_reasons
     assert "DONE" in other.finish_reasons
     assert (named._reuse, other._reuse) == (False, True)
+    await models.close()
+
+
+async def test_model_settings_for_the_length_field_belong_to_the_name_and_share_connections() -> None:
+    url = "http://localhost:1/v1"
+    one = ModelSettings(upstream=url, length_field="max_completion_tokens")
+    settings = Settings(upstream=url, length_field="max_tokens", models={"one": one})
+    models = make_models(settings, {})
+    named, other = models.find("one", ANYBODY), models.find("other", ANYBODY)
+    assert (named.length_field, other.length_field) == ("max_completion_tokens", "max_tokens")
+    assert named.model is other.model
     await models.close()
 
 
