@@ -10,10 +10,10 @@ import openai
 import pytest
 
 from tests.compat.conftest import Serve
-from tests.compat.talking import streamed, whole
+from tests.compat.talking import Way, both_ways, streamed, whole
 from tests.unit.server.logging_kept import kept_logging
 from turnledger.server import logs
-from turnledger.testing.upstream import CUT, Data, Status
+from turnledger.testing.upstream import CUT, Data, End, Status
 
 SAID = "Nobody else's business"
 
@@ -59,3 +59,17 @@ def test_each_request_is_a_line_with_its_ids_its_end_and_nothing_that_was_said(
     assert {each["conversation"] for each in events[:-1]} == {told.conversation}
     assert len({each["turn"] for each in events[:-1]}) == 4
     assert len({each["request_id"] for each in events}) == 5
+
+
+@both_ways
+def test_request_without_a_conversation_is_unchanged_and_its_line_has_the_code_of_a_failed_end(
+    serve: Serve, lines: io.StringIO, way: Way
+) -> None:
+    served = serve(["Hel", End("abort")], ["Hello."])
+    aborted = way(served.client(), SAID)
+    assert (aborted.text, aborted.finish_reason) == ("Hel", "abort")
+    way(served.client(), SAID)
+    served.close_clients()
+    served.alone()
+    events = [json.loads(line) for line in lines.getvalue().splitlines()]
+    assert [each.get("code") for each in events] == ["model_unavailable", None]

@@ -187,6 +187,17 @@ def test_without_a_conversation_an_error_in_the_stream_is_passed_on_as_it_came(s
     assert (problem.value.code, problem.value.message) == ("overloaded", "Overloaded.")
 
 
+@pytest.mark.parametrize(("reason", "code"), [("error", "model_unavailable"), ("odd", "malformed_answer")])
+@both_ways
+def test_unkept_turn_whose_finish_reason_means_failure_is_an_error(
+    serve: Serve, way: Way, reason: str, code: str
+) -> None:
+    served = serve(["Hel", End(reason)])
+    with pytest.raises(openai.APIError) as problem:
+        way(served.client(X_Conversation_Keep="no"), "Hi")
+    assert problem.value.code == code
+
+
 def test_how_long_to_wait_is_passed_on(serve: Serve) -> None:
     served = serve([Status(429, headers={"Retry-After": "7"})])
     with pytest.raises(openai.RateLimitError) as problem:

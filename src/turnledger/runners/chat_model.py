@@ -7,7 +7,7 @@ the bytes that the model sent: they are decoded once, and only as far as somebod
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Any, Protocol, TypeVar
 
@@ -155,8 +155,16 @@ def failure_of(error: Any) -> ModelUnavailable:
     return ModelUnavailable(f"The model broke off with an error: {' '.join(str(told).split()).rstrip('.')}.")
 
 
-def failure_of_end(finish_reason: str) -> ModelError:
-    """What it means that an answer ended with a reason that is not one of a whole answer."""
+def finish_reasons_of(model: ChatModel) -> Collection[str]:
+    """Return the values of `finish_reason` by which this model says that its answer is whole."""
+    reasons: Collection[str] = getattr(model, "finish_reasons", FINISH_REASONS)
+    return reasons
+
+
+def failure_of_end(finish_reason: str | None) -> ModelError:
+    """What it means that an answer ended with a reason that is not one of a whole answer, or with none."""
+    if finish_reason is None:
+        return MalformedAnswer("The model's answer ended without a finish_reason: it may not be whole.")
     if finish_reason in _FAILED:
         return ModelUnavailable(f"The model broke off (finish_reason {finish_reason}). Try again.")
     shown = plain(finish_reason[:40])

@@ -16,7 +16,6 @@ from turnledger.model.item import Item
 from turnledger.model.messages import items_of_messages
 from turnledger.runners.call_deltas import CallDeltas
 from turnledger.runners.chat_model import (
-    FINISH_REASONS,
     Asked,
     ChatChunk,
     ChatModel,
@@ -25,6 +24,7 @@ from turnledger.runners.chat_model import (
     completion_of,
     failure_of,
     failure_of_end,
+    finish_reasons_of,
 )
 from turnledger.runners.said_once import SaidOnce, rewritten
 from turnledger.runners.thoughts import Thoughts
@@ -85,7 +85,7 @@ class ChatRunner:
         self.held = []
         self.completion = b""
         asked = Asked(msgspec.Raw(await turn.read_messages_json()), self._settings, self._stream_options)
-        self._answer = answer = _Answer(turn, getattr(self._model, "finish_reasons", FINISH_REASONS))
+        self._answer = answer = _Answer(turn, finish_reasons_of(self._model))
         if self._stream:
             await self._listen(asked, answer)
         else:
@@ -259,7 +259,7 @@ class _Answer:
     def end(self) -> None:
         """The stream ended properly: the answer is whole if the model said how it ended."""
         if self.finish_reason is None:
-            raise MalformedAnswer("The model's answer ended without a finish_reason: it may not be whole.")
+            raise failure_of_end(None)
         ending = self._ending()
         if not ending and not self._has_text:
             what = "thought, and said nothing" if self._thoughts else "gave an empty answer"

@@ -11,7 +11,14 @@ from turnledger.errors import MalformedAnswer
 from turnledger.model.item import Item
 from turnledger.model.title import title_of
 from turnledger.model.turn import Turn
-from turnledger.runners.chat_model import Asked, ChatModel, completion_of, failure_of
+from turnledger.runners.chat_model import (
+    Asked,
+    ChatModel,
+    completion_of,
+    failure_of,
+    failure_of_end,
+    finish_reasons_of,
+)
 
 ASKED_LENGTH = 2_000
 """So much of what was asked is shown to who names it."""
@@ -46,7 +53,7 @@ class Beginning(msgspec.Struct, frozen=True):
 
 async def title_by(model: ChatModel, name: str, beginning: Beginning) -> str | None:
     """Ask a model, which is called `name` there, for the title of a chat that begins like this. None if it
-    gives none; raises a ModelError if it does not answer."""
+    gives none; raises a ModelError if it does not answer, or its answer is not whole."""
     shown = f"<chat>\nUser: {beginning.asked}\n\nAssistant: {beginning.answered}\n</chat>"
     messages = [{"role": "system", "content": TASK}, {"role": "user", "content": shown}]
     body = await model.complete(Asked(messages, {"model": name}))
@@ -55,8 +62,12 @@ async def title_by(model: ChatModel, name: str, beginning: Beginning) -> str | N
     completion = completion_of(body)
     if completion.error is not None:
         raise failure_of(completion.error)
-    choices = completion.choices or []
-    return cleaned(choices[0].message.content or "") if choices else None
+    if not completion.choices:
+        return None
+    choice = completion.choices[0]
+    if choice.finish_reason not in finish_reasons_of(model):
+        raise failure_of_end(choice.finish_reason)
+    return cleaned(choice.message.content or "")
 
 
 def cleaned(text: str) -> str | None:

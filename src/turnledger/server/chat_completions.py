@@ -36,10 +36,13 @@ class ChatCompletions(TurnEndpoint[Answer]):
         # No begin asks the store whether this one is still let in.
         await self._service.admission.admit(state["head"])
         place.begin()
-        if asked.has_conversation or asked.says_no:
+        is_turn = asked.has_conversation or asked.says_no
+        if is_turn:
             answer.header(b"x-conversation-state", UNKEPT)
         question = Asked(asked.messages, asked.settings, asked.stream_options)
-        await pass_through(question, model, answer, stream=asked.stream)
+        failure = await pass_through(question, model, answer, stream=asked.stream, is_judged=is_turn)
+        if failure is not None:
+            state["code"] = failure.code
         return None
 
     async def _is_kept(self, asked: ChatRequest, who: Principal) -> bool:

@@ -4,19 +4,19 @@ goes to the log."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Collection
+from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any
 
 from turnledger.errors import MalformedAnswer, ModelError, ModelRefused, ModelTimeout, ModelUnavailable
 from turnledger.model.attempt import Failure
 from turnledger.runners.chat_model import (
-    FINISH_REASONS,
     Asked,
     ChatModel,
     chunk_of,
     completion_of,
     failure_of,
+    finish_reasons_of,
 )
 from turnledger.server.logs import log
 
@@ -28,7 +28,7 @@ class DiscreetModel:
 
     def __init__(self, model: ChatModel) -> None:
         self._model = model
-        self.finish_reasons: Collection[str] = getattr(model, "finish_reasons", FINISH_REASONS)
+        self.finish_reasons = finish_reasons_of(model)
 
     async def complete(self, asked: Asked) -> bytes:
         """See ChatModel."""

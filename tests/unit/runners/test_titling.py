@@ -10,7 +10,7 @@ import pytest
 from turnledger import Ledger
 from turnledger.errors import MalformedAnswer, ModelUnavailable
 from turnledger.model.turn import Turn
-from turnledger.runners.chat_model import Asked
+from turnledger.runners.chat_model import FINISH_REASONS, Asked
 from turnledger.runners.titling import ANSWERED_LENGTH, ASKED_LENGTH, Beginning, cleaned, title_by
 
 
@@ -24,6 +24,7 @@ class Namer:
 
     def __init__(self, **completion: Any) -> None:
         self._completion = completion
+        self.finish_reasons = FINISH_REASONS
         self.asked: list[Asked] = []
 
     async def complete(self, asked: Asked) -> bytes:
@@ -40,8 +41,9 @@ class Namer:
         return
 
 
-def says(text: str | None) -> Namer:
-    return Namer(choices=[{"message": {"role": "assistant", "content": text}, "finish_reason": "stop"}])
+def says(text: str | None, finish_reason: str | None = "stop") -> Namer:
+    message = {"role": "assistant", "content": text}
+    return Namer(choices=[{"message": message, "finish_reason": finish_reason}])
 
 
 @pytest.mark.parametrize(
@@ -102,3 +104,20 @@ async def test_what_is_wrong_with_an_answer_is_raised() -> None:
         await title_by(Namer(error={"message": "overloaded"}), "tiny", Beginning("Hi", "Hello."))
     with pytest.raises(MalformedAnswer):
         await title_by(says("word " * 20_000), "tiny", Beginning("Hi", "Hello."))
+
+
+@pytest.mark.parametrize(
+    ("reason", "problem"),
+    [("error", ModelUnavailable), ("odd", MalformedAnswer), (None, MalformedAnswer)],
+)
+async def test_title_of_an_answer_that_is_not_whole_is_refused(
+    reason: str | None, problem: type[Exception]
+) -> None:
+    with pytest.raises(problem):
+        await title_by(says("Trip to", reason), "tiny", Beginning("Hi", "Hello."))
+
+
+async def test_title_ends_with_the_models_own_finish_reason() -> None:
+    namer = says("Trip to Rome", "COMPLETE")
+    namer.finish_reasons = frozenset({"COMPLETE"})
+    assert await title_by(namer, "tiny", Beginning("Hi", "Hello.")) == "Trip to Rome"

@@ -49,7 +49,8 @@ class Namer:
             self.at_once -= 1
         if self._problem is not None:
             raise self._problem
-        return msgspec.json.encode({"choices": [{"message": {"content": "A name"}}]})
+        choice = {"message": {"content": "A name"}, "finish_reason": "stop"}
+        return msgspec.json.encode({"choices": [choice]})
 
     def stream(self, asked: Asked) -> Any:
         raise AssertionError("a title is not streamed")
