@@ -17,6 +17,7 @@ from typing import Any
 import msgspec
 from starlette.types import Scope
 
+from turnledger.engine.ports import Clock
 from turnledger.server.admission import Principal
 from turnledger.server.endpoint import Endpoint
 from turnledger.server.logs import current_request, log
@@ -25,6 +26,11 @@ from turnledger.server.settings_file import InvalidSettings
 logger = logging.getLogger("turnledger.audit")
 logger.propagate = False  # it goes where somebody wants it, and into no other log
 
+STRANGERS = 60
+"""Lines a minute for requests whose caller is unknown: anybody can send those, and as many as they like."""
+LEFT_OUT = "requests of unknown callers"
+ID_LENGTH = 100
+"""Characters that are noted of an id in a path; real ones are shorter."""
 TARGETS = ("chat", "turn", "share", "token")
 """Names in paths that are ids; others may be anything."""
 
@@ -37,8 +43,11 @@ def note(scope: Scope, **targets: Any) -> None:
 class AuditLog:
     """Writes lines to the logger and, if it has one, to a file. For the event loop's thread only."""
 
-    def __init__(self, path: str | None) -> None:
+    def __init__(self, path: str | None, clock: Clock) -> None:
         """Open the file. Raises InvalidSettings if that cannot be done."""
+        self._clock = clock
+        self._minute = 0.0
+        self._strangers = 0
         self._path = None if path is None else Path(path).expanduser()
         self._file: int | None = None
         self._is_broken = False
@@ -58,10 +67,17 @@ class AuditLog:
         """Note a request; without a status, that its stream has begun."""
         state = scope["state"]
         who: Principal | None = state.get("principal")
-        asked = {name: scope.get("path_params", {}).get(name) for name in TARGETS}
+        self._next_minute()
+        if who is None and "audit" not in state:
+            self._strangers += 1
+            if self._strangers > STRANGERS:
+                return
+        named = scope.get("path_params", {})
+        asked = {name: str(named[name])[:ID_LENGTH] if name in named else None for name in TARGETS}
         known = {"chat": state.get("conversation"), "turn": state.get("turn")}
         self._write(
             {
+                "request_id": current_request.get(),
                 "action": f"{endpoint.method} {endpoint.path}",
                 "owner": None if who is None else who.owner,
                 "token": None if who is None else who.token_id,
@@ -74,7 +90,23 @@ class AuditLog:
         )
 
     def close(self) -> None:
-        """Close the file."""
+        """Write what was left out, and close the file."""
+        self._tell_left_out()
+        self._close_file()
+
+    def _next_minute(self) -> None:
+        now = self._clock.monotonic()
+        if now - self._minute >= 60:
+            self._tell_left_out()
+            self._minute, self._strangers = now, 0
+
+    def _tell_left_out(self) -> None:
+        left_out = self._strangers - STRANGERS
+        if left_out > 0:
+            self._strangers = STRANGERS
+            self._write({"action": LEFT_OUT, "left_out": left_out})
+
+    def _close_file(self) -> None:
         if self._file is not None:
             os.close(self._file)
             self._file = None
@@ -82,7 +114,6 @@ class AuditLog:
     def _write(self, event: Mapping[str, Any]) -> None:
         line = {
             "timestamp": f"{datetime.now(UTC).replace(tzinfo=None).isoformat(timespec='milliseconds')}Z",
-            "request_id": current_request.get(),
             **{name: value for name, value in event.items() if value is not None},
         }
         raw = msgspec.json.encode(line, enc_hook=str)
@@ -106,7 +137,7 @@ class AuditLog:
         except FileNotFoundError:
             is_same = False
         if self._file is None or not is_same:
-            self.close()
+            self._close_file()
             self._file = _open(path)
         return self._file
 

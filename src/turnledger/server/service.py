@@ -55,7 +55,7 @@ class Service:
         self.heartbeats = Heartbeats()
         self.quotas = Quotas(settings.limits, self.board, self.metrics, ledger.clock)
         self.readiness = Readiness(ledger.probe)
-        self.audit = AuditLog(settings.audit_log)
+        self.audit = AuditLog(settings.audit_log, ledger.clock)
         self.shutting_down = asyncio.Event()
         """Set when the server was told to end: streams that would go on for ever end by themselves."""
         watch = self.metrics.watch

@@ -13,11 +13,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests.guarded.walking import ALL, PAGE, SECRETS, Town, chat_body
+from tests.guarded.walking import ALL, PAGE, SECRETS, Town, chat_body, unknown_token
 from turnledger import Ledger
 from turnledger.runners.demo import DemoModel
 from turnledger.server.app import make_app
-from turnledger.server.audit_log import logger
+from turnledger.server.audit_log import LEFT_OUT, STRANGERS, logger
 from turnledger.server.models import Found, Models
 from turnledger.server.settings import Settings
 from turnledger.stores.memory import MemoryStore
@@ -98,6 +98,30 @@ async def test_every_request_leaves_who_what_and_outcome(tmp_path: Path) -> None
     everything = path.read_text()
     for secret in (*SECRETS[:2], place.tokens["ann"], shared.json["code"]):
         assert secret not in everything
+
+
+async def test_refused_strangers_leave_a_bounded_number_of_lines_and_a_count(tmp_path: Path) -> None:
+    path = tmp_path / "audit.jsonl"
+    async with audited(path) as place:
+        place.tokens["stranger"] = unknown_token()
+        for _ in range(STRANGERS):
+            assert (await place.ask("GET", "/api/chats", None)).status == 401
+            assert (await place.ask("GET", "/api/chats/" + "x" * 10_000, "stranger")).status == 401
+        await place.ask("GET", "/api/chats", "ann")
+        place.clock.advance(60)
+        await place.ask("GET", "/api/search?q=x", None)
+        for _ in range(STRANGERS + 6):
+            await place.ask("GET", "/api/tokens", None)
+    told = lines(path)
+    strangers, ann = told[:STRANGERS], told[STRANGERS]
+    assert {each["status"] for each in strangers} == {401}
+    assert ann["owner"] == "ann"
+    count, searched, *others, last = told[STRANGERS + 1 :]
+    assert (count["action"], count["left_out"]) == (LEFT_OUT, STRANGERS)
+    assert searched["action"] == "GET /api/search"
+    assert [each["action"] for each in others] == ["GET /api/tokens"] * (STRANGERS - 1)
+    assert (last["action"], last["left_out"]) == (LEFT_OUT, 7)  # when the file is closed
+    assert max(map(len, path.read_bytes().splitlines())) < 500
 
 
 async def test_file_is_for_its_owner_alone_and_survives_rotation(tmp_path: Path) -> None:
