@@ -78,7 +78,7 @@ def token_of(turn: Turn) -> str:
 def check_chain(history: list[Turn]) -> None:
     """Each turn follows the one before it."""
     assert [turn.number for turn in history] == list(range(1, len(history) + 1))
-    assert [turn.parent for turn in history] == [None, *(turn.id for turn in history[:-1])]
+    assert [turn.parent for turn in history] == [None, *(turn.id for turn in history)][: len(history)]
 
 
 def check_told(turns: list[Turn], said: list[str], acted: set[str]) -> None:

@@ -29,21 +29,26 @@ SHORT_FORMS = {
     "bench.stops": ["--rounds", "2"],
     "bench.waking": ["--rounds", "2"],
     "bench.workers": ["--quick"],
-    "tests.clients.every_byte": ["--help"],
-    "tests.clients.outbox_storm": ["--help"],
-    "tests.clients.play": ["--help"],
-    "tests.clients.storm": ["--help"],
-    "tests.crash.killed_server": ["--help"],
-    "tests.crash.live_updates": ["--help"],
-    "tests.crash.unkept": ["--help"],
+    "tests.clients.every_byte": ["--client", "python", "--operation", "send", "--kind", "cut", "--sample", "5"],
+    "tests.clients.outbox_storm": ["--kills", "1"],
+    "tests.clients.play": ["--client", "python", "send"],
+    "tests.clients.storm": ["--client", "python", "--seconds", "1"],
+    "tests.crash.killed_server": ["--rounds", "1"],
+    "tests.crash.live_updates": ["--seconds", "1", "--workers", "2"],
+    "tests.crash.unkept": ["--rounds", "1"],
     "tests.proof": ["--list"],
-    "tests.races.racing": ["--help"],
+    "tests.races.racing": ["--rounds", "1"],
     "tools.mutation": ["--list"],
     "tools.page": ["--if-possible"],
     "tools.reference": ["--check"],
     "tools.sbom": ["/dev/null"],
     "turnledger.testing.simulation": ["--seeds", "0:3"],
 }
+UNTESTED = {
+    "tests.proof": "each proof takes a minute or more; `make proof` runs them",
+    "tools.mutation": "each change runs the tests of its module again; `make mutate` does that",
+}
+"""Commands whose short form only lists what the command would run, and why."""
 NO_FOLDER = {"bench.client", "bench.page"}
 """Benchmarks that do not measure a disk."""
 
@@ -82,6 +87,11 @@ def test_make_targets_run_a_command_with_a_short_form() -> None:
     assert len(commands) > 5
     assert all(commands.values())
     assert set().union(*commands.values()) <= set(SHORT_FORMS)
+
+
+def test_short_forms_do_what_their_command_does() -> None:
+    idle = {module for module, flags in SHORT_FORMS.items() if {"--help", "--list"} & set(flags)}
+    assert idle == set(UNTESTED)
 
 
 @pytest.mark.parametrize("module", SHORT_FORMS)
