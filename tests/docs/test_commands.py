@@ -29,7 +29,7 @@ SHORT_FORMS = {
     "bench.stops": ["--rounds", "2"],
     "bench.waking": ["--rounds", "2"],
     "bench.workers": ["--quick"],
-    "tests.clients.every_byte": ["--client", "python", "--operation", "send", "--kind", "cut", "--sample", "5"],
+    "tests.clients.every_byte": ["--client", "python", "--kind", "cut", "--sample", "5"],
     "tests.clients.outbox_storm": ["--kills", "1"],
     "tests.clients.play": ["--client", "python", "send"],
     "tests.clients.storm": ["--client", "python", "--seconds", "1"],

@@ -8,6 +8,7 @@ import tempfile
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 import uvloop
@@ -20,24 +21,35 @@ RUN = "from turnledger.cli import main; main()"
 LARGE = 31_000_000
 REFUSED, LARGE_ONES = 10_000, 24
 MEGABYTE = 1 << 20
-HEADERS = "Host: localhost\r\nContent-Type: application/json\r\nX-Conversation-Id: k\r\n"
+HEADERS = "Host: localhost\r\nContent-Type: application/json\r\n"
+CHAT = "X-Conversation-Id: k\r\n"
 
 
-def post(body: bytes, path: str = "/v1/chat/completions") -> bytes:
-    head = f"POST {path} HTTP/1.1\r\n{HEADERS}Connection: close\r\nContent-Length: {len(body)}\r\n\r\n"
+class Refused(NamedTuple):
+    """A request, and the codes with which it may be refused."""
+
+    request: bytes
+    codes: tuple[str, ...]
+
+
+def post(body: bytes, path: str = "/v1/chat/completions", chat: str = CHAT) -> bytes:
+    head = f"POST {path} HTTP/1.1\r\n{HEADERS}{chat}Connection: close\r\nContent-Length: {len(body)}\r\n\r\n"
     return head.encode() + body
 
 
-def refused(size: int) -> list[bytes]:
+def refused(size: int) -> list[Refused]:
     """Requests of about so many bytes that the server refuses, each for another reason."""
     text = "x" * size
     message = {"role": "nobody", "content": text}
+    unknown = msgspec.json.encode({"model": "nobody", "messages": [{**message, "role": "user"}]})
+    item = msgspec.json.encode({"model": "demo", "input": [{"type": text[:50], "x": text}]})
+    many = b'{"model": "demo", "messages": [%b{}]}' % (b'{"role":"user","content":"x"},' * (size // 30))
     return [
-        post(b"{" + text.encode()),
-        post(msgspec.json.encode({"model": "demo", "messages": [message]})),
-        post(msgspec.json.encode({"model": "nobody", "messages": [{**message, "role": "user"}]})),
-        post(msgspec.json.encode({"model": "demo", "input": [{"type": text[:50], "x": text}]}), "/api/turns"),
-        post(b'{"model": "demo", "messages": [%b{}]}' % (b'{"role":"user","content":"x"},' * (size // 30))),
+        Refused(post(b"{" + text.encode()), ("malformed_json",)),
+        Refused(post(msgspec.json.encode({"model": "demo", "messages": [message]})), ("no_new_input",)),
+        Refused(post(unknown), ("model_not_found",)),
+        Refused(post(item, "/api/turns", ""), ("no_new_input", "malformed_items")),
+        Refused(post(many), ("malformed_items", "too_many_values")),
     ]
 
 
@@ -46,19 +58,19 @@ async def ask(port: int, request: bytes) -> bytes:
     try:
         writer.write(request)
         return await reader.read()
-    except ConnectionError:
-        return b""  # refused before all of it was read
     finally:
         writer.close()
 
 
-async def send(port: int, requests: Sequence[bytes], count: int, at_once: int) -> None:
+async def send(port: int, requests: Sequence[Refused], count: int, at_once: int) -> None:
     waiting = iter(range(count))
 
     async def client() -> None:
         for number in waiting:
-            answer = await ask(port, requests[number % len(requests)])
-            assert not answer or answer[9:10] == b"4", answer[:200]
+            request, codes = requests[number % len(requests)]
+            head, _, body = (await ask(port, request)).partition(b"\r\n\r\n")
+            assert head[9:10] == b"4", head
+            assert msgspec.json.decode(body)["error"]["code"] in codes, body[:300]
 
     await asyncio.gather(*(client() for _ in range(at_once)))
 
