@@ -144,8 +144,9 @@ def reset(writer: asyncio.StreamWriter) -> None:
 
 async def until(is_so: object) -> None:
     assert callable(is_so)
-    while not is_so():
-        await asyncio.sleep(0)
+    async with asyncio.timeout(60):
+        while not is_so():
+            await asyncio.sleep(0)
 
 
 @pytest.mark.parametrize("policy", ["keep", "discard"])

@@ -41,10 +41,11 @@ def port_of(url: str) -> int:
 
 async def refuses_more(port: int) -> None:
     """Wait until the server takes no more turns."""
-    while True:
-        heard = await exchange(port, request("/readyz", method="GET"))
-        if not heard.raw or heard.status == 503:
-            return
+    async with asyncio.timeout(60):
+        while True:
+            heard = await exchange(port, request("/readyz", method="GET"))
+            if not heard.raw or heard.status == 503:
+                return
 
 
 @asynccontextmanager

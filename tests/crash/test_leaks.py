@@ -261,8 +261,9 @@ async def test_nothing_is_left_of_them_in_a_server_as_it_is_run(tmp_path: Path) 
 
         async def all_of_them(round: str) -> int:
             await asyncio.gather(*(behave(port, f"{round}-{behave.__name__}") for behave in BEHAVIOURS))
-            while not counts_are_zero(server.get("/metrics")):
-                await asyncio.sleep(0)
+            async with asyncio.timeout(60):
+                while not counts_are_zero(server.get("/metrics")):
+                    await asyncio.sleep(0)
             return len(os.listdir(descriptors))
 
         before = await all_of_them("first")

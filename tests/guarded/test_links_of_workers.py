@@ -22,14 +22,15 @@ VISITORS = 12
 
 async def follow(server: SeveralWorkers, code: str, nonce: str) -> dict[str, Any]:
     """Follow a link as the page does: until there is an answer, and with the same nonce."""
-    while True:
-        try:
-            body = {"code": code, "nonce": nonce}
-            heard = await exchange(server.port, request("/api/shares/exchange", body))
-            told: dict[str, Any] = msgspec.json.decode(heard.body)
-            return told
-        except (ConnectionError, msgspec.DecodeError):
-            await asyncio.sleep(0)
+    async with asyncio.timeout(60):
+        while True:
+            try:
+                body = {"code": code, "nonce": nonce}
+                heard = await exchange(server.port, request("/api/shares/exchange", body))
+                told: dict[str, Any] = msgspec.json.decode(heard.body)
+                return told
+            except (ConnectionError, msgspec.DecodeError):
+                await asyncio.sleep(0)
 
 
 async def test_each_use_is_one_though_workers_are_killed(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import shutil
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -52,11 +53,13 @@ def nginx(folder: Path, url: str, *directives: str) -> Iterator[httpx2.Client]:
 
 
 def _wait_until_listening(port: int, process: subprocess.Popen[bytes]) -> None:
+    deadline = time.monotonic() + PATIENCE
     while True:
         try:
             socket.create_connection(("127.0.0.1", port), PATIENCE).close()
         except ConnectionRefusedError:
             assert process.poll() is None, process.stderr and process.stderr.read()
+            assert time.monotonic() < deadline, f"nothing listens at port {port}"
         else:
             return
 

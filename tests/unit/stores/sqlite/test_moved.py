@@ -163,8 +163,9 @@ async def test_store_whose_log_was_removed_refuses_reads_soon(store: SqliteStore
     store.watch(lambda: None)
     log_of(path).unlink()
     with pytest.raises(StoreUnavailable, match="-wal was removed"):
-        while True:
-            await store.read(has_claim, ("owner", "a"))
+        async with asyncio.timeout(60):
+            while True:
+                await store.read(has_claim, ("owner", "a"))
 
 
 async def test_process_that_opens_a_store_in_use_without_its_log_is_refused(
