@@ -46,9 +46,9 @@ def environment(folder: Path) -> dict[str, str]:
 class ServerProcess:
     """`turnledger serve` as a process, on a file in a folder."""
 
-    def __init__(self, folder: Path, upstream: str, *flags: str) -> None:
+    def __init__(self, folder: Path, upstream: str, *flags: str, module: str = "turnledger") -> None:
         self.store = f"sqlite:///{folder / 'chats.db'}"
-        command = ["turnledger", "serve", "--port", "0", "--store", self.store, "--upstream", upstream]
+        command = [module, "serve", "--port", "0", "--store", self.store, "--upstream", upstream]
         self.errors = folder / "errors"
         with self.errors.open("a") as errors:
             self.process = subprocess.Popen(
