@@ -220,10 +220,10 @@ class StorageFull(TurnledgerError):
 
     code = "storage_full"
 
-    def __init__(self, limit: int, unit: str = "bytes") -> None:
-        super().__init__(
-            f"Storage quota of {limit} {unit} reached. Purge conversations, then try again. Nothing was run."
-        )
+    def __init__(self, limit: int | None, unit: str = "bytes") -> None:
+        """`limit`: None where the caller is not to know it."""
+        quota = "Storage quota" if limit is None else f"Storage quota of {limit} {unit}"
+        super().__init__(f"{quota} reached. Purge conversations, then try again. Nothing was run.")
         self.limit = limit
 
 

@@ -21,6 +21,7 @@ from turnledger.runners.demo import DemoModel
 from turnledger.server.app import App, make_app
 from turnledger.server.models import Found, Models
 from turnledger.server.quotas import IMPORTS, OTHERS, STREAMS, TURNS, WAITING
+from turnledger.server.serve import engine_limits
 from turnledger.server.settings import ServerLimits, Settings
 from turnledger.stores.memory import MemoryStore
 from turnledger.testing.fake_clock import FakeClock
@@ -119,8 +120,9 @@ class House:
 @asynccontextmanager
 async def house(**limits: int) -> AsyncIterator[House]:
     clock, model = FakeClock(60_000), Held()
-    async with await Ledger.over(MemoryStore(), clock=clock) as ledger, asyncio.timeout(60):
-        settings = Settings(limits=ServerLimits(**limits))  # type: ignore[arg-type]
+    settings = Settings(limits=ServerLimits(**limits))  # type: ignore[arg-type]
+    opening = Ledger.over(MemoryStore(), clock=clock, limits=engine_limits(settings))
+    async with await opening as ledger, asyncio.timeout(60):
         app = make_app(ledger, Models({"demo": Found(model, "demo")}), settings)
         yield House(app, ledger, model, clock)
         assert [app.service.board.sum(kind) for kind in (TURNS, WAITING, STREAMS)] == [0, 0, 0]

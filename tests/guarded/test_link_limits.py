@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from tests.guarded.test_limits import House, house
@@ -28,7 +29,8 @@ async def test_turns_of_all_visitors_at_once_are_bounded(
         first, second = await here.begin(one, "chat"), await here.begin(two, "chat")
         refused = await here.ask(three, "chat")
         assert (refused.status, refused.code) == (429, "too_many_turns")
-        assert "All visitors of this link may have 2 turns at once together." in refused.body.decode()
+        most = "2" if of_link else "no more"
+        assert f"All visitors of this link may have {most} turns at once together." in refused.body.decode()
         anns = await here.begin("ann", "chat")
         here.model.gate.release()
         assert [(await each).status for each in (first, second, anns)] == [200, 200, 200]
@@ -43,8 +45,10 @@ async def test_turns_of_all_visitors_within_a_minute_are_bounded(
 ) -> None:
     async with house(**of_owner) as here:
         here.model.gate.release()
-        asked = [(await here.ask(who, "chat")).status for who in await visitors(here, 4, **of_link)]
-        assert asked == [200, 200, 429, 429]
+        asked = [await here.ask(who, "chat") for who in await visitors(here, 4, **of_link)]
+        assert [each.status for each in asked] == [200, 200, 429, 429]
+        assert ("may ask for 2 turns a minute" in asked[3].body.decode()) == bool(of_link)
+        assert "owner" not in asked[3].body.decode()
         assert (await here.ask("ann", "chat")).status == 200
         here.clock.advance(120)
         assert (await here.ask("visitor 3", "chat")).status == 200
@@ -56,5 +60,34 @@ async def test_what_all_visitors_store_is_bounded() -> None:
         asked = [await here.ask(who, "chat") for who in await visitors(here, 3, bytes=2 * BLOCK)]
         assert [each.status for each in asked] == [200, 200, 507]
         assert asked[2].code == "storage_full"
+        assert f"Storage quota of {2 * BLOCK} bytes" in asked[2].body.decode()
         asked = [await here.ask(who, "chat") for who in await visitors(here, 2, chats=1)]
         assert [each.status for each in asked] == [200, 507]
+
+
+@pytest.mark.parametrize(
+    ("limits", "before"),
+    [
+        ({"owner_turns": 1}, 1),
+        ({"owner_turns_per_minute": 1}, 1),
+        ({"owner_bytes": 1}, 1),
+        ({"owner_chats": 1}, 1),
+        ({"turns": 6}, 5),
+    ],
+)
+async def test_refused_visitor_is_told_nothing_of_the_limits_of_owners(
+    limits: dict[str, int], before: int
+) -> None:
+    async with house(**limits) as here:
+        [visitor] = await visitors(here, 1)
+        begun = [await here.begin(visitor, f"chat {number}") for number in range(before)]
+        if limits.keys() & {"owner_bytes", "owner_chats"}:
+            here.model.gate.release()
+            await begun[0]
+        refused = await here.ask(visitor, "another chat")
+        here.model.gate.release()
+        assert [(await each).status for each in begun] == [200] * before
+    assert refused.status in (429, 507), refused.body
+    told, _, _ = msgspec.json.decode(refused.body)["error"]["message"].partition("Try again in")
+    assert "owner" not in told
+    assert not any(character.isdigit() for character in told), told

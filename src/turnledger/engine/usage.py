@@ -67,20 +67,24 @@ async def check_room(
     new = _NOTHING
     if made is not None:
         adds_chat, new = True, Usage(bytes=of_branch(0) + of_details(made), chats=of_chat(made))
-    if room != BOUNDLESS:
-        _check(await tables.stored(owner), room, new, adds_chat=adds_chat)
     link = link_of(owner)
+    if room != BOUNDLESS:
+        shown = room if link is None else BOUNDLESS
+        _check(await tables.stored(owner), room, new, shown, adds_chat=adds_chat)
     share = None if link is None else await tables.share(None, link)
     if share is not None:
         of_link = Usage(bytes=share.bytes, chats=share.chats)
-        _check(of_link, room.bounded_by(share.bounds), new, adds_chat=adds_chat)
+        own = BOUNDLESS.bounded_by(share.bounds)
+        _check(of_link, room.bounded_by(share.bounds), new, own, adds_chat=adds_chat)
 
 
-def _check(stored: Usage, room: Room, new: Usage, *, adds_chat: bool) -> None:
+def _check(stored: Usage, room: Room, new: Usage, shown: Room, *, adds_chat: bool) -> None:
+    """Raise StorageFull. `shown` has the limits that the caller may know: a visitor those of the link, which
+    are not the operator's for owners."""
     if room.bytes is not None and stored.bytes - new.bytes >= room.bytes:
-        raise StorageFull(room.bytes)
+        raise StorageFull(shown.bytes)
     if adds_chat and room.chats is not None and stored.chats - new.chats >= room.chats:
-        raise StorageFull(room.chats, "chats")
+        raise StorageFull(shown.chats, "chats")
 
 
 async def usage(tables: Tables, owner: str) -> Usage:

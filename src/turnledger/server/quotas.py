@@ -128,12 +128,12 @@ class Quotas:
         """Let in a turn, which counts until it leaves, and as waiting until it begins. Raises Refused."""
         paces = [] if is_tokenless else self._paces(owner, link)
         for pace, name, most in paces:
-            self._look_at_pace(pace, name, most, 1)
+            self._look_at_pace(pace, name, most, 1, link)
         place = self._admit(self._turns, owner, is_tokenless, link)
         counted = [(pace, name, pace.count(name)) for pace, name, _ in paces]
         try:
             for pace, name, most in paces:
-                self._look_at_pace(pace, name, most, 0)
+                self._look_at_pace(pace, name, most, 0, link)
         except Refused:
             for pace, name, minute in counted:
                 pace.take_back(name, minute)
@@ -200,32 +200,39 @@ class Quotas:
                 raise self._refused(bound.kind, BUSY, self._full(bound.kind))
             if is_tokenless:
                 continue
+            if link is not None:
+                self._look_at_link(bound, link, more)
             own = self._board.total(bound.kind, owner) + more
             if bound.each is not None and own > bound.each:
                 limit = bound.limit or f"owner_{bound.kind}"
                 message = f"An owner may have {bound.each} {bound.things} here (`{limit}`), and this one has."
+                if link is not None:
+                    message = f"You have as many {bound.things} as you may."
                 raise self._refused(limit, bound.code, f"{message} Try again when one has ended.")
             if own > SHARE * (bound.most - everybody + 1):
-                message = f"The server is nearly full, and this owner has his share of {bound.things}."
+                who = "this owner has his" if link is None else "you have your"
+                message = f"The server is nearly full, and {who} share of {bound.things}."
                 told = f"{message} The rest is for others. Try again when one has ended."
                 raise self._refused(f"share_of_{bound.kind}", BUSY, told)
-            if link is not None:
-                self._look_at_link(bound, link, more)
 
     def _look_at_link(self, bound: Bound, link: Link, more: int) -> None:
         own = link.bounds.turns if bound.kind in (TURNS, WAITING) else None
         most = bound.each if own is None else own
         if most is not None and self._board.total(of_links(bound.kind), link.name) + more > most:
             limit = bound.limit or f"owner_{bound.kind}"
-            message = f"All visitors of this link may have {most} {bound.things} together."
+            shown = "no more" if own is None else own  # else it is the operator's
+            message = f"All visitors of this link may have {shown} {bound.things} together."
             raise self._refused(limit, bound.code, f"{message} Try again when one has ended.")
 
-    def _look_at_pace(self, pace: Pace, name: str, most: int, more: int) -> None:
+    def _look_at_pace(self, pace: Pace, name: str, most: int, more: int, link: Link | None) -> None:
         wait = pace.wait(name, more, most)
         if wait:
             limit, seconds = "owner_turns_per_minute", max(math.ceil(wait), 1)
-            who = "An owner" if pace is self._pace else "All visitors of this link together"
-            message = f"{who} may ask for {most} turns a minute here (`{limit}`)."
+            message = f"An owner may ask for {most} turns a minute here (`{limit}`)."
+            if link is not None:
+                is_of_link = pace is self._pace_of_links and link.bounds.turns_per_minute is not None
+                shown = most if is_of_link else "no more"
+                message = f"All visitors of this link together may ask for {shown} turns a minute."
             told = f"{message} Try again in {seconds} s."
             raise self._refused(limit, "too_many_turns_per_minute", told, seconds)
 
