@@ -302,7 +302,9 @@ export class Thread implements ShownThread {
     const given = Object.entries({ ...rest, model }).filter(([, value]) => value !== undefined);
     const { name: chatName, facts } = this.#made;
     const chat = { id: this.id.peek(), name: chatName, facts };
-    return this.ask(this.#session.threads.unsent.write({ name, chat, said, options: Object.fromEntries(given) }));
+    const { unsent } = this.#session.threads;
+    const written = unsent.write({ name, chat, said, options: Object.fromEntries(given) });
+    return unsent.behind(name, () => this.ask(written));
   }
 
   /** A server has a message from here. */

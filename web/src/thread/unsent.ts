@@ -48,6 +48,9 @@ export class UnsentMessages {
   /** Those that were left behind, and are sent by this tab. */
   readonly #held = new Set<string>();
   #ready: Promise<unknown> = Promise.resolve();
+  /** How many of those that were found are still to be taken or left. */
+  #unclear = 0;
+  #found: Found | null = null;
   #last = 0;
 
   constructor(realm: Realm, outbox: Outbox, ending: AbortSignal) {
@@ -66,6 +69,19 @@ export class UnsentMessages {
     this.#seen.add(name);
     if (this.#held.has(name)) return work();
     await withLock(this.#lock(name), {}, work);
+  }
+
+  /** Do what sends a new message, behind those that were left before it was written, also if that was not noticed. */
+  async behind(name: string, work: () => Promise<void>): Promise<void> {
+    this.#seen.add(name);
+    if (this.#found) this.#look(this.#found, Date.now() - LATER);
+    if (this.#unclear === 0) return work();
+    // Held meanwhile, so that no other tab takes it for one that was left.
+    await withLock(this.#lock(name), {}, async () => {
+      this.#held.add(name);
+      await this.#ready;
+      await work();
+    });
   }
 
   /** Write a message down before anything of it is asked for. */
@@ -93,6 +109,7 @@ export class UnsentMessages {
 
   /** Find what nobody sends, now and whenever a tab has gone. */
   watch(found: Found): void {
+    this.#found = found;
     let timer: ReturnType<typeof setTimeout> | undefined;
     // Whoever writes one down is about to hold it, and shall not find that another tab was faster.
     const look = (): void => {
@@ -110,10 +127,12 @@ export class UnsentMessages {
     });
   }
 
-  #look(found: Found): void {
+  /** Take those that were written before a time, and that nobody sends. */
+  #look(found: Found, before = Infinity): void {
     const pending = this.#outbox.pending();
     // Those that were asked for go first: the others waited for them.
-    for (const { idempotencyKey: name } of pending) {
+    for (const { idempotencyKey: name, recordedAt } of pending) {
+      if (recordedAt > before) continue;
       this.#take(name, async () => {
         const unsent = this.#outbox.pending().find((each) => each.idempotencyKey === name);
         if (unsent) await found.resend(unsent, isOld(unsent.recordedAt));
@@ -121,6 +140,7 @@ export class UnsentMessages {
     }
     for (const message of this.#written()) {
       const { name } = message;
+      if (message.writtenAt > before) continue;
       this.#take(name, async () => {
         if (this.#realm.get(WRITTEN + name) !== null) await found.ask(message, isOld(message.writtenAt));
       });
@@ -140,7 +160,7 @@ export class UnsentMessages {
       this.#held.add(name);
       await send();
     };
-    const taken = new Promise<void>((isKnown) => {
+    this.#clarify((isKnown) => {
       const begin = (lock: Lock | null): Promise<void> | void => {
         const begun = lock ? sending() : undefined;
         isKnown();
@@ -151,7 +171,18 @@ export class UnsentMessages {
         if (!this.#ending.aborted) throw problem;
       });
     });
-    this.#ready = Promise.all([this.#ready, taken]);
+  }
+
+  /** Have it waited for until it is known whether this tab sends a message. */
+  #clarify(begin: (isKnown: () => void) => void): void {
+    this.#unclear += 1;
+    const known = new Promise<void>((resolve) => {
+      begin(() => {
+        this.#unclear -= 1;
+        resolve();
+      });
+    });
+    this.#ready = Promise.all([this.#ready, known]);
   }
 
   /** Do the first if nobody holds it; else the second, as soon as nobody does. */
@@ -167,8 +198,12 @@ export class UnsentMessages {
     });
     if (isFree) return;
     await withLock(this.#lock(name), { signal: this.#ending }, async () => {
+      let begun = (): void => {};
+      this.#clarify((isKnown) => (begun = isKnown));
       await new Promise((resolve) => setTimeout(resolve, SEEN));
-      if (!this.#ending.aborted) await second();
+      const ended = this.#ending.aborted ? undefined : second();
+      begun();
+      await ended;
     });
   }
 

@@ -110,6 +110,34 @@ describe("messages whose tab has gone", () => {
     expect(other.sent).toEqual(["sent"]);
   });
 
+  it("go before a message that is written while they are taken over", async () => {
+    const { other, leave } = await watched();
+    leave();
+    await rest();
+    void other.unsent.behind("new", async () => void other.sent.push("new"));
+    await vi.advanceTimersByTimeAsync(5_000);
+    expect(other.sent).toEqual(["sent", "new"]);
+  });
+
+  it("go before a message that is written before anybody noticed that they were left", async () => {
+    vi.useFakeTimers();
+    shareLocks();
+    const storage = new Memory();
+    const [gone, other] = [new Tab(storage), new Tab(storage)];
+    other.watch();
+    gone.outbox.record(SENT); // and no event of the storage came
+    await vi.advanceTimersByTimeAsync(2_000);
+    void other.unsent.behind("new", async () => void other.sent.push("new"));
+    await vi.advanceTimersByTimeAsync(5_000);
+    expect(other.sent).toEqual(["sent", "new"]);
+  });
+
+  it("keep nobody waiting while their tab sends them", async () => {
+    const { other } = await watched();
+    void other.unsent.behind("new", async () => void other.sent.push("new"));
+    expect(other.sent).toEqual(["new"]); // at once
+  });
+
   it("that waited for a chat are sent to it once it is made, in the order in which they were written", async () => {
     vi.useFakeTimers(); // all of them at the same time
     shareLocks();
