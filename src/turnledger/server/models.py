@@ -79,9 +79,7 @@ class Models:
         return [each for each in await self._all(principal) if principal.may_ask(str(each.get("id")))]
 
     async def _all(self, principal: Principal) -> list[dict[str, Any]]:
-        named = [
-            {"id": name, "object": "model", "created": 0, "owned_by": "turnledger"} for name in self._named
-        ]
+        named = [_listed(name) for name in self._named]
         if self._otherwise is None:
             return named
         is_narrowed = principal.token is not None and principal.token.is_narrowed
@@ -92,6 +90,9 @@ class Models:
                 raise
             # That it does not list them says nothing of what was asked here.
             raise ModelError(f"The upstream does not tell its models. {refused}") from None
+        if is_narrowed:
+            # Who owns a model there, and with what rights, may name the operator's organisation.
+            others = [_listed(str(each.get("id"))) for each in others]
         return named + [each for each in others if each.get("id") not in self._named]
 
     async def close(self) -> None:
@@ -101,6 +102,11 @@ class Models:
             models.append(self._otherwise)
         for model in {id(each): each for each in models}.values():
             await model.close()
+
+
+def _listed(name: str) -> dict[str, Any]:
+    """Return a model as an object of the models API."""
+    return {"id": name, "object": "model", "created": 0, "owned_by": "turnledger"}
 
 
 def make_models(settings: Settings, environ: Mapping[str, str]) -> Models:

@@ -140,6 +140,17 @@ async def test_who_may_ask_some_models_names_no_others_beside(name: str) -> None
     models.check_fields(fields, ANYBODY)
 
 
+async def test_listing_for_a_narrowed_token_leaves_out_what_the_upstream_says_of_its_models() -> None:
+    async with await Ledger.open() as ledger:
+        narrow, _ = await ledger.tokens.create(scopes=["turns:run"], max_tokens=5)
+        wide, _ = await ledger.tokens.create(scopes=["turns:run"])
+    models = Models({}, named("fast"))
+    [told] = await models.listing(Principal("ann", narrow.scopes, 0, narrow))
+    assert told == {"id": "fast", "object": "model", "created": 0, "owned_by": "turnledger"}
+    [told] = await models.listing(Principal("ann", wide.scopes, 0, wide))
+    assert told["owned_by"] == "upstream"
+
+
 async def test_model_settings_for_finish_reasons_and_reuse_reach_the_upstream() -> None:
     url = "http://localhost:1/v1"
     one = ModelSettings(upstream=url, finish_reasons=("COMPLETE",), reuse=False)

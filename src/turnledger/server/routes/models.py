@@ -30,7 +30,7 @@ def endpoints(service: Service) -> list[Endpoint]:
     async def one(request: Request) -> Response:
         name = unquote(request.path_params["model"])
         for each in await service.models.listing(request.state.principal):
-            if each["id"] == name:
+            if each.get("id") == name:
                 return JSONResponse(each)
         raise Refused(404, "model_not_found", "There is no model of this name. GET /v1/models lists them.")
 
