@@ -316,6 +316,54 @@ async def test_worker_whose_loop_stands_still_is_killed_and_replaced(tmp_path: P
         await server.event("worker_started", after=len(server.events) - 1)
 
 
+class Passing:
+    """In the place of asyncio: each sleep lets so many seconds pass, and the last one is cancelled."""
+
+    def __init__(self, *seconds: float) -> None:
+        self._left = list(seconds)
+        self._now = 0.0
+
+    def get_running_loop(self) -> Passing:
+        return self
+
+    def time(self) -> float:
+        return self._now
+
+    async def sleep(self, _: float) -> None:
+        if not self._left:
+            raise asyncio.CancelledError
+        self._now += self._left.pop(0)
+
+
+class Silent:
+    """A worker that was heard once."""
+
+    heard_at, part, pid = 0.0, 1, 1
+
+    def __init__(self, killed: list[int]) -> None:
+        self._killed = killed
+
+    def kill(self) -> None:
+        self._killed.append(self.pid)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "is_killed"),
+    [((1.0, 3600.0, 1.0), False), ((25.0, 25.0, 25.0), True), ((3600.0, 25.0, 25.0, 25.0), True)],
+)
+async def test_workers_are_not_killed_for_a_pause_of_the_whole_machine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seconds: tuple[float, ...], is_killed: bool
+) -> None:
+    killed: list[int] = []
+    worker: Any = Silent(killed)
+    with supervisor(tmp_path, Settings) as one:
+        one._serving.add(worker)
+        monkeypatch.setattr(module, "asyncio", Passing(*seconds))
+        with pytest.raises(asyncio.CancelledError):
+            await one._watch()
+    assert bool(killed) == is_killed
+
+
 async def test_worker_above_its_memory_is_replaced_by_another(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
