@@ -8,11 +8,13 @@ from dataclasses import replace
 from typing import Any, TypeAlias
 
 import pytest
+from msgspec.structs import replace as with_changes
 
 from turnledger.chat import Chat
 from turnledger.engine.asking import begin_request
 from turnledger.engine.begin import begin
 from turnledger.engine.commit import commit, resolve_doubt
+from turnledger.engine.idempotency import Share
 from turnledger.engine.lease import all_leases, renew
 from turnledger.engine.recovery import ForgetRequest, end_lease, forget, take_over
 from turnledger.errors import ConversationBusy, Superseded
@@ -365,6 +367,20 @@ class Superseding(Contract):
         [aside] = await chat.attempts()
         assert aside.attempt.state is AttemptState.FAILED
         await exchange(await there.chat(chat), "q1", on_busy="reject")
+
+    async def test_begin_repeated_after_its_turn_was_ended_returns_how_it_ended(self, stage: Stage) -> None:
+        here = await stage.process()
+        for policy, state in (("keep", AttemptState.KEPT), ("settle", AttemptState.FAILED)):
+            chat = await here.chat()
+            request = begin_request(here.ledger._process, chat._target, "q0", on_failure=policy)
+            await here.store.transact(begin, request)
+            await here.tend()
+            turns = await chat.turns()
+            again = await here.store.transact(begin, with_changes(request, is_repeated=True))
+            assert isinstance(again, Share)
+            assert again.ended is not None
+            assert (again.attempt, again.ended.state) == (request.attempt, state)
+            assert await chat.turns() == turns
 
     async def test_lease_that_a_running_turn_names_is_found_after_its_process_has_ended(
         self, stage: Stage
