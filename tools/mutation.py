@@ -34,7 +34,7 @@ import threading
 import time
 import traceback
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import cached_property, partial
@@ -330,10 +330,15 @@ def _imported(file: Path) -> set[str]:
     return found
 
 
+def _schedules_on(name: str) -> str:
+    """How the names of the schedules begin that judge a module."""
+    return "sqlite seed" if name.startswith("sqlite.") else "memory seed"
+
+
 def _schedules(names: Iterable[str]) -> list[Check]:
-    stores = {"sqlite" if name.startswith("sqlite.") else "memory" for name in names}
+    stores = {_schedules_on(name).split()[0] for name in names}
     return [
-        Check(f"seed {seed} on {store}", partial(_breaks, seed, store))
+        Check(f"{store} seed {seed}", partial(_breaks, seed, store))
         for store in sorted(stores)
         for seed in range(SCHEDULES[store])
     ]
@@ -481,6 +486,8 @@ class Run:
     modules: Sequence[ModuleType]
     ends_at: float
     patience: float
+    tests: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    """By module, the tests that judge it; without, all do."""
     verdicts: list[tuple[Mutant, Verdict]] = field(default_factory=list)
     _kills: Counter[tuple[str, str, str]] = field(default_factory=Counter)
 
@@ -511,7 +518,12 @@ class Run:
 
     def judge(self, mutant: Mutant) -> Verdict:
         touched = {(mutant.file, line) for line in mutant.lines}
-        chosen = [check for check in self.checks if not touched.isdisjoint(check.lines)]
+        own_tests = tuple(self.tests.get(mutant.module, ()))
+        chosen = [
+            check
+            for check in self.checks
+            if not touched.isdisjoint(check.lines) and (not own_tests or check.name.startswith(own_tests))
+        ]
         if not chosen:
             return Verdict.NOT_RUN
         own = (mutant.module, mutant.function)
@@ -664,13 +676,15 @@ def main() -> int:
         print("\n".join(mutant.name for mutant in chosen))
         return 0
     names = list(dict.fromkeys(mutant.module for mutant in chosen))
-    tests = asked.tests or sorted({each for name in names for each in tests_for(name, known[name])})
+    own_tests = {name: tests_for(name, known[name]) for name in names} if not asked.tests else {}
+    tests = asked.tests or sorted({each for some in own_tests.values() for each in some})
     run = Run(
         mutants=chosen,
         checks=[] if asked.tests else _schedules(names),
         modules=[importlib.import_module(known[name]) for name in names],
         ends_at=time.monotonic() + asked.seconds,
         patience=asked.patience,
+        tests={name: [_schedules_on(name), *some] for name, some in own_tests.items()},
     )
     try:
         if not chosen:
