@@ -288,7 +288,13 @@ def _lines(statement: ast.stmt) -> range:
 
 
 def _short(node: ast.AST) -> str:
-    return " ".join(ast.unparse(node).split())[:90]
+    """The text of a node, without the statements inside it."""
+    match node:
+        case ast.If(test=test) | ast.While(test=test):
+            text = f"{type(node).__name__.lower()} {ast.unparse(test)}"
+        case _:
+            text = ast.unparse(node)
+    return " ".join(text.split())[:90]
 
 
 # Checks: schedules of the simulator, and tests.
