@@ -657,20 +657,19 @@ def _arguments() -> argparse.Namespace:
 
 def _chosen(asked: argparse.Namespace) -> list[Mutant]:
     known = modules()
-    names = asked.modules or (known if asked.again else CORE)
-    chosen: list[Mutant] = []
-    for name in names:
-        every = [
-            each for each in mutants(name, importlib.import_module(known[name])) if asked.only in each.name
-        ]
-        if asked.sample is not None and asked.sample < len(every):
-            print(f"{name}: {asked.sample} of {len(every)} mutants, seed {asked.seed}")
-            every = Random(asked.seed).sample(every, asked.sample)  # noqa: S311 - a choice of tests
-        chosen += every
+    names = known if asked.again else asked.modules or CORE
+    every = [each for name in names for each in mutants(name, importlib.import_module(known[name]))]
     if asked.again is not None:
-        chosen, gone = found_again(json.loads(asked.again.read_text("utf-8")), chosen)
+        every, gone = found_again(json.loads(asked.again.read_text("utf-8")), every)
         print("".join(f"no longer there: {each}\n" for each in gone), end="")
-        print(f"{len(chosen)} mutants of the list are there, {len(gone)} are not")
+        print(f"{len(every)} mutants of the list are there, {len(gone)} are not")
+    chosen: list[Mutant] = []
+    for name in asked.modules or names:
+        some = [each for each in every if each.module == name and asked.only in each.name]
+        if asked.sample is not None and asked.sample < len(some):
+            print(f"{name}: {asked.sample} of {len(some)} mutants, seed {asked.seed}", flush=True)
+            some = Random(asked.seed).sample(some, asked.sample)  # noqa: S311 - a choice of tests
+        chosen += some
     return chosen
 
 
