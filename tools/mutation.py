@@ -1,11 +1,17 @@
-"""Mutation testing: change one thing in the code, and see whether the fast tests notice.
+"""Mutation testing: change one thing in the code, and see whether a fast test fails.
 
-    python -m tools.mutation [MODULE …] [--sample N] [--seconds S]     or: make mutate ARGS="commit stops"
+    python -m tools.mutation [MODULE …] [--sample N --seed S] [--killed FILE | --again FILE]
+    make mutate ARGS="commit sqlite.writer"
 
-Each mutant is one small change of one function: a comparison, a condition, a constant, a keyword argument or
-a statement left out. A forked process becomes the mutant and runs a few schedules of the simulator, then the
-store contract in memory or, for SQLite, the tests of the writer, until one of them fails. Survivors are
-printed; those that change nothing anyone relies on are explained in mutation_survivors.txt, beside this file.
+A mutant is one small change of one function: a comparison, a condition, a constant, a keyword argument or a
+statement left out. A forked process becomes the mutant and runs the schedules of the simulator, the store
+contract and the unit tests that execute the changed statement, the fastest first, until one fails.
+
+Before the first mutant the unmodified code takes the same path twice: once to record which test executes
+which line, once compiled and installed like a mutant, as a control. If a test fails or hangs there, the run
+ends, because nothing that it would report about mutants could be trusted.
+
+Survivors are printed; mutation_survivors.txt, beside this file, explains those that change no behavior.
 """
 
 from __future__ import annotations
@@ -14,34 +20,51 @@ import argparse
 import ast
 import contextlib
 import copy
-import gc
 import importlib
+import inspect
+import json
 import os
+import pkgutil
+import select
+import shutil
 import signal
 import sys
+import tempfile
+import threading
 import time
+import traceback
 from collections import Counter
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from functools import cached_property, partial
 from pathlib import Path
 from random import Random
-from types import CodeType, FunctionType, ModuleType
+from types import CodeType, FrameType, FunctionType, ModuleType
+from typing import Any
 
-ENGINE = ("commit", "begin", "ending", "stops", "recovery")
-MODULES = {
-    **{name: f"turnledger.engine.{name}" for name in ENGINE},
-    "writer": "turnledger.stores.sqlite.writer",
-}
-CONTRACT = "tests/contract/test_memory.py"
-WRITER = tuple(
-    f"tests/unit/stores/sqlite/test_{name}.py" for name in ("writer", "moved", "worker", "power_loss")
-)
-SEEDS, MORE_SEEDS = range(25), range(25, 60)
-LIMIT = 150
-"""Seconds after which a mutant counts as noticed: something hangs."""
+import pytest
+
+ROOT = Path(__file__).parents[1]
 EXPLAINED = Path(__file__).with_name("mutation_survivors.txt")
-SURVIVED, NOTICED = 0, 7
+PACKAGES = ("turnledger.engine", "turnledger.stores")
+CORE = (
+    *("commit", "begin", "ending", "stops", "recovery", "lane", "resuming", "idempotency"),
+    *("sqlite.writer", "sqlite.tables"),
+)
+"""The protocol: what runs by default."""
+
+SCHEDULES = {"memory": 60, "sqlite": 15}
+"""Seeds of the simulator, by store."""
+
+CONTROL_PATIENCE = 120.0
+"""Seconds that one test may take with the unmodified code."""
+
+SLOWER = 20
+"""A mutant hangs when a test takes so many times as long as in the control, and longer than --patience."""
+
+SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - a folder with a name of its own is made in it
+QUIET = ("-qq", "-s", "-n0", "--no-header", "-p", "no:cacheprovider", "-p", "no:run_logs", "-o", "timeout=0")
 
 _SWAPPED: dict[type[ast.cmpop], type[ast.cmpop]] = {
     ast.Eq: ast.NotEq,
@@ -56,18 +79,103 @@ _SWAPPED: dict[type[ast.cmpop], type[ast.cmpop]] = {
     ast.NotIn: ast.In,
 }
 
+Key = tuple[str, str, str, int]
+
+
+class Verdict(Enum):
+    KILLED = "killed by a failing test"
+    HUNG = "hung"
+    SURVIVED = "survived"
+    NOT_RUN = "not executed by any test"
+    NOT_MADE = "not made: its code does not compile, or does not fit the function"
+    BROKEN = "broken: its process ended without a verdict"
+
+    @property
+    def is_kill(self) -> bool:
+        return self in (Verdict.KILLED, Verdict.HUNG)
+
+    @property
+    def is_survival(self) -> bool:
+        return self in (Verdict.SURVIVED, Verdict.NOT_RUN)
+
+
+class Untrusted(Exception):
+    """The run cannot judge mutants; the message says why."""
+
+
+# Mutants.
+
 
 @dataclass(frozen=True)
 class Mutant:
-    """One change of one function. `name` says which, whatever the number of the line is."""
+    """One change of one function, which its key identifies without line numbers or the module."""
 
-    name: str
+    module: str
     function: str
-    make: Callable[[], CodeType]
+    source: str
+    """The first line of the changed statement."""
+    change: str
+    nth: int
+    """Which of those that are otherwise alike."""
+    file: str
+    lines: range
+    """Of the changed statement."""
+    install: Callable[[], None] = field(compare=False)
+
+    @property
+    def name(self) -> str:
+        return f"{self.module}.{self.function}: {self.change}" + (f" #{self.nth}" if self.nth > 1 else "")
+
+    @property
+    def key(self) -> Key:
+        return self.function, self.source, self.change, self.nth
 
 
-def _changes(node: ast.AST) -> Iterator[tuple[str, Callable[[ast.AST], None]]]:
-    """What can be changed about a node: what it becomes, and a function that does it to a copy of it."""
+def modules() -> dict[str, str]:
+    """Every module that can be mutated: the name for the command line, and the one to import."""
+    found = {}
+    for package in PACKAGES:
+        inside = importlib.import_module(package)
+        for each in pkgutil.walk_packages(inside.__path__, f"{package}."):
+            if not each.ispkg:
+                found[each.name.removeprefix(f"{package}.")] = each.name
+    return found
+
+
+def mutants(name: str, module: ModuleType) -> Iterator[Mutant]:
+    """All mutants of the functions of a module."""
+    file = str(module.__file__)
+    text = Path(file).read_text("utf-8")
+    tree, lines = ast.parse(text), text.splitlines()
+    seen: Counter[tuple[str, str]] = Counter()
+    for path, function in _functions(module, tree):
+        for place, (node, statement) in enumerate(_nodes(function)):
+            for becomes, _ in _changes(node):
+                extent = _lines(statement)
+                change = f"{_short(node)} -> {becomes}"
+                seen[path, change] += 1
+                yield Mutant(
+                    module=name,
+                    function=path,
+                    source=lines[extent.start - 1].strip(),
+                    change=change,
+                    nth=seen[path, change],
+                    file=file,
+                    lines=extent,
+                    install=partial(_install, module, tree, path, place, becomes),
+                )
+
+
+def install_unchanged(modules: Iterable[ModuleType]) -> None:
+    """Replace the code of all functions by the same code, in the way of a mutant."""
+    for module in modules:
+        tree = ast.parse(Path(str(module.__file__)).read_text("utf-8"))
+        for path, _ in _functions(module, tree):
+            _install(module, tree, path, None, "")
+
+
+def _changes(node: ast.AST) -> Iterator[tuple[str, Callable[[Any], None]]]:
+    """The possible changes of a node: what it becomes, and a function that changes a copy of it."""
     match node:
         case ast.Compare(ops=[operator]) if type(operator) in _SWAPPED:
             yield "swapped", lambda at: setattr(at, "ops", [_SWAPPED[type(operator)]()])
@@ -88,176 +196,530 @@ def _changes(node: ast.AST) -> Iterator[tuple[str, Callable[[ast.AST], None]]]:
         case ast.Call(keywords=keywords):
             for place, keyword in enumerate(keywords):
                 if keyword.arg is not None:
-                    yield f"without {keyword.arg}", lambda at, place=place: at.keywords.pop(place)  # type: ignore[attr-defined]
+                    yield f"without {keyword.arg}", lambda at, place=place: at.keywords.pop(place)
         case ast.Expr(value=ast.Await() | ast.Call()):
             yield "left out", lambda at: setattr(at, "value", ast.Constant(None))
         case ast.Raise():
-            yield "left out", lambda at: (setattr(at, "exc", None), setattr(at, "left_out", True))
+            yield "left out", lambda at: setattr(at, "is_left_out", True)
 
 
 class _LeaveOut(ast.NodeTransformer):
     def visit_Raise(self, node: ast.Raise) -> ast.stmt:
-        return ast.copy_location(ast.Pass(), node) if getattr(node, "left_out", False) else node
+        return ast.copy_location(ast.Pass(), node) if getattr(node, "is_left_out", False) else node
 
 
-def mutants(module: ModuleType) -> Iterator[Mutant]:
-    """All mutants of the functions of a module."""
-    file = str(module.__file__)
-    tree = ast.parse(Path(file).read_text())
-    seen: Counter[str] = Counter()
-    for function, path in _functions(tree):
-        for place, node in enumerate(_nodes(function)):
-            for becomes, _ in _changes(node):
-                name = f"{module.__name__.rpartition('.')[2]}.{path}: {_short(node)} -> {becomes}"
-                seen[name] += 1
-                unique = name if seen[name] == 1 else f"{name} #{seen[name]}"
-                yield Mutant(unique, path, partial(_mutated, tree, file, path, place, becomes))
-
-
-def _mutated(tree: ast.Module, file: str, path: str, place: int, becomes: str) -> CodeType:
-    changed = copy.deepcopy(tree)
-    node = _nodes(next(function for function, at in _functions(changed) if at == path))[place]
-    next(change for label, change in _changes(node) if label == becomes)(node)
+def _install(module: ModuleType, tree: ast.Module, path: str, place: int | None, becomes: str) -> None:
+    """Give a function the code of a mutant; without a place, its own, compiled anew."""
+    changed = tree if place is None else copy.deepcopy(tree)
+    if place is not None:
+        node, _ = _nodes(dict(_functions(module, changed))[path])[place]
+        next(change for label, change in _changes(node) if label == becomes)(node)
     fixed = ast.fix_missing_locations(_LeaveOut().visit(changed))
-    return _code_of(compile(fixed, file, "exec", dont_inherit=True), path)
+    code = compile(fixed, str(module.__file__), "exec", dont_inherit=True)
+    if (function := _function(module, path)) is not None:
+        function.__code__ = next(each for each in _within(code) if _is_of(each, function))
 
 
-def _functions(tree: ast.AST, within: str = "") -> Iterator[tuple[ast.AST, str]]:
+def _functions(module: ModuleType, tree: ast.AST) -> Iterator[tuple[str, ast.AST]]:
+    """The functions and methods that the module has: of several of one name, the last."""
+    for path, node in _defined(tree):
+        function = _function(module, path)
+        first = min([node.lineno, *(each.lineno for each in node.decorator_list)])
+        if function is not None and function.__code__.co_firstlineno == first:
+            yield path, node
+
+
+def _defined(tree: ast.AST, within: str = "") -> Iterator[tuple[str, ast.FunctionDef | ast.AsyncFunctionDef]]:
     for node in ast.iter_child_nodes(tree):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            yield node, within + node.name
+            yield within + node.name, node
         elif isinstance(node, ast.ClassDef):
-            yield from _functions(node, f"{within}{node.name}.")
+            yield from _defined(node, f"{within}{node.name}.")
 
 
-def _nodes(function: ast.AST) -> list[ast.AST]:
-    body: list[ast.stmt] = getattr(function, "body", [])
-    return [node for statement in body for node in ast.walk(statement)]
-
-
-def _short(node: ast.AST) -> str:
-    return " ".join(ast.unparse(node).split())[:90]
-
-
-def _code_of(code: CodeType, path: str) -> CodeType:
+def _function(module: ModuleType, path: str) -> FunctionType | None:
+    found: Any = module
     for part in path.split("."):
-        code = next(each for each in code.co_consts if isinstance(each, CodeType) and each.co_name == part)
-    return code
-
-
-def _function(module: ModuleType, path: str) -> FunctionType:
-    found: object = module
-    for part in path.split("."):
-        found = vars(found)[part]
+        found = vars(found).get(part) if hasattr(found, "__dict__") else None
     found = getattr(found, "__func__", found)
-    found = found.fget if isinstance(found, property) else found
-    if not isinstance(found, FunctionType):
-        raise TypeError(f"{path} is not a function")
+    if isinstance(found, property):
+        found = found.fget
+    elif isinstance(found, cached_property):
+        found = found.func
+    found = inspect.unwrap(found) if callable(found) else None
+    is_here = isinstance(found, FunctionType) and found.__code__.co_filename == module.__file__
+    return found if is_here else None
+
+
+def _within(code: CodeType) -> Iterator[CodeType]:
+    for each in code.co_consts:
+        if isinstance(each, CodeType):
+            yield each
+            yield from _within(each)
+
+
+def _is_of(code: CodeType, function: FunctionType) -> bool:
+    own = function.__code__
+    return (code.co_qualname, code.co_firstlineno) == (own.co_qualname, own.co_firstlineno)
+
+
+def _nodes(function: ast.AST) -> list[tuple[ast.AST, ast.stmt]]:
+    """All nodes of a function's body, each with the statement it is part of."""
+    found: list[tuple[ast.AST, ast.stmt]] = []
+
+    def visit(node: ast.AST, statement: ast.stmt) -> None:
+        statement = node if isinstance(node, ast.stmt) else statement
+        found.append((node, statement))
+        for child in ast.iter_child_nodes(node):
+            visit(child, statement)
+
+    for statement in getattr(function, "body", []):
+        visit(statement, statement)
     return found
 
 
-def _notices(name: str, module: ModuleType, mutant: Mutant) -> bool:
-    """Whether a test notices the mutant, which this process becomes."""
-    _function(module, mutant.function).__code__ = mutant.make()
-    if name == "writer":
-        return _breaks("sqlite", SEEDS[:8]) or _fails(*WRITER)
-    return _breaks("memory", SEEDS) or _fails(CONTRACT) or _breaks("memory", MORE_SEEDS)
+def _lines(statement: ast.stmt) -> range:
+    """The lines of a statement, without the statements inside it."""
+    inside = [
+        each.lineno for each in ast.walk(statement) if isinstance(each, ast.stmt) and each is not statement
+    ]
+    last = statement.end_lineno or statement.lineno
+    return range(statement.lineno, min([last + 1, *(at for at in inside if at > statement.lineno)]))
 
 
-def _breaks(store: str, seeds: range) -> bool:
+def _short(node: ast.AST) -> str:
+    """The text of a node, without the statements inside it."""
+    match node:
+        case ast.If(test=test) | ast.While(test=test):
+            text = f"{type(node).__name__.lower()} {ast.unparse(test)}"
+        case _:
+            text = ast.unparse(node)
+    return " ".join(text.split())[:90]
+
+
+# Checks: schedules of the simulator, and tests.
+
+
+@dataclass
+class Check:
+    """A test, or a schedule of the simulator."""
+
+    name: str
+    fails: Callable[[Check | None], bool]
+    """Run it, knowing the one that comes next; return whether it failed."""
+    item: pytest.Item | None = None
+    seconds: float = 0.0
+    lines: frozenset[tuple[str, int]] = frozenset()
+    """The lines of the chosen modules that it executes."""
+
+
+def tests_for(name: str, module: str) -> list[str]:
+    """The contract on the store in question, and the unit tests that import the module or have its name."""
+    if name.startswith("sqlite."):
+        return ["tests/contract/test_sqlite.py", "tests/unit/stores/sqlite"]
+    contract = "tests/contract/test_memory.py"
+    folder = "tests/unit/engine" if module.startswith("turnledger.engine.") else "tests/unit/stores/memory"
+    last = module.rpartition(".")[2]
+    found = [
+        str(each.relative_to(ROOT))
+        for each in sorted((ROOT / folder).rglob("test_*.py"))
+        if each.stem == f"test_{last}" or module in _imported(each)
+    ]
+    return [contract, *found]
+
+
+def _imported(file: Path) -> set[str]:
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(file.read_text("utf-8"))):
+        if isinstance(node, ast.ImportFrom) and node.module:
+            found |= {node.module, *(f"{node.module}.{each.name}" for each in node.names)}
+    return found
+
+
+def _schedules_on(name: str) -> str:
+    """How the names of the schedules begin that judge a module."""
+    return "sqlite seed" if name.startswith("sqlite.") else "memory seed"
+
+
+def _schedules(names: Iterable[str]) -> list[Check]:
+    stores = {_schedules_on(name).split()[0] for name in names}
+    return [
+        Check(f"{store} seed {seed}", partial(_breaks, seed, store))
+        for store in sorted(stores)
+        for seed in range(SCHEDULES[store])
+    ]
+
+
+def _breaks(seed: int, store: str, _: Check | None) -> bool:
     from turnledger.testing.simulation import simulate
 
     try:
-        for seed in seeds:
-            simulate(seed, store)
+        simulate(seed, store)
     except Exception:
         return True
     return False
 
 
-def _fails(*tests: str) -> bool:
-    import pytest
+def _test_fails(item: pytest.Item, then: Check | None) -> bool:
+    from _pytest.runner import runtestprotocol
 
-    quiet = ("-q", "-x", "-n0", "-p", "no:cacheprovider", "--no-header", "--tb=no")
-    return pytest.main([*quiet, *tests]) != pytest.ExitCode.OK
+    reports = runtestprotocol(item, nextitem=then.item if then else None, log=False)
+    return any(report.failed for report in reports)
 
 
-def is_noticed(name: str, module: ModuleType, mutant: Mutant) -> bool:
-    """Fork, and let the child be the mutant. A child that dies or hangs is noticed, too."""
+# Processes.
+
+
+def _judged(
+    install: Callable[[], None],
+    checks: Sequence[Check],
+    patience: float,
+    traced: frozenset[str] = frozenset(),
+) -> tuple[Verdict, str, list[dict[str, Any]]]:
+    """Fork, have the child become the mutant and run the checks until one fails. Returns the verdict, which
+    check decided it, and what was recorded about each."""
+    reading, writing = os.pipe()
     child = os.fork()
     if child == 0:
-        with open(os.devnull, "w") as nowhere:
-            os.dup2(nowhere.fileno(), 1)
-            os.dup2(nowhere.fileno(), 2)
-        os.setpgid(0, 0)
+        os.close(reading)
         try:
-            os._exit(NOTICED if _notices(name, module, mutant) else SURVIVED)
+            os.setpgid(0, 0)
+            with open(os.devnull, "r+") as nowhere:
+                for descriptor in (0, 1, 2):
+                    os.dup2(nowhere.fileno(), descriptor)
+            _be_judged(install, checks, traced, writing)
         except BaseException:
-            os._exit(NOTICED)
-    deadline = time.monotonic() + LIMIT
-    while time.monotonic() < deadline:
-        ended, status = os.waitpid(child, os.WNOHANG)
-        if ended:
-            return os.waitstatus_to_exitcode(status) != SURVIVED
-        time.sleep(0.02)
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(child, signal.SIGKILL)
-    os.waitpid(child, 0)
-    return True
+            _tell(writing, problem=traceback.format_exc())
+        finally:
+            os._exit(0)
+    os.close(writing)
+    try:
+        return _await_verdict(reading, checks, patience)
+    finally:
+        os.close(reading)
+        for end in (partial(os.killpg, child, signal.SIGKILL), partial(os.kill, child, signal.SIGKILL)):
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                end()
+        os.waitpid(child, 0)
+
+
+def _be_judged(
+    install: Callable[[], None], checks: Sequence[Check], traced: frozenset[str], writing: int
+) -> None:
+    try:
+        install()
+    except (SyntaxError, ValueError) as problem:
+        _tell(writing, verdict=Verdict.NOT_MADE.name, problem=repr(problem))
+        return
+    for place, check in enumerate(checks):
+        _tell(writing, begins=place)
+        then = next((each for each in checks[place + 1 :] if each.item), None)
+        began = time.monotonic()
+        with _tracing(traced) as lines:
+            has_failed = check.fails(then)
+        if traced:
+            _tell(writing, place=place, seconds=time.monotonic() - began, lines=sorted(lines))
+        if has_failed:
+            _tell(writing, verdict=Verdict.KILLED.name)
+            return
+    _tell(writing, verdict=Verdict.SURVIVED.name)
+
+
+def _tell(writing: int, **what: Any) -> None:
+    line = json.dumps(what).encode() + b"\n"
+    while line:
+        line = line[os.write(writing, line) :]
+
+
+def _await_verdict(
+    reading: int, checks: Sequence[Check], patience: float
+) -> tuple[Verdict, str, list[dict[str, Any]]]:
+    recorded: list[dict[str, Any]] = []
+    current, rest = "", b""
+    limit = patience
+    while True:
+        if not select.select([reading], [], [], limit)[0]:
+            return Verdict.HUNG, current, recorded
+        more = os.read(reading, 1 << 16)
+        if not more:
+            return Verdict.BROKEN, current, recorded
+        *lines, rest = (rest + more).split(b"\n")
+        for line in lines:
+            told = json.loads(line)
+            if "begins" in told:
+                check = checks[told["begins"]]
+                current, limit = check.name, max(patience, SLOWER * check.seconds)
+            elif "place" in told:
+                recorded.append(told)
+            elif "verdict" in told:
+                return Verdict[told["verdict"]], told.get("problem", current), recorded
+            else:
+                return Verdict.BROKEN, f"{current}: {told['problem']}", recorded
+
+
+@contextlib.contextmanager
+def _tracing(files: frozenset[str]) -> Iterator[set[tuple[str, int]]]:
+    """Record which lines of these files are executed, by any thread that starts meanwhile."""
+    lines: set[tuple[str, int]] = set()
+
+    def follow(frame: FrameType, event: str, _: Any) -> Any:
+        lines.add((frame.f_code.co_filename, frame.f_lineno))
+        return follow
+
+    def enter(frame: FrameType, event: str, _: Any) -> Any:
+        return follow if frame.f_code.co_filename in files else None
+
+    if files:
+        threading.settrace(enter)
+        sys.settrace(enter)
+    try:
+        yield lines
+    finally:
+        if files:
+            sys.settrace(None)
+            threading.settrace(None)  # type: ignore[arg-type]
+
+
+# The run.
+
+
+@dataclass
+class Run:
+    """Judges mutants by checks, and counts."""
+
+    mutants: Sequence[Mutant]
+    checks: list[Check]
+    modules: Sequence[ModuleType]
+    ends_at: float
+    patience: float
+    tests: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    """By module, the tests that judge it; without, all do."""
+    verdicts: list[tuple[Mutant, Verdict]] = field(default_factory=list)
+    _kills: Counter[tuple[str, str, str]] = field(default_factory=Counter)
+
+    def control(self) -> None:
+        """Record what each check executes, then see the unmodified code pass as a mutant would."""
+        began = time.monotonic()
+        files = frozenset(str(module.__file__) for module in self.modules)
+        verdict, where, recorded = _judged(lambda: None, self.checks, CONTROL_PATIENCE, files)
+        self._demand_survival(verdict, where)
+        for told in recorded:
+            check = self.checks[told["place"]]
+            check.seconds = told["seconds"]
+            check.lines = frozenset((file, line) for file, line in told["lines"])
+        self.checks = sorted((each for each in self.checks if each.lines), key=lambda each: each.seconds)
+        if not self.checks:
+            raise Untrusted("no test executes any of these modules")
+        verdict, where, _ = _judged(partial(install_unchanged, self.modules), self.checks, self.patience)
+        self._demand_survival(verdict, where)
+        print(
+            f"control: the unmodified code passes {len(self.checks)} tests and schedules "
+            f"({time.monotonic() - began:.0f} s)",
+            flush=True,
+        )
+
+    def _demand_survival(self, verdict: Verdict, where: str) -> None:
+        if verdict is not Verdict.SURVIVED:
+            raise Untrusted(f"the unmodified code must pass its tests, but {verdict.value} ({where})")
+
+    def judge(self, mutant: Mutant) -> Verdict:
+        touched = {(mutant.file, line) for line in mutant.lines}
+        own_tests = tuple(self.tests.get(mutant.module, ()))
+        chosen = [
+            check
+            for check in self.checks
+            if not touched.isdisjoint(check.lines) and (not own_tests or check.name.startswith(own_tests))
+        ]
+        if not chosen:
+            return Verdict.NOT_RUN
+        own = (mutant.module, mutant.function)
+        # Tests that killed other mutants of this function probably kill this one, too.
+        chosen.sort(key=lambda check: (-self._kills[*own, check.name], check.seconds))
+        verdict, where, _ = _judged(mutant.install, chosen, self.patience)
+        if verdict is Verdict.BROKEN:
+            print(f"broken: {mutant.name}: {where}", flush=True)
+        if verdict.is_kill:
+            self._kills[*own, where] += 1
+        return verdict
+
+    def run(self) -> None:
+        for mutant in self.mutants:
+            if time.monotonic() > self.ends_at:
+                break
+            verdict = self.judge(mutant)
+            self.verdicts.append((mutant, verdict))
+            if verdict is not Verdict.KILLED:
+                print(f"{verdict.name.lower()}: {mutant.name}", flush=True)
+
+
+class _Plugin:
+    """Has pytest collect the tests once, and runs the mutants instead of them."""
+
+    def __init__(self, run: Run) -> None:
+        self.run = run
+        self.problem: Untrusted | None = None
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtestloop(self, session: pytest.Session) -> bool | None:
+        if session.testsfailed:
+            raise session.Interrupted("tests cannot be imported")
+        if not session.items:
+            return None
+        self.run.checks += [Check(item.nodeid, partial(_test_fails, item), item) for item in session.items]
+        try:
+            self.run.control()
+            self.run.run()
+        except Untrusted as problem:
+            self.problem = problem
+        return True
+
+
+def _execute(run: Run, tests: Sequence[str]) -> None:
+    """Raises Untrusted if there is nothing to judge by."""
+    plugin = _Plugin(run)
+    folder = tempfile.mkdtemp(prefix="mutants-", dir=SHARED_MEMORY if SHARED_MEMORY.is_dir() else None)
+    try:
+        with contextlib.chdir(ROOT):
+            code = pytest.main([*QUIET, f"--basetemp={folder}/tests", *tests], plugins=[plugin])
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    if plugin.problem is not None:
+        raise plugin.problem
+    if code != pytest.ExitCode.OK:
+        reasons = {
+            pytest.ExitCode.INTERRUPTED: "the tests cannot be imported, or the run was interrupted",
+            pytest.ExitCode.USAGE_ERROR: "pytest refused its arguments",
+            pytest.ExitCode.NO_TESTS_COLLECTED: "no tests were collected",
+        }
+        raise Untrusted(f"{reasons.get(code, 'pytest failed')} (exit code {int(code)})")
+
+
+# The command.
 
 
 def explained() -> dict[str, str]:
     """Survivors that are known, and why each is harmless: blocks of a line with the name, and the reason."""
-    blocks = EXPLAINED.read_text().split("\n\n") if EXPLAINED.exists() else []
+    blocks = EXPLAINED.read_text("utf-8").split("\n\n") if EXPLAINED.exists() else []
     lines = [block.strip().split("\n") for block in blocks if block.strip() and not block.startswith("#")]
     return {name: " ".join(reason) for name, *reason in lines}
 
 
-def main() -> int:
+def found_again(killed: Sequence[dict[str, Any]], there: Sequence[Mutant]) -> tuple[list[Mutant], list[str]]:
+    """The mutants that a list of earlier ones names, and those it names that are no more. They are found by
+    function and text; after a rename, by a text that only one function has."""
+    by_key: dict[Key, list[Mutant]] = {}
+    by_text: dict[tuple[str, str, int], list[Mutant]] = {}
+    for mutant in there:
+        by_key.setdefault(mutant.key, []).append(mutant)
+        by_text.setdefault(mutant.key[1:], []).append(mutant)
+    found: dict[Mutant, None] = {}
+    gone: list[str] = []
+    for each in killed:
+        function, *text = (each[part] for part in ("function", "source", "change", "nth"))
+        alike = by_key.get((function, *text), [])
+        named = [mutant for mutant in alike if mutant.module == each["module"]] or alike
+        renamed = by_text.get(tuple(text), [])
+        if not named and len(renamed) == 1:
+            named = renamed
+        if named:
+            found[named[0]] = None
+        else:
+            gone.append(f"{each['module']}.{function}: {each['change']}")
+    return list(found), gone
+
+
+def _as_data(mutant: Mutant) -> dict[str, Any]:
+    return {name: getattr(mutant, name) for name in ("module", "function", "source", "change", "nth")}
+
+
+def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tools.mutation", description=__doc__.split("\n")[0])
     parser.add_argument(
-        "modules", nargs="*", metavar="MODULE", help=f"of {', '.join(MODULES)}; all by default"
+        "modules",
+        nargs="*",
+        metavar="MODULE",
+        help=f"under engine/ (commit) or stores/ (sqlite.writer); by default {', '.join(CORE)}",
     )
     parser.add_argument("--sample", type=int, help="so many mutants of each module, drawn by --seed")
-    parser.add_argument("--only", default="", metavar="TEXT", help="those with this text in their name")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--only", default="", metavar="TEXT", help="those with this text in their name")
     parser.add_argument("--seconds", type=float, default=3600.0, help="begin no mutant after this time")
+    parser.add_argument("--patience", type=float, default=15.0, help="seconds after which a test hangs")
+    parser.add_argument("--tests", action="append", metavar="PATH", help="judge by these tests only")
+    parser.add_argument("--killed", type=Path, metavar="FILE", help="add the killed mutants to this list")
+    parser.add_argument("--again", type=Path, metavar="FILE", help="try the mutants of such a list again")
     parser.add_argument("--list", action="store_true", help="name the mutants, and run none")
     asked = parser.parse_args()
-    if unknown := set(asked.modules) - set(MODULES):
-        parser.error(f"unknown module: {', '.join(sorted(unknown))}. Known: {', '.join(MODULES)}.")
-    known, ends_at = explained(), time.monotonic() + asked.seconds
-    survivors: list[str] = []
-    tried = 0
-    for name in asked.modules or MODULES:
-        module = importlib.import_module(MODULES[name])
-        all_mutants = [mutant for mutant in mutants(module) if asked.only in mutant.name]
-        chosen = Random(asked.seed).sample(  # noqa: S311 - a choice of tests
-            all_mutants, min(asked.sample or len(all_mutants), len(all_mutants))
-        )
-        if asked.list:
-            print("\n".join(mutant.name for mutant in chosen))
-            continue
-        importlib.import_module("pytest")  # once, and not in each child
-        importlib.import_module("turnledger.testing.store_contract")
-        importlib.import_module("turnledger.testing.simulation")
-        gc.freeze()
-        before, tried_before = len(survivors), tried
-        for mutant in chosen:
-            if time.monotonic() > ends_at:
-                break
-            tried += 1
-            if mutant.name not in known and not is_noticed(name, module, mutant):
-                survivors.append(mutant.name)
-                print(mutant.name, flush=True)
-        print(
-            f"{name}: {tried - tried_before} of {len(all_mutants)} mutants tried, "
-            f"{len(survivors) - before} survive",
-            flush=True,
-        )
-    if not asked.list:
-        print(f"{tried} mutants, {len(survivors)} survivors without an explanation")
-    return 1 if survivors else 0
+    if unknown := set(asked.modules) - set(modules()):
+        parser.error(f"unknown module: {', '.join(sorted(unknown))}. Known: {', '.join(modules())}.")
+    return asked
+
+
+def _chosen(asked: argparse.Namespace) -> list[Mutant]:
+    known = modules()
+    names = known if asked.again else asked.modules or CORE
+    every = [each for name in names for each in mutants(name, importlib.import_module(known[name]))]
+    if asked.again is not None:
+        every, gone = found_again(json.loads(asked.again.read_text("utf-8")), every)
+        print("".join(f"no longer there: {each}\n" for each in gone), end="")
+        print(f"{len(every)} mutants of the list are there, {len(gone)} are not")
+    chosen: list[Mutant] = []
+    for name in asked.modules or names:
+        some = [each for each in every if each.module == name and asked.only in each.name]
+        if asked.sample is not None and asked.sample < len(some):
+            print(f"{name}: {asked.sample} of {len(some)} mutants, seed {asked.seed}", flush=True)
+            some = Random(asked.seed).sample(some, asked.sample)  # noqa: S311 - a choice of tests
+        chosen += some
+    return chosen
+
+
+def main() -> int:
+    asked = _arguments()
+    known, explanations = modules(), explained()
+    chosen = [mutant for mutant in _chosen(asked) if mutant.name not in explanations]
+    if asked.list:
+        print("\n".join(mutant.name for mutant in chosen))
+        return 0
+    names = list(dict.fromkeys(mutant.module for mutant in chosen))
+    own_tests = {name: tests_for(name, known[name]) for name in names} if not asked.tests else {}
+    tests = asked.tests or sorted({each for some in own_tests.values() for each in some})
+    run = Run(
+        mutants=chosen,
+        checks=[] if asked.tests else _schedules(names),
+        modules=[importlib.import_module(known[name]) for name in names],
+        ends_at=time.monotonic() + asked.seconds,
+        patience=asked.patience,
+        tests={name: [_schedules_on(name), *some] for name, some in own_tests.items()},
+    )
+    try:
+        if not chosen:
+            raise Untrusted("there is no such mutant")
+        _execute(run, tests)
+    except Untrusted as problem:
+        print(f"Mutation testing is not possible: {problem}.", file=sys.stderr)
+        return 2
+    _report(run)
+    if asked.killed is not None:
+        before = json.loads(asked.killed.read_text("utf-8")) if asked.killed.exists() else []
+        more = [_as_data(mutant) for mutant, verdict in run.verdicts if verdict is Verdict.KILLED]
+        listed = [*before, *(each for each in more if each not in before)]
+        asked.killed.write_text(json.dumps(listed, indent=1) + "\n", "utf-8")
+    return 1 if any(not verdict.is_kill for _, verdict in run.verdicts) else 0
+
+
+def _report(run: Run) -> None:
+    for name in dict.fromkeys(mutant.module for mutant in run.mutants):
+        counts = Counter(verdict for mutant, verdict in run.verdicts if mutant.module == name)
+        waiting = sum(mutant.module == name for mutant in run.mutants) - counts.total()
+        told = [f"{counts[each]} {each.value}" for each in Verdict if counts[each]]
+        print(f"{name}: {', '.join(told + ([f'{waiting} not tried'] if waiting else []))}")
+    counts = Counter(verdict for _, verdict in run.verdicts)
+    print(
+        f"{counts.total()} mutants: "
+        f"{counts[Verdict.KILLED]} killed by a failing test, {counts[Verdict.HUNG]} hung, "
+        f"{sum(counts[each] for each in Verdict if each.is_survival)} survive without an explanation, "
+        f"{counts[Verdict.NOT_MADE]} not made, {counts[Verdict.BROKEN]} broken"
+    )
 
 
 if __name__ == "__main__":

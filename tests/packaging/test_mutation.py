@@ -1,26 +1,95 @@
-"""The mutation tester: its mutants differ from the code, and each survivor that is explained is still one."""
+"""The mutation tester: its verdicts are right, and it judges nothing by tests that fail without a mutant."""
 
 from __future__ import annotations
 
 import importlib
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
 
-from tools.mutation import MODULES, explained, is_noticed, mutants
-from turnledger.engine import lease
+from tools.mutation import CORE, explained, found_again, modules, mutants
+from turnledger.engine import lane
+
+ROOT = Path(__file__).parents[2]
+PASSES = """
+import asyncio
+from turnledger.engine.uninterrupted import is_cancelled
+
+def test_passes() -> None:
+    async def ask() -> bool:
+        return is_cancelled()
+
+    assert asyncio.run(ask()) is False
+"""
+HANGS = PASSES.replace("assert asyncio.run(ask()) is False", "while asyncio.run(ask()): pass")
 
 
-def test_mutant_is_another_function_and_has_a_name_of_its_own() -> None:
-    found = list(mutants(lease))
-    assert len({mutant.name for mutant in found}) == len(found) > 3
-    assert len({mutant.make() for mutant in found}) == len(found)
+def mutate(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "tools.mutation", "uninterrupted", "--only", "is_cancelled", *arguments]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
 
 
-def test_mutant_that_breaks_every_turn_is_noticed() -> None:
-    commit = importlib.import_module(MODULES["commit"])
-    mutant = next(each for each in mutants(commit) if "ran_on_head" in each.name and "swapped" in each.name)
-    assert is_noticed("commit", commit, mutant)
+def test_mutants_of_a_module_have_names_and_code_of_their_own() -> None:
+    found = list(mutants("lane", lane))
+    assert len({mutant.name for mutant in found}) == len({mutant.key for mutant in found}) == len(found) > 3
+
+
+def test_mutants_of_every_module_can_be_named() -> None:
+    known = modules()
+    assert {*CORE, "sqlite.records", "feed"} <= set(known)
+    assert all(list(mutants(name, importlib.import_module(known[name]))) for name in CORE)
+
+
+def test_run_reports_killed_surviving_and_hung_mutants_apart(tmp_path: Path) -> None:
+    passes, hangs, killed = tmp_path / "test_it.py", tmp_path / "test_hangs.py", tmp_path / "killed.json"
+    passes.write_text(PASSES)
+    hangs.write_text(HANGS)
+    run = mutate("--tests", str(passes), "--killed", str(killed))
+    assert run.returncode == 1
+    assert "control: the unmodified code passes 1 tests" in run.stdout
+    assert "survived: uninterrupted.is_cancelled: 0 -> 1" in run.stdout
+    assert "4 mutants: 2 killed by a failing test, 0 hung, 2 survive" in run.stdout
+    again = mutate("--tests", str(hangs), "--again", str(killed), "--patience", "5")
+    assert again.returncode == 0
+    assert "2 mutants: 0 killed by a failing test, 2 hung, 0 survive" in again.stdout
+
+
+def test_run_whose_tests_fail_without_a_mutant_ends_with_their_names(tmp_path: Path) -> None:
+    test = tmp_path / "test_it.py"
+    test.write_text(PASSES.replace("is False", "is True"))
+    run = mutate("--tests", str(test))
+    assert run.returncode == 2
+    assert "the unmodified code must pass its tests" in run.stderr
+    assert "test_it.py::test_passes" in run.stderr
+
+
+def test_run_without_usable_tests_ends_with_the_reason(tmp_path: Path) -> None:
+    empty, unimportable = tmp_path / "test_empty.py", tmp_path / "test_unimportable.py"
+    empty.write_text("")
+    unimportable.write_text("import nothing_of_this_name")
+    for test, reason in (
+        (empty, "no tests were collected (exit code 5)"),
+        (unimportable, "cannot be imported"),
+        (tmp_path / "test_absent.py", "pytest refused its arguments (exit code 4)"),
+    ):
+        run = mutate("--tests", str(test))
+        assert (run.returncode, reason in run.stderr) == (2, True), run.stderr
+
+
+def test_mutant_is_found_again_after_its_module_was_moved_or_its_function_renamed() -> None:
+    found = list(mutants("lane", lane))
+    listed = [{**vars(found[0]), "module": "elsewhere"}, {**vars(found[0]), "source": "gone"}]
+    again, gone = found_again(listed, found)
+    assert again == [found[0]]
+    assert len(gone) == 1
+    renamed = replace(found[0], function="renamed")
+    assert found_again(listed[:1], [renamed]) == ([renamed], [])
 
 
 def test_explained_survivors_are_mutants_of_the_code_as_it_is() -> None:
-    names = {mutant.name for name in MODULES.values() for mutant in mutants(importlib.import_module(name))}
-    assert set(explained()) <= names
-    assert all(explained().values())
+    known, reasons = modules(), explained()
+    within = {name for name in known if any(each.startswith(f"{name}.") for each in reasons)}
+    names = {each.name for name in within for each in mutants(name, importlib.import_module(known[name]))}
+    assert set(reasons) <= names
+    assert all(reasons.values())

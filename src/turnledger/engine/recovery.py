@@ -50,18 +50,17 @@ class TakeOverRequest:
     """By which beat its holder was found dead; None for what this process itself has left."""
 
 
-async def take_over(tables: Tables, request: TakeOverRequest) -> bool:
-    """Raise the fence and end the attempt by its policies, in one step; False if anything had changed, or if
-    its holder has shown since that it lives."""
+async def take_over(tables: Tables, request: TakeOverRequest) -> None:
+    """Raise the fence and end the attempt by its policies, in one step. Do nothing if anything had changed,
+    or if its holder has shown since that it lives."""
     left = request.left
     branch = await tables.branch(left.branch)
     attempt = await tables.attempt(left.owner, left.attempt)
     if branch is None or attempt is None or not holds_lane(branch, left.attempt, left.fence):
-        return False
+        return
     if request.dead is not None and not await is_dead(tables, attempt.lease, request.dead):
-        return False
+        return
     await end_running(tables, replace(branch, fence=branch.fence + 1), attempt, DIED, request.now)
-    return True
 
 
 @dataclass(frozen=True)

@@ -37,7 +37,7 @@ from turnledger.stores.memory import MemoryTables
 
 @broken
 def raises_the_fence_over_whoever_is_there() -> list[Patch]:
-    async def take_over(tables: Any, request: Any) -> bool:
+    async def take_over(tables: Any, request: Any) -> None:
         left = request.left
         branch = await tables.branch(left.branch)
         attempt = await tables.attempt(left.owner, left.attempt)
@@ -46,7 +46,6 @@ def raises_the_fence_over_whoever_is_there() -> list[Patch]:
             await ending.end_running(tables, branch, attempt, ending.DIED, request.now)
         else:
             await tables.save_branch(branch)
-        return True
 
     return [(awaiting, "take_over", take_over), (tending, "take_over", take_over)]
 

@@ -6,12 +6,12 @@ import asyncio
 
 import pytest
 
-from turnledger.errors import ConversationBusy, NoNewInput, TurnStopped
+from turnledger.errors import ConversationBusy, MalformedItems, NoNewInput, TurnStopped
 from turnledger.model.attempt import AttemptState
 from turnledger.model.item import message
 from turnledger.model.turn import TurnKind
-from turnledger.testing.scripted_model import ScriptedModel
-from turnledger.testing.store_contract.stage import Contract, Stage, exchange, said, soon, user
+from turnledger.testing.scripted_model import Ask, ScriptedModel
+from turnledger.testing.store_contract.stage import Contract, Stage, answer_to, exchange, said, soon, user
 
 
 class Busy(Contract):
@@ -100,4 +100,14 @@ class Busy(Contract):
         with pytest.raises(NoNewInput):
             await soon(refused)
         assert not holder.task.done()
+        assert (await holder.finish()).kind is TurnKind.COMPLETED
+
+    async def test_results_for_calls_that_the_running_turn_closed_do_not_interrupt_it(
+        self, stage: Stage
+    ) -> None:
+        chat = await (await stage.process()).chat()
+        await soon(chat.run(ScriptedModel([Ask("ask", call_id="c1")]), "q0"))
+        holder = await stage.hold_lane(chat, "never mind")
+        with pytest.raises(MalformedItems):
+            await soon(chat.run(ScriptedModel(), [answer_to("c1", "late")], on_busy="interrupt"))
         assert (await holder.finish()).kind is TurnKind.COMPLETED

@@ -234,6 +234,23 @@ class Deleting(Contract):
             await holder.finish()
         assert len(await restored.turns()) == 1
 
+    async def test_turn_running_while_its_conversation_is_purged_leaves_no_text_and_ends_as_deleted(
+        self, stage: Stage
+    ) -> None:
+        here, there = await stage.processes()
+        chat = await here.chat()
+        holder = await stage.hold_lane(chat, "q0", ["Private."])
+        await here.flush()
+        [attempt] = await read(here.store, do("running_of", here.ledger._process.lease))
+        here.store.is_deaf = True
+        await (await there.chat(chat)).delete(purge=True)
+        row = do("attempt", chat.owner, attempt.id)
+        assert (await read(there.store, row)).partial == ""
+        await there.tend()
+        assert await read(there.store, row) is None
+        with pytest.raises(ConversationDeleted):
+            await holder.finish()
+
     async def test_the_same_request_goes_on_once_it_is_back(self, stage: Stage) -> None:
         here, there = await stage.processes()
         chat = await here.chat()

@@ -8,13 +8,15 @@ from dataclasses import replace
 from typing import Any, TypeAlias
 
 import pytest
+from msgspec.structs import replace as with_changes
 
 from turnledger.chat import Chat
 from turnledger.engine.asking import begin_request
 from turnledger.engine.begin import begin
 from turnledger.engine.commit import commit, resolve_doubt
+from turnledger.engine.idempotency import Share
 from turnledger.engine.lease import all_leases, renew
-from turnledger.engine.recovery import forget, take_over
+from turnledger.engine.recovery import ForgetRequest, end_lease, forget, take_over
 from turnledger.errors import ConversationBusy, Superseded
 from turnledger.ledger import Ledger
 from turnledger.model.attempt import AttemptState
@@ -326,6 +328,20 @@ class Superseding(Contract):
             await exchange(await third.chat(chat), "q2", on_busy="reject")
         assert [turn.input[0].text for turn in await chat.turns()] == ["q0", "q2"]
 
+    async def test_ticket_of_a_dead_process_withdrawn_twice_is_withdrawn_once(self, stage: Stage) -> None:
+        here, there = await stage.processes()
+        chat = await here.chat()
+        holder = await stage.hold_lane(chat, "q0")
+        await stage.queue(await there.chat(chat), ScriptedModel(), "q1")
+        there.store.is_deaf = True
+        [ticket] = await stage.tickets(chat)
+        request = ForgetRequest(ticket.lease, (ticket.attempt,), drop_lease=False, now=stage.clock.now_ms())
+        for _ in range(2):
+            await here.store.transact(forget, request)
+            assert await stage.tickets(chat) == []
+        turn = await holder.finish()
+        assert await chat.turns() == [turn]
+
     async def test_a_dead_process_is_buried_once_by_whoever_comes_first(self, stage: Stage) -> None:
         here, there, third = await stage.processes(3)
         chat = await here.chat()
@@ -351,6 +367,35 @@ class Superseding(Contract):
         [aside] = await chat.attempts()
         assert aside.attempt.state is AttemptState.FAILED
         await exchange(await there.chat(chat), "q1", on_busy="reject")
+
+    async def test_begin_repeated_after_its_turn_was_ended_returns_how_it_ended(self, stage: Stage) -> None:
+        here = await stage.process()
+        for policy, state in (("keep", AttemptState.KEPT), ("settle", AttemptState.FAILED)):
+            chat = await here.chat()
+            request = begin_request(here.ledger._process, chat._target, "q0", on_failure=policy)
+            await here.store.transact(begin, request)
+            await here.tend()
+            turns = await chat.turns()
+            again = await here.store.transact(begin, with_changes(request, is_repeated=True))
+            assert isinstance(again, Share)
+            assert again.ended is not None
+            assert (again.attempt, again.ended.state) == (request.attempt, state)
+            assert await chat.turns() == turns
+
+    async def test_lease_that_a_running_turn_names_is_found_after_its_process_has_ended(
+        self, stage: Stage
+    ) -> None:
+        """Without the lease, no timer would find the turn."""
+        here, there = await stage.processes()
+        chat, lease = await here.chat(), here.ledger._process.lease
+        await here.store.transact(begin, begin_request(here.ledger._process, chat._target, "q0"))
+        await here.store.transact(end_lease, lease)
+        await there.tend()
+        stage.clock.advance(LIMITS.lease_time)
+        await there.tend()
+        [aside] = await chat.attempts()
+        assert aside.attempt.state is AttemptState.FAILED
+        assert lease not in {each.id for each in await there.store.read(all_leases, None)}
 
 
 async def _ends_with(task: asyncio.Task[None], problem: type[Exception] | None) -> None:

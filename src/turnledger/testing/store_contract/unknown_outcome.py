@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -33,6 +34,25 @@ class UnknownOutcome(Contract):
         assert (await (await there.chat(chat)).turns())[-1] == turn
         await exchange(await there.chat(chat), "q2", on_busy="reject")
         assert await chat.attempts() == []
+
+    async def test_commit_repeated_after_it_succeeded_returns_the_same_turn(
+        self, stage: Stage, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        here, there = await stage.processes()
+        chat = await here.chat()
+        transact, requests = here.store.transact, []
+
+        async def record_commits(operation: Any, request: Any, *sync: Any) -> Any:
+            if operation is commit:
+                requests.append(request)
+            return await transact(operation, request, *sync)
+
+        monkeypatch.setattr(here.store, "transact", record_commits)
+        turn = await exchange(chat, "q0", "a0")
+        assert await there.store.transact(commit, requests[0]) == turn
+        turns = [turn, await exchange(chat, "q1", "a1")]
+        assert await there.store.transact(commit, requests[0]) == turn
+        assert await chat.turns() == turns
 
     async def test_a_store_that_is_out_of_reach_for_a_moment_costs_no_finished_turn(
         self, stage: Stage

@@ -11,7 +11,7 @@ import pytest
 
 from tests.unit.stores.sqlite.conftest import Neighbour
 from tests.unit.stores.sqlite.operations import add_claims, beat_of, has_claim, ids, refuse
-from turnledger.engine.ports import Sync
+from turnledger.engine.ports import Sync, Tables
 from turnledger.errors import StoreCorrupt, StoreUnavailable
 from turnledger.model.ids import LeaseId
 from turnledger.stores.sqlite import SqliteStore, opening
@@ -156,6 +156,34 @@ def test_removed_log_is_saved_into_the_file_at_the_next_look(path: Path, writer:
     alone = path.with_name("alone.db")
     shutil.copy(path, alone)
     assert asyncio.run(has(alone, "first"))
+
+
+def test_log_removed_during_a_transaction_is_saved_into_the_file(path: Path, writer: Writer) -> None:
+    async def add_and_remove_log(tables: Tables, claim: str) -> None:
+        await add_claims(tables, ("owner", claim))
+        log_of(path).unlink()
+
+    job = Job(add_and_remove_log, "a")
+    writer.run_batch([job])
+    assert isinstance(job.error, StoreUnavailable)
+    copy = path.with_name("copy.db")
+    shutil.copy(path, copy)
+    assert asyncio.run(has(copy, "first"))
+    assert not asyncio.run(has(copy, "a"))
+
+
+@pytest.mark.parametrize("lost", ["", "-wal"])
+def test_writer_that_looks_for_its_files_reports_a_lost_one_once(
+    path: Path, writer: Writer, lost: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    if lost:
+        os.truncate(log_of(path), 0)
+    else:
+        path.unlink()
+    writer.look_at_files()
+    writer.look_at_files()
+    [record] = caplog.records
+    assert f"{path}{lost} was" in record.getMessage()
 
 
 async def test_store_whose_log_was_removed_refuses_reads_soon(store: SqliteStore, path: Path) -> None:

@@ -1,6 +1,8 @@
 """The group-commit writer, driven by hand."""
 
-from collections.abc import Iterator
+import asyncio
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from random import Random
 
@@ -255,16 +257,69 @@ def test_a_neighbour_that_does_not_let_go_makes_the_store_unavailable(bench: Ben
     neighbour.close()
 
 
+def test_job_withdrawn_while_a_neighbour_holds_the_lock_leaves_and_the_others_are_committed(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    neighbour = apsw.Connection(bench.path)
+    neighbour.execute("BEGIN IMMEDIATE")
+    patient, withdrawn = add("a"), add("b")
+    handed_over: list[Job] = []
+    bench.writer.hand_over = handed_over.extend
+    waits: Iterator[Callable[[], object]] = iter(
+        [withdrawn.withdraw, lambda: None, lambda: neighbour.execute("ROLLBACK")]
+    )
+    monkeypatch.setattr(time, "sleep", lambda _: next(waits)())
+    bench.run(patient, withdrawn)
+    assert handed_over == [withdrawn]
+    assert isinstance(withdrawn.error, StoreUnavailable)
+    assert patient.error is None
+    assert bench.has("a", "b") == [True, False]
+    neighbour.close()
+
+
+async def test_job_withdrawn_before_it_is_claimed_fails_its_caller_and_never_runs() -> None:
+    future: asyncio.Future[None] = asyncio.Future()
+    for job in (Job(refuse, None, Sync.DISK, future), Job(refuse, None)):
+        job.withdraw()
+        assert job.is_withdrawn
+        assert not job.claim()
+    with pytest.raises(StoreUnavailable, match="Nothing was written"):
+        future.result()
+
+
+async def test_job_withdrawn_after_it_was_claimed_leaves_the_answer_to_the_writer() -> None:
+    future: asyncio.Future[None] = asyncio.Future()
+    job = Job(refuse, None, Sync.DISK, future)
+    assert not job.is_withdrawn
+    assert job.claim()
+    job.withdraw()
+    assert job.is_withdrawn
+    assert not future.done()
+
+
+async def test_job_withdrawn_after_its_caller_was_answered_changes_nothing() -> None:
+    future: asyncio.Future[str] = asyncio.Future()
+    future.set_result("answer")
+    Job(refuse, None, Sync.DISK, future).withdraw()
+    assert await future == "answer"
+
+
 def test_an_operation_that_waits_for_anything_else_is_undone(bench: Bench) -> None:
     class Never:
         def __await__(self) -> Iterator[None]:
             yield
 
+    ended: list[str] = []
+
     async def waits(tables: Tables, _: None) -> None:
         await add_claims(tables, ("owner", "a"))
-        await Never()
+        try:
+            await Never()
+        finally:
+            ended.append("waits")
 
     _, job = bench.run(add("b"), Job(waits, None))
+    assert ended == ["waits"] * 2  # in the batch, then alone
     with pytest.raises(RuntimeError, match="waits"):
         job.outcome()
     assert bench.has("a", "b") == [False, True]
