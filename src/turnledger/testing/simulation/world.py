@@ -299,6 +299,8 @@ class World:
     """Who read the events of turns while they ran."""
     holders: dict[TurnId, LeaseId] = field(default_factory=dict)
     """For attempts that began: the process that runs them."""
+    ttl_ms: int | None = None
+    """The `ttl` of the store: how long each conversation lives after its last use."""
     watches_time: bool = False
     """Whether it is noted what time ends: only where clocks jump, or conversations may lapse."""
     used_at: dict[ConversationId, float] = field(default_factory=dict)
