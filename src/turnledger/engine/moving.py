@@ -25,7 +25,7 @@ from turnledger.engine.branching import (
 )
 from turnledger.engine.changes import tell
 from turnledger.engine.conversations import check_live
-from turnledger.engine.effect_copies import add_copies, copies_behind, untold_effects
+from turnledger.engine.effect_copies import add_copies, copies_behind, forget_effects, untold_effects
 from turnledger.engine.ending import settle
 from turnledger.engine.idempotency import Key, claim_of, live_conversation_of
 from turnledger.engine.ports import Tables
@@ -140,6 +140,8 @@ async def _undo(tables: Tables, owner: str, lane: Branch, undo: Undo) -> Moved:
     _check_last(undo, undone.id)
     wish = Divergence(branch=undo.branch, replaces=undone.id, forget=undo.forget)
     fork = await fork_at(tables, owner, lane, wish, undone)
+    if undo.forget:
+        await forget_effects(tables, lane, fork.number)
     await tables.save_branch(lane)
     made = await open_branch(tables, owner, lane, await place_of(tables, owner, lane, fork))
     return Moved(made)

@@ -6,6 +6,7 @@ CAUGHT: dict[tuple[str, str], int] = {
     ("memory", "appends_another_answer_behind_that_of_an_interrupted_turn"): 142,
     ("memory", "begins_on_the_branch_that_it_queued_for"): 60,
     ("memory", "believes_what_an_earlier_try_says_of_the_answer"): 216,
+    ("memory", "brings_back_what_was_forgotten_when_it_switches"): 33,
     ("memory", "checks_the_conversation_key_before_it_forks"): 18,
     ("memory", "commits_an_edit_without_fence_and_head"): 91,
     ("memory", "commits_an_edit_without_the_fence"): 91,

@@ -47,6 +47,14 @@ SELECT switches FROM conversation WHERE id = ? AND switches IS NOT NULL;
 -- No index names this column.
 UPDATE conversation SET switches = ? WHERE id = ?;
 
+-- name: forgotten
+-- The effects that no switch carries along any more.
+SELECT forgotten FROM conversation WHERE id = ? AND forgotten IS NOT NULL;
+
+-- name: save_forgotten
+-- No index names this column.
+UPDATE conversation SET forgotten = ? WHERE id = ?;
+
 -- name: lapsed_conversations
 -- Live ones whose time is over, unless a turn runs or waits there.
 SELECT id, owner, branch, conversation_key, state, internal, title, metadata, revision, created_at,

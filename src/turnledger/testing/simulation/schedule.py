@@ -58,17 +58,18 @@ TASTES: dict[str, Callable[[int], list[str]]] = {
     "wander": lambda habits: (["diverge"] * 2 + ["wander"] * 4 + ["fork"]) * (habits // 4 + 1),
     "clock": lambda habits: [],
     "lapse": lambda habits: [],
+    "forget": lambda habits: ["forget"] * (habits // 2 + 1),
 }
 """What clients of some schedules do besides, and how much of it for so many habits."""
 TASTE = 0.2
 """How many schedules have each of them."""
-SELDOM = {"lapse": 0.05}
-"""Those that fewer have: their turns take long."""
+SELDOM = {"lapse": 0.05, "forget": 0.05}
+"""Those that fewer have: long turns take long, and what was forgotten is not there to be checked."""
 WITH_TTL = 0.03
 """How many schedules run on a memory store whose `ttl` ends conversations."""
 DAY = 24 * 3600.0
 """Longer than any schedule."""
-BRANCHING = frozenset({"diverge", "undo", "switch", "fork", "wander"})
+BRANCHING = frozenset({"diverge", "undo", "switch", "fork", "wander", "forget"})
 LATER = BRANCHING | {"resend", "flag", "restore", "undo once", "say"}
 FEW, MANY = (1, 2, 3, 5), (2, 3, 5, 7)
 """How often a client does something: more where there has to be a history first."""
@@ -204,6 +205,8 @@ class Schedule:
                 await do(deeds.switch(scene, name))
             case "wander":
                 await do(deeds.switch(scene, name, and_back=True))
+            case "forget":
+                await do(deeds.forget(scene, name))
             case "fork":
                 await asking.fork_or_ask(name, token)
             case "reset":

@@ -216,6 +216,7 @@ OBSERVED = (
     "settled_by_begin",
     "moved",
     "moved_under",
+    "forgotten",
     "forks",
     "taken_over",
     "hidden_at_begin",
