@@ -409,20 +409,23 @@ DELETE FROM event_log WHERE attempt = ?;
 
 -- name: tickets
 -- The queue of a branch, front tickets first.
-SELECT attempt, conversation, branch, number, front, lease, deadline, idempotency_key, fingerprint, claimed
+SELECT attempt, conversation, branch, number, front, lease, deadline, idempotency_key, fingerprint, claimed,
+       interaction
 FROM ticket
 WHERE branch = ?
 ORDER BY front DESC, number;
 
 -- name: ticket
 -- The one of an attempt.
-SELECT attempt, conversation, branch, number, front, lease, deadline, idempotency_key, fingerprint, claimed
+SELECT attempt, conversation, branch, number, front, lease, deadline, idempotency_key, fingerprint, claimed,
+       interaction
 FROM ticket
 WHERE attempt = ?;
 
 -- name: tickets_of
 -- Those of a process.
-SELECT attempt, conversation, branch, number, front, lease, deadline, idempotency_key, fingerprint, claimed
+SELECT attempt, conversation, branch, number, front, lease, deadline, idempotency_key, fingerprint, claimed,
+       interaction
 FROM ticket
 WHERE lease = ?
 ORDER BY attempt;
@@ -434,8 +437,8 @@ UPDATE branch SET last_ticket = last_ticket + 1 WHERE id = ? RETURNING last_tick
 -- name: add_ticket
 -- A place in the queue.
 INSERT INTO ticket (attempt, conversation, branch, number, front, lease, deadline, idempotency_key, fingerprint,
-                    claimed)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
+                    claimed, interaction)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
 
 -- name: move_tickets
 -- Put a queue behind another one, whose numbers it goes on.

@@ -254,7 +254,8 @@ CREATE TABLE ticket (
     deadline INTEGER NOT NULL,
     idempotency_key TEXT,
     fingerprint BLOB NOT NULL,
-    claimed BLOB                    -- what the idempotency_key stood for when the ticket was taken
+    claimed BLOB,                   -- what the idempotency_key stood for when the ticket was taken
+    interaction INTEGER NOT NULL DEFAULT 1  -- 0 if its turn does not count as use of the conversation
 ) STRICT, WITHOUT ROWID;
 
 CREATE INDEX ticket_of_branch ON ticket (branch, front DESC, number);
