@@ -26,8 +26,8 @@ def writes_down_what_the_wall_clock_shows() -> list[Patch]:
 def trusts_a_clock_as_soon_as_it_stands_still() -> list[Patch]:
     true = TrustedClock.__init__
 
-    def init(clock: Any, wall: Any, tolerance: float, agreement: float) -> None:
-        true(clock, wall, tolerance, 0.0)
+    def init(clock: Any, wall: Any, tolerance: float, agreement: float, **rest: Any) -> None:
+        true(clock, wall, tolerance, 0.0, **rest)
 
     return [(TrustedClock, "__init__", init)]
 
