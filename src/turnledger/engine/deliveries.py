@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from turnledger.engine.ports import Sync, Tables
 from turnledger.errors import LedgerClosed, StoreError
+from turnledger.model.conversation import Claim
 from turnledger.model.ids import ConversationId, TurnId
 
 if TYPE_CHECKING:
@@ -61,6 +62,13 @@ class Deliveries:
         self._notes.append(note)
         if self._writing is None or self._writing.done():
             self._writing = asyncio.create_task(self._write(), name="turnledger deliveries")
+
+    async def note_read(self, claim: Claim | None) -> None:
+        """Note that somebody has read the answer to a request: whatever became of the one that was sent, the
+        same words are another message from now on. What cannot be written now is kept, and noted later."""
+        if claim is not None and claim.sender is not None:
+            self._notes.append(Note(claim.owner, claim.idempotency_key, claim.sender, is_delivered=True))
+            await self._write()
 
     async def _write(self) -> None:
         try:

@@ -15,6 +15,7 @@ from turnledger.engine.lane import Dead, Waiter
 from turnledger.engine.live_log import LiveLog
 from turnledger.engine.looking import LookRequest, Over, Runs, look
 from turnledger.engine.process import Process
+from turnledger.engine.reading import keyless_claim
 from turnledger.engine.recovery import TakeOverRequest, take_over
 from turnledger.errors import LedgerClosed, TooManyReaders, TurnNotFound
 from turnledger.model import event_log
@@ -32,6 +33,8 @@ async def read_events(
     """Yield the events of a turn numbered above `after`, and in any case the last one; see Chat.events."""
     with Reader(process, owner, conversation, turn, after) as reader:
         while batch := await reader.next_batch():
+            if isinstance(batch[-1], TurnFinished):
+                await process.deliveries.note_read(await process.store.read(keyless_claim, (owner, turn)))
             for event in batch:
                 yield event
 

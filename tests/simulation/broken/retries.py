@@ -6,7 +6,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from tests.simulation.broken.registry import Patch, broken
+from tests.simulation.broken.registry import Patch, broken, nothing
 from turnledger.engine import commit, deliveries, retries
 from turnledger.engine.idempotency import NOTHING_CLAIMED, Share
 
@@ -74,3 +74,8 @@ def runs_every_retry_again() -> list[Patch]:
 @broken
 def follows_the_claim_to_the_conversation_that_its_key_named_before() -> list[Patch]:
     return [(retries, "is_meant", lambda target, conversation: target.may_mean(conversation))]
+
+
+@broken
+def gives_a_lost_answer_that_was_read_in_the_history() -> list[Patch]:
+    return [(deliveries.Deliveries, "note_read", nothing)]

@@ -103,6 +103,30 @@ class KeylessRetries(Contract):
         assert await soon(ask(await there.chat(chat), 2).run(NEVER)) == turn
         assert await chat.turns() == [turn]
 
+    @pytest.mark.parametrize("way", ["turns", "history", "events"])
+    @pytest.mark.parametrize("is_known", [True, False])
+    async def test_a_lost_answer_that_was_read_meanwhile_is_not_given_to_the_next_try(
+        self, stage: Stage, way: str, *, is_known: bool
+    ) -> None:
+        """Its client knows it: the same words are another message. The server may notice the loss later."""
+        here, there = await stage.processes()
+        chat = await here.chat()
+        first, turn = await answered(chat, 0)
+        if is_known:
+            here.ledger.lost(first)
+            await noted(here)
+        reader = await there.chat(chat)
+        if way == "turns":
+            assert await reader.turns(limit=1) == [turn]
+        elif way == "history":
+            assert await reader.history() == [*turn.items]
+        else:
+            assert [event async for event in reader.events(turn.id)]
+        here.ledger.lost(first)
+        await noted(here)
+        _, second = await answered(chat, 1, "another")
+        assert await chat.turns() == [turn, second]
+
     async def test_an_answer_whose_delivery_is_unknown_is_not_given_to_the_next_try(
         self, stage: Stage
     ) -> None:
