@@ -54,8 +54,8 @@ from turnledger.engine.reading import (
     attempts_page,
     branches,
     info,
-    read_page,
     summary,
+    turns_page,
 )
 from turnledger.engine.removing import delete_for
 from turnledger.engine.resending import ChatMessage, OnDivergence
@@ -289,15 +289,11 @@ class Chat:
         `most_bytes` the page ends before it is larger, but never without a turn. Raises BranchNotFound."""
         page = self._page(before, limit)
         of = BranchId(branch) if branch is not None else None
-        request = replace(page, most_bytes=most_bytes, branch=of)
-        turns, claim = await self._process.store.read(read_page, request)
-        await self._process.deliveries.note_read(claim)
-        return turns
+        return await self._process.store.read(turns_page, replace(page, most_bytes=most_bytes, branch=of))
 
     async def history(self) -> list[Item]:
         """All items of all committed turns that their user sees, in order: without those hidden by
         `to_user=False`, and the other half of their pair."""
-        await self.turns(limit=1)  # notes that the last answer is read
         return await whole_history(self._process.store, lambda before: self._page(before, PAGE))
 
     async def flag(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -35,7 +36,7 @@ async def believes_any_sender(tables: Any, notes: Any) -> Any:
     return await NOTE(
         tables,
         [
-            deliveries.Note(each.owner, each.name, sender, each.is_delivered)
+            dataclasses.replace(each, sender=sender)
             for each, sender in zip(notes, senders, strict=True)
         ],
     )
@@ -201,16 +202,3 @@ async def test_the_contract_sees_a_begin_that_does_not_look_again_behind_a_dead_
     monkeypatch.setattr(begin, "_free_of_dead", free_of_dead)
     with pytest.raises((AssertionError, TurnledgerError)):
         await KeylessRetries().test_a_later_try_may_be_the_one_that_finds_the_process_dead(stage)
-
-
-@pytest.mark.parametrize("is_known", [True, False])
-async def test_the_contract_sees_a_claim_that_outlives_the_reading_of_its_answer(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch, is_known: bool
-) -> None:
-    async def note_read(*_: Any) -> None: ...
-
-    monkeypatch.setattr(deliveries.Deliveries, "note_read", note_read)
-    with pytest.raises(AssertionError):
-        await KeylessRetries().test_a_lost_answer_that_was_read_meanwhile_is_not_given_to_the_next_try(
-            stage, "turns", is_known=is_known
-        )

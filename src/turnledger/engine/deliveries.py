@@ -12,13 +12,16 @@ from msgspec.structs import replace
 
 from turnledger.engine.ports import Sync, Tables
 from turnledger.errors import LedgerClosed, StoreError
-from turnledger.model.conversation import Claim
 from turnledger.model.ids import ConversationId, TurnId
 
 if TYPE_CHECKING:
     from turnledger.engine.process import Process
 
 log = logging.getLogger("turnledger")
+
+LOST_KEPT_MS = 15 * 60 * 1000
+"""How long a lost answer is there for a retry. A client may notice the loss later than the server, after its own
+timeout (ten minutes in the official clients); after that, the same words are a new message."""
 
 
 @dataclass(frozen=True)
@@ -29,6 +32,7 @@ class Note:
     name: str
     sender: TurnId
     is_delivered: bool
+    at: int
 
 
 async def note(tables: Tables, notes: Sequence[Note]) -> list[ConversationId]:
@@ -42,7 +46,8 @@ async def note(tables: Tables, notes: Sequence[Note]) -> list[ConversationId]:
         if each.is_delivered:
             await tables.drop_claim(each.owner, each.name)
         else:
-            await tables.save_claim(replace(claim, is_lost=True))
+            expires_at = each.at + LOST_KEPT_MS
+            await tables.save_claim(replace(claim, is_lost=True, expires_at=expires_at))
             lost.append(claim.conversation)
     return lost
 
@@ -62,13 +67,6 @@ class Deliveries:
         self._notes.append(note)
         if self._writing is None or self._writing.done():
             self._writing = asyncio.create_task(self._write(), name="turnledger deliveries")
-
-    async def note_read(self, claim: Claim | None) -> None:
-        """Note that somebody has read the answer to a request: whatever became of the one that was sent, the
-        same words are another message from now on. What cannot be written now is kept, and noted later."""
-        if claim is not None and claim.sender is not None:
-            self._notes.append(Note(claim.owner, claim.idempotency_key, claim.sender, is_delivered=True))
-            await self._write()
 
     async def _write(self) -> None:
         try:

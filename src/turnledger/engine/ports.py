@@ -233,10 +233,6 @@ class Tables(EndedTables, Protocol):
 
     # Claims of idempotency keys.
     async def claim(self, owner: str, idempotency_key: str) -> Claim | None: ...
-    async def keyless_claim(self, owner: str, attempt: TurnId) -> Claim | None:
-        """The claim on this attempt of a request without an idempotency_key, if there is one."""
-        ...
-
     async def save_claim(self, claim: Claim) -> None:
         """Insert, or replace the one of the same owner and idempotency_key."""
         ...

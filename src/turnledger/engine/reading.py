@@ -11,7 +11,7 @@ from turnledger.engine.line import turns_of
 from turnledger.engine.ports import Tables
 from turnledger.errors import BranchNotFound, TurnNotFound
 from turnledger.model.attempt import Attempt
-from turnledger.model.conversation import Branch, Claim, Conversation
+from turnledger.model.conversation import Branch, Conversation
 from turnledger.model.ids import BranchId, ConversationId, TurnId
 from turnledger.model.journal import Journal
 from turnledger.model.listing import Listed
@@ -50,18 +50,6 @@ async def turns_page(tables: Tables, request: PageRequest) -> list[Turn]:
     if request.most_bytes is None:
         return await turns_of(tables, branch, 0, through, request.limit)
     return await _bounded(tables, branch, through, request.limit, request.most_bytes)
-
-
-async def read_page(tables: Tables, request: PageRequest) -> tuple[list[Turn], Claim | None]:
-    """A page of turns, and the claim of the request without an idempotency_key that its last turn answers, if
-    there is one: its reader has that answer."""
-    page = await turns_page(tables, request)
-    return page, await tables.keyless_claim(request.owner, page[-1].id) if page else None
-
-
-async def keyless_claim(tables: Tables, read: tuple[str, TurnId]) -> Claim | None:
-    """The claim of the request without an idempotency_key that a turn answers, if there is one."""
-    return await tables.keyless_claim(*read)
 
 
 async def _bounded(tables: Tables, branch: Branch, through: int, limit: int, most_bytes: int) -> list[Turn]:

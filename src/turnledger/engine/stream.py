@@ -7,7 +7,6 @@ may have written. Nobody polls, and no reader is ever in the way of the turn.
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import ExitStack
 from itertools import islice
@@ -16,15 +15,12 @@ from turnledger.engine.lane import Dead, Waiter
 from turnledger.engine.live_log import LiveLog
 from turnledger.engine.looking import LookRequest, Over, Runs, look
 from turnledger.engine.process import Process
-from turnledger.engine.reading import keyless_claim
 from turnledger.engine.recovery import TakeOverRequest, take_over
-from turnledger.errors import LedgerClosed, TooManyReaders, TurnledgerError, TurnNotFound
+from turnledger.errors import LedgerClosed, TooManyReaders, TurnNotFound
 from turnledger.model import event_log
 from turnledger.model.attempt import AttemptState
 from turnledger.model.event import Event, TurnFinished, TurnStarted
 from turnledger.model.ids import ConversationId, TurnId
-
-log = logging.getLogger("turnledger")
 
 BATCH = 64
 """Events that a reader takes at once; then it is the turn of others."""
@@ -36,19 +32,8 @@ async def read_events(
     """Yield the events of a turn numbered above `after`, and in any case the last one; see Chat.events."""
     with Reader(process, owner, conversation, turn, after) as reader:
         while batch := await reader.next_batch():
-            if isinstance(batch[-1], TurnFinished):
-                await _note_read(process, owner, turn)
             for event in batch:
                 yield event
-
-
-async def _note_read(process: Process, owner: str, turn: TurnId) -> None:
-    """Note that the answer is read to its end. A store that fails or is closed keeps no
-    reader from the end."""
-    try:
-        await process.deliveries.note_read(await process.store.read(keyless_claim, (owner, turn)))
-    except TurnledgerError as error:
-        log.warning("that %s was read is not noted: %s", turn, error.code)
 
 
 class Reader:

@@ -30,7 +30,6 @@ CAUGHT: dict[tuple[str, str], int] = {
     ("memory", "forgets_who_waits_behind_a_dead_edit_that_it_keeps"): 2875,
     ("memory", "forks_without_the_effects_of_later_turns"): 209,
     ("memory", "gives_a_lost_answer_that_others_built_on"): 197,
-    ("memory", "gives_a_lost_answer_that_was_read_in_the_history"): 85,
     ("memory", "gives_a_lost_answer_without_recording_that"): 223,
     ("memory", "gives_an_answer_that_may_have_been_delivered"): 20,
     ("memory", "gives_up_its_lane_when_it_raises_its_own_fence"): 15,

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 from msgspec.structs import replace
 
-from tests.simulation.broken.registry import Patch, broken, nothing
+from tests.simulation.broken.registry import Patch, broken
 from turnledger.engine import commit, deliveries, retries
 from turnledger.engine.idempotency import NOTHING_CLAIMED, Share
 
@@ -57,7 +58,7 @@ def believes_what_an_earlier_try_says_of_the_answer() -> list[Patch]:
         for each in notes:
             claim = await tables.claim(each.owner, each.name)
             sender = claim.sender if claim else each.sender
-            named.append(deliveries.Note(each.owner, each.name, sender, each.is_delivered))
+            named.append(dataclasses.replace(each, sender=sender))
         return await true(tables, named)
 
     return [(deliveries, "note", note), (commit, "note", note)]
@@ -74,8 +75,3 @@ def runs_every_retry_again() -> list[Patch]:
 @broken
 def follows_the_claim_to_the_conversation_that_its_key_named_before() -> list[Patch]:
     return [(retries, "is_meant", lambda target, conversation: target.may_mean(conversation))]
-
-
-@broken
-def gives_a_lost_answer_that_was_read_in_the_history() -> list[Patch]:
-    return [(deliveries.Deliveries, "note_read", nothing)]

@@ -53,8 +53,6 @@ class Database:
     tickets: dict[TurnId, Ticket] = field(default_factory=dict)
     last_ticket: dict[BranchId, int] = field(default_factory=dict)
     claims: dict[tuple[str, str], Claim] = field(default_factory=dict)
-    keyless: dict[TurnId, tuple[str, str]] = field(default_factory=dict)
-    """By attempt, the claims of requests without an idempotency_key."""
     tokens: dict[TokenId, Token] = field(default_factory=dict)
     by_digest: dict[bytes, TokenId] = field(default_factory=dict)
     shares: dict[ShareId, Share] = field(default_factory=dict)

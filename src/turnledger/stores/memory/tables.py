@@ -481,24 +481,10 @@ class MemoryTables(
         return self._db.claims.get((owner, idempotency_key))
 
     async def save_claim(self, claim: Claim) -> None:
-        name = (claim.owner, claim.idempotency_key)
-        self._forget_keyless(name)
-        self._put(self._db.claims, name, claim)
-        if claim.retries is not None:
-            self._put(self._db.keyless, claim.attempt, name)
-
-    async def keyless_claim(self, owner: str, attempt: TurnId) -> Claim | None:
-        found = self._db.claims.get(self._db.keyless.get(attempt, ("", "")))
-        return found if found is not None and found.owner == owner else None
+        self._put(self._db.claims, (claim.owner, claim.idempotency_key), claim)
 
     async def drop_claim(self, owner: str, idempotency_key: str) -> None:
-        self._forget_keyless((owner, idempotency_key))
         self._remove(self._db.claims, (owner, idempotency_key))
-
-    def _forget_keyless(self, name: tuple[str, str]) -> None:
-        before = self._db.claims.get(name)
-        if before is not None and before.retries is not None:
-            self._remove(self._db.keyless, before.attempt)
 
     async def purge_claims(self, expired_before: int, limit: int) -> int:
         old = [
@@ -507,7 +493,7 @@ class MemoryTables(
             if claim.expires_at is not None and claim.expires_at < expired_before
         ][:limit]
         for name in old:
-            await self.drop_claim(*name)
+            self._remove(self._db.claims, name)
         return len(old)
 
     # Leases.

@@ -461,12 +461,6 @@ SELECT fingerprint, conversation, attempt, expires_at, retries, lost, sender
 FROM claim
 WHERE owner = ? AND idempotency_key = ?;
 
--- name: keyless_claim
--- Of a request without an idempotency_key, by what answers it.
-SELECT idempotency_key, fingerprint, conversation, attempt, expires_at, retries, lost, sender
-FROM claim
-WHERE attempt = ? AND retries IS NOT NULL AND owner = ?;
-
 -- name: save_claim
 -- Insert, or replace.
 INSERT INTO claim (owner, idempotency_key, fingerprint, conversation, attempt, expires_at, retries, lost, sender)

@@ -276,7 +276,6 @@ CREATE TABLE claim (
 ) STRICT, WITHOUT ROWID;
 
 CREATE INDEX claim_expiring ON claim (expires_at) WHERE expires_at IS NOT NULL;
-CREATE INDEX claim_keyless ON claim (attempt) WHERE retries IS NOT NULL;
 
 -- The processes that share this store. A beat below 0 is the last one of a process that was buried.
 CREATE TABLE lease (

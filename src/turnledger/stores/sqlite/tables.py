@@ -457,10 +457,6 @@ class SqliteTables(
         row = self._row("claim", owner, idempotency_key)
         return None if row is None else records.claim_of(owner, idempotency_key, row)
 
-    async def keyless_claim(self, owner: str, attempt: TurnId) -> Claim | None:
-        row = self._row("keyless_claim", attempt.raw, owner)
-        return None if row is None else records.claim_of(owner, row[0], row[1:])
-
     async def save_claim(self, claim: Claim) -> None:
         self._run("save_claim", *records.columns_of_claim(claim))
 

@@ -76,24 +76,7 @@ class KeylessClients:
             if connection.answer is not None:
                 break
             await asyncio.sleep(random.choice(PAUSES))
-        else:
-            if random.random() < 0.5:
-                await self._scene.servers.do(self._read(name, message))
         await asyncio.gather(*left_alone)
-
-    def _read(self, name: str, message: str) -> Work:
-        """Look whether the answer is in the history."""
-        world = self._scene.world
-
-        async def read(ledger: Ledger) -> None:
-            with suppress(TurnledgerError):
-                chat = await self._scene.names.open(ledger, name, create=False)
-                for turn in await chat.turns(limit=1):
-                    answered = world.answered.setdefault(turn.id, [])
-                    if world.said.get(turn.id, ("",))[0] == message and message not in answered:
-                        answered.append(message)
-
-        return read
 
     def _draw(self, name: str, token: str, words: str) -> Ask:
         """One try. Without tools: in doubt it runs again, and so would they."""

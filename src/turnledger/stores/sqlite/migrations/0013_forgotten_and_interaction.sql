@@ -3,6 +3,3 @@ ALTER TABLE conversation ADD COLUMN forgotten BLOB;
 
 -- A turn that does not count as use of its conversation does not do so either while it waits.
 ALTER TABLE ticket ADD COLUMN interaction INTEGER NOT NULL DEFAULT 1;
-
--- A client that reads an answer in the history has it: the claim of its request is found by the turn.
-CREATE INDEX claim_keyless ON claim (attempt) WHERE retries IS NOT NULL;
