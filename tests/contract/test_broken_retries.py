@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -35,7 +36,7 @@ async def believes_any_sender(tables: Any, notes: Any) -> Any:
     return await NOTE(
         tables,
         [
-            deliveries.Note(each.owner, each.name, sender, each.is_delivered)
+            dataclasses.replace(each, sender=sender)
             for each, sender in zip(notes, senders, strict=True)
         ],
     )

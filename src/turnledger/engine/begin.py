@@ -74,7 +74,7 @@ async def begin(tables: Tables, request: BeginRequest) -> Beginning | Freed:
         raise AdmissionMoved
     if request.move is not None and verdict.claim is not None:
         return await moved_under(tables, verdict.claim, request.attempt)
-    if not isinstance(request.move, Switch):  # that stores next to nothing
+    if not isinstance(request.move, Switch):  # needs room only where it copies effects; see moving
         fresh = target.fresh
         made = conversation if fresh is not None and fresh.id == conversation.id else None
         await check_room(tables, target.owner, request.room, made=made)
@@ -221,7 +221,8 @@ async def _check_before_stopping(
         return  # what it asks for depends on what will be kept
     wish = request.diverge
     if request.move is not None:
-        await check_move(tables, branch, request.move, kept=running.id if keeps_running else None)
+        kept = running.id if keeps_running else None
+        await check_move(tables, running.owner, branch, request.move, kept=kept, room=request.room)
     elif wish is None:
         admit(() if keeps_running else branch.pending, request.input)
     elif not (keeps_running and wish.may_mean(running.id)):
@@ -237,7 +238,7 @@ async def _move(
     """Do all of it now: the lane is free, and is not needed any longer than this."""
     _demand_disk(request)
     branch = await _settled(tables, branch, request)
-    moved = await move(tables, request.target.owner, branch, wish, request.attempt)
+    moved = await move(tables, request.target.owner, branch, wish, request.attempt, request.room)
     await tables.drop_ticket(request.attempt)
     await tables.touch_conversation(conversation.id, request.now)
     if request.key is not None:
@@ -265,6 +266,7 @@ def _ticket(branch: Branch, request: BeginRequest, verdict: Fresh, *, front: boo
         idempotency_key=request.key.text if request.key else None,
         fingerprint=request.key.fingerprint if request.key else b"",
         claimed=verdict.claim.attempt if verdict.claim else None,
+        is_interaction=request.is_interaction,
     )
 
 

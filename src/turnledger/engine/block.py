@@ -52,7 +52,8 @@ class TurnBlock:
         if self._running is not None:
             self._running.unheard = request.retry.name if self._is_lost else None
         name, owner = request.retry.name, request.target.owner
-        self._process.deliveries.note(Note(owner, name, request.attempt, is_delivered))
+        at = self._process.clock.now_ms()
+        self._process.deliveries.note(Note(owner, name, request.attempt, is_delivered, at))
 
     async def __aenter__(self) -> RunningTurn:
         if self._is_used:

@@ -100,7 +100,9 @@ async def commit(tables: Tables, request: CommitRequest) -> Turn:
             await tables.save_claim(replace(claim, expires_at=request.now + CLAIM_KEPT_MS))
     if request.unheard is not None:
         # A try that waits for the lane looks at once, and must find what is known here.
-        await note(tables, [Note(request.owner, request.unheard, turn.id, is_delivered=False)])
+        await note(
+            tables, [Note(request.owner, request.unheard, turn.id, is_delivered=False, at=request.now)]
+        )
     home = request.home or await tables.conversation(request.owner, request.conversation)
     if home is not None and not is_entered(home):
         at = request.now if request.is_interaction else None

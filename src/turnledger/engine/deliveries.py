@@ -19,6 +19,10 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("turnledger")
 
+LOST_KEPT_MS = 15 * 60 * 1000
+"""How long a lost answer is there for a retry. A client may notice the loss later than the server, after its own
+timeout (ten minutes in the official clients); after that, the same words are a new message."""
+
 
 @dataclass(frozen=True)
 class Note:
@@ -28,6 +32,7 @@ class Note:
     name: str
     sender: TurnId
     is_delivered: bool
+    at: int
 
 
 async def note(tables: Tables, notes: Sequence[Note]) -> list[ConversationId]:
@@ -41,7 +46,8 @@ async def note(tables: Tables, notes: Sequence[Note]) -> list[ConversationId]:
         if each.is_delivered:
             await tables.drop_claim(each.owner, each.name)
         else:
-            await tables.save_claim(replace(claim, is_lost=True))
+            expires_at = each.at + LOST_KEPT_MS
+            await tables.save_claim(replace(claim, is_lost=True, expires_at=expires_at))
             lost.append(claim.conversation)
     return lost
 

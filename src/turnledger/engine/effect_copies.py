@@ -105,7 +105,8 @@ async def _log(tables: Tables, original: Turn) -> bytes:
 
 
 async def untold_effects(tables: Tables, left: Branch, shown: Branch) -> list[Turn]:
-    """The turns of a line whose effects another line of the conversation does not tell of."""
+    """The turns of a line whose effects another line of the conversation does not tell of. An effect that an
+    undo was told to forget is not among them: the user has asked for lines without it."""
     if not left.settled:
         return []
     shared = await line.last_shared(tables, left, shown)
@@ -118,7 +119,16 @@ async def untold_effects(tables: Tables, left: Branch, shown: Branch) -> list[Tu
             told[name] -= 1
         else:
             untold.append(turn)
-    return untold
+    forgotten = await tables.forgotten(left.conversation) if untold else ()
+    return [turn for turn in untold if _name(turn) not in forgotten] if forgotten else untold
+
+
+async def forget_effects(tables: Tables, line_left: Branch, after: int) -> None:
+    """Record that the effects of this line behind this number are forgotten in the whole conversation."""
+    effects = [_name(turn) for turn in await line.effects_of(tables, line_left, after)]
+    if effects:
+        known = await tables.forgotten(line_left.conversation)
+        await tables.save_forgotten(line_left.conversation, tuple(dict.fromkeys((*known, *effects))))
 
 
 _Identity: TypeAlias = tuple[int, int, tuple[bytes, ...]]
@@ -127,6 +137,15 @@ _Identity: TypeAlias = tuple[int, int, tuple[bytes, ...]]
 def _identity(turn: Turn) -> _Identity:
     """What a turn and all copies of it have in common, and no other turn of the conversation."""
     return turn.created_at, turn.committed_at, tuple(item.raw for item in closing.told_elsewhere(turn))
+
+
+def _name(turn: Turn) -> bytes:
+    """The identity of a turn and its copies in 16 bytes."""
+    created_at, committed_at, items = _identity(turn)
+    hashed = hashlib.sha256(f"{created_at} {committed_at}".encode())
+    for item in items:
+        hashed.update(hashlib.sha256(item).digest())
+    return hashed.digest()[:16]
 
 
 def moved_flags(flags: Mapping[int, Flags], items: Sequence[Item], told: Sequence[Item]) -> dict[int, Flags]:

@@ -19,7 +19,7 @@ from turnledger.errors import MalformedItems, Superseded
 from turnledger.model import event_log
 from turnledger.model.attempt import Attempt, AttemptState, Failure, OnFailure, OnStop
 from turnledger.model.change import ChangeKind
-from turnledger.model.conversation import Branch
+from turnledger.model.conversation import Branch, ConversationState
 from turnledger.model.ids import BranchId, ConversationId, TurnId
 from turnledger.model.instructions import instructed_after
 from turnledger.model.item import Item
@@ -33,6 +33,7 @@ CLAIM_KEPT_MS = 24 * 60 * 60 * 1000
 """How long an idempotency_key is remembered after its turn ended."""
 
 DELETED = Failure("conversation_deleted", "the conversation was deleted")
+EXPIRED = Failure("conversation_expired", "the conversation has expired")
 DIED = Failure("process_died", "the process that ran it died")
 
 
@@ -73,20 +74,31 @@ async def end(tables: Tables, request: EndRequest) -> Ended:
     branch = await tables.branch(request.branch)
     attempt = await tables.attempt(request.owner, request.attempt)
     if branch is None or attempt is None or not holds_lane(branch, request.attempt, request.fence):
-        try:
-            return await how_it_ended(tables, request.owner, request.attempt)
-        except Superseded:
-            return Ended(AttemptState.FAILED, failure=await _why_gone(tables, branch, request))
+        return await _how_it_was_ended(tables, request)
     attempt = replace(attempt, stop=attempt.stop or request.on_stop)
     _, ended = await end_running(tables, branch, attempt, request.failure, request.now, told=request.told)
     return ended
 
 
-async def _why_gone(tables: Tables, branch: Branch | None, request: EndRequest) -> Failure | None:
-    """Why nothing is left of an attempt: its conversation was deleted, or nobody knows."""
-    conversation = await tables.conversation(request.owner, branch.conversation) if branch else None
-    is_deleted = conversation is not None and conversation.is_deleted
-    return DELETED if is_deleted else request.failure
+async def _how_it_was_ended(tables: Tables, request: EndRequest) -> Ended:
+    """How an attempt ended that lost its lane. If nothing is left of it, or another process took it for dead,
+    and its conversation is gone since, that is the failure to report."""
+    try:
+        ended = await how_it_ended(tables, request.owner, request.attempt)
+    except Superseded:
+        ended = Ended(AttemptState.FAILED, failure=request.failure)
+    else:
+        if ended.state is not AttemptState.FAILED or ended.failure != DIED:
+            return ended
+    gone = await _why_gone(tables, request)
+    return ended if gone is None else Ended(AttemptState.FAILED, failure=gone)
+
+
+async def _why_gone(tables: Tables, request: EndRequest) -> Failure | None:
+    found = await tables.conversation(request.owner, request.conversation)
+    if found is None or found.is_deleted:
+        return DELETED
+    return EXPIRED if found.state is ConversationState.EXPIRED else None
 
 
 async def end_running(

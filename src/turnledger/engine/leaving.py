@@ -19,6 +19,7 @@ from turnledger.engine.uninterrupted import is_cancelled, uninterrupted
 from turnledger.errors import (
     CommitOutcomeUnknown,
     ConversationDeleted,
+    ConversationExpired,
     LedgerClosed,
     OutcomeUnknown,
     StoreError,
@@ -94,7 +95,10 @@ async def _leave(process: Process, running: RunningTurn, problem: BaseException 
             await _leave_stopped(process, running, problem)
         elif not ended_well(problem):
             assert problem is not None  # noqa: S101 - for the type checker
-            await uninterrupted(_fail(process, running, failure_of(problem)))
+            ended = await uninterrupted(_end(process, running, failure_of(problem), None))
+            gone = _as_gone(ended) if isinstance(problem, Superseded) else None
+            if gone is not None:
+                raise gone from None
         else:
             await uninterrupted(_commit(process, running))
     finally:
@@ -166,15 +170,17 @@ async def _leave_superseded(process: Process, running: RunningTurn, problem: Bas
     other = await _other_reason(running, problem)
     ended = await uninterrupted(_end(process, running, SUPERSEDED, None))
     if other is None:
-        raise _as_deleted(ended) or Superseded()
+        raise _as_gone(ended) or Superseded()
     if other is not problem:
         raise other
 
 
-def _as_deleted(ended: Ended | None) -> ConversationDeleted | None:
-    """The better error where the lane was lost to a deletion."""
-    failure = ended.failure if ended else None
-    return ConversationDeleted() if failure and failure.code == ConversationDeleted.code else None
+def _as_gone(ended: Ended | None) -> ConversationDeleted | ConversationExpired | None:
+    """The better error where the lane was lost with its conversation."""
+    code = ended.failure.code if ended and ended.failure else None
+    if code == ConversationDeleted.code:
+        return ConversationDeleted()
+    return ConversationExpired() if code == ConversationExpired.code else None
 
 
 async def _leave_stopped(process: Process, running: RunningTurn, problem: BaseException | None) -> None:
@@ -205,9 +211,9 @@ async def _commit(process: Process, running: RunningTurn) -> None:
         put_off_end(process, running.to_end(failure_of(error), None), running, error)
         raise
     except TurnledgerError as error:
-        deleted = _as_deleted(await _end(process, running, failure_of(error), None))
-        if deleted is not None:
-            raise deleted from None
+        gone = _as_gone(await _end(process, running, failure_of(error), None))
+        if gone is not None:
+            raise gone from None
         raise
     history = running.history
     if isinstance(history, History):  # and not the end of one: the cache holds beginnings
@@ -266,10 +272,6 @@ async def _try_again(process: Process, request: CommitRequest) -> Turn:
     if certainty.fence is None:
         raise Superseded
     return await process.store.transact(commit, replace(request, fence=certainty.fence))
-
-
-async def _fail(process: Process, running: RunningTurn, failure: Failure) -> None:
-    await _end(process, running, failure, None)
 
 
 async def _end(

@@ -25,7 +25,7 @@ from turnledger.engine.branching import (
 )
 from turnledger.engine.changes import tell
 from turnledger.engine.conversations import check_live
-from turnledger.engine.effect_copies import add_copies, copies_behind, untold_effects
+from turnledger.engine.effect_copies import add_copies, copies_behind, forget_effects, untold_effects
 from turnledger.engine.ending import settle
 from turnledger.engine.idempotency import Key, claim_of, live_conversation_of
 from turnledger.engine.ports import Tables
@@ -90,11 +90,20 @@ async def moved_under(tables: Tables, claim: Claim, attempt: TurnId) -> Moved:
     return Moved(shown)
 
 
-async def check_move(tables: Tables, lane: Branch, move: Move, *, kept: TurnId | None) -> None:
+async def check_move(
+    tables: Tables,
+    owner: str,
+    lane: Branch,
+    move: Move,
+    *,
+    kept: TurnId | None,
+    room: Room = BOUNDLESS,
+) -> None:
     """Refuse a move that will be refused once the running turn has been stopped; `kept`: that turn, if it
     will be the last one then."""
     if isinstance(move, Switch):
-        await _target(tables, lane, move)
+        if await untold_effects(tables, lane, await _target(tables, lane, move)):
+            await check_room(tables, owner, room)
     else:
         _check_last(move, (await last_turn(tables, lane)).id if kept is None else kept)
 
@@ -104,10 +113,12 @@ def _check_last(undo: Undo, last: TurnId) -> None:
         raise HistoryDiverged("Another turn is the last one by now. Read the chat again, then undo that one.")
 
 
-async def move(tables: Tables, owner: str, lane: Branch, move: Move, attempt: TurnId) -> Moved:
+async def move(
+    tables: Tables, owner: str, lane: Branch, move: Move, attempt: TurnId, room: Room = BOUNDLESS
+) -> Moved:
     """Move the conversation whose lane is free and from now on somebody else's. Raises TurnNotFound if there
     is nothing to undo, HistoryDiverged if that is another turn than was meant, BranchNotFound if there is no
-    such branch."""
+    such branch, StorageFull if effects have to be copied to it and there is no room."""
     if isinstance(move, Undo):
         return await _undo(tables, owner, lane, move)
     target = await _target(tables, lane, move)
@@ -118,6 +129,9 @@ async def move(tables: Tables, owner: str, lane: Branch, move: Move, attempt: Tu
         return Moved(lane)
     untold = await untold_effects(tables, lane, target)
     if untold:
+        # Copies have the results of tools, of any size, on each branch. Refusing hides no effect: the branch
+        # that is shown tells of them.
+        await check_room(tables, owner, room)
         copies = await copies_behind(tables, owner, target, untold)
         target = await add_copies(tables, owner, target, copies)
         await tables.save_branch(target)
@@ -140,6 +154,8 @@ async def _undo(tables: Tables, owner: str, lane: Branch, undo: Undo) -> Moved:
     _check_last(undo, undone.id)
     wish = Divergence(branch=undo.branch, replaces=undone.id, forget=undo.forget)
     fork = await fork_at(tables, owner, lane, wish, undone)
+    if undo.forget:
+        await forget_effects(tables, lane, fork.number)
     await tables.save_branch(lane)
     made = await open_branch(tables, owner, lane, await place_of(tables, owner, lane, fork))
     return Moved(made)

@@ -57,7 +57,13 @@ class Process:
         self.store: Store = store
         self.home = Home()
         self.home.check()
-        self.clock = TrustedClock(clock, limits.clock_tolerance, limits.clock_agreement)
+        self.clock = TrustedClock(
+            clock,
+            limits.clock_tolerance,
+            limits.clock_agreement,
+            # The timer looks twice in a lease time.
+            unseen=max(limits.clock_agreement / 4, 2 * limits.lease_time),
+        )
         self.limits = limits
         self.ids = IdSource(self.clock.now_ms, random_bits)
         self.lease = self.ids.new(LeaseId)

@@ -83,10 +83,12 @@ async def _stop_queued(tables: Tables, conversation: Conversation, ticket: Ticke
         stop=OnStop.DISCARD,
         created_at=now,
         ended_at=now,
+        is_interaction=ticket.is_interaction,
     )
     await tables.drop_ticket(ticket.attempt)
     await tables.add_attempt(await counted_aside(tables, attempt))
-    await tables.touch_conversation(conversation.id, now)
+    if ticket.is_interaction:
+        await tables.touch_conversation(conversation.id, now)
     await _claim_as_stopped(tables, conversation, ticket, now)
     await tell(tables, ChangeKind.TURN_STOPPED, conversation, now, turn=attempt.id)
     return Ended(AttemptState.DISCARDED)

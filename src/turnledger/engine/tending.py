@@ -245,7 +245,7 @@ class Tending:
         """Write down how the clocks stand, if that has changed, or was written a while ago."""
         mark, before = self._process.clock.mark(), self._marked
         is_known = before is not None and replace_struct(before, trusted_at=mark.trusted_at) == mark
-        if before is not None and is_known and mark.trusted_at - before.trusted_at < MARKED_EVERY_MS:
+        if before is not None and is_known and abs(mark.trusted_at - before.trusted_at) < MARKED_EVERY_MS:
             return
         await self._process.store.transact(note_mark, mark, Sync.PROCESS)
         self._marked = mark

@@ -7,6 +7,11 @@ later one is written down, the earlier one decides what ends, and nothing ends b
     trusted ── they disagree by more than the tolerance ──► in doubt ── they agree for long enough ──► trusted
 
 In doubt, time stands still for all that is purged, expires, is reset or is unclaimed.
+
+Some things cannot be known. While nobody looks, a clock may go right and wrong again: a long time between two
+looks of a process does not count as agreement, a short one does, and so does the time between two processes,
+since programs that run for a moment would else never trust the clock again. And for how long the machine was
+off, only the wall clock tells.
 """
 
 from __future__ import annotations
@@ -26,8 +31,10 @@ class TrustedClock:
     """Judges the wall clock by the clock that counts from the start of the machine. The one place that
     decides whether time may end anything."""
 
-    def __init__(self, clock: Clock, tolerance: float, agreement: float) -> None:
+    def __init__(self, clock: Clock, tolerance: float, agreement: float, unseen: float) -> None:
+        """`unseen`: seconds between two looks beyond which that time does not count as agreement."""
         self._clock = clock
+        self._unseen = round(unseen * 1000)
         self._tolerance = round(tolerance * 1000)
         self._agreement = round(agreement * 1000)
         self._boot = self._boot_ms()
@@ -73,6 +80,8 @@ class TrustedClock:
         passed, self._boot = max(boot - self._boot, 0), boot
         self._line += passed
         self._stamp += passed / 2
+        if passed > self._unseen and not self._is_trusted:
+            self._since += passed
         if abs(wall - boot - self._offset) > self._tolerance:
             self._doubt(wall, boot)
         elif not self._is_trusted and boot - self._since >= self._agreement:
@@ -109,7 +118,9 @@ class TrustedClock:
     def compare(self, mark: ClockMark | None, newest: int | None) -> None:
         """Judge the wall clock by what the store knows, when a process starts: by the mark of another process
         since the machine started, by when one last trusted its clock, or else by the newest time there is."""
-        wall, boot = self._clock.now_ms(), self._boot
+        wall, boot = self._clock.now_ms(), self._boot_ms()
+        self._line = self._stamp = float(wall)
+        self._boot = boot
         self._trusted_at = mark.trusted_at if mark is not None else 0
         # Not the newest time where there is a mark: it may have been written in doubt, before a restart.
         expected = mark.trusted_at if mark is not None and mark.trusted_at else newest
@@ -117,11 +128,14 @@ class TrustedClock:
             expected = mark.boot_at + boot
             self._since = mark.since
             self._is_trusted = boot - mark.since >= self._agreement
+            self._line = float(expected)  # and not the wall clock, which may have been set since
         if expected is not None:
             self._offset = expected - boot
             if abs(wall - expected) > self._tolerance:
                 self._doubt(wall, boot)
-        if not self._is_trusted:
+        if self._is_trusted:
+            self._due = int(min(wall, self._line))
+        else:
             known = [time for time in (newest, expected) if time is not None]
             self._line = self._stamp = float(max(wall, *known))
             # What was written last may have been written in doubt, too.

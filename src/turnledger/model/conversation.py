@@ -150,6 +150,8 @@ class Ticket(msgspec.Struct, frozen=True, kw_only=True):
     fingerprint: bytes = b""
     claimed: TurnId | None = None
     """The attempt that the idempotency_key stood for when the ticket was taken."""
+    is_interaction: bool = True
+    """Whether its turn counts as use of the conversation."""
 
 
 class Claim(msgspec.Struct, frozen=True, kw_only=True):

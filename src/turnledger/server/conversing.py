@@ -141,10 +141,11 @@ class Conversing(ABC):
                 await asyncio.wait((self._stopping,))
 
     def was_told(self, *, all_of_it: bool) -> None:
-        """Note whether the client was given its answer: if not, its next try is one and the same request."""
+        """Note whether the client was given its answer: if not, its next try is one and the same request. In
+        doubt nothing is noted, and the turn runs again."""
         if all_of_it and self._answer.is_good:
             self._ledger.delivered(self._block)
-        else:
+        elif not self._answer.is_good or not self._answer.outlet.may_have_arrived:
             self._ledger.lost(self._block)
 
     @abstractmethod
@@ -225,7 +226,8 @@ class Conversing(ABC):
         return self._asked.policies.on_disconnect or OnDisconnect.CONTINUE
 
     def _client_left(self) -> None:
-        self._ledger.lost(self._block)
+        if not self._answer.outlet.may_have_arrived:
+            self._ledger.lost(self._block)
         self._read_no_more()
         if self._following is not None:
             self._following.cancel()

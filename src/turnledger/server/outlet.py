@@ -8,6 +8,7 @@ goes on; its client can read the rest from the turn's events.
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
 from contextlib import asynccontextmanager
 from typing import TypeAlias
@@ -50,7 +51,7 @@ class Outlet:
         self._cut = cut
         self._receive = receive
         self._backlog_limit = backlog
-        self._backlog: list[Message] = []
+        self._backlog: deque[Message] = deque()
         self._backlog_bytes = 0
         self._sending: asyncio.Task[None] | None = None
         self._receiving: Started[Message] | None = None
@@ -61,6 +62,9 @@ class Outlet:
         self.has_begun = False
         self.is_broken = False
         """Whether the client is gone, or was cut off, before it had everything."""
+        self.may_have_arrived = False
+        """Whether the last bytes were handed over to be sent. From then on, a client that goes may have them:
+        nobody knows what its machine had taken."""
 
     def watch(self, on_broken: Callable[[], object]) -> None:
         """Notice when the client goes, or is cut off; `on_broken` is called then, once. The body of the
@@ -141,6 +145,7 @@ class Outlet:
         if self.is_broken:
             return
         if self._sending is None:
+            self._note_last_bytes()
             step = self._send(message)
             assert isinstance(step, Coroutine)  # noqa: S101 - ASGI servers send by coroutine functions
             try:
@@ -156,6 +161,11 @@ class Outlet:
         else:
             self._backlog.append(message)
             self._backlog_bytes += size
+            self._note_last_bytes()
+
+    def _note_last_bytes(self) -> None:
+        if self._is_ended and not self.is_broken and not any(each.get("body") for each in self._backlog):
+            self.may_have_arrived = True
 
     def _cut_off(self, sending: asyncio.Task[None]) -> None:
         self.is_broken = True
@@ -167,10 +177,10 @@ class Outlet:
         try:
             await sent
             while self._backlog:
-                messages, self._backlog = self._backlog, []
-                self._backlog_bytes = 0
-                for message in messages:
-                    await self._send(message)
+                message = self._backlog.popleft()
+                self._backlog_bytes -= len(message.get("body", b""))
+                self._note_last_bytes()
+                await self._send(message)
         except OSError:
             self.is_broken = True
         finally:

@@ -42,8 +42,8 @@ class Machine(Protocol):
 class MemoryMachine:
     """A memory store with a disk of its own, as it were: a copy of the rows as of the last synced write."""
 
-    def __init__(self) -> None:
-        self.database = Database()
+    def __init__(self, database: Database | None = None) -> None:
+        self.database = Database() if database is None else database
         self.writes = self.synced_writes = 0
         self._durable: Database | None = None
 

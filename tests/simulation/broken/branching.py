@@ -285,3 +285,8 @@ def checks_the_conversation_key_before_it_forks() -> list[Patch]:
         return await true(tables, request)
 
     return [(chat, "fork", fork_without_the_key)]
+
+
+@broken
+def brings_back_what_was_forgotten_when_it_switches() -> list[Patch]:
+    return [(moving, "forget_effects", nothing)]

@@ -7,7 +7,9 @@ from typing import Any
 from tests.simulation.broken.registry import Patch, broken
 from turnledger.engine import conversations, ending
 from turnledger.engine.trusted_clock import TrustedClock
+from turnledger.model.conversation import Conversation, ConversationState
 from turnledger.stores.memory.ended_rows import EndedRows
+from turnledger.stores.memory.tables import MemoryTables
 
 
 @broken
@@ -24,8 +26,8 @@ def writes_down_what_the_wall_clock_shows() -> list[Patch]:
 def trusts_a_clock_as_soon_as_it_stands_still() -> list[Patch]:
     true = TrustedClock.__init__
 
-    def init(clock: Any, wall: Any, tolerance: float, agreement: float) -> None:
-        true(clock, wall, tolerance, 0.0)
+    def init(clock: Any, wall: Any, tolerance: float, agreement: float, **rest: Any) -> None:
+        true(clock, wall, tolerance, 0.0, **rest)
 
     return [(TrustedClock, "__init__", init)]
 
@@ -65,3 +67,34 @@ def lets_a_conversation_lapse_while_a_turn_runs() -> list[Patch]:
         return any(ticket.branch == found.branch for ticket in rows._db.tickets.values())
 
     return [(conversations, "is_in_use", is_in_use), (EndedRows, "_is_in_use", waits)]
+
+
+@broken
+def gives_what_it_makes_no_time_to_live() -> list[Patch]:
+    true = MemoryTables.add_conversation
+
+    async def add_conversation(tables: Any, conversation: Any) -> None:
+        ttl_ms, tables._db.ttl_ms = tables._db.ttl_ms, None
+        try:
+            await true(tables, conversation)
+        finally:
+            tables._db.ttl_ms = ttl_ms
+
+    return [(MemoryTables, "add_conversation", add_conversation)]
+
+
+@broken
+def counts_the_time_to_live_from_the_creation() -> list[Patch]:
+    def is_expired(conversation: Any, now: int) -> bool:
+        period = conversation.expires_after
+        return period is not None and conversation.created_at + period <= now
+
+    return [(Conversation, "is_expired", is_expired)]
+
+
+@broken
+def serves_a_conversation_whose_time_to_live_is_over() -> list[Patch]:
+    async def has_expired(tables: Any, found: Any, now: int) -> bool:
+        return found.state is ConversationState.EXPIRED
+
+    return [(conversations, "has_expired", has_expired)]

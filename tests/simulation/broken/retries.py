@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 from msgspec.structs import replace
@@ -57,7 +58,7 @@ def believes_what_an_earlier_try_says_of_the_answer() -> list[Patch]:
         for each in notes:
             claim = await tables.claim(each.owner, each.name)
             sender = claim.sender if claim else each.sender
-            named.append(deliveries.Note(each.owner, each.name, sender, each.is_delivered))
+            named.append(dataclasses.replace(each, sender=sender))
         return await true(tables, named)
 
     return [(deliveries, "note", note), (commit, "note", note)]

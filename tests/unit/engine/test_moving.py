@@ -108,13 +108,13 @@ def test_what_would_be_refused_is_refused_before_a_turn_is_stopped_for_it() -> N
     drive(tables.add_branch(Branch(id=elsewhere, conversation=FORKED)))
     for branch in (OTHER, elsewhere):
         with pytest.raises(BranchNotFound):
-            drive(check_move(tables, lane, Switch(branch), kept=ATTEMPT))
+            drive(check_move(tables, "ann", lane, Switch(branch), kept=ATTEMPT))
         with pytest.raises(BranchNotFound):
             drive(move(tables, "ann", lane, Switch(branch), ATTEMPT))
-    drive(check_move(tables, lane, Switch(BRANCH), kept=None))
-    drive(check_move(tables, lane, Undo(NEW), kept=ATTEMPT))
+    drive(check_move(tables, "ann", lane, Switch(BRANCH), kept=None))
+    drive(check_move(tables, "ann", lane, Undo(NEW), kept=ATTEMPT))
     with pytest.raises(TurnNotFound):
-        drive(check_move(tables, lane, Undo(NEW), kept=None))
+        drive(check_move(tables, "ann", lane, Undo(NEW), kept=None))
 
 
 @pytest.mark.parametrize("number", [1, 2, None])

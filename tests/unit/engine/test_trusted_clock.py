@@ -15,8 +15,8 @@ HOUR = 3600.0
 YEAR = 365 * 24 * HOUR
 
 
-def made(clock: FakeClock) -> TrustedClock:
-    return TrustedClock(clock, tolerance=HOUR, agreement=HOUR)
+def made(clock: FakeClock, unseen: float = YEAR) -> TrustedClock:
+    return TrustedClock(clock, tolerance=HOUR, agreement=HOUR, unseen=unseen)
 
 
 def jump(clock: FakeClock, seconds: float) -> None:
@@ -176,3 +176,57 @@ def test_wrong_clock_is_not_trusted_after_a_second_boot_because_of_what_it_wrote
     trusted.compare(ClockMark("another boot", 0, 0, START), clock.now_ms())
     assert not trusted.is_trusted
     assert trusted.due_ms() == START
+
+
+def test_agreement_is_counted_only_while_somebody_looks() -> None:
+    """The machine sleeps between two jumps by the same amount, and the clock is right meanwhile."""
+    clock = FakeClock(START)
+    trusted = made(clock, unseen=60.0)
+    jump(clock, YEAR)
+    assert trusted.due_ms() == START
+    for _ in range(3):
+        clock.sleep(10 * HOUR)
+        assert not trusted.is_trusted
+        assert trusted.due_ms() == START
+    for _ in range(60):
+        assert not trusted.is_trusted
+        clock.advance(60.0)
+    assert trusted.is_trusted
+    assert trusted.due_ms() == clock.now_ms()
+
+
+def test_long_sleep_of_a_trusted_clock_raises_no_doubt() -> None:
+    clock = FakeClock(START)
+    trusted = made(clock, unseen=60.0)
+    clock.sleep(10 * HOUR)
+    assert trusted.is_trusted
+    assert trusted.now_ms() == trusted.due_ms() == clock.now_ms()
+
+
+@pytest.mark.parametrize("seconds", [1800.0, -1800.0])
+def test_restart_after_a_small_jump_follows_as_slowly_as_the_process_before(seconds: float) -> None:
+    clock = FakeClock(START)
+    before = made(clock)
+    clock.advance(HOUR)
+    mark = before.mark()
+    time = clock.now_ms()
+    jump(clock, seconds)
+    after = made(clock)
+    clock.advance(5.0)  # reading the store takes a while
+    after.compare(mark, time)
+    assert after.is_trusted
+    right = time + 5_000
+    assert after.due_ms() == min(right, right + round(seconds * 1000))
+    assert after.now_ms() == max(right, right + round(seconds * 1000))
+    clock.advance(60.0)
+    assert after.due_ms() == min(right + 90_000, clock.now_ms())
+    clock.advance(2 * HOUR)
+    assert after.due_ms() == after.now_ms() == clock.now_ms()
+
+
+def test_start_after_another_boot_takes_a_wall_clock_within_the_tolerance() -> None:
+    """How long the machine was off is not known: there is no line to continue."""
+    clock = FakeClock(START)
+    trusted = made(clock)
+    trusted.compare(ClockMark("another boot", 0, 0, START - 1_800_000), None)
+    assert trusted.due_ms() == trusted.now_ms() == START

@@ -13,7 +13,7 @@ from turnledger.engine.commit import commit
 from turnledger.errors import CommitOutcomeUnknown, ModelTimeout, NoNewInput, TurnStopped
 from turnledger.model.turn import TurnKind
 from turnledger.runners.demo import DemoModel
-from turnledger.server.app import make_app
+from turnledger.server.app import App, make_app
 from turnledger.server.conversing import outcome_of
 from turnledger.server.models import Found, Models
 from turnledger.server.settings import Settings
@@ -58,6 +58,50 @@ async def test_a_commit_that_goes_through_is_not_denied_by_a_shutdown(path: str,
     assert b"error" not in reply.body
     chat = await ledger.conversation(conversation_key="ada", create=False)
     assert len(await chat.turns()) == 1
+    await ledger.close()
+
+
+def leaves_at(app: App, kind: str) -> Any:
+    """The application behind a connection that breaks while a message of this kind is on its way."""
+    left = asyncio.Event()
+
+    async def breaking(scope: Any, receive: Any, send: Any) -> None:
+        async def send_until(message: Any) -> None:
+            if message["type"] == kind and not message.get("more_body", False):
+                left.set()
+                await asyncio.sleep(0)
+                await asyncio.sleep(0)  # the server hears of it meanwhile
+            await send(message)
+
+        async def receive_until() -> Any:
+            hearing = asyncio.ensure_future(receive())
+            leaving = asyncio.ensure_future(left.wait())
+            done, waiting = await asyncio.wait((hearing, leaving), return_when=asyncio.FIRST_COMPLETED)
+            for each in waiting:
+                each.cancel()
+            return hearing.result() if hearing in done else {"type": "http.disconnect"}
+
+        await app(scope, receive_until, send_until)
+
+    return breaking
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize(
+    ("kind", "turns"), [("http.response.start", ["q"]), ("http.response.body", ["q", "q"])]
+)
+async def test_an_answer_whose_last_bytes_may_have_arrived_is_not_given_to_the_next_try(
+    kind: str, turns: list[str], stream: bool
+) -> None:
+    ledger = await Ledger.open("memory:")
+    app = make_app(ledger, Models({"demo": Found(DemoModel(pace=0), "demo")}), Settings())
+    for count in (b"0", b"1"):
+        told = leaves_at(app, kind) if count == b"0" else app
+        more = (b"x-stainless-retry-count", count), (b"x-conversation-messages", b"new")
+        reply = await ask(told, **asked(CHAT, "q", *more, stream=stream))
+    assert reply.is_whole
+    chat = await ledger.conversation(conversation_key="ada", create=False)
+    assert [turn.input[0].text for turn in await chat.turns()] == turns
     await ledger.close()
 
 

@@ -264,3 +264,33 @@ def test_a_server_that_cannot_cut_is_not_asked_to() -> None:
     cut = list[int]()
     cut_of({"type": "http", "extensions": {CUT: {"cut": lambda: cut.append(1)}}})()
     assert cut == [1]
+
+
+@pytest.mark.parametrize("last", [b"", b"the end"])
+async def test_an_answer_may_have_arrived_once_its_last_bytes_were_handed_over(last: bytes) -> None:
+    client = Client(reads=False)
+    outlet = outlet_to(client)
+    outlet.watch(lambda: None)
+    outlet.begin(200, [])
+    outlet.write(b"text")
+    outlet.end(last)
+    assert not outlet.may_have_arrived
+    client.read_on()
+    await outlet.room()
+    assert outlet.may_have_arrived
+    client.leave()
+    assert await outlet.close(FOR_EVER)
+
+
+async def test_an_answer_that_was_cut_short_cannot_have_arrived() -> None:
+    client = Client(reads=False)
+    outlet = outlet_to(client)
+    outlet.watch(lambda: None)
+    outlet.begin(200, [])
+    outlet.write(b"text")
+    client.leave()
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    outlet.end(b"the end")
+    assert not await outlet.close(FOR_EVER)
+    assert not outlet.may_have_arrived

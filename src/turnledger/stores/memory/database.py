@@ -37,6 +37,7 @@ class Database:
     by_key: dict[tuple[str, str, str], ConversationId] = field(default_factory=dict)
     ended: dict[ConversationId, None] = field(default_factory=dict)
     switches: dict[ConversationId, tuple[TurnId, ...]] = field(default_factory=dict)
+    forgotten: dict[ConversationId, tuple[bytes, ...]] = field(default_factory=dict)
     branches: dict[BranchId, Branch] = field(default_factory=dict)
     origins: dict[BranchId, Origin] = field(default_factory=dict)
     turns: dict[TurnId, Turn] = field(default_factory=dict)

@@ -36,7 +36,7 @@ class EndedRows:
         return sorted(owner for owner in stored if after is None or owner > after)[:limit]
 
     async def oldest_conversations(self, owner: str, touched_by: int, limit: int) -> list[Conversation]:
-        tried = self._tried_after(touched_by)
+        tried = self._tried_after(touched_by, is_use=True)
         idle = [
             each
             for each in self._in(ConversationState.LIVE)
@@ -56,9 +56,10 @@ class EndedRows:
     def _in(self, state: ConversationState) -> list[Conversation]:
         return [each for each in self._db.conversations.values() if each.state is state]
 
-    def _tried_after(self, at: int) -> set[ConversationId]:
-        """Those where an attempt ended after that time."""
-        return {each.conversation for each in self._db.attempts.values() if (each.ended_at or 0) > at}
+    def _tried_after(self, at: int, *, is_use: bool = False) -> set[ConversationId]:
+        """Those where an attempt ended after that time, which counts as use if that is asked for."""
+        ended = [each for each in self._db.attempts.values() if (each.ended_at or 0) > at]
+        return {each.conversation for each in ended if each.is_interaction or not is_use}
 
     def _is_in_use(self, conversation: Conversation) -> bool:
         """Whether a turn runs or waits there."""

@@ -144,6 +144,12 @@ class MemoryTables(
     async def save_switches(self, id: ConversationId, switches: Sequence[TurnId]) -> None:
         self._put(self._db.switches, id, tuple(switches))
 
+    async def forgotten(self, id: ConversationId) -> tuple[bytes, ...]:
+        return self._db.forgotten.get(id, ())
+
+    async def save_forgotten(self, id: ConversationId, effects: Sequence[bytes]) -> None:
+        self._put(self._db.forgotten, id, tuple(effects))
+
     async def lapsed_conversations(self, now: int, limit: int) -> list[Conversation]:
         lapsed = [
             each
@@ -215,6 +221,7 @@ class MemoryTables(
             self._remove(self._db.cleared, branch)
             self._remove(self._db.branches, branch)
         self._remove(self._db.switches, conversation.id)
+        self._remove(self._db.forgotten, conversation.id)
         self._remove(self._db.ended, conversation.id)
         self._remove(self._db.conversations, conversation.id)
         self._remove(self._db.places, conversation.id)

@@ -44,7 +44,8 @@ WHERE owner = ?1 AND archived = ?2 AND state = 'live' AND internal = 0 AND liste
       SELECT 1 FROM branch WHERE branch.id = conversation.branch AND branch.running IS NOT NULL)
   AND NOT EXISTS (SELECT 1 FROM ticket WHERE ticket.branch = conversation.branch)
   AND NOT EXISTS (
-      SELECT 1 FROM attempt WHERE ended = 1 AND attempt.conversation = conversation.id AND attempt.ended_at > ?3)
+      SELECT 1 FROM attempt
+      WHERE ended = 1 AND attempt.conversation = conversation.id AND attempt.ended_at > ?3 AND attempt.interaction)
 ORDER BY touched_at, id
 LIMIT ?4;
 
@@ -59,7 +60,8 @@ WHERE owner = ?1 AND state = 'live' AND internal = 1 AND listed = 1 AND pinned =
       SELECT 1 FROM branch WHERE branch.id = conversation.branch AND branch.running IS NOT NULL)
   AND NOT EXISTS (SELECT 1 FROM ticket WHERE ticket.branch = conversation.branch)
   AND NOT EXISTS (
-      SELECT 1 FROM attempt WHERE ended = 1 AND attempt.conversation = conversation.id AND attempt.ended_at > ?2)
+      SELECT 1 FROM attempt
+      WHERE ended = 1 AND attempt.conversation = conversation.id AND attempt.ended_at > ?2 AND attempt.interaction)
 ORDER BY touched_at, id
 LIMIT ?3;
 

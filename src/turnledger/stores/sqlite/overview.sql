@@ -26,7 +26,7 @@ LIMIT ?2;
 -- name: all_tickets
 -- A page of all there are, with the owner of their conversation if that is there.
 SELECT conversation.owner, ticket.attempt, ticket.conversation, ticket.branch, ticket.number, ticket.front, ticket.lease,
-       ticket.deadline, ticket.idempotency_key, ticket.fingerprint, ticket.claimed
+       ticket.deadline, ticket.idempotency_key, ticket.fingerprint, ticket.claimed, ticket.interaction
 FROM ticket LEFT JOIN conversation ON conversation.id = ticket.conversation
 WHERE ticket.attempt > coalesce(?1, x'')
 ORDER BY ticket.attempt

@@ -47,6 +47,14 @@ SELECT switches FROM conversation WHERE id = ? AND switches IS NOT NULL;
 -- No index names this column.
 UPDATE conversation SET switches = ? WHERE id = ?;
 
+-- name: forgotten
+-- The effects that no switch carries along any more.
+SELECT forgotten FROM conversation WHERE id = ? AND forgotten IS NOT NULL;
+
+-- name: save_forgotten
+-- No index names this column.
+UPDATE conversation SET forgotten = ? WHERE id = ?;
+
 -- name: lapsed_conversations
 -- Live ones whose time is over, unless a turn runs or waits there.
 SELECT id, owner, branch, conversation_key, state, internal, title, metadata, revision, created_at,
@@ -401,20 +409,23 @@ DELETE FROM event_log WHERE attempt = ?;
 
 -- name: tickets
 -- The queue of a branch, front tickets first.
-SELECT attempt, conversation, branch, number, front, lease, deadline, idempotency_key, fingerprint, claimed
+SELECT attempt, conversation, branch, number, front, lease, deadline, idempotency_key, fingerprint, claimed,
+       interaction
 FROM ticket
 WHERE branch = ?
 ORDER BY front DESC, number;
 
 -- name: ticket
 -- The one of an attempt.
-SELECT attempt, conversation, branch, number, front, lease, deadline, idempotency_key, fingerprint, claimed
+SELECT attempt, conversation, branch, number, front, lease, deadline, idempotency_key, fingerprint, claimed,
+       interaction
 FROM ticket
 WHERE attempt = ?;
 
 -- name: tickets_of
 -- Those of a process.
-SELECT attempt, conversation, branch, number, front, lease, deadline, idempotency_key, fingerprint, claimed
+SELECT attempt, conversation, branch, number, front, lease, deadline, idempotency_key, fingerprint, claimed,
+       interaction
 FROM ticket
 WHERE lease = ?
 ORDER BY attempt;
@@ -426,8 +437,8 @@ UPDATE branch SET last_ticket = last_ticket + 1 WHERE id = ? RETURNING last_tick
 -- name: add_ticket
 -- A place in the queue.
 INSERT INTO ticket (attempt, conversation, branch, number, front, lease, deadline, idempotency_key, fingerprint,
-                    claimed)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
+                    claimed, interaction)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
 
 -- name: move_tickets
 -- Put a queue behind another one, whose numbers it goes on.

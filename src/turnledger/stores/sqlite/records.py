@@ -371,7 +371,8 @@ def columns_of_claim(claim: Claim) -> Row:
 
 
 def ticket_of(row: Row) -> Ticket:
-    attempt, conversation, branch, number, front, lease, deadline, idempotency_key, fingerprint, claimed = row
+    attempt, conversation, branch, number, front, lease, deadline, *asked, interaction = row
+    idempotency_key, fingerprint, claimed = asked
     return Ticket(
         attempt=TurnId.trusted(attempt),
         conversation=ConversationId.trusted(conversation),
@@ -383,6 +384,7 @@ def ticket_of(row: Row) -> Ticket:
         idempotency_key=idempotency_key,
         fingerprint=fingerprint,
         claimed=id_or_none(TurnId, claimed),
+        is_interaction=bool(interaction),
     )
 
 
@@ -398,6 +400,7 @@ def columns_of_ticket(ticket: Ticket) -> Row:
         ticket.idempotency_key,
         ticket.fingerprint,
         raw_or_none(ticket.claimed),
+        int(ticket.is_interaction),
     )
 
 

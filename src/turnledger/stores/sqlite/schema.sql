@@ -31,7 +31,8 @@ CREATE TABLE conversation (
     named_by TEXT,                  -- who gave it its title: person, words, model; NULL while it has none
     listed INTEGER NOT NULL DEFAULT 1,      -- 0 where a turn made it, until one is committed
     purge_at INTEGER,               -- when one that is deleted goes for good
-    title_due INTEGER NOT NULL DEFAULT 0    -- 1 while a search does not know its title as it is
+    title_due INTEGER NOT NULL DEFAULT 0,   -- 1 while a search does not know its title as it is
+    forgotten BLOB                  -- the effects that an undo was told to forget; NULL for none
 ) STRICT;
 
 -- One conversation_key of a scope, one conversation.
@@ -253,7 +254,8 @@ CREATE TABLE ticket (
     deadline INTEGER NOT NULL,
     idempotency_key TEXT,
     fingerprint BLOB NOT NULL,
-    claimed BLOB                    -- what the idempotency_key stood for when the ticket was taken
+    claimed BLOB,                   -- what the idempotency_key stood for when the ticket was taken
+    interaction INTEGER NOT NULL DEFAULT 1  -- 0 if its turn does not count as use of the conversation
 ) STRICT, WITHOUT ROWID;
 
 CREATE INDEX ticket_of_branch ON ticket (branch, front DESC, number);

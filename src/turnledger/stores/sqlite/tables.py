@@ -116,6 +116,13 @@ class SqliteTables(
     async def save_switches(self, id: ConversationId, switches: Sequence[TurnId]) -> None:
         self._run("save_switches", b"".join(each.raw for each in switches), id.raw)
 
+    async def forgotten(self, id: ConversationId) -> tuple[bytes, ...]:
+        row = self._row("forgotten", id.raw)
+        return () if row is None else tuple(each.raw for each in records.ids_of(TurnId, row[0]))
+
+    async def save_forgotten(self, id: ConversationId, effects: Sequence[bytes]) -> None:
+        self._run("save_forgotten", b"".join(effects), id.raw)
+
     async def lapsed_conversations(self, now: int, limit: int) -> list[Conversation]:
         return [records.conversation_of(row) for row in self._rows("lapsed_conversations", now, limit)]
 

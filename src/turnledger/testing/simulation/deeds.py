@@ -69,6 +69,22 @@ def switch(scene: Scene, name: str, *, and_back: bool = False) -> Work:
     return switch
 
 
+def forget(scene: Scene, name: str) -> Work:
+    """Undo, forgetting what tools did, and look at the branch that was left."""
+    on_busy = scene.random.choice(tuple(OnBusy))
+
+    async def forget(ledger: Ledger) -> None:
+        with suppress(TurnledgerError):
+            chat = await scene.names.open(ledger, name)
+            left = (await chat.info()).branch
+            await chat.undo(forget=True, on_busy=on_busy)
+            made = (await chat.info()).branch
+            await chat.switch(left, on_busy=on_busy)
+            await chat.switch(made, on_busy=on_busy)
+
+    return forget
+
+
 def fork(scene: Scene, name: str, turn: TurnId | None, conversation_key: str | None = None) -> Work:
     names = scene.names
 

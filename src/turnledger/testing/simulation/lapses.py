@@ -70,6 +70,9 @@ async def judged(tables: Tables, request: Any, before: Kept, world: World) -> As
                 yield f"{id} {what} although it was used a moment ago"
         elif was.state is not now.state and now.state is ConversationState.PURGED:
             yield f"{id} was {was.state} and was purged before its time"
+    for id, now in after.conversations.items():
+        if world.ttl_ms is not None and now.expires_after != world.ttl_ms:
+            yield f"{id} does not have the ttl of its store"
     if not isinstance(request, PurgeRequest):
         return
     for owner, key in before.claims - after.claims:
@@ -78,6 +81,15 @@ async def judged(tables: Tables, request: Any, before: Kept, world: World) -> As
         home = after.conversations[before.attempts[attempt]]
         if home.state in (ConversationState.LIVE, ConversationState.DELETED):
             yield f"{attempt} was removed before its time"
+
+
+def outlived(before: Kept, request: BeginRequest, begun_in: ConversationId, world: World) -> list[str]:
+    """What is wrong with a turn that began in this conversation: the `ttl` of the store had ended it."""
+    found = before.conversations.get(begun_in)
+    if world.ttl_ms is None or found is None or begun_in in before.in_use:
+        return []
+    is_over = found.touched_at + world.ttl_ms <= request.due
+    return [f"{request.attempt} began in {begun_in} although its ttl was over"] if is_over else []
 
 
 def refused(before: Kept, request: Any, world: World) -> list[str]:

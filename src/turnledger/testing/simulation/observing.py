@@ -40,6 +40,8 @@ def observed(operation: Operation[Any, Any], world: World) -> Operation[Any, Any
         except ConversationExpired:
             world.intrusions += lapses.refused(kept, request, world) if kept else []
             raise
+        if kept is not None and isinstance(result, Begun):
+            world.intrusions += lapses.outlived(kept, request, result.conversation.id, world)
         if kept is not None:
             world.intrusions += [each async for each in lapses.judged(tables, request, kept, world)]
         if shown is not None:

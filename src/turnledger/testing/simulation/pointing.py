@@ -13,7 +13,7 @@ from turnledger.engine.commit import CommitRequest, DoubtRequest
 from turnledger.engine.conversations import UpdateRequest
 from turnledger.engine.deleting import DeleteRequest
 from turnledger.engine.ending import EndRequest
-from turnledger.engine.moving import ForkRequest, Moved, Undo
+from turnledger.engine.moving import ForkRequest, Moved, Switch, Undo
 from turnledger.engine.ports import Tables
 from turnledger.engine.recording import RecordRequest
 from turnledger.engine.recovery import TakeOverRequest
@@ -31,6 +31,8 @@ class Shown:
 
     conversation: Conversation
     running: Attempt | None
+    told_there: frozenset[str] = frozenset()
+    """The effects that the branch tells of to which the request switches."""
 
 
 async def look(tables: Tables, request: Any) -> Shown | None:
@@ -40,7 +42,14 @@ async def look(tables: Tables, request: Any) -> Shown | None:
         return None
     lane = await tables.branch(conversation.branch)
     running = lane.running if lane else None
-    return Shown(conversation, await tables.attempt(conversation.owner, running) if running else None)
+    attempt = await tables.attempt(conversation.owner, running) if running else None
+    return Shown(conversation, attempt, frozenset(await _told_there(tables, request)))
+
+
+async def _told_there(tables: Tables, request: Any) -> list[str]:
+    if not isinstance(request, BeginRequest) or not isinstance(request.move, Switch):
+        return []
+    return [effect for turn in await turns_on(tables, request.move.branch) for effect in effects_told(turn)]
 
 
 async def _concerned(tables: Tables, request: Any) -> Conversation | None:
@@ -139,6 +148,10 @@ async def _left_out(
     move = request.move if isinstance(request, BeginRequest) else None
     old, new = await turns_on(tables, before.conversation.branch), await turns_on(tables, now.branch)
     told = {effect for turn in new for effect in effects_told(turn)}
+    if isinstance(move, Switch):
+        for effect in sorted((told - before.told_there) & world.forgotten):
+            yield f"{now.branch} tells of {effect}, which was forgotten"
+        told |= world.forgotten
     for turn in old:
         untold = set(world.acted_in(turn)) - told
         if isinstance(move, Undo) and move.forget:

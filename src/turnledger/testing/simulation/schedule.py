@@ -58,15 +58,18 @@ TASTES: dict[str, Callable[[int], list[str]]] = {
     "wander": lambda habits: (["diverge"] * 2 + ["wander"] * 4 + ["fork"]) * (habits // 4 + 1),
     "clock": lambda habits: [],
     "lapse": lambda habits: [],
+    "forget": lambda habits: ["forget"] * (habits // 2 + 1),
 }
 """What clients of some schedules do besides, and how much of it for so many habits."""
 TASTE = 0.2
 """How many schedules have each of them."""
-SELDOM = {"lapse": 0.05}
-"""Those that fewer have: their turns take long."""
+SELDOM = {"lapse": 0.05, "forget": 0.05}
+"""Those that fewer have: long turns take long, and what was forgotten is not there to be checked."""
+WITH_TTL = 0.03
+"""How many schedules run on a memory store whose `ttl` ends conversations."""
 DAY = 24 * 3600.0
 """Longer than any schedule."""
-BRANCHING = frozenset({"diverge", "undo", "switch", "fork", "wander"})
+BRANCHING = frozenset({"diverge", "undo", "switch", "fork", "wander", "forget"})
 LATER = BRANCHING | {"resend", "flag", "restore", "undo once", "say"}
 FEW, MANY = (1, 2, 3, 5), (2, 3, 5, 7)
 """How often a client does something: more where there has to be a history first."""
@@ -94,6 +97,7 @@ class Schedule:
         random: Random,
         machine: Machine | None = None,
         always: Collection[str] = (),
+        ttl_ms: int | None = None,
     ) -> None:
         self._seed = seed
         self._loop = loop
@@ -109,13 +113,16 @@ class Schedule:
         if machine is not None:
             medium.power = Power(Random(f"{seed} cuts"), machine, world)
         keys = ("alpha",) if random.random() < 0.7 else ("alpha", "beta")
-        world.watches_time = "clock" in tastes or "lapse" in tastes
+        world.ttl_ms = ttl_ms
+        lapses = "lapse" in tastes or ttl_ms is not None
+        world.watches_time = "clock" in tastes or lapses
         period = PERIOD if "lapse" in tastes else DAY
         names = Names(
             keys,
             ("gamma", "delta") if "keyed fork" in tastes else (),
-            details=_lasting(period) if world.watches_time else None,
-            lapse="lapse" in tastes,
+            # A time of their own would take the place of the store's.
+            details=_lasting(period) if world.watches_time and ttl_ms is None else None,
+            lapse=lapses,
         )
         self._habits = random.choice(HABITS)
         for taste in tastes:
@@ -134,7 +141,7 @@ class Schedule:
             acts=self._is_branching,
             diverges="diverge" in self._habits,
             briefs="brief" in tastes,
-            lasts="lapse" in tastes,
+            lasts=lapses,
             attend=self._listening.attend if self._listening else None,
         )
         self._resending = Resending(self._scene, self._asking)
@@ -198,6 +205,8 @@ class Schedule:
                 await do(deeds.switch(scene, name))
             case "wander":
                 await do(deeds.switch(scene, name, and_back=True))
+            case "forget":
+                await do(deeds.forget(scene, name))
             case "fork":
                 await asking.fork_or_ask(name, token)
             case "reset":
@@ -227,10 +236,12 @@ def simulate(seed: int, store: str = "memory", always: Collection[str] = ()) -> 
     try:
         # Dice of its own: a schedule on steady power is what it would be if there were no other.
         loses_power = Random(f"{seed} power").random() < SHARE
-        with machine(store) if loses_power else open_inner(store) as opener:
+        has_ttl = store == "memory" and Random(f"{seed} ttl").random() < WITH_TTL
+        ttl_ms = round(PERIOD * 1000) if has_ttl else None
+        with machine(store, ttl_ms) if loses_power else open_inner(store, ttl_ms) as opener:
             place = None if callable(opener) else opener
             opener = opener if callable(opener) else opener.open
-            schedule = Schedule(seed, loop, opener, Random(f"{seed}"), place, always)
+            schedule = Schedule(seed, loop, opener, Random(f"{seed}"), place, always, ttl_ms)
             try:
                 report = loop.run_until_complete(schedule.run())
             except Violation as violation:

@@ -14,10 +14,11 @@ from turnledger.testing.machine import Machine, MemoryMachine, SqliteMachine
 
 
 @contextmanager
-def open_inner(kind: str) -> Iterator[Callable[[], Awaitable[Store]]]:
-    """Yield a function that opens one more handle, as one more process would, on a fresh database."""
+def open_inner(kind: str, ttl_ms: int | None = None) -> Iterator[Callable[[], Awaitable[Store]]]:
+    """Yield a function that opens one more handle, as one more process would, on a fresh database. Only a
+    memory store has a `ttl`."""
     if kind == "memory":
-        database = Database()
+        database = Database(ttl_ms=ttl_ms)
 
         async def open_memory() -> Store:
             return MemoryStore(database)
@@ -35,10 +36,10 @@ def open_inner(kind: str) -> Iterator[Callable[[], Awaitable[Store]]]:
 
 
 @contextmanager
-def machine(kind: str) -> Iterator[Machine]:
+def machine(kind: str, ttl_ms: int | None = None) -> Iterator[Machine]:
     """Yield a machine with a fresh database, which can lose power."""
     if kind == "memory":
-        yield MemoryMachine()
+        yield MemoryMachine(Database(ttl_ms=ttl_ms))
         return
     with _folder() as folder:
         yield SqliteMachine(folder, inline=True)

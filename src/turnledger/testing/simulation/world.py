@@ -216,6 +216,7 @@ OBSERVED = (
     "settled_by_begin",
     "moved",
     "moved_under",
+    "forgotten",
     "forks",
     "taken_over",
     "hidden_at_begin",
@@ -299,6 +300,8 @@ class World:
     """Who read the events of turns while they ran."""
     holders: dict[TurnId, LeaseId] = field(default_factory=dict)
     """For attempts that began: the process that runs them."""
+    ttl_ms: int | None = None
+    """The `ttl` of the store: how long each conversation lives after its last use."""
     watches_time: bool = False
     """Whether it is noted what time ends: only where clocks jump, or conversations may lapse."""
     used_at: dict[ConversationId, float] = field(default_factory=dict)

@@ -92,6 +92,18 @@ class BranchRows(Contract):
             await write(stores[0], do("save_switches", found.id, made), fails)
         assert await read(stores[1], do("switches", found.id)) == made[1:]
 
+    async def test_forgotten_effects_are_kept_beside_their_conversation(self, stores: list[Store]) -> None:
+        found, other = await begun(stores[0]), await begun(stores[0])
+        effects = tuple(bytes([n]) * 16 for n in range(3))
+        assert await read(stores[1], do("forgotten", found.id)) == ()
+        await write(
+            stores[0],
+            do("save_forgotten", found.id, effects),
+            do("save_conversation", replace(found, revision=2)),
+        )
+        assert await read(stores[1], do("forgotten", found.id)) == effects
+        assert await read(stores[1], do("forgotten", other.id)) == ()
+
     async def test_a_long_line_comes_back_as_it_was(self, stores: list[Store]) -> None:
         found = await begun(stores[0])
         turns = await grow(stores[0], found.branch, 1)

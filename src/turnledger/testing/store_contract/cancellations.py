@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import AsyncGenerator, AsyncIterator
 
 import pytest
@@ -161,6 +162,45 @@ class Cancellations(Contract):
         await texts.aclose()
         assert isinstance(left[0], GeneratorExit)
         assert await said(chat) == ["next", "Yes."]
+
+    @pytest.mark.parametrize("way", ["stop", "interrupt", "aclosing"])
+    async def test_turn_suspended_in_a_living_task_runs_on_until_it_is_stopped_from_elsewhere_or_closed(
+        self, stage: Stage, way: str
+    ) -> None:
+        """No time ends it: its reader may be slow."""
+        here, there = await stage.processes()
+        chat = await here.chat()
+        suspended, over = asyncio.Event(), asyncio.Event()
+        texts = stream(chat, Gate(), [])
+
+        async def leave_the_loop() -> None:
+            async with contextlib.AsyncExitStack() as stack:
+                if way == "aclosing":
+                    await stack.enter_async_context(contextlib.aclosing(texts))
+                async for _ in texts:
+                    break
+            suspended.set()
+            await over.wait()
+
+        living = stage.start(leave_the_loop())
+        await soon(suspended.wait())
+        for _ in range(3):
+            stage.clock.advance(LIMITS.lease_time * 100)
+            await here.store.beat()
+            await here.tend()
+            await there.tend()
+        other = await there.chat(chat)
+        runs = [each for each in await other.attempts() if each.attempt.state is AttemptState.RUNNING]
+        assert bool(runs) is (way != "aclosing")
+        if way == "stop":
+            ended = await soon(other.stop(policy="discard"))
+            assert ended is not None
+            assert ended.state is AttemptState.DISCARDED
+        await exchange(other, "next", on_busy="interrupt" if way == "interrupt" else "reject")
+        assert not living.done()
+        over.set()
+        await soon(living)
+        await texts.aclose()
 
     async def test_stopped_turn_raises_when_its_suspended_generator_goes_on(self, stage: Stage) -> None:
         chat = await (await stage.process()).chat()

@@ -128,6 +128,34 @@ class EffectsGoAlong(Contract):
         assert await chat.turns() == before
         assert PAID not in await seen_next(chat)
 
+    @pytest.mark.parametrize("is_kept", [True, False])
+    async def test_a_forgotten_effect_is_not_carried_along_by_any_later_switch(
+        self, stage: Stage, *, is_kept: bool
+    ) -> None:
+        here, there = await stage.processes()
+        chat = await here.chat()
+        [first] = await chain(chat, 1)
+        await tell(chat.edit(first.id, "q1"), "a1")
+        third = await shown(chat)
+        await soon(chat.switch(first.branch))
+        if is_kept:
+            await interrupt(stage, chat)
+            await soon(chat.undo(forget=True))
+        else:
+            await exchange(chat, "q2")
+            await fail(chat, ScriptedModel([Tool("pay", "paid"), BOOM]))
+            await soon(chat.undo(forget=True))
+        made = await shown(chat)
+        assert await chat.turns() == [first]
+        other = await there.chat(chat)
+        await soon(other.switch(first.branch))
+        assert set(kinds(await other.turns())) & {"interrupted", "settled"}
+        await interrupt(stage, other, [Tool("pay", "again"), "Half"])
+        for branch in (third, made):
+            await soon(other.switch(branch))
+            [told] = [turn for turn in await other.turns() if turn.kind is TurnKind.SETTLED]
+            assert results(told) == {"call_0": "again"}
+
     async def test_only_the_calls_that_may_have_acted_are_told_of_an_interrupted_turn(
         self, stage: Stage
     ) -> None:

@@ -17,7 +17,6 @@ from turnledger.errors import (
     ConversationExpired,
     ConversationNotFound,
     InvalidId,
-    Superseded,
     TurnFailed,
 )
 from turnledger.model.ids import ConversationId
@@ -149,7 +148,7 @@ class NothingForgotten(Contract):
         with here.store.hold(record) as gate:
             await stage.reach(gate, task)
             await (await there.chat(chat)).delete()
-        with pytest.raises(Superseded):
+        with pytest.raises(ConversationDeleted):
             await soon(task)
         assert model.executed == {}
 

@@ -63,6 +63,24 @@ class Interaction(Contract):
         await here.tend()
         assert (await here.chat(conversation_key="k")).id == chat.id
 
+    @pytest.mark.parametrize("way", ["runs", "waits"])
+    async def test_stopping_a_turn_that_is_no_interaction_is_none(self, stage: Stage, way: str) -> None:
+        limits = limited(LIMITS, retain_for=60.0)
+        here, there = await stage.process(), await stage.process(limits)
+        chat = await here.chat(owner="ann")
+        await exchange(chat, "q0", "a0")
+        used = (await chat.info()).touched_at
+        stage.clock.advance(3600)
+        holder = await stage.hold_lane(chat, "q1", interaction=False)
+        waiting = await stage.queue(chat, ScriptedModel(["a2"]), "q2", interaction=False)
+        [ticket] = await stage.tickets(chat)
+        ended = await soon(chat.stop(None if way == "runs" else ticket.attempt, policy="discard"))
+        assert ended is not None
+        (holder.task if way == "waits" else waiting).cancel()
+        await asyncio.wait((holder.task, waiting))
+        assert (await chat.info()).touched_at == used
+        assert [each.conversation for each in (await there.ledger.retain()).retired] == [chat.id]
+
     async def test_a_conversation_is_not_over_while_a_turn_waits_there(self, stage: Stage) -> None:
         """Between the turn before it and its own begin, nothing runs."""
         limits = limited(LIMITS, retain_for=60.0, retain_bytes=0, unlisted_kept=60.0)

@@ -15,7 +15,7 @@ from turnledger.chat import Chat
 from turnledger.engine.begin import begin
 from turnledger.engine.block import TurnBlock
 from turnledger.engine.commit import commit, resolve_doubt
-from turnledger.engine.deliveries import note
+from turnledger.engine.deliveries import LOST_KEPT_MS, note
 from turnledger.engine.ending import CLAIM_KEPT_MS
 from turnledger.engine.ports import Tables
 from turnledger.engine.retries import Retry
@@ -462,15 +462,26 @@ class KeylessRetries(Contract):
         await noted(here)
         assert await claims(here) == []
 
+    async def test_lost_answer_after_a_quarter_of_an_hour_is_not_given_to_the_next_try(
+        self, stage: Stage
+    ) -> None:
+        process = await stage.process()
+        chat = await process.chat()
+        first, turn = await answered(chat, 0)
+        process.ledger.lost(first)
+        await noted(process)
+        stage.clock.advance(LOST_KEPT_MS / 1000 + 1)
+        await process.tend()
+        _, second = await answered(chat, 1)
+        assert await chat.turns() == [turn, second]
+
     async def test_what_nobody_asks_for_again_is_forgotten_in_a_day(self, stage: Stage) -> None:
         here = await stage.process()
-        chat = await here.chat()
-        first, turn = await answered(chat, 0)
-        here.ledger.lost(first)
+        await answered(await here.chat(), 0)
         await runs(stage, await here.chat(), 0, text="other")
         stage.clock.advance(CLAIM_KEPT_MS / 1000 - 1)
         await here.tend()
-        assert await soon(ask(chat, 1).run(NEVER)) == turn
+        assert len(await claims(here)) == 2
         stage.clock.advance(2)
         await here.tend()
         assert await claims(here) == []

@@ -388,6 +388,7 @@ class Rows(Contract):
                 idempotency_key=TEXT,
                 fingerprint=b"\x00\xff",
                 claimed=IDS.new(TurnId),
+                is_interaction=not front,
             )
 
         made = []

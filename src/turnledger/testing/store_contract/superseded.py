@@ -17,7 +17,7 @@ from turnledger.engine.commit import commit, resolve_doubt
 from turnledger.engine.idempotency import Share
 from turnledger.engine.lease import all_leases, renew
 from turnledger.engine.recovery import ForgetRequest, end_lease, forget, take_over
-from turnledger.errors import ConversationBusy, Superseded
+from turnledger.errors import ConversationBusy, ConversationDeleted, ConversationExpired, Superseded
 from turnledger.ledger import Ledger
 from turnledger.model.attempt import AttemptState
 from turnledger.model.turn import TurnKind
@@ -63,6 +63,11 @@ async def is_held_at_its_commit(stage: Stage, here: Process, chat: Chat, gate: G
         await gate.pass_through()
         held.release()
         await task
+
+
+async def loses_its_commit(stage: Stage, here: Process, chat: Chat, gate: Gate) -> None:
+    here.store.lose_answer(commit, Fate.LOST)
+    await chat.run(ScriptedModel(["Mine.", gate]), "mine")
 
 
 async def fails(stage: Stage, here: Process, chat: Chat, gate: Gate) -> None:
@@ -125,6 +130,31 @@ class Superseding(Contract):
         turn = await theirs.finish()
         assert turn.kind is TurnKind.COMPLETED
         assert (await same.turns())[-1] == turn
+
+    @pytest.mark.parametrize(
+        "act", [journals, starts_a_tool, commits, is_held_at_its_commit, loses_its_commit]
+    )
+    @pytest.mark.parametrize("way", ["expired", "deleted", "purged"])
+    async def test_a_superseded_holder_learns_that_its_conversation_is_gone(
+        self, stage: Stage, act: Act, way: str
+    ) -> None:
+        here, there = await stage.processes()
+        here.store.is_deaf = True
+        chat = await here.chat(expires_after=60)
+        await exchange(chat, "q")
+        gate = Gate()
+        holder = stage.start(act(stage, here, chat, gate))
+        await stage.reach(gate, holder)
+        await stage.bury_others(there)
+        if way == "expired":
+            stage.clock.advance(61)
+        else:
+            await there.ledger.delete(chat.id, purge=way != "deleted")
+        if way != "deleted":
+            await there.tend()
+        gate.release()
+        with pytest.raises(ConversationExpired if way == "expired" else ConversationDeleted):
+            await soon(holder)
 
     async def test_a_waiting_turn_takes_over_from_a_silent_holder(self, stage: Stage) -> None:
         here, there = await stage.processes()

@@ -324,6 +324,34 @@ class Bounded(Contract):
         await chat.switch((await chat.info()).branch)
         assert await chat.stop() is None
 
+    @pytest.mark.parametrize("is_busy", [False, True])
+    async def test_a_switch_that_copies_effects_needs_room_and_is_counted(
+        self, stage: Stage, *, is_busy: bool
+    ) -> None:
+        """Refusing hides nothing: the branch that is shown tells of the effect."""
+        here, there = await stage.process(FULL), await stage.process()
+        chat = await here.chat(owner="ann")
+        first = await exchange(chat, "q1")
+        await tell(chat.edit(first.id, "q1 again"))
+        other = (await chat.info()).branch
+        await soon(chat.switch(first.branch))
+        await stage.hold_lane(chat, "Pay.", [Tool("pay", LONG)])
+        await soon(chat.stop(policy="keep"))
+        before = await chat.turns()
+        same = await there.chat(chat)
+        holder = await stage.hold_lane(same, "q2") if is_busy else None
+        with pytest.raises(StorageFull):
+            await soon(chat.switch(other, on_busy="interrupt"))
+        if holder is not None:
+            await holder.finish()
+        assert (await chat.turns())[: len(before)] == before
+        size = await stored(here)
+        await soon(same.switch(other))
+        assert await stored(here) >= size + BLOCK
+        assert await here.ledger.check(at_rest=True) == []
+        await soon(chat.switch(first.branch))
+        await soon(chat.switch(other))
+
     async def test_there_is_room_again_after_a_purge(self, stage: Stage) -> None:
         here = await stage.process(FULL)
         chat, other = await here.chat(owner="ann"), await here.chat(owner="ann")

@@ -144,7 +144,8 @@ async def test_a_store_that_counted_turns_alone_is_counted_anew(tmp_path: Path) 
         usage = {owner: await ledger.usage(owner=owner) for owner in ("ann", "ben", "cleo")}
         assert usage["ann"].chats == 3
     [at] = [number for number, name in enumerate(MIGRATIONS) if name.endswith("_usage.sql")]
-    added = re.findall(r"ALTER TABLE (\w+) ADD COLUMN (\w+)", sql_text(f"migrations/{MIGRATIONS[at]}"))
+    since = "".join(sql_text(f"migrations/{name}") for name in MIGRATIONS[at:])
+    added = re.findall(r"ALTER TABLE (\w+) ADD COLUMN (\w+)", since)
     connection = apsw.Connection(str(tmp_path / "chats.db"))
     for table, column in added:
         connection.execute(f"ALTER TABLE {table} DROP COLUMN {column}")
