@@ -198,6 +198,19 @@ async def test_closing_after_another_process_made_new_files_leaves_its_turns(
     await store.close()
 
 
+async def test_removed_log_is_not_saved_beside_the_index_of_another_process(
+    path: Path, writer: Writer, neighbour: Neighbour
+) -> None:
+    for suffix in ("-wal", "-shm"):
+        path.with_name(path.name + suffix).unlink()
+    await asyncio.to_thread(neighbour, "open", path)
+    assert log_of(path).stat().st_size == 0  # it has read, but not written
+    before = path.read_bytes()
+    writer.look_at_files()
+    assert isinstance(add(writer, "a").error, StoreUnavailable)
+    assert path.read_bytes() == before
+
+
 def test_log_that_was_cut_in_place_stops_all_writes(writer: Writer, path: Path) -> None:
     os.truncate(f"{path}-wal", 0)
     with pytest.raises(StoreUnavailable, match="-wal was cut short"):
