@@ -262,7 +262,7 @@ class Tables(EndedTables, Protocol):
 
     async def bury_lease(self, id: LeaseId) -> None:
         """Remove the lease of a process that was found dead, but not its last beat: should it come back, its
-        beats go on from there, so that no beat is shown twice. The youngest BURIED_KEPT are remembered."""
+        beats go on from there, so that no beat is shown twice. The BURIED_KEPT buried last are remembered."""
         ...
 
     # Tokens. Where the owner is None, those of all owners are meant: only who runs the store asks so.

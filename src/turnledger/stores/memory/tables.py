@@ -520,8 +520,8 @@ class MemoryTables(
         if lease is not None:
             self._put(self._db.buried, id, lease)
             self._remove(self._db.leases, id)
-        for oldest in sorted(self._db.buried)[:-BURIED_KEPT]:
-            self._remove(self._db.buried, oldest)
+        for first in list(self._db.buried)[:-BURIED_KEPT]:
+            self._remove(self._db.buried, first)
 
 
 def _place(conversation: Conversation) -> tuple[int, ConversationId]:

@@ -21,6 +21,7 @@ MIGRATIONS = (
     "0010_clock.sql",
     "0011_checksums.sql",
     "0012_usage.sql",
+    "0013_burials_and_words.sql",
 )
 """In order; the n-th leads to version n. Never edited once released, only added to."""
 

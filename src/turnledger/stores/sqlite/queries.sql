@@ -479,7 +479,7 @@ SELECT id, beat FROM lease WHERE beat > 0 ORDER BY id;
 
 -- name: beat
 -- Raise the beat, or start it. One that was buried goes on from the beat it had.
-INSERT INTO lease (id, beat) VALUES (?, 1) ON CONFLICT (id) DO UPDATE SET beat = abs(beat) + 1;
+INSERT INTO lease (id, beat) VALUES (?, 1) ON CONFLICT (id) DO UPDATE SET beat = abs(beat) + 1, buried = NULL;
 
 -- name: drop_lease
 -- A process that is no more.
@@ -487,8 +487,9 @@ DELETE FROM lease WHERE id = ?;
 
 -- name: bury_lease
 -- A process that was found dead, and may come back.
-UPDATE lease SET beat = -beat WHERE id = ? AND beat > 0;
+UPDATE lease SET beat = -beat, buried = (SELECT coalesce(max(buried), 0) + 1 FROM lease) WHERE id = ? AND beat > 0;
 
 -- name: forget_buried
--- All but the youngest of those.
-DELETE FROM lease WHERE id IN (SELECT id FROM lease WHERE beat < 0 ORDER BY id DESC LIMIT -1 OFFSET ?);
+-- All but those that were buried last.
+DELETE FROM lease
+WHERE id IN (SELECT id FROM lease WHERE beat < 0 ORDER BY coalesce(buried, 0) DESC, id DESC LIMIT -1 OFFSET ?);

@@ -25,6 +25,7 @@ from turnledger.stores.sqlite import records
 from turnledger.stores.sqlite.catalogue_rows import CatalogueRows
 from turnledger.stores.sqlite.change_rows import ChangeRows
 from turnledger.stores.sqlite.clock_rows import ClockRows
+from turnledger.stores.sqlite.decoders import decoder
 from turnledger.stores.sqlite.ended_rows import EndedRows
 from turnledger.stores.sqlite.overview import Overview
 from turnledger.stores.sqlite.queries import QUERIES
@@ -126,6 +127,7 @@ class SqliteTables(
     async def lapsed_conversations(self, now: int, limit: int) -> list[Conversation]:
         return [records.conversation_of(row) for row in self._rows("lapsed_conversations", now, limit)]
 
+    @decoder
     async def purge_ended(self, limit: int) -> int:
         removed = 0
         for ref, id, owner in self._rows("unswept_conversations", limit):
@@ -138,6 +140,7 @@ class SqliteTables(
             self._run("mark_swept", ref)
         return removed
 
+    @decoder
     def _purge_branches(self, owner: str, conversation: bytes, limit: int) -> int:
         """Remove the turns of an ended conversation that no branch elsewhere needs; of a branch that is then
         empty, nothing is left to do, and the one it was made from may have more to give."""
@@ -364,6 +367,7 @@ class SqliteTables(
         if link is not None:
             self._run("count_stored_by_visitors", link.raw, more, chats)
 
+    @decoder
     async def stored(self, owner: str) -> Usage:
         row = self._row("stored", owner)
         return Usage(bytes=row[0], chats=row[1]) if row else Usage(bytes=0)
@@ -508,10 +512,12 @@ class SqliteTables(
 
     # Leases.
 
+    @decoder
     async def lease(self, id: LeaseId) -> Lease | None:
         row = self._row("lease", id.raw)
         return None if row is None else Lease(id, row[0])
 
+    @decoder
     async def leases(self) -> list[Lease]:
         return [Lease(LeaseId.trusted(id), beat) for id, beat in self._rows("leases")]
 
