@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import TypeAlias
 
@@ -17,16 +18,27 @@ from turnledger.engine.exporting import (
     PageRequest,
     ShownRequest,
     begin_of,
+    outline,
     owned,
     page_of,
     shown_part,
 )
+from turnledger.engine.import_draft import Draft, Known, draft_of
 from turnledger.engine.import_lines import ChatReader, ReadChat
 from turnledger.engine.import_plan import Plan, planned
-from turnledger.engine.importing import ImportRequest, already_there, import_chat
+from turnledger.engine.importing import (
+    Imported,
+    ImportRequest,
+    LookUpRequest,
+    compared,
+    import_chat,
+    look_up,
+    place_of,
+)
 from turnledger.engine.limits import Limits
 from turnledger.engine.process import Process
 from turnledger.errors import ConversationUnavailable, InvalidInput, StorageFull
+from turnledger.model.conversation import Conversation
 from turnledger.model.ids import ConversationId
 from turnledger.model.markdown import markdown_head, markdown_turn
 from turnledger.model.transfer import ChatLine
@@ -41,6 +53,8 @@ LONG, LARGE = 200, 1024 * 1024
 AHEAD = 24 * 3600 * 1000
 """Milliseconds by which another machine's clock may be ahead. A chat that says more would stand before all
 others for ever, and never be old enough to be deleted by its age."""
+LOOKED_UP = 500
+"""Turns of a plan that are looked up at once."""
 CHATS = 100
 """Chats that are looked up at once."""
 
@@ -51,6 +65,8 @@ class Transfer:
     def __init__(self, process: Process, owner: str) -> None:
         self._process = process
         self._owner = owner
+        # One large chat at a time: a store may write all that is asked of it in one transaction.
+        self._writing = asyncio.Lock()
 
     async def export(
         self, chat: str, *, owner: str | None = None, within: Within = EVERYWHERE
@@ -186,22 +202,51 @@ class Transfer:
         try:
             plan = await _planned(header, found, owner, process.limits)
             now, due = process.clock.now_ms(), process.clock.due_ms()
-            request = ImportRequest(plan, now, due, within, process.limits.room, keep_ids)
+            room = process.limits.room
+            request = ImportRequest(plan, now, due, within, room, keeps_ids=keep_ids)
             # Looked at beside the writer first: the same file again shall hold up nobody.
-            imported = await process.store.read(already_there, request)
-            if imported is None:
-                imported = await process.persist(import_chat, request)
+            imported = await process.store.read(place_of, request)
+            if isinstance(imported, ConversationId):
+                draft = await self._drafted(request, imported, in_thread=_is_large(found))
+                async with self._writing if _is_large(found) else nullcontext():
+                    imported = await process.persist(import_chat, replace(request, draft=draft))
+            if isinstance(imported, Conversation):
+                imported = await self._compared(plan, imported)
         except (InvalidInput, StorageFull) as problem:
             return [_refused(found, str(problem))]
+        except ConversationUnavailable:
+            return [_refused(found, "The chat of its id was deleted meanwhile. Import it again.")]
         is_new = imported.reports[-1].did is Did.IMPORTED
         return [*(plan.reports if is_new else ()), *imported.reports]
+
+    async def _compared(self, plan: Plan, found: Conversation) -> Imported:
+        read = self._process.store.read
+        there = await read(outline, found)
+        lines = [there.header]
+        while page := await read(page_of, PageRequest(there, len(lines) - 1)):
+            lines += page  # in parts: other readers wait for each
+        return await asyncio.to_thread(compared, plan, there, lines)
+
+    async def _drafted(self, request: ImportRequest, chat: ConversationId, *, in_thread: bool) -> Draft:
+        plan, known = request.plan, Known()
+        after = 0
+        while not await self._process.store.read(look_up, LookUpRequest(plan, known, after, LOOKED_UP)):
+            after += LOOKED_UP  # in parts: other readers wait for each
+        if in_thread:
+            return await asyncio.to_thread(draft_of, plan, chat, known, keeps_ids=request.keeps_ids)
+        return draft_of(plan, chat, known, keeps_ids=request.keeps_ids)
 
 
 async def _planned(header: ChatLine, found: ReadChat, owner: str, limits: Limits) -> Plan:
     """The plan of a chat. That of a long one is made beside the event loop, which has others to serve."""
-    if len(found.turns) + len(header.branches) < LONG and found.size < LARGE:
-        return planned(header, found.line, found.turns, owner, limits)
-    return await asyncio.to_thread(planned, header, found.line, found.turns, owner, limits)
+    if _is_large(found):
+        return await asyncio.to_thread(planned, header, found.line, found.turns, owner, limits)
+    return planned(header, found.line, found.turns, owner, limits)
+
+
+def _is_large(found: ReadChat) -> bool:
+    branches = len(found.header.branches) if found.header is not None else 0
+    return len(found.turns) + branches >= LONG or found.size >= LARGE
 
 
 def _refused(found: ReadChat, why: str) -> ImportReport:

@@ -12,8 +12,10 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from http.client import HTTPException
 from pathlib import Path
+from threading import Event, Thread
 
 import apsw
 import pytest
@@ -109,13 +111,13 @@ def test_a_disk_that_fills_up_and_is_cleared(tmp_path: Path) -> None:
         becomes(server, 200, "ready")
 
 
-def say(server: ServerProcess, text: str) -> None:
-    """Have a turn of one chat answered."""
+def say(server: ServerProcess, text: str, chat: str = "chat") -> None:
+    """Have a turn of a chat answered."""
     body = {"model": "demo", "messages": [{"role": "user", "content": text}]}
     asked = urllib.request.Request(
         f"{server.url}/v1/chat/completions",
         json.dumps(body).encode(),
-        {"Content-Type": "application/json", "X-Conversation-Id": "chat", "X-Conversation-Messages": "new"},
+        {"Content-Type": "application/json", "X-Conversation-Id": chat, "X-Conversation-Messages": "new"},
     )
     with urllib.request.urlopen(asked, timeout=60) as answer:
         assert answer.status == 200
@@ -142,3 +144,72 @@ def test_server_whose_log_was_removed_is_not_ready_and_a_kill_loses_no_turn(
     connection = apsw.Connection(str(store))
     assert connection.execute("SELECT count(*) FROM turn").get == 6
     connection.close()
+
+
+class Talker(Thread):
+    """Has turns of one chat answered until one is not, and counts the answers."""
+
+    def __init__(self, server: ServerProcess, chat: str) -> None:
+        super().__init__(daemon=True)
+        self.answered = 0
+        self.has_begun = Event()
+        self._server, self._chat = server, chat
+
+    def run(self) -> None:
+        # A turn that was on its way waits for the store, and its connection breaks when the server is killed.
+        with suppress(OSError, HTTPException):
+            while True:
+                say(self._server, f"Question {self.answered}", self._chat)
+                self.answered += 1
+                self.has_begun.set()
+
+
+def workers_of(server: ServerProcess) -> list[int]:
+    pid = server.process.pid
+    return [int(each) for each in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+@pytest.mark.parametrize("suffix", ["-wal", "-shm"])
+def test_two_workers_whose_log_or_index_is_removed_under_load_refuse_turns_and_lose_none(
+    tmp_path: Path, suffix: str
+) -> None:
+    store = tmp_path / "chats.db"
+    with started(*SERVE, f"sqlite:///{store}", "--workers", "2") as server:
+        talkers = [Talker(server, f"chat {number}") for number in range(4)]
+        for talker in talkers:
+            talker.start()
+        for talker in talkers:
+            talker.has_begun.wait()
+        Path(f"{store}{suffix}").unlink()
+        becomes(server, 503, "store_unavailable")
+        refused: list[str] = []
+        while len(refused) < 20:  # in a row: so many connections meet both workers
+            try:
+                say(server, "Are you there?")
+                refused.clear()
+            except urllib.error.HTTPError as error:
+                refused.append(json.load(error)["error"]["code"])
+        assert set(refused) == {"store_unavailable"}
+        assert [readiness(server) for _ in range(8)] == [(503, "store_unavailable")] * 8
+        pids = [server.process.pid, *workers_of(server)]
+        assert len(pids) >= 3
+        for pid in pids:
+            os.kill(pid, signal.SIGKILL)
+        for talker in talkers:
+            talker.join()
+    asked = [sys.executable, "-m", "turnledger", "check", "--store", f"sqlite:///{store}"]
+    with started(*SERVE, f"sqlite:///{store}") as server:
+        assert readiness(server) == (200, "ready")
+        say(server, "Again", "chat 0")
+        server.end(signal.SIGTERM)
+    subprocess.run(asked, check=True, env={**os.environ, "PYTHONPATH": str(ROOT / "src")})
+    connection = apsw.Connection(str(store))
+    kept = dict(
+        connection.execute(
+            "SELECT conversation_key, length FROM conversation JOIN branch ON branch.id = conversation.branch"
+        ).fetchall()
+    )
+    connection.close()
+    for number, talker in enumerate(talkers):
+        # What was not answered, its client asks again: it may be there, too.
+        assert kept[f"chat {number}"] >= talker.answered > 0

@@ -1,4 +1,6 @@
-"""Bytes of a store are damaged one place at a time: every text is read as it was written, or not at all.
+"""Bytes of a store are damaged one place at a time: every turn is read as it was written, or not at all.
+
+That is its text, its place (branch, number, parent), its kind and its times.
 
 Whatever a caller then does raises errors of the tree only.
 """
@@ -18,6 +20,8 @@ from typing import TypeVar
 from tests.unit.engine.lived_in import live_in, say
 from turnledger import Ledger
 from turnledger.errors import StoreError, TurnledgerError
+from turnledger.model.ids import TurnId
+from turnledger.model.turn import Turn
 from turnledger.stores.sqlite import SqliteStore
 from turnledger.stores.sqlite.header import PAGE_SIZE
 from turnledger.testing.fake_clock import FakeClock
@@ -39,7 +43,7 @@ async def _damage_everywhere() -> None:
     path = folder / "chats.db"
     lived = await live_in(await SqliteStore.open(path))
     chats = [lived.plain, lived.asking, lived.edited, lived.forked, lived.settled, lived.waiting, lived.kept]
-    written = {turn.id: turn.body for chat in chats for turn in await chat.turns()}
+    written = {turn.id: turn for chat in chats for turn in await chat.turns()}
     names = [(str(chat.id), chat.owner) for chat in chats]
     await lived.ledger.close()
     whole = path.read_bytes()
@@ -63,7 +67,7 @@ def _remove(image: Path) -> None:
         shutil.rmtree(each) if each.is_dir() else each.unlink()
 
 
-async def _use(path: Path, names: list[tuple[str, str]], written: dict[str, bytes]) -> Counter[str]:
+async def _use(path: Path, names: list[tuple[str, str]], written: dict[TurnId, Turn]) -> Counter[str]:
     """Read and write everything; return how often which outcome was met."""
     met: Counter[str] = Counter()
 
@@ -89,7 +93,7 @@ async def _use(path: Path, names: list[tuple[str, str]], written: dict[str, byte
         if chat is None:
             continue
         for turn in await attempt(chat.turns()) or ():
-            assert written.get(turn.id) == turn.body, (path, turn)
+            assert written.get(turn.id) == turn, (path, turn)
             await attempt(chat.outcome(turn.id))
         await attempt(chat.attempts())
         await attempt(chat.branches())

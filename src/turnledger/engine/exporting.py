@@ -50,6 +50,8 @@ class Outline(Struct, frozen=True, kw_only=True):
     header: bytes
     stretches: tuple[Stretch, ...]
     """Those of its turns, parents before their children, each once."""
+    branches: tuple[BranchId, ...] = ()
+    """In the order of making."""
     waiting: tuple[Waiting, ...] = ()
     """What would be settled if it went on now."""
 
@@ -77,7 +79,8 @@ async def outline(tables: Tables, conversation: Conversation) -> Outline:
     waiting: list[Waiting] = []
     heads: list[BranchLine] = []
     covered: dict[BranchId, int] = {}
-    for branch in await branches_of(tables, conversation.id):
+    branches = await branches_of(tables, conversation.id)
+    for branch in branches:
         own = await _not_covered(tables, branch, covered)
         covered.update({each.branch: each.through for each in own})
         stretches += own
@@ -94,6 +97,7 @@ async def outline(tables: Tables, conversation: Conversation) -> Outline:
         conversation=conversation,
         header=encoded(chat_line(conversation, heads, turns)),
         stretches=tuple(stretches),
+        branches=tuple(branch.id for branch in branches),
         waiting=tuple(waiting),
     )
 
@@ -206,16 +210,6 @@ async def begin_of(tables: Tables, request: ExportRequest) -> tuple[Outline, lis
     """The outline of a conversation, and its first lines: for most, all there is."""
     found = await outline_of(tables, request)
     return found, await page_of(tables, PageRequest(found, 0))
-
-
-async def all_lines(tables: Tables, conversation: Conversation) -> list[bytes]:
-    """All lines of a conversation at once, inside of a transaction."""
-    found = await outline(tables, conversation)
-    count = sum(each.through - each.after for each in found.stretches)
-    lines = [found.header]
-    for first in range(0, count, PAGE):
-        lines += await page_of(tables, PageRequest(found, first))
-    return lines
 
 
 @dataclass(frozen=True)

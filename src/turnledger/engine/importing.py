@@ -1,4 +1,5 @@
-"""Importing: the one transaction that makes a planned chat, whole or not at all.
+"""Importing: the one transaction that makes a planned chat, whole or not at all. What it inserts is drafted
+before, from what reads found; if that has changed since, it is drafted again inside.
 
 What is there is never changed. Ids stay where they are free, for an importer who may know whether they are:
 to all others, an id of somebody else and one that never was are the same. A turn that is there already, the
@@ -9,7 +10,7 @@ shares it.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -17,19 +18,17 @@ from msgspec.structs import replace
 from turnledger.engine import line
 from turnledger.engine.changes import tell
 from turnledger.engine.ending import failure_of
-from turnledger.engine.entry import preview_at
-from turnledger.engine.exporting import all_lines, branches_of
+from turnledger.engine.exporting import Outline
+from turnledger.engine.import_draft import Draft, Known, bases_of, branch_called, draft_of, turn_called
 from turnledger.engine.import_plan import PLACED_NOWHERE, Plan, Planned
 from turnledger.engine.ports import Tables
-from turnledger.engine.usage import BOUNDLESS, Room, check_room, store_turn
+from turnledger.engine.usage import BOUNDLESS, Room, check_room
 from turnledger.model.change import ChangeKind
-from turnledger.model.conversation import Branch, Conversation, ConversationState, Origin
-from turnledger.model.derived_id import derived, time_of
+from turnledger.model.conversation import Conversation, ConversationState
+from turnledger.model.derived_id import derived
 from turnledger.model.ids import BranchId, ConversationId, TurnId
-from turnledger.model.pairing import left_open
 from turnledger.model.transfer import BranchLine, chat_line, encoded, turn_line
 from turnledger.model.transfer_report import Did, ImportReport
-from turnledger.model.turn import Turn
 from turnledger.model.within import EVERYWHERE, Within
 
 TRIES = 8
@@ -47,6 +46,8 @@ class ImportRequest:
     within: Within = EVERYWHERE
     room: Room = BOUNDLESS
     """What the owner may store."""
+    draft: Draft | None = None
+    """What is to be inserted, made before the transaction."""
     keeps_ids: bool = True
     """Whether ids of the file that the owner does not have are taken over where they are free. If not, they
     are replaced in any case: that one is taken would tell that somebody else has it."""
@@ -59,48 +60,24 @@ class Imported(Struct, frozen=True):
     reports: tuple[ImportReport, ...]
 
 
-@dataclass
-class _Import:
-    """One chat on its way into the store."""
-
-    tables: Tables
-    plan: Plan
-    conversation: Conversation
-    keeps_ids: bool
-    notes: list[ImportReport] = field(default_factory=list)
-    ids: dict[TurnId, TurnId] = field(default_factory=dict)
-    """What turns are called here that cannot keep their ids."""
-    branches: dict[BranchId, BranchId] = field(default_factory=dict)
-    shared: dict[TurnId, Turn] = field(default_factory=dict)
-    """Turns of the plan that are there already."""
-
-    def note(self, at: int, did: Did, why: str, turn: TurnId | None = None) -> None:
-        named = None if turn is None else str(turn)
-        self.notes.append(ImportReport(line=at, did=did, chat=str(self.conversation.id), turn=named, why=why))
-
-    def note_taken(self, at: int, why: str, turn: TurnId | None = None) -> None:
-        """Note an id that is taken. Where all are replaced, that is said once, of the chat."""
-        if self.keeps_ids:
-            self.note(at, Did.RENAMED, why, turn)
-
-
-async def already_there(tables: Tables, request: ImportRequest) -> Imported | None:
-    """What is to be said of a chat that is there, by reading alone; None for one that is to be made."""
-    found = await _place(tables, request)
-    return found if isinstance(found, Imported) else None
-
-
-async def import_chat(tables: Tables, request: ImportRequest) -> Imported:
-    """Make a chat of a plan. Repeating it changes nothing, and says so. Raises StorageFull if the owner
-    stores as much as may be."""
-    found = await _place(tables, request)
-    if isinstance(found, Imported):
+async def import_chat(tables: Tables, request: ImportRequest) -> Imported | Conversation:
+    """Make a chat of a plan. Repeating it changes nothing: it returns the conversation that is there. Raises
+    StorageFull if the owner stores as much as may be."""
+    found = await place_of(tables, request)
+    if not isinstance(found, ConversationId):
         return found
-    return await _insert(tables, request, replace(request.plan.conversation, id=found))
+    draft = request.draft
+    if draft is None or draft.conversation.id != found or not await _still_holds(tables, request, draft):
+        # Rare: another request has taken or removed something since. What follows is slow, but certain.
+        known = Known()
+        await look_up(tables, LookUpRequest(request.plan, known, 0, len(request.plan.turns) + 1))
+        draft = draft_of(request.plan, found, known, keeps_ids=request.keeps_ids)
+    return await _write(tables, request, draft)
 
 
-async def _place(tables: Tables, request: ImportRequest) -> ConversationId | Imported:
-    """The id that a chat is to have, or what is to be said of the one that is there."""
+async def place_of(tables: Tables, request: ImportRequest) -> ConversationId | Conversation | Imported:
+    """The id that a chat is to have, or the one that is there, which is to be compared, or what is to be said
+    of it."""
     plan, wanted = request.plan, request.plan.conversation
     for tried in range(TRIES):
         id = _name(wanted, tried)
@@ -112,7 +89,7 @@ async def _place(tables: Tables, request: ImportRequest) -> ConversationId | Imp
         if found is None:
             return id
         if found.state is ConversationState.LIVE:
-            return await _compare(tables, plan, found)
+            return found
         if found.state is ConversationState.DELETED:
             why = "It was deleted here, and can be restored: do so, or delete it for good, and import again."
             return _end(plan, found, Did.CONFLICT, why)
@@ -133,19 +110,18 @@ def _end(plan: Plan, found: Conversation, did: Did, why: str) -> Imported:
     return Imported(found, (report,))
 
 
-async def _compare(tables: Tables, plan: Plan, found: Conversation) -> Imported:
+def compared(plan: Plan, outline: Outline, there: Sequence[bytes]) -> Imported:
     """Say whether what is there is what the plan would make, but for a conversation_key that it did not get
-    and for ids that it could not keep."""
-    there = await all_lines(tables, found)
+    and for ids that it could not keep. `there` are its lines."""
+    found = outline.conversation
     wanted = replace(plan.conversation, id=found.id)
     if found.conversation_key is None:
         wanted = replace(wanted, conversation_key=None)
-    made = await branches_of(tables, found.id)
     ids = _turns_called(plan, found.id, there)
     branches = {
-        id: each.id
-        for (id, _), each in zip(plan.branches, made, strict=False)
-        if each.id == _branch_called(found.id, id)
+        id: made
+        for (id, _), made in zip(plan.branches, outline.branches, strict=False)
+        if made == branch_called(found.id, id)
     }
     if lines_of(plan, wanted, ids, branches) == there:
         return _end(plan, found, Did.UNCHANGED, "It is here already.")
@@ -158,7 +134,7 @@ def _turns_called(plan: Plan, chat: ConversationId, there: Sequence[bytes]) -> d
     found: dict[TurnId, TurnId] = {}
     if len(there) == len(plan.turns) + 1:
         for id, raw in zip(plan.turns, there[1:], strict=True):
-            called = _turn_called(chat, id)
+            called = turn_called(chat, id)
             if b'"id":"%b"' % called.encode() in raw:
                 found[id] = called
     return found
@@ -186,45 +162,82 @@ def _line_of(turn: Planned, chat: str, ids: Mapping[TurnId, TurnId]) -> bytes:
     return encoded(turn_line(chat, turn.turn(PLACED_NOWHERE, ids), turn.flags, turn.failure))
 
 
-def _turn_called(chat: ConversationId, id: TurnId) -> TurnId:
-    return derived(TurnId, time_of(id), str(chat), str(id))
-
-
-def _branch_called(chat: ConversationId, id: BranchId) -> BranchId:
-    return derived(BranchId, time_of(id), str(chat), str(id))
-
-
-async def _insert(tables: Tables, request: ImportRequest, conversation: Conversation) -> Imported:
-    plan = request.plan
+async def _write(tables: Tables, request: ImportRequest, draft: Draft) -> Imported:
+    plan, conversation = request.plan, draft.conversation
     if conversation.is_expired(request.due):
         why = "Its time without use is over: it has expired. Take expires_after out to import it."
         return _end(plan, conversation, Did.REFUSED, why)
     await check_room(tables, conversation.owner, request.room, adds_chat=True)
-    work = _Import(tables, plan, conversation, request.keeps_ids)
-    if conversation.id != plan.conversation.id:
-        why = f"It is {conversation.id} here, not {plan.conversation.id}."
-        if request.keeps_ids:
-            why = f"Its id {plan.conversation.id} is taken; it is {conversation.id} here."
-        work.note(plan.line, Did.RENAMED, why)
-    await _find_shared(work)
-    await _find_ids(work)
-    await _take_key(work)
-    work.conversation = replace(
-        work.conversation, branch=work.branches.get(conversation.branch, conversation.branch)
-    )
-    await tables.add_conversation(work.conversation)
-    await _add_branches(work)
-    await tell(tables, ChangeKind.CHAT_CREATED, work.conversation, request.now)
+    conversation, notes = await _with_its_key(tables, plan, conversation)
+    await tables.add_conversation(conversation)
+    await tables.add_branches(draft.branches)
+    for turn, flags in draft.flags.items():
+        await tables.save_flags(conversation.owner, turn, flags)
+    await tell(tables, ChangeKind.CHAT_CREATED, conversation, request.now)
     report = ImportReport(line=plan.line, did=Did.IMPORTED, chat=str(conversation.id), turns=len(plan.turns))
-    return Imported(work.conversation, (*work.notes, report))
+    return Imported(conversation, (*draft.notes, *notes, report))
 
 
-async def _find_shared(work: _Import) -> None:
+async def _with_its_key(
+    tables: Tables, plan: Plan, conversation: Conversation
+) -> tuple[Conversation, Sequence[ImportReport]]:
+    """The conversation with its conversation_key, unless the key names another one."""
+    key = conversation.conversation_key
+    if key is None or await tables.conversation_by_key(conversation.owner, conversation.scope, key) is None:
+        return conversation, ()
+    why = f"Its conversation_key {key!r} names another chat. It has none here."
+    note = ImportReport(line=plan.line, did=Did.DROPPED, chat=str(conversation.id), why=why)
+    return replace(conversation, conversation_key=None), (note,)
+
+
+async def _still_holds(tables: Tables, request: ImportRequest, draft: Draft) -> bool:
+    """Whether all that the draft inserts is still free, and all that it refers to still there."""
+    if request.keeps_ids:
+        turns = [turn.id for made in draft.branches for turn, _ in made.turns]
+        if await tables.taken_turns(turns) or await tables.taken_branches(
+            [made.branch.id for made in draft.branches]
+        ):
+            return False
+    for base in draft.bases:
+        found = await tables.turn(draft.conversation.owner, base.id)
+        if found is None or (found.branch, found.number) != (base.branch, base.number):
+            return False
+    return True
+
+
+@dataclass(frozen=True)
+class LookUpRequest:
+    """Ask what the store has of a plan, so many of its turns at a time."""
+
+    plan: Plan
+    known: Known
+    """What was found so far; more is added."""
+    after: int
+    limit: int
+
+
+async def look_up(tables: Tables, request: LookUpRequest) -> bool:
+    """Find which turns of a plan are there already, and which ids are taken. Returns whether that is all."""
+    plan, known = request.plan, request.known
+    turns = tuple(plan.turns.values())[request.after : request.after + request.limit]
+    known.turns |= await tables.taken_turns([turn.id for turn in turns])
+    await _find_shared(tables, plan, known, turns)
+    if request.after + request.limit < len(plan.turns):
+        return False
+    known.branches |= await tables.taken_branches([id for id, _ in plan.branches])
+    for id in bases_of(plan, known.shared):
+        base = known.shared[id]
+        lane = await tables.branch(base.branch)
+        known.lines[id] = await line.up_to(tables, lane, base) if lane is not None else ()
+    return True
+
+
+async def _find_shared(tables: Tables, plan: Plan, known: Known, turns: Sequence[Planned]) -> None:
     """Find the turns that are there already, with all before them, and the same."""
-    tables, owner = work.tables, work.conversation.owner
+    owner = plan.conversation.owner
     homes: dict[BranchId, str | None] = {}
-    for turn in work.plan.turns.values():
-        if turn.parent is not None and turn.parent not in work.shared:
+    for turn in turns:
+        if turn.id not in known.turns or (turn.parent is not None and turn.parent not in known.shared):
             continue
         found = await tables.turn(owner, turn.id)
         if found is None:
@@ -233,93 +246,11 @@ async def _find_shared(work: _Import) -> None:
             homes[found.branch] = await _scope_of(tables, owner, found.branch)
         flags = (await tables.flags(owner, (found.id,))).get(found.id, {})
         told = encoded(turn_line("", found, flags, await failure_of(tables, found)))
-        if homes[found.branch] == work.conversation.scope and told == _line_of(turn, "", {}):
-            work.shared[turn.id] = found
+        if homes[found.branch] == plan.conversation.scope and told == _line_of(turn, "", {}):
+            known.shared[turn.id] = found
 
 
 async def _scope_of(tables: Tables, owner: str, branch: BranchId) -> str | None:
     home = await tables.branch(branch)
     found = await tables.conversation(owner, home.conversation) if home is not None else None
     return None if found is None else found.scope
-
-
-async def _find_ids(work: _Import) -> None:
-    """Find ids for turns and branches whose own are taken."""
-    tables, chat = work.tables, work.conversation.id
-    for turn in work.plan.turns.values():
-        if turn.id in work.shared:
-            continue
-        if not work.keeps_ids or await tables.is_taken(turn.id):
-            work.ids[turn.id] = _turn_called(chat, turn.id)
-            why = f"Its id is taken; it is {work.ids[turn.id]} here."
-            work.note_taken(turn.line, why, turn.id)
-    for id, _ in work.plan.branches:
-        if not work.keeps_ids or await tables.branch(id) is not None:
-            work.branches[id] = _branch_called(chat, id)
-            why = f"The id of its branch {id} is taken; it is {work.branches[id]} here."
-            work.note_taken(work.plan.line, why)
-
-
-async def _take_key(work: _Import) -> None:
-    """Give the conversation its conversation_key, if nobody has it."""
-    conversation = work.conversation
-    key = conversation.conversation_key
-    if key is None:
-        return
-    if await work.tables.conversation_by_key(conversation.owner, conversation.scope, key) is not None:
-        work.conversation = replace(conversation, conversation_key=None)
-        why = f"Its conversation_key {key!r} names another chat. It has none here."
-        work.note(work.plan.line, Did.DROPPED, why)
-
-
-async def _add_branches(work: _Import) -> None:
-    placed = dict(work.shared)
-    for place, (id, head) in enumerate(work.plan.branches):
-        own = work.plan.line_of(head, placed)
-        last = work.plan.turns[head] if head is not None else None
-        before = own[0].parent if own else head
-        base = placed[before] if before is not None else None
-        branch = _branch(work, id, last, base)
-        await work.tables.add_branch(branch)
-        if place or base is not None:
-            await _add_origin(work, branch, base)
-        for turn in own:
-            made = turn.turn(branch.id, work.ids)
-            stored = await store_turn(work.tables, work.conversation.owner, branch, made, turn.log)
-            branch = replace(branch, bytes=stored)
-            placed[turn.id] = made
-            if turn.flags:
-                await work.tables.save_flags(work.conversation.owner, made.id, turn.flags)
-        if head is not None:
-            preview = await preview_at(work.tables, work.conversation.owner, placed[head])
-            await work.tables.save_branch(replace(branch, preview=preview))
-
-
-def _branch(work: _Import, id: BranchId, last: Planned | None, base: Turn | None) -> Branch:
-    made = Branch(
-        id=work.branches.get(id, id),
-        conversation=work.conversation.id,
-        start=base.number if base is not None else 0,
-    )
-    if last is None:
-        return made
-    return replace(
-        made,
-        head=work.ids.get(last.id, last.id),
-        length=last.number,
-        settled=last.settled,
-        pending=left_open((*last.input, *last.output)),
-        instructed=last.instructed,
-    )
-
-
-async def _add_origin(work: _Import, branch: Branch, base: Turn | None) -> None:
-    lane = await work.tables.branch(base.branch) if base is not None else None
-    shared = await line.up_to(work.tables, lane, base) if lane is not None and base is not None else ()
-    origin = Origin(
-        branch=branch.id,
-        conversation=work.conversation.id,
-        base=None if base is None else base.id,
-        line=shared,
-    )
-    await work.tables.add_origin(origin)

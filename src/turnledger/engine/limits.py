@@ -88,8 +88,8 @@ class Limits:
     import_chat_bytes: int = 64 * 1024 * 1024
     """Bytes of all lines of one chat that is imported: it is held in memory until it is written."""
     import_turns: int = 20_000
-    """Turns, and branches, of one chat that is imported: it is written in one step, and all others wait for
-    that."""
+    """Turns, and branches, of one chat that is imported: it is inserted in one transaction,
+    and all other writes wait for that."""
     purge_rows: int = 500
     """Rows of each kind removed in one transaction of house-keeping."""
     purge_time: float = 1.0

@@ -28,6 +28,7 @@ from turnledger.model.flags import Flags, FlagsOf
 from turnledger.model.found import Found
 from turnledger.model.ids import BranchId, ConversationId, LeaseId, ShareId, TokenId, TurnId
 from turnledger.model.listing import Listed, ListPosition, Wanted
+from turnledger.model.new_branch import NewBranch
 from turnledger.model.search_words import Phrase
 from turnledger.model.share import Share
 from turnledger.model.token import Token
@@ -63,8 +64,16 @@ class Tables(EndedTables, Protocol):
         behind the one that was last touched at this time and has this id."""
         ...
 
-    async def is_taken(self, id: ConversationId | TurnId) -> bool:
-        """Whether anybody's conversation, or turn, attempt or ticket, has this id."""
+    async def is_taken(self, id: ConversationId) -> bool:
+        """Whether anybody's conversation has this id."""
+        ...
+
+    async def taken_turns(self, ids: Sequence[TurnId]) -> set[TurnId]:
+        """Those that are ids of anybody's turns, attempts or tickets."""
+        ...
+
+    async def taken_branches(self, ids: Sequence[BranchId]) -> set[BranchId]:
+        """Those that are ids of anybody's branches."""
         ...
 
     async def add_conversation(self, conversation: Conversation) -> None:
@@ -98,6 +107,11 @@ class Tables(EndedTables, Protocol):
     # Branches.
     async def branch(self, id: BranchId) -> Branch | None: ...
     async def add_branch(self, branch: Branch) -> None: ...
+    async def add_branches(self, made: Sequence[NewBranch]) -> None:
+        """Insert branches of one conversation, just added, with their origins and all their turns. All other
+        writers wait meanwhile, so a store does this in as few steps as it can."""
+        ...
+
     async def save_branch(self, branch: Branch) -> None:
         """Update all but id, conversation, start and last_ticket, which rises with each ticket added."""
         ...
@@ -253,7 +267,7 @@ class Tables(EndedTables, Protocol):
 
     async def bury_lease(self, id: LeaseId) -> None:
         """Remove the lease of a process that was found dead, but not its last beat: should it come back, its
-        beats go on from there, so that no beat is shown twice. The youngest BURIED_KEPT are remembered."""
+        beats go on from there, so that no beat is shown twice. The BURIED_KEPT buried last are remembered."""
         ...
 
     # Tokens. Where the owner is None, those of all owners are meant: only who runs the store asks so.

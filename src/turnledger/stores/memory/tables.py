@@ -21,6 +21,7 @@ from turnledger.model.conversation import (
 )
 from turnledger.model.flags import Flags, FlagsOf
 from turnledger.model.ids import BranchId, ConversationId, LeaseId, TurnId
+from turnledger.model.new_branch import NewBranch
 from turnledger.model.share import link_of
 from turnledger.model.turn import Turn
 from turnledger.model.usage import Usage, of_branch, of_chat, of_details
@@ -240,6 +241,14 @@ class MemoryTables(
         self._put(self._db.branches, branch.id, branch)
         if branch.conversation in self._db.conversations:
             self._count(self._db.conversations[branch.conversation].owner, of_branch(branch.bytes))
+
+    async def add_branches(self, made: Sequence[NewBranch]) -> None:
+        for each in made:
+            await self.add_branch(each.branch)
+            if each.origin is not None:
+                await self.add_origin(each.origin)
+            for turn, log in each.turns:
+                await self.add_turn(turn, log)
 
     async def save_branch(self, branch: Branch) -> None:
         self._put(self._db.branches, branch.id, branch)
@@ -518,8 +527,8 @@ class MemoryTables(
         if lease is not None:
             self._put(self._db.buried, id, lease)
             self._remove(self._db.leases, id)
-        for oldest in sorted(self._db.buried)[:-BURIED_KEPT]:
-            self._remove(self._db.buried, oldest)
+        for first in list(self._db.buried)[:-BURIED_KEPT]:
+            self._remove(self._db.buried, first)
 
 
 def _place(conversation: Conversation) -> tuple[int, ConversationId]:

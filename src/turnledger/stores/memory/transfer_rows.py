@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from turnledger.model.conversation import Conversation, ConversationState
-from turnledger.model.ids import ConversationId, TurnId
+from turnledger.model.ids import BranchId, ConversationId, TurnId
 from turnledger.stores.memory.undo_log import UndoLog
 
 if TYPE_CHECKING:
@@ -28,8 +29,12 @@ class TransferRows(UndoLog):
         )
         return [self._db.conversations[id] for at, id in found if after is None or (at, id) > after][:limit]
 
-    async def is_taken(self, id: ConversationId | TurnId) -> bool:
+    async def is_taken(self, id: ConversationId) -> bool:
+        return id in self._db.conversations
+
+    async def taken_turns(self, ids: Sequence[TurnId]) -> set[TurnId]:
         db = self._db
-        if isinstance(id, ConversationId):
-            return id in db.conversations
-        return id in db.turns or id in db.attempts or id in db.tickets
+        return {id for id in ids if id in db.turns or id in db.attempts or id in db.tickets}
+
+    async def taken_branches(self, ids: Sequence[BranchId]) -> set[BranchId]:
+        return {id for id in ids if id in self._db.branches}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import secrets
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,7 +12,7 @@ import apsw
 from turnledger.errors import InvalidInput
 from turnledger.stores.sqlite import opening
 from turnledger.stores.sqlite.failures import translated
-from turnledger.stores.sqlite.places import check_place, create_private
+from turnledger.stores.sqlite.places import check_place, create_private, unfinished_name
 
 PAGES = 256
 """Pages copied between two reports of progress."""
@@ -32,7 +31,7 @@ def back_up(path: str, target: str, progress: Progress) -> None:
     _refuse_to_overwrite(target, place)
     opening.check_sqlite(apsw.sqlite_lib_version())
     source = opening.connect_visitor(path, any_version=True)
-    unfinished = place.with_name(f".{secrets.token_hex(8)}.part")
+    unfinished = place.with_name(unfinished_name())
     try:
         create_private(unfinished)
         _copy(source, unfinished, progress)

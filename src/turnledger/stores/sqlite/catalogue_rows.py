@@ -12,6 +12,7 @@ from turnledger.model.conversation import Conversation, ConversationState
 from turnledger.model.ids import ConversationId
 from turnledger.model.listing import Listed, ListPosition, Wanted
 from turnledger.stores.sqlite import records
+from turnledger.stores.sqlite.decoders import decoder
 from turnledger.stores.sqlite.queries import named_queries, sql_text
 from turnledger.stores.sqlite.records import Row
 
@@ -51,6 +52,7 @@ class CatalogueRows:
             rows = self._in_order(asked, wanted, rest)
         return [_listed(row) for row in rows[:limit]]
 
+    @decoder
     def _in_order(self, asked: Row, wanted: Wanted, rest: Row) -> list[Row]:
         """Go through all chats from a place on. Archived ones lie apart: who wants both gets them from two
         places."""
@@ -88,6 +90,7 @@ class CatalogueRows:
         for tag in conversation.tags:
             self._list_rows("add_tag", conversation.owner, tag, conversation.id.raw)
 
+    @decoder
     def _tag(self, id: ConversationId, tags: Collection[str]) -> None:
         """Make a conversation be found by its tags. It is about to be saved with them: in its row are still
         those it has had before."""
@@ -101,5 +104,6 @@ class CatalogueRows:
                     self._list_rows("add_tag", owner, tag, id.raw)
 
 
+@decoder
 def _listed(row: Row) -> Listed:
     return Listed(records.conversation_of(row), row[_LENGTH], row[_PREVIEW], bool(row[_RUNNING]))

@@ -9,6 +9,7 @@ import apsw
 
 from turnledger.model.change import ChangeKind, LiveChange, Position, mark_of
 from turnledger.model.ids import BranchId, ConversationId, TurnId
+from turnledger.stores.sqlite.decoders import decoder
 from turnledger.stores.sqlite.queries import named_queries, sql_text
 from turnledger.stores.sqlite.records import Row, id_or_none, raw_or_none
 
@@ -53,6 +54,7 @@ class ChangeRows:
         )
         self._look("add_change", *columns)
 
+    @decoder
     async def changes(
         self, after: int, owners: Collection[str], limit: int
     ) -> tuple[list[LiveChange], Position | None]:
@@ -65,6 +67,7 @@ class ChangeRows:
         rows = self._look("changes_of", after, owner, limit)
         return [_change_of(row) for row in rows]
 
+    @decoder
     async def change_position(self, number: int | None) -> Position | None:
         if number == 0:
             [(oldest,)] = self._look("oldest_change")
@@ -75,6 +78,7 @@ class ChangeRows:
         found, at, conversation, turn = rows[0]
         return Position(found, mark_of(at, conversation, turn))
 
+    @decoder
     async def purge_changes(self, before: int, keep: int, limit: int) -> int:
         newest = self._look("newest_change")
         if not newest:
@@ -88,10 +92,12 @@ class ChangeRows:
         return rows[0][0] if rows else None
 
 
+@decoder
 def _position_of(row: Row) -> Position:
     return Position(row[0], mark_of(row[2], row[5], row[6]))
 
 
+@decoder
 def _change_of(row: Row) -> LiveChange:
     _, owner, at, scope, kind, conversation, turn, branch, detail = row
     return LiveChange(

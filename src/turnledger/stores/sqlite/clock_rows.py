@@ -7,6 +7,7 @@ from typing import Any
 import apsw
 
 from turnledger.model.clock_mark import ClockMark
+from turnledger.stores.sqlite.decoders import decoder
 from turnledger.stores.sqlite.queries import named_queries, sql_text
 from turnledger.stores.sqlite.records import Row
 
@@ -21,6 +22,7 @@ class ClockRows:
     def _clock_rows(self, query: str, *bindings: Any) -> list[Row]:
         return self._cursor.execute(QUERIES[query], bindings).fetchall()
 
+    @decoder
     async def clock_mark(self) -> ClockMark | None:
         rows = self._clock_rows("clock_mark")
         return ClockMark(*rows[0]) if rows else None
@@ -28,6 +30,7 @@ class ClockRows:
     async def save_clock_mark(self, mark: ClockMark) -> None:
         self._clock_rows("save_clock_mark", mark.boot, mark.boot_at, mark.since, mark.trusted_at)
 
+    @decoder
     async def newest_time(self) -> int | None:
         [(newest,)] = self._clock_rows("newest_time")
         return newest if newest is None else int(newest)

@@ -10,6 +10,7 @@ from turnledger.model.conversation import Conversation
 from turnledger.model.ids import ConversationId
 from turnledger.model.usage import of_branch
 from turnledger.stores.sqlite import records
+from turnledger.stores.sqlite.decoders import decoder
 from turnledger.stores.sqlite.queries import named_queries, sql_text
 from turnledger.stores.sqlite.records import Row
 
@@ -44,6 +45,7 @@ class EndedRows:
     async def oldest_deleted(self, owner: str, limit: int) -> list[Conversation]:
         return _conversations(self._ended_rows("oldest_deleted", owner, limit))
 
+    @decoder
     async def bytes_of(self, conversation: ConversationId) -> int:
         return sum(of_branch(size) for (size,) in self._ended_rows("bytes_of", conversation.raw))
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from struct import error as StructError
-from traceback import walk_tb
 from types import MappingProxyType
 
 import apsw
@@ -22,6 +21,7 @@ from turnledger.errors import (
     StoreUnavailable,
     TurnledgerError,
 )
+from turnledger.stores.sqlite.decoders import is_from_decoder
 
 UNSTORABLE = (UnicodeEncodeError, OverflowError)
 """What apsw raises for a value that SQLite cannot hold: half a surrogate pair, a number of over 64 bits."""
@@ -35,9 +35,6 @@ UNREADABLE = (
     msgspec.MsgspecError,
 )
 """What a row raises that holds other values than any version ever writes: damage that SQLite cannot see."""
-_ROWS = "turnledger.stores.sqlite."
-_DRIVERS = frozenset({f"{_ROWS}writer", f"{_ROWS}reader"})
-"""Modules that run operations, and so are on the way of whatever these raise."""
 
 MEANING: Mapping[type[apsw.Error], type[TurnledgerError]] = MappingProxyType(
     {
@@ -136,25 +133,18 @@ def meaning_of(error: apsw.Error) -> type[TurnledgerError]:
 
 def translated(error: BaseException, path: str) -> BaseException:
     """What to raise instead: an error of the tree that names the file, the reason and the remedy.
-    An error that came neither from SQLite nor from its rows is returned as it is."""
+    An error that came neither from SQLite nor from decoding its rows is a bug, and returned as it is."""
     if isinstance(error, UNSTORABLE):
         failure: TurnledgerError = InvalidInput(f"A value cannot be stored: {error}.")
     elif isinstance(error, apsw.Error):
         kind = meaning_of(error)
         failure = kind(f"{path}: {reason(error)}. {_REMEDY_OF.get(type(error)) or _REMEDY[kind]}")
-    elif isinstance(error, UNREADABLE) and _comes_from_rows(error):
+    elif isinstance(error, UNREADABLE) and is_from_decoder(error):
         failure = StoreCorrupt(f"{path}: a row cannot be read: {error!r}. {_REMEDY[StoreCorrupt]}")
     else:
         return error
     failure.__cause__ = error
     return failure
-
-
-def _comes_from_rows(error: BaseException) -> bool:
-    """Whether the store raised this, and not the operation that it ran."""
-    frames = (frame for frame, _ in walk_tb(error.__traceback__))
-    modules = {frame.f_globals.get("__name__", "") for frame in frames} - _DRIVERS
-    return any(module.startswith(_ROWS) for module in modules)
 
 
 def not_committed(error: apsw.Error, path: str) -> BaseException:

@@ -22,6 +22,7 @@ MIGRATIONS = (
     "0011_checksums.sql",
     "0012_usage.sql",
     "0013_forgotten_and_interaction.sql",
+    "0014_burials_and_words.sql",
 )
 """In order; the n-th leads to version n. Never edited once released, only added to."""
 

@@ -31,8 +31,8 @@ class OpenFiles:
         self._answer = ctypes.c_int(0)
         connection.pragma("user_version")  # a first read opens the log
         self._file = connection.filename
-        self._log, index = f"{self._file}-wal", f"{self._file}-shm"
-        self._beside = [(path, _identity(path)) for path in (self._log, index) if _identity(path)]
+        self._log, self._index = f"{self._file}-wal", f"{self._file}-shm"
+        self._beside = [(path, _identity(path)) for path in (self._log, self._index) if _identity(path)]
         self.lost: str | None = None
 
     def look(self) -> str | None:
@@ -69,9 +69,14 @@ class OpenFiles:
 
     def save_log(self) -> None:
         """Copy a log that was removed into the store: the turns in it may be nowhere else. Not if another
-        process has written a log of its own in the meantime."""
-        is_cut = (self._log, _identity(self._log)) in self._beside
-        if self.lost == self._log and not is_cut and not _size(self._log):
+        process has opened the store with files of its own in the meantime: the locks in its index are not
+        those of this one, and it would write what it read before the copy."""
+        if self.lost != self._log:
+            return
+        own = dict(self._beside)
+        is_cut = _identity(self._log) == own[self._log]
+        is_alone = _identity(self._index) in (None, own.get(self._index)) and not _size(self._log)
+        if is_alone and not is_cut:
             with suppress(apsw.Error):  # a neighbour is in the way; tried again at the next look
                 self._connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
 

@@ -136,10 +136,26 @@ def connect_writer(path: str, vfs: str | None = None, page_bytes: int | None = N
 
 def delete_securely(connection: apsw.Connection) -> None:
     """Have this connection overwrite with zeros what it deletes. Words of deleted texts stay in the search
-    index until it is rewritten, which is done here: it takes too long for every deletion."""
+    index until it is rewritten, which is done here, if there can be any: it takes too long for every
+    deletion, and for every process that opens the store."""
     connection.pragma("secure_delete", True)
-    connection.execute("INSERT INTO turn_words (turn_words) VALUES ('optimize')")
-    connection.execute("INSERT INTO title_words (title_words) VALUES ('optimize')")
+    if not _has_remains(connection):
+        return
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        if _has_remains(connection):  # another process may have been faster
+            connection.execute("INSERT INTO turn_words (turn_words) VALUES ('optimize')")
+            connection.execute("INSERT INTO title_words (title_words) VALUES ('optimize')")
+            connection.execute("UPDATE search_mark SET has_remains = 0")
+        connection.execute("COMMIT")
+    except BaseException:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        raise
+
+
+def _has_remains(connection: apsw.Connection) -> bool:
+    return bool(connection.execute("SELECT has_remains FROM search_mark").get)
 
 
 class Patience:

@@ -14,6 +14,7 @@ from turnledger.model.conversation import Claim, Ticket
 from turnledger.model.ids import BranchId, ConversationId, Id, ShareId, TokenId, TurnId
 from turnledger.model.usage import BLOCK, ROW
 from turnledger.stores.sqlite import records
+from turnledger.stores.sqlite.decoders import decoder
 from turnledger.stores.sqlite.queries import named_queries, sql_text
 from turnledger.stores.sqlite.records import Row
 
@@ -99,10 +100,12 @@ class Overview:
         rows = self._all("all_tokens", records.raw_or_none(after), limit)
         return [(owner, TokenId.trusted(id)) for owner, id in rows]
 
+    @decoder
     async def needed_through(self, branch: BranchId) -> int:
         [(number,)] = self._all("needed_through", branch.raw)
         return int(number)
 
+    @decoder
     async def oddities(self, limit: int) -> list[str]:
         found = [f"SQLite says of its file: {text}." for (text,) in self._all("integrity", limit)]
         if found == ["SQLite says of its file: ok."]:
@@ -117,6 +120,7 @@ class Overview:
         found += [sentence for query, sentence in ODD_WORDS.items() if self._all(query)]
         return found[:limit]
 
+    @decoder
     async def miscounts(self, limit: int) -> list[str]:
         found = [
             f"{BranchId.trusted(id)} counts other bytes than its turns take: its owner is told a wrong usage."
@@ -137,6 +141,7 @@ class Overview:
         ]
         return found[:limit]
 
+    @decoder
     def _led_astray(self) -> Iterator[tuple[BranchId, BranchId]]:
         """Branches whose line names another branch with a ref that is not its own."""
         after = 0

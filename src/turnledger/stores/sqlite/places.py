@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import errno
 import os
+import re
+import secrets
 import stat
 import sys
 from contextlib import suppress
@@ -14,6 +16,8 @@ from turnledger.errors import NotAStore, StoreError, StoreReadOnly, StoreUnavail
 _LONGEST_SUFFIX = len("-journal")
 _LONGEST_PATH = 512
 """Bytes that SQLite takes on Unix, with the suffix."""
+
+_UNFINISHED = re.compile(r"\.[0-9a-f]{16}\.part")
 
 _KIND_OF_ERROR: dict[int, type[StoreError]] = {
     errno.EACCES: StoreReadOnly,
@@ -79,9 +83,26 @@ def _check_kind(path: str, place: Path) -> None:
         raise NotAStore(
             f"{path} is a pipe, a socket or a device. Name a file, or one that does not exist yet."
         )
-    if found.st_nlink > 1:
+    if found.st_nlink > 1 and not _remove_backup_name(place, found):
         # SQLite finds the log by the name: processes that use two names overwrite each other's turns.
         raise NotAStore(f"{path} is a hard link: the file has {found.st_nlink} names. Remove all but one.")
+
+
+def unfinished_name() -> str:
+    """A new name for a backup that is being written."""
+    return f".{secrets.token_hex(8)}.part"
+
+
+def _remove_backup_name(place: Path, found: os.stat_result) -> bool:
+    """Remove the name that a backup had while it was written, if that is the only other one: its process was
+    killed after it had given the file its own."""
+    if found.st_nlink != 2:
+        return False
+    for other in place.parent.glob(".*.part"):
+        if _UNFINISHED.fullmatch(other.name) and os.path.samestat(other.lstat(), found):
+            other.unlink(missing_ok=True)
+            return True
+    return False
 
 
 def _is_a_folder(path: str) -> NotAStore:

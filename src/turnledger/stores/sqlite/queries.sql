@@ -86,9 +86,9 @@ SELECT ref, bytes FROM branch WHERE conversation = ? AND cleared = 0 ORDER BY re
 SELECT max(through) FROM origin WHERE source = ?;
 
 -- name: purge_turns
--- Turns of a branch that no other one needs.
+-- Turns of a branch that no other one needs, the last first: each has its parent for as long as it is there.
 DELETE FROM turn
-WHERE ref IN (SELECT ref FROM turn WHERE branch = ? AND number > ? LIMIT ?)
+WHERE ref IN (SELECT ref FROM turn WHERE branch = ? AND number > ? ORDER BY number DESC LIMIT ?)
 RETURNING id, length(body) + coalesce(length(log), 0);
 
 -- name: shrink_branch
@@ -490,7 +490,7 @@ SELECT id, beat FROM lease WHERE beat > 0 ORDER BY id;
 
 -- name: beat
 -- Raise the beat, or start it. One that was buried goes on from the beat it had.
-INSERT INTO lease (id, beat) VALUES (?, 1) ON CONFLICT (id) DO UPDATE SET beat = abs(beat) + 1;
+INSERT INTO lease (id, beat) VALUES (?, 1) ON CONFLICT (id) DO UPDATE SET beat = abs(beat) + 1, buried = NULL;
 
 -- name: drop_lease
 -- A process that is no more.
@@ -498,8 +498,9 @@ DELETE FROM lease WHERE id = ?;
 
 -- name: bury_lease
 -- A process that was found dead, and may come back.
-UPDATE lease SET beat = -beat WHERE id = ? AND beat > 0;
+UPDATE lease SET beat = -beat, buried = (SELECT coalesce(max(buried), 0) + 1 FROM lease) WHERE id = ? AND beat > 0;
 
 -- name: forget_buried
--- All but the youngest of those.
-DELETE FROM lease WHERE id IN (SELECT id FROM lease WHERE beat < 0 ORDER BY id DESC LIMIT -1 OFFSET ?);
+-- All but those that were buried last.
+DELETE FROM lease
+WHERE id IN (SELECT id FROM lease WHERE beat < 0 ORDER BY coalesce(buried, 0) DESC, id DESC LIMIT -1 OFFSET ?);

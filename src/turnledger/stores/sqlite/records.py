@@ -30,6 +30,7 @@ from turnledger.model.item import Item
 from turnledger.model.reset_policy import NEVER, ResetPolicy
 from turnledger.model.token import Token, TokenScope
 from turnledger.model.turn import Turn, TurnKind
+from turnledger.stores.sqlite.decoders import decoder
 
 Row: TypeAlias = tuple[Any, ...]
 AnyId = TypeVar("AnyId", bound=Id)
@@ -57,6 +58,7 @@ def id_or_none(kind: type[AnyId], raw: bytes | None) -> AnyId | None:
     return None if raw is None else kind.trusted(raw)
 
 
+@decoder
 def ids_of(kind: type[AnyId], raw: bytes) -> tuple[AnyId, ...]:
     """Ids that are kept as one value."""
     if len(raw) % ID_BYTES:
@@ -64,6 +66,7 @@ def ids_of(kind: type[AnyId], raw: bytes) -> tuple[AnyId, ...]:
     return tuple(kind.trusted(raw[at : at + ID_BYTES]) for at in range(0, len(raw), ID_BYTES))
 
 
+@decoder
 def conversation_of(row: Row) -> Conversation:
     metadata, reset_policy = row[7], row[12]
     return Conversation(
@@ -91,6 +94,7 @@ def conversation_of(row: Row) -> Conversation:
     )
 
 
+@decoder
 def tags_of(text: str | None) -> tuple[str, ...]:
     return msgspec.json.decode(text, type=tuple[str, ...]) if text else ()
 
@@ -119,6 +123,7 @@ def columns_of_conversation(conversation: Conversation) -> Row:
     )
 
 
+@decoder
 def counted_conversation(
     conversation: Conversation, state: str, title: str | None, metadata: str | None, tags: str | None
 ) -> Conversation:
@@ -132,6 +137,7 @@ def counted_conversation(
     )
 
 
+@decoder
 def branch_of(id: BranchId, row: Row, conversation: ConversationId | None = None) -> Branch:
     """A branch, and of which conversation if that is known: making an id takes as long as reading a row."""
     (
@@ -189,6 +195,7 @@ _STRETCH = Struct(">16sqqq")
 
 
 @lru_cache(maxsize=256)
+@decoder
 def line_of(raw: bytes | None) -> tuple[tuple[Stretch, ...], dict[BranchId, int]]:
     """The stretches of an origin, which are one value, and the refs of their branches. Many branches of a
     conversation share a long line, and it never changes: it is decoded once."""
@@ -227,6 +234,8 @@ def number_of(turn: Turn) -> int:
 
 _FIXED = Struct(">16sqBqq")
 """What else a checksum covers: id, number, kind, and when it was created and committed."""
+_PLACED = -(2**63)
+"""Added to a checksum that covers branch and parent, too: all but those of older versions."""
 _ROW, _LOG = 0xFFFF_FFFF, 0x7FFF_FFFF
 """The bits of the two parts of a checksum: turns are mostly read without their logs."""
 
@@ -235,21 +244,32 @@ def checksum_of(turn: Turn, log: bytes) -> int:
     """A number by which `turn_of` and `log_of` recognise what was written."""
     kind = number_of(turn)
     fixed = _FIXED.pack(turn.id.raw, turn.number, kind, turn.created_at, turn.committed_at)
-    return crc32(turn.body, crc32(fixed)) | (crc32(log) & _LOG) << 32
+    fixed += _place_of(turn.branch, turn.parent)
+    return (crc32(turn.body, crc32(fixed)) | (crc32(log) & _LOG) << 32) + _PLACED
 
 
+def _place_of(branch: BranchId, parent: TurnId | None) -> bytes:
+    return branch.raw if parent is None else branch.raw + parent.raw
+
+
+@decoder
 def turn_of(id: TurnId, branch: BranchId, columns: Row) -> Turn:
-    number, parent, kind, created_at, committed_at, body, checksum = columns
+    number, before, kind, created_at, committed_at, body, checksum = columns
+    parent = id_or_none(TurnId, before)
     if checksum is not None:
         fixed = _FIXED.pack(id.raw, number, kind, created_at, committed_at)
-        if crc32(body, crc32(fixed)) != checksum & _ROW:
+        place = _place_of(branch, parent) if checksum < 0 else b""
+        # A turn that was written without a parent is read with the one before it: tried only if need be.
+        places = (place,) if number == 1 or checksum >= 0 else (place, branch.raw)
+        if all(crc32(body, crc32(fixed + each)) != checksum & _ROW for each in places):
             raise _damaged(id)
-    return Turn(id, branch, number, id_or_none(TurnId, parent), KINDS[kind], created_at, committed_at, body)
+    return Turn(id, branch, number, parent, KINDS[kind], created_at, committed_at, body)
 
 
+@decoder
 def log_of(id: TurnId, log: bytes | None, checksum: int | None) -> bytes:
     """The log of a turn; empty where it has none."""
-    if checksum is not None and checksum >> 32 != crc32(log or b"") & _LOG:
+    if checksum is not None and checksum >> 32 & _LOG != crc32(log or b"") & _LOG:
         raise _damaged(id)
     return log or b""
 
@@ -258,11 +278,13 @@ def _damaged(id: TurnId) -> StoreCorrupt:
     return StoreCorrupt(f"{id} is damaged: it does not match its checksum. Restore the store from a backup.")
 
 
+@decoder
 def flags_of(rows: Iterable[Row]) -> dict[int, Flags]:
     """The flags of one turn, by the places of its items."""
     return {place: Flags(bool(to_model), bool(to_user)) for place, to_model, to_user in rows}
 
 
+@decoder
 def attempt_of(row: Row) -> Attempt:
     id, owner, conversation, branch, lease, fence, state, base, fork, input, on_stop, on_failure, *rest = row
     idempotency_key, stop, failure_code, failure_message, partial, journaled, *numbers = rest
@@ -341,6 +363,7 @@ def changes_of_attempt(attempt: Attempt) -> Row:
     )
 
 
+@decoder
 def claim_of(owner: str, idempotency_key: str, row: Row) -> Claim:
     fingerprint, conversation, attempt, expires_at, retries, lost, sender = row
     return Claim(
@@ -370,6 +393,7 @@ def columns_of_claim(claim: Claim) -> Row:
     )
 
 
+@decoder
 def ticket_of(row: Row) -> Ticket:
     attempt, conversation, branch, number, front, lease, deadline, *asked, interaction = row
     idempotency_key, fingerprint, claimed = asked
@@ -404,6 +428,7 @@ def columns_of_ticket(ticket: Ticket) -> Row:
     )
 
 
+@decoder
 def bounds_of(text: str | None) -> Bounds:
     return msgspec.json.decode(text, type=Bounds) if text else UNBOUNDED
 
@@ -412,6 +437,7 @@ def columns_of_bounds(bounds: Bounds) -> str | None:
     return None if bounds == UNBOUNDED else msgspec.json.encode(bounds).decode()
 
 
+@decoder
 def token_of(row: Row) -> Token:
     id, digest, owner, name, scopes, chat_scope, models, created_at, *ends, used_at, parent = row[:12]
     expires_at, revoked_at = ends

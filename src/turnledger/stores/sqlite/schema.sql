@@ -131,7 +131,7 @@ CREATE TABLE turn (
     committed_at INTEGER NOT NULL,
     body BLOB NOT NULL,
     log BLOB,                       -- of its events; NULL when the body alone tells as much
-    checksum INTEGER,               -- CRC-32 of the row, and above it of the log; NULL: written by an older version
+    checksum INTEGER,               -- CRC-32 of the row, and above it of the log; below 0 with its place; NULL: from an older version
     UNIQUE (branch, number)
 ) STRICT;
 
@@ -280,7 +280,8 @@ CREATE INDEX claim_expiring ON claim (expires_at) WHERE expires_at IS NOT NULL;
 -- The processes that share this store. A beat below 0 is the last one of a process that was buried.
 CREATE TABLE lease (
     id BLOB PRIMARY KEY,
-    beat INTEGER NOT NULL
+    beat INTEGER NOT NULL,
+    buried INTEGER                  -- in which order: rises with each burial; NULL while the process is there
 ) STRICT, WITHOUT ROWID;
 
 -- What owners are told of as it happens, in the order of commits. The newest row is never removed: numbers go
@@ -353,7 +354,8 @@ CREATE TABLE title_block (
 -- Turns up to this one were looked through.
 CREATE TABLE search_mark (
     id INTEGER PRIMARY KEY CHECK (id = 1),
-    turn INTEGER NOT NULL           -- its ref
+    turn INTEGER NOT NULL,          -- its ref
+    has_remains INTEGER NOT NULL DEFAULT 0  -- 1 if words of removed texts may still be in the index
 ) STRICT;
 
 INSERT INTO search_mark (id, turn) VALUES (1, 0);
@@ -395,7 +397,7 @@ CREATE TRIGGER turn_purged AFTER DELETE ON turn
 BEGIN
     DELETE FROM turn_words WHERE rowid = old.ref;
     DELETE FROM turn_due WHERE turn = old.ref;
-    UPDATE search_mark SET turn = min(turn, coalesce((SELECT max(ref) FROM turn), 0));
+    UPDATE search_mark SET turn = min(turn, coalesce((SELECT max(ref) FROM turn), 0)), has_remains = 1;
 END;
 
 -- What nobody outside knows, made once: by it, servers seal what they hand out and take back.

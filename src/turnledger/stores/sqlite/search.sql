@@ -110,6 +110,10 @@ SELECT rowid FROM title_words ORDER BY rowid DESC LIMIT 1;
 -- A title that is no more.
 DELETE FROM title_words WHERE rowid = ?;
 
+-- name: note_remains
+-- Words of something that was removed may still be in the index.
+UPDATE search_mark SET has_remains = 1;
+
 -- name: add_title_words
 -- A title, as it is found.
 INSERT INTO title_words (rowid, words) VALUES (?, ?);

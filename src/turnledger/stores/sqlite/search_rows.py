@@ -14,6 +14,7 @@ from turnledger.model.ids import BranchId, ConversationId, TurnId
 from turnledger.model.search_words import Phrase
 from turnledger.model.seen_text import seen_texts
 from turnledger.model.turn import Turn, TurnKind
+from turnledger.stores.sqlite.decoders import decoder
 from turnledger.stores.sqlite.queries import named_queries, sql_text
 from turnledger.stores.sqlite.records import Row
 from turnledger.stores.sqlite.search_terms import asked, terms_of
@@ -38,6 +39,7 @@ class SearchRows:
     def _seek(self, query: str, *bindings: Any) -> list[Row]:
         return self._cursor.execute(QUERIES[query], bindings).fetchall()
 
+    @decoder
     async def search(
         self, owner: str, scope: str | None, sought: Sequence[Phrase], before: int | None, limit: int
     ) -> list[Found]:
@@ -67,12 +69,14 @@ class SearchRows:
             found += [Found(ref, ConversationId.trusted(id), TurnId.trusted(turn)) for ref, id, turn in rows]
         return found
 
+    @decoder
     async def shown_elsewhere(
         self, branch: BranchId, number: int, limit: int
     ) -> list[tuple[ConversationId, BranchId]]:
         rows = self._seek("shown_elsewhere", branch.raw, number, limit, MOST_MADE)
         return [(ConversationId.trusted(id), BranchId.trusted(made)) for id, made in rows]
 
+    @decoder
     async def is_all_known(self, owner: str | None = None) -> bool:
         [(is_known,)] = self._seek("is_all_known")
         if is_known or owner is None:
@@ -81,6 +85,7 @@ class SearchRows:
         unknown = self._seek("own_titles", owner, NEWEST, 1) or self._seek("own_turns", owner, NEWEST, 1)
         return bool(is_near) and not unknown
 
+    @decoder
     async def index_texts(self, limit: int, owner: str | None = None) -> int:
         if owner is not None:
             return self._index_own(owner, limit)
@@ -112,6 +117,8 @@ class SearchRows:
 
     def _index_title(self, ref: int, owner: str, scope: str, title: str | None) -> None:
         self._seek("drop_title_words", ref)
+        if self._cursor.connection.changes():
+            self._seek("note_remains")
         terms = terms_of(owner, scope, self._title_block(owner, ref), [title]) if title else ""
         if terms:
             self._seek("add_title_words", ref, terms)

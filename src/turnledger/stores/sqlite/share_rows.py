@@ -9,6 +9,7 @@ import msgspec
 
 from turnledger.model.ids import ConversationId, ShareId, TokenId
 from turnledger.model.share import Share
+from turnledger.stores.sqlite.decoders import decoder
 from turnledger.stores.sqlite.queries import named_queries, sql_text
 from turnledger.stores.sqlite.records import Row, bounds_of, columns_of_bounds, id_or_none, raw_or_none
 
@@ -66,6 +67,7 @@ class ShareRows:
         return len(self._ask_shares("purge_shares", ended_before, limit))
 
 
+@decoder
 def share_of(row: Row) -> Share:
     id, digest, owner, name, chat_scope, conversation, models, *numbers, parent, bounds, size, chats = row
     max_uses, uses, per_minute, visitor_lifetime, created_at, expires_at, revoked_at = numbers

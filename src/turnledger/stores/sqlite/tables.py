@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
 from operator import attrgetter, itemgetter
 from typing import Any
 
@@ -16,6 +17,7 @@ from turnledger.model.attempt import Attempt
 from turnledger.model.conversation import Branch, Claim, Conversation, Lease, Origin, Stretch, Ticket
 from turnledger.model.flags import Flags, FlagsOf
 from turnledger.model.ids import BranchId, ConversationId, LeaseId, TurnId
+from turnledger.model.new_branch import NewBranch
 from turnledger.model.share import link_of
 from turnledger.model.turn import Turn
 from turnledger.model.usage import Usage, of_branch, of_chat, of_details
@@ -23,6 +25,7 @@ from turnledger.stores.sqlite import records
 from turnledger.stores.sqlite.catalogue_rows import CatalogueRows
 from turnledger.stores.sqlite.change_rows import ChangeRows
 from turnledger.stores.sqlite.clock_rows import ClockRows
+from turnledger.stores.sqlite.decoders import decoder
 from turnledger.stores.sqlite.ended_rows import EndedRows
 from turnledger.stores.sqlite.overview import Overview
 from turnledger.stores.sqlite.queries import QUERIES
@@ -30,6 +33,7 @@ from turnledger.stores.sqlite.records import Row
 from turnledger.stores.sqlite.search_rows import SearchRows
 from turnledger.stores.sqlite.share_rows import ShareRows
 from turnledger.stores.sqlite.token_rows import TokenRows
+from turnledger.stores.sqlite.transfer_rows import QUERIES as TRANSFER_QUERIES
 from turnledger.stores.sqlite.transfer_rows import TransferRows
 
 LONG_INPUT = 700
@@ -43,6 +47,10 @@ LONG_STRETCH = 8
 
 RUNNING, ENDED = 0, 1
 """The two halves of the attempt table."""
+
+
+ROWS_AT_ONCE = 200
+"""Rows that one statement inserts where there are many."""
 
 
 END_OF_TIME = 2**63 - 1
@@ -126,6 +134,7 @@ class SqliteTables(
     async def lapsed_conversations(self, now: int, limit: int) -> list[Conversation]:
         return [records.conversation_of(row) for row in self._rows("lapsed_conversations", now, limit)]
 
+    @decoder
     async def purge_ended(self, limit: int) -> int:
         removed = 0
         for ref, id, owner in self._rows("unswept_conversations", limit):
@@ -138,6 +147,7 @@ class SqliteTables(
             self._run("mark_swept", ref)
         return removed
 
+    @decoder
     def _purge_branches(self, owner: str, conversation: bytes, limit: int) -> int:
         """Remove the turns of an ended conversation that no branch elsewhere needs; of a branch that is then
         empty, nothing is left to do, and the one it was made from may have more to give."""
@@ -188,6 +198,41 @@ class SqliteTables(
         for owner, *_ in self._rows("counted_details", branch.conversation.raw):
             self._count(owner, of_branch(branch.bytes))
 
+    async def add_branches(self, made: Sequence[NewBranch]) -> None:
+        rows: list[Row] = []
+        for each in made:
+            branch = each.branch
+            columns = records.columns_of_branch(branch)
+            rows.append((branch.id.raw, branch.conversation.raw, branch.start, *columns))
+        self._insert(QUERIES["add_branch"], rows)
+        chat = made[0].branch.conversation.raw
+        self._refs.update((BranchId.trusted(id), ref) for id, ref in self._found("refs_of_branches", chat))
+        for owner, *_ in self._rows("counted_details", chat):
+            self._count(owner, sum(of_branch(each.branch.bytes) for each in made))
+        origins = [self._columns_of_origin(each.origin) for each in made if each.origin is not None]
+        self._insert(QUERIES["add_origin"], origins)
+        turns = [row for each in made for row in self._rows_of_turns(each)]
+        self._insert(TRANSFER_QUERIES["add_turns"], turns)
+
+    def _rows_of_turns(self, made: NewBranch) -> Iterator[Row]:
+        ref, before = self._ref(made.branch.id), None
+        for turn, log in made.turns:
+            parent = None if turn.parent == before else records.raw_or_none(turn.parent)
+            yield self._columns_of_turn(turn, ref, parent, log)
+            before = turn.id
+
+    def _insert(self, query: str, rows: Sequence[Row]) -> None:
+        """Insert many rows by few statements: each one gives up the interpreter's lock, and may have to wait
+        for it."""
+        whole = len(rows) - len(rows) % ROWS_AT_ONCE
+        if whole:
+            values = query[query.index("(", query.index("VALUES")) : query.rindex(")") + 1]
+            several = query.replace(values, ", ".join([values] * ROWS_AT_ONCE))
+            for at in range(0, whole, ROWS_AT_ONCE):
+                self._execute(several, list(chain.from_iterable(rows[at : at + ROWS_AT_ONCE])))
+        for row in rows[whole:]:
+            self._execute(query, row)
+
     async def save_branch(self, branch: Branch) -> None:
         self._run("save_branch", *records.columns_of_branch(branch), self._ref(branch.id))
 
@@ -203,9 +248,11 @@ class SqliteTables(
         return [self._branch_of(BranchId.trusted(row[0]), row[1:]) for row in rows]
 
     async def add_origin(self, origin: Origin) -> None:
+        self._run("add_origin", *self._columns_of_origin(origin))
+
+    def _columns_of_origin(self, origin: Origin) -> Row:
         source = origin.line[0] if origin.line else None
-        self._run(
-            "add_origin",
+        return (
             self._ref(origin.branch),
             origin.conversation.raw,
             records.raw_or_none(origin.base),
@@ -295,12 +342,15 @@ class SqliteTables(
         return [turn for turn in found if turn.goes_along]
 
     async def add_turn(self, turn: Turn, log: bytes = b"") -> None:
-        self._run(
-            "add_turn",
+        parent = records.raw_or_none(turn.parent)
+        self._run("add_turn", *self._columns_of_turn(turn, self._ref(turn.branch), parent, log))
+
+    def _columns_of_turn(self, turn: Turn, ref: int, parent: bytes | None, log: bytes) -> Row:
+        return (
             turn.id.raw,
-            self._ref(turn.branch),
+            ref,
             turn.number,
-            records.raw_or_none(turn.parent),
+            parent,
             records.number_of(turn),
             turn.created_at,
             turn.committed_at,
@@ -324,6 +374,7 @@ class SqliteTables(
         if link is not None:
             self._run("count_stored_by_visitors", link.raw, more, chats)
 
+    @decoder
     async def stored(self, owner: str) -> Usage:
         row = self._row("stored", owner)
         return Usage(bytes=row[0], chats=row[1]) if row else Usage(bytes=0)
@@ -468,10 +519,12 @@ class SqliteTables(
 
     # Leases.
 
+    @decoder
     async def lease(self, id: LeaseId) -> Lease | None:
         row = self._row("lease", id.raw)
         return None if row is None else Lease(id, row[0])
 
+    @decoder
     async def leases(self) -> list[Lease]:
         return [Lease(LeaseId.trusted(id), beat) for id, beat in self._rows("leases")]
 

@@ -37,9 +37,24 @@ LIMIT ?5;
 -- Anybody's.
 SELECT 1 FROM conversation WHERE id = ?;
 
--- name: turn_is_taken
--- Anybody's, committed or on its way.
-SELECT 1 WHERE EXISTS (SELECT 1 FROM turn WHERE id = ?1)
-    OR EXISTS (SELECT 1 FROM attempt WHERE ended = 0 AND id = ?1)
-    OR EXISTS (SELECT 1 FROM attempt WHERE ended = 1 AND id = ?1)
-    OR EXISTS (SELECT 1 FROM ticket WHERE attempt = ?1);
+-- name: taken_turns
+-- Those of a list that are anybody's, committed or on their way.
+SELECT id
+FROM (SELECT unhex(value) AS id FROM json_each(?1)) AS asked
+WHERE EXISTS (SELECT 1 FROM turn WHERE turn.id = asked.id)
+    OR EXISTS (SELECT 1 FROM attempt WHERE ended = 0 AND attempt.id = asked.id)
+    OR EXISTS (SELECT 1 FROM attempt WHERE ended = 1 AND attempt.id = asked.id)
+    OR EXISTS (SELECT 1 FROM ticket WHERE ticket.attempt = asked.id);
+
+-- name: taken_branches
+-- Those of a list that are anybody's.
+SELECT branch.id FROM json_each(?1) JOIN branch ON branch.id = unhex(value);
+
+-- name: refs_of_branches
+-- Those of a conversation.
+SELECT id, ref FROM branch WHERE conversation = ?;
+
+-- name: add_turns
+-- Several at once; the parent is NULL where it is the turn before on the same branch.
+INSERT INTO turn (id, branch, number, parent, kind, created_at, committed_at, body, log, checksum)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?);

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from operator import itemgetter
 from typing import Any
 
 import apsw
+import msgspec
 
 from turnledger.model.conversation import Conversation
-from turnledger.model.ids import ConversationId, TurnId
+from turnledger.model.ids import BranchId, ConversationId, Id, TurnId
 from turnledger.stores.sqlite import records
 from turnledger.stores.sqlite.queries import named_queries, sql_text
 from turnledger.stores.sqlite.records import Row
@@ -41,6 +43,16 @@ class TransferRows:
         rows.sort(key=itemgetter(TOUCHED_AT, ID))
         return [records.conversation_of(row) for row in rows[:limit]]
 
-    async def is_taken(self, id: ConversationId | TurnId) -> bool:
-        query = "conversation_is_taken" if isinstance(id, ConversationId) else "turn_is_taken"
-        return bool(self._found(query, id.raw))
+    async def is_taken(self, id: ConversationId) -> bool:
+        return bool(self._found("conversation_is_taken", id.raw))
+
+    async def taken_turns(self, ids: Sequence[TurnId]) -> set[TurnId]:
+        return {TurnId.trusted(raw) for (raw,) in self._found("taken_turns", _hex(ids))}
+
+    async def taken_branches(self, ids: Sequence[BranchId]) -> set[BranchId]:
+        return {BranchId.trusted(raw) for (raw,) in self._found("taken_branches", _hex(ids))}
+
+
+def _hex(ids: Sequence[Id]) -> str:
+    """Ids as one value, for a query that looks for all of them."""
+    return msgspec.json.encode([id.raw.hex() for id in ids]).decode()

@@ -280,6 +280,44 @@ class Transferred(Contract):
         await purge_all(process, await here.conversation(chat.id))
         assert await here.check() == []
 
+    async def test_import_whose_ids_are_taken_before_it_writes_renames_them(self, stage: Stage) -> None:
+        here, there = await stage.processes()
+        async with elsewhere() as other:
+            chat = await rich_chat(other)
+            fork = await chat.fork((await chat.turns())[2].id)
+            file, forked = await exported(other, chat.id), await exported(other, fork.id)
+        with here.store.hold(import_chat) as gate:
+            importing = asyncio.create_task(imported(here.ledger, file, owner="ben"))
+            await gate.arrived()
+            await imported(there.ledger, forked)
+            gate.release()
+            reports = await soon(importing)
+        assert set(done(reports)) == {Did.RENAMED, Did.IMPORTED}
+        theirs = await exported(here.ledger, chat.id, owner="ben")
+        assert _without_ids(theirs) == _without_ids(file)
+        assert await exported(here.ledger, fork.id) == forked
+        assert await here.ledger.check() == []
+
+    async def test_import_whose_shared_turns_are_purged_before_it_writes_has_its_own(
+        self, stage: Stage
+    ) -> None:
+        here, there = await stage.processes()
+        async with elsewhere() as other:
+            chat = await rich_chat(other)
+            fork = await chat.fork((await chat.turns())[2].id)
+            file, forked = await exported(other, chat.id), await exported(other, fork.id)
+        await imported(there.ledger, forked)
+        with here.store.hold(import_chat) as gate:
+            importing = asyncio.create_task(imported(here.ledger, file))
+            await gate.arrived()
+            await (await there.ledger.conversation(fork.id)).delete(purge=True)
+            for _ in range(10):
+                await there.tend()
+            gate.release()
+            assert done(await soon(importing)) == [Did.IMPORTED]
+        assert await exported(here.ledger, chat.id) == file
+        assert await here.ledger.check() == []
+
     async def test_all_chats_are_told_of_one_owner_and_scope_only(self, stage: Stage) -> None:
         here = (await stage.process()).ledger
         mine = [await here.conversation(scope=scope) for scope in ("", "s", "s")]

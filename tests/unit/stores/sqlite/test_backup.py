@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import stat
 import sys
 from pathlib import Path
@@ -141,3 +142,18 @@ async def test_backup_of_what_is_no_store_is_refused(path: Path, tmp_path: Path)
     with pytest.raises(StoreTooNew):
         await Ledger.backup(f"sqlite:///{path}", copy)
     assert names(tmp_path) == ["chats.db"]
+
+
+async def test_backup_killed_before_it_dropped_its_first_name_can_be_opened(
+    path: Path, tmp_path: Path
+) -> None:
+    await (await SqliteStore.open(path)).close()
+    target = tmp_path / "copy.db"
+    backup.back_up(str(path), str(target), lambda *_: None)
+    left = tmp_path / ".0123456789abcdef.part"
+    os.link(target, left)
+    await (await SqliteStore.open(target)).close()
+    assert not left.exists()
+    os.link(target, tmp_path / "another.db")
+    with pytest.raises(NotAStore, match="hard link"):
+        await SqliteStore.open(target)

@@ -1,8 +1,12 @@
 """Every error of SQLite has its place in the tree."""
 
+from pathlib import Path
+from typing import cast
+
 import apsw
 import pytest
 
+from turnledger.engine.ports import Tables
 from turnledger.errors import (
     InvalidInput,
     OutcomeUnknown,
@@ -12,6 +16,8 @@ from turnledger.errors import (
     StoreUnavailable,
     Superseded,
 )
+from turnledger.model.turn import Turn
+from turnledger.stores.sqlite import SqliteStore
 from turnledger.stores.sqlite.failures import _REMEDY, MEANING, meaning_of, not_committed, translated
 
 CLASSES = {kind for kind in vars(apsw).values() if isinstance(kind, type) and issubclass(kind, apsw.Error)}
@@ -69,6 +75,18 @@ def test_full_disk_at_commit_is_certain_not_to_have_committed() -> None:
 
 def test_values_that_sqlite_cannot_hold_are_the_callers_mistake() -> None:
     assert isinstance(translated(OverflowError("too large"), "chats.db"), InvalidInput)
+
+
+async def test_bug_below_the_store_is_not_reported_as_damage(path: Path) -> None:
+    async def add_nothing(tables: Tables, _: None) -> None:
+        await tables.add_turn(cast(Turn, None))
+
+    store = await SqliteStore.open(path, inline=True)
+    with pytest.raises(AttributeError):
+        await store.transact(add_nothing, None)
+    with pytest.raises(AttributeError):
+        await store.read(add_nothing, None)
+    await store.close()
 
 
 def test_other_errors_pass_as_they_are() -> None:

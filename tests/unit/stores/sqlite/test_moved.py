@@ -42,6 +42,10 @@ async def has(path: Path, claim: str) -> bool:
     return found
 
 
+def content_of(path: Path) -> bytes:
+    return path.read_bytes()
+
+
 def log_of(path: Path) -> Path:
     return path.with_name(f"{path.name}-wal")
 
@@ -225,6 +229,19 @@ async def test_closing_after_another_process_made_new_files_leaves_its_turns(
     assert await store.read(beat_of, lease) == 1
     assert await store.read(has_claim, ("owner", "first"))
     await store.close()
+
+
+async def test_removed_log_is_not_saved_beside_the_index_of_another_process(
+    path: Path, writer: Writer, neighbour: Neighbour
+) -> None:
+    for suffix in ("-wal", "-shm"):
+        path.with_name(path.name + suffix).unlink()
+    await asyncio.to_thread(neighbour, "open", path)
+    assert log_of(path).stat().st_size == 0  # it has read, but not written
+    before = content_of(path)
+    writer.look_at_files()
+    assert isinstance(add(writer, "a").error, StoreUnavailable)
+    assert content_of(path) == before
 
 
 def test_log_that_was_cut_in_place_stops_all_writes(writer: Writer, path: Path) -> None:

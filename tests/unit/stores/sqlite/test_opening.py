@@ -174,7 +174,7 @@ def leave_log(path: Path) -> Path:
     """Write as a process that then dies: what it wrote, first page included, is in the log alone."""
     connection = apsw.Connection(str(path))
     connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
-    connection.execute("INSERT INTO lease VALUES (?, 1)", (bytes(16),))
+    connection.execute("INSERT INTO lease (id, beat) VALUES (?, 1)", (bytes(16),))
     connection.pragma("user_version", VERSION)
     connection.close()
     return path.with_name(f"{path.name}-wal")
@@ -232,7 +232,7 @@ def test_a_log_without_its_file_is_refused_untouched(path: Path, is_absent: bool
     make_store(path)
     connection = apsw.Connection(str(path))
     connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
-    connection.execute("INSERT INTO lease VALUES (x'00', 1)")
+    connection.execute("INSERT INTO lease (id, beat) VALUES (x'00', 1)")
     connection.close()
     path.unlink()
     if not is_absent:
@@ -280,7 +280,7 @@ def test_the_log_shrinks_again_after_a_long_reader(path: Path, monkeypatch: pyte
 
     def write(times: int) -> int:
         for _ in range(times):
-            writer.execute("INSERT INTO lease VALUES (randomblob(16), 1)")
+            writer.execute("INSERT INTO lease (id, beat) VALUES (randomblob(16), 1)")
         return log.stat().st_size
 
     reader.execute("BEGIN")

@@ -1,6 +1,8 @@
 """Rows and what they stand for: lines are packed, and what cannot be read says so."""
 
 from pathlib import Path
+from struct import pack
+from zlib import crc32
 
 import apsw
 import pytest
@@ -66,6 +68,42 @@ async def test_turn_with_a_changed_event_log_is_corrupt(path: Path, chats: list[
         with pytest.raises(StoreCorrupt, match="does not match its checksum"):
             async for _ in chat.events(turn.id):
                 pass
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "UPDATE turn SET branch = (SELECT max(ref) FROM branch) WHERE branch = 1",
+        "UPDATE turn SET parent = zeroblob(16)",
+    ],
+)
+async def test_turn_moved_to_another_branch_or_parent_is_corrupt(
+    path: Path, chats: list[str], change: str
+) -> None:
+    execute(path, "DELETE FROM turn WHERE branch = 2")
+    execute(path, change)
+    async with await Ledger.open(f"sqlite:///{path}") as ledger:
+        assert "does not match its checksum" in str(await ledger.check())
+
+
+async def test_checksum_of_an_earlier_version_without_its_place_still_holds(
+    path: Path, chats: list[str]
+) -> None:
+    connection = apsw.Connection(str(path))
+    for ref, *columns, body, log in connection.execute(
+        "SELECT ref, id, number, kind, created_at, committed_at, body, log FROM turn"
+    ).fetchall():
+        row = crc32(body, crc32(pack(">16sqBqq", *columns)))
+        earlier = row | (crc32(log or b"") & 0x7FFF_FFFF) << 32
+        connection.execute("UPDATE turn SET checksum = ? WHERE ref = ?", (earlier, ref))
+    connection.close()
+    async with await Ledger.open(f"sqlite:///{path}") as ledger:
+        [turn] = await (await ledger.conversation(chats[0])).turns()
+        assert turn.text == "A heron."
+        assert await ledger.check() == []
+    replace_bytes(path, b"A heron.", b"A baron.")
+    async with await Ledger.open(f"sqlite:///{path}") as ledger:
+        assert "does not match its checksum" in str(await ledger.check())
 
 
 async def test_turn_of_an_older_version_without_a_checksum_is_read(path: Path, chats: list[str]) -> None:

@@ -291,6 +291,33 @@ async def test_purged_text_is_overwritten_where_the_url_asks_for_it(
     assert b"heron" in read(path)
 
 
+async def test_index_of_words_is_rewritten_at_open_only_after_something_was_removed(path: Path) -> None:
+    url = f"sqlite:///{path}?secure_delete=on"
+    async with await Ledger.open(url) as ledger:
+        chat = await ledger.conversation(title="Herons")
+        await say(chat, "A heron?")
+        await ledger.search("heron")
+        await say(chat, "An egret?")
+        await ledger.search("egret")
+    segments = segments_of(path)
+    assert segments > 1
+    await (await Ledger.open(url)).close()
+    assert segments_of(path) == segments
+    async with await Ledger.open(url) as ledger:
+        await (await ledger.conversation(chat.id)).update(title="Egrets")
+        await ledger.search("egrets")
+    await (await Ledger.open(url)).close()
+    assert segments_of(path) == 1
+
+
+def segments_of(path: Path) -> int:
+    """In how many parts the words of turns lie: one after the index was rewritten."""
+    connection = apsw.Connection(str(path))
+    count: int = connection.execute("SELECT count(DISTINCT segid) FROM turn_words_idx").get
+    connection.close()
+    return count
+
+
 async def purge_ended(tables: Tables, _: None) -> int:
     return await tables.purge_ended(100)
 

@@ -114,7 +114,7 @@ def test_jobs_see_what_earlier_jobs_of_their_batch_wrote(bench: Bench) -> None:
 
 def test_when_sqlite_gives_up_the_transaction_the_innocent_run_again(bench: Bench) -> None:
     async def give_up(tables: Tables, _: None) -> None:
-        bench.connection.execute("INSERT INTO lease VALUES (x'00', 1)")
+        bench.connection.execute("INSERT INTO lease (id, beat) VALUES (x'00', 1)")
         bench.connection.execute("INSERT OR ROLLBACK INTO lease VALUES (x'00', 1)")
 
     jobs = bench.run(add("a"), Job(give_up, None), add("b"), Job(refuse, None), add("c"))
@@ -332,7 +332,7 @@ def test_a_text_that_cannot_be_stored_is_invalid_input(bench: Bench) -> None:
 
 
 def test_a_transaction_left_open_is_ended_before_the_next(bench: Bench) -> None:
-    bench.connection.execute("BEGIN IMMEDIATE; INSERT INTO lease VALUES (x'00', 1)")
+    bench.connection.execute("BEGIN IMMEDIATE; INSERT INTO lease (id, beat) VALUES (x'00', 1)")
     (job,) = bench.run(add("a"))
     assert job.error is None
     assert bench.connection.execute("SELECT count(*) FROM lease").fetchall() == [(0,)]
