@@ -35,10 +35,7 @@ async def believes_any_sender(tables: Any, notes: Any) -> Any:
     senders = [claim.sender if claim else None for claim in claims]
     return await NOTE(
         tables,
-        [
-            dataclasses.replace(each, sender=sender)
-            for each, sender in zip(notes, senders, strict=True)
-        ],
+        [dataclasses.replace(each, sender=sender) for each, sender in zip(notes, senders, strict=True)],
     )
 
 

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 log = logging.getLogger("turnledger")
 
 LOST_KEPT_MS = 15 * 60 * 1000
-"""How long a lost answer is there for a retry. A client may notice the loss later than the server, after its own
-timeout (ten minutes in the official clients); after that, the same words are a new message."""
+"""How long a lost answer is there for a retry. A client may notice the loss later than the server, after its
+own timeout (ten minutes in the official clients); after that, the same words are a new message."""
 
 
 @dataclass(frozen=True)

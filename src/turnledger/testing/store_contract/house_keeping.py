@@ -106,6 +106,10 @@ class HouseKeeping(Contract):
         while count := (await write(store, do("purge_ended", 2)))[0]:
             assert count <= 2
             removed += count
+            for each in (deleted, expired):
+                left = await read(store, do("turns", each.branch, 0, 9, 9))
+                # The last go first: a turn has its parent for as long as it is there.
+                assert [one.number for one in left] == [1, 2, 3][: len(left)]
         assert removed == 6
         for each, left in ((live, 3), (deleted, 0), (expired, 0)):
             turns = await read(stores[1], do("turns", each.branch, 0, 9, 9))
