@@ -20,14 +20,14 @@ from typing import Any
 
 from bench.measures import Line, one_turn
 from turnledger import Ledger
-from turnledger.engine import commit
+from turnledger.engine.conversations.search import AT_ONCE, make_findable
 from turnledger.engine.ports import Tables
-from turnledger.engine.searching import AT_ONCE, make_findable
+from turnledger.engine.turn import commit
 from turnledger.model.conversation import Branch, Conversation, NamedBy
 from turnledger.model.ids import BranchId, ConversationId, TurnId
 from turnledger.model.item import message
 from turnledger.model.turn import Turn, TurnKind
-from turnledger.stores.opening import open_store
+from turnledger.stores.url import open_store
 
 MANY, FEW = "many", "few"
 """The two owners."""

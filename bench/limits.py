@@ -17,15 +17,14 @@ from bench.http.__main__ import QUESTION, Running, body, line, show, started
 from bench.http.load import Client, connect, request
 from bench.http.upstream import CHUNKS
 from turnledger import Ledger
-from turnledger.engine.system_clock import SystemClock
+from turnledger.engine.clock import SystemClock
+from turnledger.server.access.guard import Head
+from turnledger.server.access.limits import Quotas
 from turnledger.server.app import make_app
-from turnledger.server.board import Board, OwnBoard
-from turnledger.server.guard import Head
-from turnledger.server.metrics import Metrics
-from turnledger.server.models import Models
-from turnledger.server.quotas import Quotas
-from turnledger.server.settings import ServerLimits, Settings
-from turnledger.server.shared_board import SharedBoard
+from turnledger.server.config.settings import ServerLimits, Settings
+from turnledger.server.models.models import Models
+from turnledger.server.ops.counters import Board, OwnBoard, SharedBoard
+from turnledger.server.ops.metrics import Metrics
 
 CLIENTS = 16
 

@@ -22,7 +22,7 @@ from typing import Any, cast
 from bench.http.__main__ import CLIENTS, QUESTION, Running, body, line, show, started
 from bench.http.load import connect, rate, request
 from turnledger import Ledger
-from turnledger.engine import begin, commit
+from turnledger.engine.turn import begin, commit
 
 FOLLOWERS = 1_000
 SLICE = 40

@@ -12,9 +12,9 @@ from typing import Any
 import msgspec
 
 from bench.measures import ANSWER, QUESTION, Line
-from turnledger.engine.history import History
-from turnledger.engine.matching import Continuation, Divergence, Meaning, decide
-from turnledger.engine.shown_turns import ShownTurns
+from turnledger.engine.history.history import History
+from turnledger.engine.history.shown_turns import ShownTurns
+from turnledger.engine.resend.match import Continuation, Divergence, Meaning, decide
 from turnledger.model.ids import BranchId, IdSource, TurnId
 from turnledger.model.item import message
 from turnledger.model.turn import Turn, TurnKind

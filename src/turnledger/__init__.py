@@ -15,21 +15,24 @@ if TYPE_CHECKING:
     from turnledger import errors
     from turnledger.catalogue import Catalogue
     from turnledger.chat import Chat
-    from turnledger.engine.block import TurnBlock
-    from turnledger.engine.context import Context
-    from turnledger.engine.ending import Ended
+    from turnledger.engine.access.tokens import Admission
+    from turnledger.engine.attempt.client_retries import Retry
+    from turnledger.engine.attempt.end import Ended
+    from turnledger.engine.attempt.outcome import Standing
+    from turnledger.engine.conversations.read import SetAside
+    from turnledger.engine.conversations.search import Hit, SearchPage
+    from turnledger.engine.history.context import Context
+    from turnledger.engine.lifecycle.moves import Sibling
     from turnledger.engine.limits import Limits
-    from turnledger.engine.matching import Sent
-    from turnledger.engine.moving import Sibling
     from turnledger.engine.ports import Runner
-    from turnledger.engine.reading import SetAside
-    from turnledger.engine.resending import OnDivergence
-    from turnledger.engine.retries import Retry
-    from turnledger.engine.searching import Hit, SearchPage
-    from turnledger.engine.standing import Standing
-    from turnledger.engine.tokens import Admission
-    from turnledger.engine.transaction import RunningTurn
+    from turnledger.engine.resend.match import Sent
+    from turnledger.engine.turn.block import TurnBlock
+    from turnledger.engine.turn.resend import OnDivergence
+    from turnledger.engine.turn.running_turn import RunningTurn
     from turnledger.ledger import Ledger
+    from turnledger.model.access.share import Share, ShareKind
+    from turnledger.model.access.token import Token, TokenScope
+    from turnledger.model.access.visibility import Within
     from turnledger.model.attempt import AttemptState, Began, OnBusy, OnFailure, OnStop
     from turnledger.model.change import ChangeKind, LiveChange
     from turnledger.model.conversation import Conversation, NamedBy
@@ -38,16 +41,12 @@ if TYPE_CHECKING:
     from turnledger.model.flags import Flags
     from turnledger.model.item import Item
     from turnledger.model.listing import Listed, Page
-    from turnledger.model.messages import items_of_messages, messages_of
-    from turnledger.model.repair import Change, Pending, Repaired, repair
-    from turnledger.model.reset_policy import ResetPolicy
-    from turnledger.model.retention import Retained, Retired
-    from turnledger.model.share import Share, ShareKind
-    from turnledger.model.token import Token, TokenScope
-    from turnledger.model.transfer_report import ImportReport
+    from turnledger.model.messages.messages import items_of_messages, messages_of
+    from turnledger.model.messages.repair import Change, Pending, Repaired, repair
+    from turnledger.model.retention import ResetPolicy, Retained, Retired
+    from turnledger.model.transfer import ImportReport
     from turnledger.model.turn import Turn, TurnKind
     from turnledger.model.usage import Usage
-    from turnledger.model.within import Within
     from turnledger.shares import Shares, Visit
     from turnledger.tokens import Tokens
     from turnledger.transfer import Transfer
@@ -119,20 +118,20 @@ __all__ = [
 ]
 
 _HOMES = {
-    "Admission": "engine.tokens",
+    "Admission": "engine.access.tokens",
     "AttemptState": "model.attempt",
     "Began": "model.attempt",
     "Catalogue": "catalogue",
-    "Change": "model.repair",
+    "Change": "model.messages.repair",
     "ChangeKind": "model.change",
     "Chat": "chat",
-    "Context": "engine.context",
+    "Context": "engine.history.context",
     "Conversation": "model.conversation",
-    "Ended": "engine.ending",
+    "Ended": "engine.attempt.end",
     "Finding": "model.finding",
     "Flags": "model.flags",
-    "Hit": "engine.searching",
-    "ImportReport": "model.transfer_report",
+    "Hit": "engine.conversations.search",
+    "ImportReport": "model.transfer",
     "Item": "model.item",
     "ItemDone": "model.event",
     "Ledger": "ledger",
@@ -141,43 +140,43 @@ _HOMES = {
     "LiveChange": "model.change",
     "NamedBy": "model.conversation",
     "OnBusy": "model.attempt",
-    "OnDivergence": "engine.resending",
+    "OnDivergence": "engine.turn.resend",
     "OnFailure": "model.attempt",
     "OnStop": "model.attempt",
     "Page": "model.listing",
-    "Pending": "model.repair",
-    "Repaired": "model.repair",
-    "ResetPolicy": "model.reset_policy",
+    "Pending": "model.messages.repair",
+    "Repaired": "model.messages.repair",
+    "ResetPolicy": "model.retention",
     "Retained": "model.retention",
     "Retired": "model.retention",
-    "Retry": "engine.retries",
+    "Retry": "engine.attempt.client_retries",
     "Rule": "model.finding",
     "Runner": "engine.ports",
-    "RunningTurn": "engine.transaction",
-    "SearchPage": "engine.searching",
-    "Sent": "engine.matching",
-    "SetAside": "engine.reading",
-    "Share": "model.share",
-    "ShareKind": "model.share",
+    "RunningTurn": "engine.turn.running_turn",
+    "SearchPage": "engine.conversations.search",
+    "Sent": "engine.resend.match",
+    "SetAside": "engine.conversations.read",
+    "Share": "model.access.share",
+    "ShareKind": "model.access.share",
     "Shares": "shares",
-    "Sibling": "engine.moving",
-    "Standing": "engine.standing",
+    "Sibling": "engine.lifecycle.moves",
+    "Standing": "engine.attempt.outcome",
     "TextDelta": "model.event",
-    "Token": "model.token",
-    "TokenScope": "model.token",
+    "Token": "model.access.token",
+    "TokenScope": "model.access.token",
     "Tokens": "tokens",
     "Transfer": "transfer",
     "Turn": "model.turn",
-    "TurnBlock": "engine.block",
+    "TurnBlock": "engine.turn.block",
     "TurnFinished": "model.event",
     "TurnKind": "model.turn",
     "TurnStarted": "model.event",
     "Usage": "model.usage",
     "Visit": "shares",
-    "Within": "model.within",
-    "items_of_messages": "model.messages",
-    "messages_of": "model.messages",
-    "repair": "model.repair",
+    "Within": "model.access.visibility",
+    "items_of_messages": "model.messages.messages",
+    "messages_of": "model.messages.messages",
+    "repair": "model.messages.repair",
 }
 """In which module each name is at home. It is imported when it is asked for: who only wants the client does
 not wait for the engine and its stores."""

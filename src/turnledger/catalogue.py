@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from turnledger.engine.asking import check_details, check_limit, check_name, scope_in, tag_of, target_of
-from turnledger.engine.catalogue import (
+from turnledger.engine.conversations.catalogue import (
     ListRequest,
     NamedChatRequest,
     NameRequest,
@@ -11,11 +10,19 @@ from turnledger.engine.catalogue import (
     name_by_model,
     named_chat,
 )
-from turnledger.engine.process import Process
+from turnledger.engine.process.process import Process
+from turnledger.engine.turn.validation import (
+    check_details,
+    check_limit,
+    check_name,
+    scope_in,
+    tag_of,
+    target_of,
+)
+from turnledger.model.access.visibility import EVERYWHERE, Within
 from turnledger.model.conversation import Conversation
 from turnledger.model.ids import ConversationId
 from turnledger.model.listing import ListPosition, Page, Wanted
-from turnledger.model.within import EVERYWHERE, Within
 
 
 class Catalogue:

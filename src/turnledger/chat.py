@@ -6,8 +6,40 @@ from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Unpack
 
-from turnledger.engine.admitting import Readmit, persist_admitted
-from turnledger.engine.asking import (
+from turnledger.engine.admission import Readmit, persist_admitted
+from turnledger.engine.attempt.end import Ended
+from turnledger.engine.attempt.outcome import SoughtRequest, Standing, standing
+from turnledger.engine.attempt.stop_record import StopRequest
+from turnledger.engine.conversations.flags import FlagRequest, FlagsOfRequest, flag, flags_in
+from turnledger.engine.conversations.read import (
+    BranchesRequest,
+    InfoRequest,
+    Line,
+    PageRequest,
+    SetAside,
+    attempts_page,
+    branches,
+    hidden_in,
+    in_force,
+    info,
+    summary,
+    turns_page,
+    whole_history,
+)
+from turnledger.engine.conversations.resolve import Target, UpdateRequest, update
+from turnledger.engine.events.live_log import EventSink
+from turnledger.engine.events.outcome_wait import outcome_in
+from turnledger.engine.events.reader import read_events
+from turnledger.engine.lifecycle.delete import delete_for
+from turnledger.engine.lifecycle.moves import Move, Sibling, SiblingsRequest, Switch, Undo, fork, siblings
+from turnledger.engine.ports import Runner
+from turnledger.engine.process.process import Process
+from turnledger.engine.resend.match import Sent
+from turnledger.engine.turn.acquire import relocate
+from turnledger.engine.turn.block import TurnBlock
+from turnledger.engine.turn.resend import ChatMessage, OnDivergence
+from turnledger.engine.turn.stop import stop_turn
+from turnledger.engine.turn.validation import (
     PAGE,
     Input,
     MoveOptions,
@@ -25,46 +57,8 @@ from turnledger.engine.asking import (
     tags_of,
     target_of,
 )
-from turnledger.engine.awaiting import outcome_in
-from turnledger.engine.block import TurnBlock
-from turnledger.engine.conversations import Target, UpdateRequest, update
-from turnledger.engine.ending import Ended
-from turnledger.engine.entering import relocate
-from turnledger.engine.flagging import FlagRequest, FlagsOfRequest, flag, flags_in
-from turnledger.engine.live_log import EventSink
-from turnledger.engine.matching import Sent
-from turnledger.engine.moving import (
-    Move,
-    Sibling,
-    SiblingsRequest,
-    Switch,
-    Undo,
-    fork,
-    siblings,
-)
-from turnledger.engine.outcome import SoughtRequest
-from turnledger.engine.ports import Runner
-from turnledger.engine.process import Process
-from turnledger.engine.reading import (
-    BranchesRequest,
-    InfoRequest,
-    Line,
-    PageRequest,
-    SetAside,
-    attempts_page,
-    branches,
-    info,
-    summary,
-    turns_page,
-)
-from turnledger.engine.removing import delete_for
-from turnledger.engine.resending import ChatMessage, OnDivergence
-from turnledger.engine.showing import hidden_in, in_force, whole_history
-from turnledger.engine.standing import Standing, standing
-from turnledger.engine.stopping import stop_turn
-from turnledger.engine.stops import StopRequest
-from turnledger.engine.stream import read_events
 from turnledger.errors import InvalidInput
+from turnledger.model.access.visibility import EVERYWHERE, Within
 from turnledger.model.attempt import OnStop
 from turnledger.model.conversation import Branch, Conversation
 from turnledger.model.event import Event
@@ -73,7 +67,6 @@ from turnledger.model.ids import BranchId, ConversationId, TurnId
 from turnledger.model.item import Item
 from turnledger.model.listing import Listed
 from turnledger.model.turn import Turn
-from turnledger.model.within import EVERYWHERE, Within
 
 
 class Chat:

@@ -11,8 +11,29 @@ from typing import Self, Unpack
 
 from turnledger.catalogue import Catalogue
 from turnledger.chat import Chat
-from turnledger.engine.admitting import Readmit, persist_admitted
-from turnledger.engine.asking import (
+from turnledger.engine.admission import Readmit, persist_admitted
+from turnledger.engine.check.check import CheckRequest, check
+from turnledger.engine.clock import SystemClock, TrustedClock
+from turnledger.engine.conversations.read import HomeRequest, home_of
+from turnledger.engine.conversations.resolve import ResolveRequest, resolve_now, resolve_settled
+from turnledger.engine.conversations.search import SearchPage, SearchRequest, place_of, search_all
+from turnledger.engine.events.live_log import EventSink
+from turnledger.engine.feed.changes import newest_position
+from turnledger.engine.feed.feed import Following
+from turnledger.engine.lifecycle.create import make
+from turnledger.engine.lifecycle.delete import delete_for, restore_for
+from turnledger.engine.lifecycle.reset import NamedRequest, ResetRequest, named_by
+from turnledger.engine.lifecycle.reset import reset as reset_key
+from turnledger.engine.limits import Limits
+from turnledger.engine.ports import Clock, Runner, Store, Sync
+from turnledger.engine.process.probe import Probe
+from turnledger.engine.process.process import AtWork, Process
+from turnledger.engine.recovery import Tending
+from turnledger.engine.resend.match import Sent
+from turnledger.engine.turn.block import TurnBlock
+from turnledger.engine.turn.finish import abandon_block
+from turnledger.engine.turn.resend import ChatMessage, OnDivergence
+from turnledger.engine.turn.validation import (
     Input,
     TurnOptions,
     begin_request,
@@ -26,42 +47,19 @@ from turnledger.engine.asking import (
     scope_in,
     target_of,
 )
-from turnledger.engine.block import TurnBlock
-from turnledger.engine.changes import newest_position
-from turnledger.engine.check import CheckRequest, check
-from turnledger.engine.conversations import ResolveRequest, resolve_now, resolve_settled
-from turnledger.engine.feed import Following
-from turnledger.engine.leaving import abandon_block
-from turnledger.engine.limits import Limits
-from turnledger.engine.live_log import EventSink
-from turnledger.engine.making import make
-from turnledger.engine.matching import Sent
-from turnledger.engine.ports import Clock, Runner, Store, Sync
-from turnledger.engine.probe import Probe
-from turnledger.engine.process import AtWork, Process
-from turnledger.engine.reading import HomeRequest, home_of
-from turnledger.engine.removing import delete_for, restore_for
-from turnledger.engine.resending import ChatMessage, OnDivergence
-from turnledger.engine.resets import NamedRequest, ResetRequest, named_by
-from turnledger.engine.resets import reset as reset_key
-from turnledger.engine.searching import SearchPage, SearchRequest, place_of, search_all
-from turnledger.engine.system_clock import SystemClock
-from turnledger.engine.tending import Tending
-from turnledger.engine.trusted_clock import TrustedClock
 from turnledger.engine.usage import usage
 from turnledger.errors import LedgerClosed, TurnledgerError
+from turnledger.model.access.visibility import EVERYWHERE, Within
 from turnledger.model.change import LiveChange
 from turnledger.model.conversation import LOCAL, Conversation
 from turnledger.model.finding import Finding
 from turnledger.model.ids import ConversationId, RandomBits, SystemEntropy, TurnId
-from turnledger.model.reset_policy import ResetPolicy
-from turnledger.model.retention import Retained
-from turnledger.model.search_words import sought_in
+from turnledger.model.retention import ResetPolicy, Retained
+from turnledger.model.text.search import sought_in
 from turnledger.model.turn import Turn
 from turnledger.model.usage import Usage
-from turnledger.model.within import EVERYWHERE, Within
 from turnledger.shares import Shares
-from turnledger.stores.opening import back_up_store, open_store
+from turnledger.stores.url import back_up_store, open_store
 from turnledger.tokens import Tokens
 from turnledger.transfer import Transfer
 

@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
-from turnledger.engine.asking import TEXT_LENGTH, check_limit, check_name, check_scope
-from turnledger.engine.process import Process
-from turnledger.engine.shares import (
+from turnledger.engine.access.shares import (
     CreateRequest,
     ExchangeRequest,
     ListRequest,
@@ -19,14 +17,14 @@ from turnledger.engine.shares import (
     look,
     revoke,
 )
+from turnledger.engine.process.process import Process
+from turnledger.engine.turn.validation import TEXT_LENGTH, check_limit, check_name, check_scope
 from turnledger.errors import InvalidInput, LinkNotValid
+from turnledger.model.access.share import NONCE, Share, is_code, new_code, visitors_token_text
+from turnledger.model.access.token import Token, digest_of
+from turnledger.model.access.visibility import EVERYWHERE, Within
 from turnledger.model.ids import ConversationId, RandomBits, ShareId, TokenId
 from turnledger.model.item import is_unicode
-from turnledger.model.share import Share
-from turnledger.model.share_code import NONCE, is_code, new_code, visitors_token_text
-from turnledger.model.token import Token
-from turnledger.model.token_text import digest_of
-from turnledger.model.within import EVERYWHERE, Within
 from turnledger.tokens import MOST, bounds_of, check_models, end_of
 
 VISIT = 24 * 3600.0

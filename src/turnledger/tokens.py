@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
-from turnledger.engine.asking import LONGEST, TEXT_LENGTH, check_limit, check_name, check_scope
-from turnledger.engine.ports import Sync
-from turnledger.engine.process import Process
-from turnledger.engine.tokens import (
+from turnledger.engine.access.tokens import (
     Admission,
     CreateRequest,
     FindRequest,
@@ -21,13 +18,15 @@ from turnledger.engine.tokens import (
     revoke,
     secret_of,
 )
+from turnledger.engine.ports import Sync
+from turnledger.engine.process.process import Process
+from turnledger.engine.turn.validation import LONGEST, TEXT_LENGTH, check_limit, check_name, check_scope
 from turnledger.errors import InvalidInput
-from turnledger.model.bounds import Bounds
+from turnledger.model.access.bounds import Bounds
+from turnledger.model.access.token import Token, TokenScope, digest_of, new_token_text
+from turnledger.model.access.visibility import EVERYWHERE, Within
 from turnledger.model.ids import ConversationId, RandomBits, TokenId
 from turnledger.model.item import is_unicode
-from turnledger.model.token import Token, TokenScope
-from turnledger.model.token_text import digest_of, new_token_text
-from turnledger.model.within import EVERYWHERE, Within
 
 MOST = 2**53
 """What a count can be at most."""
@@ -99,7 +98,7 @@ class Tokens:
         return await process.persist(create, request), text
 
     async def find(self, digest: bytes | None) -> Admission:
-        """Look up the token with this digest, see `turnledger.model.token_text`; None for who shows none."""
+        """Look up the token with this digest; None for a caller without one."""
         return await self._process.store.read(find, FindRequest(digest, self._tokenless))
 
     async def find_all(self, digests: Collection[bytes]) -> dict[bytes, Token]:

@@ -10,8 +10,9 @@ from typing import TypeAlias
 
 import msgspec
 
-from turnledger.engine.asking import check_may_make, check_name, check_scope, scope_in
-from turnledger.engine.exporting import (
+from turnledger.engine.limits import Limits
+from turnledger.engine.process.process import Process
+from turnledger.engine.transfer.export import (
     PAGE,
     ExportRequest,
     OwnedRequest,
@@ -23,10 +24,10 @@ from turnledger.engine.exporting import (
     page_of,
     shown_part,
 )
-from turnledger.engine.import_draft import Draft, Known, draft_of
-from turnledger.engine.import_lines import ChatReader, ReadChat
-from turnledger.engine.import_plan import Plan, planned
-from turnledger.engine.importing import (
+from turnledger.engine.transfer.import_draft import Draft, Known, draft_of
+from turnledger.engine.transfer.import_parse import ChatReader, ReadChat
+from turnledger.engine.transfer.import_plan import Plan, planned
+from turnledger.engine.transfer.import_write import (
     Imported,
     ImportRequest,
     LookUpRequest,
@@ -35,15 +36,13 @@ from turnledger.engine.importing import (
     look_up,
     place_of,
 )
-from turnledger.engine.limits import Limits
-from turnledger.engine.process import Process
+from turnledger.engine.turn.validation import check_may_make, check_name, check_scope, scope_in
 from turnledger.errors import ConversationUnavailable, InvalidInput, StorageFull
+from turnledger.model.access.visibility import EVERYWHERE, Within
 from turnledger.model.conversation import Conversation
 from turnledger.model.ids import ConversationId
-from turnledger.model.markdown import markdown_head, markdown_turn
-from turnledger.model.transfer import ChatLine
-from turnledger.model.transfer_report import LONGEST_WHY, Did, ImportReport
-from turnledger.model.within import EVERYWHERE, Within
+from turnledger.model.text.markdown import markdown_head, markdown_turn
+from turnledger.model.transfer import LONGEST_WHY, ChatLine, Did, ImportReport
 
 Refuses: TypeAlias = Callable[[str], str | None]
 """Says of a scope why no chat is taken in there; None where some are."""

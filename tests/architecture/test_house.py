@@ -4,6 +4,7 @@ import ast
 import re
 import shutil
 import subprocess
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,6 +17,11 @@ SCRIPTS = sorted(path for top in SCRIPT_PLACES for path in top.rglob("*.ts*"))
 
 SCRIPT_COLUMNS = 120
 VAGUE_NAMES = {"utils", "util", "helpers", "common", "misc"}
+MODULES_IN_A_FOLDER = 20
+NOUNS = {"finding", "listing", "meaning", "pairing", "reasoning"}
+"""They end like gerunds, and name things."""
+SAME_NAMES = {"client"}
+"""The client calls what it gets from a server by the names of the library. Within itself it has each once."""
 
 ASKING = re.compile(r"(?<![\w.#])fetch\(|\bXMLHttpRequest\b|\bEventSource\(|\bsendBeacon\(|\bWebSocket\(")
 MAY_ASK = {"clients/typescript/src/wire.ts"}
@@ -74,6 +80,32 @@ def test_every_file_is_named_for_what_it_holds() -> None:
     tops = (ROOT / "src", ROOT / "tests", *SCRIPT_PLACES, ROOT / "web" / "test")
     paths = [path.relative_to(ROOT) for top in tops for path in top.rglob("*")]
     assert [str(path) for path in paths if path.stem in VAGUE_NAMES] == []
+
+
+def product_modules() -> list[Path]:
+    """List what users import. The store contract is tests: its folder is longer, its classes are run."""
+    package = ROOT / "src" / "turnledger"
+    return [path for path in package.rglob("*.py") if "store_contract" not in path.parts]
+
+
+def test_no_folder_holds_more_modules_than_a_reader_takes_in() -> None:
+    folders = Counter(path.parent for path in product_modules() if path.stem != "__init__")
+    assert {str(folder): count for folder, count in folders.items() if count > MODULES_IN_A_FOLDER} == {}
+
+
+def test_no_module_is_named_by_a_gerund() -> None:
+    names = {path.stem for path in product_modules()}
+    assert {name for name in names if name.endswith("ing")} - NOUNS - {"testing"} == set()
+
+
+def test_no_two_public_classes_share_a_name() -> None:
+    homes: dict[tuple[bool, str], list[str]] = {}
+    for path in product_modules():
+        is_client = path.relative_to(ROOT / "src" / "turnledger").parts[0] in SAME_NAMES
+        for node in ast.parse(path.read_text("utf-8")).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                homes.setdefault((is_client, node.name), []).append(place(path, node))
+    assert {name: at for (_, name), at in homes.items() if len(at) > 1} == {}
 
 
 def test_no_error_is_swallowed() -> None:

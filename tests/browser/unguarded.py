@@ -1,7 +1,7 @@
 """`turnledger` with its guard taken away: `python -m tests.browser.unguarded serve`."""
 
 from turnledger.cli import main
-from turnledger.server.guard import Guard, Head
+from turnledger.server.access.guard import Guard, Head
 
 
 def check(self: Guard, head: Head, *, is_page: bool = False) -> None:

@@ -32,7 +32,7 @@ from turnledger.chat import Chat
 from turnledger.runners.chat_model import Asked
 from turnledger.runners.chat_runner import ChatRunner
 from turnledger.runners.demo import DemoModel
-from turnledger.server.settings import Settings
+from turnledger.server.config.settings import Settings
 from turnledger.stores.memory import MemoryStore
 from turnledger.testing.fault_proxy import Fault, FaultProxy
 

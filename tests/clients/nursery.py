@@ -21,7 +21,7 @@ from tests.crash.killed_server import environment
 def main() -> None:
     """Fork a server for each line of settings, and tell when it has ended."""
     from turnledger.runners.demo import DemoModel
-    from turnledger.server.logs import configure
+    from turnledger.server.ops.logs import configure
 
     defaults = DemoModel.__init__.__kwdefaults__
     assert defaults is not None
@@ -41,8 +41,8 @@ def main() -> None:
 
 def be_a_server(settings: dict[str, Any]) -> None:
     """Serve until told to end; never returns."""
-    from turnledger.server.serve import serve
-    from turnledger.server.settings import Settings
+    from turnledger.server.config.settings import Settings
+    from turnledger.server.listen.serve import serve
 
     code = 1
     try:

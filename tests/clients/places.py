@@ -17,10 +17,10 @@ from tests.clients.nursery import Nursery
 from tests.crash.served import Served, served
 from tests.crash.several_workers import SeveralWorkers, several_workers
 from turnledger import Ledger
-from turnledger.engine.system_clock import SystemClock
-from turnledger.model.token import TokenScope
+from turnledger.engine.clock import SystemClock
+from turnledger.model.access.token import TokenScope
 from turnledger.runners.demo import DemoModel
-from turnledger.server.settings import Settings
+from turnledger.server.config.settings import Settings
 from turnledger.stores.memory import MemoryStore
 from turnledger.testing.fault_proxy import Fault, FaultProxy
 

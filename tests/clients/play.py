@@ -22,7 +22,7 @@ from tests.clients.places import Place, embedded_place, guarded_place, process_p
 from tests.clients.playing import Play
 from tests.clients.scenario import Scenario, all_scenarios
 from turnledger.runners.demo import DemoModel
-from turnledger.server.settings import Settings
+from turnledger.server.config.settings import Settings
 
 DRIVERS = ("embedded", *CLIENTS, "browser")
 

@@ -13,10 +13,10 @@ from tests.clients.drivers.python import AsyncDriver
 from tests.clients.places import ServedPlace
 from tests.clients.playing import NotAsWritten, Play
 from tests.clients.scenario import all_scenarios
-from turnledger.client import following, retrying
-from turnledger.client.core import ClientCore
-from turnledger.client.following import Following
-from turnledger.client.wire import Broken, Request
+from turnledger.client.core import exchange, turn_stream
+from turnledger.client.core.client import ClientCore
+from turnledger.client.core.steps import Broken, Request
+from turnledger.client.core.turn_stream import Following
 
 Break = Callable[[pytest.MonkeyPatch], None]
 
@@ -64,11 +64,11 @@ def takes_an_end_for_the_end(patch: pytest.MonkeyPatch) -> None:
 
 
 def asks_a_model_again_that_failed(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(following, "OF_THE_PROCESS", following.OF_THE_PROCESS | {"model_unavailable"})
+    patch.setattr(turn_stream, "OF_THE_PROCESS", turn_stream.OF_THE_PROCESS | {"model_unavailable"})
 
 
 def gives_up_at_once(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(retrying.Trying, "pause", lambda *_: None)
+    patch.setattr(exchange.Trying, "pause", lambda *_: None)
 
 
 def names_no_fork(patch: pytest.MonkeyPatch) -> None:

@@ -12,8 +12,8 @@ from turnledger.client import AsyncClient
 from turnledger.errors import NotAdmitted
 from turnledger.runners.demo import DemoModel
 from turnledger.server.app import make_app
-from turnledger.server.models import Found, Models
-from turnledger.server.settings import Settings
+from turnledger.server.config.settings import Settings
+from turnledger.server.models.models import Found, Models
 
 
 async def at_once(_: float) -> None:

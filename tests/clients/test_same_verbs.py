@@ -9,10 +9,11 @@ from typing import get_type_hints
 import pytest
 
 from tests.clients.typescript_package import built
-from turnledger.client import Client, asking
-from turnledger.client.sync_access import Shares, Tokens
-from turnledger.client.sync_chat import Chat, TurnStream
-from turnledger.client.sync_client import Chats
+from turnledger.client import Client
+from turnledger.client.core import turn_request
+from turnledger.client.sync.access import Shares, Tokens
+from turnledger.client.sync.chat import Chat, TurnStream
+from turnledger.client.sync.client import Chats
 
 CLASSES = {
     "Client": Client,
@@ -60,6 +61,6 @@ def test_each_has_the_verbs_of_the_other(name: str) -> None:
 
 
 def test_the_same_can_be_said_of_a_turn() -> None:
-    said = set(get_type_hints(asking.AskOptions))
+    said = set(get_type_hints(turn_request.AskOptions))
     # Python's calls wait for the head of their answers: they have an order by themselves.
     assert members_in_typescript("interface", "TurnOptions") == said | {"before_retry"}

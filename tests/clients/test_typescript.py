@@ -14,7 +14,7 @@ import pytest
 from tests.clients.typescript_package import PACKAGE, built
 from tests.unit.server.processes import started
 from turnledger import errors
-from turnledger.client.problems import OF_THE_PROCESS
+from turnledger.client.errors import OF_THE_PROCESS
 
 MOST_BYTES = 8192
 TALK = """

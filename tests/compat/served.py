@@ -23,20 +23,20 @@ import uvloop
 from openai import AsyncOpenAI, DefaultAsyncHttpxClient, DefaultHttpxClient, OpenAI
 
 from turnledger.chat import Chat
+from turnledger.engine.clock import SystemClock
 from turnledger.engine.limits import Limits
 from turnledger.engine.ports import Tables
-from turnledger.engine.system_clock import SystemClock
 from turnledger.ledger import Ledger
 from turnledger.model.conversation import Ticket
 from turnledger.model.ids import BranchId
 from turnledger.runners.demo import DemoModel
-from turnledger.runners.upstream import Retries, Timeouts, Upstream
+from turnledger.runners.upstream.upstream import Retries, Timeouts, Upstream
 from turnledger.server.app import App, make_app
-from turnledger.server.bounded_http import bounded_http
-from turnledger.server.listening import bind, url_of
-from turnledger.server.models import Found, Models
-from turnledger.server.settings import DEMO, Settings
-from turnledger.stores.opening import open_store
+from turnledger.server.config.settings import DEMO, Settings
+from turnledger.server.listen.protocol import bounded_http
+from turnledger.server.listen.socket import bind, url_of
+from turnledger.server.models.models import Found, Models
+from turnledger.stores.url import open_store
 from turnledger.testing.gates import Gate, GatedStore
 from turnledger.testing.upstream import ScriptedUpstream, Step
 

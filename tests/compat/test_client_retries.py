@@ -14,8 +14,8 @@ from tests.compat.conftest import Serve
 from tests.compat.retrying import AsyncRetrying, Fault, Line, Retrying
 from tests.compat.served import MODEL, Served
 from tests.compat.talking import Way, assistant, both_ways, heard, user, whole
-from turnledger.engine.commit import commit, resolve_doubt
 from turnledger.engine.limits import Limits
+from turnledger.engine.turn.commit import commit, resolve_doubt
 from turnledger.testing.gates import Fate, Gate
 from turnledger.testing.upstream import CUT, Status
 

@@ -13,7 +13,7 @@ import pytest
 from tests.compat.conftest import Serve
 from tests.compat.served import Served
 from tests.compat.talking import streamed, user, whole
-from turnledger.server import conversing
+from turnledger.server.turns import run
 from turnledger.testing.gates import Gate
 from turnledger.testing.upstream import CUT, Data, Status
 
@@ -105,7 +105,7 @@ def test_a_wait_for_others_is_no_part_of_the_time_to_the_first_token(
     serve: Serve, threads: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     gate, time = Gate(), SetTime()
-    monkeypatch.setattr(conversing, "time", time)
+    monkeypatch.setattr(run, "time", time)
     served = serve([gate, "One."], ["Two."])
     first = threads.submit(streamed, served.client("k"), "1")
     served.arrived(gate)
@@ -127,7 +127,7 @@ def test_the_announcement_of_an_answer_is_not_its_first_token(
     serve: Serve, threads: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     gate, time = Gate(), SetTime()
-    monkeypatch.setattr(conversing, "time", time)
+    monkeypatch.setattr(run, "time", time)
     announced = b'{"id":"c","model":"m","choices":[{"index":0,"delta":{"role":"assistant","content":""}}]}'
     said = b'{"id":"c","model":"m","choices":[{"index":0,"delta":{"content":"One."}}]}'
     served = serve([Data(announced), gate, Data(said)])

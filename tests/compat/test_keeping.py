@@ -9,7 +9,7 @@ import pytest
 from tests.compat.conftest import Serve
 from tests.compat.served import MODEL
 from tests.compat.talking import CONTINUED, CREATED, Way, assistant, both_ways, streamed, user, whole
-from turnledger.server.settings import ChatSettings, ScopeSettings, ServerLimits, Settings
+from turnledger.server.config.settings import ChatSettings, ScopeSettings, ServerLimits, Settings
 from turnledger.testing.gates import Gate
 from turnledger.testing.upstream import CUT, Status
 

@@ -12,7 +12,7 @@ import pytest
 from tests.compat.conftest import Serve
 from tests.compat.talking import Way, both_ways, streamed, whole
 from tests.unit.server.logging_kept import kept_logging
-from turnledger.server import logs
+from turnledger.server.ops import logs
 from turnledger.testing.upstream import CUT, Data, End, Status
 
 SAID = "Nobody else's business"

@@ -11,7 +11,7 @@ from tests.compat.conftest import Serve
 from tests.compat.served import Served
 from tests.compat.talking import Way, assistant, both_ways, streamed, user, whole
 from turnledger.model.conversation import NamedBy
-from turnledger.server.settings import ChatSettings, ScopeSettings, Settings
+from turnledger.server.config.settings import ChatSettings, ScopeSettings, Settings
 from turnledger.testing.gates import Gate
 from turnledger.testing.upstream import CUT, Data, Status
 

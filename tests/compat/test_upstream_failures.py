@@ -11,9 +11,9 @@ import pytest
 from tests.compat.conftest import Serve
 from tests.compat.served import PATIENCE, Served
 from tests.compat.talking import Way, assistant, both_ways, streamed, user, whole
-from turnledger.engine.commit import commit
+from turnledger.engine.turn.commit import commit
 from turnledger.errors import StoreFull
-from turnledger.runners.upstream import Timeouts
+from turnledger.runners.upstream.upstream import Timeouts
 from turnledger.testing.gates import Gate
 from turnledger.testing.upstream import CUT, Call, Data, End, Head, Status, Step
 

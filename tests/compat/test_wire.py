@@ -13,8 +13,8 @@ from tests.compat.conftest import Serve
 from tests.compat.served import Served
 from tests.compat.talking import Way, both_ways, user, whole
 from tests.compat.test_client_tools import TWO_CALLS
-from turnledger.engine.commit import commit, resolve_doubt
 from turnledger.engine.limits import Limits
+from turnledger.engine.turn.commit import commit, resolve_doubt
 from turnledger.errors import StoreFull
 from turnledger.testing.gates import Fate, Gate
 from turnledger.testing.upstream import CUT

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from turnledger.engine import leaving, transaction
 from turnledger.engine.ports import Store
-from turnledger.engine.tending import Tending
+from turnledger.engine.recovery import Tending
+from turnledger.engine.turn import finish, running_turn
 from turnledger.errors import TurnledgerError
 from turnledger.stores.memory import Database, MemoryStore
 from turnledger.testing.store_contract import stage as stages
@@ -55,13 +55,13 @@ async def stage(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Stage]:
     ("where", "what", "how", "test"),
     [
         (
-            transaction,
+            running_turn,
             "task_inside",
             cancels_the_task_that_entered,
             "stop_cancels_the_task_that_took_the_generator_over",
         ),
         (
-            transaction.RunningTurn,
+            running_turn.RunningTurn,
             "is_inside",
             takes_the_entering_task_for_inside,
             "stop_cancels_the_task_that_took_the_generator_over",
@@ -79,7 +79,7 @@ async def stage(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Stage]:
             "turn_whose_task_has_ended_fails_after_a_lease_time_and_frees_its_lane",
         ),
         (
-            leaving,
+            finish,
             "_tell_outcome",
             says_nothing,
             "cancellation_of_a_turn_that_is_kept_on_failure_carries_what_was_kept",

@@ -8,23 +8,23 @@ import pytest
 
 from tests.simulation.broken.durability import undemanded, unsynced
 from tests.simulation.broken.registry import Patch
-from turnledger.engine.catalogue import name_by_model
-from turnledger.engine.commit import commit
-from turnledger.engine.conversations import update
-from turnledger.engine.deleting import delete, restore
-from turnledger.engine.ending import end
-from turnledger.engine.flagging import flag
-from turnledger.engine.importing import import_chat
-from turnledger.engine.making import make
-from turnledger.engine.moving import fork
-from turnledger.engine.recording import record
-from turnledger.engine.recovery import forget, take_over
-from turnledger.engine.resets import reset
-from turnledger.engine.shares import exchange
-from turnledger.engine.shares import revoke as revoke_share
-from turnledger.engine.stops import request_stop
-from turnledger.engine.tokens import create as create_token
-from turnledger.engine.tokens import revoke as revoke_token
+from turnledger.engine.access.shares import exchange
+from turnledger.engine.access.shares import revoke as revoke_share
+from turnledger.engine.access.tokens import create as create_token
+from turnledger.engine.access.tokens import revoke as revoke_token
+from turnledger.engine.attempt.end import end
+from turnledger.engine.attempt.stop_record import request_stop
+from turnledger.engine.attempt.takeover import forget, take_over
+from turnledger.engine.conversations.catalogue import name_by_model
+from turnledger.engine.conversations.flags import flag
+from turnledger.engine.conversations.resolve import update
+from turnledger.engine.lifecycle.create import make
+from turnledger.engine.lifecycle.delete import delete, restore
+from turnledger.engine.lifecycle.moves import fork
+from turnledger.engine.lifecycle.reset import reset
+from turnledger.engine.transfer.import_write import import_chat
+from turnledger.engine.turn.commit import commit
+from turnledger.engine.turn.journal import record
 from turnledger.errors import TurnledgerError
 from turnledger.testing.machine import MemoryMachine
 from turnledger.testing.store_contract import power_loss

@@ -9,9 +9,11 @@ from typing import Any
 import pytest
 from msgspec.structs import force_setattr, replace
 
-from turnledger.engine import begin, commit, deliveries, entering, retries
-from turnledger.engine.idempotency import Share
+from turnledger.engine.attempt import client_retries
+from turnledger.engine.attempt.idempotency import Share
 from turnledger.engine.ports import Store
+from turnledger.engine.process import deliveries
+from turnledger.engine.turn import acquire, begin, commit
 from turnledger.errors import TurnledgerError
 from turnledger.stores.memory import Database, MemoryStore
 from turnledger.testing.gates import Fate
@@ -19,9 +21,9 @@ from turnledger.testing.store_contract.keyless_retries import KeylessRetries
 from turnledger.testing.store_contract.stage import Stage
 
 LATER, UNDELIVERED, LOOK_UP, NOTE = (
-    retries.comes_later,
-    retries.is_undelivered,
-    retries.look_up,
+    client_retries.comes_later,
+    client_retries.is_undelivered,
+    client_retries.look_up,
     deliveries.note,
 )
 
@@ -76,7 +78,7 @@ async def looks_and_does_not_claim(tables: Any, target: Any, retry: Any, sender:
 
 
 async def takes_up_for_a_first_try(tables: Any, target: Any, retry: Any, sender: Any) -> Any:
-    return await LOOK_UP(tables, target, retries.Retry(retry.request, retry.count + 1), sender)
+    return await LOOK_UP(tables, target, client_retries.Retry(retry.request, retry.count + 1), sender)
 
 
 @pytest.fixture
@@ -107,19 +109,19 @@ async def stage() -> AsyncIterator[Stage]:
             "test_what_is_said_of_an_earlier_try_leaves_the_claim_of_a_later_one_alone",
         ),
         (
-            retries,
+            client_retries,
             "comes_later",
             takes_up_whatever_was_asked_for,
             "test_a_try_that_is_not_later_is_another_message",
         ),
         (
-            retries,
+            client_retries,
             "was_kept_from_all",
             gives_what_may_have_been_delivered,
             "test_an_answer_whose_delivery_is_unknown_is_not_given_to_the_next_try",
         ),
         (
-            retries,
+            client_retries,
             "is_head",
             gives_what_others_built_on,
             "test_a_lost_answer_that_others_built_on_is_not_given_to_a_later_try",
@@ -130,21 +132,26 @@ async def stage() -> AsyncIterator[Stage]:
             forgets_that_the_client_has_left,
             "test_a_commit_records_that_its_client_has_left",
         ),
-        (retries, "is_undelivered", shares_what_is_heard, "test_a_running_turn_that_is_heard_is_not_shared"),
         (
-            retries,
+            client_retries,
+            "is_undelivered",
+            shares_what_is_heard,
+            "test_a_running_turn_that_is_heard_is_not_shared",
+        ),
+        (
+            client_retries,
             "is_undelivered",
             forgets_the_dead,
             "test_a_later_try_goes_on_where_a_dead_process_stopped",
         ),
         (
-            retries,
+            client_retries,
             "look_up",
             looks_and_does_not_claim,
             "test_what_is_said_of_an_earlier_try_leaves_the_claim_of_a_later_one_alone",
         ),
         (
-            retries,
+            client_retries,
             "look_up",
             takes_up_for_a_first_try,
             "test_a_first_try_is_always_a_message_of_its_own",
@@ -163,7 +170,9 @@ async def test_the_contract_sees_it(
 async def test_the_contract_sees_a_retry_that_follows_its_claim_to_wherever_that_was_made(
     stage: Stage, monkeypatch: pytest.MonkeyPatch, is_failed: bool
 ) -> None:
-    monkeypatch.setattr(retries, "is_meant", lambda target, conversation: target.may_mean(conversation))
+    monkeypatch.setattr(
+        client_retries, "is_meant", lambda target, conversation: target.may_mean(conversation)
+    )
     with pytest.raises((AssertionError, TurnledgerError)):
         await KeylessRetries().test_a_later_try_runs_where_its_key_leads_now(stage, is_failed, False)
 
@@ -172,7 +181,7 @@ async def test_the_contract_sees_a_try_that_forgets_that_it_was_made(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its begin took the turn up, the answer was lost, and the repeated begin runs it again."""
-    monkeypatch.setattr(retries, "comes_later", forgets_who_took_it_up)
+    monkeypatch.setattr(client_retries, "comes_later", forgets_who_took_it_up)
     with pytest.raises(AssertionError):
         await KeylessRetries().test_a_try_whose_begin_has_no_answer_is_the_same_try(stage, Fate.WRITTEN)
 
@@ -180,7 +189,7 @@ async def test_the_contract_sees_a_try_that_forgets_that_it_was_made(
 async def test_the_contract_sees_a_retry_that_does_not_wait_for_what_is_known(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(entering, "_is_later_try", lambda request: False)
+    monkeypatch.setattr(acquire, "_is_later_try", lambda request: False)
     with pytest.raises(AssertionError):
         await KeylessRetries().test_a_process_goes_by_all_it_knows_of_deliveries(stage)
 

@@ -29,8 +29,8 @@ from tests.crash.told import Told, check_told
 from turnledger import Chat, Ledger, Limits, RunningTurn
 from turnledger.errors import TurnledgerError
 from turnledger.model.change import Position
+from turnledger.server.access.cursors import Seal
 from turnledger.server.routes.events import POSITION
-from turnledger.server.sealing import Seal
 
 LANES = [f"lane-{number}" for number in range(6)]
 SAID = ("Hi", "Tell me more", "/fail", "/fail after 2", "/cut", "/slow one two")

@@ -17,9 +17,9 @@ from turnledger import Ledger
 from turnledger.engine.ports import Clock, Store
 from turnledger.runners.chat_model import ChatModel
 from turnledger.server.app import App, make_app
-from turnledger.server.bounded_http import bounded_http
-from turnledger.server.models import Found, Models
-from turnledger.server.settings import Settings
+from turnledger.server.config.settings import Settings
+from turnledger.server.listen.protocol import bounded_http
+from turnledger.server.models.models import Found, Models
 from turnledger.stores.memory import MemoryStore
 
 

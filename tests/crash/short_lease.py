@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from turnledger.cli import main
-from turnledger.server import serve
+from turnledger.server.listen import serve
 
 LEASE_TIME = 1.2
 """Seconds; long enough for a busy machine to beat within."""

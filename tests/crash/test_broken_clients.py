@@ -14,10 +14,10 @@ from tests.crash.served import Heard, Served, completion, exchange, request, ser
 from tests.crash.test_slow_clients import PIECE, SMALL, TCP_REPAIR, SlowClient, Talker
 from turnledger.model.attempt import AttemptState
 from turnledger.runners.demo import DemoModel
-from turnledger.server import listening as listening_module
-from turnledger.server.listening import bind
-from turnledger.server.outlet import BACKLOG
-from turnledger.server.settings import ServerLimits, Settings
+from turnledger.server.config.settings import ServerLimits, Settings
+from turnledger.server.listen import socket as listening_module
+from turnledger.server.listen.socket import bind
+from turnledger.server.wire.client_stream import BACKLOG
 
 SOON = 0.02
 """Seconds: a limit that a test waits for."""

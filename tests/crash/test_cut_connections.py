@@ -10,8 +10,8 @@ import pytest
 
 from tests.crash.served import Heard, Served, completion, exchange, request, served
 from turnledger import Turn, TurnKind
-from turnledger.engine.begin import begin
 from turnledger.engine.ports import Store
+from turnledger.engine.turn.begin import begin
 from turnledger.runners.demo import DemoModel
 from turnledger.stores.memory import MemoryStore
 from turnledger.testing.fault_proxy import Fault, FaultProxy

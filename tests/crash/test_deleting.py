@@ -15,9 +15,9 @@ import pytest
 
 from tests.crash.deleting import LIMITS, TURNS, made
 from turnledger import Chat, Ledger, errors
-from turnledger.engine.deleting import EndDueRequest, end_due
+from turnledger.engine.attempt.takeover import PurgeRequest, purge
+from turnledger.engine.lifecycle.delete import EndDueRequest, end_due
 from turnledger.engine.ports import Operation, Request, Result, Store, Sync, Tables
-from turnledger.engine.recovery import PurgeRequest, purge
 from turnledger.model.conversation import ConversationState
 from turnledger.model.ids import ConversationId
 from turnledger.stores.memory import MemoryStore

@@ -12,9 +12,9 @@ import pytest
 
 from turnledger import Ledger, Limits
 from turnledger.errors import StoreError
-from turnledger.model.transfer_report import Did
+from turnledger.model.transfer import Did
 from turnledger.stores.memory.tables import MemoryTables
-from turnledger.stores.sqlite.tables import SqliteTables
+from turnledger.stores.sqlite.tables.tables import SqliteTables
 from turnledger.testing.scripted_model import ScriptedModel
 
 CHATS, TURNS = 9, 40

@@ -20,14 +20,14 @@ from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
 from tests.crash.served import Heard, Served, completion, exchange, request, served
 from tests.unit.server.processes import started
-from turnledger.engine.block import TurnBlock
-from turnledger.engine.transaction import RunningTurn
+from turnledger.engine.turn.block import TurnBlock
+from turnledger.engine.turn.running_turn import RunningTurn
 from turnledger.runners.demo import DemoModel
-from turnledger.server.answer import Answer
-from turnledger.server.bounded_http import BoundedHttp
-from turnledger.server.completing import Completing
-from turnledger.server.outlet import Outlet
-from turnledger.server.settings import ServerLimits, Settings
+from turnledger.server.config.settings import ServerLimits, Settings
+from turnledger.server.listen.protocol import BoundedHttp
+from turnledger.server.turns.chat_completions import Completing
+from turnledger.server.turns.response import Answer
+from turnledger.server.wire.client_stream import Outlet
 
 EACH = 12
 """Clients of each kind."""

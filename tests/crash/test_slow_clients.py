@@ -10,11 +10,11 @@ from contextlib import asynccontextmanager
 import msgspec
 
 from tests.crash.served import Heard, completion, exchange, request, served
-from turnledger.model.message_shape import checked_messages
+from turnledger.model.messages.messages import checked_messages
 from turnledger.runners.chat_model import Asked
 from turnledger.runners.demo import DemoModel
-from turnledger.server.outlet import BACKLOG
-from turnledger.server.settings import ServerLimits, Settings
+from turnledger.server.config.settings import ServerLimits, Settings
+from turnledger.server.wire.client_stream import BACKLOG
 
 PIECE = "x" * 8_000
 SMALL = 4_096

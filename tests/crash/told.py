@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from turnledger import Ledger
 from turnledger.ledger import OWNER
 from turnledger.model.ids import ConversationId
-from turnledger.testing.told_truly import Stored, all_stored, broken_by_telling
+from turnledger.testing.change_audit import Stored, all_stored, broken_by_telling
 
 
 class Told(NamedTuple):

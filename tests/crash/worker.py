@@ -15,7 +15,7 @@ from typing import Any
 
 from tests.crash.asks import Ask, Deliberate, act, call, name_of, runner_of, token_of
 from turnledger import Chat, Ledger, Limits, RunningTurn, Turn
-from turnledger.engine.beginning import Queued
+from turnledger.engine.turn.request import Queued
 from turnledger.errors import Superseded, TurnFailed, TurnledgerError, TurnStopped
 from turnledger.stores.sqlite import SqliteStore
 from turnledger.testing.fake_clock import FakeClock

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from turnledger.server.settings import ChatSettings, ScopeSettings
-from turnledger.server.settings_file import load_settings
-from turnledger.server.titles import AT_ONCE, PATIENCE, WAITING
+from turnledger.server.config.file import load_settings
+from turnledger.server.config.settings import ChatSettings, ScopeSettings
+from turnledger.server.models.titles import AT_ONCE, PATIENCE, WAITING
 
 PAGE = (Path(__file__).parents[2] / "docs" / "keeping.md").read_text()
 

@@ -16,9 +16,15 @@ import typer
 from tests.unit.server.asgi import serving
 from tests.unit.server.processes import ServerProcess, started
 from turnledger.cli.main import app
-from turnledger.server.openapi import path_of
-from turnledger.server.settings import ChatSettings, ModelSettings, ModelTimeouts, ServerLimits, Settings
-from turnledger.server.settings_file import load_settings
+from turnledger.server.config.file import load_settings
+from turnledger.server.config.settings import (
+    ChatSettings,
+    ModelSettings,
+    ModelTimeouts,
+    ServerLimits,
+    Settings,
+)
+from turnledger.server.openapi.document import path_of
 
 PAGE = (Path(__file__).parents[2] / "docs" / "server.md").read_text()
 COMMAND = re.compile(r"^\$ (.+)\n((?:(?!\$ |```).*\n)*)", re.MULTILINE)

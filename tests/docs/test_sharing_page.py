@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from tests.unit.server.processes import started
-from turnledger.server.settings_file import load_settings
+from turnledger.server.config.file import load_settings
 
 PAGE = (Path(__file__).parents[2] / "docs" / "sharing.md").read_text()
 BLOCKS = re.findall(r"```sh\n(.*?)```", PAGE, re.DOTALL)

@@ -9,8 +9,8 @@ import typer
 
 from tests.docs.recipe import CONSOLE, ROOT
 from tests.terminal.window import Window
+from turnledger.cli.chat.slash import COMMANDS, KEYS
 from turnledger.cli.main import app
-from turnledger.cli.talking.commands import COMMANDS, KEYS
 
 PAGE = (ROOT / "docs" / "terminal.md").read_text()
 

@@ -12,11 +12,11 @@ from starlette.types import Message
 from tests.unit.server.made_up_page import PAGE
 from turnledger import Ledger
 from turnledger.ledger import OWNER
-from turnledger.model.token import TokenScope
+from turnledger.model.access.token import TokenScope
 from turnledger.runners.demo import DemoModel
 from turnledger.server.app import App, make_app
-from turnledger.server.models import Found, Models
-from turnledger.server.settings import ServerLimits, Settings
+from turnledger.server.config.settings import ServerLimits, Settings
+from turnledger.server.models.models import Found, Models
 
 T = TypeVar("T")
 Headers = Iterable[tuple[bytes, bytes]]

@@ -21,16 +21,16 @@ from tests.fuzz.replies import check_reply
 from turnledger import Ledger
 from turnledger.engine.limits import Limits
 from turnledger.engine.ports import Store
+from turnledger.model.access.token import TokenScope
 from turnledger.model.attempt import OnBusy, OnFailure, OnStop
-from turnledger.model.token import TokenScope
 from turnledger.runners.demo import DemoModel
+from turnledger.server.access.limits import REQUESTS, STREAMS, TURNS, WAITING
 from turnledger.server.app import App, make_app
-from turnledger.server.audience import READERS
-from turnledger.server.models import Found, Models
-from turnledger.server.quotas import REQUESTS, STREAMS, TURNS, WAITING
-from turnledger.server.readiness import Readiness
-from turnledger.server.settings import ServerLimits, Settings
-from turnledger.server.turn_headers import OF_MAKING, OF_MOVES, OF_TURNS, OnDisconnect
+from turnledger.server.config.settings import ServerLimits, Settings
+from turnledger.server.models.models import Found, Models
+from turnledger.server.ops.readiness import Readiness
+from turnledger.server.requests.headers import OF_MAKING, OF_MOVES, OF_TURNS, OnDisconnect
+from turnledger.server.wire.readers import READERS
 from turnledger.testing.loop import SimulatedLoop
 from turnledger.testing.simulation.wall_clock import SimulatedClock, WallClock
 

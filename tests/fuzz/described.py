@@ -22,8 +22,8 @@ from schemathesis.specs.openapi.checks import (
 )
 
 from tests.fuzz.asking import Application, Reply
-from turnledger.server.endpoint import Endpoint
-from turnledger.server.openapi import describe
+from turnledger.server.openapi.document import describe
+from turnledger.server.openapi.endpoint import Endpoint
 
 URL = "http://localhost"
 CHECKS = [

@@ -16,23 +16,22 @@ from tests.fuzz.asking import HOST, JSON, Reply
 from tests.fuzz.replies import check_error
 from tests.unit.server.made_up_page import ASSET, PAGE
 from turnledger import Ledger
+from turnledger.engine.access.tokens import find
 from turnledger.engine.limits import Limits
 from turnledger.engine.ports import Tables
-from turnledger.engine.tokens import find
 from turnledger.errors import ModelError, ModelRefused, ModelTimeout
+from turnledger.model.access.share import new_code
+from turnledger.model.access.token import TokenScope
 from turnledger.model.conversation import ConversationState
 from turnledger.model.ids import ConversationId
-from turnledger.model.share_code import new_code
-from turnledger.model.token import TokenScope
 from turnledger.runners.demo import DemoModel
-from turnledger.server.answering import all_answers
 from turnledger.server.app import App, make_app
-from turnledger.server.built_page import BuiltPage
-from turnledger.server.endpoint import Endpoint
-from turnledger.server.keeping import Keeping
-from turnledger.server.models import Found, Models
-from turnledger.server.openapi import path_of
-from turnledger.server.settings import ChatSettings, ServerLimits, Settings
+from turnledger.server.config.settings import ChatSettings, ServerLimits, Settings
+from turnledger.server.models.models import Found, Models
+from turnledger.server.openapi.document import all_answers, path_of
+from turnledger.server.openapi.endpoint import Endpoint
+from turnledger.server.page.built import BuiltPage
+from turnledger.server.requests.persistence import Keeping
 from turnledger.stores.memory import MemoryStore
 from turnledger.testing.gates import GatedStore
 

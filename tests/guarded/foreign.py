@@ -12,8 +12,8 @@ import msgspec
 from tests.guarded.walking import ALL, BODIES, Town, chat_body
 from tests.unit.server.asgi import Reply
 from turnledger.chat import Chat
+from turnledger.model.access.token import digest_of
 from turnledger.model.ids import TurnId
-from turnledger.model.token_text import digest_of
 
 _ID = re.compile(rb"(conv|turn|branch|share|tok|req)_[0-9a-f]{24,32}")
 _TIME = re.compile(rb"\b1\d{9}(?:\d{3})?\b")

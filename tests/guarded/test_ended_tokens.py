@@ -13,7 +13,7 @@ from starlette.types import Message
 from tests.guarded.test_limits import PATH, House, house
 from tests.guarded.walking import Town, body_of, town
 from tests.unit.server.asgi import HOST, JSON, Reply, ask
-from turnledger.model.token import Token, TokenScope
+from turnledger.model.access.token import Token, TokenScope
 
 ALL = tuple(TokenScope)
 GOOD = msgspec.json.encode({"model": "demo", "messages": [{"role": "user", "content": "Hi"}]})

@@ -15,14 +15,14 @@ from starlette.types import Message
 from tests.guarded.walking import town
 from tests.unit.server.asgi import HOST, JSON, Reply, ask
 from turnledger import Ledger
-from turnledger.model.token import TokenScope
+from turnledger.model.access.token import TokenScope
 from turnledger.runners.chat_model import Asked
 from turnledger.runners.demo import DemoModel
+from turnledger.server.access.limits import IMPORTS, OTHERS, STREAMS, TURNS, WAITING
 from turnledger.server.app import App, make_app
-from turnledger.server.models import Found, Models
-from turnledger.server.quotas import IMPORTS, OTHERS, STREAMS, TURNS, WAITING
-from turnledger.server.serve import engine_limits
-from turnledger.server.settings import ServerLimits, Settings
+from turnledger.server.config.settings import ServerLimits, Settings
+from turnledger.server.listen.serve import engine_limits
+from turnledger.server.models.models import Found, Models
 from turnledger.stores.memory import MemoryStore
 from turnledger.testing.fake_clock import FakeClock
 from turnledger.testing.gates import Gate

@@ -14,7 +14,7 @@ import msgspec
 from tests.crash.served import exchange, request
 from tests.crash.several_workers import SeveralWorkers, several_workers
 from turnledger import Ledger
-from turnledger.model.token_text import digest_of
+from turnledger.model.access.token import digest_of
 
 MOST = 5
 VISITORS = 12

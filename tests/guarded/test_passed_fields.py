@@ -8,9 +8,9 @@ import httpx2
 import pytest
 
 from tests.compat.served import MODEL, Served, serving
-from turnledger.model.token import TokenScope
-from turnledger.server.passed_fields import LENGTHS
-from turnledger.server.settings import Settings
+from turnledger.model.access.token import TokenScope
+from turnledger.server.config.settings import Settings
+from turnledger.server.requests.allowed_fields import LENGTHS
 
 ALL = tuple(TokenScope)
 STRAY: dict[str, Any] = {

@@ -14,14 +14,13 @@ from tests.unit.server.asgi import HOST, JSON, Reply, ask
 from tests.unit.server.made_up_page import ASSET, PAGE
 from turnledger import Ledger
 from turnledger.engine.ports import Store
+from turnledger.model.access.token import TokenScope, new_token_text
 from turnledger.model.ids import SystemEntropy
-from turnledger.model.token import TokenScope
-from turnledger.model.token_text import new_token_text
 from turnledger.runners.demo import DemoModel
 from turnledger.server.app import App, make_app
-from turnledger.server.models import Found, Models
-from turnledger.server.openapi import PATH, describe
-from turnledger.server.settings import Settings
+from turnledger.server.config.settings import Settings
+from turnledger.server.models.models import Found, Models
+from turnledger.server.openapi.document import PATH, describe
 from turnledger.stores.memory import MemoryStore
 from turnledger.testing.fake_clock import FakeClock
 

@@ -9,12 +9,12 @@ from dataclasses import replace
 from pathlib import Path
 
 from tools.mutation import CORE, explained, found_again, modules, mutants
-from turnledger.engine import lane
+from turnledger.engine.lane import queue
 
 ROOT = Path(__file__).parents[2]
 PASSES = """
 import asyncio
-from turnledger.engine.uninterrupted import is_cancelled
+from turnledger.engine.lane.shield import is_cancelled
 
 def test_passes() -> None:
     async def ask() -> bool:
@@ -31,7 +31,7 @@ def mutate(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_mutants_of_a_module_have_names_and_code_of_their_own() -> None:
-    found = list(mutants("lane", lane))
+    found = list(mutants("lane", queue))
     assert len({mutant.name for mutant in found}) == len({mutant.key for mutant in found}) == len(found) > 3
 
 
@@ -78,7 +78,7 @@ def test_run_without_usable_tests_ends_with_the_reason(tmp_path: Path) -> None:
 
 
 def test_mutant_is_found_again_after_its_module_was_moved_or_its_function_renamed() -> None:
-    found = list(mutants("lane", lane))
+    found = list(mutants("lane", queue))
     listed = [{**vars(found[0]), "module": "elsewhere"}, {**vars(found[0]), "source": "gone"}]
     again, gone = found_again(listed, found)
     assert again == [found[0]]

@@ -19,7 +19,7 @@ import uvloop
 
 from turnledger import Ledger
 from turnledger.runners.chat_runner import ChatRunner
-from turnledger.runners.upstream import Upstream
+from turnledger.runners.upstream.upstream import Upstream
 
 SECONDS = 300
 TURNS = 720

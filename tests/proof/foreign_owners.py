@@ -19,7 +19,7 @@ from turnledger.chat import Chat
 from turnledger.engine.ports import Store
 from turnledger.model.ids import TurnId
 from turnledger.stores.memory import MemoryStore
-from turnledger.stores.opening import open_store
+from turnledger.stores.url import open_store
 
 SECONDS = 900
 

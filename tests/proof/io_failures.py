@@ -22,7 +22,7 @@ import apsw
 
 from tests.proof.power_loss import folder
 from turnledger.chat import Chat
-from turnledger.engine.transaction import RunningTurn
+from turnledger.engine.turn.running_turn import RunningTurn
 from turnledger.errors import CommitOutcomeUnknown, OutcomeUnknown, StoreError, TurnledgerError
 from turnledger.ledger import Ledger
 from turnledger.model.turn import TurnKind

@@ -22,9 +22,9 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from turnledger.model.json_values import MOST_VALUES
+from turnledger.model.text.json_values import MOST_VALUES
 from turnledger.model.transfer import ChatLine, TurnLine
-from turnledger.server.body import SMALL
+from turnledger.server.requests.body import SMALL
 
 SECONDS = 2400
 SIZE = 32 * 1024 * 1024 - 4096

@@ -18,7 +18,7 @@ from pathlib import Path
 from random import Random
 
 from turnledger.chat import Chat
-from turnledger.engine.transaction import RunningTurn
+from turnledger.engine.turn.running_turn import RunningTurn
 from turnledger.errors import ConversationDeleted
 from turnledger.ledger import Ledger
 from turnledger.model.turn import TurnKind

@@ -110,7 +110,7 @@ class Written(logging.Handler):
         return False
 
     def emit(self, record: logging.LogRecord) -> None:
-        from turnledger.server.logs import tell_where
+        from turnledger.server.ops.logs import tell_where
 
         event = {name: value for name, value in vars(record).items() if name not in _USUAL}
         event |= {"event": record.getMessage(), "logger": record.name, "exc_info": record.exc_info}

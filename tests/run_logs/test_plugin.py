@@ -39,8 +39,8 @@ TESTS = {
 
         import pytest
         from tests.unit.server.asgi import HOST, JSON, ask, echo, serving
-        from turnledger.server.logs import log
-        from turnledger.server.settings import Settings
+        from turnledger.server.ops.logs import log
+        from turnledger.server.config.settings import Settings
 
         @pytest.mark.anyio
         async def test(anyio_backend_name):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from turnledger.testing.simulation.agreement import agrees, begins_with
+from turnledger.testing.simulation.oracle.agreement import agrees, begins_with
 
 SAME = [("a", False), ("b", True), ("c", False)]
 

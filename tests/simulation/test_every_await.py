@@ -19,10 +19,12 @@ import pytest
 
 from turnledger import Ledger, RunningTurn, TurnKind
 from turnledger.chat import Chat
-from turnledger.engine import abandoning, ending, entering, leaving
-from turnledger.engine.block import TurnBlock
+from turnledger.engine.attempt import end as end_module
+from turnledger.engine.lane.shield import Unstoppable
 from turnledger.engine.ports import Operation, Request, Result, Store, Sync
-from turnledger.engine.uninterrupted import Unstoppable
+from turnledger.engine.turn import acquire, finish
+from turnledger.engine.turn import begin as begin_module
+from turnledger.engine.turn.block import TurnBlock
 from turnledger.errors import TurnledgerError, TurnStopped, turn_of
 from turnledger.model.ids import TurnId
 from turnledger.testing.gates import Gate
@@ -337,18 +339,18 @@ async def keeps_what_never_ran(tables: Any, *running: Any, drop: bool = False, *
     return await END_RUNNING(tables, *running, **told)
 
 
-OTHER_REASON, END_RUNNING = leaving._other_reason, ending.end_running
+OTHER_REASON, END_RUNNING = finish._other_reason, end_module.end_running
 
 
 @pytest.mark.parametrize(
     ("where", "what", "how", "scene"),
     [
-        (leaving, "_other_reason", swallows_what_comes_with_a_stop, a_turn_that_is_stopped_as_it_ends),
-        (leaving, "uninterrupted", does_not_finish, a_turn),
-        (entering, "uninterrupted", does_not_finish, a_wait_in_the_queue),
-        (entering, "_give_up", leaves_what_it_began, a_turn),
-        (leaving, "_tell_outcome", says_nothing, a_turn),
-        (abandoning, "end_running", keeps_what_never_ran, a_turn_that_is_kept_when_it_fails),
+        (finish, "_other_reason", swallows_what_comes_with_a_stop, a_turn_that_is_stopped_as_it_ends),
+        (finish, "uninterrupted", does_not_finish, a_turn),
+        (acquire, "uninterrupted", does_not_finish, a_wait_in_the_queue),
+        (acquire, "_give_up", leaves_what_it_began, a_turn),
+        (finish, "_tell_outcome", says_nothing, a_turn),
+        (begin_module, "end_running", keeps_what_never_ran, a_turn_that_is_kept_when_it_fails),
     ],
 )
 def test_cancellation_at_every_await_catches_the_broken_engine(

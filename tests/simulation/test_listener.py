@@ -7,7 +7,7 @@ import pytest
 from turnledger.model.attempt import AttemptState
 from turnledger.model.event import Event, TextDelta, TurnFinished, TurnStarted
 from turnledger.model.ids import ConversationId, IdSource, TurnId
-from turnledger.testing.simulation.listener import Listener
+from turnledger.testing.simulation.clients.reader import Listener
 
 IDS = IdSource(lambda: 0, lambda bits: 1)
 END = TurnFinished(number=4, state=AttemptState.COMPLETED)

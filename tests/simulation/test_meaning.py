@@ -11,9 +11,9 @@ from turnledger.model.conversation import Branch
 from turnledger.model.ids import BranchId, ConversationId, IdSource, TurnId
 from turnledger.model.item import message
 from turnledger.model.turn import Turn, TurnKind
-from turnledger.testing.simulation.meaning import broken_by_resent
-from turnledger.testing.simulation.promises import Line
-from turnledger.testing.simulation.transcript import Message, Resent, shown_as
+from turnledger.testing.simulation.clients.meaning import broken_by_resent
+from turnledger.testing.simulation.clients.transcript import Message, Resent, shown_as
+from turnledger.testing.simulation.oracle.promises import Line
 from turnledger.testing.simulation.world import Ask, Hidden, Kind, World
 
 IDS = IdSource(lambda: 0, Random(0).getrandbits)

@@ -6,9 +6,9 @@ from typing import Any
 
 from turnledger.model.ids import BranchId, IdSource, TurnId
 from turnledger.model.item import Item, message, result_of
-from turnledger.model.pairing import closed
+from turnledger.model.messages.pairing import closed
 from turnledger.model.turn import Turn, TurnKind
-from turnledger.testing.simulation.transcript import shown_as, words_of
+from turnledger.testing.simulation.clients.transcript import shown_as, words_of
 
 IDS = IdSource(lambda: 0, lambda bits: 1)
 

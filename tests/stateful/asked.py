@@ -6,18 +6,18 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tests.unit.model.shapes import assistant, call, reasoning
-from turnledger.engine.beginning import BeginRequest, Begun, Queued
-from turnledger.engine.commit import CommitRequest
-from turnledger.engine.ending import EndRequest
-from turnledger.engine.moving import Moved
-from turnledger.engine.recording import RecordRequest
-from turnledger.engine.telling import Told
+from turnledger.engine.attempt.end import EndRequest
+from turnledger.engine.attempt.told import Told
+from turnledger.engine.lifecycle.moves import Moved
+from turnledger.engine.turn.commit import CommitRequest
+from turnledger.engine.turn.journal import RecordRequest
+from turnledger.engine.turn.request import BeginRequest, Begun, Queued
 from turnledger.model import event_log
 from turnledger.model.attempt import Failure, OnStop
 from turnledger.model.instructions import instructed_after
 from turnledger.model.item import Item, result_of
 from turnledger.model.journal import Journal, finished, started
-from turnledger.model.pairing import check_turn
+from turnledger.model.messages.pairing import check_turn
 from turnledger.model.turn import Turn, TurnKind
 
 

@@ -11,7 +11,7 @@ from tests.unit.model.shapes import result, user
 from turnledger.model.attempt import Failure, OnBusy, OnFailure, OnStop
 from turnledger.model.instructions import Instructions
 from turnledger.model.item import message
-from turnledger.model.reset_policy import ResetPolicy
+from turnledger.model.retention import ResetPolicy
 
 BROKEN = Failure("error", "it broke")
 INPUTS = [(user(),), (user("another"),), (result("01-0"),), (user(" "),), (user(), result("02-0"))]

@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, settings
 from tests.stateful.visible import everything
 from tests.unit.engine.stage import drive
 from turnledger.engine.ports import Operation
-from turnledger.engine.seen import MustReachDisk
+from turnledger.engine.turn.request import MustReachDisk
 from turnledger.errors import TurnledgerError
 from turnledger.stores.memory import MemoryStore
 from turnledger.stores.sqlite import SqliteStore

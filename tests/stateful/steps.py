@@ -10,8 +10,9 @@ from typing import Any, Protocol
 from msgspec.structs import replace
 
 from tests.stateful.names import BRANCHES, CONVERSATIONS, LEASES, OWNERS, TIMES, TURNS
-from turnledger.engine.line import up_to
+from turnledger.engine.history.line import up_to
 from turnledger.engine.ports import Tables
+from turnledger.model.access.token import Token, TokenScope
 from turnledger.model.attempt import Attempt, AttemptState, Failure, OnStop
 from turnledger.model.conversation import (
     Branch,
@@ -26,8 +27,7 @@ from turnledger.model.flags import Flags, FlagsOf
 from turnledger.model.ids import TokenId, TurnId
 from turnledger.model.instructions import Instructions
 from turnledger.model.item import Item
-from turnledger.model.reset_policy import ResetPolicy
-from turnledger.model.token import Token, TokenScope
+from turnledger.model.retention import ResetPolicy
 from turnledger.model.turn import Turn, TurnKind
 
 ALL = 1_000

@@ -8,17 +8,12 @@ from tests.stateful.names import BRANCHES, CONVERSATIONS, LEASES, TURNS
 from tests.stateful.pair import Pair
 from tests.unit.engine.stage import drive
 from tests.unit.model.shapes import user
-from turnledger.engine.begin import begin
-from turnledger.engine.beginning import BeginRequest
-from turnledger.engine.catalogue import ListRequest, list_page
-from turnledger.engine.conversations import (
-    ResolveRequest,
-    Target,
-    new_conversation,
-    resolve_now,
-)
-from turnledger.engine.deleting import DeleteRequest, delete
+from turnledger.engine.conversations.catalogue import ListRequest, list_page
+from turnledger.engine.conversations.resolve import ResolveRequest, Target, new_conversation, resolve_now
+from turnledger.engine.lifecycle.delete import DeleteRequest, delete
 from turnledger.engine.ports import Tables
+from turnledger.engine.turn.begin import begin
+from turnledger.engine.turn.request import BeginRequest
 from turnledger.errors import StoreError
 from turnledger.model.attempt import Attempt, AttemptState
 from turnledger.model.listing import Wanted

@@ -36,31 +36,12 @@ from tests.stateful.choices import (
 from tests.stateful.names import BRANCHES, CONVERSATION_KEYS, CONVERSATIONS, LEASES, OWNERS, TURNS
 from tests.stateful.pair import Outcome, Pair, repeatable
 from tests.unit.model.shapes import user
-from turnledger.engine.abandoning import AbandonRequest, abandon
-from turnledger.engine.begin import begin
-from turnledger.engine.branching import Divergence
-from turnledger.engine.catalogue import ListRequest, NameRequest, list_page, name_by_model
-from turnledger.engine.commit import DoubtRequest, commit, resolve_doubt
-from turnledger.engine.conversations import (
-    ResolveRequest,
-    Target,
-    UpdateRequest,
-    new_conversation,
-    resolve_now,
-    resolve_settled,
-    update,
-)
-from turnledger.engine.deleting import DeleteRequest, EndDueRequest, RestoreRequest, delete, end_due, restore
-from turnledger.engine.ending import end
-from turnledger.engine.flagging import FlagRequest, flag
-from turnledger.engine.idempotency import Key, claimed_as
-from turnledger.engine.lease import renew
-from turnledger.engine.moving import ForkRequest, SiblingsRequest, Switch, Undo, fork, siblings
-from turnledger.engine.outcome import OutcomeRequest, outcome
-from turnledger.engine.ports import Tables
-from turnledger.engine.reading import PageRequest, attempts_page, turns_page
-from turnledger.engine.recording import record
-from turnledger.engine.recovery import (
+from turnledger.engine.attempt.divergence import Divergence
+from turnledger.engine.attempt.end import end
+from turnledger.engine.attempt.idempotency import Key, claimed_as
+from turnledger.engine.attempt.outcome import OutcomeRequest, outcome
+from turnledger.engine.attempt.stop_record import StopRequest, request_stop, stops_for
+from turnledger.engine.attempt.takeover import (
     ForgetRequest,
     Left,
     PurgeRequest,
@@ -70,16 +51,41 @@ from turnledger.engine.recovery import (
     purge,
     take_over,
 )
-from turnledger.engine.resets import ResetRequest, reset
-from turnledger.engine.seen import MustReachDisk
-from turnledger.engine.stops import StopRequest, request_stop, stops_for
+from turnledger.engine.conversations.catalogue import ListRequest, NameRequest, list_page, name_by_model
+from turnledger.engine.conversations.flags import FlagRequest, flag
+from turnledger.engine.conversations.read import PageRequest, attempts_page, turns_page
+from turnledger.engine.conversations.resolve import (
+    ResolveRequest,
+    Target,
+    UpdateRequest,
+    new_conversation,
+    resolve_now,
+    resolve_settled,
+    update,
+)
+from turnledger.engine.lane.lease import renew
+from turnledger.engine.lifecycle.delete import (
+    DeleteRequest,
+    EndDueRequest,
+    RestoreRequest,
+    delete,
+    end_due,
+    restore,
+)
+from turnledger.engine.lifecycle.moves import ForkRequest, SiblingsRequest, Switch, Undo, fork, siblings
+from turnledger.engine.lifecycle.reset import ResetRequest, reset
+from turnledger.engine.ports import Tables
+from turnledger.engine.turn.begin import AbandonRequest, abandon, begin
+from turnledger.engine.turn.commit import DoubtRequest, commit, resolve_doubt
+from turnledger.engine.turn.journal import record
+from turnledger.engine.turn.request import MustReachDisk
+from turnledger.model.access.visibility import Within
 from turnledger.model.attempt import Failure, OnBusy, OnFailure, OnStop
 from turnledger.model.conversation import Conversation, Ticket
 from turnledger.model.ids import LeaseId, TurnId
 from turnledger.model.listing import ListPosition, Wanted
-from turnledger.model.reset_policy import NEVER, ResetPolicy
+from turnledger.model.retention import NEVER, ResetPolicy
 from turnledger.model.turn import Turn
-from turnledger.model.within import Within
 
 pytestmark = pytest.mark.timeout(600)  # a failure is made small before it is shown, which takes a while
 

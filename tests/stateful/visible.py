@@ -20,12 +20,12 @@ from tests.stateful.names import (
     TOKENS,
     TURNS,
 )
-from turnledger.engine import line
-from turnledger.engine.idempotency import claimed_as
+from turnledger.engine.attempt.idempotency import claimed_as
+from turnledger.engine.history import line
 from turnledger.engine.ports import Tables
+from turnledger.model.access.visibility import Within
 from turnledger.model.ids import BranchId, TurnId
 from turnledger.model.listing import Listed, ListPosition, Wanted
-from turnledger.model.within import Within
 
 ALL = 1_000
 CHOICES: tuple[dict[str, Any], ...] = (

@@ -8,7 +8,7 @@ from tests.unit.test_tokens import NotedStore
 from turnledger import Ledger
 from turnledger.engine.ports import Sync
 from turnledger.errors import LinkNotValid
-from turnledger.model.share_code import new_code
+from turnledger.model.access.share import new_code
 
 NONCE = "n" * 22
 

@@ -6,7 +6,7 @@ import pytest
 
 from turnledger import Ledger, TokenScope
 from turnledger.engine.ports import Operation, Request, Result, Sync
-from turnledger.model.token_text import digest_of
+from turnledger.model.access.token import digest_of
 from turnledger.stores.memory import MemoryStore
 
 

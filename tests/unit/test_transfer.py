@@ -19,9 +19,9 @@ from hypothesis import strategies as st
 
 from turnledger import Chat, ImportReport, Ledger, Limits, TurnKind
 from turnledger.errors import InvalidInput, TurnledgerError
-from turnledger.model.transfer_report import ENDS, Did
+from turnledger.model.transfer import ENDS, Did
 from turnledger.stores.memory import Database, MemoryStore
-from turnledger.stores.opening import open_store
+from turnledger.stores.url import open_store
 from turnledger.testing.fake_clock import FakeClock
 from turnledger.testing.scripted_model import Ask, ScriptedModel, Think, Tool
 

@@ -15,9 +15,9 @@ from tests.web.chatting import answers, chat_of, committed, said, show
 from tests.web.house import PATIENCE, Person
 from tools.node_package import PAGE
 from turnledger import Ledger
-from turnledger.engine.closing import OUTCOME_UNKNOWN
+from turnledger.engine.attempt.unfinished import OUTCOME_UNKNOWN
 from turnledger.errors import TurnStopped
-from turnledger.model.pairing import NOT_ANSWERED, NOT_STARTED
+from turnledger.model.messages.pairing import NOT_ANSWERED, NOT_STARTED
 from turnledger.testing.gates import Gate
 from turnledger.testing.scripted_model import ScriptedModel, Think, Tool
 

@@ -10,7 +10,7 @@ import typer
 from typer.core import TyperGroup
 
 from turnledger.cli import INTERRUPTED, NEEDS_SERVER
-from turnledger.cli.printing import say
+from turnledger.cli.output.streams import say
 from turnledger.errors import TurnledgerError
 
 NOT_DONE = 2

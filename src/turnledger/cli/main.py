@@ -9,16 +9,16 @@ from typing import Annotated
 
 import typer
 
-from turnledger.cli.backup import backup
-from turnledger.cli.changing import archive, delete, pin, rename, restore
-from turnledger.cli.chats import chats
-from turnledger.cli.check import check
-from turnledger.cli.doctor import doctor
+from turnledger.cli.chat.command import chat
+from turnledger.cli.commands.backup import backup
+from turnledger.cli.commands.chat_changes import archive, delete, pin, rename, restore
+from turnledger.cli.commands.chats import chats
+from turnledger.cli.commands.check import check
+from turnledger.cli.commands.doctor import doctor
+from turnledger.cli.commands.serve import serve
+from turnledger.cli.commands.tokens import tokens
+from turnledger.cli.commands.transfer import export, import_chats
 from turnledger.cli.failures import Told
-from turnledger.cli.serve import serve
-from turnledger.cli.talking.command import chat
-from turnledger.cli.tokens import tokens
-from turnledger.cli.transfer import export, import_chats
 
 app = typer.Typer(
     help="Keeps conversations for chat apps and agents, and makes every turn a transaction.",

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from turnledger.cli.completing import chats_beginning_with, ids_of_deleted
+from turnledger.cli.backend.completion import chats_beginning_with, ids_of_deleted
 
 PAGE = 50
 """Chats or turns that are shown where nobody says how many."""

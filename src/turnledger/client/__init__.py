@@ -16,8 +16,9 @@ if find_spec("httpx2") is None:  # which is loaded with the first client
         name="httpx2",
     )
 
-from turnledger.client.pages import AsyncPages, Pages
-from turnledger.client.retrying import Pacing, Retries, Timeouts
+from turnledger.client.core.exchange import Pacing, Retries, Timeouts
+from turnledger.client.core.pages import AsyncPages, Pages
+from turnledger.client.outbox.message import Outbox, Unsent
 from turnledger.client.shapes import (
     Answer,
     Attempt,
@@ -37,21 +38,20 @@ from turnledger.client.shapes import (
     TurnEvent,
     TurnRestarted,
 )
-from turnledger.client.sync_access import Shares, Tokens
-from turnledger.client.sync_chat import Chat, TurnStream
-from turnledger.client.sync_client import Chats, Client
-from turnledger.client.sync_outbox import UnsentMessages
-from turnledger.client.sync_wire import Stream
-from turnledger.client.unsent import Outbox, Unsent
+from turnledger.client.sync.access import Shares, Tokens
+from turnledger.client.sync.chat import Chat, TurnStream
+from turnledger.client.sync.client import Chats, Client
+from turnledger.client.sync.outbox import UnsentMessages
+from turnledger.client.sync.wire import Stream
 from turnledger.model.event import ItemDone, TextDelta, TurnFinished, TurnStarted
-from turnledger.model.transfer_report import ImportReport
+from turnledger.model.transfer import ImportReport
 
 if TYPE_CHECKING:
-    from turnledger.client.async_access import AsyncShares, AsyncTokens
-    from turnledger.client.async_chat import AsyncChat, AsyncTurnStream
-    from turnledger.client.async_client import AsyncChats, AsyncClient
-    from turnledger.client.async_outbox import AsyncUnsentMessages
-    from turnledger.client.async_wire import AsyncStream
+    from turnledger.client.aio.access import AsyncShares, AsyncTokens
+    from turnledger.client.aio.chat import AsyncChat, AsyncTurnStream
+    from turnledger.client.aio.client import AsyncChats, AsyncClient
+    from turnledger.client.aio.outbox import AsyncUnsentMessages
+    from turnledger.client.aio.wire import AsyncStream
 
 __all__ = [
     "Answer",
@@ -102,14 +102,14 @@ __all__ = [
 ]
 
 _AWAITED = {
-    "AsyncChat": "async_chat",
-    "AsyncChats": "async_client",
-    "AsyncClient": "async_client",
-    "AsyncShares": "async_access",
-    "AsyncStream": "async_wire",
-    "AsyncTokens": "async_access",
-    "AsyncTurnStream": "async_chat",
-    "AsyncUnsentMessages": "async_outbox",
+    "AsyncChat": "aio.chat",
+    "AsyncChats": "aio.client",
+    "AsyncClient": "aio.client",
+    "AsyncShares": "aio.access",
+    "AsyncStream": "aio.wire",
+    "AsyncTokens": "aio.access",
+    "AsyncTurnStream": "aio.chat",
+    "AsyncUnsentMessages": "aio.outbox",
 }
 """What is loaded at the first look: who blocks needs no asyncio, which takes a sixth of the import."""
 

@@ -1,126 +1,292 @@
-"""Recovery: what every process does on a timer so that no lane stays closed and nothing grows for ever."""
+"""Tending: the timer of a process. It resolves what is in doubt, ends what is orphaned, takes over from the
+dead and removes what nobody can reach, so that every lane comes to rest."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import asyncio
+import logging
+from collections.abc import Coroutine
+from dataclasses import replace
+from typing import Any
 
-from msgspec.structs import replace
+from msgspec.structs import replace as replace_struct
 
-from turnledger.engine.changes import PURGED_AT_ONCE, tell_withdrawn
-from turnledger.engine.ending import DIED, end_running, holds_lane
-from turnledger.engine.lane import Dead, is_dead
-from turnledger.engine.ports import Tables
-from turnledger.model.attempt import Attempt
-from turnledger.model.conversation import Branch, Ticket
-from turnledger.model.ids import BranchId, ConversationId, LeaseId, TurnId
+from turnledger.engine.attempt.end import Ended, EndRequest, end
+from turnledger.engine.attempt.stop_record import news_for
+from turnledger.engine.attempt.takeover import (
+    ForgetRequest,
+    Left,
+    PurgeRequest,
+    TakeOverRequest,
+    forget,
+    left_by,
+    purge,
+    take_over,
+)
+from turnledger.engine.clock import last_marked, note_mark
+from turnledger.engine.conversations.search import STEPS_OF_TENDING, make_findable
+from turnledger.engine.lane.lease import all_leases
+from turnledger.engine.lane.queue import Dead
+from turnledger.engine.lifecycle.delete import EndDueRequest, end_due
+from turnledger.engine.lifecycle.retention import Retaining
+from turnledger.engine.ports import Sync
+from turnledger.engine.process.process import FIRST_DELAY, Process
+from turnledger.engine.turn.commit import DoubtRequest, resolve_doubt
+from turnledger.engine.turn.finish import abandon_block
+from turnledger.engine.turn.running_turn import RunningTurn
+from turnledger.errors import StoreCorrupt, StoreError, TurnFailed, TurnledgerError
+from turnledger.model.attempt import AttemptState, Failure
+from turnledger.model.clock_mark import ClockMark
+from turnledger.model.ids import LeaseId, TurnId
 
+log = logging.getLogger("turnledger")
 
-@dataclass(frozen=True)
-class Left:
-    """What was seen of an attempt that nobody seems to run: names its fence, so that taking it over does
-    nothing if anything has changed since."""
+MARKED_EVERY_MS = 600_000
+"""How often the time is written down while nothing else about the clocks changes."""
 
-    owner: str
-    conversation: ConversationId
-    branch: BranchId
-    attempt: TurnId
-    fence: int
-
-    @classmethod
-    def of(cls, attempt: Attempt, branch: Branch | None) -> Left:
-        """With the fence as it is: a holder in doubt may have raised its own."""
-        fence = branch.fence if branch else 0
-        return cls(attempt.owner, attempt.conversation, attempt.branch, attempt.id, fence)
-
-
-async def left_by(tables: Tables, lease: LeaseId) -> tuple[list[Left], list[Ticket]]:
-    """The running attempts and the tickets that name this lease."""
-    left: list[Left] = []
-    for attempt in await tables.running_of(lease):
-        branch = await tables.branch(attempt.branch)
-        left.append(Left.of(attempt, branch))
-    return left, await tables.tickets_of(lease)
-
-
-@dataclass(frozen=True)
-class TakeOverRequest:
-    left: Left
-    now: int
-    dead: Dead | None = None
-    """By which beat its holder was found dead; None for what this process itself has left."""
+UNHELD = Failure("task_ended", "The task that ran the turn ended without leaving its block.")
+NOT_COMMITTED = Failure("not_committed", "its commit was lost")
 
 
-async def take_over(tables: Tables, request: TakeOverRequest) -> None:
-    """Raise the fence and end the attempt by its policies, in one step. Do nothing if anything had changed,
-    or if its holder has shown since that it lives."""
-    left = request.left
-    branch = await tables.branch(left.branch)
-    attempt = await tables.attempt(left.owner, left.attempt)
-    if branch is None or attempt is None or not holds_lane(branch, left.attempt, left.fence):
-        return
-    if request.dead is not None and not await is_dead(tables, attempt.lease, request.dead):
-        return
-    await end_running(tables, replace(branch, fence=branch.fence + 1), attempt, DIED, request.now)
+class Tending:
+    """Runs the timer, and answers hints that another process has written."""
 
+    def __init__(self, process: Process) -> None:
+        self._process = process
+        process.end_unheld = self._end_unheld
+        self.retaining = Retaining(process)
+        self._timer: asyncio.Task[None] | None = None
+        self._stop_check: asyncio.Task[None] | None = None
+        self._stops_may_be_there = False
+        self._marked: ClockMark | None = None
+        self._is_all_findable = True
+        self.is_behind = False
+        """Whether the last round left something that is to be purged."""
 
-@dataclass(frozen=True)
-class ForgetRequest:
-    """Drop the tickets of a dead process, and its lease once nothing names it."""
+    def start(self) -> None:
+        self._process.store.watch(self._changed_elsewhere)
+        self._timer = asyncio.create_task(self._run(), name="turnledger tending")
 
-    lease: LeaseId
-    tickets: tuple[TurnId, ...]
-    drop_lease: bool
-    now: int
-    dead: Dead | None = None
-    """By which beat the process was found dead; None for what this process itself has left."""
+    async def close(self) -> None:
+        for task in (self._timer, self._stop_check):
+            if task is not None:
+                task.cancel()
+                await asyncio.wait((task,))
 
+    async def _run(self) -> None:
+        while True:
+            pause = self._process.limits.lease_time / 2
+            if not self._is_all_findable and not self._process.running:
+                pause /= 10
+            await asyncio.sleep(0 if self.is_behind else pause)
+            await self.tend()
 
-async def forget(tables: Tables, request: ForgetRequest) -> None:
-    """Do nothing if the process has shown since that it lives."""
-    if request.dead is not None and not await is_dead(tables, request.lease, request.dead):
-        return
-    for attempt in request.tickets:
-        await _withdraw(tables, attempt, request.now)
-    if request.drop_lease and not await _is_named(tables, request.lease):
-        await tables.bury_lease(request.lease)
+    async def tend(self) -> None:
+        """One round. What fails is logged, left to the next round, and keeps nothing else from its turn."""
+        for step in (
+            self._resolve_doubts,
+            self._finish_ends,
+            self._end_unheld_turns,
+            self._end_orphans,
+            self._bury_dead,
+            self._check_stops,
+            self._process.deliveries.flush,
+            self._mark_clock,
+            self._purge,
+            self.retaining.retain_if_due,
+            self._index,
+        ):
+            await self._try(step())
 
+    async def bury_dead(self) -> None:
+        """Take over from the dead at once. What fails is logged, and left to the next round."""
+        await self._try(self._bury_dead())
 
-async def _withdraw(tables: Tables, attempt: TurnId, now: int) -> None:
-    ticket, owner = await tables.ticket(attempt), await tables.owner_of_ticket(attempt)
-    await tables.drop_ticket(attempt)
-    if ticket is not None and owner is not None:
-        await tell_withdrawn(tables, owner, ticket.conversation, attempt, now)
+    async def _try(self, work: Coroutine[Any, Any, None]) -> bool:
+        try:
+            await work
+            return True
+        except StoreError as error:
+            log.warning("tending is put off: %s", error.code)
+        except Exception:
+            log.exception("tending failed at one point")
+        return False
 
+    async def _resolve_doubts(self) -> None:
+        for running in list(self._process.doubts.values()):
+            await self._try(self._resolve_doubt(running))
 
-async def end_lease(tables: Tables, lease: LeaseId) -> None:
-    """Drop the own lease, unless something still names it: that must be found through it."""
-    if not await _is_named(tables, lease):
-        await tables.drop_lease(lease)
+    async def _resolve_doubt(self, running: RunningTurn) -> None:
+        process = self._process
+        failing = running.to_end(NOT_COMMITTED, None)
+        doubt = DoubtRequest(failing.owner, failing.branch, failing.attempt)
+        certainty = await process.store.transact(resolve_doubt, doubt)
+        if certainty.turn is not None:
+            ended = Ended(AttemptState.COMPLETED, certainty.turn)
+        else:
+            # Its caller was told "unknown" and may have asked again by now: a late commit would be news.
+            fence = certainty.fence if certainty.fence is not None else failing.fence
+            ended = await process.persist(end, replace(failing, fence=fence))
+        del process.doubts[running.id]
+        self._settle_up(running, running.id, ended)
+        process.bells.ring(failing.conversation)
 
+    async def _finish_ends(self) -> None:
+        for request, running in list(self._process.unfinished.values()):
+            await self._try(self._finish_end(request, running))
 
-async def _is_named(tables: Tables, lease: LeaseId) -> bool:
-    return bool(await tables.running_of(lease) or await tables.tickets_of(lease))
+    async def _finish_end(self, request: EndRequest, running: RunningTurn | None) -> None:
+        # Ended now, not when its holder first tried: its conversation is in use until then.
+        request = replace(request, now=self._process.clock.now_ms())
+        ended = await self._process.persist(end, request)
+        del self._process.unfinished[request.attempt]
+        self._settle_up(running, request.attempt, ended)
+        self._process.bells.ring(request.conversation)
 
+    def _settle_up(self, running: RunningTurn | None, attempt: TurnId, ended: Ended) -> None:
+        self._process.let_go(attempt)
+        if running is not None:
+            running.finish(ended.state, ended.turn, ended.failure)
 
-@dataclass(frozen=True)
-class PurgeRequest:
-    due: int
-    """What is over by then is over; see trusted_clock."""
-    attempts_kept_ms: int
-    limit: int
-    tokens_kept_ms: int = 30 * 24 * 3600 * 1000
-    changes_kept_ms: int = 3600 * 1000
-    changes_kept: int = 100_000
+    async def _end_unheld_turns(self) -> None:
+        """End what no living task has worked on for a lease time: a task that ended inside an async
+        generator has left its block to any other task, or to none."""
+        process, now = self._process, self._process.clock.monotonic()
+        for running in list(process.running.values()):
+            if running.is_held():
+                running.unheld_since = None
+            elif running.unheld_since is None:
+                running.unheld_since = now
+            elif now - running.unheld_since >= process.limits.lease_time:
+                await self._try(abandon_block(process, running, TurnFailed(UNHELD.message), UNHELD))
 
+    def _end_unheld(self, running: RunningTurn, reason: TurnledgerError) -> None:
+        if running.ending is None:
+            work = abandon_block(self._process, running, reason)
+            running.ending = asyncio.create_task(work, name="turnledger end")
 
-async def purge(tables: Tables, request: PurgeRequest) -> int:
-    """Remove a bounded number of rows that nobody can reach any more; return how many."""
-    removed = await tables.purge_ended(request.limit)
-    removed += await tables.purge_claims(request.due, request.limit)
-    removed += await tables.purge_attempts(request.due - request.attempts_kept_ms, request.limit)
-    removed += await tables.purge_tokens(request.due - request.tokens_kept_ms, request.limit)
-    removed += await tables.purge_shares(request.due - request.tokens_kept_ms, request.limit)
-    removed += await tables.purge_changes(
-        request.due - request.changes_kept_ms, request.changes_kept, PURGED_AT_ONCE
-    )
-    return removed
+    async def _end_orphans(self) -> None:
+        """End what names the own lease and no task answers for: an answer that came too late, or never."""
+        await self._take_over_from(self._process.lease, None, spare=self._process.mine)
+
+    async def _bury_dead(self) -> None:
+        process = self._process
+        leases = await process.store.read(all_leases, None)
+        process.watch.retain({lease.id for lease in leases})
+        dead = process.watch.dead_among([(lease.id, lease.beat) for lease in leases])
+        for lease in dead:
+            await self._try(self._bury(lease, dead))
+
+    async def _bury(self, lease: LeaseId, dead: Dead) -> None:
+        await self._take_over_from(lease, dead, spare={})
+        process = self._process
+        now = process.clock.now_ms()
+        await process.persist(forget, ForgetRequest(lease, (), drop_lease=True, now=now, dead=dead))
+        process.watch.forget(lease)
+
+    async def _take_over_from(self, lease: LeaseId, dead: Dead | None, spare: dict[TurnId, bool]) -> None:
+        process = self._process
+        attempts, tickets = await process.store.read(left_by, lease)
+        for left in attempts:
+            if left.attempt not in spare:
+                await self._try(self._take_over(left, dead))
+        stale = tuple(ticket.attempt for ticket in tickets if ticket.attempt not in spare)
+        if stale:
+            now = process.clock.now_ms()
+            request = ForgetRequest(lease, stale, drop_lease=False, now=now, dead=dead)
+            await process.persist(forget, request)
+            for ticket in tickets:
+                process.bells.ring(ticket.conversation)
+
+    async def _take_over(self, left: Left, dead: Dead | None) -> None:
+        await self._process.persist(take_over, TakeOverRequest(left, self._process.clock.now_ms(), dead))
+        self._process.bells.ring(left.conversation)
+
+    async def _purge(self) -> None:
+        """Remove all that is due, in small transactions between which others write; or as much as the time of
+        a round allows. The next round then begins at once, so that no rate of traffic outgrows it."""
+        process, limits = self._process, self._process.limits
+        ends = process.clock.monotonic() + limits.purge_time
+        self.is_behind = False
+        while await self._purge_some() >= limits.purge_rows:
+            if process.clock.monotonic() >= ends:
+                self.is_behind = True
+                return
+            await asyncio.sleep(0)
+
+    async def _purge_some(self) -> int:
+        """Do one step. Less than `purge_rows` means that nothing more is due."""
+        process = self._process
+        clock, limits = process.clock, process.limits
+        due = clock.due_ms()
+        ending = EndDueRequest(clock.now_ms(), due, limits.purge_rows, round(limits.unlisted_kept * 1000))
+        ended = await process.store.transact(end_due, ending)
+        attempts_kept, tokens_kept, changes_kept = (
+            round(kept * 1000) for kept in (limits.attempts_kept, limits.tokens_kept, limits.changes_kept)
+        )
+        request = PurgeRequest(
+            due, attempts_kept, limits.purge_rows, tokens_kept, changes_kept, limits.changes
+        )
+        return ended + await process.store.transact(purge, request)
+
+    async def compare_clocks(self) -> None:
+        """Judge the wall clock by what the store knows, and leave a mark for the next process. Called once,
+        before anything is decided by time."""
+        process = self._process
+        try:
+            self._marked, newest = await process.store.read(last_marked, None)
+        except StoreCorrupt:
+            log.warning("the clock cannot be compared with what the store knows: the store is damaged")
+            return
+        process.clock.compare(self._marked, newest)
+        await self._try(self._mark_clock())
+
+    async def _mark_clock(self) -> None:
+        """Write down how the clocks stand, if that has changed, or was written a while ago."""
+        mark, before = self._process.clock.mark(), self._marked
+        is_known = before is not None and replace_struct(before, trusted_at=mark.trusted_at) == mark
+        if before is not None and is_known and abs(mark.trusted_at - before.trusted_at) < MARKED_EVERY_MS:
+            return
+        await self._process.store.transact(note_mark, mark, Sync.PROCESS)
+        self._marked = mark
+
+    async def _index(self) -> None:
+        """Make findable what is not yet: some of it while turns run, and for a while where none does."""
+        process = self._process
+        until = process.clock.monotonic() + process.limits.lease_time / 4
+        self._is_all_findable = await make_findable(process.store, STEPS_OF_TENDING)
+        while not self._is_all_findable and not process.running and process.clock.monotonic() < until:
+            self._is_all_findable = await make_findable(process.store, 1)
+
+    # Hints from other processes.
+
+    def _changed_elsewhere(self) -> None:
+        self._process.bells.ring_all()
+        self._process.feed.wake()
+        self._stops_may_be_there = True
+        if self._process.mine and (self._stop_check is None or self._stop_check.done()):
+            self._stop_check = asyncio.create_task(self._look_for_stops(), name="turnledger stops")
+
+    async def _look_for_stops(self) -> None:
+        # A hint that comes while a look is under way asks for another look; so does a look that failed.
+        while self._stops_may_be_there and not self._process.is_closed:
+            self._stops_may_be_there = False
+            if not await self._try(self._check_stops()):
+                self._stops_may_be_there = True
+                await asyncio.sleep(FIRST_DELAY)
+
+    async def _check_stops(self) -> None:
+        process = self._process
+        before, queued = list(process.running.values()), process.bells.queued()
+        news = await process.store.read(news_for, process.lease)
+        for attempt, policy in news.stops.items():
+            if policy is not None:
+                process.interrupt_here(attempt, policy)
+        for running in before:
+            if running.id not in news.stops:
+                # Taken over or deleted: what it still does is for nothing.
+                running.lose_lane()
+        for attempt in queued:
+            if attempt not in news.tickets:
+                # Stopped while it waits: it need not be the first in its lane to learn of that.
+                process.bells.wake(attempt)

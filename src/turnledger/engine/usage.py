@@ -14,10 +14,10 @@ from msgspec.structs import replace
 
 from turnledger.engine.ports import Tables
 from turnledger.errors import StorageFull
+from turnledger.model.access.bounds import Bounds
+from turnledger.model.access.share import link_of
 from turnledger.model.attempt import Attempt
-from turnledger.model.bounds import Bounds
 from turnledger.model.conversation import Branch, Conversation
-from turnledger.model.share import link_of
 from turnledger.model.turn import Turn
 from turnledger.model.usage import Usage, of_aside, of_branch, of_chat, of_details
 

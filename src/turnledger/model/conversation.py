@@ -8,7 +8,7 @@ import msgspec
 
 from turnledger.model.ids import BranchId, ConversationId, LeaseId, TurnId
 from turnledger.model.item import Item
-from turnledger.model.reset_policy import NEVER, ResetPolicy
+from turnledger.model.retention import NEVER, ResetPolicy
 
 LOCAL = "local"
 """The owner of conversations when nobody is named."""

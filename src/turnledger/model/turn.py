@@ -9,10 +9,11 @@ from typing import Any
 
 import msgspec
 
-from turnledger.model import codec, projection
+from turnledger.model import codec
 from turnledger.model.ids import BranchId, TurnId
 from turnledger.model.item import Item
-from turnledger.model.pairing import started
+from turnledger.model.messages import projection
+from turnledger.model.messages.pairing import started
 
 
 class TurnKind(StrEnum):

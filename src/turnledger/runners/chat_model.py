@@ -14,8 +14,8 @@ from typing import Any, Protocol, TypeVar
 import msgspec
 
 from turnledger.errors import MalformedAnswer, ModelError, ModelUnavailable
-from turnledger.model.messages import Message
-from turnledger.model.printable import plain
+from turnledger.model.messages.messages import Message
+from turnledger.model.text.plain import plain
 
 
 class Asked(msgspec.Struct, frozen=True):

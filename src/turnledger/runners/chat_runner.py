@@ -10,11 +10,10 @@ from typing import Any
 
 import msgspec
 
-from turnledger.engine.transaction import RunningTurn
+from turnledger.engine.turn.running_turn import RunningTurn
 from turnledger.errors import MalformedAnswer, MalformedItems, ModelRefused
 from turnledger.model.item import Item
-from turnledger.model.messages import items_of_messages
-from turnledger.runners.call_deltas import CallDeltas
+from turnledger.model.messages.messages import items_of_messages
 from turnledger.runners.chat_model import (
     Asked,
     ChatChunk,
@@ -26,8 +25,9 @@ from turnledger.runners.chat_model import (
     failure_of_end,
     finish_reasons_of,
 )
-from turnledger.runners.said_once import SaidOnce, rewritten
-from turnledger.runners.thoughts import Thoughts
+from turnledger.runners.dedupe_deltas import SaidOnce, rewritten
+from turnledger.runners.reasoning import Thoughts
+from turnledger.runners.tool_call_deltas import CallDeltas
 
 OnPayloads = Callable[[list[bytes]], None]
 

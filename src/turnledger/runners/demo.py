@@ -2,22 +2,280 @@
 
 It says what it was asked and what it remembers, so that one can see what became of a turn. Words at the
 beginning of a message make it think, call tools, fail, stall or crawl; `/help` lists them.
+
+The part that the demo model plays: read from the messages it is shown, and wholly decided by them.
 """
 
 from __future__ import annotations
 
 import asyncio
+import re
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from enum import Enum
 from typing import Any
 
 import msgspec
 
-from turnledger.errors import MalformedAnswer, ModelTimeout, ModelUnavailable
-from turnledger.runners.call_deltas import CallDeltas
+from turnledger.errors import MalformedAnswer, MalformedItems, ModelRefused, ModelTimeout, ModelUnavailable
+from turnledger.model.messages.messages import CALL_BODIES, Message, checked_messages
 from turnledger.runners.chat_model import Asked
-from turnledger.runners.demo_part import Ending, Part, decoded, part_of
+from turnledger.runners.tool_call_deltas import CallDeltas
+
+HELP = """\
+Say anything, and I tell what I remember. Or begin with one of these:
+/call NAME {"some": "JSON"}  call a tool of yours; several such lines make several calls
+/count N  count to N
+/think TEXT  think first, then answer
+/markdown  show what an answer can look like
+/slow TEXT  answer slowly
+/length  stop in the middle, as if there was no room left
+/refuse  refuse to answer
+/fail [after N]  fail, at once or after N words
+/cut [after N]  break off without a word of why
+/stall [after N]  say nothing more until the time is up
+/help  say this"""
+
+MARKDOWN = """\
+# What an answer can look like
+
+Words can be *slanted*, **strong**, ~~struck out~~ or `code`, and lead [somewhere](https://example.com/a?b=c).
+
+## Lists
+
+1. First this
+2. then that
+   - in parts
+   - and more
+
+- [x] done
+- [ ] not yet
+
+## A table
+
+| turn | what became of it | tokens |
+|:--|:-:|--:|
+| 1 | completed | 12 |
+| 2 | interrupted, and kept | 7 |
+
+## Code
+
+```python
+async with chat.turn("Hello") as turn:
+    turn.emit("Hi.")  # whole, or it never happened
+```
+
+```json
+{"state": "completed", "tokens": 12, "is_kept": true}
+```
+
+> A turn is in the history whole,
+> or it never happened.
+
+---
+
+![A picture from elsewhere](https://example.com/picture.png)
+
+And a line of its own: مرحبا بالعالم."""
+
+_COMMAND = re.compile(r"/(?P<name>[a-z]+)\b(?P<rest>.*)", re.DOTALL)
+_AFTER = re.compile(r"\s*after\s+(?P<words>\d{1,9})")
+_NUMBER = re.compile(r"\s*(?P<number>\d{1,9})")
+_CALL = re.compile(r"/call\s+(?P<name>\S+)[ \t]*(?P<arguments>.*)")
+_WORD = re.compile(r"\s*\S+")
+_HIGHEST = 10_000
+_QUOTED = 80
+
+
+class Ending(Enum):
+    """How the answer ends."""
+
+    WELL = "well"
+    FAILS = "fails"
+    STALLS = "stalls"
+    CUT = "cut"
+
+
+_ENDINGS = {"fail": Ending.FAILS, "stall": Ending.STALLS, "cut": Ending.CUT}
+
+
+@dataclass(frozen=True)
+class Part:
+    """What is said, as deltas of a message, and how it ends."""
+
+    deltas: Sequence[dict[str, Any]]
+    finish_reason: str = "stop"
+    ending: Ending = Ending.WELL
+    is_slow: bool = False
+    prompt_words: int = 0
+
+    @property
+    def usage(self) -> dict[str, int]:
+        """What it is said to use: words, for want of tokens."""
+        said = len(self.deltas)
+        return {
+            "prompt_tokens": self.prompt_words,
+            "completion_tokens": said,
+            "total_tokens": self.prompt_words + said,
+        }
+
+
+def part_of(asked: Asked) -> Part:
+    """Read the part from the messages. Raises ModelRefused, as a model does, for what are no messages."""
+    try:
+        messages = checked_messages(asked.messages)
+    except MalformedItems as problem:
+        told = {"message": str(problem), "type": "invalid_request_error", "param": "messages", "code": None}
+        raise ModelRefused(400, told) from None
+    words = sum(len(_text(message).split()) for message in messages)
+    return replace(_part(messages, _tools(asked.settings.get("tools"))), prompt_words=words)
+
+
+def _part(messages: Sequence[Message], tools: Mapping[str, str]) -> Part:
+    if not messages or messages[-1]["role"] != "user":
+        return _saying(_memory(messages))
+    text = _text(messages[-1])
+    command = _COMMAND.match(text.strip())
+    if command is None:
+        return _saying(_memory(messages))
+    name, rest = command["name"], command["rest"]
+    if name in _ENDINGS:
+        after = _AFTER.match(rest)
+        words = _words("content", _memory(messages))[: int(after["words"]) if after else 0]
+        return Part(words, ending=_ENDINGS[name])
+    if name == "call":
+        return _calling(text, messages, tools)
+    if name == "length":
+        words = _words("content", _memory(messages))
+        return Part(words[: len(words) // 2], finish_reason="length")
+    if name == "refuse":
+        return Part(_words("refusal", "I refuse to answer that, as you asked me to."))
+    if name == "think":
+        return Part(
+            [*_words("reasoning_content", _thoughts(messages)), *_words("content", _memory(messages))]
+        )
+    if name == "slow":
+        return replace(_saying(_memory(messages)), is_slow=True)
+    return _saying(_plainly(name, rest))
+
+
+def _plainly(name: str, rest: str) -> str:
+    number = _NUMBER.match(rest)
+    if name == "count" and number is not None:
+        return " ".join(str(each) for each in range(1, min(int(number["number"]), _HIGHEST) + 1)) or "0"
+    if name == "markdown":
+        return MARKDOWN
+    return HELP if name == "help" else f"I do not understand /{name}. Say /help to see what I do."
+
+
+def _saying(text: str) -> Part:
+    return Part(_words("content", text))
+
+
+def _words(field: str, text: str) -> list[dict[str, Any]]:
+    return [{field: word} for word in _WORD.findall(text)]
+
+
+def _memory(messages: Sequence[Message]) -> str:
+    """What was said last, and what came before it."""
+    asked = [message for message in messages if message["role"] == "user"]
+    results = _results(messages)
+    if results:
+        answered = ", ".join(_quoted(_text(message)) for message in results)
+        return f"The tool answered {answered}. I remember {_counted(len(asked))} of yours."
+    if not asked:
+        return "You said nothing."
+    said, earlier = _quoted(_text(asked[-1])), len(asked) - 1
+    if not earlier:
+        return f"You said {said}. I remember nothing before that."
+    before = _quoted(_text(asked[-2]))
+    return f"You said {said}. I remember {_counted(earlier)} of yours before that, the last one {before}."
+
+
+def _thoughts(messages: Sequence[Message]) -> str:
+    """What led to that."""
+    asked = [message for message in messages if message["role"] == "user"]
+    return (
+        f"The user says {_quoted(_text(asked[-1]))}.\n\nI look for what was said before: there are "
+        f"{len(messages) - 1} messages, {len(asked) - 1} of them from the user. So I tell him that."
+    )
+
+
+def _counted(messages: int) -> str:
+    return f"{messages} message{'' if messages == 1 else 's'}"
+
+
+def _results(messages: Sequence[Message]) -> list[Message]:
+    """The results of tools that the messages end with."""
+    start = len(messages)
+    while start and messages[start - 1]["role"] == "tool":
+        start -= 1
+    return list(messages[start:])
+
+
+def _quoted(text: str) -> str:
+    line = " ".join(text.split())
+    return f'"{line if len(line) <= _QUOTED else line[: _QUOTED - 1] + "…"}"'
+
+
+def _text(message: Message) -> str:
+    content = message.get("content")
+    if not isinstance(content, list):
+        return content or ""
+    parts = [part if isinstance(part, dict) else {} for part in content]
+    return " ".join(str(part.get("text") or f"[{part.get('type')}]") for part in parts)
+
+
+def _calling(text: str, messages: Sequence[Message], tools: Mapping[str, str]) -> Part:
+    earlier = sum(len(message.get("tool_calls", ())) for message in messages)
+    deltas: list[dict[str, Any]] = []
+    for index, asked in enumerate(_CALL.finditer(text)):
+        name, arguments = asked["name"], asked["arguments"].strip() or "{}"
+        if name not in tools:
+            known = ", ".join(tools) or "none"
+            return _saying(f"There is no tool {name} to call. The tools of this request: {known}.")
+        kind = tools[name]
+        if kind == "function" and not _is_object(arguments):
+            return _saying('The arguments of /call must be a JSON object, like {"city": "Rome"}.')
+        grows = CALL_BODIES[kind]
+        first = {"id": f"call_demo_{earlier + index}", "type": kind, kind: {"name": name, grows: ""}}
+        deltas.append({"tool_calls": [{"index": index, **first}]})
+        deltas.append({"tool_calls": [{"index": index, kind: {grows: arguments}}]})
+    if not deltas:
+        return _saying('Name the tool to call, like /call weather {"city": "Rome"}.')
+    return Part(deltas, finish_reason="tool_calls")
+
+
+def _is_object(arguments: str) -> bool:
+    try:
+        return isinstance(msgspec.json.decode(arguments), dict)
+    except (msgspec.MsgspecError, RecursionError):
+        return False
+
+
+def decoded(given: Any) -> Any:
+    """A field as its client sent it; None for what nobody can read, as a number beyond all numbers."""
+    if not isinstance(given, msgspec.Raw):
+        return given
+    try:
+        return msgspec.json.decode(given)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return None
+
+
+def _tools(given: Any) -> dict[str, str]:
+    """The names of the tools that may be called, each with its kind."""
+    given = decoded(given)
+    tools: dict[str, str] = {}
+    for tool in given if isinstance(given, list) else ():
+        kind = tool.get("type") if isinstance(tool, dict) else None
+        body = tool.get(kind) if isinstance(kind, str) and kind in CALL_BODIES else None
+        if isinstance(body, dict) and isinstance(body.get("name"), str):
+            tools[body["name"]] = str(kind)
+    return tools
+
 
 _FAILED = "The demo model failed, as it was asked to."
 _STALLED = "The demo model stalled, as it was asked to."

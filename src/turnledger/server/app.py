@@ -11,21 +11,24 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from turnledger.errors import TurnledgerError
 from turnledger.ledger import Ledger
-from turnledger.server.admission import Principal
-from turnledger.server.built_page import BuiltPage
-from turnledger.server.endpoint import Endpoint
+from turnledger.server.access.auth import Principal
+from turnledger.server.access.guard import Guard, Head
+from turnledger.server.config.settings import Settings
 from turnledger.server.errors import ClientGone, Refused, answer_error, shutting_down
-from turnledger.server.guard import Guard, Head
-from turnledger.server.logs import current_request, log, unexpected
-from turnledger.server.models import Models
-from turnledger.server.openapi import with_description
+from turnledger.server.models.models import Models
+from turnledger.server.openapi.document import with_description
+from turnledger.server.openapi.endpoint import Endpoint
+from turnledger.server.ops.counters import Sharing
+from turnledger.server.ops.logs import current_request, log, unexpected
+from turnledger.server.page.built import BuiltPage
+from turnledger.server.requests.strict import check_understood
 from turnledger.server.routes import (
-    asking,
     branches,
     catalogue,
     chats,
     completions,
-    deleting,
+    create_turn,
+    deletion,
     events,
     health,
     models,
@@ -37,9 +40,6 @@ from turnledger.server.routes import (
     turns,
 )
 from turnledger.server.service import Service
-from turnledger.server.settings import Settings
-from turnledger.server.sharing import Sharing
-from turnledger.server.understood import check_understood
 
 CLIENT_LEFT = 499
 """Logged and counted in place of a status when there was nobody to send one to."""
@@ -66,12 +66,12 @@ def all_endpoints(service: Service) -> list[Endpoint]:
         [
             *completions.endpoints(service),
             *models.endpoints(service),
-            *asking.endpoints(service),
+            *create_turn.endpoints(service),
             *turns.endpoints(service),
             *branches.endpoints(service),
             *catalogue.endpoints(service),
             *chats.endpoints(service),
-            *deleting.endpoints(service),
+            *deletion.endpoints(service),
             *events.endpoints(service),
             *search.endpoints(service),
             *transfer.endpoints(service),

@@ -11,7 +11,7 @@ from starlette.types import Send
 
 from turnledger import errors
 from turnledger.errors import ModelRefused, StoreError, TurnledgerError
-from turnledger.server import logs
+from turnledger.server.ops import logs
 
 Headers = Iterable[tuple[bytes, bytes]]
 

@@ -6,24 +6,22 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from turnledger.ledger import Ledger
-from turnledger.server.admission import Admission
-from turnledger.server.audience import Audience
-from turnledger.server.audit_log import AuditLog
-from turnledger.server.board import OwnBoard
-from turnledger.server.built_page import BuiltPage, own_page
-from turnledger.server.heartbeats import Heartbeats
-from turnledger.server.keeping import Keeping
-from turnledger.server.metrics import Metrics
-from turnledger.server.quotas import Quotas
-from turnledger.server.readiness import Readiness
-from turnledger.server.sealing import Sealing
-from turnledger.server.settings import Settings
-from turnledger.server.sharing import Sharing
-from turnledger.server.staying import Staying
-from turnledger.server.titles import Titles
+from turnledger.server.access.audit_log import AuditLog
+from turnledger.server.access.auth import Admission
+from turnledger.server.access.cursors import Sealing
+from turnledger.server.access.limits import Quotas
+from turnledger.server.config.settings import Settings
+from turnledger.server.models.titles import Titles
+from turnledger.server.ops.counters import OwnBoard, Sharing
+from turnledger.server.ops.metrics import Metrics
+from turnledger.server.ops.readiness import Readiness
+from turnledger.server.page.built import BuiltPage, own_page
+from turnledger.server.requests.persistence import Keeping
+from turnledger.server.wire.readers import Audience
+from turnledger.server.wire.sse import Heartbeats, Staying
 
 if TYPE_CHECKING:
-    from turnledger.server.models import Models
+    from turnledger.server.models.models import Models
 
 
 class Service:

@@ -20,9 +20,9 @@ from contextlib import contextmanager, suppress
 from enum import Enum
 from typing import Any, TypeAlias
 
-from turnledger.engine.lease import renew
+from turnledger.engine.lane.lease import renew
 from turnledger.engine.ports import Operation, Request, Result, Store, Sync
-from turnledger.engine.seen import HistoryMoved, MustReachDisk
+from turnledger.engine.turn.request import HistoryMoved, MustReachDisk
 from turnledger.errors import OutcomeUnknown, StoreError, StoreUnavailable, TurnledgerError
 from turnledger.model.ids import LeaseId
 

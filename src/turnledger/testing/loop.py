@@ -33,7 +33,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Gene
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, TypeVarTuple
 
-from turnledger.testing.killing import discard, require_supported_interpreter
+from turnledger.testing.kill import discard, require_supported_interpreter
 from turnledger.testing.process import (
     AnyHandle,
     Future,

@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Callable, Coroutine, Iterator
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
-from turnledger.testing.killing import discard, forget_finally
+from turnledger.testing.kill import discard, forget_finally
 
 if TYPE_CHECKING:
     from turnledger.testing.loop import SimulatedLoop

@@ -18,9 +18,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-from turnledger.engine.transaction import RunningTurn
+from turnledger.engine.turn.running_turn import RunningTurn
 from turnledger.model.item import Item
-from turnledger.model.messages import Message
+from turnledger.model.messages.messages import Message
 from turnledger.testing.gates import Gate
 
 

@@ -12,17 +12,17 @@ import msgspec
 from tests.clients.drivers.driver import Command, Driver, Refused, Tell
 from turnledger import Ledger
 from turnledger.chat import Chat
-from turnledger.engine.block import TurnBlock
-from turnledger.engine.ending import Ended
-from turnledger.engine.outcome import committed
+from turnledger.engine.attempt.end import Ended
+from turnledger.engine.attempt.outcome import committed
+from turnledger.engine.turn.block import TurnBlock
 from turnledger.errors import TurnAttached, TurnledgerError, TurnReplayed, TurnStopped
 from turnledger.model.event import Event, TextDelta, TurnFinished
 from turnledger.model.ids import ConversationId
 from turnledger.model.turn import Turn
 from turnledger.runners.chat_runner import ChatRunner
 from turnledger.runners.demo import DemoModel
-from turnledger.server.routes.chats import about, listed_shown
-from turnledger.server.wire_json import encode
+from turnledger.server.wire.json import encode
+from turnledger.server.wire.shapes import about, listed_shown
 
 OF_TURNS = ("instructions", "idempotency_key", "on_busy", "on_stop", "on_failure")
 

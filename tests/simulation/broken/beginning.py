@@ -8,18 +8,14 @@ from msgspec.structs import replace
 
 from tests.simulation.broken.registry import Patch, broken, nothing
 from turnledger import ledger
-from turnledger.engine import (
-    begin,
-    conversations,
-    ending,
-    entering,
-    idempotency,
-    resets,
-    tending,
-)
-from turnledger.engine.idempotency import Fresh
-from turnledger.engine.process import Process
-from turnledger.engine.transaction import RunningTurn
+from turnledger.engine import recovery
+from turnledger.engine.attempt import end, idempotency
+from turnledger.engine.attempt.idempotency import Fresh
+from turnledger.engine.conversations import resolve as resolve_module
+from turnledger.engine.lifecycle import reset as reset_module
+from turnledger.engine.process.process import Process
+from turnledger.engine.turn import acquire, begin
+from turnledger.engine.turn.running_turn import RunningTurn
 from turnledger.errors import ConversationDeleted
 from turnledger.model.attempt import AttemptState
 from turnledger.model.conversation import Claim
@@ -29,29 +25,29 @@ from turnledger.model.conversation import Claim
 
 @broken
 def checks_the_conversation_key_before_it_inserts() -> list[Patch]:
-    true = conversations.resolve
+    true = resolve_module.resolve
 
     async def resolve(tables: Any, target: Any, now: int, **how: Any) -> Any:
         if target.fresh is None or target.id is not None or target.conversation_key is None:
             return await true(tables, target, now, **how)
-        if await conversations.find(tables, target) is not None:
+        if await resolve_module.find(tables, target) is not None:
             target = replace(target, fresh=replace(target.fresh, conversation_key=None))
         await tables.add_conversation(target.fresh)
-        await tables.add_branch(conversations.Branch(id=target.fresh.branch, conversation=target.fresh.id))
+        await tables.add_branch(resolve_module.Branch(id=target.fresh.branch, conversation=target.fresh.id))
         return target.fresh
 
-    return [(conversations, "resolve", resolve)]
+    return [(resolve_module, "resolve", resolve)]
 
 
 @broken
 def resets_whatever_the_key_names() -> list[Patch]:
-    true = resets.reset
+    true = reset_module.reset
 
     async def reset(tables: Any, request: Any) -> Any:
         found = await tables.conversation_by_key(request.owner, request.scope, request.conversation_key)
         if found is None or found.id == request.fresh.id:
             return await true(tables, request)
-        return await conversations.succeed(tables, found, request.fresh, found.reset_policy)
+        return await resolve_module.succeed(tables, found, request.fresh, found.reset_policy)
 
     return [(ledger, "reset_key", reset)]
 
@@ -87,8 +83,8 @@ def looks_up_the_key_before_begin_only() -> list[Patch]:
         return seen[key] if key in seen else await true_look_up(tables, target, key, ticket)
 
     return [
-        (entering, "_first_begin", looking_first(entering._first_begin)),
-        (entering, "_try_begin", looking_first(entering._try_begin)),
+        (acquire, "_first_begin", looking_first(acquire._first_begin)),
+        (acquire, "_try_begin", looking_first(acquire._try_begin)),
         (idempotency, "look_up", as_seen),
     ]
 
@@ -143,20 +139,20 @@ def checks_the_input_before_begin_only() -> list[Patch]:
 
 @broken
 def settles_before_it_refuses() -> list[Patch]:
-    true_try = entering._try_begin
+    true_try = acquire._try_begin
 
     async def settle_first(process: Process, request: Any) -> Any:
         async def settle(tables: Any, _: None) -> None:
-            conversation = await conversations.find(tables, request.target)
+            conversation = await resolve_module.find(tables, request.target)
             branch = await tables.branch(conversation.branch) if conversation else None
             if branch is not None and branch.unsettled and branch.running is None:
                 waiting = await tables.attempt(request.target.owner, branch.unsettled)
-                await tables.save_branch(await ending.settle(tables, branch, waiting, request.now))
+                await tables.save_branch(await end.settle(tables, branch, waiting, request.now))
 
         await process.persist(settle, None)
         return await true_try(process, request)
 
-    return [(entering, "_try_begin", settle_first)]
+    return [(acquire, "_try_begin", settle_first)]
 
 
 # Rule 7: a journal that was taken up waits no more.
@@ -226,4 +222,4 @@ def records_stops_and_delivers_none() -> list[Patch]:
 
 @broken
 def delivers_stops_of_its_own_process_only() -> list[Patch]:
-    return [(tending.Tending, "_check_stops", nothing)]
+    return [(recovery.Tending, "_check_stops", nothing)]

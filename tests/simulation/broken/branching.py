@@ -9,26 +9,16 @@ from msgspec.structs import replace
 
 from tests.simulation.broken.registry import Patch, broken, nothing
 from turnledger import chat
-from turnledger.engine import (
-    asking,
-    begin,
-    branching,
-    closing,
-    commit,
-    effect_copies,
-    ending,
-    idempotency,
-    leaving,
-    line,
-    moving,
-    recovery,
-)
-from turnledger.engine.moving import Undo
+from turnledger.engine.attempt import divergence, effect_copies, end, idempotency, takeover, unfinished
+from turnledger.engine.history import line
+from turnledger.engine.lifecycle import moves
+from turnledger.engine.lifecycle.moves import Undo
+from turnledger.engine.turn import begin, commit, finish, validation
 from turnledger.model.attempt import AttemptState
 from turnledger.model.conversation import Branch
 from turnledger.model.ids import BranchId, TurnId
 from turnledger.stores.memory import MemoryTables
-from turnledger.stores.sqlite.tables import SqliteTables
+from turnledger.stores.sqlite.tables.tables import SqliteTables
 
 # Rule 8: the pointer moves with the commit that earned it, the lane decides, and effects wait there.
 
@@ -40,7 +30,7 @@ def moves_the_pointer_when_an_edit_begins() -> list[Patch]:
     async def take_lane(tables: Any, conversation: Any, *arguments: Any) -> Any:
         begun = await true(tables, conversation, *arguments)
         if begun.place is not None:
-            await branching.open_branch(tables, conversation.owner, begun.branch, begun.place)
+            await divergence.open_branch(tables, conversation.owner, begun.branch, begun.place)
         return begun
 
     async def opened_before(tables: Any, owner: str, lane: Any, place: Any) -> Any:
@@ -49,22 +39,22 @@ def moves_the_pointer_when_an_edit_begins() -> list[Patch]:
     return [
         (begin, "_take_lane", take_lane),
         (commit, "open_branch", opened_before),
-        (ending, "open_branch", opened_before),
+        (end, "open_branch", opened_before),
     ]
 
 
 @broken
 def moves_the_pointer_although_the_edit_failed() -> list[Patch]:
-    true = ending.end_running
+    true = end.end_running
 
     async def end_running(tables: Any, branch: Any, attempt: Any, *arguments: Any, **how: Any) -> Any:
         freed, ended = await true(tables, branch, attempt, *arguments, **how)
         if attempt.fork is not None and ended.state is AttemptState.FAILED:
-            place = await branching.place_of(tables, attempt.owner, freed, attempt.fork)
-            freed = await branching.open_branch(tables, attempt.owner, freed, place)
+            place = await divergence.place_of(tables, attempt.owner, freed, attempt.fork)
+            freed = await divergence.open_branch(tables, attempt.owner, freed, place)
         return freed, ended
 
-    return [(where, "end_running", end_running) for where in (ending, begin, recovery)]
+    return [(where, "end_running", end_running) for where in (end, begin, takeover)]
 
 
 @broken
@@ -88,7 +78,7 @@ def commits_an_edit_without_fence_and_head() -> list[Patch]:
         await tables.save_branch(replace(lane, running=request.turn.id))
         return await true(tables, replace(request, fence=lane.fence, head=lane.head))
 
-    return [(leaving, "commit", commit_anyway)]
+    return [(finish, "commit", commit_anyway)]
 
 
 @broken
@@ -106,7 +96,7 @@ def begins_on_the_branch_that_it_queued_for() -> list[Patch]:
 
 @broken
 def lets_effects_of_an_edit_wait_where_it_would_have_committed() -> list[Patch]:
-    true = ending.end_running
+    true = end.end_running
 
     async def end_running(tables: Any, branch: Any, attempt: Any, *arguments: Any, **how: Any) -> Any:
         freed, ended = await true(tables, branch, attempt, *arguments, **how)
@@ -117,17 +107,17 @@ def lets_effects_of_an_edit_wait_where_it_would_have_committed() -> list[Patch]:
             await tables.save_branch(freed)
         return freed, ended
 
-    return [(where, "end_running", end_running) for where in (ending, begin, recovery)]
+    return [(where, "end_running", end_running) for where in (end, begin, takeover)]
 
 
 @broken
 def keeps_an_edit_on_the_branch_whose_lane_it_held() -> list[Patch]:
-    true = ending._keep
+    true = end._keep
 
     async def keep(tables: Any, branch: Any, place: Any, *arguments: Any) -> Any:
         return await true(tables, branch, None, *arguments)
 
-    return [(ending, "_keep", keep)]
+    return [(end, "_keep", keep)]
 
 
 @broken
@@ -135,35 +125,35 @@ def settles_an_edit_with_the_results_that_its_place_waited_for() -> list[Patch]:
     def as_it_came(branch: Any, attempt: Any) -> Any:
         return attempt.input
 
-    return [(where, "input_on", as_it_came) for where in (begin, ending)]
+    return [(where, "input_on", as_it_came) for where in (begin, end)]
 
 
 # Rule 9: nothing that was settled is left out.
 
 
 async def _without_settled(tables: Any, owner: str, lane: Any, fork: Any) -> Any:
-    return await branching.place_of(tables, owner, lane, replace(fork, forget=True))
+    return await divergence.place_of(tables, owner, lane, replace(fork, forget=True))
 
 
 @broken
 def leaves_out_settled_turns_when_it_edits() -> list[Patch]:
-    return [(where, "place_of", _without_settled) for where in (begin, commit, ending)]
+    return [(where, "place_of", _without_settled) for where in (begin, commit, end)]
 
 
 @broken
 def leaves_out_settled_turns_when_it_undoes() -> list[Patch]:
-    return [(moving, "place_of", _without_settled)]
+    return [(moves, "place_of", _without_settled)]
 
 
 @broken
 def leaves_out_the_settled_turn_behind_the_one_it_forks_at() -> list[Patch]:
-    true = moving.fork_at
+    true = moves.fork_at
 
     async def fork_at(tables: Any, owner: str, lane: Any, wish: Any, *instead_of: Any) -> Any:
         is_fork = wish.replaces is None
         return await true(tables, owner, lane, replace(wish, forget=is_fork or wish.forget), *instead_of)
 
-    return [(moving, "fork_at", fork_at)]
+    return [(moves, "fork_at", fork_at)]
 
 
 # What the tools of unfinished turns did is told on whichever branch is shown.
@@ -171,7 +161,7 @@ def leaves_out_the_settled_turn_behind_the_one_it_forks_at() -> list[Patch]:
 
 @broken
 def keeps_a_stopped_turn_without_noting_which_tools_acted() -> list[Patch]:
-    return [(closing, "effects", lambda journal, output: ())]
+    return [(unfinished, "effects", lambda journal, output: ())]
 
 
 @broken
@@ -179,7 +169,7 @@ def switches_to_a_branch_that_does_not_know_of_effects() -> list[Patch]:
     async def nothing_untold(*_: Any) -> list[Any]:
         return []
 
-    return [(moving, "untold_effects", nothing_untold)]
+    return [(moves, "untold_effects", nothing_untold)]
 
 
 @broken
@@ -187,17 +177,17 @@ def tells_of_effects_with_every_switch() -> list[Patch]:
     async def all_of_them(tables: Any, left: Any, shown: Any) -> Any:
         return await line.effects_of(tables, left, await line.last_shared(tables, left, shown))
 
-    return [(moving, "untold_effects", all_of_them)]
+    return [(moves, "untold_effects", all_of_them)]
 
 
 @broken
 def forks_without_the_effects_of_later_turns() -> list[Patch]:
-    true = moving.make_branch
+    true = moves.make_branch
 
     async def make_branch(tables: Any, owner: str, lane: Any, place: Any, conversation: Any) -> Any:
         return await true(tables, owner, lane, replace(place, copies=()), conversation)
 
-    return [(moving, "make_branch", make_branch)]
+    return [(moves, "make_branch", make_branch)]
 
 
 @broken
@@ -240,10 +230,10 @@ def forgets_who_waits_behind_a_dead_edit_that_it_keeps() -> list[Patch]:
 
 @broken
 def undoes_again_when_the_answer_was_lost() -> list[Patch]:
-    true = moving._undo
+    true = moves._undo
 
     async def moved_before(tables: Any, lane: Any, move: Any, attempt: Any) -> Any:
-        return None if isinstance(move, Undo) else await moving.moved_before(tables, lane, move, attempt)
+        return None if isinstance(move, Undo) else await moves.moved_before(tables, lane, move, attempt)
 
     async def undo(tables: Any, owner: str, lane: Any, undo: Any) -> Any:
         while await tables.branch(undo.branch) is not None:
@@ -251,7 +241,7 @@ def undoes_again_when_the_answer_was_lost() -> list[Patch]:
             undo = replace(undo, branch=BranchId.trusted(other.raw))
         return await true(tables, owner, lane, undo)
 
-    return [(begin, "moved_before", moved_before), (moving, "_undo", undo)]
+    return [(begin, "moved_before", moved_before), (moves, "_undo", undo)]
 
 
 @broken
@@ -266,7 +256,7 @@ def forgets_under_which_key_a_move_was_made() -> list[Patch]:
 
 @broken
 def takes_a_request_for_another_place_for_the_same() -> list[Patch]:
-    return [(asking, "fingerprint", lambda items, *_, **more: idempotency.fingerprint(items, **more))]
+    return [(validation, "fingerprint", lambda items, *_, **more: idempotency.fingerprint(items, **more))]
 
 
 # One key, one conversation, for forks as well.
@@ -274,7 +264,7 @@ def takes_a_request_for_another_place_for_the_same() -> list[Patch]:
 
 @broken
 def checks_the_conversation_key_before_it_forks() -> list[Patch]:
-    true = moving.fork
+    true = moves.fork
 
     async def fork_without_the_key(tables: Any, request: Any) -> Any:
         fresh = request.fresh
@@ -289,4 +279,4 @@ def checks_the_conversation_key_before_it_forks() -> list[Patch]:
 
 @broken
 def brings_back_what_was_forgotten_when_it_switches() -> list[Patch]:
-    return [(moving, "forget_effects", nothing)]
+    return [(moves, "forget_effects", nothing)]

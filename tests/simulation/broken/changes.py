@@ -5,7 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from tests.simulation.broken.registry import Patch, broken
-from turnledger.engine import abandoning, begin, commit, conversations, ending, recovery
+from turnledger.engine.attempt import end, takeover
+from turnledger.engine.conversations import resolve
+from turnledger.engine.turn import begin, commit
+from turnledger.engine.turn import begin as begin_module
 
 
 async def tells_nobody(*_: Any, **__: Any) -> None:
@@ -19,12 +22,12 @@ def tells_nobody_of_a_commit() -> list[Patch]:
 
 @broken
 def tells_nobody_of_what_was_kept_or_settled() -> list[Patch]:
-    return [(ending, "tell_committed", tells_nobody)]
+    return [(end, "tell_committed", tells_nobody)]
 
 
 @broken
 def tells_nobody_of_a_failure() -> list[Patch]:
-    return [(ending, "_tell_ended", tells_nobody)]
+    return [(end, "_tell_ended", tells_nobody)]
 
 
 @broken
@@ -34,17 +37,17 @@ def tells_nobody_that_a_turn_runs() -> list[Patch]:
 
 @broken
 def tells_nobody_who_gave_up_waiting() -> list[Patch]:
-    return [(abandoning, "tell_withdrawn", tells_nobody)]
+    return [(begin_module, "tell_withdrawn", tells_nobody)]
 
 
 @broken
 def tells_nobody_who_died_waiting() -> list[Patch]:
-    return [(recovery, "tell_withdrawn", tells_nobody)]
+    return [(takeover, "tell_withdrawn", tells_nobody)]
 
 
 @broken
 def tells_nobody_of_a_deletion() -> list[Patch]:
-    return [(conversations, "tell", tells_nobody)]
+    return [(resolve, "tell", tells_nobody)]
 
 
 @broken

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from tests.simulation.broken.registry import Patch, broken
-from turnledger.engine import conversations, ending
-from turnledger.engine.trusted_clock import TrustedClock
+from turnledger.engine.attempt import end
+from turnledger.engine.clock import TrustedClock
+from turnledger.engine.conversations import resolve
 from turnledger.model.conversation import Conversation, ConversationState
 from turnledger.stores.memory.ended_rows import EndedRows
 from turnledger.stores.memory.tables import MemoryTables
@@ -53,7 +54,7 @@ def believes_what_was_written_in_doubt() -> list[Patch]:
 def counts_no_end_that_is_not_a_commit() -> list[Patch]:
     async def touch(*_: Any) -> None: ...
 
-    return [(ending, "_touch", touch)]
+    return [(end, "_touch", touch)]
 
 
 @broken
@@ -66,7 +67,7 @@ def lets_a_conversation_lapse_while_a_turn_runs() -> list[Patch]:
     def waits(rows: Any, found: Any) -> bool:
         return any(ticket.branch == found.branch for ticket in rows._db.tickets.values())
 
-    return [(conversations, "is_in_use", is_in_use), (EndedRows, "_is_in_use", waits)]
+    return [(resolve, "is_in_use", is_in_use), (EndedRows, "_is_in_use", waits)]
 
 
 @broken
@@ -97,4 +98,4 @@ def serves_a_conversation_whose_time_to_live_is_over() -> list[Patch]:
     async def has_expired(tables: Any, found: Any, now: int) -> bool:
         return found.state is ConversationState.EXPIRED
 
-    return [(conversations, "has_expired", has_expired)]
+    return [(resolve, "has_expired", has_expired)]

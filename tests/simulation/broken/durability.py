@@ -8,15 +8,15 @@ from typing import Any
 from msgspec.structs import replace
 
 from tests.simulation.broken.registry import Patch, broken
-from turnledger.engine import begin
-from turnledger.engine.commit import commit
-from turnledger.engine.deleting import delete
-from turnledger.engine.ending import end
-from turnledger.engine.flagging import flag
+from turnledger.engine.attempt.end import end
+from turnledger.engine.attempt.takeover import take_over
+from turnledger.engine.conversations.flags import flag
+from turnledger.engine.lifecycle.delete import delete
 from turnledger.engine.ports import Sync
-from turnledger.engine.process import Process
-from turnledger.engine.recording import record
-from turnledger.engine.recovery import take_over
+from turnledger.engine.process.process import Process
+from turnledger.engine.turn import begin
+from turnledger.engine.turn.commit import commit
+from turnledger.engine.turn.journal import record
 
 
 class Unsynced:

@@ -8,20 +8,13 @@ from typing import Any
 from msgspec.structs import replace
 
 from tests.simulation.broken.registry import Patch, broken
-from turnledger.engine import (
-    begin,
-    closing,
-    ending,
-    leaving,
-    recovery,
-    stopping,
-    stops,
-)
-from turnledger.engine.ending import Ended
+from turnledger.engine.attempt import end, stop_record, takeover, unfinished
+from turnledger.engine.attempt.end import Ended
+from turnledger.engine.turn import begin, finish, stop
 from turnledger.model.attempt import Attempt, AttemptState, OnBusy, OnFailure, OnStop
 from turnledger.model.item import message
 from turnledger.model.journal import Journal
-from turnledger.model.pairing import NOT_STARTED
+from turnledger.model.messages.pairing import NOT_STARTED
 
 # Commit only on a positive end.
 
@@ -31,13 +24,13 @@ def commits_on_cancellation() -> list[Patch]:
     def ended_well(problem: BaseException | None) -> bool:
         return problem is None or isinstance(problem, asyncio.CancelledError)
 
-    return [(leaving, "ended_well", ended_well)]
+    return [(finish, "ended_well", ended_well)]
 
 
 @broken
 def keeps_on_crash() -> list[Patch]:
-    keeps = ending.keeps
-    return [(ending, "keeps", lambda attempt, failure: failure is ending.DIED or keeps(attempt, failure))]
+    keeps = end.keeps
+    return [(end, "keeps", lambda attempt, failure: failure is end.DIED or keeps(attempt, failure))]
 
 
 @broken
@@ -55,7 +48,7 @@ def forgets_a_stop_when_the_holder_dies() -> list[Patch]:
             return attempt.stop is not OnStop.DISCARD
         return attempt.on_failure is OnFailure.KEEP
 
-    return [(ending, "keeps", keeps)]
+    return [(end, "keeps", keeps)]
 
 
 @broken
@@ -64,7 +57,7 @@ def drops_the_ticket_of_a_stopped_turn_and_no_more() -> list[Patch]:
         await tables.drop_ticket(ticket.attempt)
         return Ended(AttemptState.DISCARDED)
 
-    return [(stops, "_stop_queued", stop_queued)]
+    return [(stop_record, "_stop_queued", stop_queued)]
 
 
 @broken
@@ -84,7 +77,7 @@ def replaces_the_policy_of_a_recorded_stop_when_it_interrupts() -> list[Patch]:
 
 @broken
 def replaces_the_policy_of_a_recorded_stop_when_it_stops() -> list[Patch]:
-    true = stops.request_stop
+    true = stop_record.request_stop
 
     async def request_stop(tables: Any, request: Any) -> Any:
         found = await true(tables, request)
@@ -93,7 +86,7 @@ def replaces_the_policy_of_a_recorded_stop_when_it_stops() -> list[Patch]:
             await tables.save_attempt(found)
         return found
 
-    return [(stopping, "request_stop", request_stop)]
+    return [(stop, "request_stop", request_stop)]
 
 
 # What is told of a turn that did not end well.
@@ -101,33 +94,33 @@ def replaces_the_policy_of_a_recorded_stop_when_it_stops() -> list[Patch]:
 
 @broken
 def says_not_started_of_what_was_started() -> list[Patch]:
-    return [(closing, "OUTCOME_UNKNOWN", NOT_STARTED)]
+    return [(unfinished, "OUTCOME_UNKNOWN", NOT_STARTED)]
 
 
 @broken
 def settles_the_whole_draft() -> list[Patch]:
     def settled(journal: Any, failure: Any) -> Any:
-        return (*closing.kept(journal, ""), message("developer", "The turn above did not finish."))
+        return (*unfinished.kept(journal, ""), message("developer", "The turn above did not finish."))
 
-    return [(closing, "settled", settled)]
+    return [(unfinished, "settled", settled)]
 
 
 @broken
 def keeps_without_the_text() -> list[Patch]:
-    true = closing.kept
+    true = unfinished.kept
     return [
-        (closing, "kept", lambda journal, partial: true(journal, "")),
-        (ending, "log_of_kept", lambda *_: b""),
+        (unfinished, "kept", lambda journal, partial: true(journal, "")),
+        (end, "log_of_kept", lambda *_: b""),
     ]
 
 
 @broken
 def settles_what_was_to_be_forgotten() -> list[Patch]:
-    true = ending.end_running
+    true = end.end_running
 
     async def end_running(tables: Any, branch: Any, attempt: Any, failure: Any, now: int, **how: Any) -> Any:
         if attempt.on_failure is OnFailure.FORGET:
             attempt = replace(attempt, on_failure=OnFailure.SETTLE)
         return await true(tables, branch, attempt, failure, now, **how)
 
-    return [(where, "end_running", end_running) for where in (ending, begin, recovery)]
+    return [(where, "end_running", end_running) for where in (end, begin, takeover)]

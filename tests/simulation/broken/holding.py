@@ -9,24 +9,17 @@ from typing import Any
 from msgspec.structs import replace
 
 from tests.simulation.broken.registry import Patch, broken, nothing
-from turnledger.engine import (
-    awaiting,
-    begin,
-    closing,
-    commit,
-    deleting,
-    ending,
-    entering,
-    leaving,
-    recording,
-    recovery,
-    tending,
-)
-from turnledger.engine.commit import Certainty
-from turnledger.engine.draft import Draft
-from turnledger.engine.history import History
-from turnledger.engine.process import Process
-from turnledger.engine.transaction import RunningTurn
+from turnledger.engine import recovery
+from turnledger.engine.attempt import end, takeover, unfinished
+from turnledger.engine.events import outcome_wait
+from turnledger.engine.history.history import History
+from turnledger.engine.lifecycle import delete
+from turnledger.engine.process.process import Process
+from turnledger.engine.turn import acquire, begin, commit, finish
+from turnledger.engine.turn import journal as journal_module
+from turnledger.engine.turn.commit import Certainty
+from turnledger.engine.turn.draft import Draft
+from turnledger.engine.turn.running_turn import RunningTurn
 from turnledger.errors import Superseded, TurnledgerError
 from turnledger.model.attempt import AttemptState
 from turnledger.model.item import Item, result_of
@@ -43,11 +36,11 @@ def raises_the_fence_over_whoever_is_there() -> list[Patch]:
         attempt = await tables.attempt(left.owner, left.attempt)
         branch = replace(branch, fence=branch.fence + 1, running=None)
         if attempt is not None and attempt.state is AttemptState.RUNNING:
-            await ending.end_running(tables, branch, attempt, ending.DIED, request.now)
+            await end.end_running(tables, branch, attempt, end.DIED, request.now)
         else:
             await tables.save_branch(branch)
 
-    return [(awaiting, "take_over", take_over), (tending, "take_over", take_over)]
+    return [(outcome_wait, "take_over", take_over), (recovery, "take_over", take_over)]
 
 
 @broken
@@ -59,7 +52,7 @@ def gives_up_its_lane_when_it_raises_its_own_fence() -> list[Patch]:
             return certainty.turn
         return await process.store.transact(commit.commit, request)
 
-    return [(leaving, "_try_again", try_again)]
+    return [(finish, "_try_again", try_again)]
 
 
 @broken
@@ -71,7 +64,7 @@ def raises_the_fence_in_doubt_over_whoever_runs() -> list[Patch]:
         turn = await commit._committed(tables, request.owner, request.attempt)
         return Certainty(turn, branch.fence + 1 if holds else None)
 
-    return [(leaving, "resolve_doubt", resolve_doubt), (tending, "resolve_doubt", resolve_doubt)]
+    return [(finish, "resolve_doubt", resolve_doubt), (recovery, "resolve_doubt", resolve_doubt)]
 
 
 @broken
@@ -85,7 +78,7 @@ def frees_the_lane_for_one_who_gives_up_whoever_holds_it() -> list[Patch]:
         await tables.save_branch(replace(branch, fence=branch.fence + 1))
         return branch.id
 
-    return [(entering, "abandon", abandon)]
+    return [(acquire, "abandon", abandon)]
 
 
 # A process is taken for dead by the beat it shows, and no beat is shown twice.
@@ -96,7 +89,7 @@ def takes_over_from_a_process_that_has_beaten_since() -> list[Patch]:
     async def is_dead(tables: Any, lease: Any, dead: Any) -> bool:
         return lease in dead
 
-    return [(recovery, "is_dead", is_dead)]
+    return [(takeover, "is_dead", is_dead)]
 
 
 @broken
@@ -117,12 +110,12 @@ def lets_a_buried_lease_beat_from_one_again() -> list[Patch]:
 
 @broken
 def forgets_its_doubts() -> list[Patch]:
-    return [(tending.Tending, "_resolve_doubts", nothing)]
+    return [(recovery.Tending, "_resolve_doubts", nothing)]
 
 
 @broken
 def leaves_its_orphans() -> list[Patch]:
-    return [(tending.Tending, "_end_orphans", nothing)]
+    return [(recovery.Tending, "_end_orphans", nothing)]
 
 
 # Rule 14: the fence on every write, and the order of telling and doing.
@@ -130,7 +123,7 @@ def leaves_its_orphans() -> list[Patch]:
 
 @broken
 def journals_without_the_fence() -> list[Patch]:
-    return [(recording, "holds_lane", lambda branch, attempt, fence: True)]
+    return [(journal_module, "holds_lane", lambda branch, attempt, fence: True)]
 
 
 @broken
@@ -148,7 +141,7 @@ def commits_without_fence_and_head() -> list[Patch]:
         await tables.save_branch(replace(branch, running=turn.id))
         return await true(tables, request)
 
-    return [(leaving, "commit", commit_anyway)]
+    return [(finish, "commit", commit_anyway)]
 
 
 @broken
@@ -162,7 +155,7 @@ def deletes_without_raising_the_fence() -> list[Patch]:
         for ticket in await tables.tickets(conversation.branch):
             await tables.drop_ticket(ticket.attempt)
 
-    return [(deleting, "_close_lane", drop_the_queue_only)]
+    return [(delete, "_close_lane", drop_the_queue_only)]
 
 
 @broken
@@ -189,7 +182,7 @@ def runs_a_call_of_unknown_outcome_again() -> list[Patch]:
             journal.started.pop(place, None)
         return branch, journal, count
 
-    return [(closing, "resumed", lambda journal: ()), (begin, "take_up", take_up)]
+    return [(unfinished, "resumed", lambda journal: ()), (begin, "take_up", take_up)]
 
 
 @broken
@@ -210,7 +203,7 @@ def hands_out_a_stale_snapshot() -> list[Patch]:
 
 @broken
 def acknowledges_before_the_commit() -> list[Patch]:
-    true = leaving._commit
+    true = finish._commit
 
     async def commit_soon(process: Process, running: RunningTurn) -> None:
         request = running.to_commit()
@@ -219,7 +212,7 @@ def acknowledges_before_the_commit() -> list[Patch]:
         running.finish = lambda *_: None  # type: ignore[method-assign]
         asyncio.get_running_loop().create_task(_quietly(true(process, running)))
 
-    return [(leaving, "_commit", commit_soon)]
+    return [(finish, "_commit", commit_soon)]
 
 
 async def _quietly(work: Any) -> None:
@@ -238,4 +231,4 @@ def reads_an_unknown_commit_without_raising_the_fence() -> list[Patch]:
             raise Superseded
         return turn
 
-    return [(leaving, "_try_again", try_again)]
+    return [(finish, "_try_again", try_again)]

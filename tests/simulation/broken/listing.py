@@ -7,7 +7,9 @@ from typing import Any
 from msgspec.structs import replace
 
 from tests.simulation.broken.registry import Patch, broken
-from turnledger.engine import commit, ending, entry
+from turnledger.engine.attempt import end
+from turnledger.engine.conversations import entry
+from turnledger.engine.turn import commit
 
 
 @broken
@@ -16,7 +18,7 @@ def lists_no_chat_whose_first_turn_was_kept() -> list[Patch]:
         return await tables.conversation(owner, id)
 
     # The probe that ends each schedule would list it, if it were a first turn for anybody.
-    return [(ending, "enter", enter), (commit, "is_entered", lambda conversation: True)]
+    return [(end, "enter", enter), (commit, "is_entered", lambda conversation: True)]
 
 
 @broken

@@ -8,11 +8,11 @@ from typing import Any
 from msgspec.structs import replace
 
 from tests.simulation.broken.registry import Patch, broken
-from turnledger.engine import begin, resending
-from turnledger.engine.matching import Continuation, Divergence, Sent, decide
-from turnledger.engine.resending import Resending
-from turnledger.engine.resent import Resent
-from turnledger.engine.seen import HistoryMoved
+from turnledger.engine.resend.match import Continuation, Divergence, Sent, decide
+from turnledger.engine.resend.transcript import Resent
+from turnledger.engine.turn import begin, resend
+from turnledger.engine.turn.request import HistoryMoved
+from turnledger.engine.turn.resend import Resending
 from turnledger.model.ids import TurnId
 from turnledger.model.turn import Turn
 
@@ -51,7 +51,7 @@ def takes_all_that_is_resent_for_new() -> list[Patch]:
     def all_new(turns: Sequence[Turn], messages: Sequence[Mapping[str, Any]], sent: Sent | None) -> Any:
         return decide(turns, messages, Sent.NEW)
 
-    return [(resending, "decide", all_new)]
+    return [(resend, "decide", all_new)]
 
 
 @broken
@@ -62,7 +62,7 @@ def goes_on_behind_the_head_with_an_edited_history() -> list[Patch]:
             return Continuation(meaning.new, meaning.instructions)
         return meaning
 
-    return [(resending, "decide", behind_the_head)]
+    return [(resend, "decide", behind_the_head)]
 
 
 @broken
@@ -83,4 +83,4 @@ def takes_a_trimmed_history_for_the_whole() -> list[Patch]:
     def whole(turns: Sequence[Turn], messages: Sequence[Mapping[str, Any]], sent: Sent | None) -> Any:
         return decide(turns, messages, Sent.FULL)
 
-    return [(resending, "decide", whole)]
+    return [(resend, "decide", whole)]

@@ -8,13 +8,15 @@ from typing import Any
 from msgspec.structs import replace
 
 from tests.simulation.broken.registry import Patch, broken
-from turnledger.engine import commit, deliveries, retries
-from turnledger.engine.idempotency import NOTHING_CLAIMED, Share
+from turnledger.engine.attempt import client_retries
+from turnledger.engine.attempt.idempotency import NOTHING_CLAIMED, Share
+from turnledger.engine.process import deliveries
+from turnledger.engine.turn import commit
 
 
 @broken
 def gives_an_answer_that_may_have_been_delivered() -> list[Patch]:
-    return [(retries, "was_kept_from_all", lambda claim, failure, sender: True)]
+    return [(client_retries, "was_kept_from_all", lambda claim, failure, sender: True)]
 
 
 @broken
@@ -22,22 +24,22 @@ def gives_a_lost_answer_that_others_built_on() -> list[Patch]:
     async def is_head(tables: Any, conversation: Any, turn: Any) -> bool:
         return True
 
-    return [(retries, "is_head", is_head)]
+    return [(client_retries, "is_head", is_head)]
 
 
 @broken
 def shares_a_running_turn_that_is_heard() -> list[Patch]:
-    true = retries.is_undelivered
+    true = client_retries.is_undelivered
 
     def is_undelivered(claim: Any, attempt: Any, sender: Any) -> bool:
         return true(replace(claim, is_lost=True), attempt, sender)
 
-    return [(retries, "is_undelivered", is_undelivered)]
+    return [(client_retries, "is_undelivered", is_undelivered)]
 
 
 @broken
 def gives_a_lost_answer_without_recording_that() -> list[Patch]:
-    true = retries.look_up
+    true = client_retries.look_up
 
     async def look_up(tables: Any, target: Any, retry: Any, sender: Any) -> Any:
         claim = await tables.claim(target.owner, retry.name)
@@ -46,7 +48,7 @@ def gives_a_lost_answer_without_recording_that() -> list[Patch]:
             await tables.save_claim(claim)
         return found
 
-    return [(retries, "look_up", look_up)]
+    return [(client_retries, "look_up", look_up)]
 
 
 @broken
@@ -69,9 +71,9 @@ def runs_every_retry_again() -> list[Patch]:
     async def look_up(tables: Any, target: Any, retry: Any, sender: Any) -> Any:
         return NOTHING_CLAIMED
 
-    return [(retries, "look_up", look_up)]
+    return [(client_retries, "look_up", look_up)]
 
 
 @broken
 def follows_the_claim_to_the_conversation_that_its_key_named_before() -> list[Patch]:
-    return [(retries, "is_meant", lambda target, conversation: target.may_mean(conversation))]
+    return [(client_retries, "is_meant", lambda target, conversation: target.may_mean(conversation))]

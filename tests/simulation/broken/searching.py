@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from tests.simulation.broken.registry import Patch, broken
-from turnledger.model.seen_text import seen_texts
+from turnledger.model.text.summary import seen_texts
 from turnledger.stores.memory import search_rows as in_memory
-from turnledger.stores.sqlite import search_rows as in_file
+from turnledger.stores.sqlite.tables import search as in_file
 
 
 @broken

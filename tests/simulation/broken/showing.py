@@ -7,9 +7,13 @@ from typing import Any
 from msgspec.structs import replace
 
 from tests.simulation.broken.registry import Patch, broken
-from turnledger.engine import begin, ending, flagging, leaving, line, snapshot, tail, transaction
-from turnledger.engine.chat_history import ChatHistories
-from turnledger.engine.commit import commit
+from turnledger.engine.attempt import end
+from turnledger.engine.conversations import flags as flags_module
+from turnledger.engine.history import line
+from turnledger.engine.history.chat_messages import ChatHistories
+from turnledger.engine.turn import begin, finish, running_turn, snapshot
+from turnledger.engine.turn import snapshot as snapshot_module
+from turnledger.engine.turn.commit import commit
 from turnledger.model.instructions import instructed_after
 
 # Flags are nobody's but of those who set them.
@@ -33,18 +37,18 @@ def writes_back_the_flags_it_read_when_it_began() -> list[Patch]:
             await tables.save_flags(request.owner, id, flags)
         return turn
 
-    return [(begin, "_take_lane", take_lane), (leaving, "commit", commit_all)]
+    return [(begin, "_take_lane", take_lane), (finish, "commit", commit_all)]
 
 
 @broken
 def remembers_flags_whatever_was_set_since() -> list[Patch]:
-    true = flagging.FlagCache.find
+    true = flags_module.FlagCache.find
 
     def find(self: Any, branch: Any, version: int, turns: Any) -> Any:
         kept = self._kept.get(branch)
         return true(self, branch, kept[0] if kept else version, turns)
 
-    return [(flagging.FlagCache, "find", find)]
+    return [(flags_module.FlagCache, "find", find)]
 
 
 @broken
@@ -52,7 +56,7 @@ def leaves_the_flags_behind_when_a_turn_is_shown_in_part() -> list[Patch]:
     async def none(process: Any, base: Any, turns: Any) -> Any:
         return {}
 
-    return [(tail, "flags_of", none)]
+    return [(snapshot_module, "flags_of", none)]
 
 
 # Instructions are in force once their turn is committed, until replaced.
@@ -79,7 +83,7 @@ def leaves_instructions_in_force_that_were_for_one_turn() -> list[Patch]:
     def stays(given: Any, before: int, number: int) -> int:
         return instructed_after(replace(given, is_lasting=True) if given else None, before, number)
 
-    return [(where, "instructed_after", stays) for where in (transaction, ending)]
+    return [(where, "instructed_after", stays) for where in (running_turn, end)]
 
 
 @broken

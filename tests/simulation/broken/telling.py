@@ -7,16 +7,16 @@ from typing import Any
 from msgspec.structs import replace
 
 from tests.simulation.broken.registry import Patch, broken
-from turnledger.engine import flushing
-from turnledger.engine.stream import Reader
-from turnledger.engine.transaction import RunningTurn
+from turnledger.engine.events.reader import Reader
+from turnledger.engine.process import flush
+from turnledger.engine.turn.running_turn import RunningTurn
 
 # Rule 14: the fence on every write.
 
 
 @broken
 def writes_down_events_without_the_fence() -> list[Patch]:
-    return [(flushing, "holds_lane", lambda branch, attempt, fence: True)]
+    return [(flush, "holds_lane", lambda branch, attempt, fence: True)]
 
 
 # What is read of a turn is what was told.

@@ -15,7 +15,7 @@ import pyte
 ROWS = 60
 ONE_BY_ONE = """
 import fcntl, json, os, struct, sys, termios
-from turnledger.cli import progress
+from turnledger.cli.output import progress
 from turnledger.cli.main import app
 progress.PATIENCE = float(sys.argv[2])
 ours = dict(os.environ)

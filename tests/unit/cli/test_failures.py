@@ -12,7 +12,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from tests.unit.cli.test_chats import say
+from tests.unit.cli.commands.test_chats import say
 from turnledger.cli import INTERRUPTED, NEEDS_SERVER
 from turnledger.cli.failures import NEEDS_CLI, Told
 from turnledger.errors import StoreFull

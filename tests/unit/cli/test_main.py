@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from tests.unit.cli.test_chats import say
+from tests.unit.cli.commands.test_chats import say
 from turnledger.cli.main import app
 
 run = CliRunner().invoke
@@ -31,7 +31,12 @@ def test_help_waits_for_nothing_that_it_does_not_need() -> None:
     loaded = done.stdout.split()
     assert "turnledger.cli.main" in loaded
     ours = [name for name in loaded if name.startswith("turnledger.") and ".cli" not in name]
-    assert sorted(ours) == ["turnledger.errors", "turnledger.model", "turnledger.model.printable"]
+    assert sorted(ours) == [
+        "turnledger.errors",
+        "turnledger.model",
+        "turnledger.model.text",
+        "turnledger.model.text.plain",
+    ]
     assert [name for name in SLOW if name in loaded] == []
 
 

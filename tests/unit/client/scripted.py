@@ -7,8 +7,8 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from turnledger.client.retrying import Pacing, Retries, Trying
-from turnledger.client.wire import (
+from turnledger.client.core.exchange import Pacing, Retries, Trying
+from turnledger.client.core.steps import (
     Broken,
     Doing,
     Exchange,

@@ -8,8 +8,8 @@ from typing import Any
 import httpx2
 
 from tests.unit.client.scripted import Streamed
-from turnledger.client.retrying import Pacing, Retries
-from turnledger.client.wire import Broken, Reply
+from turnledger.client.core.exchange import Pacing, Retries
+from turnledger.client.core.steps import Broken, Reply
 
 AT = "https://server.test"
 

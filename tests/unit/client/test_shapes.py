@@ -26,7 +26,8 @@ from turnledger.client.shapes import (
 from turnledger.errors import RequestFailed
 from turnledger.model.ids import BranchId, ConversationId
 from turnledger.model.item import Item
-from turnledger.server.routes import branches, catalogue, chats, deleting, search, shares, tokens, turns
+from turnledger.server.routes import branches, catalogue, deletion, search, shares, tokens, turns
+from turnledger.server.wire import shapes
 
 SAID = b'{"type":"message",  "role":"assistant","content":[{"type":"output_text","text":"Hi"}]}'
 
@@ -71,16 +72,16 @@ def test_secrets_are_not_shown() -> None:
 @pytest.mark.parametrize(
     ("shape", "schema"),
     [
-        (ChatInfo, chats.LISTED_CHAT),
-        (ChatInfo, deleting.RESTORED),
-        (Turn, chats.TURN),
-        (Attempt, chats.ATTEMPT),
+        (ChatInfo, shapes.LISTED_CHAT),
+        (ChatInfo, deletion.RESTORED),
+        (Turn, shapes.TURN),
+        (Attempt, shapes.ATTEMPT),
         (Page, catalogue.CHATS),
         (Hit, search.HIT),
         (Page, search.HITS),
         (Branch, branches.BRANCH),
         (Sibling, branches.SIBLING),
-        (Deleted, deleting.DELETED),
+        (Deleted, deletion.DELETED),
         (Token, tokens.MADE),
         (Share, shares.MADE),
         (TurnState, turns.STANDING),

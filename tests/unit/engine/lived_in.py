@@ -10,9 +10,9 @@ from msgspec.structs import replace
 
 from turnledger import Ledger
 from turnledger.chat import Chat
-from turnledger.engine.check import CheckRequest, check
+from turnledger.engine.attempt.takeover import PurgeRequest, purge
+from turnledger.engine.check.check import CheckRequest, check
 from turnledger.engine.ports import Store
-from turnledger.engine.recovery import PurgeRequest, purge
 from turnledger.model.conversation import Branch
 from turnledger.model.finding import Finding
 from turnledger.model.ids import TurnId

@@ -16,7 +16,7 @@ from turnledger.model.event import ItemDone, TextDelta, TurnFinished, TurnStarte
 from turnledger.model.event_log import LogChunk, WholeLog
 from turnledger.model.item import Item
 from turnledger.model.journal import JournalRecord
-from turnledger.model.reset_policy import ResetPolicy
+from turnledger.model.retention import ResetPolicy
 from turnledger.model.turn import TurnBody
 
 texts = st.text()

@@ -1,4 +1,9 @@
-"""Ids validate what they are made from, survive every way of writing them, and rise within a process."""
+"""Ids made of something else.
+
+Ids validate what they are made from, survive every way of writing them, and rise within a process.
+"""
+
+from __future__ import annotations
 
 from random import Random
 
@@ -18,7 +23,25 @@ from turnledger.model.ids import (
     SystemEntropy,
     TokenId,
     TurnId,
+    derived,
+    time_of,
 )
+
+TIMES = st.integers(0, 2**48 - 1)
+
+
+@given(TIMES, st.text(), st.text())
+def test_an_id_is_the_same_for_the_same_and_keeps_its_time(at: int, one: str, two: str) -> None:
+    made = derived(TurnId, at, one, two)
+    assert TurnId(made) == made == derived(TurnId, at, one, two)
+    assert time_of(made) == at
+
+
+def test_others_are_others() -> None:
+    assert derived(TurnId, 1, "a", "b") != derived(TurnId, 1, "ab")
+    assert derived(TurnId, 1, "a").raw != derived(BranchId, 1, "a").raw
+    assert derived(ConversationId, 1, "a") != derived(ConversationId, 2, "a")
+
 
 KINDS: list[type[Id]] = [ConversationId, BranchId, TurnId, LeaseId, TokenId]
 HEX = "0190a1b2c3d47e5f8a6b7c8d9e0f1a2b"

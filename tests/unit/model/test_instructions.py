@@ -6,11 +6,7 @@ import pytest
 
 from tests.unit.model.shapes import assistant, call, reasoning, user
 from turnledger.errors import InvalidInput, MalformedItems
-from turnledger.model.instructions import (
-    Instructions,
-    instructed_after,
-    instructions_of,
-)
+from turnledger.model.instructions import Instructions, instructed_after, instructions_of
 from turnledger.model.item import Item, message
 
 SYSTEM, DEVELOPER = message("system", "Be brief."), message("developer", "Be kind.")

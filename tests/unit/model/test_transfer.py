@@ -1,4 +1,7 @@
-"""Lines: what they say, and that they are one line each."""
+"""Lines: what they say, and that they are one line each.
+
+Reports stay within bounds, whatever stands in a file.
+"""
 
 from __future__ import annotations
 
@@ -9,10 +12,15 @@ from turnledger.model.conversation import Conversation, NamedBy
 from turnledger.model.flags import Flags
 from turnledger.model.ids import BranchId, ConversationId, TurnId
 from turnledger.model.item import Item, message
-from turnledger.model.reset_policy import ResetPolicy
+from turnledger.model.retention import ResetPolicy
 from turnledger.model.transfer import (
+    LONGEST_WHY,
+    MOST_OF_A_CHAT,
     BranchLine,
     ChatLine,
+    Did,
+    ImportReport,
+    Notes,
     TurnLine,
     chat_line,
     encoded,
@@ -110,3 +118,22 @@ def test_names_that_are_not_known_are_found_within_parts_as_well() -> None:
 def test_parts_that_are_none_have_no_names(part: object) -> None:
     raw = {name: msgspec.Raw(msgspec.json.encode(part)) for name in ("branches", "reset_policy", "failure")}
     assert unknown_fields(raw, ChatLine) == ["failure"]
+
+
+def test_notes_come_in_the_order_of_lines() -> None:
+    notes = Notes()
+    for line in (3, 1, 2):
+        notes.add(line, Did.DROPPED, "why", chat="c", turn="t")
+    assert [report.line for report in notes.all()] == [1, 2, 3]
+    assert notes.all()[0] == ImportReport(line=1, did=Did.DROPPED, chat="c", turn="t", why="why")
+
+
+def test_of_too_many_it_is_told_how_many() -> None:
+    notes = Notes()
+    for line in range(MOST_OF_A_CHAT + 5):
+        notes.add(line, Did.DROPPED, "x" * 10_000, chat="c", turn="t" * 10_000)
+    *kept, last = notes.all()
+    assert len(kept) == MOST_OF_A_CHAT
+    assert last.why == "5 more reports of this chat are left out."
+    assert {len(report.why) for report in kept} == {LONGEST_WHY}
+    assert {len(report.turn or "") for report in kept} == {80}

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from turnledger.runners.chat_model import Asked
-from turnledger.runners.upstream import Upstream
+from turnledger.runners.upstream.upstream import Upstream
 from turnledger.testing.upstream import ScriptedUpstream
 
 ASKED = Asked([{"role": "user", "content": "Hi"}], {"model": "m", "x_unknown": [1]})

@@ -15,12 +15,12 @@ from starlette.types import Message, Receive, Scope, Send
 from turnledger import Ledger
 from turnledger.errors import TurnledgerError
 from turnledger.server.app import App, all_endpoints, make_app
-from turnledger.server.body import read_body
-from turnledger.server.endpoint import Endpoint
-from turnledger.server.models import Models
+from turnledger.server.config.settings import Settings
+from turnledger.server.models.models import Models
+from turnledger.server.openapi.endpoint import Endpoint
+from turnledger.server.requests.body import read_body
+from turnledger.server.requests.strict import NATIVE
 from turnledger.server.service import Service
-from turnledger.server.settings import Settings
-from turnledger.server.understood import NATIVE
 
 HOST = (b"host", b"localhost:8383")
 JSON = (b"content-type", b"application/json")

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from turnledger.server.logs import log
+from turnledger.server.ops.logs import log
 
 
 @contextmanager

@@ -10,12 +10,12 @@ from starlette.types import Receive, Scope, Send
 from tests.unit.server.asgi import Streaming, echo, endpoint
 from turnledger import Ledger
 from turnledger.server.app import App, all_endpoints
-from turnledger.server.listening import bind
-from turnledger.server.logs import configure
-from turnledger.server.models import Models
-from turnledger.server.serve import serve_app
+from turnledger.server.config.settings import ServerLimits, Settings
+from turnledger.server.listen.serve import serve_app
+from turnledger.server.listen.socket import bind
+from turnledger.server.models.models import Models
+from turnledger.server.ops.logs import configure
 from turnledger.server.service import Service
-from turnledger.server.settings import ServerLimits, Settings
 
 
 class UntilTold:

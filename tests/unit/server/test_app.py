@@ -16,8 +16,8 @@ from tests.unit.model.shapes import repeatable
 from tests.unit.server.asgi import HOST, Reply, Streaming, ask, breaks, echo, endpoint, is_busy, serving
 from turnledger.errors import QueueFull
 from turnledger.server.app import App
-from turnledger.server.endpoint import Endpoint
-from turnledger.server.settings import ServerLimits, Settings
+from turnledger.server.config.settings import ServerLimits, Settings
+from turnledger.server.openapi.endpoint import Endpoint
 
 
 def streaming(at: Streaming) -> Endpoint:

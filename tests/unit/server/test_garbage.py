@@ -11,9 +11,9 @@ from types import FrameType
 import msgspec
 import pytest
 
-from turnledger.server.listening import bind
-from turnledger.server.serve import Server, opened
-from turnledger.server.settings import Settings
+from turnledger.server.config.settings import Settings
+from turnledger.server.listen.serve import Server, opened
+from turnledger.server.listen.socket import bind
 
 HEADERS = "Host: localhost\r\nContent-Type: application/json\r\n"
 OURS = ("turnledger.", "uvicorn.", "httptools.", "uvloop.")

@@ -11,7 +11,7 @@ import httptools
 
 from turnledger.runners.http.deadlines import NEVER, Deadlines
 from turnledger.runners.http.response import Response
-from turnledger.runners.upstream_failures import BrokenOff, cut, not_http, too_slow, unheard
+from turnledger.runners.upstream.failures import BrokenOff, cut, not_http, too_slow, unheard
 
 HEAD_BYTES = 64 * 1024
 """What may come without a byte of a body: a server that only ever sends headers must not fill the memory."""

@@ -10,8 +10,8 @@ from contextlib import suppress
 from turnledger.runners.http.address import Address
 from turnledger.runners.http.connection import Connection
 from turnledger.runners.http.deadlines import Deadlines
-from turnledger.runners.http.dialing import dial
-from turnledger.runners.upstream_failures import closed, of_connecting, unheard
+from turnledger.runners.http.dial import dial
+from turnledger.runners.upstream.failures import closed, of_connecting, unheard
 
 IDLE_SECONDS = 15.0
 """How long a connection is kept that nobody uses: less than most servers do."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from turnledger.runners.upstream_failures import BrokenOff
+from turnledger.runners.upstream.failures import BrokenOff
 
 if TYPE_CHECKING:
     from turnledger.runners.http.connection import Connection

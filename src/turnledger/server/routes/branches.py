@@ -12,22 +12,19 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from turnledger.chat import Chat
-from turnledger.engine.admitting import Readmit
-from turnledger.engine.asking import METADATA_PAIRS, TEXT_LENGTH, MoveOptions
-from turnledger.engine.moving import Sibling
-from turnledger.engine.reading import Line
+from turnledger.engine.admission import Readmit
+from turnledger.engine.conversations.read import Line
+from turnledger.engine.lifecycle.moves import Sibling
+from turnledger.engine.turn.validation import METADATA_PAIRS, TEXT_LENGTH, MoveOptions
 from turnledger.errors import ConversationUnavailable
+from turnledger.model.access.token import TokenScope
 from turnledger.model.attempt import OnBusy
 from turnledger.model.conversation import Branch
 from turnledger.model.ids import BranchId, ConversationId, TurnId
 from turnledger.model.listing import Listed
-from turnledger.model.token import TokenScope
-from turnledger.server.admission import Principal
-from turnledger.server.body import decode_body, read_small_body
-from turnledger.server.endpoint import Answering, Endpoint, Parameter
-from turnledger.server.query import number_of
-from turnledger.server.routes.chats import LISTED_CHAT, PAGE, TURN, listed_shown, turn_shown, without_words
-from turnledger.server.schemas import (
+from turnledger.server.access.auth import Principal
+from turnledger.server.openapi.endpoint import Answering, Endpoint, Parameter
+from turnledger.server.openapi.schemas import (
     FULL,
     NAME,
     NUMBER,
@@ -41,9 +38,13 @@ from turnledger.server.schemas import (
     one_of,
     or_null,
 )
+from turnledger.server.requests.body import decode_body, read_small_body
+from turnledger.server.requests.headers import KEY, OF_MAKING, OF_MOVES, named_among, policies_of, text_of
+from turnledger.server.requests.strict import number_of
+from turnledger.server.routes.chats import PAGE
 from turnledger.server.service import Service
-from turnledger.server.turn_headers import KEY, OF_MAKING, OF_MOVES, named_among, policies_of, text_of
-from turnledger.server.wire_json import encode
+from turnledger.server.wire.json import encode
+from turnledger.server.wire.shapes import LISTED_CHAT, TURN, listed_shown, turn_shown, without_words
 
 _JSON = "application/json"
 CHAT = {"chat": Parameter("The id of a conversation.", id_of(ConversationId))}

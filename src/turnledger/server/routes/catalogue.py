@@ -12,21 +12,16 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from turnledger.chat import Chat
-from turnledger.engine.asking import METADATA_PAIRS, TAG_LENGTH, TAGS, TEXT_LENGTH
+from turnledger.engine.turn.validation import METADATA_PAIRS, TAG_LENGTH, TAGS, TEXT_LENGTH
 from turnledger.errors import ConversationUnavailable, InvalidInput, RevisionConflict
+from turnledger.model.access.token import TokenScope
 from turnledger.model.conversation import Conversation
 from turnledger.model.ids import ConversationId
 from turnledger.model.listing import Listed, Page
-from turnledger.model.token import TokenScope
-from turnledger.server.admission import Principal
-from turnledger.server.body import decode_body, read_small_body
-from turnledger.server.endpoint import Endpoint, Parameter
+from turnledger.server.access.auth import Principal
 from turnledger.server.errors import Refused, error_body
-from turnledger.server.query import choice_of, number_of
-from turnledger.server.routes.branches import ONCE, OTHERWISE, REPLAYED
-from turnledger.server.routes.chats import ETAG, LISTED_CHAT, PAGE, etag_of, listed_shown, without_words
-from turnledger.server.routes.events import POSITION
-from turnledger.server.schemas import (
+from turnledger.server.openapi.endpoint import Endpoint, Parameter
+from turnledger.server.openapi.schemas import (
     ERROR,
     FULL,
     NAME,
@@ -39,9 +34,15 @@ from turnledger.server.schemas import (
     id_of,
     or_null,
 )
+from turnledger.server.requests.body import decode_body, read_small_body
+from turnledger.server.requests.headers import KEY, OF_MAKING, named_among, text_of
+from turnledger.server.requests.strict import choice_of, number_of
+from turnledger.server.routes.branches import ONCE, OTHERWISE, REPLAYED
+from turnledger.server.routes.chats import PAGE
+from turnledger.server.routes.events import POSITION
 from turnledger.server.service import Service
-from turnledger.server.turn_headers import KEY, OF_MAKING, named_among, text_of
-from turnledger.server.wire_json import encode
+from turnledger.server.wire.json import encode
+from turnledger.server.wire.shapes import ETAG, LISTED_CHAT, etag_of, listed_shown, without_words
 
 _JSON = "application/json"
 _YES_OR_NO: Mapping[str, bool] = {"true": True, "false": False}

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from turnledger.engine.matching import Sent
-from turnledger.engine.resending import OnDivergence
+from turnledger.engine.resend.match import Sent
+from turnledger.engine.turn.resend import OnDivergence
+from turnledger.model.access.token import TokenScope
 from turnledger.model.attempt import Began, OnBusy, OnFailure, OnStop
 from turnledger.model.ids import ConversationId, TurnId
-from turnledger.model.token import TokenScope
-from turnledger.server.chat_completions import ChatCompletions
-from turnledger.server.endpoint import Endpoint, Parameter
-from turnledger.server.keeping import UNKEPT
-from turnledger.server.schemas import FULL, TEXT, a_list, an_object, id_of, one_of, or_null
+from turnledger.server.openapi.endpoint import Endpoint, Parameter
+from turnledger.server.openapi.schemas import FULL, TEXT, a_list, an_object, id_of, one_of, or_null
+from turnledger.server.requests.headers import OnDisconnect
+from turnledger.server.requests.persistence import UNKEPT
 from turnledger.server.service import Service
-from turnledger.server.turn_headers import OnDisconnect
+from turnledger.server.turns.chat_completions import ChatCompletions
 
 ENCODED = {"type": "string", "minLength": 1}
 """A text, UTF-8 and percent-encoded."""

@@ -10,17 +10,16 @@ from typing import Any
 from starlette.requests import Request
 from starlette.types import Receive, Send
 
-from turnledger.engine.feed import Following
+from turnledger.engine.feed.feed import Following
+from turnledger.model.access.token import TokenScope
 from turnledger.model.change import ChangeKind, LiveChange, Position
-from turnledger.model.token import TokenScope
-from turnledger.server.admission import Principal
-from turnledger.server.counted_stream import CountedStream
-from turnledger.server.endpoint import Endpoint, Parameter
+from turnledger.server.access.auth import Principal
+from turnledger.server.access.cursors import Seal
 from turnledger.server.errors import shutting_down
-from turnledger.server.event_stream import send_pieces
-from turnledger.server.sealing import Seal
+from turnledger.server.openapi.endpoint import Endpoint, Parameter
 from turnledger.server.service import Service
-from turnledger.server.wire_json import encode
+from turnledger.server.wire.json import encode
+from turnledger.server.wire.sse import CountedStream, send_pieces
 
 HEARTBEAT = 15.0
 """Seconds; who was told nothing for as long is told that, within twice of it."""

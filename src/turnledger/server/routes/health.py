@@ -5,11 +5,11 @@ from __future__ import annotations
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from turnledger.model.token import TokenScope
-from turnledger.server.endpoint import Endpoint
-from turnledger.server.metrics import CONTENT_TYPE
-from turnledger.server.readiness import SHUTTING_DOWN
-from turnledger.server.schemas import TEXT, an_object
+from turnledger.model.access.token import TokenScope
+from turnledger.server.openapi.endpoint import Endpoint
+from turnledger.server.openapi.schemas import TEXT, an_object
+from turnledger.server.ops.metrics import CONTENT_TYPE
+from turnledger.server.ops.readiness import SHUTTING_DOWN
 from turnledger.server.service import Service
 
 

@@ -7,9 +7,9 @@ from urllib.parse import unquote
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from turnledger.server.endpoint import Endpoint, Parameter
 from turnledger.server.errors import Refused
-from turnledger.server.schemas import TEXT, Schema, a_list, an_object
+from turnledger.server.openapi.endpoint import Endpoint, Parameter
+from turnledger.server.openapi.schemas import TEXT, Schema, a_list, an_object
 from turnledger.server.service import Service
 
 MODEL: Schema = an_object({"id": TEXT})

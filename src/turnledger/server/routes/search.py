@@ -7,14 +7,12 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
-from turnledger.engine.searching import Hit
+from turnledger.engine.conversations.search import Hit
+from turnledger.model.access.token import TokenScope
 from turnledger.model.ids import BranchId, TurnId
-from turnledger.model.token import TokenScope
-from turnledger.server.admission import Principal
-from turnledger.server.endpoint import Endpoint, Parameter
-from turnledger.server.query import number_of
-from turnledger.server.routes.chats import CHAT_INFO, about
-from turnledger.server.schemas import (
+from turnledger.server.access.auth import Principal
+from turnledger.server.openapi.endpoint import Endpoint, Parameter
+from turnledger.server.openapi.schemas import (
     NUMBER,
     PAGE_SIZE,
     SCOPE,
@@ -25,8 +23,10 @@ from turnledger.server.schemas import (
     id_of,
     or_null,
 )
+from turnledger.server.requests.strict import number_of
 from turnledger.server.service import Service
-from turnledger.server.wire_json import encode
+from turnledger.server.wire.json import encode
+from turnledger.server.wire.shapes import CHAT_INFO, about
 
 PAGE = 20
 PLACE = b"place"

@@ -11,22 +11,17 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from turnledger.engine.asking import LONGEST, TEXT_LENGTH
+from turnledger.engine.turn.validation import LONGEST, TEXT_LENGTH
 from turnledger.errors import LinkNotValid
+from turnledger.model.access.share import NONCE, Share, ShareKind
+from turnledger.model.access.token import TokenScope
 from turnledger.model.ids import ConversationId, ShareId, TokenId
-from turnledger.model.share import Share, ShareKind
-from turnledger.model.share_code import NONCE
-from turnledger.model.token import TokenScope
-from turnledger.server.admission import Principal
-from turnledger.server.audit_log import note
-from turnledger.server.body import check_seconds, decode_body, read_body, read_small_body
-from turnledger.server.endpoint import Endpoint, Parameter
+from turnledger.server.access.audit_log import note
+from turnledger.server.access.auth import Principal
+from turnledger.server.access.limits import EXCHANGES, Pace
 from turnledger.server.errors import Refused
-from turnledger.server.pace import Pace
-from turnledger.server.query import number_of
-from turnledger.server.quotas import EXCHANGES
-from turnledger.server.routes.page import SHARE_PATH
-from turnledger.server.schemas import (
+from turnledger.server.openapi.endpoint import Endpoint, Parameter
+from turnledger.server.openapi.schemas import (
     NAME,
     NUMBER,
     PAGE_SIZE,
@@ -40,8 +35,11 @@ from turnledger.server.schemas import (
     one_of,
     or_null,
 )
+from turnledger.server.requests.body import check_seconds, decode_body, read_body, read_small_body
+from turnledger.server.requests.strict import number_of
+from turnledger.server.routes.page import SHARE_PATH
 from turnledger.server.service import Service
-from turnledger.server.wire_json import encode
+from turnledger.server.wire.json import encode
 from turnledger.shares import PER_MINUTE, VISIT
 from turnledger.tokens import MOST, MOST_MODELS
 

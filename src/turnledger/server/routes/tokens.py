@@ -9,16 +9,14 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from turnledger.engine.asking import LONGEST, TEXT_LENGTH, scope_in
+from turnledger.engine.turn.validation import LONGEST, TEXT_LENGTH, scope_in
 from turnledger.errors import TokenNotFound
+from turnledger.model.access.token import Token, TokenScope
 from turnledger.model.ids import ConversationId, ShareId, TokenId
-from turnledger.model.token import Token, TokenScope
-from turnledger.server.admission import Principal
-from turnledger.server.audit_log import note
-from turnledger.server.body import check_seconds, decode_body, read_small_body
-from turnledger.server.endpoint import Endpoint, Parameter
-from turnledger.server.query import number_of
-from turnledger.server.schemas import (
+from turnledger.server.access.audit_log import note
+from turnledger.server.access.auth import Principal
+from turnledger.server.openapi.endpoint import Endpoint, Parameter
+from turnledger.server.openapi.schemas import (
     NAME,
     NUMBER,
     PAGE_SIZE,
@@ -32,8 +30,10 @@ from turnledger.server.schemas import (
     one_of,
     or_null,
 )
+from turnledger.server.requests.body import check_seconds, decode_body, read_small_body
+from turnledger.server.requests.strict import number_of
 from turnledger.server.service import Service
-from turnledger.server.wire_json import encode
+from turnledger.server.wire.json import encode
 from turnledger.tokens import MOST, MOST_MODELS
 
 PAGE = 100

@@ -11,19 +11,18 @@ from starlette.requests import Request
 from starlette.types import Receive, Scope, Send
 
 from turnledger.errors import InvalidInput, TurnledgerError
-from turnledger.model.file_name import content_disposition, file_name
+from turnledger.model.access.token import TokenScope
 from turnledger.model.ids import ConversationId
-from turnledger.model.token import TokenScope
-from turnledger.model.transfer_report import Did, ImportReport
-from turnledger.server.admission import Principal
-from turnledger.server.audit_log import note
-from turnledger.server.counted_stream import CountedStream
-from turnledger.server.endpoint import Endpoint, Parameter
+from turnledger.model.text.plain import content_disposition, file_name
+from turnledger.model.transfer import Did, ImportReport
+from turnledger.server.access.audit_log import note
+from turnledger.server.access.auth import Principal
 from turnledger.server.errors import Refused, error_body, shutting_down
-from turnledger.server.line_stream import arriving, send_file
-from turnledger.server.schemas import TEXT, id_of
+from turnledger.server.openapi.endpoint import Endpoint, Parameter
+from turnledger.server.openapi.schemas import TEXT, id_of
 from turnledger.server.service import Service
-from turnledger.server.staying import reason_of
+from turnledger.server.wire.lines import arriving, send_file
+from turnledger.server.wire.sse import CountedStream, reason_of
 
 NDJSON = "application/x-ndjson"
 MARKDOWN = "text/markdown"

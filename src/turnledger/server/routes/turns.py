@@ -10,23 +10,22 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Send
 
-from turnledger.engine.ending import Ended
-from turnledger.engine.standing import QUEUED, Standing
+from turnledger.engine.attempt.end import Ended
+from turnledger.engine.attempt.outcome import QUEUED, Standing
 from turnledger.errors import InvalidInput
+from turnledger.model.access.token import TokenScope
 from turnledger.model.attempt import AttemptState, OnStop
 from turnledger.model.ids import BranchId, ConversationId, TurnId
-from turnledger.model.token import TokenScope
-from turnledger.server.admission import Principal
-from turnledger.server.body import decode_body, read_small_body
-from turnledger.server.counted_stream import CountedStream
-from turnledger.server.discreet_model import discreet_failure
-from turnledger.server.endpoint import Endpoint, Parameter
-from turnledger.server.event_stream import seen_by, send_events
-from turnledger.server.routes.chats import LISTED_CHAT, listed_shown, turn_shown
-from turnledger.server.routes.chats import TURN as COMMITTED
-from turnledger.server.schemas import FAILURE, STATE, an_object, id_of, one_of, or_null
+from turnledger.server.access.auth import Principal
+from turnledger.server.models.redacted import discreet_failure
+from turnledger.server.openapi.endpoint import Endpoint, Parameter
+from turnledger.server.openapi.schemas import FAILURE, STATE, an_object, id_of, one_of, or_null
+from turnledger.server.requests.body import decode_body, read_small_body
 from turnledger.server.service import Service
-from turnledger.server.wire_json import encode
+from turnledger.server.wire.json import encode
+from turnledger.server.wire.shapes import LISTED_CHAT, listed_shown, turn_shown
+from turnledger.server.wire.shapes import TURN as COMMITTED
+from turnledger.server.wire.sse import CountedStream, seen_by, send_events
 
 _JSON = "application/json"
 TURN = {"turn": Parameter("The id of a turn, whether it is committed, runs, waits or failed.", id_of(TurnId))}

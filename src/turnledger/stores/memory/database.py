@@ -8,21 +8,14 @@ from collections.abc import Callable, Mapping
 from contextvars import Context
 from dataclasses import dataclass, field
 
+from turnledger.model.access.share import Share
+from turnledger.model.access.token import Token
 from turnledger.model.attempt import Attempt
 from turnledger.model.change import LiveChange
 from turnledger.model.clock_mark import ClockMark
-from turnledger.model.conversation import (
-    Branch,
-    Claim,
-    Conversation,
-    Lease,
-    Origin,
-    Ticket,
-)
+from turnledger.model.conversation import Branch, Claim, Conversation, Lease, Origin, Ticket
 from turnledger.model.flags import Flags
 from turnledger.model.ids import BranchId, ConversationId, LeaseId, ShareId, TokenId, TurnId
-from turnledger.model.share import Share
-from turnledger.model.token import Token
 from turnledger.model.turn import Turn
 from turnledger.model.usage import Usage
 

@@ -7,10 +7,10 @@ from collections.abc import Iterator, Mapping
 from itertools import islice
 from typing import TYPE_CHECKING, TypeVar
 
+from turnledger.model.access.share import link_of
 from turnledger.model.attempt import AttemptState
 from turnledger.model.conversation import Claim, ConversationState, Ticket
 from turnledger.model.ids import BranchId, ConversationId, ShareId, TokenId, TurnId
-from turnledger.model.share import link_of
 from turnledger.model.usage import Usage, of_aside, of_branch, of_chat, of_details
 
 if TYPE_CHECKING:

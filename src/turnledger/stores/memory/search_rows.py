@@ -7,10 +7,9 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from turnledger.model.conversation import Conversation, ConversationState, NamedBy
-from turnledger.model.found import TITLES, Found
 from turnledger.model.ids import BranchId, ConversationId, TurnId
-from turnledger.model.search_words import Phrase, words_of
-from turnledger.model.seen_text import seen_texts
+from turnledger.model.text.search import TITLES, Found, Phrase, words_of
+from turnledger.model.text.summary import seen_texts
 from turnledger.model.turn import Turn
 from turnledger.stores.memory.undo_log import UndoLog
 

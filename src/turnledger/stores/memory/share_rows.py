@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from turnledger.errors import StoreError
+from turnledger.model.access.share import Share
 from turnledger.model.ids import ShareId, TokenId
-from turnledger.model.share import Share
 from turnledger.stores.memory.undo_log import UndoLog
 
 if TYPE_CHECKING:

@@ -8,6 +8,7 @@ from msgspec.structs import replace
 
 from turnledger.engine.ports import BURIED_KEPT
 from turnledger.errors import StoreError
+from turnledger.model.access.share import link_of
 from turnledger.model.attempt import Attempt, AttemptState
 from turnledger.model.conversation import (
     Branch,
@@ -22,7 +23,6 @@ from turnledger.model.conversation import (
 from turnledger.model.flags import Flags, FlagsOf
 from turnledger.model.ids import BranchId, ConversationId, LeaseId, TurnId
 from turnledger.model.new_branch import NewBranch
-from turnledger.model.share import link_of
 from turnledger.model.turn import Turn
 from turnledger.model.usage import Usage, of_branch, of_chat, of_details
 from turnledger.stores.memory.catalogue_rows import CatalogueRows

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from turnledger.errors import StoreError
+from turnledger.model.access.token import Token
 from turnledger.model.ids import TokenId
-from turnledger.model.token import Token
 from turnledger.stores.memory.undo_log import UndoLog
 
 if TYPE_CHECKING:

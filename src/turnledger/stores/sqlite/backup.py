@@ -10,9 +10,9 @@ from pathlib import Path
 import apsw
 
 from turnledger.errors import InvalidInput
-from turnledger.stores.sqlite import opening
+from turnledger.stores.sqlite import connections
 from turnledger.stores.sqlite.failures import translated
-from turnledger.stores.sqlite.places import check_place, create_private, unfinished_name
+from turnledger.stores.sqlite.file_place import check_place, create_private, unfinished_name
 
 PAGES = 256
 """Pages copied between two reports of progress."""
@@ -29,8 +29,8 @@ def back_up(path: str, target: str, progress: Progress) -> None:
     """
     place = check_place(target)
     _refuse_to_overwrite(target, place)
-    opening.check_sqlite(apsw.sqlite_lib_version())
-    source = opening.connect_visitor(path, any_version=True)
+    connections.check_sqlite(apsw.sqlite_lib_version())
+    source = connections.connect_visitor(path, any_version=True)
     unfinished = place.with_name(unfinished_name())
     try:
         create_private(unfinished)

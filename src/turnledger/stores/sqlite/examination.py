@@ -8,11 +8,11 @@ import apsw
 import msgspec
 
 from turnledger.model.ids import LeaseId
-from turnledger.stores.sqlite import opening
+from turnledger.stores.sqlite import connections
 from turnledger.stores.sqlite.failures import translated
 from turnledger.stores.sqlite.leases import LockFiles
 from turnledger.stores.sqlite.migrations import version_of
-from turnledger.stores.sqlite.queries import named_queries, sql_text
+from turnledger.stores.sqlite.tables.queries import named_queries, sql_text
 
 QUERIES = named_queries(sql_text("examination.sql"))
 PATIENCE_MS = 2_000
@@ -41,13 +41,13 @@ class Examination(msgspec.Struct, frozen=True, kw_only=True):
 def sqlite_version() -> str:
     """That of the SQLite in use. Raises UnsafeSqlite for one that may damage a store."""
     version = apsw.sqlite_lib_version()
-    opening.check_sqlite(version)
+    connections.check_sqlite(version)
     return version
 
 
 def examine(path: str) -> Examination:
     """Look at the store at this path. Raises what a visit does; blocks."""
-    connection = opening.connect_visitor(path)
+    connection = connections.connect_visitor(path)
     try:
         place = Path(connection.filename)
         living, dead, unknown = _participants(connection, place)

@@ -6,7 +6,7 @@ import apsw
 
 from turnledger.errors import StoreTooNew
 from turnledger.stores.sqlite.earlier_turns import add_functions
-from turnledger.stores.sqlite.queries import sql_text
+from turnledger.stores.sqlite.tables.queries import sql_text
 
 MIGRATIONS = (
     "0001_first_tables.sql",

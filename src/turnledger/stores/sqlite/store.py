@@ -10,20 +10,19 @@ from typing import Any, cast
 
 import apsw
 
-from turnledger.engine.home import Home
-from turnledger.engine.lease import renew
+from turnledger.engine.attempt.takeover import end_lease
+from turnledger.engine.lane.lease import renew
+from turnledger.engine.lane.shield import Unstoppable, is_cancelled
 from turnledger.engine.ports import Operation, Request, Result, Sync, Tables
-from turnledger.engine.recovery import end_lease
-from turnledger.engine.uninterrupted import Unstoppable, is_cancelled
+from turnledger.engine.process.home import Home
 from turnledger.errors import LedgerClosed
 from turnledger.model.ids import LeaseId
-from turnledger.stores.sqlite import inherited, opening
+from turnledger.stores.sqlite import connections, inherited
 from turnledger.stores.sqlite.failures import translated
+from turnledger.stores.sqlite.file_place import check_place
 from turnledger.stores.sqlite.filesystem import network_filesystem
 from turnledger.stores.sqlite.leases import LeaseKeeper, LockFiles
-from turnledger.stores.sqlite.places import check_place
-from turnledger.stores.sqlite.reader import Reader
-from turnledger.stores.sqlite.worker import Worker
+from turnledger.stores.sqlite.threads import Reader, Worker
 from turnledger.stores.sqlite.writer import Job, Writer
 
 logger = logging.getLogger(__name__)
@@ -215,20 +214,25 @@ class SqliteStore:
 def _open(
     path: str, vfs: str | None, page_bytes: int | None, secure_delete: bool
 ) -> tuple[str, Writer, Reader, int]:
-    opening.check_sqlite(apsw.sqlite_lib_version())
+    connections.check_sqlite(apsw.sqlite_lib_version())
     inherited.check(check_place(path))
-    place = opening.prepare(path, vfs)
+    place = connections.prepare(path, vfs)
     if kind := network_filesystem(place.parent):
         logger.warning("%s is on %s: use it from one machine only, or move it to a local disk", path, kind)
     try:
-        connection = opening.connect_writer(path, vfs, page_bytes)
+        connection = connections.connect_writer(path, vfs, page_bytes)
         writer = Writer(connection, path)
         try:
             if secure_delete:
-                opening.delete_securely(connection)
+                connections.delete_securely(connection)
             # Of what others write, all that comes after this is noticed.
             version = writer.data_version()
-            return str(place), writer, Reader(opening.connect_reader(path, vfs), path, writer.files), version
+            return (
+                str(place),
+                writer,
+                Reader(connections.connect_reader(path, vfs), path, writer.files),
+                version,
+            )
         except BaseException:
             writer.close()
             raise

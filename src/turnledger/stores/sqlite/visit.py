@@ -9,9 +9,9 @@ from typing import cast
 import apsw
 
 from turnledger.engine.ports import Operation, Request, Result
-from turnledger.stores.sqlite import inherited, opening
-from turnledger.stores.sqlite.places import check_place
-from turnledger.stores.sqlite.reader import Reader
+from turnledger.stores.sqlite import connections, inherited
+from turnledger.stores.sqlite.file_place import check_place
+from turnledger.stores.sqlite.threads import Reader
 from turnledger.stores.sqlite.writer import Job
 
 
@@ -38,6 +38,6 @@ class SqliteVisit:
 
 
 def _open(path: str) -> Reader:
-    opening.check_sqlite(apsw.sqlite_lib_version())
+    connections.check_sqlite(apsw.sqlite_lib_version())
     inherited.check(check_place(path))
-    return Reader(opening.connect_visitor(path), path)
+    return Reader(connections.connect_visitor(path), path)

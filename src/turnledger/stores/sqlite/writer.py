@@ -15,11 +15,11 @@ import apsw
 
 from turnledger.engine.ports import Sync
 from turnledger.errors import OutcomeUnknown, StoreTooNew, StoreUnavailable
+from turnledger.stores.sqlite.connections import Patience
 from turnledger.stores.sqlite.failures import not_committed, translated
+from turnledger.stores.sqlite.file_watch import OpenFiles
 from turnledger.stores.sqlite.migrations import check_still_known
-from turnledger.stores.sqlite.moved import OpenFiles
-from turnledger.stores.sqlite.opening import Patience
-from turnledger.stores.sqlite.tables import SqliteTables
+from turnledger.stores.sqlite.tables.tables import SqliteTables
 
 WITHDRAWN = "The caller was cancelled before the write began. Nothing was written."
 

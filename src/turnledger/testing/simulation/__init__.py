@@ -6,7 +6,7 @@ A schedule is decided by its seed alone, so a failing one replays exactly. What 
 tools did is logged apart from the store, and the checker holds the store against that log.
 """
 
-from turnledger.testing.simulation.checker import Violation
+from turnledger.testing.simulation.oracle.checker import Violation
 from turnledger.testing.simulation.schedule import Report, simulate
 
 __all__ = ["Report", "Violation", "simulate"]

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 
-from turnledger.testing.simulation.checker import Violation
+from turnledger.testing.simulation.oracle.checker import Violation
 from turnledger.testing.simulation.schedule import Report, simulate
 
 CHUNK = 50

@@ -11,9 +11,9 @@ from functools import partial
 from random import Random
 from typing import TYPE_CHECKING, Any
 
-from turnledger.engine.lease import renew
+from turnledger.engine.lane.lease import renew
 from turnledger.engine.ports import Operation, Request, Result, Store, Sync, Tables
-from turnledger.engine.seen import HistoryMoved, MustReachDisk
+from turnledger.engine.turn.request import HistoryMoved, MustReachDisk
 from turnledger.errors import OutcomeUnknown, StoreUnavailable, TurnledgerError
 from turnledger.model.ids import LeaseId
 

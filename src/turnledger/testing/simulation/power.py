@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any
 
-from turnledger.engine.beginning import BeginRequest
-from turnledger.engine.flushing import FlushRequest
 from turnledger.engine.ports import Tables
+from turnledger.engine.process.flush import FlushRequest
+from turnledger.engine.turn.request import BeginRequest
 from turnledger.ledger import OWNER
 from turnledger.model.conversation import ConversationState
 from turnledger.model.ids import ConversationId, TurnId

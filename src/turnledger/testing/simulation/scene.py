@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from random import Random
 
-from turnledger.testing.simulation.names import Names
+from turnledger.testing.simulation.clients.names import Names
 from turnledger.testing.simulation.servers import Servers
 from turnledger.testing.simulation.world import World
 

@@ -10,20 +10,20 @@ from typing import Any
 
 from turnledger.engine.ports import Store
 from turnledger.errors import TurnledgerError
-from turnledger.model.reset_policy import ResetPolicy
+from turnledger.model.retention import ResetPolicy
 from turnledger.testing.loop import Deadlock, Livelock, SimulatedLoop
 from turnledger.testing.machine import Machine
-from turnledger.testing.simulation import deeds
-from turnledger.testing.simulation.asking import Asking
-from turnledger.testing.simulation.checker import Violation, check
+from turnledger.testing.simulation.clients import deeds
+from turnledger.testing.simulation.clients.flags import flag_and_ask
+from turnledger.testing.simulation.clients.keyless import KeylessClients
+from turnledger.testing.simulation.clients.names import Names
+from turnledger.testing.simulation.clients.readers import Listening
+from turnledger.testing.simulation.clients.requests import Asking
+from turnledger.testing.simulation.clients.resend import Resending
 from turnledger.testing.simulation.faults import CALM, Medium, Weather
-from turnledger.testing.simulation.flagging import flag_and_ask
-from turnledger.testing.simulation.keyless import KeylessClients
-from turnledger.testing.simulation.lapses import PERIOD
-from turnledger.testing.simulation.listening import Listening
-from turnledger.testing.simulation.names import Names
+from turnledger.testing.simulation.oracle.checker import Violation, check
+from turnledger.testing.simulation.oracle.lapses import PERIOD
 from turnledger.testing.simulation.power import SHARE, Power
-from turnledger.testing.simulation.resending import Resending
 from turnledger.testing.simulation.scene import Scene
 from turnledger.testing.simulation.servers import Servers
 from turnledger.testing.simulation.stores import machine, open_inner

@@ -14,7 +14,7 @@ from turnledger.ledger import Ledger
 from turnledger.model.ids import LeaseId
 from turnledger.testing.loop import Process, SimulatedLoop
 from turnledger.testing.simulation.faults import FaultyStore, Medium
-from turnledger.testing.simulation.observing import observed
+from turnledger.testing.simulation.oracle.observer import observed
 from turnledger.testing.simulation.power import lost
 from turnledger.testing.simulation.wall_clock import SimulatedClock, WallClock
 from turnledger.testing.simulation.world import LEASE_TIME, World

@@ -13,8 +13,8 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from turnledger.engine.beginning import Queued
-from turnledger.engine.transaction import RunningTurn
+from turnledger.engine.turn.request import Queued
+from turnledger.engine.turn.running_turn import RunningTurn
 from turnledger.model.attempt import OnBusy, OnFailure, OnStop
 from turnledger.model.event import Event
 from turnledger.model.flags import Flags
@@ -22,9 +22,9 @@ from turnledger.model.ids import BranchId, ConversationId, LeaseId, TurnId
 from turnledger.model.item import Item, ItemLike
 from turnledger.model.turn import Turn, TurnKind
 from turnledger.testing.loop import SimulatedLoop
-from turnledger.testing.simulation.briefing import SILENT, Briefing
-from turnledger.testing.simulation.listener import Listener
-from turnledger.testing.simulation.transcript import Resent
+from turnledger.testing.simulation.clients.briefing_options import SILENT, Briefing
+from turnledger.testing.simulation.clients.reader import Listener
+from turnledger.testing.simulation.clients.transcript import Resent
 
 CLIENT_CALL = "client_call"
 LEASE_TIME = 10.0

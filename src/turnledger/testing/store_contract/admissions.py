@@ -10,10 +10,10 @@ from typing import Any, TypeAlias
 import pytest
 
 from turnledger.chat import Chat
-from turnledger.engine.begin import begin
-from turnledger.engine.retries import Retry
-from turnledger.engine.stops import news_for
-from turnledger.engine.tokens import revoke
+from turnledger.engine.access.tokens import revoke
+from turnledger.engine.attempt.client_retries import Retry
+from turnledger.engine.attempt.stop_record import news_for
+from turnledger.engine.turn.begin import begin
 from turnledger.errors import (
     AdmissionMoved,
     ConversationDeleted,
@@ -23,8 +23,8 @@ from turnledger.errors import (
     TurnReplayed,
 )
 from turnledger.ledger import OWNER
+from turnledger.model.access.token import TokenScope
 from turnledger.model.ids import ConversationId, IdSource
-from turnledger.model.token import TokenScope
 from turnledger.testing.gates import Fate, When
 from turnledger.testing.scripted_model import ScriptedModel
 from turnledger.testing.store_contract.stage import (

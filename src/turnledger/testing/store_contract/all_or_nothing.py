@@ -9,11 +9,11 @@ from typing import TypeAlias
 import pytest
 
 from turnledger.chat import Chat
-from turnledger.engine.begin import begin
-from turnledger.engine.commit import commit
-from turnledger.engine.ending import end
+from turnledger.engine.attempt.end import end
+from turnledger.engine.conversations.read import SetAside
 from turnledger.engine.limits import Limits
-from turnledger.engine.reading import SetAside
+from turnledger.engine.turn.begin import begin
+from turnledger.engine.turn.commit import commit
 from turnledger.errors import EmptyTurn, LedgerClosed, MalformedItems, StoreFull, TurnEnded
 from turnledger.model.attempt import AttemptState
 from turnledger.model.item import Item, message

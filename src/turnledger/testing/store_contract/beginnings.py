@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from turnledger.engine.begin import begin
-from turnledger.engine.block import TurnBlock
+from turnledger.engine.turn.begin import begin
+from turnledger.engine.turn.block import TurnBlock
 from turnledger.errors import (
     ConversationDeleted,
     ConversationNotFound,
@@ -16,7 +16,7 @@ from turnledger.errors import (
     TurnReplayed,
 )
 from turnledger.model.attempt import Began
-from turnledger.model.reset_policy import ResetPolicy
+from turnledger.model.retention import ResetPolicy
 from turnledger.testing.gates import Fate
 from turnledger.testing.scripted_model import ScriptedModel
 from turnledger.testing.store_contract.resent import talk

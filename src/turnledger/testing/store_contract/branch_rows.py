@@ -8,14 +8,7 @@ from msgspec.structs import replace
 from turnledger.engine.ports import Store, Tables
 from turnledger.errors import Superseded
 from turnledger.model.attempt import Fork
-from turnledger.model.conversation import (
-    Branch,
-    Conversation,
-    ConversationState,
-    Origin,
-    Stretch,
-    Ticket,
-)
+from turnledger.model.conversation import Branch, Conversation, ConversationState, Origin, Stretch, Ticket
 from turnledger.model.ids import BranchId, LeaseId, TurnId
 from turnledger.model.turn import Turn, TurnKind
 from turnledger.testing.store_contract.rows import (

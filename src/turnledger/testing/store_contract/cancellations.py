@@ -9,8 +9,8 @@ from collections.abc import AsyncGenerator, AsyncIterator
 import pytest
 
 from turnledger.chat import Chat
-from turnledger.engine.commit import commit, resolve_doubt
 from turnledger.engine.limits import Limits
+from turnledger.engine.turn.commit import commit, resolve_doubt
 from turnledger.errors import CommitOutcomeUnknown, InvalidInput, TurnEnded, TurnStopped, turn_of
 from turnledger.model.attempt import AttemptState
 from turnledger.model.turn import TurnKind

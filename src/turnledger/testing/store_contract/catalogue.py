@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from turnledger.chat import Chat
-from turnledger.engine.catalogue import name_by_model
-from turnledger.engine.commit import commit
-from turnledger.engine.conversations import update
+from turnledger.engine.conversations.catalogue import name_by_model
+from turnledger.engine.conversations.resolve import update
+from turnledger.engine.turn.commit import commit
 from turnledger.errors import InvalidInput, RevisionConflict
 from turnledger.model.conversation import NamedBy
 from turnledger.model.ids import ConversationId

@@ -10,7 +10,7 @@ import pytest
 from turnledger.engine.ports import Store
 from turnledger.errors import ConversationDeleted, ConversationExpired, TurnReplayed
 from turnledger.model.clock_mark import ClockMark
-from turnledger.model.reset_policy import ResetPolicy
+from turnledger.model.retention import ResetPolicy
 from turnledger.testing.scripted_model import ScriptedModel
 from turnledger.testing.store_contract.rows import begun, do, read, turn, write
 from turnledger.testing.store_contract.stage import (

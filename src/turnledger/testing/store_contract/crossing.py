@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from turnledger.engine.commit import commit
+from turnledger.engine.turn.commit import commit
 from turnledger.errors import ConversationBusy, NoNewInput, TurnNotFound, TurnStopped
 from turnledger.testing.scripted_model import Ask, ScriptedModel, Tool
 from turnledger.testing.store_contract.moving import shown

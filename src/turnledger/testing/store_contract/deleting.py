@@ -8,19 +8,19 @@ import pytest
 from msgspec.structs import replace as with_changes
 
 from turnledger.chat import Chat
-from turnledger.engine.begin import begin
-from turnledger.engine.deleting import delete, restore
-from turnledger.engine.transaction import RunningTurn
+from turnledger.engine.lifecycle.delete import delete, restore
+from turnledger.engine.turn.begin import begin
+from turnledger.engine.turn.running_turn import RunningTurn
 from turnledger.errors import (
     ConversationDeleted,
     ConversationExpired,
     ConversationNotFound,
 )
+from turnledger.model.access.visibility import EVERYWHERE, Within
 from turnledger.model.attempt import Attempt, AttemptState, OnStop
 from turnledger.model.change import ChangeKind, LiveChange
 from turnledger.model.conversation import Conversation, ConversationState
 from turnledger.model.turn import TurnKind
-from turnledger.model.within import EVERYWHERE, Within
 from turnledger.testing.gates import Fate
 from turnledger.testing.scripted_model import ScriptedModel, Tool
 from turnledger.testing.store_contract.rows import do, read, write

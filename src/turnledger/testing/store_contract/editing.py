@@ -7,7 +7,7 @@ from random import Random
 import pytest
 
 from turnledger.chat import Chat
-from turnledger.engine.commit import commit
+from turnledger.engine.turn.commit import commit
 from turnledger.errors import (
     IdempotencyMismatch,
     InvalidId,
@@ -18,7 +18,7 @@ from turnledger.errors import (
     TurnReplayed,
 )
 from turnledger.model.ids import BranchId, TurnId
-from turnledger.model.pairing import NOT_ANSWERED
+from turnledger.model.messages.pairing import NOT_ANSWERED
 from turnledger.model.turn import Turn
 from turnledger.testing.scripted_model import Ask, ScriptedModel, Tool
 from turnledger.testing.store_contract.stage import (

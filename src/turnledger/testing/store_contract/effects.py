@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from turnledger.chat import Chat
-from turnledger.engine.begin import begin
-from turnledger.engine.line import STRETCHES_KEPT
+from turnledger.engine.history.line import STRETCHES_KEPT
 from turnledger.engine.ports import Store
+from turnledger.engine.turn.begin import begin
 from turnledger.model.conversation import Stretch
 from turnledger.model.ids import BranchId, TurnId
 from turnledger.model.turn import Turn, TurnKind

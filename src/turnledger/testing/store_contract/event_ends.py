@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from turnledger.chat import Chat
-from turnledger.engine.ending import end
-from turnledger.engine.recording import record
-from turnledger.engine.transaction import RunningTurn
+from turnledger.engine.attempt.end import end
+from turnledger.engine.turn.journal import record
+from turnledger.engine.turn.running_turn import RunningTurn
 from turnledger.errors import (
     OutcomeUnknown,
 )

@@ -6,10 +6,10 @@ import asyncio
 
 import pytest
 
-from turnledger.engine.commit import commit
-from turnledger.engine.flushing import flush
-from turnledger.engine.looking import look
-from turnledger.engine.transaction import RunningTurn
+from turnledger.engine.attempt.stored_events import look
+from turnledger.engine.process.flush import flush
+from turnledger.engine.turn.commit import commit
+from turnledger.engine.turn.running_turn import RunningTurn
 from turnledger.errors import (
     ConversationDeleted,
     InvalidInput,

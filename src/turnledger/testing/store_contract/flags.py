@@ -8,18 +8,18 @@ from typing import Any
 import pytest
 
 from turnledger.chat import Chat
-from turnledger.engine.begin import begin
-from turnledger.engine.commit import commit
-from turnledger.engine.context import Context
-from turnledger.engine.flagging import flag
+from turnledger.engine.conversations.flags import flag
+from turnledger.engine.history.context import Context
 from turnledger.engine.limits import Limits
 from turnledger.engine.ports import Store
+from turnledger.engine.turn.begin import begin
+from turnledger.engine.turn.commit import commit
 from turnledger.errors import ConversationDeleted, InvalidInput, TurnNotFound
 from turnledger.model.conversation import Stretch
 from turnledger.model.flags import Flags
 from turnledger.model.ids import TurnId
 from turnledger.model.item import Item
-from turnledger.model.messages import messages_of
+from turnledger.model.messages.messages import messages_of
 from turnledger.testing.gates import Fate, When
 from turnledger.testing.scripted_model import Ask, ScriptedModel, Step, Think, Tool
 from turnledger.testing.store_contract.resent import talk

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from turnledger.chat import Chat
-from turnledger.engine.begin import begin
-from turnledger.engine.commit import commit
-from turnledger.engine.recording import record
+from turnledger.engine.turn.begin import begin
+from turnledger.engine.turn.commit import commit
+from turnledger.engine.turn.journal import record
 from turnledger.errors import (
     ConversationDeleted,
     ConversationExpired,

@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from turnledger.chat import Chat
+from turnledger.engine.lifecycle.moves import fork
 from turnledger.engine.limits import Limits
-from turnledger.engine.moving import fork
 from turnledger.engine.ports import Tables
 from turnledger.errors import (
     ConversationDeleted,

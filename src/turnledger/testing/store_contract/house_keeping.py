@@ -8,7 +8,7 @@ from dataclasses import replace as limited
 import pytest
 from msgspec.structs import replace
 
-from turnledger.engine.lease import renew
+from turnledger.engine.lane.lease import renew
 from turnledger.engine.ports import Store
 from turnledger.errors import ConversationDeleted, LedgerClosed
 from turnledger.model.attempt import AttemptState

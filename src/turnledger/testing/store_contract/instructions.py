@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from turnledger.chat import Chat
-from turnledger.engine.begin import begin
+from turnledger.engine.turn.begin import begin
 from turnledger.errors import IdempotencyMismatch, TurnReplayed
-from turnledger.model.messages import messages_of
+from turnledger.model.messages.messages import messages_of
 from turnledger.model.turn import Turn, TurnKind
 from turnledger.testing.gates import Fate
 from turnledger.testing.scripted_model import ScriptedModel, Tool

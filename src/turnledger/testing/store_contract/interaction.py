@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from turnledger.model.conversation import ConversationState, Ticket
 from turnledger.model.ids import TurnId
-from turnledger.model.reset_policy import ResetPolicy
+from turnledger.model.retention import ResetPolicy
 from turnledger.testing.scripted_model import ScriptedModel
 from turnledger.testing.store_contract.rows import IDS, do, write
 from turnledger.testing.store_contract.stage import LIMITS, Contract, Stage, exchange, said, soon

@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 
 from turnledger.chat import Chat
-from turnledger.engine.begin import begin
-from turnledger.engine.block import TurnBlock
-from turnledger.engine.commit import commit, resolve_doubt
-from turnledger.engine.deliveries import LOST_KEPT_MS, note
-from turnledger.engine.ending import CLAIM_KEPT_MS
+from turnledger.engine.attempt.client_retries import Retry
+from turnledger.engine.attempt.end import CLAIM_KEPT_MS
 from turnledger.engine.ports import Tables
-from turnledger.engine.retries import Retry
+from turnledger.engine.process.deliveries import LOST_KEPT_MS, note
+from turnledger.engine.turn.begin import begin
+from turnledger.engine.turn.block import TurnBlock
+from turnledger.engine.turn.commit import commit, resolve_doubt
 from turnledger.errors import (
     CommitOutcomeUnknown,
     ConversationBusy,

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from turnledger.engine.ending import CLAIM_KEPT_MS
-from turnledger.engine.making import make
+from turnledger.engine.attempt.end import CLAIM_KEPT_MS
+from turnledger.engine.lifecycle.create import make
 from turnledger.errors import ConversationDeleted, IdempotencyMismatch
 from turnledger.testing.gates import Fate
 from turnledger.testing.store_contract.stage import Contract, Stage, soon

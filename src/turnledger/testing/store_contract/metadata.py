@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from turnledger.engine.commit import commit
-from turnledger.engine.conversations import update
+from turnledger.engine.conversations.resolve import update
+from turnledger.engine.turn.commit import commit
 from turnledger.errors import RevisionConflict
 from turnledger.testing.gates import Fate
 from turnledger.testing.scripted_model import ScriptedModel

@@ -10,10 +10,10 @@ from typing import Any, TypeAlias
 import pytest
 
 from turnledger.chat import Chat
-from turnledger.engine.begin import begin
-from turnledger.engine.ending import CLAIM_KEPT_MS
-from turnledger.engine.moving import fork
-from turnledger.engine.resets import reset
+from turnledger.engine.attempt.end import CLAIM_KEPT_MS
+from turnledger.engine.lifecycle.moves import fork
+from turnledger.engine.lifecycle.reset import reset
+from turnledger.engine.turn.begin import begin
 from turnledger.errors import (
     AdmissionMoved,
     BranchNotFound,
@@ -23,8 +23,8 @@ from turnledger.errors import (
     TurnNotFound,
 )
 from turnledger.ledger import OWNER
+from turnledger.model.access.token import TokenScope
 from turnledger.model.ids import BranchId
-from turnledger.model.token import TokenScope
 from turnledger.testing.gates import Fate, When
 from turnledger.testing.store_contract.stage import (
     Contract,

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from turnledger.chat import Chat
-from turnledger.engine.begin import begin
+from turnledger.engine.turn.begin import begin
 from turnledger.errors import BranchNotFound, ConversationBusy, TurnNotFound, TurnStopped
 from turnledger.model.ids import BranchId
 from turnledger.testing.gates import Fate, When

@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from turnledger.engine.begin import begin
-from turnledger.engine.ending import CLAIM_KEPT_MS
+from turnledger.engine.attempt.end import CLAIM_KEPT_MS
+from turnledger.engine.turn.begin import begin
 from turnledger.errors import (
     ConversationDeleted,
     IdempotencyMismatch,

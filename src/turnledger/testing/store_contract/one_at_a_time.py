@@ -6,11 +6,11 @@ import asyncio
 
 import pytest
 
-from turnledger.engine.begin import begin
 from turnledger.engine.limits import Limits
+from turnledger.engine.turn.begin import begin
 from turnledger.errors import QueueFull, WaitEnded
 from turnledger.model.item import Item
-from turnledger.model.messages import messages_of
+from turnledger.model.messages.messages import messages_of
 from turnledger.testing.scripted_model import ScriptedModel
 from turnledger.testing.store_contract.stage import (
     LIMITS,

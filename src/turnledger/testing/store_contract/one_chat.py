@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from turnledger.chat import Chat
-from turnledger.engine.retries import Retry
+from turnledger.engine.attempt.client_retries import Retry
 from turnledger.errors import ConversationNotFound, InvalidInput, TurnNotFound, TurnReplayed
+from turnledger.model.access.visibility import Within
 from turnledger.model.ids import TurnId
-from turnledger.model.within import Within
 from turnledger.testing.scripted_model import ScriptedModel
 from turnledger.testing.store_contract.stage import Contract, Process, Stage, exchange, said, tell, user
 

@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from turnledger.engine.begin import begin
-from turnledger.engine.conversations import resolve_now
+from turnledger.engine.conversations.resolve import resolve_now
+from turnledger.engine.turn.begin import begin
 from turnledger.errors import ConversationExpired, ConversationNotFound, NoNewInput
 from turnledger.model.turn import Turn
 from turnledger.testing.scripted_model import ScriptedModel

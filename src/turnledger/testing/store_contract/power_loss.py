@@ -9,10 +9,9 @@ from typing import TypeAlias
 import pytest
 
 from turnledger.errors import ConversationDeleted, LinkNotValid, TurnStopped
+from turnledger.model.access.token import TokenScope, digest_of
 from turnledger.model.attempt import AttemptState
 from turnledger.model.flags import Flags
-from turnledger.model.token import TokenScope
-from turnledger.model.token_text import digest_of
 from turnledger.model.turn import TurnKind
 from turnledger.testing.gates import Gate
 from turnledger.testing.machine import Machine

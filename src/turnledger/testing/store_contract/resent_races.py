@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from turnledger.engine.begin import begin
-from turnledger.engine.commit import commit
+from turnledger.engine.turn.begin import begin
+from turnledger.engine.turn.commit import commit
 from turnledger.errors import (
     HistoryDiverged,
     IdempotencyMismatch,

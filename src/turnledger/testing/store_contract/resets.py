@@ -7,9 +7,9 @@ import asyncio
 import pytest
 
 from turnledger.chat import Chat
-from turnledger.engine.begin import begin
-from turnledger.engine.conversations import resolve_now
-from turnledger.engine.resets import reset
+from turnledger.engine.conversations.resolve import resolve_now
+from turnledger.engine.lifecycle.reset import reset
+from turnledger.engine.turn.begin import begin
 from turnledger.errors import (
     ConversationDeleted,
     ConversationNotFound,
@@ -19,7 +19,7 @@ from turnledger.errors import (
 )
 from turnledger.model.attempt import AttemptState
 from turnledger.model.conversation import ConversationState
-from turnledger.model.reset_policy import ResetPolicy
+from turnledger.model.retention import ResetPolicy
 from turnledger.model.turn import TurnKind
 from turnledger.testing.gates import Fate, When
 from turnledger.testing.scripted_model import ScriptedModel, Tool

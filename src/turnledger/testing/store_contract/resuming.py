@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from turnledger.chat import Chat
-from turnledger.engine.closing import OUTCOME_UNKNOWN
+from turnledger.engine.attempt.unfinished import OUTCOME_UNKNOWN
 from turnledger.engine.ports import Runner
-from turnledger.engine.transaction import RunningTurn
+from turnledger.engine.turn.running_turn import RunningTurn
 from turnledger.errors import TurnFailed
 from turnledger.model.attempt import AttemptState
 from turnledger.model.turn import Turn, TurnKind

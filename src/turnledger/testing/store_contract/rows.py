@@ -13,18 +13,11 @@ from msgspec.structs import replace
 from turnledger.engine.ports import BURIED_KEPT, Store, Sync, Tables
 from turnledger.errors import StoreError, Superseded
 from turnledger.model.attempt import Attempt, AttemptState, Failure, OnFailure, OnStop
-from turnledger.model.conversation import (
-    Branch,
-    Claim,
-    Conversation,
-    ConversationState,
-    Lease,
-    Ticket,
-)
+from turnledger.model.conversation import Branch, Claim, Conversation, ConversationState, Lease, Ticket
 from turnledger.model.ids import BranchId, ConversationId, IdSource, LeaseId, TurnId
 from turnledger.model.instructions import Instructions
 from turnledger.model.item import Item, message
-from turnledger.model.reset_policy import ResetPolicy
+from turnledger.model.retention import ResetPolicy
 from turnledger.model.turn import Turn, TurnKind
 from turnledger.testing.store_contract.stage import Contract, call, soon
 

@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from turnledger.chat import Chat
-from turnledger.engine.retries import Retry
+from turnledger.engine.attempt.client_retries import Retry
 from turnledger.errors import (
     ConversationDeleted,
     ConversationNotFound,
@@ -19,9 +19,9 @@ from turnledger.errors import (
     TurnNotFound,
     TurnReplayed,
 )
+from turnledger.model.access.visibility import Within
 from turnledger.model.conversation import Conversation
 from turnledger.model.ids import TurnId
-from turnledger.model.within import Within
 from turnledger.testing.scripted_model import ScriptedModel, Tool
 from turnledger.testing.store_contract.rows import conversation, do, write
 from turnledger.testing.store_contract.stage import (

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from turnledger.engine.searching import Hit, index_some
+from turnledger.engine.conversations.search import Hit, index_some
 from turnledger.errors import InvalidInput
+from turnledger.model.access.visibility import Within
 from turnledger.model.ids import ConversationId
 from turnledger.model.item import Item, message
-from turnledger.model.within import Within
 from turnledger.testing.scripted_model import ScriptedModel, Step
 from turnledger.testing.store_contract.stage import Contract, Process, Stage
 

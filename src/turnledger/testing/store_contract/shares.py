@@ -25,12 +25,10 @@ from turnledger.errors import (
     TooManyShares,
     TooManyVisitors,
 )
+from turnledger.model.access.share import READS, Share, ShareKind, is_code, new_code
+from turnledger.model.access.token import TokenScope, digest_of, is_token_text
+from turnledger.model.access.visibility import Within
 from turnledger.model.ids import ShareId, TokenId
-from turnledger.model.share import READS, Share, ShareKind
-from turnledger.model.share_code import is_code, new_code
-from turnledger.model.token import TokenScope
-from turnledger.model.token_text import digest_of, is_token_text
-from turnledger.model.within import Within
 from turnledger.testing.store_contract.rows import IDS, do, read, write
 from turnledger.testing.store_contract.stage import LIMITS, Contract, Stage, exchange, tell
 from turnledger.testing.store_contract.tokens import token

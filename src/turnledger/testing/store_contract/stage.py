@@ -16,10 +16,10 @@ from typing import Any, TypeAlias, TypeVar
 import pytest
 
 from turnledger.chat import Chat
-from turnledger.engine.beginning import BeginRequest
-from turnledger.engine.block import TurnBlock
 from turnledger.engine.limits import Limits
 from turnledger.engine.ports import Operation, Request, Runner, Store, Sync, Tables
+from turnledger.engine.turn.block import TurnBlock
+from turnledger.engine.turn.request import BeginRequest
 from turnledger.ledger import Ledger
 from turnledger.model.conversation import Branch, Conversation, Ticket
 from turnledger.model.ids import BranchId, TurnId

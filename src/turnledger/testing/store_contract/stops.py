@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import pytest
 
-from turnledger.engine.begin import begin
-from turnledger.engine.commit import commit, resolve_doubt
-from turnledger.engine.stops import news_for, request_stop
+from turnledger.engine.attempt.stop_record import news_for, request_stop
+from turnledger.engine.turn.begin import begin
+from turnledger.engine.turn.commit import commit, resolve_doubt
 from turnledger.errors import CommitOutcomeUnknown, TurnStopped
 from turnledger.model.attempt import AttemptState
 from turnledger.model.turn import TurnKind

@@ -11,12 +11,12 @@ import pytest
 from msgspec.structs import replace as with_changes
 
 from turnledger.chat import Chat
-from turnledger.engine.asking import begin_request
-from turnledger.engine.begin import begin
-from turnledger.engine.commit import commit, resolve_doubt
-from turnledger.engine.idempotency import Share
-from turnledger.engine.lease import all_leases, renew
-from turnledger.engine.recovery import ForgetRequest, end_lease, forget, take_over
+from turnledger.engine.attempt.idempotency import Share
+from turnledger.engine.attempt.takeover import ForgetRequest, end_lease, forget, take_over
+from turnledger.engine.lane.lease import all_leases, renew
+from turnledger.engine.turn.begin import begin
+from turnledger.engine.turn.commit import commit, resolve_doubt
+from turnledger.engine.turn.validation import begin_request
 from turnledger.errors import ConversationBusy, ConversationDeleted, ConversationExpired, Superseded
 from turnledger.ledger import Ledger
 from turnledger.model.attempt import AttemptState

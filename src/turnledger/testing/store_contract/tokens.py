@@ -21,10 +21,9 @@ from turnledger.errors import (
     TooManyTokens,
 )
 from turnledger.ledger import OWNER
+from turnledger.model.access.token import Token, TokenScope, digest_of, is_token_text
+from turnledger.model.access.visibility import Within
 from turnledger.model.ids import IdSource, TokenId
-from turnledger.model.token import Token, TokenScope
-from turnledger.model.token_text import digest_of, is_token_text
-from turnledger.model.within import Within
 from turnledger.testing.store_contract.rows import IDS, LATE, TEXT, begun, do, read, write
 from turnledger.testing.store_contract.stage import LIMITS, Contract, Stage
 

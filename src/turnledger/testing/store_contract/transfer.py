@@ -14,13 +14,13 @@ import msgspec
 import pytest
 
 from turnledger.chat import Chat
-from turnledger.engine.importing import import_chat
+from turnledger.engine.transfer.import_write import import_chat
 from turnledger.errors import ConversationDeleted, ConversationNotFound, InvalidInput
 from turnledger.ledger import Ledger
+from turnledger.model.access.visibility import Within
 from turnledger.model.change import ChangeKind
 from turnledger.model.event import ItemDone, TurnFinished
-from turnledger.model.transfer_report import ENDS, Did, ImportReport
-from turnledger.model.within import Within
+from turnledger.model.transfer import ENDS, Did, ImportReport
 from turnledger.stores.memory import Database, MemoryStore
 from turnledger.testing.fake_clock import FakeClock
 from turnledger.testing.gates import Fate

@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from turnledger.engine.begin import begin
-from turnledger.engine.block import TurnBlock
-from turnledger.engine.commit import commit, resolve_doubt
-from turnledger.engine.ending import end
-from turnledger.engine.stops import request_stop
+from turnledger.engine.attempt.end import end
+from turnledger.engine.attempt.stop_record import request_stop
+from turnledger.engine.turn.begin import begin
+from turnledger.engine.turn.block import TurnBlock
+from turnledger.engine.turn.commit import commit, resolve_doubt
 from turnledger.errors import (
     CommitOutcomeUnknown,
     ConversationDeleted,
@@ -20,7 +20,7 @@ from turnledger.errors import (
     TurnStopped,
 )
 from turnledger.model.attempt import AttemptState
-from turnledger.model.pairing import NOT_ANSWERED, open_calls
+from turnledger.model.messages.pairing import NOT_ANSWERED, open_calls
 from turnledger.model.turn import TurnKind
 from turnledger.testing.gates import Fate
 from turnledger.testing.scripted_model import Ask, ScriptedModel, Tool

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from turnledger.engine.begin import begin
-from turnledger.engine.commit import commit, resolve_doubt
-from turnledger.engine.conversations import resolve_now
-from turnledger.engine.ending import end
-from turnledger.engine.recording import record
+from turnledger.engine.attempt.end import end
+from turnledger.engine.conversations.resolve import resolve_now
+from turnledger.engine.turn.begin import begin
+from turnledger.engine.turn.commit import commit, resolve_doubt
+from turnledger.engine.turn.journal import record
 from turnledger.errors import CommitOutcomeUnknown, ConversationBusy, TurnFailed
 from turnledger.model.attempt import AttemptState
 from turnledger.testing.gates import Fate

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from turnledger.chat import Chat
-from turnledger.engine.retries import Retry
+from turnledger.engine.attempt.client_retries import Retry
 from turnledger.errors import StorageFull, TurnReplayed, TurnStopped
 from turnledger.model.usage import BLOCK, ROW, Usage, in_blocks, of_branch
 from turnledger.testing.scripted_model import ScriptedModel, Step, Tool

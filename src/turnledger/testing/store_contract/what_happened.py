@@ -7,12 +7,12 @@ from dataclasses import replace
 import pytest
 
 from turnledger.chat import Chat
-from turnledger.engine.closing import OUTCOME_UNKNOWN
+from turnledger.engine.attempt.unfinished import OUTCOME_UNKNOWN
 from turnledger.engine.ports import Runner
-from turnledger.engine.transaction import RunningTurn
+from turnledger.engine.turn.running_turn import RunningTurn
 from turnledger.errors import NoNewInput
 from turnledger.model.attempt import AttemptState
-from turnledger.model.pairing import NOT_STARTED
+from turnledger.model.messages.pairing import NOT_STARTED
 from turnledger.model.turn import Turn, TurnKind
 from turnledger.testing.scripted_model import Ask, ScriptedModel, Think, Tool
 from turnledger.testing.store_contract.stage import (

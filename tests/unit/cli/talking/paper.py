@@ -8,8 +8,8 @@ import re
 import pyte
 from rich.console import Console
 
-from turnledger.cli.talking.markdown import THEME
-from turnledger.cli.talking.screen import Screen
+from turnledger.cli.chat.markdown import THEME
+from turnledger.cli.chat.screen import Screen
 
 COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 

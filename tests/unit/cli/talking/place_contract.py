@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from turnledger.cli.talking.place import Answering, Heard, Place, Talk, Wish
+from turnledger.cli.chat.backend import Answering, Heard, Place, Talk, Wish
 from turnledger.errors import ConversationNotFound, InvalidId, ModelUnavailable, TurnStopped
 from turnledger.model.attempt import AttemptState
 from turnledger.model.event import TextDelta, TurnFinished

@@ -20,7 +20,7 @@ from turnledger.errors import MalformedAnswer, ModelTimeout, ModelUnavailable
 from turnledger.runners.http import connection as module
 from turnledger.runners.http.connection import Limits
 from turnledger.runners.http.deadlines import NEVER
-from turnledger.runners.upstream_failures import BrokenOff, Unheard
+from turnledger.runners.upstream.failures import BrokenOff, Unheard
 
 pytestmark = pytest.mark.anyio
 

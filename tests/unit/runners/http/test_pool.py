@@ -19,7 +19,7 @@ from tests.unit.runners.http.raw_server import OK, Heard, saying, saying_once, s
 from turnledger.errors import ModelTimeout, ModelUnavailable
 from turnledger.runners.http import pool as module
 from turnledger.runners.http.address import address_of
-from turnledger.runners.upstream_failures import BrokenOff
+from turnledger.runners.upstream.failures import BrokenOff
 
 pytestmark = pytest.mark.anyio
 

@@ -10,7 +10,7 @@ from tests.unit.runners.http.raw_server import OK, Heard, saying, saying_once, s
 from turnledger.errors import InvalidInput, ModelUnavailable
 from turnledger.runners.http.address import address_of
 from turnledger.runners.http.request import get, head_of
-from turnledger.runners.upstream_failures import Unheard
+from turnledger.runners.upstream.failures import Unheard
 
 pytestmark = pytest.mark.anyio
 

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from tests.unit.server.asgi import HOST, ask
-from tests.unit.server.test_api_turn import Place, serving
-from turnledger.model.token import TokenScope
-from turnledger.server.settings import ChatSettings
+from tests.unit.server.turns.test_api import Place, serving
+from turnledger.model.access.token import TokenScope
+from turnledger.server.config.settings import ChatSettings
 
 UNKNOWN = "01890000000070008000000000000000"
 

@@ -19,10 +19,10 @@ from turnledger.errors import TurnledgerError
 from turnledger.model.conversation import Conversation
 from turnledger.runners.demo import DemoModel
 from turnledger.server.app import App, make_app
-from turnledger.server.models import Found, Models
+from turnledger.server.config.settings import ChatSettings, Settings
+from turnledger.server.models.models import Found, Models
 from turnledger.server.routes.catalogue import revision_of
 from turnledger.server.routes.events import POSITION
-from turnledger.server.settings import ChatSettings, Settings
 
 
 class Place:

@@ -15,11 +15,11 @@ from tests.unit.server.asgi import HOST, ask
 from turnledger import Ledger
 from turnledger.model.change import ChangeKind, LiveChange, Position
 from turnledger.model.ids import ConversationId
+from turnledger.server.access.cursors import Seal
 from turnledger.server.app import App, make_app
-from turnledger.server.models import Models
+from turnledger.server.config.settings import ServerLimits, Settings
+from turnledger.server.models.models import Models
 from turnledger.server.routes import events
-from turnledger.server.sealing import Seal
-from turnledger.server.settings import ServerLimits, Settings
 
 CHAT = ConversationId("conv_01890000000070008000000000000000")
 

@@ -6,12 +6,12 @@ import pytest
 
 from tests.unit.server.asgi import ask, serving
 from turnledger import Ledger
-from turnledger.engine.lease import renew
+from turnledger.engine.lane.lease import renew
 from turnledger.errors import StoreFull
-from turnledger.server import readiness
 from turnledger.server.app import make_app
-from turnledger.server.models import Models
-from turnledger.server.settings import Settings
+from turnledger.server.config.settings import Settings
+from turnledger.server.models.models import Models
+from turnledger.server.ops import readiness
 from turnledger.stores.memory import MemoryStore
 from turnledger.testing.gates import GatedStore
 

@@ -12,10 +12,10 @@ from tests.unit.server.asgi import HOST, Reply, ask
 from tests.unit.server.made_up_page import ASSET, FILES, PAGE
 from turnledger import Ledger
 from turnledger.server.app import App, make_app
-from turnledger.server.built_page import POLICY, BuiltPage
-from turnledger.server.models import Models
+from turnledger.server.config.settings import Settings
+from turnledger.server.models.models import Models
+from turnledger.server.page.built import POLICY, BuiltPage
 from turnledger.server.routes.page import PICTURE, UNBUILT, has_version, takes_gzip
-from turnledger.server.settings import Settings
 
 PAGES = ("/", "/share")
 CROSS = [HOST, (b"sec-fetch-site", b"cross-site"), (b"sec-fetch-mode", b"navigate")]

@@ -13,8 +13,8 @@ from tests.unit.server.asgi import HOST, Reply, ask
 from turnledger import Ledger
 from turnledger.runners.demo import DemoModel
 from turnledger.server.app import App, make_app
-from turnledger.server.models import Found, Models
-from turnledger.server.settings import Settings
+from turnledger.server.config.settings import Settings
+from turnledger.server.models.models import Found, Models
 
 
 class Place:

@@ -11,8 +11,8 @@ from starlette.types import Message
 
 from tests.unit.server.asgi import HOST
 from tests.unit.server.routes.test_tokens import ALL, Place, place
-from turnledger.model.share_code import is_code, new_code
-from turnledger.server.settings import ServerLimits, Settings
+from turnledger.model.access.share import is_code, new_code
+from turnledger.server.config.settings import ServerLimits, Settings
 
 EXCHANGE = "/api/shares/exchange"
 NONCE = "n" * 32

@@ -11,12 +11,11 @@ import pytest
 
 from tests.unit.server.asgi import HOST, JSON, Reply, ask
 from turnledger import Ledger
-from turnledger.model.token import TokenScope
-from turnledger.model.token_text import digest_of, is_token_text
+from turnledger.model.access.token import TokenScope, digest_of, is_token_text
 from turnledger.runners.demo import DemoModel
 from turnledger.server.app import App, make_app
-from turnledger.server.models import Found, Models
-from turnledger.server.settings import ChatSettings, ScopeSettings, Settings
+from turnledger.server.config.settings import ChatSettings, ScopeSettings, Settings
+from turnledger.server.models.models import Found, Models
 
 ALL = [str(each) for each in TokenScope]
 

@@ -11,7 +11,7 @@ from starlette.types import Message
 
 from tests.guarded.walking import Town, town
 from tests.unit.server.asgi import HOST, Reply, ask
-from turnledger.model.token import TokenScope
+from turnledger.model.access.token import TokenScope
 from turnledger.server.routes import transfer as routes
 
 NDJSON = (b"content-type", b"application/x-ndjson")

@@ -14,8 +14,8 @@ from turnledger import Ledger
 from turnledger.errors import ModelTimeout, TurnStopped
 from turnledger.model.attempt import AttemptState
 from turnledger.server.app import make_app
-from turnledger.server.models import Models
-from turnledger.server.settings import Settings
+from turnledger.server.config.settings import Settings
+from turnledger.server.models.models import Models
 
 
 @pytest.mark.parametrize("body", [b'{"polcy": "discard"}', b'{"policy": "drop"}', b"[]", b"{"])

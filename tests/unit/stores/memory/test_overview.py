@@ -7,8 +7,8 @@ from collections.abc import AsyncIterator, Callable
 import pytest
 from msgspec.structs import replace
 
+from tests.unit.engine.check.test_check import raw_id
 from tests.unit.engine.lived_in import Lived, live_in
-from tests.unit.engine.test_check import raw_id
 from turnledger import Rule
 from turnledger.model.ids import BranchId, ConversationId, TokenId, TurnId
 from turnledger.model.turn import Turn

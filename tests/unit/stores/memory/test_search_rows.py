@@ -5,9 +5,8 @@ import pytest
 from turnledger import Ledger
 from turnledger.engine.ports import Tables
 from turnledger.errors import InvalidInput
-from turnledger.model.found import TITLES
 from turnledger.model.ids import ConversationId
-from turnledger.model.search_words import sought_in
+from turnledger.model.text.search import TITLES, sought_in
 from turnledger.stores.memory import Database, MemoryStore, MemoryTables
 
 

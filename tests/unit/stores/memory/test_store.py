@@ -15,7 +15,7 @@ from tests.unit.engine.stage import HandClock, drive
 from tests.unit.model.shapes import assistant, repeatable, some_id, user
 from turnledger import Ledger
 from turnledger.chat import Chat
-from turnledger.engine.recovery import PurgeRequest, purge
+from turnledger.engine.attempt.takeover import PurgeRequest, purge
 from turnledger.errors import (
     ConversationDeleted,
     ConversationExpired,

@@ -14,10 +14,10 @@ import pytest
 from tests.unit.engine.lived_in import live_in, say
 from tests.unit.stores.sqlite.operations import migrate_further
 from turnledger import Ledger
-from turnledger.engine.check import CheckRequest, check
+from turnledger.engine.check.check import CheckRequest, check
 from turnledger.errors import InvalidInput, NotAStore, StoreTooNew
 from turnledger.stores.sqlite import SqliteStore, SqliteVisit, backup
-from turnledger.stores.sqlite.opening import prepare
+from turnledger.stores.sqlite.connections import prepare
 
 
 def names(folder: Path) -> list[str]:

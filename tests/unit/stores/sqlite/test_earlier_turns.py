@@ -9,12 +9,12 @@ from tests.unit.stores.sqlite.operations import ids
 from turnledger.model.ids import BranchId, ConversationId, TurnId
 from turnledger.model.item import Item, message
 from turnledger.model.listing import Wanted
-from turnledger.model.search_words import sought_in
+from turnledger.model.text.search import sought_in
 from turnledger.model.turn import Turn, TurnKind
 from turnledger.stores.sqlite.earlier_turns import turn_preview, turn_title
 from turnledger.stores.sqlite.migrations import MIGRATIONS, migrate
-from turnledger.stores.sqlite.queries import sql_text
-from turnledger.stores.sqlite.tables import SqliteTables
+from turnledger.stores.sqlite.tables.queries import sql_text
+from turnledger.stores.sqlite.tables.tables import SqliteTables
 
 CALL = Item.of({"type": "function_call", "name": "look", "call_id": "c", "arguments": "{}"})
 RESULT = Item.of({"type": "function_call_output", "call_id": "c", "output": "seen"})

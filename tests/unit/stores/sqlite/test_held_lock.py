@@ -13,10 +13,10 @@ import pytest
 
 from turnledger import Ledger, Limits, RunningTurn
 from turnledger.chat import Chat
-from turnledger.engine import uninterrupted
-from turnledger.engine.commit import commit
+from turnledger.engine.lane import shield
+from turnledger.engine.turn.commit import commit
 from turnledger.errors import CommitOutcomeUnknown, StoreUnavailable, turn_of
-from turnledger.stores.sqlite import SqliteStore, opening
+from turnledger.stores.sqlite import SqliteStore, connections
 
 GUARD = 60.0
 """Seconds after which a task that should have ended is given up: far below what it would wait otherwise."""
@@ -81,7 +81,7 @@ async def finish(task: asyncio.Task[Any]) -> None:
 async def test_answer_is_committed_when_a_neighbour_releases_the_lock_after_the_busy_timeout(
     path: Path, store: Watched, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(opening, "BUSY_TIMEOUT", 0.01)
+    monkeypatch.setattr(connections, "BUSY_TIMEOUT", 0.01)
     monkeypatch.setattr(ledger._process, "limits", Limits(doubt_patience=0.0))
     chat = await ledger.conversation()
     with neighbour_of(path) as neighbour:
@@ -97,7 +97,7 @@ async def test_answer_is_given_up_at_once_when_the_patience_for_a_commit_has_end
     path: Path, store: Watched, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its end needs the same lock, so it is not waited for: it is recorded when the lock is free."""
-    monkeypatch.setattr(opening, "BUSY_TIMEOUT", 0.01)
+    monkeypatch.setattr(connections, "BUSY_TIMEOUT", 0.01)
     monkeypatch.setattr(ledger._process, "limits", Limits(commit_patience=0.0))
     chat = await ledger.conversation()
     with neighbour_of(path) as neighbour:
@@ -113,8 +113,8 @@ async def test_answer_is_given_up_at_once_when_the_patience_for_a_commit_has_end
 async def test_caller_cancelled_during_a_commit_that_waits_for_a_neighbour_is_released(
     path: Path, store: Watched, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(opening, "BUSY_TIMEOUT", 2 * GUARD)
-    monkeypatch.setattr(uninterrupted, "GRACE", 0.01)
+    monkeypatch.setattr(connections, "BUSY_TIMEOUT", 2 * GUARD)
+    monkeypatch.setattr(shield, "GRACE", 0.01)
     chat = await ledger.conversation()
     with neighbour_of(path) as neighbour:
         task = asyncio.create_task(answer(chat, neighbour))
@@ -133,8 +133,8 @@ async def test_caller_cancelled_during_a_commit_that_waits_for_a_neighbour_is_re
 async def test_cancelled_turn_whose_end_is_put_off_and_may_be_kept_is_in_doubt(
     path: Path, store: Watched, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(opening, "BUSY_TIMEOUT", 2 * GUARD)
-    monkeypatch.setattr(uninterrupted, "GRACE", 0.01)
+    monkeypatch.setattr(connections, "BUSY_TIMEOUT", 2 * GUARD)
+    monkeypatch.setattr(shield, "GRACE", 0.01)
     chat = await ledger.conversation()
     with neighbour_of(path) as neighbour:
         task = asyncio.create_task(answer(chat, neighbour, on_failure="keep"))
@@ -153,8 +153,8 @@ async def test_cancelled_turn_whose_end_is_put_off_and_may_be_kept_is_in_doubt(
 async def test_caller_cancelled_while_its_commit_is_queued_behind_another_write_is_released(
     path: Path, store: Watched, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(opening, "BUSY_TIMEOUT", 2 * GUARD)
-    monkeypatch.setattr(uninterrupted, "GRACE", 0.01)
+    monkeypatch.setattr(connections, "BUSY_TIMEOUT", 2 * GUARD)
+    monkeypatch.setattr(shield, "GRACE", 0.01)
     chat, other = await ledger.conversation(), await ledger.conversation()
     with neighbour_of(path) as neighbour:
         patient = asyncio.create_task(hold_writer(other, neighbour))
@@ -174,8 +174,8 @@ async def test_caller_cancelled_while_its_commit_is_queued_behind_another_write_
 async def test_caller_cancelled_inside_its_block_is_not_held_by_a_neighbour(
     path: Path, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(opening, "BUSY_TIMEOUT", 2 * GUARD)
-    monkeypatch.setattr(uninterrupted, "GRACE", 0.01)
+    monkeypatch.setattr(connections, "BUSY_TIMEOUT", 2 * GUARD)
+    monkeypatch.setattr(shield, "GRACE", 0.01)
     chat, begun = await ledger.conversation(), asyncio.Event()
 
     async def hang(turn: RunningTurn) -> None:

@@ -9,21 +9,13 @@ import pytest
 
 from tests.unit.engine.lived_in import live_in, say
 from turnledger import Ledger
-from turnledger.stores.sqlite import (
-    SqliteStore,
-    catalogue_rows,
-    change_rows,
-    clock_rows,
-    ended_rows,
-    search_rows,
-    share_rows,
-    tables,
-    token_rows,
-)
+from turnledger.stores.sqlite import SqliteStore
 from turnledger.stores.sqlite.earlier_turns import add_functions
 from turnledger.stores.sqlite.header import APPLICATION_ID, PAGE_SIZE
 from turnledger.stores.sqlite.migrations import MIGRATIONS, VERSION, migrate
-from turnledger.stores.sqlite.queries import QUERIES, named_queries, sql_text
+from turnledger.stores.sqlite.tables import catalogue, changes, clock, ended, search, shares, tables
+from turnledger.stores.sqlite.tables import tokens as tokens_module
+from turnledger.stores.sqlite.tables.queries import QUERIES, named_queries, sql_text
 from turnledger.testing.scripted_model import ScriptedModel, Tool
 
 SMALL = {"leases", "forget_buried", "attempts", "running_of", "mark_swept", "is_all_known"}
@@ -33,13 +25,13 @@ SMALL_TABLES = {"search_mark", "turn_due", "made"}
 
 ROOMS = [
     (tables, "queries.sql"),
-    (catalogue_rows, "catalogue.sql"),
-    (token_rows, "tokens.sql"),
-    (share_rows, "shares.sql"),
-    (search_rows, "search.sql"),
-    (change_rows, "changes.sql"),
-    (ended_rows, "ended.sql"),
-    (clock_rows, "clock.sql"),
+    (catalogue, "catalogue.sql"),
+    (tokens_module, "tokens.sql"),
+    (shares, "shares.sql"),
+    (search, "search.sql"),
+    (changes, "changes.sql"),
+    (ended, "ended.sql"),
+    (clock, "clock.sql"),
 ]
 """Modules that run queries, and where those are written."""
 
@@ -88,7 +80,7 @@ def test_migrations_lead_to_the_schema_with_which_a_store_is_made(migrated: apsw
 
 
 def test_migrations_are_numbered_without_gaps() -> None:
-    folder = Path(tables.__file__).parent / "migrations"
+    folder = Path(tables.__file__).parents[1] / "migrations"
     assert sorted(path.name for path in folder.glob("*.sql")) == list(MIGRATIONS)
     assert [int(name[:4]) for name in MIGRATIONS] == list(range(1, VERSION + 1))
 
@@ -250,7 +242,7 @@ def test_each_query_has_a_sentence_and_is_used(module: ModuleType, file: str) ->
     source = Path(str(module.__file__)).read_text("utf-8")
     used = set(re.findall(r'_(?:rows?|run|ask|ask_shares|seek|look)\(\s*"(\w+)"', source))
     assert set(module.QUERIES) == used
-    assert len(re.findall(r"^-- name: \w+\n-- [A-Z]", sql_text(file), re.MULTILINE)) == len(used)
+    assert len(re.findall(r"^-- name: \w+\n-- [A-Z]", sql_text(f"tables/{file}"), re.MULTILINE)) == len(used)
 
 
 def test_named_queries_are_split_at_their_names() -> None:

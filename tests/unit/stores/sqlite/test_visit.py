@@ -9,10 +9,10 @@ import pytest
 
 from tests.unit.engine.lived_in import live_in
 from turnledger import Ledger
-from turnledger.engine.check import CheckRequest, check
+from turnledger.engine.check.check import CheckRequest, check
 from turnledger.errors import NotAStore, StoreError, StoreReadOnly, StoreTooNew, TurnledgerError
-from turnledger.stores.opening import visit_store
 from turnledger.stores.sqlite import SqliteStore, SqliteVisit
+from turnledger.stores.url import visit_store
 
 
 async def look(path: Path) -> int:

@@ -29,9 +29,9 @@ from turnledger.errors import (
     Superseded,
 )
 from turnledger.model.ids import LeaseId
-from turnledger.stores.sqlite import opening
+from turnledger.stores.sqlite import connections
 from turnledger.stores.sqlite.migrations import VERSION
-from turnledger.stores.sqlite.reader import Reader
+from turnledger.stores.sqlite.threads import Reader
 from turnledger.stores.sqlite.writer import Job, Writer
 from turnledger.testing.faulty_disk import FaultyDisk
 
@@ -40,10 +40,10 @@ class Bench:
     """A writer on a new store, with a count of its commits."""
 
     def __init__(self, path: str, vfs: str | None = None) -> None:
-        opening.prepare(path, vfs)
+        connections.prepare(path, vfs)
         self.path = path
         self.vfs = vfs
-        self.connection = opening.connect_writer(path, vfs)
+        self.connection = connections.connect_writer(path, vfs)
         self.commits = 0
         self.connection.set_commit_hook(self.count_commit)
         self.writer = Writer(self.connection, path)
@@ -57,7 +57,7 @@ class Bench:
         return list(jobs)
 
     def has(self, *claims: str, vfs: bool = True) -> list[bool]:
-        reader = Reader(opening.connect_reader(self.path, self.vfs if vfs else None), self.path)
+        reader = Reader(connections.connect_reader(self.path, self.vfs if vfs else None), self.path)
         jobs = [Job(has_claim, ("owner", claim)) for claim in claims]
         reader.run_batch(jobs)
         reader.close()
@@ -180,7 +180,9 @@ def test_a_batch_of_failures_keeps_its_known_errors(path: Path) -> None:
     ).fetchall()
     bench.writer.close()
     content = bytearray(path.read_bytes())
-    content[(page - 1) * opening.PAGE_SIZE : page * opening.PAGE_SIZE] = b"\xff" * opening.PAGE_SIZE
+    content[(page - 1) * connections.PAGE_SIZE : page * connections.PAGE_SIZE] = (
+        b"\xff" * connections.PAGE_SIZE
+    )
     path.write_bytes(content)
     bench = Bench(str(path))
     jobs = bench.run(Job(beat, ids.new(LeaseId)), Job(refuse, None))

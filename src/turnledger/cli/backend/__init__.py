@@ -1,0 +1,1 @@
+"""Where commands find chats: in a store or at a server."""

@@ -1,0 +1,189 @@
+"""Where chats are: in a store, which is opened here, or at a server, which is asked. Commands see no
+difference."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
+from contextlib import AbstractAsyncContextManager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+from turnledger.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from turnledger.cli.output.json import (
+        ChatPage,
+        ChatShown,
+        DeletedChat,
+        HitPage,
+        ListedChat,
+        RestoredChat,
+        TokenMade,
+        TokenTold,
+    )
+    from turnledger.model.transfer import ImportReport
+
+SERVER, API_KEY = "TURNLEDGER_SERVER", "TURNLEDGER_API_KEY"
+"""Environment variables: the URL of a server, and the token to come with. A token on the command line could
+be read by everybody on the machine."""
+ALLOW_HTTP = "TURNLEDGER_ALLOW_HTTP"
+"""Environment variable: `1` to send the token over plain http to other machines, too."""
+ID = "conv_"
+"""What an id begins with, and no conversation_key."""
+
+Done = TypeVar("Done")
+
+
+def allows_http() -> bool:
+    """Whether a token may go over plain http to another machine."""
+    return os.environ.get(ALLOW_HTTP) == "1"
+
+
+class Source(Protocol):
+    """A file that is read from the beginning to its end, and again from there if it is `seekable`."""
+
+    def __iter__(self) -> Iterator[bytes]: ...
+    def read(self, size: int, /) -> bytes: ...
+    def seekable(self) -> bool: ...
+    def seek(self, place: int, /) -> object: ...
+    def tell(self) -> int: ...
+
+
+class Place(Protocol):
+    """What commands do with chats and tokens. A chat is named by its id, or by its conversation_key, which is
+    looked up in `scope`."""
+
+    async def list(
+        self,
+        *,
+        scope: str | None,
+        tag: str | None,
+        pinned: bool | None,
+        archived: bool,
+        deleted: bool,
+        limit: int,
+        cursor: str | None,
+    ) -> ChatPage:
+        """A page of chats, the last used first."""
+        ...
+
+    async def search(self, text: str, *, scope: str | None, limit: int, cursor: str | None) -> HitPage:
+        """A page of the chats in which all these words are."""
+        ...
+
+    async def show(self, chat: str, *, scope: str, turns: int) -> ChatShown:
+        """A chat with so many of its last turns."""
+        ...
+
+    async def update(self, chat: str, *, scope: str, **changes: Any) -> ListedChat:
+        """Change what people say of a chat: title, pinned, archived."""
+        ...
+
+    async def delete(self, chat: str, *, scope: str, purge: bool) -> DeletedChat:
+        """Delete a chat; one that is deleted already can be named by its id."""
+        ...
+
+    async def restore(self, id: str) -> RestoredChat:
+        """Bring a deleted chat back."""
+        ...
+
+    def export(self, chat: str, *, scope: str, format: str) -> AsyncIterator[bytes]:
+        """A chat as lines of a file."""
+        ...
+
+    def export_all(self, *, scope: str | None) -> AsyncIterator[bytes]:
+        """All chats that lists show, as lines of a file."""
+        ...
+
+    def import_lines(self, source: Source, *, scope: str | None) -> AsyncIterator[ImportReport]:
+        """Take in chats from a file; tell of each what was done."""
+        ...
+
+    async def create_token(self, *, expires_at: int | None, **wish: Any) -> tuple[TokenMade, bool]:
+        """Make a token; and whether it is the first one, which shuts out those who come without."""
+        ...
+
+    async def list_tokens(self, owner: str | None) -> Sequence[TokenTold]:
+        """All tokens, of an owner or of all, the last made first."""
+        ...
+
+    async def revoke_token(self, token: str) -> Sequence[TokenTold]:
+        """End a token, given by its id or its text, and all that it made; itself first."""
+        ...
+
+
+class Where:
+    """Which place is meant: what flags name, or else the server that the environment names, or else the store
+    of `turnledger serve`. `makes` says that a store which is not there is to be made, `deletes` that what is
+    deleted there must be restorable for as long as the server has it."""
+
+    def __init__(
+        self,
+        *,
+        server: str | None,
+        store: str | None,
+        config: Path | None,
+        owner: str | None = None,
+        makes: bool = False,
+        deletes: bool = False,
+    ) -> None:
+        if server is not None and (store is not None or config is not None):
+            raise InvalidInput("Chats are at a server or in a store: give --server, or --store or --config.")
+        if server is None and store is None and config is None:
+            server = os.environ.get(SERVER) or None
+        if server is not None and owner is not None:
+            raise InvalidInput(
+                f"--owner is for stores. Whose chats a server shows depends on the token in {API_KEY}."
+            )
+        self.server = server
+        self._store, self._config, self._owner = store, config, owner
+        self._makes, self._deletes = makes, deletes
+
+    def open(self) -> AbstractAsyncContextManager[Place]:
+        """Go there. Raises InvalidInput, or StoreError if the store cannot be opened."""
+        if self.server is not None:
+            from turnledger.cli.backend.server import at_server
+
+            return at_server(self.server, os.environ.get(API_KEY) or None)
+        from turnledger.cli.backend.own_store import limits_of, store_url
+        from turnledger.cli.backend.store import in_store
+
+        url = store_url(self._store, self._config, makes=self._makes)
+        limits = limits_of(self._store, self._config) if self._deletes else None
+        return in_store(url, self._owner, limits, makes=self._makes)
+
+    def do(self, work: Callable[[Place], Coroutine[Any, Any, Done]]) -> Done:
+        """Do something there, and come back with what came of it."""
+        import asyncio
+
+        async def there() -> Done:
+            async with self.open() as place:
+                return await work(place)
+
+        return asyncio.run(there())
+
+    def last_used(self, *, scope: str | None, deleted: bool, limit: int) -> Sequence[ListedChat]:
+        """Look in passing which chats there are: takes no part in a store, and gives a server little time."""
+        import asyncio
+
+        return asyncio.run(self._last_used(scope, deleted, limit))
+
+    async def _last_used(self, scope: str | None, deleted: bool, limit: int) -> Sequence[ListedChat]:
+        if self.server is not None:
+            from turnledger.cli.backend.server import at_server
+
+            async with at_server(self.server, os.environ.get(API_KEY) or None, is_hasty=True) as place:
+                page = await place.list(scope=scope, deleted=deleted, limit=limit)
+            return page.data
+        from turnledger.cli.backend.inspection import last_used
+        from turnledger.cli.backend.own_store import store_url
+
+        url = store_url(self._store, self._config)
+        return await last_used(url, owner=self._owner, scope=scope, deleted=deleted, limit=limit)
+
+
+def check_named(chat: str) -> None:
+    """Raise InvalidInput for what names no chat, as a variable does that is not set."""
+    if not chat:
+        raise InvalidInput("A chat is named by its id, as in conv_…, or by its conversation_key.")

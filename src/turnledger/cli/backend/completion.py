@@ -1,0 +1,66 @@
+"""What a shell offers when somebody types the name of a chat and presses Tab."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from turnledger.cli.output.json import ListedChat
+
+MOST = 100
+"""Chats that are looked at: the last used."""
+WORDS = 40
+"""Characters of a title beside an id."""
+
+# Some shells evaluate what they are offered, and models write titles: whatever means anything to a shell is
+# left out of them, and a conversation_key that has it is not offered.
+_NOT_SAFE = re.compile(r"[^\w .,!?-]")
+_SAFE_NAME = re.compile(r"[\w.@%+/][\w.@%+/-]*")
+
+
+def chats_beginning_with(ctx: typer.Context, incomplete: str) -> list[tuple[str, str]]:
+    """Ids and conversation_keys that begin so, with the titles of their chats; none if none can be read."""
+    return _offered(ctx, incomplete, deleted=False)
+
+
+def ids_of_deleted(ctx: typer.Context, incomplete: str) -> list[tuple[str, str]]:
+    """The same, for chats that can be restored."""
+    return _offered(ctx, incomplete, deleted=True)
+
+
+def _offered(ctx: typer.Context, incomplete: str, *, deleted: bool) -> list[tuple[str, str]]:
+    given = ctx.params.get("chat") or ctx.params.get("chats") or ()
+    # A shell that waits for an answer must get one, whatever is wrong.
+    with suppress(Exception):
+        return [
+            (name, words)
+            for chat in _listed(ctx.params, deleted)
+            for name, words in _names(chat, keys=not deleted)
+            if name.startswith(incomplete) and name not in given
+        ]
+    return []
+
+
+def _listed(params: dict[str, Any], deleted: bool) -> Sequence[ListedChat]:
+    from turnledger.cli.backend.backend import Where
+
+    where = Where(
+        server=params.get("server"),
+        store=params.get("store"),
+        config=params.get("config"),
+        owner=params.get("owner"),
+    )
+    return where.last_used(scope=params.get("scope") or None, deleted=deleted, limit=MOST)
+
+
+def _names(chat: ListedChat, *, keys: bool) -> list[tuple[str, str]]:
+    words = " ".join(_NOT_SAFE.sub(" ", chat.title or chat.preview).split())[:WORDS].strip() or "-"
+    named = [(chat.id, words)]
+    if keys and chat.conversation_key is not None and _SAFE_NAME.fullmatch(chat.conversation_key):
+        named.append((chat.conversation_key, words))
+    return named

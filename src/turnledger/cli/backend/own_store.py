@@ -1,0 +1,46 @@
+"""The store that a command works on: the one that is named, or the one that `turnledger serve` would use."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from turnledger.engine.limits import Limits
+
+
+def limits_of(store: str | None, config: Path | None) -> Limits:
+    """How long what is deleted can be restored, as the server's file says; where another store is named than
+    that of a file, as the library does. Raises InvalidInput."""
+    from turnledger.engine.limits import Limits
+
+    if store is not None and config is None:
+        return Limits()
+    from turnledger.server.config.file import find_chat_settings
+    from turnledger.server.config.folders import config_folder
+
+    folder = config_folder(os.environ, Path.home())
+    chats = find_chat_settings(config=config, config_folder=folder)
+    return Limits(
+        restore_time=chats.restore_for,
+        clock_tolerance=chats.clock_tolerance,
+        clock_agreement=chats.clock_agreement,
+    )
+
+
+def store_url(store: str | None, config: Path | None, *, makes: bool = False) -> str:
+    """The URL of the store: `store`, or what the server's file names, or the file in the data folder, which
+    is made only for who `makes` the store. Raises InvalidInput, and NotAStore if there is none."""
+    if store is not None:
+        return store
+    from turnledger.server.config.file import find_store
+    from turnledger.server.config.folders import config_folder, data_folder
+
+    home = Path.home()
+    return find_store(
+        config=config,
+        config_folder=config_folder(os.environ, home),
+        data_folder=data_folder(os.environ, home),
+        makes=makes,
+    )

@@ -1,0 +1,145 @@
+"""Chats and tokens of a server, which is asked for them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+from turnledger.cli.backend.backend import API_KEY, ID, SERVER, Source, allows_http, check_named
+from turnledger.cli.output.json import (
+    ChatPage,
+    ChatShown,
+    ChatTold,
+    DeletedChat,
+    HitPage,
+    HitTold,
+    ListedChat,
+    RestoredChat,
+    TokenMade,
+    TokenTold,
+    reshaped,
+    turns_told,
+)
+from turnledger.client import AsyncChat, AsyncClient, Retries, Timeouts
+from turnledger.errors import InvalidInput, NotAdmitted, RequestFailed, TokenNotFound
+from turnledger.model.access.token import is_token_text
+from turnledger.model.transfer import ImportReport
+
+PAGE = 50
+PATIENT = Retries(times=4, patience=10)
+"""Somebody waits: a server that is not there shall not keep him for long."""
+HASTY = Retries(times=0)
+SOON = Timeouts(connect=1, silence=2, write=1)
+"""For a shell that waits for completions."""
+
+
+@asynccontextmanager
+async def at_server(url: str, api_key: str | None, *, is_hasty: bool = False) -> AsyncIterator[ServerPlace]:
+    """The server at this URL. Nothing is asked of it yet; raises InvalidInput for what cannot be one."""
+    timeouts, retries = (SOON, HASTY) if is_hasty else (None, PATIENT)
+    try:
+        client = AsyncClient(url, api_key, timeouts=timeouts, retries=retries, allow_http=allows_http())
+    except InvalidInput as problem:
+        raise InvalidInput(f"--server or {SERVER}, or the token in {API_KEY}: {problem}") from None
+    async with client:
+        try:
+            yield ServerPlace(client, url)
+        except NotAdmitted as problem:
+            remedy = (
+                "Set it to the text of a token." if api_key is None else "Set it to that of another token."
+            )
+            problem.args = (f"{problem} The command line comes with the token in {API_KEY}. {remedy}",)
+            raise
+        except RequestFailed as problem:
+            # Which one that is may have been said long ago, in the environment.
+            problem.args = (f"{problem} It was asked of {url}.",)
+            raise
+
+
+class ServerPlace:
+    """The chats that there are for who comes with a token, or without."""
+
+    def __init__(self, client: AsyncClient, url: str) -> None:
+        self._client = client
+        self._url = url
+
+    async def list(self, **wish: Any) -> ChatPage:
+        data: list[ListedChat] = []
+        following = None
+        async for page in self._client.chats.list(**wish).pages():
+            data += [reshaped(chat, ListedChat) for chat in page]
+            following = page.next
+        return ChatPage(tuple(data), following)
+
+    async def search(self, text: str, *, scope: str | None, limit: int, cursor: str | None) -> HitPage:
+        data: list[HitTold] = []
+        following, is_complete = None, True
+        async for page in self._client.chats.search(text, scope=scope, limit=limit, cursor=cursor).pages():
+            data += [reshaped(hit, HitTold, chat=reshaped(hit.chat, ChatTold)) for hit in page]
+            following, is_complete = page.next, page.complete
+        return HitPage(tuple(data), following, is_complete)
+
+    async def show(self, chat: str, *, scope: str, turns: int) -> ChatShown:
+        """Of each turn, the items that its owner sees."""
+        found = self._chat(chat, scope)
+        page = await found.read(limit=min(PAGE, turns))
+        info, read, before = page.chat, list(page.turns), page.before
+        while before is not None and len(read) < turns:
+            page = await found.read(before=before, limit=min(PAGE, turns - len(read)))
+            if page.turns and page.turns[-1].id != read[0].parent:
+                # Somebody has turned to another branch. Not everybody may name the one that was shown before.
+                return await self.show(chat, scope=scope, turns=turns)
+            read, before = [*page.turns, *read], page.before
+        shown = turns_told(read, [turn.hidden for turn in read])
+        return reshaped(info, ChatShown, turns=shown, before=before)
+
+    async def update(self, chat: str, *, scope: str, **changes: Any) -> ListedChat:
+        return reshaped(await self._chat(chat, scope).update(**changes), ListedChat)
+
+    async def delete(self, chat: str, *, scope: str, purge: bool) -> DeletedChat:
+        return reshaped(await self._chat(chat, scope).delete(purge=purge), DeletedChat)
+
+    async def restore(self, id: str) -> RestoredChat:
+        return reshaped(await self._client.chats.open(id).restore(), RestoredChat)
+
+    async def export(self, chat: str, *, scope: str, format: str) -> AsyncIterator[bytes]:
+        async with await self._chat(chat, scope).export(format) as lines:
+            async for line in lines:
+                yield line
+
+    async def export_all(self, *, scope: str | None) -> AsyncIterator[bytes]:
+        async with await self._client.export(scope) as lines:
+            async for line in lines:
+                yield line
+
+    async def import_lines(self, source: Source, *, scope: str | None) -> AsyncIterator[ImportReport]:
+        for report in await self._client.import_chats(source, scope=scope):
+            yield report
+
+    async def create_token(self, *, expires_at: int | None, **wish: Any) -> tuple[TokenMade, bool]:
+        """None that a server makes is the first: who has it made comes with one."""
+        seconds = None if expires_at is None else expires_at / 1000 - time.time()
+        if seconds is not None and seconds <= 0:
+            raise InvalidInput("The token would have expired already.")
+        return reshaped(await self._client.tokens.create(**wish, expires_in=seconds), TokenMade), False
+
+    async def list_tokens(self, owner: str | None) -> Sequence[TokenTold]:
+        return [reshaped(token, TokenTold) async for token in self._client.tokens.list(owner=owner)]
+
+    async def revoke_token(self, token: str) -> Sequence[TokenTold]:
+        if not is_token_text(token):
+            return [reshaped(each, TokenTold) for each in await self._client.tokens.revoke(token)]
+        # Whoever has its text may give it up, and a server is told of no other token by its text.
+        async with AsyncClient(self._url, token, retries=PATIENT, allow_http=allows_http()) as bearer:
+            try:
+                return [reshaped(each, TokenTold) for each in await bearer.tokens.revoke("self")]
+            except NotAdmitted:
+                raise TokenNotFound("There is no valid token with this text.") from None
+
+    def _chat(self, name: str, scope: str) -> AsyncChat:
+        check_named(name)
+        if name.startswith(ID):
+            return self._client.chats.open(name)
+        return self._client.chats.open(conversation_key=name, scope=scope or None)

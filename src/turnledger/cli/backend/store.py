@@ -1,0 +1,152 @@
+"""Chats and tokens of a store, whether a server runs on it or not."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Any
+
+from turnledger.chat import Chat
+from turnledger.cli.backend.backend import ID, Source, check_named
+from turnledger.cli.backend.inspection import all_tokens, chat_told, listed, token_told
+from turnledger.cli.output.json import (
+    ChatPage,
+    ChatShown,
+    DeletedChat,
+    HitPage,
+    HitTold,
+    ListedChat,
+    RestoredChat,
+    TokenMade,
+    TokenTold,
+    reshaped,
+    turns_told,
+)
+from turnledger.engine.limits import Limits
+from turnledger.errors import NotAStore, TokenNotFound
+from turnledger.ledger import OWNER, Ledger
+from turnledger.model.access.token import digest_of, is_token_text
+from turnledger.model.transfer import ImportReport
+from turnledger.model.turn import Turn
+from turnledger.stores.url import visit_store
+
+PAGE = 50
+
+
+@asynccontextmanager
+async def in_store(
+    url: str, owner: str | None, limits: Limits | None = None, *, makes: bool = False
+) -> AsyncIterator[StorePlace]:
+    """The store at this URL; where it is not there it is made, or NotAStore is raised."""
+    if not makes:
+        await (await visit_store(url)).close()
+    elif url.startswith("memory:"):
+        raise NotAStore("A store in memory is gone with its process. Name a file, as in sqlite:///chats.db.")
+    async with AsyncExitStack() as stack:
+        yield StorePlace(url, OWNER if owner is None else owner, limits, stack)
+
+
+class StorePlace:
+    """The chats of one owner, and the tokens of all."""
+
+    def __init__(self, url: str, owner: str, limits: Limits | None, stack: AsyncExitStack) -> None:
+        self._url = url
+        self._owner = owner
+        self._limits = limits
+        self._stack = stack
+        self._opened: Ledger | None = None
+
+    async def _ledger(self) -> Ledger:
+        """Opened when it is needed: who only looks takes no part in the store."""
+        if self._opened is None:
+            ledger = await Ledger.open(self._url, limits=self._limits)
+            self._opened = await self._stack.enter_async_context(ledger)
+        return self._opened
+
+    async def list(self, **wish: Any) -> ChatPage:
+        page = await (await self._ledger()).catalogue.list(owner=self._owner, **wish)
+        return ChatPage(tuple(map(listed, page.chats)), page.next)
+
+    async def search(self, text: str, *, scope: str | None, limit: int, cursor: str | None) -> HitPage:
+        ledger = await self._ledger()
+        page = await ledger.search(text, owner=self._owner, scope=scope, limit=limit, cursor=cursor)
+        hits = tuple(reshaped(hit, HitTold, chat=chat_told(hit.conversation)) for hit in page.hits)
+        return HitPage(hits, page.next, page.is_complete)
+
+    async def show(self, chat: str, *, scope: str, turns: int) -> ChatShown:
+        """Of each turn, the items that its owner sees."""
+        found = await self._chat(chat, scope)
+        told = listed(await found.summary())
+        read: list[Turn] = []
+        while len(read) < turns:
+            before, limit = read[0].number if read else None, min(PAGE, turns - len(read))
+            # Of one branch, also if somebody turns to another one meanwhile.
+            page = await found.turns(before=before, limit=limit, branch=told.branch)
+            if not page:
+                break
+            read = [*page, *read]
+        shown = turns_told(read, await found.hidden(read))
+        more = read[0].number if read and read[0].number > 1 else None
+        return reshaped(told, ChatShown, turns=shown, before=more)
+
+    async def update(self, chat: str, *, scope: str, **changes: Any) -> ListedChat:
+        found = await self._chat(chat, scope)
+        await found.update(**changes)
+        return listed(await found.summary())
+
+    async def delete(self, chat: str, *, scope: str, purge: bool) -> DeletedChat:
+        ledger, id = await self._ledger(), await self._id(chat, scope)
+        return reshaped(await ledger.delete(id, owner=self._owner, purge=purge), DeletedChat)
+
+    async def restore(self, id: str) -> RestoredChat:
+        chat = await (await self._ledger()).restore(id, owner=self._owner)
+        lost = chat.former_conversation_key if chat.conversation_key is None else None
+        return reshaped(chat_told(chat.as_opened), RestoredChat, former_conversation_key=lost)
+
+    async def export(self, chat: str, *, scope: str, format: str) -> AsyncIterator[bytes]:
+        id, transfer = await self._id(chat, scope), (await self._ledger()).transfer
+        if format == "markdown":
+            async for part in transfer.markdown(id, owner=self._owner):
+                yield part.encode()
+        else:
+            async for line in transfer.export(id, owner=self._owner):
+                yield line
+
+    async def export_all(self, *, scope: str | None) -> AsyncIterator[bytes]:
+        async for line in (await self._ledger()).transfer.export_all(owner=self._owner, scope=scope):
+            yield line
+
+    async def import_lines(self, source: Source, *, scope: str | None) -> AsyncIterator[ImportReport]:
+        transfer = (await self._ledger()).transfer
+        async for report in transfer.import_lines(source, owner=self._owner, scope=scope):
+            yield report
+
+    async def create_token(self, *, expires_at: int | None, **wish: Any) -> tuple[TokenMade, bool]:
+        tokens = (await self._ledger()).tokens
+        is_first = not (await tokens.find(None)).any_tokens
+        made, text = await tokens.create(**wish, expires_at=expires_at)
+        return reshaped(token_told(made), TokenMade, token=text), is_first
+
+    async def list_tokens(self, owner: str | None) -> Sequence[TokenTold]:
+        return await all_tokens(self._url, owner)
+
+    async def revoke_token(self, token: str) -> Sequence[TokenTold]:
+        tokens = (await self._ledger()).tokens
+        if is_token_text(token):
+            # Who found one that leaked knows nothing else of it.
+            found = (await tokens.find(digest_of(token))).token
+            if found is None:
+                raise TokenNotFound("There is no token with this text.")
+            token = found.id
+        return tuple(map(token_told, await tokens.revoke(token)))
+
+    async def _chat(self, name: str, scope: str) -> Chat:
+        check_named(name)
+        id, conversation_key = (name, None) if name.startswith(ID) else (None, name)
+        return await (await self._ledger()).conversation(
+            id, conversation_key=conversation_key, owner=self._owner, scope=scope, create=False
+        )
+
+    async def _id(self, name: str, scope: str) -> str:
+        """The id that a chat is named by, also one that is deleted; or the one of its conversation_key."""
+        return name if name.startswith(ID) else (await self._chat(name, scope)).id

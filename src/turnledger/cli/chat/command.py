@@ -1,0 +1,165 @@
+"""`turnledger chat`."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import sys
+from contextlib import suppress
+from io import TextIOWrapper
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from turnledger.cli import INTERRUPTED
+from turnledger.cli.backend.backend import API_KEY
+from turnledger.cli.backend.completion import chats_beginning_with
+from turnledger.cli.output.streams import say
+from turnledger.errors import InvalidInput, NotAdmitted, TurnStopped
+
+if TYPE_CHECKING:
+    from turnledger.cli.chat.backend import Place, Talk
+    from turnledger.cli.chat.connect import Options
+
+TERMINATED = 143
+"""Exit code: it was told to end by a signal."""
+
+
+def chat(
+    name: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="CHAT",
+            help="Go on with this one: its id, as in conv_…, or conversation_key.",
+            autocompletion=chats_beginning_with,
+        ),
+    ] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with the chat that was used last.")] = False,
+    model: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Default: the first one there is.")
+    ] = None,
+    server: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL",
+            help="Talk on this server. Default: TURNLEDGER_SERVER. Its token: TURNLEDGER_API_KEY, in the"
+            " environment only.",
+        ),
+    ] = None,
+    store: Annotated[
+        str | None,
+        typer.Option(metavar="URL", help="Talk straight on a store. Default: that of `turnledger serve`."),
+    ] = None,
+    config: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="The turnledger.toml that names store and models.")
+    ] = None,
+    upstream: Annotated[
+        str | None,
+        typer.Option(metavar="URL", help="Models for --store: a server with /chat/completions."),
+    ] = None,
+    api_key_env: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Environment variable with the upstream's api_key.")
+    ] = None,
+    scope: Annotated[str | None, typer.Option(help="Only chats of this scope, and new ones there.")] = None,
+) -> None:
+    """Talk to a model, on a server or straight on a store.
+
+    Ctrl-C stops an answer and keeps what there is of it, Ctrl-D leaves, /help tells the rest. With something
+    piped in, it is said as one message, and the answer is printed plainly.
+    """
+    from turnledger.cli.chat.connect import Options
+
+    options = Options(
+        server=server, store=store, config=config, upstream=upstream, api_key_env=api_key_env, scope=scope
+    )
+    text = None if sys.stdin.isatty() and sys.stdout.isatty() else _piped()
+    try:
+        asyncio.run(_talk(options, name, model, text, resume=resume))
+    except TurnStopped:
+        raise typer.Exit(INTERRUPTED) from None
+    except asyncio.CancelledError:
+        raise typer.Exit(TERMINATED) from None
+
+
+def _piped() -> str:
+    """What comes through the pipe, all of it."""
+    if sys.stdin.isatty():
+        say("Type what you have to say, and Ctrl-D behind it.")
+    try:
+        return sys.stdin.buffer.read().decode()
+    except UnicodeDecodeError:
+        raise InvalidInput("What came through the pipe is not UTF-8: it cannot be said.") from None
+
+
+async def _talk(
+    options: Options, name: str | None, model: str | None, text: str | None, *, resume: bool
+) -> None:
+    """Talk with who sits at the terminal; with a text, say that and no more."""
+    from turnledger.cli.chat.connect import open_place
+
+    # What the engine logs is for operators; here it would be in the middle of an answer.
+    logging.getLogger("turnledger").addHandler(logging.NullHandler())
+    _end_in_order(signal.SIGTERM, signal.SIGHUP if hasattr(signal, "SIGHUP") else signal.SIGTERM)
+    place = await open_place(options, os.environ)
+    try:
+        models = [model] if model is not None else await place.models()
+        talk = await _chosen(place, name, resume=resume)
+        if text is None:
+            await _interact(place, models, talk, wants_last=resume)
+        else:
+            from turnledger.cli.chat.pipe import run_piped
+
+            await run_piped(talk or place.new(), models[0], text, sys.stdout)
+    except NotAdmitted as problem:
+        problem.args = (f"{problem} The token that is shown is the one in {API_KEY}.",)
+        raise
+    finally:
+        await place.close()
+
+
+def _end_in_order(*signals: signal.Signals) -> None:
+    """Have these end what runs, and leave the terminal as it was found."""
+    loop, talking = asyncio.get_running_loop(), asyncio.current_task()
+    assert talking is not None  # noqa: S101 - for the type checker
+    with suppress(NotImplementedError):  # on Windows
+        for each in signals:
+            loop.add_signal_handler(each, talking.cancel)
+
+
+async def _chosen(place: Place, name: str | None, *, resume: bool) -> Talk | None:
+    """The chat to go on with; None for a new one."""
+    if name is not None:
+        return await place.open(name)
+    last = await place.chats(limit=1) if resume else []
+    return await place.open(last[0].id) if last else None
+
+
+async def _interact(place: Place, models: list[str], talk: Talk | None, *, wants_last: bool) -> None:
+    from rich.text import Text
+
+    from turnledger.cli.chat.connect import history_folder
+    from turnledger.cli.chat.interrupts import keys_kept, noted_presses
+    from turnledger.cli.chat.items import DIM
+    from turnledger.cli.chat.prompt import history_in
+    from turnledger.cli.chat.repl import ChatLoop
+    from turnledger.cli.chat.screen import Screen, console_for, is_light
+    from turnledger.cli.chat.session import Talker
+
+    if isinstance(sys.stdout, TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")  # a letter that the terminal has not takes one column, too
+    theme = "ansi_light" if is_light(os.environ.get("COLORFGBG")) else "ansi_dark"
+    screen = Screen(console_for(sys.stdout), theme)
+    screen.say(Text.assemble(("Turnledger", "bold"), (f"  {models[0]} at {place.name}", DIM)))
+    screen.say(Text("/help tells what can be done, Ctrl-D leaves.", DIM))
+    with noted_presses() as presses, keys_kept():
+        talker = Talker(place, screen, models, presses)
+        if talk is not None:
+            await talker.open(talk)
+        elif wants_last:
+            screen.say(Text("There is no chat to go on with: this is a new one.", DIM))
+        await ChatLoop(talker, presses, history_in(history_folder(os.environ))).run()
+    if talker.chat is not None and talker.chat.turns:
+        screen.say(Text(f"Go on with: turnledger chat {talker.talk.id}", DIM))

@@ -1,0 +1,307 @@
+"""What the commands of the terminal do."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+from typing import Protocol
+
+from rich.table import Table
+from rich.text import Text
+
+from turnledger.cli.chat.backend import SeenBranch, SeenChat, SeenTurn, Version, Wish
+from turnledger.cli.chat.items import DIM, about, age_of
+from turnledger.cli.chat.picker import title_of
+from turnledger.cli.chat.prompt import within
+from turnledger.cli.chat.sanitize import on_one_line
+from turnledger.cli.chat.session import Talker, counted
+from turnledger.cli.chat.slash import COMMANDS, KEYS, Given, typed_for
+from turnledger.cli.output.file import writing_to
+from turnledger.errors import InvalidInput
+
+LISTED = 20
+"""Chats that a list shows."""
+LOOKED_AT = 50
+"""Turns among which the last one with several versions is sought."""
+LONGEST_TITLE = 60
+"""Characters of a title in a question."""
+
+
+class Person(Protocol):
+    """Who sits there, to be asked."""
+
+    async def pick(self, words: str) -> SeenChat | None: ...
+    async def edit(self, label: str, text: str) -> str | None: ...
+    async def confirm(self, question: str) -> bool: ...
+
+
+class Doing:
+    """Does what is asked by commands."""
+
+    def __init__(self, talker: Talker, person: Person) -> None:
+        self._talker = talker
+        self._screen = talker.screen
+        self._person = person
+        self._listed: Sequence[SeenChat] = ()
+        self._lines: Sequence[str] = ()
+        self._lines_of: str | None = None  # the chat that they are lines of
+
+    async def do(self, given: Given) -> bool:
+        """Do it; return whether to go on. Raises what is to be told on one line."""
+        if given.name == "quit":
+            return False
+        if not given.name:
+            near = f" Did you mean /{given.nearest}?" if given.nearest else " /help lists them."
+            typed = on_one_line(given.typed)
+            raise InvalidInput(f"There is no command /{typed}.{near} To say it to the model, begin with //.")
+        does: Callable[[str], Awaitable[None]] = getattr(self, f"_{given.name}")
+        await does(given.rest)
+        return True
+
+    def _say(self, text: str, style: str = DIM) -> None:
+        self._screen.say(Text(text, style))
+
+    def _say_short(self, beginning: str, text: str) -> None:
+        """Print what fits into one line; what stands out begins with a sign."""
+        line = within(beginning + on_one_line(text), self._screen.width - 1)
+        self._say(line, DIM if beginning.startswith(" ") else "")
+
+    async def _help(self, rest: str) -> None:
+        table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
+        table.add_column(overflow="fold")
+        table.add_column(overflow="fold")
+        for command in COMMANDS:
+            table.add_row(Text(f"/{command.name} {command.takes}".strip()), Text(command.meaning, DIM))
+        table.add_row()
+        for keys, meaning in KEYS:
+            table.add_row(Text(keys), Text(meaning, DIM))
+        self._screen.say(table)
+
+    # Which chat.
+
+    async def _new(self, rest: str) -> None:
+        self._talker.begin()
+        self._say("A new chat.")
+
+    async def _list(self, words: str) -> None:
+        self._listed = await self._talker.place.chats(words, limit=LISTED)
+        if not self._listed:
+            self._say("Nothing was found." if words else "There are no chats yet.")
+            return
+        table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
+        table.add_column(justify="right", style=DIM)
+        table.add_column(overflow="fold")
+        table.add_column(no_wrap=True, style=DIM)
+        for number, chat in enumerate(self._listed, 1):
+            is_here = chat.id == self._talker.talk.id
+            title = Text(title_of(chat), "bold" if is_here else "")
+            if chat.found and on_one_line(chat.found) != title_of(chat):
+                title.append_text(Text("\n").append_text(_marked(chat)))
+            table.add_row(str(number), title, age_of(chat.touched_at, self._talker.now()))
+        self._screen.say(table)
+        self._say(
+            "/open N goes on with one" + (", /open lets you pick." if self._screen.can_rewrite else ".")
+        )
+
+    async def _open(self, name: str) -> None:
+        if not name:
+            await self.pick("")
+        elif name.isascii() and name.isdigit():
+            if not 0 < int(name) <= len(self._listed):
+                raise InvalidInput("There is no such number. /list shows the chats with theirs.")
+            await self._go_to(self._listed[int(name) - 1].id)
+        else:
+            await self._go_to(name)
+
+    async def pick(self, words: str) -> None:
+        """Have a chat picked, and go on with it; where nothing can be written anew, list them."""
+        if not self._screen.can_rewrite:
+            await self._list(words)
+            return
+        chat = await self._person.pick(words)
+        if chat is not None:
+            await self._go_to(chat.id)
+
+    async def _go_to(self, name: str) -> None:
+        await self._talker.open(await self._talker.place.open(name))
+
+    async def _history(self, rest: str) -> None:
+        await self._talker.show_from(1)
+
+    async def _info(self, rest: str) -> None:
+        turn = await self._turn(rest)
+        chat = (await self._talker.talk.look(limit=1)).chat
+        marks = ", pinned" if chat.is_pinned else ""
+        self._say(title_of(chat), "bold")
+        self._say(
+            f"{chat.id}, {counted(chat.turns, 'turn')}, {age_of(chat.touched_at, self._talker.now())}{marks}"
+        )
+        self._say(f"Turn {turn.number}: {about(turn)}")
+
+    # Other turns.
+
+    async def _again(self, rest: str) -> None:
+        last = await self._turn("")
+        await self._talker.ask(Wish(model=self._talker.model, regenerates=last.id, idempotency_key=""))
+
+    async def _edit(self, rest: str) -> None:
+        turn = await self._turn(rest)
+        text = self._talker.edits.pop(turn.id, turn.asked)
+        text_now = await self._person.edit(f"{turn.number} edit › ", text)
+        if text_now is None or not text_now.strip():
+            self._say("Nothing was changed.")
+            return
+        wish = Wish(model=self._talker.model, text=text_now, replaces=turn.id, idempotency_key="")
+        await self._talker.ask(wish)
+
+    async def _prev(self, rest: str) -> None:
+        await self._move(rest, -1)
+
+    async def _next(self, rest: str) -> None:
+        await self._move(rest, 1)
+
+    async def _move(self, rest: str, by: int) -> None:
+        turn, versions = await self._turn_of_versions(rest)
+        at = _place(turn, versions) + by
+        if not 0 <= at < len(versions):
+            raise InvalidInput(f"Turn {turn.number} shows its {'last' if by > 0 else 'first'} version.")
+        await self._talker.talk.switch(versions[at].branch)
+        self._say(f"Turn {turn.number}, version {at + 1} of {len(versions)}:")
+        await self._talker.show_from(turn.number)
+
+    async def _versions(self, rest: str) -> None:
+        turn, versions = await self._turn_of_versions(rest)
+        for number, version in enumerate(versions, 1):
+            sign = "›" if version.turn.id == turn.id else " "
+            answer = " ".join(item.text for item in version.turn.output if item.role == "assistant")
+            self._say_short(f"{sign} {number}  ", f"{version.turn.asked} → {answer or '(nothing)'}")
+        self._say("/prev and /next move between them.")
+
+    async def _branches(self, rest: str) -> None:
+        found = await self._numbered()
+        for number, each in enumerate(found, 1):
+            sign = "›" if each.is_current else " "
+            about = f"{counted(each.length, 'turn')}: {each.preview or '(nothing)'}"
+            self._say_short(f"{sign} {number}  ", about)
+        if len(found) > 1:
+            self._say("/switch N goes on with one.")
+
+    async def _numbered(self) -> list[SeenBranch]:
+        """The lines of the chat, to be named by their numbers from now on."""
+        found = await self._talker.talk.branches()
+        self._lines, self._lines_of = [each.id for each in found], self._talker.talk.id
+        return found
+
+    async def _switch(self, rest: str) -> None:
+        if self._lines_of != self._talker.talk.id:
+            await self._numbered()
+        if not rest.isascii() or not rest.isdigit() or not 0 < int(rest) <= len(self._lines):
+            raise InvalidInput("Name a number of /branches, as in /switch 2.")
+        await self._talker.talk.switch(self._lines[int(rest) - 1])
+        await self._talker.open(self._talker.talk)
+
+    async def _undo(self, rest: str) -> None:
+        last = await self._turn("")
+        await self._talker.talk.undo(last.id)
+        await self._talker.forget_behind()
+        self._talker.unsent = typed_for(last.asked)
+        self._say(f"Turn {last.number} is taken back. What you said is in the prompt again.")
+
+    async def _fork(self, rest: str) -> None:
+        turn = (await self._turn(rest)).id if rest else None
+        title = title_of((await self._talker.talk.look(limit=1)).chat)[:LONGEST_TITLE]
+        await self._talker.open(await self._talker.talk.fork(turn, f"{title} (fork)"))
+
+    # What is said of the chat.
+
+    async def _rename(self, title: str) -> None:
+        if not title:
+            raise InvalidInput("Say how the chat is called, as in /rename The order of May.")
+        await self._talker.talk.rename(title)
+        await self._talker.catch_up()
+        self._say(f"The chat is called {on_one_line(title)!r}.")
+
+    async def _model(self, name: str) -> None:
+        self._talker.models = names = await self._talker.place.models()
+        if name:
+            if name not in names:
+                raise InvalidInput(f"There is no model {on_one_line(name)!r}. /model lists them.")
+            self._talker.model = name
+        for each in names:
+            sign = "›" if each == self._talker.model else " "
+            self._say(f"{sign} {on_one_line(each)}", "" if sign == "›" else DIM)
+
+    async def _pin(self, rest: str) -> None:
+        is_on = self._talker.chat is None or not self._talker.chat.is_pinned
+        await self._talker.talk.pin(is_on)
+        await self._talker.catch_up()
+        self._say("The chat is pinned." if is_on else "The chat is pinned no more.")
+
+    async def _archive(self, rest: str) -> None:
+        await self._talker.talk.archive()
+        self._talker.begin()
+        self._say("The chat is archived. This is a new one.")
+
+    async def _delete(self, rest: str) -> None:
+        chat = (await self._talker.talk.look(limit=1)).chat
+        if not await self._person.confirm(f"Delete {title_of(chat)[:LONGEST_TITLE]!r}?"):
+            self._say("Nothing was deleted.")
+            return
+        await self._talker.talk.delete()
+        self._talker.begin()
+        self._say(f"Deleted. `turnledger chats restore {chat.id}` brings it back. This is a new chat.")
+
+    async def _export(self, name: str) -> None:
+        if not name:
+            raise InvalidInput("Name a file, as in /export chat.md or /export chat.jsonl.")
+        path = _path(name)
+        if path.exists():
+            raise InvalidInput(f"{on_one_line(name)} is there already. Name another file.")
+        pieces = self._talker.talk.export(is_markdown=path.suffix != ".jsonl")
+        first = await anext(pieces, b"")  # what is wrong with the chat is told before there is a file
+        with writing_to(path) as write:
+            write(first)
+            async for piece in pieces:
+                write(piece)
+        self._say(f"Written to {on_one_line(str(path))}.")
+
+    # Which turn.
+
+    async def _turn(self, rest: str) -> SeenTurn:
+        """The turn of this number, or the last one."""
+        if rest and not (rest.isascii() and rest.isdigit() and 0 < int(rest) < 10**9):
+            raise InvalidInput("Turns are named by their numbers, as before what you said.")
+        if self._talker.talk.id is None:
+            raise InvalidInput("Nothing was said here yet.")
+        seen = await self._talker.talk.look(before=int(rest) + 1 if rest else None, limit=1)
+        if not seen.turns or (rest and seen.turns[-1].number != int(rest)):
+            raise InvalidInput("There is no such turn here." if rest else "Nothing was said here yet.")
+        return seen.turns[-1]
+
+    async def _turn_of_versions(self, rest: str) -> tuple[SeenTurn, list[Version]]:
+        """The turn of this number, or the last one that has several versions; and these."""
+        if rest:
+            turn = await self._turn(rest)
+            return turn, await self._talker.talk.versions(turn.id)
+        await self._turn("")
+        if len(await self._talker.talk.branches()) > 1:
+            for turn in reversed((await self._talker.talk.look(limit=LOOKED_AT)).turns):
+                versions = await self._talker.talk.versions(turn.id)
+                if len(versions) > 1:
+                    return turn, versions
+        raise InvalidInput("Each turn has one version. /again and /edit make others.")
+
+
+def _path(name: str) -> Path:
+    return Path(name).expanduser()
+
+
+def _place(turn: SeenTurn, versions: Sequence[Version]) -> int:
+    return next(place for place, version in enumerate(versions) if version.turn.id == turn.id)
+
+
+def _marked(chat: SeenChat) -> Text:
+    shown = Text(chat.found, DIM)
+    for start, stop in chat.marks:
+        shown.stylize("bold", start, stop)
+    return shown

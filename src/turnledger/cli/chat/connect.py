@@ -1,0 +1,168 @@
+"""From options and the environment to the place where the chats are."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from msgspec import Struct
+
+from turnledger.cli.backend.backend import API_KEY, SERVER
+from turnledger.cli.chat.backend import Place
+from turnledger.cli.chat.store_models import KnownModels, StoreModels
+from turnledger.engine.limits import Limits
+from turnledger.errors import InvalidInput
+from turnledger.runners.chat_model import ChatModel
+
+if TYPE_CHECKING:
+    from turnledger.server.config.settings import Settings
+
+
+class Options(Struct, frozen=True, kw_only=True):
+    """What the command line says of the place."""
+
+    server: str | None = None
+    store: str | None = None
+    config: Path | None = None
+    upstream: str | None = None
+    api_key_env: str | None = None
+    scope: str | None = None
+
+
+async def open_place(options: Options, environ: Mapping[str, str]) -> Place:
+    """Open it. Raises InvalidInput for options that do not go together, and what keeps a store from being
+    opened."""
+    of_store = {
+        "--store": options.store,
+        "--config": options.config,
+        "--upstream": options.upstream,
+        "--api-key-env": options.api_key_env,
+    }
+    named = [name for name, value in of_store.items() if value is not None]
+    if options.server is not None and named:
+        raise InvalidInput(f"--server and {named[0]} do not go together: name one of them.")
+    server = options.server or (None if named else environ.get(SERVER))
+    if server:
+        return _open_server(server, options, environ)
+    return await _open_store(options, environ)
+
+
+def _open_server(url: str, options: Options, environ: Mapping[str, str]) -> Place:
+    from turnledger.cli.chat.server import open_server
+
+    try:
+        return open_server(url, environ.get(API_KEY) or None, options.scope)
+    except InvalidInput as problem:
+        raise InvalidInput(f"--server or {SERVER}, or the token in {API_KEY}: {problem}") from None
+
+
+async def _open_store(options: Options, environ: Mapping[str, str]) -> Place:
+    from turnledger.cli.chat.store import OnStore
+    from turnledger.cli.chat.titles import Naming
+    from turnledger.ledger import Ledger
+
+    told = _told(options, environ)
+    ledger = await Ledger.open(told.store, limits=told.limits)
+    titling = told.models.named(told.title_model) if told.title_model else None
+    return OnStore(
+        ledger,
+        StoreModels(told.models),
+        _shortened(told.store),
+        scope=options.scope,
+        naming=Naming(ledger, titling) if titling is not None else None,
+    )
+
+
+def _shortened(url: str) -> str:
+    """The store as people name it who know where they live."""
+    path = url.removeprefix("sqlite:///")
+    home = f"{Path.home()}/"
+    return f"~/{path.removeprefix(home)}" if path.startswith(home) else path
+
+
+class _Told(NamedTuple):
+    """What options and the server's file say of a store."""
+
+    store: str
+    models: KnownModels
+    limits: Limits
+    title_model: str | None
+
+
+def _told(options: Options, environ: Mapping[str, str]) -> _Told:
+    settings = _settings(options, environ)
+    _check_kept(settings, options)
+    limits = Limits(
+        owner_bytes=settings.limits.owner_bytes,
+        owner_chats=settings.limits.owner_chats,
+        input_items=settings.limits.input_items,
+        turn_bytes=settings.limits.turn_bytes,
+        restore_time=settings.chats.restore_for,
+        clock_tolerance=settings.chats.clock_tolerance,
+        clock_agreement=settings.chats.clock_agreement,
+    )
+    return _Told(settings.store, _models(settings, environ), limits, settings.chats.title_model)
+
+
+def _models(settings: Settings, environ: Mapping[str, str]) -> KnownModels:
+    if not settings.models and settings.upstream is None:
+        return DemoOnly()  # it needs nothing of what a server needs
+    from turnledger.server.models.models import make_models
+
+    return make_models(settings, environ)
+
+
+def _check_kept(settings: Settings, options: Options) -> None:
+    """Refuse to talk where the operator has chats not kept: a terminal keeps all that is said."""
+    scope = settings.chats.scopes.get(options.scope or "")
+    keeps = settings.chats.keep if scope is None or scope.keep is None else scope.keep
+    if not keeps and options.store is None:
+        raise InvalidInput("By turnledger.toml, chats are not kept here. Name a --store to keep them in.")
+
+
+def _settings(options: Options, environ: Mapping[str, str]) -> Settings:
+    from turnledger.server.config.file import load_settings
+    from turnledger.server.config.folders import config_folder, data_folder
+
+    home = Path.home()
+    return load_settings(
+        {"store": options.store, "upstream": options.upstream, "api_key_env": options.api_key_env},
+        config=options.config,
+        config_folder=config_folder(environ, home),
+        data_folder=data_folder(environ, home),
+        environ=environ,
+    )
+
+
+def history_folder(environ: Mapping[str, str]) -> Path:
+    """Where what was typed is kept."""
+    from turnledger.server.config.folders import data_folder
+
+    return data_folder(environ, Path.home())
+
+
+class _Demo(NamedTuple):
+    model: ChatModel
+    upstream_name: str
+
+
+class DemoOnly:
+    """The demo model, and no other."""
+
+    NAME = "demo"
+
+    def __init__(self) -> None:
+        from turnledger.runners.demo import DemoModel
+
+        self._model = DemoModel()
+
+    @property
+    def names(self) -> list[str]:
+        return [self.NAME]
+
+    def named(self, name: str) -> _Demo | None:
+        return _Demo(self._model, name) if name == self.NAME else None
+
+    async def close(self) -> None:
+        await self._model.close()

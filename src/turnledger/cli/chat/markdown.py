@@ -1,0 +1,218 @@
+"""Markdown as a terminal shows it: the blocks of an answer, each by itself, so that finished ones stay.
+
+Whoever wrote it is not trusted. Parsing brings characters about that the text did not have, by entities and
+in addresses, so what comes out is made harmless once more. HTML is text, links are written out, and nothing
+is ever left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import ClassVar
+
+from markdown_it import MarkdownIt
+from markdown_it.token import Token
+from msgspec import Struct
+from rich import markdown as rich_markdown
+from rich.console import Console, ConsoleOptions, JustifyMethod, RenderResult
+from rich.segment import Segment
+from rich.syntax import Syntax
+from rich.text import Text
+from rich.theme import Theme
+
+from turnledger.cli.chat.sanitize import harmless, on_one_line
+
+THEME = Theme(
+    {
+        "markdown.h1": "bold underline",
+        "markdown.h2": "bold",
+        "markdown.h3": "bold",
+        "markdown.h4": "bold italic",
+        "markdown.h5": "italic",
+        "markdown.h6": "italic",
+        "markdown.code": "cyan",
+        "markdown.item.bullet": "dim",
+        "markdown.item.number": "dim",
+        "markdown.block_quote": "italic",
+        "markdown.link": "underline",
+        "markdown.link_url": "dim",
+        "markdown.hr": "dim",
+        "markdown.table.border": "dim",
+        "markdown.table.header": "bold",
+    }
+)
+LARGEST = 16 * 1024
+"""Characters of one block that are read as Markdown; a larger one is shown as the text it is."""
+NARROWEST = 16
+"""Columns that must be left within lists and quotes."""
+INDENT = 5
+"""Columns that a list or a quote takes at most."""
+
+DEEPEST = 18
+"""Lists and quotes within each other that are shown as such."""
+
+_LISTS = ("bullet_list_open", "ordered_list_open")
+
+parser = MarkdownIt("commonmark", {"html": False}).enable(["strikethrough", "table"])
+parser.disable("reference")  # a line that names an address would not be shown
+splitter = MarkdownIt("commonmark", {"html": False}).enable("table").disable(["reference", "inline"])
+"""Finds the same blocks, and does not look into them: that would take most of the time."""
+
+
+class Block(Struct, frozen=True):
+    """A part of an answer that is shown by itself: a paragraph, an item of a list, a piece of code."""
+
+    text: str
+    joins: bool = False
+    """Whether it belongs to the one before: there is no empty line between them."""
+    is_item: bool = False
+    """Whether it is an item of a list."""
+    opens: bool = True
+    """False for code that goes on from the block before."""
+    closes: bool = True
+    """False for code that goes on in the next block."""
+
+
+class Markdown(rich_markdown.Markdown):
+    """One block, as Markdown."""
+
+    elements: ClassVar[dict[str, type[rich_markdown.MarkdownElement]]]
+
+    def __init__(self, block: Block, *, code_theme: str) -> None:
+        super().__init__("", code_theme=code_theme, hyperlinks=False)
+        self.block = block
+        self._text = harmless(block.text)
+        if len(self._text) <= LARGEST:
+            self.parsed = list(_harmless_tokens(parser.parse(self._text)))
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        deepest = max((token.level for token in self.parsed), default=0)
+        is_wide = options.max_width - INDENT * deepest // 2 >= NARROWEST
+        # What is nested as deep as the parser goes may go on below, and that it leaves out.
+        if len(self._text) > LARGEST or not is_wide or deepest >= DEEPEST:
+            yield Text(self._text.strip("\n"))
+            return
+        yield from super().__rich_console__(console, options)
+
+
+class _Code(rich_markdown.CodeBlock):
+    """Code between its fences, to be read without colours, and to be copied without the like of borders."""
+
+    @classmethod
+    def create(cls, markdown: rich_markdown.Markdown, token: Token) -> _Code:
+        made = cls(token.info.partition(" ")[0] or "text", markdown.code_theme)
+        made.block = markdown.block if isinstance(markdown, Markdown) else Block("")
+        made.info = token.info
+        return made
+
+    block: Block
+    info: str
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        style = console.get_style("markdown.hr")
+        if self.block.opens:
+            yield Text(f"```{self.info}", style)
+        code = str(self.text).removesuffix("\n")
+        yield Syntax(code, self.lexer_name, theme=self.theme, word_wrap=True, background_color="default")
+        if self.block.closes:
+            yield Text("```", style)
+
+
+class _Heading(rich_markdown.Heading):
+    LEVEL_ALIGN: ClassVar[dict[str, JustifyMethod]] = {}
+
+
+class _Rule(rich_markdown.HorizontalRule):
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        yield Text("─" * min(options.max_width, 40), console.get_style("markdown.hr"))
+
+
+class _Item(rich_markdown.ListItem):
+    """Stands as far to the right whatever comes behind it, which may not be known yet."""
+
+    def render_bullet(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        return self._behind(" • ", "markdown.item.bullet", console, options)
+
+    def render_number(
+        self, console: Console, options: ConsoleOptions, number: int, last_number: int
+    ) -> RenderResult:
+        return self._behind(f"{number}. ".rjust(4), "markdown.item.number", console, options)
+
+    def _behind(self, mark: str, style: str, console: Console, options: ConsoleOptions) -> RenderResult:
+        room = options.update(width=max(1, options.max_width - len(mark)))
+        first = mark
+        for line in console.render_lines(self.elements, room, style=self.style, pad=False):
+            yield Segment(first, console.get_style(style))
+            yield from line
+            yield Segment.line()
+            first = " " * len(mark)
+
+
+Markdown.elements = {
+    **rich_markdown.Markdown.elements,
+    "fence": _Code,
+    "code_block": _Code,
+    "heading_open": _Heading,
+    "hr": _Rule,
+    "list_item_open": _Item,
+}
+
+
+def blocks_of(text: str) -> list[Block]:
+    """The blocks of a text; items of a list are blocks of their own, so that a long one need not be held."""
+    lines, begun = text.split("\n"), list(_beginnings(splitter.parse(text)))
+    if not begun:
+        return []
+    ends = [line for line, *_ in begun[1:]] + [len(lines)]
+    start, blocks = 0, []
+    for (_, is_item, joins), end in zip(begun, ends, strict=True):
+        blocks.append(Block("\n".join(lines[start:end]), joins=joins, is_item=is_item))
+        start = end
+    return blocks
+
+
+def _beginnings(tokens: Iterable[Token]) -> Iterator[tuple[int, bool, bool]]:
+    """The lines with which the blocks begin, whether each is an item of a list, and not its first."""
+    is_first = True
+    for token in tokens:
+        if token.level == 0 and token.nesting >= 0:
+            is_first = True
+        if token.map is None or token.nesting < 0:
+            continue
+        is_item = token.level == 1 and token.type == "list_item_open"
+        if is_item or (token.level == 0 and token.type not in _LISTS):
+            yield token.map[0], is_item, is_item and not is_first
+            is_first = False
+
+
+def _harmless_tokens(tokens: Iterable[Token]) -> Iterator[Token]:
+    for token in tokens:
+        token.content = harmless(token.content)
+        token.info = on_one_line(token.info)
+        token.attrs = {
+            name: on_one_line(value) if isinstance(value, str) else value
+            for name, value in token.attrs.items()
+        }
+        if token.type == "softbreak":
+            token.type = "hardbreak"  # who breaks a line in a chat means it
+        if token.type == "image":
+            yield _text(f"[{token.content or 'image'}] ({token.attrs.get('src', '')})")
+            continue
+        if token.children:
+            token.children = list(_told_once(list(_harmless_tokens(token.children))))
+        yield token
+
+
+def _told_once(tokens: list[Token]) -> Iterator[Token]:
+    """The same without the addresses of links that are called by their address."""
+    bare = False
+    for place, token in enumerate(tokens):
+        if token.type == "link_open":
+            named = tokens[place + 1].content if place + 1 < len(tokens) else ""
+            bare = named.removeprefix("mailto:") == str(token.attrs.get("href", "")).removeprefix("mailto:")
+        if not (bare and token.type in ("link_open", "link_close")):
+            yield token
+
+
+def _text(content: str) -> Token:
+    return Token("text", "", 0, content=content)

@@ -1,0 +1,95 @@
+"""One turn from a pipe: what comes in is said, and the answer goes out as plain text."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TextIO
+from uuid import uuid4
+
+from turnledger.cli.chat.backend import Answering, Heard, Restarted, Talk, Wish
+from turnledger.cli.chat.interrupts import noted_presses
+from turnledger.cli.chat.sanitize import harmless, uncontrolled
+from turnledger.errors import NoNewInput, TurnledgerError, TurnStopped
+from turnledger.model.attempt import AttemptState
+from turnledger.model.event import ItemDone, TextDelta, TurnFinished
+from turnledger.model.item import Item
+
+
+async def run_piped(talk: Talk, model: str, text: str, out: TextIO) -> None:
+    """Say this, and write the answer as it comes. Raises the error that the turn ended with; TurnStopped if
+    Ctrl-C ended it, and BrokenPipeError if nobody reads any more: what was said until then is kept."""
+    said = text.rstrip("\n")
+    if not said.strip():
+        raise NoNewInput("Nothing came through the pipe: there is nothing to say.")
+    answering = talk.ask(Wish(model=model, text=said, idempotency_key=uuid4().hex))
+    writing = _Writing(out)
+    with noted_presses() as presses:
+        hearing = asyncio.create_task(writing.write(answering), name="turnledger answer")
+        pressing = asyncio.create_task(presses.next(), name="turnledger Ctrl-C")
+        await asyncio.wait((hearing, pressing), return_when=asyncio.FIRST_COMPLETED)
+        is_pressed = not hearing.done()
+        pressing.cancel()
+        if is_pressed:
+            await _stop(answering, hearing)
+        await asyncio.wait((hearing, pressing))
+    if not hearing.cancelled():
+        hearing.result()
+    if is_pressed or writing.state is not AttemptState.COMPLETED:
+        raise TurnStopped
+
+
+async def _stop(answering: Answering, hearing: asyncio.Task[None]) -> None:
+    """Have the turn end; where that cannot be had, leave it to itself."""
+    try:
+        if answering.is_asked:
+            await answering.stop()
+            return
+    except TurnledgerError:
+        pass
+    hearing.cancel()
+
+
+class _Writing:
+    def __init__(self, out: TextIO) -> None:
+        self._out = out
+        # Who reads a terminal is misled by more than what controls it.
+        self._cleaned = harmless if out.isatty() else uncontrolled
+        self._half = ""  # of a line's end
+        self._is_at_start = True
+        self._has_told = False
+        self.state: AttemptState | None = None
+
+    async def write(self, answering: Answering) -> None:
+        """Write what the turn says, to its end, and end the last line."""
+        try:
+            async for event in answering:
+                self._take(event)
+        except BrokenPipeError:
+            await answering.stop()
+            raise
+        finally:
+            if not self._is_at_start:
+                self._write("\n")
+
+    def _take(self, event: Heard) -> None:
+        if isinstance(event, TextDelta):
+            self._has_told = True
+            self._write(event.text)
+        elif isinstance(event, ItemDone):
+            item = Item(event.item)
+            if item.role == "assistant" and not self._has_told:
+                self._write(item.text)  # it was not told by its text
+            self._has_told = False
+        elif isinstance(event, Restarted):
+            self._write("\n")
+        elif isinstance(event, TurnFinished):
+            self.state = event.state
+
+    def _write(self, text: str) -> None:
+        text, self._half = self._half + text, ""
+        if text.endswith("\r"):
+            text, self._half = text[:-1], "\r"
+        if text:
+            self._out.write(self._cleaned(text))
+            self._out.flush()
+            self._is_at_start = text.endswith("\n")

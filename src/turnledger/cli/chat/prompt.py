@@ -1,0 +1,185 @@
+"""The prompt: a line editor with a history of its own, names of commands to complete, and a line below that
+says where one is."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from prompt_toolkit import PromptSession
+from prompt_toolkit.application import get_app
+from prompt_toolkit.completion import CompleteEvent, Completer, Completion
+from prompt_toolkit.document import Document
+from prompt_toolkit.filters import Condition
+from prompt_toolkit.formatted_text import StyleAndTextTuples
+from prompt_toolkit.history import FileHistory, History, InMemoryHistory
+from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
+from prompt_toolkit.styles import Style
+from prompt_toolkit.utils import get_cwidth
+
+from turnledger.cli.chat.sanitize import on_one_line
+
+LARGEST_HISTORY = 512 * 1024
+"""Bytes of the history file; of a larger one, the older half goes."""
+STYLE = Style.from_dict(
+    {
+        "": "bold",
+        "number": "nobold dim",
+        "bottom-toolbar": "noreverse nobold dim",
+        "bottom-toolbar.text": "noreverse nobold dim",
+        "completion-menu": "nobold",
+    }
+)
+
+Toolbar = Callable[[int], str]
+"""Makes the line below the prompt, for so many columns."""
+
+
+class KeptHistory(FileHistory):
+    """What was typed, in a file that nobody else can read; nothing twice in a row."""
+
+    def append_string(self, string: str) -> None:
+        if string.strip() and self.get_strings()[-1:] != [string]:
+            super().append_string(string)
+
+    def store_string(self, string: str) -> None:
+        with suppress(OSError):  # a full disk takes no history, and keeps nobody from talking
+            super().store_string(string)
+
+
+def history_in(folder: Path) -> History:
+    """The history of this user; one that is forgotten at the end where no file can be had."""
+    path = folder / "chat_history"
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        os.close(os.open(path, os.O_CREAT | os.O_APPEND | os.O_WRONLY, 0o600))
+        path.chmod(0o600)
+        _shorten(path)
+    except OSError:
+        return InMemoryHistory()
+    return KeptHistory(str(path))
+
+
+def _shorten(path: Path) -> None:
+    if path.stat().st_size <= LARGEST_HISTORY:
+        return
+    kept = path.read_bytes()[-LARGEST_HISTORY // 2 :]
+    shorter = path.with_name(f"{path.name}.{os.getpid()}")
+    with open(os.open(shorter, os.O_CREAT | os.O_TRUNC | os.O_WRONLY, 0o600), "wb") as file:
+        file.write(kept[kept.find(b"\n# ") :])
+    shorter.replace(path)
+
+
+class CommandCompleter(Completer):
+    """Completes the names of commands, and what can stand behind some."""
+
+    def __init__(
+        self, commands: Sequence[tuple[str, str]], behind: Callable[[str], Iterable[str]] = lambda name: ()
+    ) -> None:
+        self._commands = commands
+        self._behind = behind
+
+    def get_completions(self, document: Document, complete_event: CompleteEvent) -> Iterable[Completion]:
+        text = document.text_before_cursor
+        if not text.startswith("/") or "\n" in text:
+            return
+        name, space, rest = text[1:].partition(" ")
+        if space:
+            for each in self._behind(name):
+                if each.startswith(rest):
+                    yield Completion(each, -len(rest))
+            return
+        for command, meaning in self._commands:
+            if command.startswith(name):
+                yield Completion(f"/{command}", -len(text), display_meta=meaning)
+
+
+class Prompt:
+    """Asks for the next message."""
+
+    def __init__(self, history: History, completer: Completer, toolbar: Toolbar) -> None:
+        self._toolbar = toolbar
+        self._picks = False
+        self._prompting: PromptSession[str] = PromptSession(
+            history=history,
+            completer=completer,
+            complete_while_typing=Condition(_is_command),
+            key_bindings=self._bindings(),
+            multiline=True,
+            prompt_continuation=lambda width, number, is_wrapped: " " * width,
+            enable_suspend=True,
+            enable_open_in_editor=True,
+            style=STYLE,
+        )
+
+    async def ask(self, label: Callable[[], str], default: str = "") -> str | None:
+        """What is typed, up to Enter; None if it was Ctrl-O, which asks for the list of chats. Raises
+        KeyboardInterrupt for Ctrl-C where nothing was typed, EOFError for Ctrl-D."""
+        self._picks = False
+        text = await self._prompting.prompt_async(
+            lambda: [("class:number", label())],
+            default=default,
+            bottom_toolbar=self._below,
+            handle_sigint=False,
+        )
+        return None if self._picks else text
+
+    async def confirm(self, question: str) -> bool:
+        """Whether the answer is yes."""
+        asking: PromptSession[str] = PromptSession()
+        with suppress(KeyboardInterrupt, EOFError):
+            return (await asking.prompt_async(f"{question} [y/N] ")).strip().lower() in ("y", "yes")
+        return False
+
+    def _below(self) -> StyleAndTextTuples:
+        return [("", self._toolbar(get_app().output.get_size().columns))]
+
+    def _bindings(self) -> KeyBindings:
+        bindings = KeyBindings()
+
+        @bindings.add("enter")
+        def _(event: KeyPressEvent) -> None:
+            event.current_buffer.validate_and_handle()
+
+        @bindings.add("escape", "enter")
+        @bindings.add("c-j")
+        def _(event: KeyPressEvent) -> None:
+            event.current_buffer.insert_text("\n")
+
+        @bindings.add("c-c")
+        def _(event: KeyPressEvent) -> None:
+            if event.current_buffer.text:
+                event.current_buffer.reset()
+            else:
+                event.app.exit(exception=KeyboardInterrupt, style="class:aborting")
+
+        @bindings.add("c-o")
+        def _(event: KeyPressEvent) -> None:
+            self._picks = True
+            event.app.exit(result="")
+
+        return bindings
+
+
+def _is_command() -> bool:
+    return get_app().current_buffer.text.startswith("/")
+
+
+def fitted(text: str, columns: int) -> str:
+    """The text on one line of so many columns, with a sign where something is left out."""
+    return within(on_one_line(text), columns)
+
+
+def within(line: str, columns: int) -> str:
+    """As much of a line as there are columns for, with a sign where something is left out."""
+    if get_cwidth(line) <= columns:
+        return line
+    kept, width = "", 1
+    for letter in line:
+        width += get_cwidth(letter)
+        if width > columns:
+            break
+        kept += letter
+    return f"{kept}…" if columns > 0 else ""

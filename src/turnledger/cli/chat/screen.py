@@ -1,0 +1,161 @@
+"""The terminal: what is said stays above, and below it some lines change until they are settled.
+
+Nothing is erased before it is written anew, and everything that changes at once is written at once: there is
+no flicker. Only the last lines are ever written anew, fewer than the window has.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import TextIO
+
+from rich.cells import cell_len
+from rich.console import Console, RenderableType
+from rich.segment import Segment, Segments
+from rich.text import Text
+
+from turnledger.cli.chat.markdown import THEME, Block, Markdown
+from turnledger.cli.chat.sanitize import harmless
+
+_COLOURS = re.compile(r"\x1b\[[0-9;]*m")
+_BEGIN, _END = "\x1b[?2026h", "\x1b[?2026l"  # where the terminal knows it: show nothing in between
+_HIDE, _SHOW = "\x1b[?25l", "\x1b[?25h"
+# Terminals differ in how wide they show some letters. A line that changes takes one row all the same: it is
+# cut where it would be broken, and shown whole once it is settled.
+_CUT, _BREAK = "\x1b[?7l", "\x1b[?7h"
+
+
+def console_for(file: TextIO) -> Console:
+    """The console that is written to; what is printed means nothing but itself."""
+    return Console(file=file, theme=THEME, markup=False, highlight=False, emoji=False, soft_wrap=False)
+
+
+def is_light(environment: str | None) -> bool:
+    """Whether the window is light, as far as `COLORFGBG` tells."""
+    return (environment or "").rpartition(";")[2] in ("7", "15")
+
+
+class Screen:
+    """Writes to one terminal. `code_theme` is for code in Markdown."""
+
+    def __init__(self, console: Console, code_theme: str = "ansi_dark") -> None:
+        self._console = console
+        self._code_theme = code_theme
+        self._live: list[str] = []
+        self._is_blank = True
+        # The block that was drawn last, and how: while nothing comes, it is the same.
+        self._drawn: tuple[Block, int] | None = None
+        self._drawn_lines: list[str] = []
+        self.can_rewrite = console.is_terminal and not console.is_dumb_terminal
+
+    @property
+    def is_ascii(self) -> bool:
+        """Whether it shows nothing beyond ASCII."""
+        return self._console.options.ascii_only
+
+    @property
+    def height(self) -> int:
+        return self._console.height
+
+    @property
+    def width(self) -> int:
+        return self._console.width
+
+    def say(self, *said: RenderableType) -> None:
+        """Print something that stays, each part beginning on a new line."""
+        self._write([line for each in said for line in self._lines(each)], [])
+
+    def blank(self) -> None:
+        """Have an empty line, but not two."""
+        if not self._is_blank:
+            self._write([""], [])
+
+    def is_below_input(self) -> None:
+        """Somebody has typed a line: what comes next stands below it."""
+        self._is_blank = False
+
+    def blocks(self, done: Sequence[Block], tail: Block | None = None, status: str = "") -> None:
+        """Show these blocks for good, and below them one that is not finished, and how it goes on. Of one
+        that is higher than the window, the end is shown until it is finished."""
+        self._check_width()
+        settled: list[str] = []
+        for block in done:
+            settled += self._spaced(block, settled)
+        live: list[str] = []
+        if self.can_rewrite:
+            room = max(1, self._console.height - 3)
+            live = self._spaced(tail, settled)[-room:] if tail is not None else []
+            live += self._lines(Text(status[: self.width - 1], "dim")) if status else []
+        self._write(settled, live)
+
+    def settle(self) -> None:
+        """Have nothing any more that changes: the lines that would are gone."""
+        self._write([], [])
+
+    def _check_width(self) -> None:
+        """See whether the lines that change are still where they were written. In a window that has become
+        narrower they are broken, and nobody knows how: they stay, and are written anew below, for what is
+        there twice can be read, and what was overwritten cannot."""
+        if any(cell_len(_COLOURS.sub("", line)) > self.width for line in self._live):
+            self._out("\x1b[1A\r\x1b[J")  # the last one says how it goes on
+            self._live, self._is_blank = [], False
+
+    def _spaced(self, block: Block, before: Sequence[str]) -> list[str]:
+        """The lines of a block, and an empty one before it where that is needed."""
+        drawn = (block, self.width)
+        if drawn != self._drawn:
+            lines = self._lines(Markdown(block, code_theme=self._code_theme))
+            is_whole = block.opens and block.closes
+            self._drawn, self._drawn_lines = drawn, _without_margins(lines) if is_whole else lines
+        lines = self._drawn_lines
+        is_below_blank = before[-1] == "" if before else self._is_blank
+        return lines if block.joins or is_below_blank else ["", *lines]
+
+    def _lines(self, shown: RenderableType) -> list[str]:
+        """What is written for something: its lines with their colours, without spaces at their ends."""
+        options = self._console.options.update(height=None)
+        rendered = self._console.render_lines(shown, options, pad=False)
+        return [self._line(_trimmed(line)) for line in rendered]
+
+    def _line(self, segments: list[Segment]) -> str:
+        with self._console.capture() as captured:
+            self._console.print(Segments(segments), end="", soft_wrap=True)
+        return captured.get().rstrip("\n")
+
+    def _write(self, settled: Sequence[str], live: Sequence[str]) -> None:
+        if not self.can_rewrite:
+            self._out("".join(f"{line}\n" for line in settled))
+        else:
+            up = f"\r\x1b[{len(self._live)}A" if self._live else ""
+            lines = [f"{line}\x1b[K\n" for line in settled]
+            if live:
+                lines += [_CUT, *(f"{line}\x1b[K\n" for line in live), _BREAK]
+            gone = "\x1b[J" if self._live else ""
+            cursor = (_HIDE if live else "") + (_SHOW if self._live and not live else "")
+            if lines or gone:
+                self._out("".join((_BEGIN, cursor, up, *lines, gone, _END)))
+        if settled:
+            self._is_blank = settled[-1] == ""
+        self._live = list(live)
+
+    def _out(self, text: str) -> None:
+        if text:
+            self._console.file.write(text)
+            self._console.file.flush()
+
+
+def _without_margins(lines: list[str]) -> list[str]:
+    """The lines from the first to the last that is not empty."""
+    full = [place for place, line in enumerate(lines) if line]
+    return lines[full[0] : full[-1] + 1] if full else []
+
+
+def _trimmed(line: Sequence[Segment]) -> list[Segment]:
+    """The line made harmless, without the spaces that it ends with."""
+    kept = [Segment(harmless(text), style) for text, style, control in line if text and not control]
+    while kept and not kept[-1].text.rstrip():
+        kept.pop()
+    if kept:
+        kept[-1] = Segment(kept[-1].text.rstrip(), kept[-1].style)
+    return kept

@@ -1,0 +1,305 @@
+"""Chats on a server, by its client: what connections and servers break is healed there."""
+
+from __future__ import annotations
+
+import asyncio
+from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+
+from turnledger.cli.backend.backend import allows_http
+from turnledger.cli.chat.backend import (
+    Heard,
+    Restarted,
+    Seen,
+    SeenBranch,
+    SeenChat,
+    SeenTurn,
+    Version,
+    Wish,
+    died_of,
+    running_of,
+    text_of,
+    without_messages,
+)
+from turnledger.client import (
+    AsyncChat,
+    AsyncClient,
+    AsyncTurnStream,
+    ChatInfo,
+    Retries,
+    Turn,
+    TurnRestarted,
+)
+from turnledger.errors import ConversationNotFound, ModelError, ServerUnavailable, TurnledgerError
+from turnledger.model.attempt import OnStop
+from turnledger.model.flags import left_of
+from turnledger.model.ids import ConversationId
+
+PATIENCE = 2.0
+"""Seconds that tidying may take at the end."""
+
+
+def open_server(url: str, api_key: str | None, scope: str | None) -> OnServer:
+    """The chats that a token opens on a server; nothing is asked of it yet."""
+    allow_http = allows_http()
+    looking = AsyncClient(url, api_key, retries=Retries(times=1), allow_http=allow_http)
+    return OnServer(AsyncClient(url, api_key, allow_http=allow_http), looking, url, scope)
+
+
+class OnServer:
+    """The chats of whoever asks, of one scope or of all. `looking` is the client for what a person waits for
+    that hangs on nothing: it gives up soon."""
+
+    def __init__(
+        self, client: AsyncClient, looking: AsyncClient, name: str, scope: str | None = None
+    ) -> None:
+        self.client = client
+        self._looking = looking
+        self.scope = scope
+        self._name = name
+        self._unused: set[AsyncChat] = set()
+
+    @property
+    def name(self) -> str:
+        return self._name
+
+    async def models(self) -> list[str]:
+        names = [each.id for each in await self._looking.models()]
+        if not names:
+            raise ModelError("The server names no models. Name one with --model.")
+        return names
+
+    def new(self) -> ServedTalk:
+        return ServedTalk(self, None)
+
+    async def open(self, name: str) -> ServedTalk:
+        if name.startswith(ConversationId.prefix):
+            return ServedTalk(self, self.client.chats.open(name))
+        chat = self.client.chats.open(conversation_key=name, scope=self.scope)
+        return ServedTalk(self, self.client.chats.open((await chat.info()).id))
+
+    async def chats(self, words: str = "", *, limit: int = 20) -> list[SeenChat]:
+        found = self._looking.chats.list(q=words.strip() or None, scope=self.scope, limit=limit)
+        return [seen_chat(each) async for each in found]
+
+    async def changes(self) -> AsyncIterator[str]:
+        async with await self.client.events() as changes:
+            async for change in changes:
+                if change.chat is not None:
+                    yield change.chat
+
+    async def make(self) -> AsyncChat:
+        """A chat whose first turn is about to be asked for."""
+        chat = await self.client.chats.create(scope=self.scope)
+        self._unused.add(chat)
+        return chat
+
+    @asynccontextmanager
+    async def using(self, chat: AsyncChat) -> AsyncIterator[None]:
+        """Have a turn in it. From then on the chat stays, whatever becomes of this program, unless it is
+        known that nothing came of the first one."""
+        is_first = chat in self._unused
+        self._unused.discard(chat)
+        try:
+            yield
+        except ServerUnavailable:
+            raise  # it may be answered nevertheless
+        except TurnledgerError:
+            if is_first:
+                self._unused.add(chat)
+            raise
+
+    async def close(self) -> None:
+        with suppress(TurnledgerError, TimeoutError):  # it is only tidying
+            async with asyncio.timeout(PATIENCE):
+                for chat in self._unused:
+                    info = await chat.info()
+                    if not info.turn_count and not info.is_running:  # nor has anybody else used it
+                        await chat.delete(purge=True)
+        await self._looking.close()
+        await self.client.close()
+
+
+class ServedTalk:
+    """One chat on a server."""
+
+    def __init__(self, place: OnServer, chat: AsyncChat | None) -> None:
+        self.place = place
+        self._chat = chat
+
+    @property
+    def id(self) -> str | None:
+        return None if self._chat is None else self._chat.id
+
+    @property
+    def _there(self) -> AsyncChat:
+        if self._chat is None:
+            raise ConversationNotFound("Nothing was said here yet.")
+        return self._chat
+
+    def ask(self, wish: Wish) -> Asked:
+        return Asked(self, wish)
+
+    def follow(self, turn: str) -> Followed:
+        return Followed(self._there, turn)
+
+    async def begun(self) -> AsyncChat:
+        """The chat, which is made for its first turn."""
+        if self._chat is None:
+            self._chat = await self.place.make()
+        return self._chat
+
+    async def look(self, *, before: int | None = None, limit: int = 50) -> Seen:
+        page = await self._there.read(before=before, limit=limit)
+        attempts = page.attempts if before is None else ()
+        return Seen(
+            seen_chat(page.chat),
+            page.chat.branch or "",
+            [seen_turn(each) for each in page.turns],
+            running_of(attempts),
+            died_of(attempts, page.chat.touched_at),
+        )
+
+    async def versions(self, turn: str) -> list[Version]:
+        found = await self._there.siblings(turn)
+        return [Version(seen_turn(each.turn), each.branch) for each in found]
+
+    async def branches(self) -> list[SeenBranch]:
+        found = self._there.branches()
+        return [SeenBranch(each.id, each.turns, each.preview, each.is_current) async for each in found]
+
+    async def switch(self, branch: str) -> None:
+        await self._there.switch(branch)
+
+    async def undo(self, turn: str) -> None:
+        await self._there.undo(turn)
+
+    async def fork(self, turn: str | None, title: str) -> ServedTalk:
+        return ServedTalk(self.place, await self._there.fork(turn, title))
+
+    async def rename(self, title: str) -> None:
+        await self._there.rename(title)
+
+    async def pin(self, on: bool) -> None:
+        await self._there.pin(on)
+
+    async def archive(self) -> None:
+        await self._there.archive()
+
+    async def delete(self) -> None:
+        await self._there.delete()
+
+    async def export(self, *, is_markdown: bool) -> AsyncIterator[bytes]:
+        async with await self._there.export("markdown" if is_markdown else "jsonl") as pieces:
+            async for piece in pieces:
+                yield piece
+
+
+class _Streamed(ABC):
+    """A turn that the client follows."""
+
+    def __init__(self) -> None:
+        self._events: AsyncTurnStream | None = None
+        self.is_asked = False
+        self._is_unwanted = False
+
+    @property
+    def turn(self) -> str | None:
+        return None if self._events is None else self._events.turn_id
+
+    @abstractmethod
+    async def _begun(self) -> AsyncTurnStream:
+        """Its events, from the first."""
+
+    async def __aiter__(self) -> AsyncIterator[Heard]:
+        # Nothing comes of this while it waits for others.
+        async with await self._begun() as self._events:
+            async for event in self._events:
+                if self._is_unwanted:
+                    self._is_unwanted = False
+                    with suppress(TurnledgerError):  # then it goes on, and can be stopped once more
+                        await self._events.stop(OnStop.DISCARD.value)
+                yield Restarted() if isinstance(event, TurnRestarted) else event
+
+    async def stop(self) -> None:
+        if self._events is None or self._events.turn_id is None:
+            self._is_unwanted = True  # it waits for others: what has not begun cannot be named
+        else:
+            await self._events.stop(OnStop.KEEP.value)
+
+    async def leave(self) -> bool:
+        if self._events is not None:
+            await self._events.close()
+        return True
+
+
+class Asked(_Streamed):
+    """A turn that is asked for here."""
+
+    def __init__(self, talk: ServedTalk, wish: Wish) -> None:
+        super().__init__()
+        self._talk = talk
+        self._wish = wish
+
+    async def __aiter__(self) -> AsyncIterator[Heard]:
+        async with self._talk.place.using(await self._talk.begun()):
+            async for event in super().__aiter__():
+                yield event
+
+    async def _begun(self) -> AsyncTurnStream:
+        chat, wish = await self._talk.begun(), self._wish
+        self.is_asked = True
+        model, key = wish.model, wish.idempotency_key
+        if wish.regenerates is not None:
+            return await chat.regenerate(wish.regenerates, stream=True, model=model, idempotency_key=key)
+        if wish.replaces is not None:
+            return await chat.edit(wish.replaces, wish.text, stream=True, model=model, idempotency_key=key)
+        return await chat.send(wish.text, stream=True, model=model, idempotency_key=key)
+
+
+class Followed(_Streamed):
+    """A turn that somebody else asked for."""
+
+    def __init__(self, chat: AsyncChat, turn: str) -> None:
+        super().__init__()
+        self.is_asked = True
+        self._chat = chat
+        self._turn = turn
+
+    @property
+    def turn(self) -> str:
+        return self._turn
+
+    async def _begun(self) -> AsyncTurnStream:
+        return await self._chat.events(self._turn)
+
+    async def stop(self) -> None:
+        await self._chat.stop(self._turn, policy=OnStop.KEEP.value)
+
+
+def seen_chat(info: ChatInfo) -> SeenChat:
+    return SeenChat(
+        id=info.id,
+        title=info.title,
+        preview=info.preview,
+        turns=info.turn_count or 0,
+        touched_at=info.touched_at,
+        is_running=info.is_running,
+        is_pinned=info.pinned,
+        found=info.snippet,
+        marks=info.marks,
+    )
+
+
+def seen_turn(turn: Turn) -> SeenTurn:
+    asked = left_of(turn.input, turn.hidden)
+    return SeenTurn(
+        id=turn.id,
+        number=turn.number,
+        kind=turn.kind,
+        asked=text_of(asked),
+        output=(*without_messages(asked), *left_of(turn.output, turn.hidden, len(turn.input))),
+        details=turn.details,
+        took_ms=turn.committed_at - turn.created_at,
+    )

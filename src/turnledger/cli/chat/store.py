@@ -1,0 +1,323 @@
+"""Chats of a store, without a server: turns run in this process, with a model of its own."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Collection, Iterable
+from contextlib import suppress
+
+from turnledger.chat import Chat
+from turnledger.cli.chat.backend import (
+    Seen,
+    SeenBranch,
+    SeenChat,
+    SeenTurn,
+    Version,
+    Wish,
+    died_of,
+    running_of,
+    text_of,
+    without_messages,
+)
+from turnledger.cli.chat.store_models import StoreModels
+from turnledger.cli.chat.titles import Naming
+from turnledger.engine.turn.block import TurnBlock
+from turnledger.engine.turn.running_turn import RunningTurn
+from turnledger.errors import ConversationNotFound, TurnledgerError, TurnNotFound, TurnReplayed, TurnStopped
+from turnledger.ledger import OWNER, Ledger
+from turnledger.model.attempt import OnStop
+from turnledger.model.event import Event
+from turnledger.model.flags import left_of
+from turnledger.model.ids import ConversationId
+from turnledger.model.listing import Listed
+from turnledger.model.turn import Turn
+
+
+class OnStore:
+    """The chats of one owner in a store, of one scope or of all."""
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        models: StoreModels,
+        name: str,
+        *,
+        scope: str | None = None,
+        owner: str = OWNER,
+        naming: Naming | None = None,
+    ) -> None:
+        self.ledger = ledger
+        self.naming = naming
+        self.answering = models
+        self.scope = scope
+        self.owner = owner
+        self._name = name
+
+    @property
+    def name(self) -> str:
+        return self._name
+
+    async def models(self) -> list[str]:
+        return await self.answering.names()
+
+    def new(self) -> StoredTalk:
+        return StoredTalk(self, None)
+
+    async def open(self, name: str) -> StoredTalk:
+        is_id = name.startswith(ConversationId.prefix)
+        id, conversation_key = (name, None) if is_id else (None, name)
+        chat = await self.ledger.conversation(
+            id,
+            conversation_key=conversation_key,
+            owner=self.owner,
+            scope="" if is_id else self.scope or "",
+            create=False,
+        )
+        return StoredTalk(self, chat)
+
+    async def chats(self, words: str = "", *, limit: int = 20) -> list[SeenChat]:
+        if not words.strip():
+            page = await self.ledger.catalogue.list(owner=self.owner, scope=self.scope, limit=limit)
+            return [seen_chat(each) for each in page.chats]
+        found = await self.ledger.search(words, owner=self.owner, scope=self.scope, limit=limit)
+        hits = []
+        for hit in found.hits:
+            with suppress(TurnledgerError):  # deleted since
+                chat = await self.ledger.conversation(hit.conversation.id, owner=self.owner)
+                hits.append(seen_chat(await chat.summary(), hit.snippet, hit.marks))
+        return hits
+
+    async def changes(self) -> AsyncIterator[str]:
+        async for change in self.ledger.changes(owner=self.owner):
+            if change.conversation is not None:
+                yield change.conversation
+
+    async def close(self) -> None:
+        if self.naming is not None:
+            await self.naming.close()
+        await self.ledger.close()
+        await self.answering.close()
+
+
+class StoredTalk:
+    """One chat of a store."""
+
+    def __init__(self, place: OnStore, chat: Chat | None) -> None:
+        self._place = place
+        self._chat = chat
+
+    @property
+    def id(self) -> str | None:
+        return None if self._chat is None else self._chat.id
+
+    @property
+    def _there(self) -> Chat:
+        if self._chat is None:
+            raise ConversationNotFound("Nothing was said here yet.")
+        return self._chat
+
+    def ask(self, wish: Wish) -> RunningHere:
+        return RunningHere(self._place, self, wish)
+
+    def follow(self, turn: str) -> Followed:
+        return Followed(self._there, turn)
+
+    async def began_in(self, conversation: str) -> None:
+        """Its first turn has begun: from now on it is this one."""
+        if self._chat is None:
+            self._chat = await self._place.ledger.conversation(conversation, owner=self._place.owner)
+
+    async def look(self, *, before: int | None = None, limit: int = 50) -> Seen:
+        chat = self._there
+        turns = await chat.turns(before=before, limit=limit)
+        shown = await seen_turns(chat, turns)
+        summary = await chat.summary()
+        aside = await chat.attempts(limit=10) if before is None else []
+        attempts = [each.attempt for each in aside]
+        return Seen(
+            seen_chat(summary),
+            summary.conversation.branch,
+            shown,
+            running_of(attempts),
+            died_of(attempts, summary.conversation.touched_at),
+        )
+
+    async def versions(self, turn: str) -> list[Version]:
+        chat = self._there
+        found = await chat.siblings(turn)
+        return [Version((await seen_turns(chat, [each.turn]))[0], each.branch) for each in found]
+
+    async def branches(self) -> list[SeenBranch]:
+        return [
+            SeenBranch(line.branch.id, line.branch.length, line.branch.preview, line.is_current)
+            for line in await self._there.branches()
+        ]
+
+    async def switch(self, branch: str) -> None:
+        await self._there.switch(branch)
+
+    async def undo(self, turn: str) -> None:
+        await self._there.undo(turn)
+
+    async def fork(self, turn: str | None, title: str) -> StoredTalk:
+        return StoredTalk(self._place, await self._there.fork(turn, title=title))
+
+    async def rename(self, title: str) -> None:
+        await self._there.update(title=title)
+
+    async def pin(self, on: bool) -> None:
+        await self._there.update(pinned=on)
+
+    async def archive(self) -> None:
+        await self._there.update(archived=True)
+
+    async def delete(self) -> None:
+        await self._there.delete()
+
+    async def export(self, *, is_markdown: bool) -> AsyncIterator[bytes]:
+        transfer, owner = self._place.ledger.transfer, self._place.owner
+        if is_markdown:
+            async for part in transfer.markdown(self._there.id, owner=owner):
+                yield part.encode()
+        else:
+            async for line in transfer.export(self._there.id, owner=owner):
+                yield line
+
+
+class Followed:
+    """A turn that somebody else asked for."""
+
+    def __init__(self, chat: Chat, turn: str) -> None:
+        self._chat = chat
+        self._turn = turn
+
+    @property
+    def is_asked(self) -> bool:
+        return True
+
+    @property
+    def turn(self) -> str:
+        return self._turn
+
+    async def __aiter__(self) -> AsyncIterator[Event]:
+        async for event in self._chat.events(self._turn):
+            yield event
+
+    async def stop(self) -> None:
+        await self._chat.stop(self._turn, policy=OnStop.KEEP)
+
+    async def leave(self) -> bool:
+        return True
+
+
+class RunningHere:
+    """A turn that runs in this process."""
+
+    def __init__(self, place: OnStore, talk: StoredTalk, wish: Wish) -> None:
+        self._place = place
+        self._talk = talk
+        self._events: asyncio.Queue[Event | None] = asyncio.Queue()
+        self._runner = place.answering.runner(wish.model)
+        self._block = self._asked(wish)
+        self._running: asyncio.Task[None] | None = None
+        self._turn: str = self._block.id
+
+    @property
+    def is_asked(self) -> bool:
+        return self._running is not None
+
+    @property
+    def turn(self) -> str:
+        return self._turn
+
+    def _asked(self, wish: Wish) -> TurnBlock:
+        named = self._talk.id
+        return self._place.ledger.turn(
+            wish.text if wish.regenerates is None else (),
+            conversation=named,
+            owner=self._place.owner,
+            scope="" if named else self._place.scope or "",
+            replaces=wish.replaces,
+            regenerates=wish.regenerates or False,
+            idempotency_key=wish.idempotency_key,
+            on_event=self._events.put_nowait,
+        )
+
+    async def __aiter__(self) -> AsyncIterator[Event]:
+        self._running = asyncio.create_task(self._run(), name="turnledger turn")
+        # However it ends: one that is cancelled at once never runs.
+        self._running.add_done_callback(lambda _: self._events.put_nowait(None))
+        while (event := await self._events.get()) is not None:
+            yield event
+        if self._running.cancelled():
+            raise TurnStopped
+        await self._running
+
+    async def _run(self) -> None:
+        try:
+            async with self._block as turn:
+                await self._talk.began_in(turn.conversation.id)
+                await self._runner(turn)
+            self._have_named(turn)
+        except TurnStopped as stopped:
+            if stopped.turn is None:
+                raise
+        except TurnReplayed as replayed:
+            chat = await self._place.ledger.chat_of(replayed.turn.id, owner=self._place.owner)
+            await self._talk.began_in(chat.id)
+            self._turn = replayed.turn.id
+            async for event in chat.events(replayed.turn.id):
+                self._events.put_nowait(event)
+
+    def _have_named(self, running: RunningTurn) -> None:
+        if self._place.naming is not None and running.turn is not None and running.turn.number == 1:
+            self._place.naming.begin(running.conversation.id, self._place.owner, running.turn)
+
+    async def stop(self) -> None:
+        try:
+            chat = await self._place.ledger.chat_of(self._block.id, owner=self._place.owner)
+        except TurnNotFound:
+            await self.leave()  # it has not begun: nothing is left of it
+        else:
+            await chat.stop(self._block.id, policy=OnStop.KEEP)
+
+    async def leave(self) -> bool:
+        """End it: it cannot go on without this process. Nothing of it stays."""
+        if self._running is not None:
+            self._running.cancel()
+            await asyncio.gather(self._running, return_exceptions=True)
+        return False
+
+
+def seen_chat(listed: Listed, found: str = "", marks: Iterable[tuple[int, int]] = ()) -> SeenChat:
+    conversation = listed.conversation
+    return SeenChat(
+        id=conversation.id,
+        title=conversation.title,
+        preview=listed.preview,
+        turns=listed.turns,
+        touched_at=conversation.touched_at,
+        is_running=listed.is_running,
+        is_pinned=conversation.pinned,
+        found=found,
+        marks=tuple(marks),
+    )
+
+
+async def seen_turns(chat: Chat, turns: list[Turn]) -> list[SeenTurn]:
+    """The turns without what is hidden from their owner."""
+    return [seen_turn(*each) for each in zip(turns, await chat.hidden(turns), strict=True)]
+
+
+def seen_turn(turn: Turn, hidden: Collection[int]) -> SeenTurn:
+    """A turn without the items at these places."""
+    asked = left_of(turn.input, hidden)
+    return SeenTurn(
+        id=turn.id,
+        number=turn.number,
+        kind=turn.kind,
+        asked=text_of(asked),
+        output=(*without_messages(asked), *left_of(turn.output, hidden, len(turn.input))),
+        details=dict(turn.details),
+        took_ms=turn.committed_at - turn.created_at,
+    )

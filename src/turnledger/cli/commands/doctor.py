@@ -1,0 +1,98 @@
+"""`turnledger doctor`: whether all is well with the server, and what to do if not."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from turnledger.model.text.plain import plain
+
+if TYPE_CHECKING:
+    from turnledger.server.doctor.diagnosis import Diagnosis
+
+UNWELL = 1
+"""Exit code: something fails. 0: all is well, but for warnings."""
+
+
+def doctor(
+    store: Annotated[
+        str | None, typer.Option(metavar="URL", help="As for `serve`, like all of these.")
+    ] = None,
+    upstream: Annotated[str | None, typer.Option(metavar="URL")] = None,
+    api_key_env: Annotated[str | None, typer.Option(metavar="NAME")] = None,
+    config: Annotated[Path | None, typer.Option(metavar="FILE")] = None,
+    host: Annotated[str | None, typer.Option()] = None,
+    port: Annotated[int | None, typer.Option()] = None,
+    workers: Annotated[int | None, typer.Option(metavar="N")] = None,
+    insecure: Annotated[bool | None, typer.Option("--insecure")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")] = False,
+) -> None:
+    """Look at settings, store, disk, port, upstreams and clock, and say what to do.
+
+    Takes the main flags of `serve`, to look at what that would use. A server may be running; nothing is
+    changed, but your data folder is made if it is needed. Exits with 0 if all is well, warnings aside, and
+    with 1 if something fails.
+    """
+    flags = {name: value for name, value in locals().items() if name not in ("config", "as_json")}
+    found = _look(flags, config)
+    typer.echo(as_document(found) if as_json else as_lines(found))
+    if any(each.level == "FAIL" for each in found):
+        raise typer.Exit(UNWELL)
+
+
+def _look(flags: dict[str, Any], config: Path | None) -> list[Diagnosis]:
+    import asyncio
+
+    from turnledger.server.config.file import load_settings
+    from turnledger.server.config.folders import config_folder, data_folder
+    from turnledger.server.config.settings import Settings
+    from turnledger.server.doctor.doctor import examine
+
+    def load() -> Settings:
+        home = Path.home()
+        return load_settings(
+            flags,
+            config=config,
+            config_folder=config_folder(os.environ, home),
+            data_folder=data_folder(os.environ, home),
+            environ=os.environ,
+        )
+
+    return asyncio.run(examine(load, os.environ))
+
+
+def as_lines(found: list[Diagnosis]) -> str:
+    """One line for each finding, another for what to do, and a summary."""
+    width = max(len(each.subject) for each in found)
+    lines = []
+    for each in found:
+        lines.append(plain(f"{each.level:4}  {each.subject:{width}}  {each.told}"))
+        if each.remedy:
+            lines.append(plain(f"{'':{width + 8}}{each.remedy}"))
+    return "\n".join([*lines, summary_of(found)])
+
+
+def as_document(found: list[Diagnosis]) -> str:
+    """The same for programs."""
+    import json
+
+    findings = [
+        {"subject": each.subject, "level": str(each.level), "told": each.told, "remedy": each.remedy}
+        for each in found
+    ]
+    return json.dumps({"ok": all(each.level != "FAIL" for each in found), "findings": findings}, indent=2)
+
+
+def summary_of(found: list[Diagnosis]) -> str:
+    """What came of it, in a line."""
+    fails = sum(each.level == "FAIL" for each in found)
+    warns = sum(each.level == "WARN" for each in found)
+    parts = [
+        f"{count} {what}{'' if count == 1 else 's'}"
+        for count, what in ((fails, "failure"), (warns, "warning"))
+        if count
+    ]
+    return f"{' and '.join(parts)}." if parts else "All is well."

@@ -1,0 +1,125 @@
+"""`turnledger serve`: the HTTP server."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from turnledger.model.text.plain import plain
+
+if TYPE_CHECKING:
+    from turnledger.server.config.settings import Settings
+    from turnledger.server.listen.channel import Ready
+
+_WITHOUT_TOKEN = {
+    False: "Programs on this machine need no token. Behind any proxy, create one first: "
+    "turnledger tokens create. ",
+    True: "Everyone who can reach it may use it, without a token. ",
+}
+"""What the announcement says of access while there is no token, by `insecure`."""
+
+
+def most(of_what: str) -> Any:
+    """The option that sets a limit."""
+    return typer.Option(metavar="N", help=f"Most {of_what}.")
+
+
+def serve(
+    store: Annotated[
+        str | None, typer.Option(metavar="URL", help="Default: a SQLite file in your data folder.")
+    ] = None,
+    upstream: Annotated[
+        str | None,
+        typer.Option(metavar="URL", help="A server with /chat/completions. Default: the demo model."),
+    ] = None,
+    api_key_env: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Environment variable with the upstream's api_key.")
+    ] = None,
+    config: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Default: turnledger.toml in your configuration folder."),
+    ] = None,
+    host: Annotated[str | None, typer.Option(help="Default: 127.0.0.1")] = None,
+    port: Annotated[int | None, typer.Option(help="Default: 8383. 0: any that is free.")] = None,
+    workers: Annotated[
+        int | None, typer.Option(metavar="N", help="Processes that answer requests. Default: 1")
+    ] = None,
+    insecure: Annotated[
+        bool | None, typer.Option("--insecure", help="Let in whoever can reach the server.")
+    ] = None,
+    grace: Annotated[
+        float | None, typer.Option(metavar="SECONDS", help="For running turns when told to end. Default: 20")
+    ] = None,
+    log_format: Annotated[
+        str | None, typer.Option(metavar="console|json", help="Default: console on a terminal, else json.")
+    ] = None,
+    log_level: Annotated[
+        str | None, typer.Option(metavar="LEVEL", help="debug, info, warning or error. Default: info")
+    ] = None,
+    body_bytes: Annotated[int | None, most("bytes in the body of a request")] = None,
+    requests: Annotated[int | None, most("requests open at once")] = None,
+    turns: Annotated[int | None, most("turns open at once")] = None,
+    waiting: Annotated[int | None, most("turns that have not begun yet")] = None,
+    streams: Annotated[int | None, most("event streams open at once")] = None,
+    owner_turns: Annotated[int | None, most("turns open at once, of one owner")] = None,
+    owner_waiting: Annotated[int | None, most("turns that have not begun yet, of one owner")] = None,
+    owner_streams: Annotated[int | None, most("event streams open at once, of one owner")] = None,
+    owner_requests: Annotated[int | None, most("other requests open at once, of one owner")] = None,
+    owner_turns_per_minute: Annotated[int | None, most("turns asked for in a minute, by one owner")] = None,
+    owner_bytes: Annotated[int | None, most("bytes stored for one owner")] = None,
+    owner_chats: Annotated[int | None, most("chats of one owner")] = None,
+    queue_length: Annotated[int | None, most("turns that wait for one conversation")] = None,
+    queue_wait: Annotated[
+        float | None, typer.Option(metavar="SECONDS", help="Longest wait for the turns before.")
+    ] = None,
+) -> None:
+    """Serve conversations over HTTP, in the way of the OpenAI API.
+
+    Without options: the demo model, a SQLite file in your data folder, on this machine only. SIGTERM or
+    Ctrl-C ends it when running turns have ended, or after the grace time; a second one at once. With several
+    workers, SIGHUP replaces them one by one, with settings read anew.
+    """
+    flags = {name: value for name, value in locals().items() if name != "config"}
+    _run(flags, config)
+
+
+def _run(flags: dict[str, Any], config: Path | None) -> None:
+    from turnledger.server.config.file import load_settings
+    from turnledger.server.config.folders import config_folder, data_folder
+    from turnledger.server.listen.serve import serve
+    from turnledger.server.ops.logs import configure
+    from turnledger.server.page.built import is_built
+
+    home = Path.home()
+
+    def load() -> Settings:
+        return load_settings(
+            flags,
+            config=config,
+            config_folder=config_folder(os.environ, home),
+            data_folder=data_folder(os.environ, home),
+            environ=os.environ,
+        )
+
+    settings = load()
+    log_format = settings.log_format or ("console" if sys.stderr.isatty() else "json")
+    configure(log_format, settings.log_level, sys.stderr)
+
+    def announce(url: str, ready: Ready) -> None:
+        asked = ", ".join(ready.models) if settings.upstream is None else "all of the upstream's"
+        access = _WITHOUT_TOKEN[settings.insecure] if ready.is_tokenless else ""
+        page = "Open it in a browser." if is_built() else "Its chat page was not built: make page."
+        typer.echo(
+            plain(f"Turnledger is at {url} (store: {settings.store}; models: {asked}). {access}{page}")
+        )
+
+    if settings.workers == 1:
+        serve(settings, os.environ, announce)
+    else:
+        from turnledger.server.listen.supervisor import supervise  # needs POSIX, as several workers do
+
+        supervise(settings, os.environ, announce, load)

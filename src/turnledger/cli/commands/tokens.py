@@ -1,0 +1,221 @@
+"""`turnledger tokens`: made, listed and revoked in the store of the server, whether it runs or not; or at a
+server, by who has `admin` there."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from turnledger.cli.backend.backend import Place, Where
+from turnledger.cli.expiry import date_of, expiry_of
+from turnledger.cli.failures import NOT_DONE
+from turnledger.cli.options import AsJson, Config, Server, Store
+from turnledger.cli.output.streams import json_of, say, tell
+from turnledger.cli.output.table import Column, Record, print_records
+from turnledger.errors import InvalidInput, TokenRefused
+
+if TYPE_CHECKING:
+    from turnledger.cli.output.json import TokenTold
+
+USUAL = "chats:read,chats:write,turns:run"
+KNOWN = "chats:read, chats:write, turns:run, admin"
+COLUMNS = (
+    Column("ID"),
+    Column("OWNER", least=8, wraps=True),
+    Column("NAME", least=8),
+    Column("ALLOWS", least=14, wraps=True),
+    Column("EXPIRES"),
+    Column("LAST USED"),
+    Column("STATE"),
+)
+
+tokens = typer.Typer(help="Make, list and revoke the tokens that the server lets in.", no_args_is_help=True)
+
+
+@tokens.command()
+def create(
+    owner: Annotated[
+        str | None, typer.Option(help="Whose conversations it opens. Default: of who comes without a token.")
+    ] = None,
+    scopes: Annotated[str, typer.Option(help=f"What it allows, of: {KNOWN}.")] = USUAL,
+    name: Annotated[str, typer.Option(help="What you call it.")] = "",
+    chat_scope: Annotated[
+        str | None, typer.Option(metavar="SCOPE", help="Only conversations of this scope. Default: all.")
+    ] = None,
+    models: Annotated[
+        str | None, typer.Option(metavar="NAMES", help="Only these models. Default: all.")
+    ] = None,
+    expires: Annotated[
+        str | None, typer.Option(metavar="WHEN", help="As in 12h, 30d or 2027-01-31. Default: never.")
+    ] = None,
+    max_tokens: Annotated[
+        int | None, typer.Option(metavar="N", help="Most tokens in one answer. Default: no bound.")
+    ] = None,
+    n: Annotated[
+        int | None,
+        typer.Option("--n", metavar="N", help="Most answers to one request. Default: 1 if narrowed."),
+    ] = None,
+    server: Server = None,
+    store: Store = None,
+    config: Config = None,
+    as_json: AsJson = False,
+) -> None:
+    """Make a token, and print its text: the secret that its bearer shows.
+
+    It is kept nowhere, and printed this once: alone on the standard output, so that it can be piped to where
+    it belongs. The first token of a store shuts out those who come without. A server makes none that gives
+    more than the one it is asked with.
+    """
+    for flag, given in (("--chat-scope", chat_scope), ("--models", models and _words(models))):
+        if given is not None and not given:  # as of a variable that was not set: it would mean all
+            raise InvalidInput(f"{flag} names nothing. Leave it out if all are meant.")
+    ends = None if expires is None else expiry_of(expires, _now())
+    where = Where(server=server, store=store, config=config, makes=True)
+    made, is_first = where.do(
+        lambda place: place.create_token(
+            owner=owner,
+            scopes=_words(scopes),
+            name=name,
+            chat_scope=chat_scope,
+            models=None if models is None else _words(models),
+            expires_at=ends,
+            max_tokens=max_tokens,
+            n=n,
+        )
+    )
+    if as_json:
+        typer.echo(json_of(made))
+    else:
+        told = f"Made {made.id} for {made.owner!r}: {_allows(made)}; {_ends(made)}."
+        say(f"{told} This is its text, which is not shown again:")
+        typer.echo(made.token)
+    if is_first:
+        say("It is the first one: from now on nobody is let in without a token.")
+
+
+@tokens.command("list")
+def list_(
+    owner: Annotated[str | None, typer.Option(help="Only those of this owner.")] = None,
+    all_: Annotated[bool, typer.Option("--all", help="Also those that have ended.")] = False,
+    server: Server = None,
+    store: Store = None,
+    config: Config = None,
+    as_json: AsJson = False,
+) -> None:
+    """List the tokens that are valid, the last made first. Their texts are not known."""
+    found = Where(server=server, store=store, config=config).do(lambda place: place.list_tokens(owner))
+    now = _now()
+    listed = [each for each in found if all_ or each.state(now) == "valid"]
+    if as_json:
+        from turnledger.cli.output.json import Tokens
+
+        typer.echo(json_of(Tokens(tuple(listed))))
+        return
+    print_records(COLUMNS, [record_of(each, now) for each in listed])
+    if not listed:
+        say("There are no tokens here. Make one with: turnledger tokens create")
+
+
+@tokens.command()
+def revoke(
+    ids: Annotated[list[str], typer.Argument(metavar="ID…", help="As in tok_…; or the text of one.")],
+    server: Server = None,
+    store: Store = None,
+    config: Config = None,
+    as_json: AsJson = False,
+) -> None:
+    """End tokens at once, in every process, and with each all that it made."""
+    _check(ids)
+    where = Where(server=server, store=store, config=config)
+    ended: list[Sequence[TokenTold]] = []
+    problems: list[str] = []
+    is_done = False
+    try:
+        where.do(lambda place: _revoke(place, ids, ended, problems))
+        is_done = True
+    finally:  # what has ended is told, also where something else came between
+        if ended or is_done:
+            _tell_ended(ended, as_json=as_json)
+        for problem in problems:
+            say(problem)
+    if problems:
+        raise typer.Exit(NOT_DONE)
+
+
+def _tell_ended(ended: Sequence[Sequence[TokenTold]], *, as_json: bool) -> None:
+    if as_json:
+        from turnledger.cli.output.json import Tokens
+
+        typer.echo(json_of(Tokens(tuple(each for family in ended for each in family))))
+        return
+    for token, *made in ended:
+        tell(f"Revoked {token.id}{f', and {len(made)} made by it' if made else ''}.")
+
+
+def _check(ids: Sequence[str]) -> None:
+    """Raise InvalidId before anything is done, if one of these is no token."""
+    from turnledger.model.access.token import is_token_text
+    from turnledger.model.ids import TokenId
+
+    for id in ids:
+        if not is_token_text(id):
+            TokenId(id)
+
+
+async def _revoke(
+    place: Place, ids: Sequence[str], ended: list[Sequence[TokenTold]], problems: list[str]
+) -> None:
+    """Revoke each of these; note what has ended, and what is wrong with the others."""
+    from turnledger.model.access.token import is_token_text
+
+    for id in ids:
+        try:
+            ended.append(await place.revoke_token(id))
+        except TokenRefused as problem:
+            named = "a text" if is_token_text(id) else id
+            problems.append(f"{problem.code}: {named}: {problem}")
+
+
+def record_of(token: TokenTold, now: int) -> Record:
+    """A token in a list."""
+    allows, state = _allows(token), token.state(now)
+    ends = "never" if token.expires_at is None else date_of(token.expires_at)
+    used = "never" if token.used_at is None else date_of(token.used_at)
+    lines = (
+        token.id,
+        f"of {token.owner!r}{f', {token.name!r}' if token.name else ''}",
+        allows,
+        f"{_ends(token)}, last used {used}" if token.used_at else f"{_ends(token)}, never used",
+        *(() if state == "valid" else (state,)),
+    )
+    return Record((token.id, token.owner, token.name or "-", allows, ends, used, state), lines)
+
+
+def _ends(token: TokenTold) -> str:
+    return "never expires" if token.expires_at is None else f"expires {date_of(token.expires_at)} UTC"
+
+
+def _allows(token: TokenTold) -> str:
+    return ", ".join([*sorted(token.scopes), *_narrowing(token)])
+
+
+def _narrowing(token: TokenTold) -> Iterable[str]:
+    if token.chat_scope:
+        yield f"only conversations of {token.chat_scope!r}"
+    if token.chat is not None:
+        yield f"only {token.chat}"
+    if token.models:
+        yield f"only {' and '.join(token.models)}"
+    if token.share is not None:
+        yield f"by {token.share}"
+
+
+def _now() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def _words(text: str) -> list[str]:
+    return [word for word in (each.strip() for each in text.split(",")) if word]

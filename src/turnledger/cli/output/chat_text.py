@@ -1,0 +1,116 @@
+"""Chats as people read them. What people and models said is hostile: nothing of it reaches a terminal but
+what can be printed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from turnledger.cli.chat.sanitize import harmless, on_one_line
+from turnledger.cli.expiry import date_of
+from turnledger.cli.output.json import ChatShown, ChatTold, HitTold, ListedChat, TurnTold
+from turnledger.cli.output.table import Column, Record
+from turnledger.model.item import Item
+from turnledger.model.text.plain import plain
+from turnledger.model.turn import TurnKind
+
+COLUMNS = (Column("LAST USED"), Column("TURNS", is_spare=True), Column("ID"), Column("TITLE", least=20))
+TAB = 4
+
+
+class Line(NamedTuple):
+    """A line of a chat: what it says, how far to the right it begins, and how it stands out, if it does."""
+
+    text: str
+    indent: int = 0
+    style: str = ""
+
+    def __str__(self) -> str:
+        return f"{' ' * self.indent}{self.text}"
+
+
+def record_of(chat: ListedChat) -> Record:
+    """A chat in a list."""
+    marks = [name for name in ("pinned", "archived") if getattr(chat, name)]
+    marks += ["running"] if chat.is_running else []
+    title = " ".join([*(f"[{mark}]" for mark in marks), title_of(chat) or on_one_line(chat.preview) or "-"])
+    used = date_of(chat.touched_at)
+    turns = f"{chat.turn_count} turn{'' if chat.turn_count == 1 else 's'}"
+    return Record((used, str(chat.turn_count), chat.id, title), (title, chat.id, f"{used}, {turns}"))
+
+
+def title_of(chat: ChatTold) -> str:
+    """What it is called, on one line; nothing if it has no title."""
+    return on_one_line(chat.title or "")
+
+
+def pieces_of(hit: HitTold) -> list[tuple[str, bool]]:
+    """The snippet of a hit in pieces, and of each whether it was sought."""
+    pieces, end = [], 0
+    for start, stop in hit.marks:
+        pieces += [(_part(hit.snippet[end:start]), False), (_part(hit.snippet[start:stop]), True)]
+        end = stop
+    return [*pieces, (_part(hit.snippet[end:]), False)]
+
+
+def _part(text: str) -> str:
+    return plain(harmless(text))  # a line that begins within is no news here
+
+
+def lines_of(chat: ChatShown) -> Iterator[Line]:
+    """A chat from its title to its last word."""
+    yield Line(title_of(chat) or "(no title)", style="bold")
+    yield Line(plain(", ".join(_facts(chat))), style="dim")
+    for turn in chat.turns:
+        yield Line("")
+        yield from _lines_of_turn(turn)
+
+
+def _lines_of_turn(turn: TurnTold) -> Iterator[Line]:
+    kind = "" if turn.kind == TurnKind.COMPLETED else f", {turn.kind}"
+    yield Line(plain(f"[{turn.number}] {date_of(turn.committed_at)} {turn.id}{kind}"), style="dim")
+    for item in (*turn.input, *turn.output):
+        yield from _lines_of_item(item)
+
+
+def _facts(chat: ChatTold) -> Iterator[str]:
+    yield chat.id
+    if chat.conversation_key is not None:
+        yield f"conversation_key {chat.conversation_key!r}"
+    if chat.scope:
+        yield f"scope {chat.scope!r}"
+    if chat.tags:
+        yield f"tagged {' '.join(map(repr, chat.tags))}"
+    yield from (name for name in ("pinned", "archived") if getattr(chat, name))
+    yield f"last used {date_of(chat.touched_at)} UTC"
+
+
+def _lines_of_item(item: Item) -> Iterator[Line]:
+    fields = item.fields
+    if item.is_call:
+        yield Line(plain(f"{fields.get('name')}({fields.get('arguments', fields.get('input', ''))})"), 2)
+    elif item.is_result:
+        yield from _under("result", _said(fields.get("output", "")))
+    elif item.role is not None:
+        yield from _under(item.role, _said(fields.get("content") or ""))
+
+
+def _said(content: object) -> str:
+    """What a message or a result says; of a part that has no words, as an image, what it is."""
+    if not isinstance(content, list):
+        return str(content)
+    return "".join(_words_of(part) for part in content)
+
+
+def _words_of(part: object) -> str:
+    if not isinstance(part, dict):
+        return str(part)
+    return str(part.get("text") or part.get("refusal") or f"[{part.get('type')}]")
+
+
+def _under(who: str, text: str) -> Iterator[Line]:
+    """A text of several lines: each begins far enough to the right to be taken for nothing else."""
+    first, *others = text.expandtabs(TAB).splitlines() or [""]
+    yield Line(plain(f"{who}: {harmless(first)}"), 2)
+    for line in others:
+        yield Line(plain(harmless(line)), 4)

@@ -1,0 +1,109 @@
+"""How far long work has come: a bar on standard error, if somebody looks there, and only for work that takes
+its time."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Self
+
+import typer
+
+from turnledger.cli.output.streams import is_terminal
+
+if TYPE_CHECKING:
+    from rich.progress import Progress as Bar
+    from rich.progress import ProgressColumn, TaskID
+
+PATIENCE = 0.5
+"""Seconds before a bar appears: what is done by then needs none."""
+
+
+class Progress:
+    """A bar that comes when it takes long, and goes with the work. `total` is what it counts to, None if that
+    is not known."""
+
+    def __init__(
+        self,
+        doing: str,
+        total: int | None = None,
+        *,
+        in_bytes: bool = False,
+        is_shown: bool = True,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._doing, self._total, self._in_bytes = doing, total, in_bytes
+        self._clock, self._began = clock, clock()
+        self._is_shown = is_shown and sys.stderr is not None and is_terminal(sys.stderr)
+        self._done = 0
+        self._bar: Bar | None = None
+        self._task: TaskID | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+
+    @property
+    def pace(self) -> float | None:
+        """Seconds after which who only waits should `advance` by nothing, so that a bar appears; None where
+        none will."""
+        return PATIENCE if self._is_shown else None
+
+    def advance(self, by: int) -> None:
+        """So much more is done."""
+        self.reach(self._done + by)
+
+    def reach(self, done: int) -> None:
+        """So much is done."""
+        self._done = done
+        if self._bar is not None and self._task is not None:
+            self._bar.update(self._task, completed=self._done)
+        elif self._is_shown and self._clock() - self._began >= PATIENCE:
+            self._begin()
+
+    def tell(self, line: str) -> None:
+        """Print a line to the standard output, above the bar if there is one."""
+        if self._bar is None or not is_terminal():
+            typer.echo(line)
+            return
+        from rich.text import Text
+
+        # Both are the same terminal: written past the bar, the line would end up within it.
+        self._bar.console.print(Text(line), soft_wrap=True)
+
+    def _begin(self) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, TextColumn, TimeElapsedColumn
+        from rich.progress import Progress as Bar
+
+        console = Console(stderr=True, highlight=False, markup=False, emoji=False)
+        console.width = max(1, console.width - len("^C"))  # which goes on below where there is no room for it
+        self._bar = Bar(
+            TextColumn("{task.description}", markup=False),
+            BarColumn(bar_width=None),
+            *self._counted(),
+            TimeElapsedColumn(),
+            console=console,
+            transient=True,
+            expand=True,
+            redirect_stdout=False,
+            redirect_stderr=False,
+        )
+        self._task = self._bar.add_task(self._doing, total=self._total, completed=self._done)
+        self._bar.start()
+
+    def _counted(self) -> tuple[ProgressColumn, ...]:
+        """How much is done, and of how much where that is known."""
+        from rich.progress import DownloadColumn, FileSizeColumn, MofNCompleteColumn
+        from rich.table import Column
+
+        on_one_line = Column(no_wrap=True)
+        if self._total is None:
+            return (FileSizeColumn(table_column=on_one_line),) if self._in_bytes else ()
+        if self._in_bytes:
+            return (DownloadColumn(table_column=on_one_line),)
+        return (MofNCompleteColumn(table_column=on_one_line),)

@@ -1,0 +1,77 @@
+"""A terminal that somebody looks at: how wide it is, and what stands out there. Texts are given as they are
+to be read; nothing in them is taken for markup, and no line ends in spaces."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import zip_longest
+from shutil import get_terminal_size
+
+from rich.console import Console
+from rich.text import Text
+
+from turnledger.cli.output.table import GAP, Column
+
+NARROWEST = 8
+"""Characters of a text in a line, however little room there is."""
+
+
+def open_screen() -> Screen:
+    """The terminal behind the standard output. NO_COLOR and TERM are heard."""
+    console = Console(highlight=False, markup=False, emoji=False)
+    if console.is_dumb_terminal:  # rich takes each of them for one of 80 columns
+        console.size = get_terminal_size()
+    return Screen(console)
+
+
+class Screen:
+    """Lines for people."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self.width = console.width
+        """Cells in a line of the window, as it was when a command began to write."""
+
+    def table(self, columns: Sequence[Column], widths: Sequence[int], rows: Sequence[Sequence[str]]) -> None:
+        """A table with columns of these widths."""
+        self._row(columns, widths, [Text(column.title, "bold") for column in columns])
+        for row in rows:
+            self._row(columns, widths, list(map(Text, row)))
+
+    def paragraph(self, lines: Sequence[str]) -> None:
+        """A first line that stands out, and others below it."""
+        for number, line in enumerate(lines):
+            self.text(Text(line, "" if number else "bold"), GAP if number else 0)
+
+    def text(self, text: Text | str, indent: int = 0) -> None:
+        """A text, which goes on below where the window ends; each line begins so far to the right."""
+        shown = Text(text) if isinstance(text, str) else text
+        room, margin = max(self.width - indent, NARROWEST), " " * indent
+        for line in self._wrapped(shown, room) if shown.cell_len > room else [shown]:
+            self._line(Text(margin).append_text(line))
+
+    def _row(self, columns: Sequence[Column], widths: Sequence[int], cells: Sequence[Text]) -> None:
+        folded = [
+            self._wrapped(cell, width) if column.wraps else [self._shortened(cell, width)]
+            for column, width, cell in zip(columns, widths, cells, strict=True)
+        ]
+        for parts in zip_longest(*folded, fillvalue=Text()):
+            line = Text()
+            for part, width in zip(parts, widths, strict=True):
+                line.append_text(part)
+                line.append(" " * (width - part.cell_len + GAP))
+            self._line(line)
+
+    def _wrapped(self, text: Text, width: int) -> list[Text]:
+        return list(text.wrap(self._console, width, overflow="fold")) or [Text()]
+
+    def _shortened(self, text: Text, width: int) -> Text:
+        text.truncate(width, overflow="ellipsis")
+        return text
+
+    def _line(self, line: Text) -> None:
+        line.rstrip()
+        if line.style or line.spans:
+            self._console.print(line, soft_wrap=True)
+        else:  # most of a chat, and there may be much of it
+            self._console.file.write(f"{line.plain}\n")

@@ -1,1 +1,0 @@
-"""`turnledger chat`: talking to a model in a terminal, on a server or straight on a store."""

@@ -1,0 +1,1 @@
+"""The awaiting edge of the client."""

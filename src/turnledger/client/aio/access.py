@@ -1,0 +1,122 @@
+"""Tokens and share links, awaited."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+
+from turnledger.client.aio.wire import AsyncWire
+from turnledger.client.core.access import AccessCore
+from turnledger.client.core.pages import AsyncPages
+from turnledger.client.shapes import Share, Token
+
+
+class AsyncTokens:
+    """The tokens by which programs are let in; for those whose own token has `admin`."""
+
+    def __init__(self, wire: AsyncWire, core: AccessCore) -> None:
+        self._wire = wire
+        self._core = core
+
+    async def create(
+        self,
+        scopes: Sequence[str],
+        *,
+        owner: str | None = None,
+        name: str = "",
+        chat_scope: str | None = None,
+        chat: str | None = None,
+        models: Sequence[str] | None = None,
+        expires_in: float | None = None,
+        max_tokens: int | None = None,
+        n: int | None = None,
+    ) -> Token:
+        """Make a token; its text, the secret, is in `token`, and told this once. It is not asked for again
+        once it may have reached the server: ServerUnavailable says so. A request may ask for answers of at
+        most `max_tokens` tokens, and for at most `n` of them."""
+        return await self._wire.run(
+            self._core.create_token(
+                scopes,
+                owner=owner,
+                name=name,
+                chat_scope=chat_scope,
+                chat=chat,
+                models=models,
+                expires_in=expires_in,
+                max_tokens=max_tokens,
+                n=n,
+            )
+        )
+
+    def list(self, *, owner: str | None = None, limit: int | None = None) -> AsyncPages[Token]:
+        """Tokens, the newest first."""
+        return AsyncPages(self._wire.run, partial(self._core.tokens_page, owner=owner), limit)
+
+    async def own(self, *, scope: str | None = None) -> Token | None:
+        """The token that this client asks with; None where it needs none. Its `keeps` says whether chats are
+        kept: those of its scope, or of the one that is named."""
+        return await self._wire.run(self._core.own_token(scope=scope))
+
+    async def revoke(self, token: str) -> tuple[Token, ...]:
+        """Revoke a token, by its id, and all that were made with it; `self`: one's own."""
+        return await self._wire.run(self._core.revoke_token(token))
+
+
+class AsyncShares:
+    """Links that let visitors in."""
+
+    def __init__(self, wire: AsyncWire, core: AccessCore) -> None:
+        self._wire = wire
+        self._core = core
+
+    async def create(
+        self,
+        *,
+        scope: str | None = None,
+        chat: str | None = None,
+        name: str = "",
+        max_uses: int | None = None,
+        expires_in: float | None = None,
+        models: Sequence[str] | None = None,
+        per_minute: int | None = None,
+        visitor_expires_in: float | None = None,
+        max_tokens: int | None = None,
+        n: int | None = None,
+        turns: int | None = None,
+        turns_per_minute: int | None = None,
+        bytes: int | None = None,
+        chats: int | None = None,
+    ) -> Share:
+        """Make a link to a scope, where each visitor has chats of his own, or to a chat, to read. Its secret
+        is told this once, and it is not asked for again once it may have reached the server. A request of a
+        visitor may ask for answers of at most `max_tokens` tokens, and for at most `n` of them; all visitors
+        together may have so many `turns` open, ask for so many `turns_per_minute`, and store so many `bytes`
+        and `chats`."""
+        return await self._wire.run(
+            self._core.create_share(
+                scope=scope,
+                chat=chat,
+                name=name,
+                max_uses=max_uses,
+                expires_in=expires_in,
+                models=models,
+                others={
+                    "per_minute": per_minute,
+                    "visitor_expires_in": visitor_expires_in,
+                    "max_tokens": max_tokens,
+                    "n": n,
+                    "turns": turns,
+                    "turns_per_minute": turns_per_minute,
+                    "bytes": bytes,
+                    "chats": chats,
+                },
+            )
+        )
+
+    def list(self, *, limit: int | None = None) -> AsyncPages[Share]:
+        """Links, the newest first."""
+        return AsyncPages(self._wire.run, self._core.shares_page, limit)
+
+    async def revoke(self, share: str) -> Share:
+        """Revoke a link, and the tokens of all who came by it."""
+        return await self._wire.run(self._core.revoke_share(share))

@@ -1,0 +1,268 @@
+"""One chat, awaited."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Literal, Unpack, overload
+
+from msgspec import UNSET, UnsetType
+
+from turnledger.client.aio.wire import AsyncStream, AsyncWire
+from turnledger.client.core.chat import ChatCore
+from turnledger.client.core.client import ClientCore
+from turnledger.client.core.pages import AsyncPages
+from turnledger.client.core.turn_request import AskOptions, Said
+from turnledger.client.core.turn_stream import Following
+from turnledger.client.shapes import (
+    Answer,
+    Branch,
+    ChatInfo,
+    ChatPage,
+    Deleted,
+    Ended,
+    Sibling,
+    Turn,
+    TurnEvent,
+)
+from turnledger.model.ids import ConversationId, TurnId
+
+
+class AsyncTurnStream(AsyncStream[TurnEvent]):
+    """The events of a turn, as they come: TurnStarted, TextDelta, ItemDone and at last TurnFinished; behind
+    that, what became of a turn other than well is raised."""
+
+    def __init__(self, wire: AsyncWire, core: ChatCore, following: Following) -> None:
+        super().__init__(wire, following.steps())
+        self._core = core
+        self._following = following
+
+    @property
+    def turn_id(self) -> TurnId | None:
+        """The turn that is followed; another one after a TurnRestarted."""
+        return self._following.turn
+
+    @property
+    def idempotency_key(self) -> str | None:
+        """Ask again with the same, and it happens once."""
+        return self._following.idempotency_key
+
+    @property
+    def text(self) -> str:
+        """What was told of text so far."""
+        return self._following.text
+
+    async def stop(self, policy: str | None = None) -> Ended | None:
+        """Stop the turn, from any task; returns when that is final, with the outcome that won. None: there
+        was nothing to stop any more."""
+        return await self._wire.run(self._core.stop(self.turn_id, policy))
+
+    async def answer(self) -> Answer:
+        """Read on to the end, and return the turn as it was committed. Raises what became of it otherwise."""
+        async for _ in self:
+            pass
+        return await self._wire.run(self._core.answer(self._following))
+
+
+class AsyncChat:
+    """One chat on a server. Any number of tasks may use it."""
+
+    def __init__(self, wire: AsyncWire, core: ChatCore, client: ClientCore) -> None:
+        self._wire = wire
+        self._core = core
+        self._client = client
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.id or self.conversation_key!r})"
+
+    @property
+    def id(self) -> ConversationId | None:
+        """Its id; None until it is known, of one that was opened by a conversation_key."""
+        return self._core.id
+
+    @property
+    def conversation_key(self) -> str | None:
+        return self._core.conversation_key
+
+    @property
+    def scope(self) -> str | None:
+        return self._core.scope
+
+    # Turns.
+
+    @overload
+    async def send(
+        self, input: Said, *, stream: Literal[False] = False, **options: Unpack[AskOptions]
+    ) -> Answer: ...
+    @overload
+    async def send(
+        self, input: Said, *, stream: Literal[True], **options: Unpack[AskOptions]
+    ) -> AsyncTurnStream: ...
+    @overload
+    async def send(
+        self, input: Said, *, stream: bool, **options: Unpack[AskOptions]
+    ) -> Answer | AsyncTurnStream: ...
+    async def send(
+        self, input: Said, *, stream: bool = False, **options: Unpack[AskOptions]
+    ) -> Answer | AsyncTurnStream:
+        """Ask for a turn; returns its answer, or with `stream` its events as soon as it has begun.
+
+        It happens once, whatever happens to the connection and to the server meanwhile. Raises what became of
+        the turn other than well, and ServerUnavailable where its end could not be learned."""
+        return await self._asked(self._core.send(input, options), stream)
+
+    @overload
+    async def edit(
+        self, turn: str, input: Said, *, stream: Literal[False] = False, **options: Unpack[AskOptions]
+    ) -> Answer: ...
+    @overload
+    async def edit(
+        self, turn: str, input: Said, *, stream: Literal[True], **options: Unpack[AskOptions]
+    ) -> AsyncTurnStream: ...
+    @overload
+    async def edit(
+        self, turn: str, input: Said, *, stream: bool, **options: Unpack[AskOptions]
+    ) -> Answer | AsyncTurnStream: ...
+    async def edit(
+        self, turn: str, input: Said, *, stream: bool = False, **options: Unpack[AskOptions]
+    ) -> Answer | AsyncTurnStream:
+        """Ask for a turn in the place of another, on a branch of its own; see `send`."""
+        return await self._asked(self._core.edit(turn, input, options), stream)
+
+    @overload
+    async def regenerate(
+        self, turn: str | None = None, *, stream: Literal[False] = False, **options: Unpack[AskOptions]
+    ) -> Answer: ...
+    @overload
+    async def regenerate(
+        self, turn: str | None = None, *, stream: Literal[True], **options: Unpack[AskOptions]
+    ) -> AsyncTurnStream: ...
+    @overload
+    async def regenerate(
+        self, turn: str | None = None, *, stream: bool, **options: Unpack[AskOptions]
+    ) -> Answer | AsyncTurnStream: ...
+    async def regenerate(
+        self, turn: str | None = None, *, stream: bool = False, **options: Unpack[AskOptions]
+    ) -> Answer | AsyncTurnStream:
+        """Ask the input of a turn, or of the last one, once more; see `send`."""
+        return await self._asked(self._core.regenerate(turn, options), stream)
+
+    async def _asked(self, following: Following, stream: bool) -> Answer | AsyncTurnStream:
+        opened = AsyncTurnStream(self._wire, self._core, following)
+        if stream:
+            return await opened._begin()
+        async with opened:
+            return await opened.answer()
+
+    async def stop(self, turn: str | None = None, *, policy: str | None = None) -> Ended | None:
+        """Stop a turn, or whichever runs in this chat, from any task; returns when that is final, with the
+        outcome that won. None: there was nothing to stop."""
+        return await self._wire.run(self._core.stop(turn, policy))
+
+    async def events(self, turn: str, *, after: int = 0) -> AsyncTurnStream:
+        """The events of a turn, whoever asked for it, while it runs and after it has ended."""
+        return await AsyncTurnStream(self._wire, self._core, self._core.events(turn, after))._begin()
+
+    # Reading.
+
+    async def info(self) -> ChatInfo:
+        """What is known of the chat besides its turns."""
+        return await self._wire.run(self._core.info())
+
+    async def read(self, before: int | None = None, limit: int = 50, branch: str | None = None) -> ChatPage:
+        """Its last turns, or those before the one of a number; of the branch that it shows, or another."""
+        return await self._wire.run(self._core.read(before, limit, branch))
+
+    def turns(self, *, branch: str | None = None, limit: int | None = None) -> AsyncPages[Turn]:
+        """Its turns, the newest first."""
+        return AsyncPages(self._wire.run, partial(self._core.turns_page, branch=branch), limit)
+
+    def branches(self) -> AsyncPages[Branch]:
+        """Its branches, the last made first."""
+        return AsyncPages(self._wire.run, self._core.branches_page)
+
+    async def siblings(self, turn: str) -> tuple[Sibling, ...]:
+        """The turns at the place of one that it shows, the first made first, itself included."""
+        return await self._wire.run(self._core.siblings(turn))
+
+    async def export(self, format: str = "jsonl") -> AsyncStream[bytes]:
+        """The chat as a file, line by line: `jsonl`, which can be imported, or `markdown` for people. Raises
+        ServerUnavailable where it is cut off: then it is not whole."""
+        return await AsyncStream[bytes](self._wire, self._core.export(format))._begin()
+
+    # What people say of it.
+
+    async def update(
+        self,
+        *,
+        title: str | UnsetType | None = UNSET,
+        metadata: Mapping[str, str] | UnsetType | None = UNSET,
+        tags: Sequence[str] | UnsetType | None = UNSET,
+        pinned: bool | UnsetType = UNSET,
+        archived: bool | UnsetType = UNSET,
+        revision: int | None = None,
+    ) -> ChatInfo:
+        """Change it in one step; what is left out stays. Raises RevisionConflict, and changes nothing, if a
+        `revision` is given and somebody has changed it since."""
+        return await self._wire.run(
+            self._core.update(
+                title=title,
+                metadata=metadata,
+                tags=tags,
+                pinned=pinned,
+                archived=archived,
+                revision=revision,
+            )
+        )
+
+    async def rename(self, title: str | None, *, revision: int | None = None) -> ChatInfo:
+        """Give it a title; None: call it by its first words again. With a `revision`, see `update`."""
+        return await self._wire.run(self._core.update(title=title, revision=revision))
+
+    async def pin(self, on: bool = True) -> ChatInfo:
+        """Pin it, or not any more."""
+        return await self._wire.run(self._core.update(pinned=on))
+
+    async def archive(self, on: bool = True) -> ChatInfo:
+        """Archive it, or not any more."""
+        return await self._wire.run(self._core.update(archived=on))
+
+    # Which turns it shows.
+
+    async def fork(
+        self, at: str | None = None, title: str | None = None, *, idempotency_key: str | None = None
+    ) -> AsyncChat:
+        """Make a chat that begins as this one does, up to a turn or to its end; once under the same
+        idempotency_key."""
+        made = await self._wire.run(self._core.fork(at, title, {"idempotency_key": idempotency_key}))
+        return AsyncChat(self._wire, ChatCore.told(self._client, made), self._client)
+
+    async def switch(
+        self, branch: str, *, on_busy: str | None = None, idempotency_key: str | None = None
+    ) -> ChatInfo:
+        """Show another branch, and go on there. `on_busy` is what to do while a turn runs; see `send`."""
+        keyed: AskOptions = {"on_busy": on_busy, "idempotency_key": idempotency_key}
+        return await self._wire.run(self._core.switch(branch, keyed))
+
+    async def undo(
+        self,
+        turn: str | None = None,
+        forget: bool = False,
+        *,
+        on_busy: str | None = None,
+        idempotency_key: str | None = None,
+    ) -> ChatInfo:
+        """Take back the last turn; with `turn`, only if that is the last. With `forget`, what its tools did
+        goes with it. `on_busy` is what to do while a turn runs; see `send`."""
+        keyed: AskOptions = {"on_busy": on_busy, "idempotency_key": idempotency_key}
+        return await self._wire.run(self._core.undo(turn, forget, keyed))
+
+    # Deleting.
+
+    async def delete(self, purge: bool = False) -> Deleted:
+        """Delete it, so that it can be restored for a while, or with `purge` for good."""
+        return await self._wire.run(self._core.delete(purge))
+
+    async def restore(self) -> ChatInfo:
+        """Bring it back."""
+        return await self._wire.run(self._core.restore())

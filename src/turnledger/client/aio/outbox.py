@@ -1,0 +1,63 @@
+"""The messages of a client whose end is not known, awaited. What touches the disk does so in a thread."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from turnledger.client.aio.chat import AsyncTurnStream
+from turnledger.client.aio.wire import AsyncWire
+from turnledger.client.core.client import ClientCore
+from turnledger.client.outbox.message import Unsent
+from turnledger.client.outbox.outbox import Sent, again, is_end, there_is_none, uncertain
+from turnledger.client.shapes import Answer
+from turnledger.errors import TurnledgerError
+
+if TYPE_CHECKING:
+    from turnledger.client.outbox.file import OutboxFile
+
+
+class AsyncUnsentMessages:
+    """What was to be sent, and may not have been. Any number of tasks and programs may share it."""
+
+    def __init__(self, wire: AsyncWire, core: ClientCore, file: OutboxFile | None) -> None:
+        self._wire = wire
+        self._core = core
+        self._opened = file
+
+    async def pending(self) -> list[Unsent]:
+        """All of them, the first recorded first; also those that are on their way at this moment."""
+        return await asyncio.to_thread(self._file.pending)
+
+    async def send_all(self) -> list[Sent]:
+        """Send them again, those of one chat in their order, each under its idempotency_key, so that it
+        happens once; return what became of each. Leaves out what is being sent, and in each chat what
+        comes behind one that stays. What may be too old to be known again is not sent, and told as
+        OutcomeUnknown. Ends with the first that finds no server, or is not let in: the others stay."""
+        sent: list[Sent] = []
+        after = 0
+        while (unsent := await asyncio.to_thread(self._file.claim, after)) is not None:
+            after = unsent.id
+            try:
+                sent.append((unsent, await self._send(unsent)))
+            except TurnledgerError as problem:
+                sent.append((unsent, problem))
+                if is_end(problem):
+                    break
+        return sent
+
+    async def _send(self, unsent: Unsent) -> Answer:
+        if unsent.is_uncertain:
+            raise uncertain(unsent)
+        async with AsyncTurnStream(self._wire, *again(self._core, unsent)) as stream:
+            return await stream.answer()
+
+    async def forget(self, id: int) -> bool:
+        """Remove one, whatever became of it; whether it was there."""
+        return await asyncio.to_thread(self._file.forget, id)
+
+    @property
+    def _file(self) -> OutboxFile:
+        if self._opened is None:
+            raise there_is_none()
+        return self._opened

@@ -1,0 +1,321 @@
+"""The awaiting edge: runs the steps of the core with httpx2.AsyncClient."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections import deque
+from collections.abc import AsyncIterator, Iterator
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
+from weakref import WeakSet
+
+from turnledger.client.core.exchange import Pacing
+from turnledger.client.core.response import Whole, head_of, is_stream
+from turnledger.client.core.steps import (
+    READ,
+    Broken,
+    Doing,
+    Exchange,
+    Forget,
+    Give,
+    Keep,
+    Note,
+    Open,
+    Pause,
+    Read,
+    Record,
+    Reply,
+    Request,
+    Step,
+)
+from turnledger.client.errors import closed
+from turnledger.errors import TurnledgerError
+
+if TYPE_CHECKING:
+    import httpx2
+
+    from turnledger.client.core.transport import Address
+
+Result = TypeVar("Result")
+Given = TypeVar("Given")
+
+
+class AsyncWire:
+    """Connections to one server. Any number of tasks of one loop may use it at once."""
+
+    def __init__(
+        self,
+        address: Address,
+        pacing: Pacing,
+        http: httpx2.AsyncClient | None = None,
+        note: Note | None = None,
+    ) -> None:
+        """`note` records what is sent; it may block."""
+        self.address = address
+        self._sleep = pacing.sleep
+        self._note = note
+        self._http = http or address.async_client()
+        self._is_own = http is None
+        self._closing = asyncio.Event()
+        self._streams: WeakSet[AsyncStream[Any]] = WeakSet()
+        self._abandoned: set[asyncio.Task[None]] = set()
+
+    async def run(self, doing: Doing[Result]) -> Result:
+        """Do something that gives nothing on its way."""
+        outcome: Any = None
+        while True:
+            try:
+                step = doing.send(outcome)
+            except StopIteration as end:
+                result: Result = end.value
+                return result
+            outcome = await self.do(step)
+
+    async def do(self, step: Step) -> Any:
+        """Run one step that needs no stream."""
+        match step:
+            case Exchange():
+                return await self._exchange(step.request)
+            case Pause():
+                return await self.pause(step.seconds)
+            case Record() | Keep() | Forget():
+                return None if self._note is None else await asyncio.to_thread(self._note, step)
+        raise AssertionError(step)
+
+    async def open(self, request: Request) -> tuple[Reply, httpx2.Response | None] | Broken:
+        """Send a request; the response is left to be read where it is good."""
+        try:
+            response = await self._send(request)
+            if is_stream(response):
+                return head_of(response), response
+            outcome = await _whole(response)
+            return outcome if isinstance(outcome, Broken) else (outcome, None)
+        except self.address.problems as problem:
+            return self._broken(problem)
+        except RuntimeError:
+            self._check_open()  # what httpx2 says of it, if it was closed in between
+            raise
+
+    async def pause(self, seconds: float, closing: asyncio.Event | None = None) -> None:
+        """Wait, or until this event. Raises RequestFailed if the client is closed."""
+        if self._sleep is not None:
+            slept = self._sleep(seconds)
+            if inspect.isawaitable(slept):
+                await slept
+        else:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(seconds):
+                    await (closing or self._closing).wait()
+        self._check_open()
+
+    def enrol(self, stream: AsyncStream[Any]) -> None:
+        """Have a stream closed with the client."""
+        self._streams.add(stream)
+
+    def abandon(self, response: httpx2.Response, loop: asyncio.AbstractEventLoop) -> None:
+        """Let go of what nobody can read any more. It is called by what collects garbage, in any thread."""
+
+        def close() -> None:
+            task = loop.create_task(response.aclose())
+            self._abandoned.add(task)
+            task.add_done_callback(self._abandoned.discard)
+
+        with suppress(RuntimeError):  # the loop is closed, and its connections with it
+            loop.call_soon_threadsafe(close)
+
+    async def close(self) -> None:
+        """Wake all who wait or read, and close the connections."""
+        self._closing.set()
+        for stream in list(self._streams):
+            await stream._fail(closed())
+        if self._is_own:
+            await self._http.aclose()
+
+    def _check_open(self) -> None:
+        if self._closing.is_set():
+            raise closed()
+
+    async def _exchange(self, request: Request) -> Reply | Broken:
+        try:
+            return await _whole(await self._send(request))
+        except self.address.problems as problem:
+            return self._broken(problem)
+        except RuntimeError:
+            self._check_open()  # what httpx2 says of it, if it was closed in between
+            raise
+
+    async def _send(self, request: Request) -> httpx2.Response:
+        # Whoever is somewhere else is not the one who was named: he is told nothing.
+        return await self._http.send(self._build(request), stream=True, follow_redirects=False)
+
+    def _build(self, request: Request) -> httpx2.Request:
+        self._check_open()
+        arguments = self.address.arguments(request)
+        if request.pieces is not None:
+            arguments["content"] = _awaited(request.pieces())
+        return self._http.build_request(**arguments)
+
+    def _broken(self, problem: Exception) -> Broken:
+        self._check_open()
+        return self.address.broken_by(problem)
+
+
+class AsyncStream(Generic[Given]):
+    """Something that is told piece by piece: iterate it. One task at a time reads; leave the block, or
+    close it, to let go of its connection."""
+
+    _response: httpx2.Response | None = None
+    _loop: asyncio.AbstractEventLoop | None = None
+
+    def __init__(self, wire: AsyncWire, steps: Doing[None]) -> None:
+        self._wire = wire
+        self._steps = steps
+        self._chunks: AsyncIterator[bytes] = _nothing()
+        self._given: deque[Given] = deque()
+        self._step: Step | None = next(steps)
+        self._error: BaseException | None = None
+        self._closing = asyncio.Event()
+        self._is_busy = False
+        wire.enrol(self)
+
+    def __del__(self) -> None:
+        if self._response is not None and self._loop is not None:
+            self._wire.abandon(self._response, self._loop)
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Given:
+        while not self._given:
+            if self._step is None:
+                self._end()
+            await self._go()
+        return self._given.popleft()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Read no more, from any task. What was asked for goes on, unless it was asked for otherwise."""
+        self._closing.set()
+        if self._is_busy:
+            # Another task is in it, and lets go of everything itself once it is woken.
+            if self._response is not None:
+                await self._response.aclose()
+            return
+        self._step = None
+        self._given.clear()
+        self._steps.close()
+        await self._let_go()
+
+    async def _fail(self, error: TurnledgerError) -> None:
+        """Close it, and have its reader told why, if there was more to read."""
+        if self._step is not None:
+            self._error = error
+        await self.close()
+
+    async def _begin(self) -> Self:
+        """Go on until there is something to read. Raises what stands in the way of that."""
+        while self._step is not None and not isinstance(self._step, Read | Give):
+            await self._go()
+        if self._error is not None:
+            self._end()
+        return self
+
+    async def _go(self) -> None:
+        """Run the step that is next."""
+        step = self._step
+        if isinstance(step, Give):
+            self._given.extend(step.given)
+            if step.then_read:
+                self._step = READ
+            else:
+                await self._advance(None)
+            return
+        if self._is_busy:
+            raise RuntimeError("Another task reads this stream; one at a time may.")
+        self._is_busy = True
+        try:
+            outcome = await self._do(step)
+        except BaseException:
+            self._is_busy = False
+            await self.close()
+            raise
+        self._is_busy = False
+        if self._closing.is_set():
+            await self.close()
+        else:
+            await self._advance(outcome)
+
+    async def _do(self, step: Step | None) -> Any:
+        if step is READ:
+            return await self._read()
+        if isinstance(step, Open):
+            return await self._open(step.request)
+        if isinstance(step, Pause):
+            return await self._wire.pause(step.seconds, self._closing)
+        return None if step is None else await self._wire.do(step)
+
+    async def _advance(self, outcome: Any) -> None:
+        try:
+            self._step = self._steps.send(outcome)
+        except StopIteration:
+            self._step = None
+        except BaseException as problem:
+            self._step, self._error = None, problem
+        if self._step is None:
+            await self._let_go()
+
+    def _end(self) -> None:
+        error, self._error = self._error, None
+        raise error if error is not None else StopAsyncIteration
+
+    async def _open(self, request: Request) -> Reply | Broken:
+        await self._let_go()
+        opened = await self._wire.open(request)
+        if isinstance(opened, Broken):
+            return opened
+        reply, self._response = opened
+        if self._response is not None:
+            self._loop = asyncio.get_running_loop()
+            is_plain = "content-encoding" not in reply.headers
+            self._chunks = self._response.aiter_raw() if is_plain else self._response.aiter_bytes()
+        return reply
+
+    async def _read(self) -> bytes | Broken:
+        try:
+            return await anext(self._chunks, b"")
+        except self._wire.address.problems as problem:
+            return self._wire.address.broken_by(problem)
+
+    async def _let_go(self) -> None:
+        response, self._response = self._response, None
+        if response is not None:
+            self._chunks = _nothing()
+            await response.aclose()
+
+
+async def _whole(response: httpx2.Response) -> Reply | Broken:
+    """Read all of an answer, and let go of its connection."""
+    whole = Whole(response)
+    try:
+        async for piece in response.aiter_bytes():
+            if not whole.add(piece):
+                break
+    finally:
+        await response.aclose()
+    return whole.outcome
+
+
+async def _awaited(pieces: Iterator[bytes]) -> AsyncIterator[bytes]:
+    for piece in pieces:
+        yield piece
+
+
+async def _nothing() -> AsyncIterator[bytes]:
+    for chunk in list[bytes]():
+        yield chunk

@@ -1,0 +1,170 @@
+"""One request and its answer, repeated as far as that is safe.
+
+How long to wait for a server, how often to ask it again, and when to give up.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Awaitable, Callable
+
+from msgspec import Struct
+
+from turnledger.client.core.steps import Broken, Doing, Exchange, Pause, Reply, Request
+from turnledger.client.errors import Told, told_by
+from turnledger.errors import InvalidInput, ServerUnavailable
+
+
+class Timeouts(Struct, frozen=True, kw_only=True):
+    """Seconds."""
+
+    connect: float = 5.0
+    """Until there is a connection."""
+    silence: float = 45.0
+    """Without a byte from the server, which says something every 20 seconds while a turn runs or waits."""
+    write: float = 30.0
+    """Without a byte that the server takes."""
+
+    def __post_init__(self) -> None:
+        if not all(seconds > 0 for seconds in (self.connect, self.silence, self.write)):
+            raise InvalidInput("Timeouts are seconds above zero.")
+
+
+class Retries(Struct, frozen=True, kw_only=True):
+    """How a request is repeated that got no whole answer, or one that says to try again."""
+
+    times: int = 10
+    """So often at most without any progress; a new event is progress. 0: never."""
+    first: float = 0.1
+    """Seconds before the first repetition; each later pause is twice as long, and a random part shorter."""
+    most: float = 5.0
+    """Seconds that a pause takes at most, unless the server asks for more."""
+    patience: float = 60.0
+    """Seconds from the first failure after which no repetition is begun."""
+
+    def __post_init__(self) -> None:
+        if not all(each >= 0 for each in (self.times, self.first, self.most, self.patience)):
+            raise InvalidInput("Retries are counts and seconds, none below zero.")
+
+
+def _chance() -> float:
+    """A number from 0 up to 1. To load `random` takes longer than to ask the system now and then."""
+    return int.from_bytes(os.urandom(6)) / 2**48
+
+
+class Pacing(Struct, frozen=True, kw_only=True):
+    """Where time and chance come from. Tests give their own, and never wait."""
+
+    now: Callable[[], float] = time.monotonic
+    chance: Callable[[], float] = _chance
+    sleep: Callable[[float], Awaitable[None] | None] | None = None
+    """None: wait until the time is over, or the client is closed."""
+
+
+class Trying:
+    """Counts the tries of one request, or of one stream."""
+
+    def __init__(self, retries: Retries, pacing: Pacing) -> None:
+        self._retries = retries
+        self._pacing = pacing
+        self.failed = 0
+        """How many tries went wrong since there was progress. Who makes some sets it to 0."""
+        self._since = 0.0
+
+    def pause(self, asked: float | None = None) -> float | None:
+        """Count one that went wrong, and return how long to wait before the next one; None: give up. `asked`
+        are the seconds that the server asks for."""
+        now = self._pacing.now()
+        if not self.failed:
+            self._since = now
+        self.failed += 1
+        if self.failed > self._retries.times:
+            return None
+        longest = min(self._retries.most, self._retries.first * 2.0 ** min(self.failed - 1, 30))
+        seconds = self._scattered(longest, asked)
+        return None if now - self._since + seconds > self._retries.patience else seconds
+
+    def longest(self, asked: float | None = None) -> float:
+        """How long to wait each time, for who does not give up."""
+        return self._scattered(self._retries.most, asked)
+
+    def _scattered(self, seconds: float, asked: float | None) -> float:
+        """Clients that lost one server at once, or were told the same time by it, shall not come back all at
+        once: shorter than planned by chance, longer than was asked for."""
+        chance = self._pacing.chance()
+        seconds *= 0.5 + chance / 2
+        if asked is None:
+            return seconds
+        return max(seconds, asked + min(asked / 2, self._retries.most) * (1 - chance))
+
+
+_SURELY_NOTHING = frozenset({408, 425, 429, 503})
+"""Statuses by which a server says that it did nothing; of others it does not know itself."""
+
+
+class Exchanging:
+    """Asks until there is an answer that counts."""
+
+    def __init__(
+        self,
+        trying: Trying,
+        *,
+        is_repeatable: bool = True,
+        idempotency_key: str | None = None,
+        once: str = "It may have been carried out; look before asking again.",
+    ) -> None:
+        """`once` is what to tell of a request that cannot be repeated, and may have been carried out."""
+        self._trying = trying
+        self._is_repeatable = is_repeatable
+        self._idempotency_key = idempotency_key
+        self._once = once
+        self.may_be_done = False
+        """Whether an earlier try may have been carried out, its answer lost."""
+        self.refusal: Reply | None = None
+        """The last answer that was not the one asked for."""
+
+    def ask(self, request: Request) -> Doing[Reply]:
+        """Return the good answer. Raises what the server says, or ServerUnavailable."""
+        while True:
+            outcome: Reply | Broken = yield Exchange(request)
+            if isinstance(outcome, Reply) and outcome.status < 300:
+                return outcome
+            trouble = outcome if isinstance(outcome, Broken) else self._refused(outcome)
+            if not self._may_repeat(outcome):
+                raise self._given_up(trouble)
+            retry_after = None if isinstance(trouble, Broken) else trouble.retry_after
+            seconds = self._trying.pause(retry_after)
+            if seconds is None:
+                raise self._given_up(trouble)
+            self.may_be_done |= self._may_be_done_by(outcome)
+            yield Pause(seconds)
+
+    def _refused(self, reply: Reply) -> Told:
+        self.refusal = reply
+        told = told_by(reply)
+        if not told.is_passing:
+            raise told.error
+        return told
+
+    def _may_repeat(self, outcome: Reply | Broken) -> bool:
+        if isinstance(outcome, Broken) and outcome.is_hopeless:
+            return False
+        return self._is_repeatable or not self._may_be_done_by(outcome)
+
+    @staticmethod
+    def _may_be_done_by(outcome: Reply | Broken) -> bool:
+        if isinstance(outcome, Broken):
+            return outcome.may_have_arrived
+        return outcome.status not in _SURELY_NOTHING
+
+    def _given_up(self, trouble: Told | Broken) -> Exception:
+        if not isinstance(trouble, Broken):
+            return trouble.error
+        tries = f", after {self._trying.failed} tries" if self._trying.failed > 1 else ""
+        message = f"No whole answer came from the server{tries}: {trouble.reason}."
+        if not trouble.may_have_arrived and not self.may_be_done:
+            message += " The request never reached it. Check that it runs there."
+        elif not self._is_repeatable:
+            message += f" {self._once}"
+        return ServerUnavailable(message, idempotency_key=self._idempotency_key)

@@ -1,0 +1,96 @@
+"""Listening to what happens to one's chats, for as long as somebody listens."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from turnledger.client.core.exchange import Retries, Trying
+from turnledger.client.core.sse import EventParser, SentEvent
+from turnledger.client.core.steps import READ, Broken, Doing, Give, Open, Pause, Reply, Request
+from turnledger.client.errors import Told, told_by, told_in_stream
+from turnledger.client.shapes import Change, decoded
+from turnledger.errors import InvalidInput, RequestFailed, ServerUnavailable
+
+
+class Listening:
+    """One listener. It goes on behind the last change that it heard, whatever breaks."""
+
+    def __init__(self, trying: Trying, retries: Retries, after: str | None) -> None:
+        if after is not None and not _is_header(after):
+            raise InvalidInput("after is the position of a change, or as_of of a page, as it was told.")
+        self.position = after
+        self._trying = trying
+        self._retries = retries
+        self._has_heard = False
+
+    def steps(self) -> Doing[None]:
+        """Give the changes, without end. Raises what the server says for good; and ServerUnavailable, if it
+        was never heard."""
+        while True:
+            opened: Reply | Broken = yield Open(self._request())
+            trouble: Told | Broken
+            if isinstance(opened, Broken):
+                trouble = opened
+            elif opened.status == 200:
+                trouble = yield from self._listen(opened)
+            else:
+                trouble = told_by(opened)
+            if isinstance(trouble, Told) and not trouble.is_passing:
+                raise trouble.error
+            yield Pause(self._pause_after(trouble))
+
+    def _request(self) -> Request:
+        headers = {"accept": "text/event-stream"}
+        if self.position:
+            headers["last-event-id"] = self.position
+        return Request(method="GET", path="/api/events", headers=headers)
+
+    def _listen(self, opened: Reply) -> Doing[Told | Broken]:
+        if not opened.headers.get("content-type", "").startswith("text/event-stream"):
+            raise RequestFailed("What answers at this address is no Turnledger server. Check the address.")
+        parser, request_id = EventParser(), opened.headers.get("x-request-id")
+        while True:
+            chunk: bytes | Broken = yield READ
+            if isinstance(chunk, Broken):
+                return chunk
+            if not chunk:
+                return Broken("the stream ended")
+            self._trying.failed = 0
+            self._has_heard = True
+            given: list[Change] = []
+            told = None
+            for event in parser.feed(chunk):
+                if event[1] == b"error":
+                    told = told_in_stream(event[2], request_id)
+                    break
+                if change := self._change_of(event):
+                    given.append(change)
+            if given:
+                yield Give(given)
+            if told is not None:
+                return told
+
+    def _change_of(self, event: SentEvent) -> Change | None:
+        id, _, data = event
+        if id and _is_header(told := id.decode("utf-8", "replace")):
+            self.position = told
+        if not data:
+            return None  # it only says how far everything was told
+        return replace(decoded(Change, data), position=self.position or "")
+
+    def _pause_after(self, trouble: Told | Broken) -> float:
+        is_hopeless = isinstance(trouble, Broken) and trouble.is_hopeless
+        asked = None if isinstance(trouble, Broken) else trouble.retry_after
+        seconds = None if is_hopeless else self._trying.pause(asked)
+        if seconds is not None:
+            return seconds
+        if self._has_heard and self._retries.times and not is_hopeless:
+            return self._trying.longest(asked)  # who listens waits for the server to come back
+        if isinstance(trouble, Told):
+            raise trouble.error
+        raise ServerUnavailable(f"The server was not heard: {trouble.reason}. Check that it runs there.")
+
+
+def _is_header(position: str) -> bool:
+    """Whether it can be sent as one."""
+    return position.isascii() and position.isprintable()

@@ -1,0 +1,45 @@
+"""What is taken of an answer that is read whole. It has an end, whatever a server sends."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from turnledger.client.core.steps import MOST_BYTES, Broken, Reply
+
+if TYPE_CHECKING:
+    import httpx2
+
+MOST_OF_A_REFUSAL = 1024 * 1024
+"""Bytes: a refusal is some words, and of a longer one there is nothing to learn."""
+
+
+def is_stream(response: httpx2.Response) -> bool:
+    """Whether the body is left to be read piece by piece."""
+    return response.status_code == 200
+
+
+def head_of(response: httpx2.Response) -> Reply:
+    """What is known before the body has come."""
+    return Reply(response.status_code, response.headers)
+
+
+class Whole:
+    """A body that is gathered, as much of it as there is room for."""
+
+    def __init__(self, response: httpx2.Response) -> None:
+        self._response = response
+        self._is_good = response.status_code < 300
+        self._room = MOST_BYTES if self._is_good else MOST_OF_A_REFUSAL
+        self._pieces: list[bytes] = []
+
+    def add(self, piece: bytes) -> bool:
+        """Take a piece. False: there is no room for more."""
+        self._room -= len(piece)
+        self._pieces.append(piece)
+        return self._room >= 0
+
+    @property
+    def outcome(self) -> Reply | Broken:
+        if self._room < 0 and self._is_good:
+            return Broken("the answer is without end", is_hopeless=True)
+        return Reply(self._response.status_code, self._response.headers, b"".join(self._pieces))

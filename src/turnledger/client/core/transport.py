@@ -1,0 +1,143 @@
+"""What both edges tell httpx2, and hear from it, alike.
+
+To load httpx2 takes as long as all else of a client, so this is loaded with the first one that is made. The
+edges reach it by the Address that they are given.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import ssl
+from typing import Any
+
+import httpx2
+
+from turnledger.client.core.exchange import Timeouts
+from turnledger.client.core.steps import Broken, Request
+from turnledger.errors import InvalidInput
+
+_NEVER_LEFT = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout, httpx2.UnsupportedProtocol)
+_HOPELESS = (httpx2.UnsupportedProtocol, httpx2.LocalProtocolError, httpx2.TooManyRedirects)
+PROBLEMS = (httpx2.RequestError, httpx2.StreamError)
+"""What httpx2 raises where a request got no whole answer."""
+LIMITS = httpx2.Limits(max_connections=None, max_keepalive_connections=20, keepalive_expiry=30.0)
+"""Nobody waits for the connection of another: each stream has its own. Idle ones are dropped before servers
+drop them."""
+
+
+class Address:
+    """Where the server is, and what every request to it carries."""
+
+    problems = PROBLEMS
+
+    def __init__(
+        self, base_url: str, api_key: str | None, timeouts: Timeouts, *, allow_http: bool = False
+    ) -> None:
+        self.base_url = _checked(base_url)
+        if api_key is not None and not allow_http:
+            _check_private(self.base_url)
+        self._headers = {"user-agent": "turnledger-python", "accept-encoding": "identity"}
+        if api_key is not None:
+            self._headers["authorization"] = f"Bearer {_checked_api_key(api_key)}"
+        self._timeout = httpx2.Timeout(
+            connect=timeouts.connect, read=timeouts.silence, write=timeouts.write, pool=timeouts.connect
+        )
+
+    @property
+    def http_options(self) -> dict[str, Any]:
+        """How a client of httpx2 is made for it. A server of this machine is not asked through the proxies of
+        the environment: it refuses what came by one."""
+        url = httpx2.URL(self.base_url)
+        if url.scheme == "http" and _is_loopback(url.host):
+            # To read the certificates of all authorities takes longer than most requests.
+            nobody_is_trusted = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+            return {"limits": LIMITS, "trust_env": False, "verify": nobody_is_trusted}
+        return {"limits": LIMITS, "trust_env": True}
+
+    def __repr__(self) -> str:
+        return f"Address({self.base_url!r})"  # the api_key is not shown
+
+    def arguments(self, request: Request) -> dict[str, Any]:
+        """How httpx2 builds this request."""
+        arguments: dict[str, Any] = {
+            "method": request.method,
+            "url": self.base_url + request.path,
+            "headers": {**self._headers, **request.headers},
+            "timeout": self._timeout,
+        }
+        if request.query:
+            arguments["params"] = list(request.query)
+        if request.body is not None:
+            arguments["content"] = request.body
+        return arguments
+
+    @staticmethod
+    def broken_by(problem: Exception) -> Broken:
+        """What is left of a request that httpx2 gave up."""
+        return broken_by(problem)
+
+    def client(self) -> httpx2.Client:
+        """Connections to it, for threads."""
+        return httpx2.Client(**self.http_options)
+
+    def async_client(self) -> httpx2.AsyncClient:
+        """Connections to it, for tasks."""
+        return httpx2.AsyncClient(**self.http_options)
+
+
+def _checked(base_url: str) -> str:
+    try:
+        url = httpx2.URL(base_url)
+    except (httpx2.InvalidURL, TypeError) as problem:
+        raise InvalidInput(f"base_url is not an address: {problem}.") from None
+    if url.scheme not in ("http", "https") or not url.host:
+        raise InvalidInput("base_url is the address of a server, as in http://127.0.0.1:8383.")
+    if url.port is not None and not 0 < url.port < 2**16:
+        raise InvalidInput("base_url names a port that there is not: they go from 1 to 65535.")
+    if url.userinfo or url.query or url.fragment:
+        raise InvalidInput("base_url is an address alone. What lets you in is the api_key.")
+    return str(url).rstrip("/")
+
+
+def _check_private(base_url: str) -> None:
+    """Refuse to send a token where everybody on the way could read it."""
+    url = httpx2.URL(base_url)
+    if url.scheme == "http" and not _is_loopback(url.host):
+        raise InvalidInput(
+            f"The token would go to {url.host} unencrypted. Use https://, or allow it: allow_http=True "
+            "(TURNLEDGER_ALLOW_HTTP=1 for commands)."
+        )
+
+
+def _is_loopback(host: str) -> bool:
+    if host == "localhost" or host.endswith(".localhost"):
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _checked_api_key(api_key: str) -> str:
+    if not api_key.isascii() or not api_key.isprintable() or not api_key.strip() or " " in api_key:
+        raise InvalidInput("api_key is the text of a token, in one line. Check that it was copied whole.")
+    return api_key
+
+
+def broken_by(problem: Exception) -> Broken:
+    """What is left of a request that httpx2 gave up."""
+    words = str(problem) or type(problem).__name__
+    return Broken(
+        words[:1].lower() + words[1:].rstrip("."),
+        may_have_arrived=not isinstance(problem, _NEVER_LEFT),
+        is_hopeless=isinstance(problem, _HOPELESS) or _is_untrusted(problem),
+    )
+
+
+def _is_untrusted(problem: BaseException | None) -> bool:
+    """Whether the server's certificate was refused: the next one is the same."""
+    while problem is not None:
+        if isinstance(problem, ssl.SSLCertVerificationError):
+            return True
+        problem = problem.__cause__ or problem.__context__
+    return False

@@ -1,0 +1,125 @@
+"""What a turn is asked with, and the request that is made of it."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeAlias, TypedDict, cast
+from urllib.parse import quote
+
+import msgspec
+from msgspec.structs import replace
+
+from turnledger.client.core.steps import JSON_TYPE, Request
+from turnledger.client.shapes import encoded
+from turnledger.errors import InvalidInput
+from turnledger.model.attempt import OnBusy, OnFailure, OnStop
+from turnledger.model.item import Item
+
+Said: TypeAlias = str | Sequence[str | Mapping[str, Any] | Item]
+"""A text, or items of the Responses shape, or chat messages."""
+
+
+class AskOptions(TypedDict, total=False):
+    """What may be said of a turn besides its input."""
+
+    model: str | None
+    """Which model answers; else that of the client, or the only one there is."""
+    instructions: Said | None
+    """In force from this turn on; an empty text ends those in force."""
+    primer: Said | None
+    """History that is shown to the model before what is stored, for this turn only. It is never stored."""
+    settings: Mapping[str, Any] | None
+    """What else the model is asked with: `temperature`, `tools`, …"""
+    on_busy: str | None
+    """While another turn runs: `queue`, `reject`, `interrupt` or `rollback`."""
+    on_stop: str | None
+    """What becomes of it when it is stopped: `keep` or `discard`."""
+    on_failure: str | None
+    """And when it fails: `settle`, `keep` or `forget`."""
+    on_disconnect: str | None
+    """And when nobody follows it any more: `continue`, `keep` or `discard`."""
+    must_exist: bool
+    """Refuse to make a chat: one opened by a conversation_key that has none is an error then."""
+    idempotency_key: str | None
+    """Names the request, so that it happens once however often it is sent; else a fresh one is made."""
+
+
+_DISCONNECTS = frozenset({"continue", "keep", "discard"})
+_POLICIES: Mapping[str, tuple[str, frozenset[str]]] = {
+    "on_busy": ("x-turn-on-busy", frozenset(OnBusy)),
+    "on_stop": ("x-turn-on-stop", frozenset(OnStop)),
+    "on_failure": ("x-turn-on-failure", frozenset(OnFailure)),
+    "on_disconnect": ("x-turn-on-disconnect", _DISCONNECTS),
+}
+_IN_BODY = ("instructions", "primer", "settings")
+_OPTIONS = frozenset(AskOptions.__annotations__)
+
+
+def idempotency_key_of(options: AskOptions) -> str:
+    """The one that is given, or a fresh one."""
+    given = options.get("idempotency_key")
+    if given is None:
+        return str(uuid.uuid4())
+    if not given.strip():
+        raise InvalidInput("An idempotency_key is a text that is not blank. Leave it out to have one made.")
+    return sendable(given)
+
+
+def check(options: AskOptions) -> None:
+    """Refuse what no server would understand, before anything is sent. Raises TypeError or InvalidInput."""
+    if strange := options.keys() - _OPTIONS:
+        raise TypeError(f"unexpected keyword argument {min(strange)!r}")
+    for name, (_, known) in _POLICIES.items():
+        value = cast(str | None, options.get(name))
+        if value is not None and value not in known:
+            raise InvalidInput(f"{name} is {value!r}; it must be one of {', '.join(sorted(known))}.")
+
+
+def turn_request(
+    model: str, said: Mapping[str, Any], place: Mapping[str, Any], options: AskOptions, idempotency_key: str
+) -> Request:
+    """The request that asks for a turn. Its bytes are made here, once: the same are sent each time."""
+    body = {"model": model, **place, **said, "stream": True}
+    body |= {name: value for name in _IN_BODY if (value := options.get(name)) is not None}
+    headers = {"accept": "text/event-stream", **headers_of(options, idempotency_key)}
+    if options.get("must_exist"):
+        headers["x-conversation-expect"] = "continued"
+    return Request(method="POST", path="/api/turns", headers=headers, body=body_of(body))
+
+
+def headers_of(options: AskOptions, idempotency_key: str) -> dict[str, str]:
+    """What is said of a request besides its body: the name under which it happens once, and its policies."""
+    headers = {"content-type": JSON_TYPE, "idempotency-key": quote(idempotency_key, safe="")}
+    for name, (header, _) in _POLICIES.items():
+        if (value := cast(str | None, options.get(name))) is not None:
+            headers[header] = str(value)
+    return headers
+
+
+_fields = msgspec.json.Decoder(dict[str, msgspec.Raw])
+
+
+def whole(request: Request) -> Request:
+    """The same request, to be answered whole and not by events. All else of it stays byte for byte: it has to
+    be known again."""
+    assert request.body is not None  # noqa: S101 - it asks for a turn
+    body = {**_fields.decode(request.body), "stream": False}
+    return replace(request, headers={**request.headers, "accept": JSON_TYPE}, body=msgspec.json.encode(body))
+
+
+def sendable(text: str) -> str:
+    """The same text. Raises InvalidInput for one that no address and no header can have."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as problem:
+        raise InvalidInput(f"That text cannot be sent: it is no UTF-8, as {problem.reason}.") from None
+    return text
+
+
+def body_of(values: Mapping[str, Any]) -> bytes:
+    """A body of JSON. Raises InvalidInput for what is none."""
+    try:
+        return encoded(values)
+    except (TypeError, ValueError, NotImplementedError, RecursionError, msgspec.MsgspecError) as problem:
+        raise InvalidInput(f"That cannot be sent as JSON: {problem}.") from None

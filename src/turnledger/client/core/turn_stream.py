@@ -1,0 +1,378 @@
+"""Following a turn to its end, whatever happens to connections and servers meanwhile.
+
+A turn is asked for under an idempotency_key, so asking again is always safe: the server attaches the request
+to the turn that runs, replays the one that is committed, or tries again one that failed. Once the turn's id
+is known, its events are read on by their numbers, which is cheaper than asking.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+import msgspec
+
+from turnledger.client.core.exchange import Retries, Trying
+from turnledger.client.core.sse import EventParser, SentEvent
+from turnledger.client.core.steps import (
+    READ,
+    Broken,
+    Doing,
+    Forget,
+    Give,
+    Keep,
+    Open,
+    Pause,
+    Record,
+    Reply,
+    Request,
+    Sending,
+)
+from turnledger.client.errors import (
+    OF_THE_PROCESS,
+    Told,
+    failed_with,
+    is_of_a_stranger,
+    like,
+    told_by,
+    told_in_stream,
+)
+from turnledger.client.shapes import TurnRestarted
+from turnledger.errors import (
+    InvalidId,
+    NotAdmitted,
+    RequestFailed,
+    ServerUnavailable,
+    TokenRefused,
+    TurnledgerError,
+    TurnNotFound,
+    TurnStopped,
+)
+from turnledger.model.attempt import AttemptState, Failure
+from turnledger.model.event import Event, TextDelta, TurnFinished
+from turnledger.model.ids import ConversationId, TurnId
+
+_events = msgspec.json.Decoder[Event](Event)
+FORBIDDEN = 403
+_MOST_DIGITS = 19
+"""No turn has as many events as would fill the number of one."""
+_GARBLED = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
+_NO_SERVER = "What answers at this address is no Turnledger server. Check the address."
+_PROCESS_FAILED = "the process that ran the turn ended"
+
+
+class Following:
+    """One turn, followed by one reader. What is known of it may be looked at from other threads."""
+
+    def __init__(
+        self,
+        trying: Trying,
+        retries: Retries,
+        *,
+        ask: Callable[[], Doing[Request]] | None = None,
+        idempotency_key: str | None = None,
+        turn: TurnId | None = None,
+        after: int = 0,
+        may_be_replayed: bool = True,
+        on_place: Callable[[ConversationId], None] | None = None,
+    ) -> None:
+        """`ask` makes the request that asks for the turn; without it, the one that is named is only read. An
+        idempotency_key that was made for this turn was answered to nobody before: `may_be_replayed`."""
+        self.idempotency_key = idempotency_key
+        self.turn = turn
+        self.conversation: ConversationId | None = None
+        self.state = "continued"
+        self.is_replayed = False
+        self.finished: TurnFinished | None = None
+        self._trying = trying
+        self._retries = retries
+        self._ask = ask
+        self._request: Request | None = None
+        self._on_place = on_place
+        self._may_be_replayed = may_be_replayed
+        self._asks = turn is None
+        """Whether to ask next; else to read on."""
+        self._after = self._last = after
+        self._looks_back = False
+        self._attempt = 1
+        self._texts: list[str] = []
+        self._request_id: str | None = None
+        self._stop: Callable[[TurnId], Doing[Any]] | None = None
+        self._may_have_arrived = False
+        self._was_answered = False
+        self._may_read = True
+        """Whether the events of the turn may be read on; else they are heard by asking again."""
+        self._is_given_up = False
+        self._has_heard = False
+        """Anything new, on the connection that is open."""
+        self._error: TurnledgerError | None = None
+        self._is_recorded = False
+
+    @property
+    def text(self) -> str:
+        """What was told of text so far."""
+        return "".join(self._texts)
+
+    def stop_when_begun(self, stop: Callable[[TurnId], Doing[Any]]) -> None:
+        """Have the turn stopped by these steps, once it has an id to stop it by; its reader takes them."""
+        self._stop = stop
+
+    def steps(self) -> Doing[None]:
+        """Follow the turn, and give its events. Raises what became of it other than well, behind them."""
+        if self._ask is not None:
+            self._request = yield from self._ask()
+            if self.idempotency_key is not None:
+                yield from self._recorded(self._request, self.idempotency_key)
+                return
+        yield from self._until_known()
+        if self._error is not None:
+            raise self._error
+
+    def _recorded(self, request: Request, idempotency_key: str) -> Doing[None]:
+        """The same, of what is recorded until its end is known."""
+        sending = Sending()
+        try:
+            yield Record(idempotency_key, request, sending)
+            self._is_recorded = True
+            yield from self._until_known()
+        except TurnledgerError as problem:
+            # Of what cannot be reached, or was told to come back, the end is not known.
+            is_unheard = isinstance(problem, NotAdmitted | TokenRefused) or is_of_a_stranger(problem)
+            if self._is_given_up or is_unheard:
+                yield Keep(idempotency_key, self._was_answered or self._may_have_arrived)
+            else:
+                yield from self._forgotten()
+            raise
+        else:
+            yield from self._forgotten()
+        finally:
+            sending.is_over = True
+        if self._error is not None:
+            raise self._error
+
+    def _forgotten(self) -> Doing[None]:
+        if self._is_recorded and self.idempotency_key is not None:
+            self._is_recorded = False
+            yield Forget(self.idempotency_key)
+
+    def _until_known(self) -> Doing[None]:
+        while True:
+            opened: Reply | Broken = yield Open(self._next_request())
+            trouble: Told | Broken | None
+            self._was_answered |= isinstance(opened, Reply)
+            if isinstance(opened, Broken):
+                self._may_have_arrived |= opened.may_have_arrived
+                trouble = opened
+            elif opened.status == 200:
+                trouble = yield from self._listen(opened)
+            else:
+                trouble = self._refused(told_by(opened))
+            if trouble is None:
+                return
+            yield Pause(self._pause_after(trouble))
+
+    # Asking.
+
+    @property
+    def request(self) -> Request | None:
+        """What asked for the turn, if that was asked for here."""
+        return self._request
+
+    def _next_request(self) -> Request:
+        self._asks |= not self._may_read
+        if self._asks and self._request is not None:
+            return self._request
+        assert self.turn is not None  # noqa: S101 - there is one to read, or a request that asks for it
+        return Request(
+            method="GET",
+            path=f"/api/turns/{self.turn}/events",
+            headers={
+                "accept": "text/event-stream",
+                "last-event-id": str(0 if self._looks_back else self._last),
+            },
+        )
+
+    def _refused(self, told: Told) -> Told:
+        if isinstance(told.error, TurnNotFound) and not self._asks and self._request is not None:
+            self._asks = True  # its store lost it together with its power
+            return Told(told.error, is_passing=True)
+        is_forbidden = isinstance(told.error, NotAdmitted) and told.error.status == FORBIDDEN
+        if is_forbidden and not self._asks and self._request is not None:
+            self._may_read = False  # a token that may run turns, and not read: who asks again hears it all
+            return Told(told.error, is_passing=True)
+        if not told.is_passing:
+            raise told.error
+        return told
+
+    def _pause_after(self, trouble: Told | Broken) -> float:
+        """How long to wait before the next try. Raises if there is none."""
+        if isinstance(trouble, Broken):
+            seconds = None if trouble.is_hopeless else self._trying.pause()
+            error = self._given_up(trouble.reason)
+        else:
+            seconds = self._trying.pause(trouble.retry_after)
+            error = trouble.error
+            if isinstance(error, ServerUnavailable):
+                error = like(error, self._given_up(str(error)))
+        if seconds is None:
+            self._is_given_up = True
+            raise error
+        return seconds
+
+    def _given_up(self, reason: str) -> TurnledgerError:
+        tries = f", after {self._trying.failed} tries" if self._trying.failed > 1 else ""
+        told = f"No whole answer came from the server{tries}: {reason.rstrip('.')}."
+        if self.idempotency_key is not None:
+            told += f" {self._how_it_stands()} Ask again with the same idempotency_key, and it happens once."
+        return ServerUnavailable(told, idempotency_key=self.idempotency_key)
+
+    def _how_it_stands(self) -> str:
+        if self.turn is not None:
+            return f"The turn {self.turn} may still be running."
+        if self._may_have_arrived:
+            return "The turn may have begun, and may still be running."
+        return "The request never reached it: nothing was run."
+
+    # Listening.
+
+    def _listen(self, opened: Reply) -> Doing[Told | Broken | None]:
+        """Give the events of a stream; return None behind the last one, or what went wrong."""
+        if restarted := self._placed(opened):
+            yield Give((restarted,))
+        if self._stop is not None and self.turn is not None:
+            stop, self._stop = self._stop, None
+            with suppress(TurnledgerError):  # it goes on, then, and is read
+                yield from stop(self.turn)
+        parser, self._has_heard = EventParser(), False
+        chunk: bytes | Broken = yield READ
+        while True:
+            if isinstance(chunk, Broken):
+                return chunk
+            if not chunk:
+                return self._ended_early()
+            given: list[Any] = []
+            trouble = self._take(parser.feed(chunk), given)
+            if given:
+                self._has_heard, self._looks_back = True, False
+                self._trying.failed = 0
+            if trouble is not None:
+                if given:
+                    yield Give(given)
+                if isinstance(trouble, Told) and not trouble.is_passing:
+                    raise trouble.error
+                return trouble
+            if self._is_recorded and self.finished is not None:
+                yield Give(given[:-1])
+                yield from self._forgotten()  # who takes the last event knows the end, and may leave
+                del given[:-1]
+            # Behind the last event comes the end of the stream, and then the connection is free again.
+            chunk = yield Give(given, then_read=True) if given else READ
+            if self.finished is not None:
+                return None
+
+    def _placed(self, opened: Reply) -> TurnRestarted | None:
+        """Note where the turn runs; tell if it is another attempt than the one that was followed."""
+        headers = opened.headers
+        self._request_id = headers.get("x-request-id")
+        if not headers.get("content-type", "").startswith("text/event-stream"):
+            raise RequestFailed(_NO_SERVER)
+        if not self._asks:
+            return None
+        try:
+            turn, conversation = TurnId(headers["x-turn-id"]), ConversationId(headers["x-conversation-id"])
+        except (KeyError, InvalidId):
+            raise RequestFailed(_NO_SERVER) from None
+        if self._on_place is not None:
+            self._on_place(conversation)
+        if conversation != self.conversation:
+            self.state = headers.get("x-conversation-state", self.state)
+        self.is_replayed = self._may_be_replayed and headers.get("idempotency-replayed") == "true"
+        self._asks, self.conversation = False, conversation
+        known, self.turn = self.turn, turn
+        if known in (None, turn):
+            return None
+        self._attempt += 1
+        if not self._last:
+            return None  # nothing was told of the one before
+        self._last = 0
+        self._texts.clear()
+        return TurnRestarted(turn=turn, attempt=self._attempt)
+
+    def _take(self, sent: list[SentEvent], given: list[Any]) -> Told | Broken | None:
+        for id, kind, data in sent:
+            if kind == b"error":
+                return told_in_stream(data, self._request_id)
+            if not data:
+                continue
+            number = int(id) if id.isdigit() and len(id) < _MOST_DIGITS else 0
+            if number <= self._last:
+                if kind == b"turn.finished" and self._last > self._after:
+                    return self._told_too_much(data, given)
+                continue
+            if number != self._last + 1:
+                return Broken("events are missing from the stream")
+            try:
+                event = _events.decode(data)
+            except msgspec.ValidationError:
+                self._last = number  # a kind of event that this client does not know yet
+                continue
+            except _GARBLED:
+                return Broken("an event in the stream is garbled")
+            if type(event) is TextDelta:
+                self._texts.append(event.text)
+            elif type(event) is TurnFinished and (trouble := self._ended(event)) is not None:
+                return trouble
+            self._last = number
+            given.append(event)
+        return None
+
+    # Ending.
+
+    def _ended(self, event: TurnFinished) -> Broken | None:
+        """Note how the turn ended; or return why it is to be asked for again."""
+        failure = event.failure
+        is_failed = event.state in (AttemptState.FAILED, AttemptState.RESUMED)
+        if is_failed and self._may_restart(event.state, failure):
+            self._asks = True
+            return Broken(failure.message if failure else _PROCESS_FAILED)
+        self.finished = event
+        if self._ask is None or event.state in (AttemptState.COMPLETED, AttemptState.KEPT):
+            return None
+        if event.state is AttemptState.DISCARDED or (event.state is AttemptState.SETTLED and not failure):
+            self._error = TurnStopped()
+        else:
+            self._error = failed_with(failure)
+        return None
+
+    def _told_too_much(self, data: bytes, given: list[Any]) -> Broken:
+        """The turn ended where it had been told beyond: its process died, and only what it had written down
+        was kept. That is told from the beginning, or if nothing was kept it is asked for again."""
+        try:
+            event = _events.decode(data)
+        except _GARBLED:
+            return Broken("an event in the stream is garbled")
+        if type(event) is TurnFinished and self._ended(event) is None:
+            self.finished = self._error = None  # once more, behind what comes before it
+            self._last = self._after = 0
+            self._texts.clear()
+            assert self.turn is not None  # noqa: S101 - it was told of
+            given.append(TurnRestarted(turn=self.turn, attempt=self._attempt))
+        self._asks = self._request is not None
+        return Broken("less of the turn was kept than it had told")
+
+    def _may_restart(self, state: AttemptState, failure: Failure | None) -> bool:
+        """Whether nothing of the failure was the model's, so that the same request may go better. A turn that
+        ends its server each time is not asked for for ever, however much it tells in between."""
+        if self._request is None or self._attempt > self._retries.times:
+            return False
+        return state is AttemptState.RESUMED or (failure is not None and failure.code in OF_THE_PROCESS)
+
+    def _ended_early(self) -> Broken | None:
+        if self._request is None and not self._has_heard:
+            if self._last == self._after or self._looks_back:
+                return None  # it was withdrawn before it began, or all of it was heard before
+            self._looks_back = True  # or it ended before the last that was heard
+        # A turn that died with its process told more than was written down: reading on finds nothing there.
+        self._asks = self._request is not None
+        return Broken("the stream ended before the turn did")

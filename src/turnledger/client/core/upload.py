@@ -1,0 +1,101 @@
+"""Taking chats in from a file, over HTTP."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, BinaryIO, TypeAlias
+
+import msgspec
+
+from turnledger.client.core.exchange import Exchanging, Trying
+from turnledger.client.core.steps import Doing, Request
+from turnledger.client.errors import told_in_stream
+from turnledger.client.shapes import decoded
+from turnledger.errors import ServerUnavailable
+from turnledger.model.transfer import ImportReport
+
+PIECE = 256 * 1024
+Source: TypeAlias = bytes | BinaryIO | Iterable[bytes]
+"""The text of an export: whole, in pieces of any size, or a file that is open for reading bytes."""
+
+_ONCE = "Some chats may have been taken in. Import the same again: those are left as they are."
+
+
+class _Line(msgspec.Struct):
+    done: dict[str, int] | None = None
+    error: dict[str, Any] | None = None
+
+
+def import_chats(trying: Trying, source: Source, scope: str | None) -> Doing[tuple[ImportReport, ...]]:
+    """Send a file, and return what was done with its lines. It is sent again after a lost answer only if it
+    can be read again; what was taken in then is reported as `unchanged`."""
+    read_again = _reader_of(source)
+    exchanging = Exchanging(
+        trying,
+        is_repeatable=read_again is not None,
+        once=_ONCE,
+    )
+    request = Request(
+        method="POST",
+        path="/api/import",
+        headers={"content-type": "application/x-ndjson"},
+        query=() if scope is None else (("scope", scope),),
+        pieces=read_again or _ReadOnce(source),
+    )
+    reply = yield from exchanging.ask(request)
+    *told, last = reply.body.splitlines() or [b"{}"]
+    end = decoded(_Line, last)
+    if end.error is not None:
+        raise told_in_stream(last, reply.headers.get("x-request-id")).error
+    if end.done is None:
+        raise ServerUnavailable("The report of the import is not whole. Import the same again.")
+    return tuple(decoded(ImportReport, line) for line in told)
+
+
+def _reader_of(source: Any) -> Callable[[], Iterator[bytes]] | None:
+    """What reads it from the beginning, as often as need be; None if it can be read only once."""
+    if isinstance(source, bytes | bytearray | memoryview):
+        whole = bytes(source)
+        return lambda: iter(whole[at : at + PIECE] for at in range(0, len(whole), PIECE))
+    if isinstance(source, str):
+        raise TypeError("an import is bytes: open its file in binary mode, or encode the text")
+    if isinstance(source, Sequence):
+        return lambda: _only_bytes(source)
+    if hasattr(source, "read") and hasattr(source, "seekable") and source.seekable():
+        return _reader_of_file(source)
+    return None
+
+
+class _ReadOnce:
+    """What reads something that can be read only once."""
+
+    def __init__(self, source: Iterable[Any]) -> None:
+        self._source = source
+        self._has_begun = False
+
+    def __call__(self) -> Iterator[bytes]:
+        """Begin. Raises ServerUnavailable if some of it was sent before: the rest alone is another file."""
+        if self._has_begun:
+            raise ServerUnavailable(f"The server asks for another try, and this can be read once. {_ONCE}")
+        return self._pieces()
+
+    def _pieces(self) -> Iterator[bytes]:
+        self._has_begun = True
+        yield from _only_bytes(self._source)
+
+
+def _reader_of_file(file: BinaryIO) -> Callable[[], Iterator[bytes]]:
+    start = file.tell()
+
+    def read() -> Iterator[bytes]:
+        file.seek(start)
+        return _only_bytes(iter(lambda: file.read(PIECE), b""))
+
+    return read
+
+
+def _only_bytes(pieces: Iterable[Any]) -> Iterator[bytes]:
+    for piece in pieces:
+        if not isinstance(piece, bytes):
+            raise TypeError(f"an import is bytes, not {type(piece).__name__}")
+        yield piece

@@ -1,0 +1,197 @@
+"""From what a server says to the error that is raised: by its `code`, in the tree of turnledger.errors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+
+from turnledger import errors
+from turnledger.client.core.steps import Reply
+from turnledger.errors import RequestFailed, TurnledgerError
+from turnledger.model.attempt import Failure
+
+DAY = 86400.0
+RETRYABLE = frozenset({408, 425, 429, 500, 502, 503, 504})
+OF_THE_MODEL = frozenset({errors.MalformedAnswer.code, errors.TurnFailed.code, errors.EmptyTurn.code})
+_FOR_GOOD = frozenset(
+    each.code for each in (errors.StoreCorrupt, errors.NotAStore, errors.StoreTooNew, errors.UnsafeSqlite)
+)
+"""What a server tells without a status, in a stream, and no repetition mends."""
+_NOT_LET_IN = frozenset({"missing_token", "invalid_token", "token_revoked", "token_expired"})
+"""What a server tells in a stream to who is shown the door."""
+_NO_WORD = "status_"
+"""How the codes begin of answers that have none."""
+_PASSING_TYPES = frozenset({"server_error", "rate_limit_error"})
+OF_THE_PROCESS = frozenset(
+    {
+        "process_died",
+        "cancelled",
+        "gave_up",
+        "not_committed",
+        "task_ended",
+        "shutting_down",
+        *(
+            each.code
+            for each in (
+                errors.Superseded,
+                errors.LedgerClosed,
+                errors.AdmissionMoved,
+                errors.StoreError,
+                errors.StoreUnavailable,
+                errors.StoreFull,
+                errors.StoreReadOnly,
+                errors.OutcomeUnknown,
+                errors.CommitOutcomeUnknown,
+            )
+        ),
+    }
+)
+"""Codes of failures that say nothing of the model: what ran the turn ended, or lost its store."""
+_FIELDS: dict[type[TurnledgerError], dict[str, Any]] = {
+    errors.MissingToolResults: {"missing": ()},
+    errors.ConversationDeleted: {"restorable_until": None},
+    errors.StorageFull: {"limit": 0},
+    errors.RevisionConflict: {"current": 0},
+    errors.TurnStopped: {"turn": None},
+    errors.ModelRefused: {"error": {}, "retry_after": None},
+    errors.ServerUnavailable: {"idempotency_key": None},
+}
+"""What an error has besides its message: a server tells it in words only."""
+_NOT_FROM_HERE = (errors.TurnReplayed, errors.TurnAttached)
+"""Errors that carry turns of the library; no server tells them."""
+
+
+class _Error(msgspec.Struct):
+    message: str | None = None
+    type: str | None = None
+    code: str | int | None = None
+
+
+class _Body(msgspec.Struct):
+    error: _Error
+
+
+_bodies = msgspec.json.Decoder(_Body)
+
+
+class Told(msgspec.Struct, frozen=True):
+    """An error, and whether asking again may go better."""
+
+    error: TurnledgerError
+    is_passing: bool
+    retry_after: float | None = None
+
+
+def _tree(kind: type[TurnledgerError]) -> Iterator[type[TurnledgerError]]:
+    yield kind
+    for each in kind.__subclasses__():
+        if each.__module__ == errors.__name__:
+            yield from _tree(each)
+
+
+_CLASSES = {kind.code: kind for kind in _tree(TurnledgerError) if kind not in _NOT_FROM_HERE}
+
+
+def error_of(
+    code: str, message: str, *, status: int | None = None, request_id: str | None = None
+) -> TurnledgerError:
+    """The error for a code; one that has no class is a RequestFailed, of the kind that its status says."""
+    kind = _CLASSES.get(code) or _class_of_status(code, status)
+    # Each class makes its message of what it knows; here a server has made it.
+    error = kind.__new__(kind)
+    Exception.__init__(error, message or " ".join((kind.__doc__ or "").split()))
+    for name, value in _FIELDS.get(kind, {}).items():
+        setattr(error, name, value)
+    if kind.code != code:
+        error.code = code  # type: ignore[misc]
+    error.status, error.request_id = status, request_id
+    return error
+
+
+def _class_of_status(code: str, status: int | None) -> type[TurnledgerError]:
+    if status in (401, 403):
+        return errors.NotAdmitted
+    if status == 429:
+        return errors.TooManyRequests
+    if status in (502, 503, 504) or code == "shutting_down":
+        return errors.ServerUnavailable
+    return RequestFailed
+
+
+def told_by(reply: Reply) -> Told:
+    """What an answer says that is not the one asked for."""
+    request_id = reply.headers.get("x-request-id")
+    try:
+        said = _bodies.decode(reply.body).error
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        said = _Error()
+    code = str(said.code or f"{_NO_WORD}{reply.status}")
+    message = said.message or (
+        f"The server answered with status {reply.status}, in no words of Turnledger. "
+        "Check the address, and what stands between."
+    )
+    error = error_of(code, message, status=reply.status, request_id=request_id)
+    is_passing = (
+        reply.status in RETRYABLE
+        and reply.headers.get("x-should-retry") != "false"
+        and not is_of_the_model(code)
+    )
+    return Told(error, is_passing, _seconds(reply.headers.get("retry-after")))
+
+
+def told_in_stream(data: bytes, request_id: str | None) -> Told:
+    """What an `error` in a stream says, where there is no status any more."""
+    try:
+        said = _bodies.decode(data).error
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        said = _Error(type="server_error")
+    code = str(said.code or "error_in_stream")
+    is_passing = said.type in _PASSING_TYPES and code not in _FOR_GOOD and not is_of_the_model(code)
+    status = 401 if code in _NOT_LET_IN else None
+    return Told(error_of(code, said.message or "", status=status, request_id=request_id), is_passing)
+
+
+def failed_with(failure: Failure | None) -> TurnledgerError:
+    """The error of a turn that has failed."""
+    if failure is None:
+        return errors.TurnFailed()
+    kind = _CLASSES.get(failure.code, errors.TurnFailed)
+    message = failure.message.removeprefix(f"{kind.__name__}: ")
+    error = error_of(kind.code, message)
+    if kind.code != failure.code:
+        error.code = failure.code  # type: ignore[misc]
+    return error
+
+
+def like(told: TurnledgerError, error: TurnledgerError) -> TurnledgerError:
+    """The error, with what a server told with another one."""
+    error.status, error.request_id = told.status, told.request_id
+    error.code = told.code  # type: ignore[misc]
+    return error
+
+
+def is_of_a_stranger(problem: TurnledgerError) -> bool:
+    """Whether it was told in no words of Turnledger's: something stands between, and no server has heard what
+    was asked."""
+    return problem.code == RequestFailed.code or problem.code.startswith(_NO_WORD)
+
+
+def closed() -> TurnledgerError:
+    """What is raised where the client was closed."""
+    error = RequestFailed("The client was closed. What it had asked for may still be running.")
+    error.code = "client_closed"  # type: ignore[misc]
+    return error
+
+
+def is_of_the_model(code: str) -> bool:
+    """Whether it says that the model gave no whole answer: asking again costs, and is for the caller."""
+    return code.startswith("model_") or code in OF_THE_MODEL
+
+
+def _seconds(retry_after: str | None) -> float | None:
+    try:
+        return min(max(0.0, float(retry_after)), DAY) if retry_after else None
+    except ValueError:
+        return None  # a date: nothing that speaks Turnledger sends one

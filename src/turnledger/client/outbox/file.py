@@ -1,0 +1,404 @@
+"""The record of unsent messages: a small SQLite file that outlives the program, and that several may share.
+
+A message is written down, and synced, before its first byte leaves, and removed when its end is known. What
+is found there later is sent again under its idempotency_key, so that it happens once.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import os
+import sqlite3
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from turnledger.client.core.steps import Forget, Keep, Record, Sending
+from turnledger.client.outbox.claim import Claimant
+from turnledger.client.outbox.message import Outbox, Unsent
+from turnledger.errors import (
+    NotAStore,
+    StoreCorrupt,
+    StoreError,
+    StoreFull,
+    StoreReadOnly,
+    StoreTooNew,
+    StoreUnavailable,
+)
+
+log = logging.getLogger("turnledger")
+
+APPLICATION = 0x74_6C_6F_62
+"""What SQLite files of this kind say of themselves: "tlob"."""
+VERSION = 1
+SCHEMA = """
+CREATE TABLE unsent (
+    id INTEGER PRIMARY KEY AUTOINCREMENT,
+    base_url TEXT NOT NULL,
+    sender TEXT NOT NULL,
+    idempotency_key TEXT NOT NULL,
+    place BLOB NOT NULL,
+    body BLOB NOT NULL,
+    headers BLOB NOT NULL,
+    recorded_at INTEGER NOT NULL,
+    first_tried_at INTEGER,
+    claimed_by TEXT,
+    claimed_until INTEGER NOT NULL DEFAULT 0,
+    UNIQUE (base_url, sender, idempotency_key)
+)
+"""
+_ONE = "WHERE base_url = ? AND sender = ? AND idempotency_key = ?"
+_COLUMNS = "id, base_url, idempotency_key, body, headers, recorded_at, first_tried_at"
+SKEW_MS = 60_000
+"""By how much a message may seem to be from the future: clocks are set back a little all the time."""
+CLAIM_MS = 300_000
+"""How long a message is somebody's to send who has not said that he is done. Who takes it after that, or
+wrongly, does no harm: it has its idempotency_key."""
+PATIENCE = 10.0
+"""Seconds to wait for other programs that write there."""
+_MAKING = threading.Lock()
+INHERITED: list[sqlite3.Connection] = []
+"""Connections of the process that this one was forked from. With its last reference one would be closed,
+which undoes what the other process is about to write."""
+
+
+class OutboxFile:
+    """The file, as one client uses it. Any number of threads and processes may do so at once.
+
+    Raises StoreError of a kind where the file cannot be read or written: what is not written down is not
+    sent.
+    """
+
+    def __init__(
+        self,
+        outbox: Outbox,
+        base_url: str,
+        api_key: str | None,
+        *,
+        now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
+        claimant: Claimant | None = None,
+        opens: bool = True,
+    ) -> None:
+        """What is wrong with the file is told at once, not with the first message; unless it is to be opened
+        later, by `check` or by whatever is done first."""
+        self._outbox = outbox
+        self._path = Path(outbox.path).absolute()
+        self._place = (base_url, outbox.sender or _digest(api_key))
+        self._now = now_ms
+        self._claimant = claimant or Claimant()
+        self._lock = threading.Lock()
+        self._fresh: set[str] = set()
+        """The idempotency_keys of messages that are being tried for the first time, here and nowhere else."""
+        self._sending: dict[str, Sending] = {}
+        """By idempotency_key, those that were claimed here and may be left without a word."""
+        self._opened: sqlite3.Connection | None = None
+        self._process = 0
+        self._file: tuple[int, int] | None = None
+        if opens:
+            self.check()
+
+    def check(self) -> None:
+        """Open the file, if it is not open."""
+        with self._using():
+            pass
+
+    def note(self, step: Record | Keep | Forget) -> None:
+        """Do what a step says. That an answered message cannot be removed is no reason to keep the answer
+        back: sent again, it happens once."""
+        if isinstance(step, Record):
+            self.record(step.idempotency_key, step.request.body or b"", step.request.headers, step.sending)
+            return
+        try:
+            if isinstance(step, Keep):
+                self.keep(step.idempotency_key, may_have_arrived=step.may_have_arrived)
+            else:
+                self.done(step.idempotency_key)
+        except StoreError as problem:
+            log.warning("the outbox could not be updated: %s", problem)
+
+    def record(
+        self, idempotency_key: str, body: bytes, headers: Mapping[str, str], sending: Sending | None = None
+    ) -> None:
+        """Write a message down that is about to be sent, and claim it until that is over. One that is there
+        already stays as it is. Raises StoreFull where there is no room for it."""
+        now, key = self._now(), (*self._place, idempotency_key)
+        kept = {name: value for name, value in headers.items() if name.lower() != "authorization"}
+        with self._writing() as db:
+            known = db.execute(f"SELECT first_tried_at FROM unsent {_ONE}", key).fetchone()  # noqa: S608
+            if known is None:
+                self._check_room(db, len(body))
+                db.execute(
+                    "INSERT INTO unsent (base_url, sender, idempotency_key, place, body, headers,"
+                    " recorded_at) VALUES (?, ?, ?, ?, ?, ?, ?)",
+                    (*key, place_of(body), body, msgspec.json.encode(kept), now),
+                )
+            db.execute(
+                "UPDATE unsent SET first_tried_at = coalesce(first_tried_at, ?), claimed_by = ?,"  # noqa: S608
+                f" claimed_until = ? {_ONE}",
+                (now, self._claimant.name, now + CLAIM_MS, *key),
+            )
+        with self._lock:
+            self._sending[idempotency_key] = sending or Sending()
+            if known in (None, (None,)):
+                self._fresh.add(idempotency_key)
+            else:
+                self._fresh.discard(idempotency_key)
+
+    def keep(self, idempotency_key: str, *, may_have_arrived: bool) -> None:
+        """Leave a message for another time: its end could not be learned. One that was tried for the first
+        time, and cannot have arrived, counts as not tried."""
+        with self._lock:
+            is_untried = idempotency_key in self._fresh and not may_have_arrived
+            self._fresh.discard(idempotency_key)
+            self._sending.pop(idempotency_key, None)
+        with self._writing() as db:
+            db.execute(
+                "UPDATE unsent SET claimed_by = NULL, claimed_until = 0,"  # noqa: S608
+                f" first_tried_at = CASE WHEN ? THEN NULL ELSE first_tried_at END {_ONE}",
+                (is_untried, *self._place, idempotency_key),
+            )
+
+    def done(self, idempotency_key: str) -> None:
+        """Remove a message: its end is known."""
+        with self._lock:
+            self._fresh.discard(idempotency_key)
+            self._sending.pop(idempotency_key, None)
+        with self._writing() as db:
+            db.execute(f"DELETE FROM unsent {_ONE}", (*self._place, idempotency_key))  # noqa: S608
+
+    def pending(self) -> list[Unsent]:
+        """The messages of this client whose end is not known, the first written first; also those that are
+        on their way."""
+        with self._using() as db:
+            rows = db.execute(
+                f"SELECT {_COLUMNS} FROM unsent WHERE base_url = ? AND sender = ? ORDER BY id",  # noqa: S608
+                self._place,
+            ).fetchall()
+        return [self._unsent(row) for row in rows]
+
+    def claim(self, after: int) -> Unsent | None:
+        """The next message behind the one of this id that nobody else is about to send, claimed; None if
+        there is none. Those of one chat go in their order: none while an earlier one is somebody else's, or
+        stands before that id and is still to be sent. What is uncertain is not claimed."""
+        now, held = self._now(), set[bytes]()
+        with self._writing() as db:
+            rows = db.execute(
+                f"SELECT place, claimed_by, claimed_until, {_COLUMNS} FROM unsent"  # noqa: S608
+                " WHERE base_url = ? AND sender = ? ORDER BY id",
+                self._place,
+            )
+            for place, claimed_by, claimed_until, *row in rows:
+                found = self._unsent(row)
+                if claimed_until > now and self._is_claimed(found.idempotency_key, claimed_by):
+                    held.add(place)
+                elif found.id <= after:
+                    held |= set() if found.is_uncertain else {place}
+                elif place not in held:
+                    if not found.is_uncertain:
+                        claim = (self._claimant.name, now + CLAIM_MS, found.id)
+                        db.execute("UPDATE unsent SET claimed_by = ?, claimed_until = ? WHERE id = ?", claim)
+                    return found
+        return None
+
+    def _is_claimed(self, idempotency_key: str, claimed_by: str | None) -> bool:
+        """Whether who claimed a message is still about to send it."""
+        if claimed_by is None or not self._claimant.is_alive(claimed_by):
+            return False
+        sending = self._sending.get(idempotency_key) if claimed_by == self._claimant.name else None
+        return sending is None or not sending.is_over
+
+    def forget(self, id: int) -> bool:
+        """Remove a message, whatever became of it; whether it was there."""
+        with self._writing() as db:
+            gone = db.execute(
+                "DELETE FROM unsent WHERE base_url = ? AND sender = ? AND id = ?", (*self._place, id)
+            )
+            return gone.rowcount > 0
+
+    def close(self) -> None:
+        """Let go of the file, and of all claims. It is opened again if it is needed."""
+        self._claimant.retire()
+        with self._lock:
+            self._leave_to_parent()
+            opened, self._opened = self._opened, None
+            if opened is not None:
+                with suppress(sqlite3.Error):
+                    opened.close()
+
+    def _unsent(self, row: list[Any] | tuple[Any, ...]) -> Unsent:
+        id, base_url, idempotency_key, body, headers, recorded_at, first_tried_at = row
+        return Unsent(
+            id=id,
+            base_url=base_url,
+            idempotency_key=idempotency_key,
+            body=body,
+            headers=msgspec.json.decode(headers),
+            recorded_at=recorded_at,
+            first_tried_at=first_tried_at,
+            is_uncertain=first_tried_at is not None and not self._is_safe(first_tried_at),
+        )
+
+    def _is_safe(self, first_tried_at: int) -> bool:
+        # What seems to be from the future may be of any age: the clock was set back.
+        age = self._now() - first_tried_at
+        return -SKEW_MS <= age <= self._outbox.safe_for * 1000
+
+    def _check_room(self, db: sqlite3.Connection, size: int) -> None:
+        # Each sender has room of his own: nobody could make any among messages that he does not see.
+        count, held = db.execute(
+            "SELECT count(*), coalesce(sum(length(body)), 0) FROM unsent WHERE base_url = ? AND sender = ?",
+            self._place,
+        ).fetchone()
+        if count >= self._outbox.most_messages or held + size > self._outbox.most_bytes:
+            raise StoreFull(
+                f"The outbox {self._path.name} holds {count} messages, {held} bytes: as much as it may."
+                " Send them with client.outbox.send_all(), or forget some. This one was not sent."
+            )
+
+    @contextmanager
+    def _writing(self) -> Iterator[sqlite3.Connection]:
+        """One transaction, on disk when it is left."""
+        with self._using() as db:
+            db.execute("BEGIN IMMEDIATE")
+            try:
+                yield db
+                db.execute("COMMIT")
+            except BaseException:
+                with suppress(sqlite3.Error):
+                    db.execute("ROLLBACK")
+                raise
+
+    @contextmanager
+    def _using(self) -> Iterator[sqlite3.Connection]:
+        with self._lock:
+            try:
+                yield self._connection()
+            except sqlite3.Error as problem:
+                raise _told(self._path, problem) from problem
+            except OSError as problem:
+                raise StoreUnavailable(f"The outbox {self._path} cannot be opened: {problem}.") from problem
+
+    def _connection(self) -> sqlite3.Connection:
+        self._leave_to_parent()
+        if self._opened is not None and self._file != _identity(self._path):
+            self._opened.close()  # somebody has taken the file away: what is written there is lost
+            self._opened = None
+        if self._opened is None:
+            self._opened, self._process = open_file(self._path), os.getpid()
+            self._file = _identity(self._path)
+        return self._opened
+
+    def _leave_to_parent(self) -> None:
+        """A connection must not be used, nor closed, by a child that inherits it."""
+        if self._opened is not None and self._process != os.getpid():
+            INHERITED.append(self._opened)
+            self._opened = None
+
+
+def open_file(path: Path) -> sqlite3.Connection:
+    """Open the file, or make it: for its owner's eyes only. Raises StoreError, sqlite3.Error and OSError."""
+    with _MAKING:
+        _make(path)
+        db = sqlite3.connect(path, timeout=PATIENCE, isolation_level=None, check_same_thread=False)
+    try:
+        prepare(db, path)
+        _shut_off(path)
+    except BaseException:
+        db.close()
+        raise
+    return db
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    try:
+        found = path.stat()
+    except FileNotFoundError:
+        return None
+    return found.st_dev, found.st_ino
+
+
+def _make(path: Path) -> None:
+    """Make an empty file for its owner alone, if there is none. One that is there is not opened: to close it
+    would take all locks from it that connections of this process have there."""
+    try:
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
+    except FileExistsError:
+        if not os.access(path, os.R_OK | os.W_OK):
+            raise StoreReadOnly(f"The outbox {path} may not be written. Change its mode.") from None
+        return
+    if hasattr(os, "O_DIRECTORY"):
+        folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(folder)  # else power loss may take the name, and with it what was written
+        finally:
+            os.close(folder)
+
+
+def _shut_off(path: Path) -> None:
+    """Take it from the eyes of others, where it was there before; not earlier than it is known to be ours."""
+    if os.name == "posix" and path.stat().st_mode & 0o077:
+        path.chmod(0o600)
+
+
+def prepare(db: sqlite3.Connection, path: Path) -> None:
+    """Make the tables in a file that is empty. Raises NotAStore or StoreTooNew, and changes nothing then."""
+    db.execute("BEGIN")  # one look: else another program that makes it just now seems to be a foreign one
+    [application] = db.execute("PRAGMA application_id").fetchone()
+    [version] = db.execute("PRAGMA user_version").fetchone()
+    [tables] = db.execute("SELECT count(*) FROM sqlite_master").fetchone()
+    db.execute("COMMIT")
+    if application != APPLICATION and (application or tables):
+        raise NotAStore(f"{path} is a database of another program. Name another file for the outbox.")
+    if version > VERSION:
+        raise StoreTooNew(f"The outbox {path} was made by a newer version. Update this program.")
+    # No write-ahead log: older versions of SQLite, as come with Python, may damage one that programs share.
+    db.execute("PRAGMA journal_mode = DELETE")
+    db.execute("PRAGMA synchronous = EXTRA")
+    db.execute("PRAGMA secure_delete = ON")  # what was said does not stay behind in free pages
+    if version < VERSION:
+        db.execute("BEGIN IMMEDIATE")
+        [version] = db.execute("PRAGMA user_version").fetchone()
+        if version < VERSION:  # else another program was faster
+            db.execute(SCHEMA)
+            db.execute(f"PRAGMA application_id = {APPLICATION}")
+            db.execute(f"PRAGMA user_version = {VERSION}")
+        db.execute("COMMIT")
+
+
+_KINDS: Mapping[int, type[StoreError]] = {
+    sqlite3.SQLITE_FULL: StoreFull,
+    sqlite3.SQLITE_READONLY: StoreReadOnly,
+    sqlite3.SQLITE_NOTADB: NotAStore,
+    sqlite3.SQLITE_CORRUPT: StoreCorrupt,
+}
+
+
+def _told(path: Path, problem: sqlite3.Error) -> StoreError:
+    code = getattr(problem, "sqlite_errorcode", 0) & 0xFF
+    return _KINDS.get(code, StoreUnavailable)(f"The outbox {path} cannot be used: {problem}.")
+
+
+class _Place(Struct):
+    chat: str | None = None
+    conversation_key: str | None = None
+    scope: str | None = None
+
+
+_places = msgspec.json.Decoder(_Place)
+
+
+def place_of(body: bytes) -> bytes:
+    """The chat that a message is for, in one spelling."""
+    return msgspec.json.encode(_places.decode(body))
+
+
+def _digest(api_key: str | None) -> str:
+    """Whom an api_key stands for, without the secret: it is random, so that its digest tells nothing."""
+    return "" if api_key is None else hashlib.sha256(f"outbox {api_key}".encode()).hexdigest()[:32]

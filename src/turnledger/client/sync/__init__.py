@@ -1,0 +1,1 @@
+"""The blocking edge of the client."""

@@ -1,0 +1,176 @@
+"""The blocking client."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Self
+
+from turnledger.client.core.access import AccessCore
+from turnledger.client.core.chat import ChatCore
+from turnledger.client.core.client import ClientCore
+from turnledger.client.core.exchange import Pacing, Retries, Timeouts
+from turnledger.client.core.pages import Pages
+from turnledger.client.core.upload import Source
+from turnledger.client.outbox.outbox import OutboxLike, recording
+from turnledger.client.shapes import Change, ChatInfo, Hit, Model
+from turnledger.client.sync.access import Shares, Tokens
+from turnledger.client.sync.chat import Chat
+from turnledger.client.sync.outbox import UnsentMessages
+from turnledger.client.sync.wire import Stream, SyncWire
+from turnledger.errors import InvalidInput
+from turnledger.model.transfer import ImportReport
+
+if TYPE_CHECKING:
+    import httpx2
+
+
+class Client:
+    """A Turnledger server, as one program sees it. Any number of threads may share it; close it at the end,
+    or use it as a context manager."""
+
+    def __init__(
+        self,
+        base_url: str = "http://127.0.0.1:8383",
+        api_key: str | None = None,
+        *,
+        model: str | None = None,
+        timeouts: Timeouts | None = None,
+        retries: Retries | None = None,
+        outbox: OutboxLike = None,
+        http: httpx2.Client | None = None,
+        pacing: Pacing | None = None,
+        allow_http: bool = False,
+    ) -> None:
+        """`http` is an httpx2.Client of your own, for proxies and certificates; it stays yours.
+        `outbox` is the path of a file that remembers what was not sent to its end, also if the program
+        crashes; see Outbox. An api_key is sent over plain http to this machine only; `allow_http` lifts that,
+        where the way to the server is private. Raises InvalidInput."""
+        from turnledger.client.core.transport import Address  # which loads httpx2
+
+        pacing = pacing or Pacing()
+        self._address = Address(base_url, api_key, timeouts or Timeouts(), allow_http=allow_http)
+        self._file = recording(outbox, self._address.base_url, api_key)
+        note = None if self._file is None else self._file.note
+        self._wire = SyncWire(self._address, pacing, http, note)
+        self._core = ClientCore(model, retries or Retries(), pacing, records=outbox is not None)
+        self.chats = Chats(self._wire, self._core)
+        self.tokens = Tokens(self._wire, AccessCore(self._core))
+        self.shares = Shares(self._wire, AccessCore(self._core))
+        self.outbox = UnsentMessages(self._wire, self._core, self._file)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._address.base_url!r})"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let go of all connections. Turns that were asked for go on at the server."""
+        self._wire.close()
+        if self._file is not None:
+            self._file.close()
+
+    def events(self, *, after: str | None = None) -> Stream[Change]:
+        """What happens to one's chats, as it happens, until it is closed: it reconnects by itself, and goes
+        on behind the last change that was heard. `after` is the `position` of a change, or `as_of` of a
+        page of chats. After a `gap`, look at everything anew."""
+        return Stream[Change](self._wire, self._core.listen(after).steps())._begin()
+
+    def export(self, scope: str | None = None) -> Stream[bytes]:
+        """All chats that lists show as one file, line by line, the longest unused first. Raises
+        ServerUnavailable where it is cut off: then it is not whole."""
+        return Stream[bytes](self._wire, self._core.export(scope))._begin()
+
+    def import_chats(self, source: Source, *, scope: str | None = None) -> tuple[ImportReport, ...]:
+        """Take in chats from the text of an export, and tell what was done with each. What is there is never
+        changed. It is repeated after a lost answer if it can be read again: bytes, a list, a file."""
+        return self._wire.run(self._core.import_chats(source, scope))
+
+    def models(self) -> tuple[Model, ...]:
+        """Which models may be asked."""
+        return self._wire.run(self._core.models())
+
+
+class Chats:
+    """The chats of whoever asks."""
+
+    def __init__(self, wire: SyncWire, core: ClientCore) -> None:
+        self._wire = wire
+        self._core = core
+
+    def create(
+        self,
+        *,
+        conversation_key: str | None = None,
+        scope: str | None = None,
+        title: str | None = None,
+        metadata: Mapping[str, str] | None = None,
+        tags: Sequence[str] | None = None,
+        idempotency_key: str | None = None,
+    ) -> Chat:
+        """Make a chat before its first turn; or find the one that has the conversation_key, as it is. Under
+        the same idempotency_key it is made once."""
+        made = self._wire.run(
+            self._core.create(
+                conversation_key=conversation_key,
+                scope=scope,
+                title=title,
+                metadata=metadata,
+                tags=tags,
+                idempotency_key=idempotency_key,
+            )
+        )
+        return Chat(self._wire, ChatCore.told(self._core, made), self._core)
+
+    def open(
+        self, id: str | None = None, *, conversation_key: str | None = None, scope: str | None = None
+    ) -> Chat:
+        """Name a chat. Nothing is asked of the server yet; raises InvalidId for what cannot be one. One that
+        is named by a conversation_key is made with its first turn, if there is none."""
+        return Chat(self._wire, ChatCore.opened(self._core, id, conversation_key, scope), self._core)
+
+    def list(
+        self,
+        *,
+        q: str | None = None,
+        scope: str | None = None,
+        tag: str | None = None,
+        archived: bool | None = False,
+        pinned: bool | None = None,
+        deleted: bool = False,
+        limit: int | None = None,
+        cursor: str | None = None,
+    ) -> Pages[ChatInfo]:
+        """Chats, the last used first; with `q`, those that a search finds. None: it does not matter. `cursor`
+        is `next` of a page, to go on behind it."""
+        if q is None:
+            look = partial(
+                self._core.list_page,
+                scope=scope,
+                tag=tag,
+                archived=archived,
+                pinned=pinned,
+                deleted=deleted,
+            )
+            return Pages(self._wire.run, look, limit, cursor)
+        if deleted:
+            raise InvalidInput("Deleted chats cannot be searched. Leave out q, or deleted.")
+        found = partial(self._core.found_page, q=q, scope=scope, tag=tag, archived=archived, pinned=pinned)
+        return Pages(self._wire.run, found, limit, cursor)
+
+    def search(
+        self, q: str, *, scope: str | None = None, limit: int | None = None, cursor: str | None = None
+    ) -> Pages[Hit]:
+        """Find chats by the words of their titles and messages, one hit for each."""
+        look = partial(self._core.search_page, q=q, scope=scope)
+        return Pages(self._wire.run, look, limit, cursor)
+
+    def reset(self, conversation_key: str, *, replaces: str, scope: str | None = None) -> Chat:
+        """Give a conversation_key to a fresh chat, if it still names the one that is replaced. The old one
+        stays, under its id."""
+        made = self._wire.run(self._core.reset(conversation_key, replaces=replaces, scope=scope))
+        return Chat(self._wire, ChatCore.told(self._core, made), self._core)

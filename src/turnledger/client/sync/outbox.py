@@ -1,0 +1,62 @@
+"""The messages of a client whose end is not known, blocking."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from turnledger.client.core.client import ClientCore
+from turnledger.client.outbox.message import Unsent
+from turnledger.client.outbox.outbox import Sent, again, is_end, there_is_none, uncertain
+from turnledger.client.shapes import Answer
+from turnledger.client.sync.chat import TurnStream
+from turnledger.client.sync.wire import SyncWire
+from turnledger.errors import TurnledgerError
+
+if TYPE_CHECKING:
+    from turnledger.client.outbox.file import OutboxFile
+
+
+class UnsentMessages:
+    """What was to be sent, and may not have been. Any number of threads and programs may share it."""
+
+    def __init__(self, wire: SyncWire, core: ClientCore, file: OutboxFile | None) -> None:
+        self._wire = wire
+        self._core = core
+        self._opened = file
+
+    def pending(self) -> list[Unsent]:
+        """All of them, the first recorded first; also those that are on their way at this moment."""
+        return self._file.pending()
+
+    def send_all(self) -> list[Sent]:
+        """Send them again, those of one chat in their order, each under its idempotency_key, so that it
+        happens once; return what became of each. Leaves out what is being sent, and in each chat what
+        comes behind one that stays. What may be too old to be known again is not sent, and told as
+        OutcomeUnknown. Ends with the first that finds no server, or is not let in: the others stay."""
+        sent: list[Sent] = []
+        after = 0
+        while (unsent := self._file.claim(after)) is not None:
+            after = unsent.id
+            try:
+                sent.append((unsent, self._send(unsent)))
+            except TurnledgerError as problem:
+                sent.append((unsent, problem))
+                if is_end(problem):
+                    break
+        return sent
+
+    def _send(self, unsent: Unsent) -> Answer:
+        if unsent.is_uncertain:
+            raise uncertain(unsent)
+        with TurnStream(self._wire, *again(self._core, unsent)) as stream:
+            return stream.answer()
+
+    def forget(self, id: int) -> bool:
+        """Remove one, whatever became of it; whether it was there."""
+        return self._file.forget(id)
+
+    @property
+    def _file(self) -> OutboxFile:
+        if self._opened is None:
+            raise there_is_none()
+        return self._opened

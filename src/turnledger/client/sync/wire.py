@@ -1,0 +1,330 @@
+"""The blocking edge: runs the steps of the core with httpx2.Client."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
+from weakref import WeakSet
+
+from turnledger.client.core.exchange import Pacing
+from turnledger.client.core.response import Whole, head_of, is_stream
+from turnledger.client.core.steps import (
+    READ,
+    Broken,
+    Doing,
+    Exchange,
+    Forget,
+    Give,
+    Keep,
+    Note,
+    Open,
+    Pause,
+    Read,
+    Record,
+    Reply,
+    Request,
+    Step,
+)
+from turnledger.client.errors import closed
+from turnledger.errors import TurnledgerError
+
+if TYPE_CHECKING:
+    import httpx2
+
+    from turnledger.client.core.transport import Address
+
+Result = TypeVar("Result")
+Given = TypeVar("Given")
+
+
+class SyncWire:
+    """Connections to one server. Any number of threads may use it at once."""
+
+    def __init__(
+        self, address: Address, pacing: Pacing, http: httpx2.Client | None = None, note: Note | None = None
+    ) -> None:
+        """`note` records what is sent."""
+        self.address = address
+        self._sleep = pacing.sleep
+        self._note = note
+        self._http = http or address.client()
+        self._is_own = http is None
+        self._waking = threading.Condition()
+        self._is_closed = False
+        self._streams: WeakSet[Stream[Any]] = WeakSet()
+        self._abandoned: deque[httpx2.Response] = deque()
+
+    def run(self, doing: Doing[Result]) -> Result:
+        """Do something that gives nothing on its way."""
+        outcome: Any = None
+        while True:
+            try:
+                step = doing.send(outcome)
+            except StopIteration as end:
+                result: Result = end.value
+                return result
+            outcome = self.do(step)
+
+    def do(self, step: Step) -> Any:
+        """Run one step that needs no stream."""
+        match step:
+            case Exchange():
+                return self._exchange(step.request)
+            case Pause():
+                return self.pause(step.seconds)
+            case Record() | Keep() | Forget():
+                return None if self._note is None else self._note(step)
+        raise AssertionError(step)
+
+    def open(self, request: Request) -> tuple[Reply, httpx2.Response | None] | Broken:
+        """Send a request; the response is left to be read where it is good."""
+        try:
+            response = self._send(request)
+            if is_stream(response):
+                return head_of(response), response
+            outcome = _whole(response)
+            return outcome if isinstance(outcome, Broken) else (outcome, None)
+        except self.address.problems as problem:
+            return self._broken(problem)
+        except RuntimeError:
+            self._check_open()  # what httpx2 says of it, if it was closed in between
+            raise
+
+    def pause(self, seconds: float, until: Callable[[], bool] = lambda: False) -> None:
+        """Wait, or until `wake` is called and this holds. Raises RequestFailed if the client is closed."""
+        if self._sleep is not None:
+            self._sleep(seconds)
+        else:
+            with self._waking:
+                self._waking.wait_for(lambda: self._is_closed or until(), seconds)
+        self._check_open()
+
+    def wake(self) -> None:
+        """Let all who pause look whether they still have to."""
+        with self._waking:
+            self._waking.notify_all()
+
+    def enrol(self, stream: Stream[Any]) -> None:
+        """Have a stream closed with the client."""
+        with self._waking:
+            self._streams.add(stream)
+
+    def abandon(self, response: httpx2.Response) -> None:
+        """Let go of what nobody can read any more. Nothing is locked here, as it is called by what collects
+        garbage, within whatever holds locks: it is over for the server now, and closed with the next use."""
+        _hang_up(response)
+        self._abandoned.append(response)
+
+    def close(self) -> None:
+        """Wake all who wait or read, and close the connections."""
+        self._close_abandoned()
+        with self._waking:
+            self._is_closed = True
+            self._waking.notify_all()
+            streams = list(self._streams)
+        for stream in streams:
+            stream._fail(closed())
+        if self._is_own:
+            self._http.close()
+
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise closed()
+
+    def _exchange(self, request: Request) -> Reply | Broken:
+        try:
+            return _whole(self._send(request))
+        except self.address.problems as problem:
+            return self._broken(problem)
+        except RuntimeError:
+            self._check_open()  # what httpx2 says of it, if it was closed in between
+            raise
+
+    def _close_abandoned(self) -> None:
+        with suppress(IndexError):
+            while True:
+                self._abandoned.popleft().close()
+
+    def _send(self, request: Request) -> httpx2.Response:
+        # Whoever is somewhere else is not the one who was named: he is told nothing.
+        return self._http.send(self._build(request), stream=True, follow_redirects=False)
+
+    def _build(self, request: Request) -> httpx2.Request:
+        self._check_open()
+        if self._abandoned:
+            self._close_abandoned()
+        arguments = self.address.arguments(request)
+        if request.pieces is not None:
+            arguments["content"] = request.pieces()
+        return self._http.build_request(**arguments)
+
+    def _broken(self, problem: Exception) -> Broken:
+        self._check_open()
+        return self.address.broken_by(problem)
+
+
+class Stream(Generic[Given]):
+    """Something that is told piece by piece: iterate it. Leave the block, or close it, to let go of its
+    connection. Threads that read the same one get each piece once between them."""
+
+    _response: httpx2.Response | None = None
+
+    def __init__(self, wire: SyncWire, steps: Doing[None]) -> None:
+        self._wire = wire
+        self._steps = steps
+        self._chunks: Iterator[bytes] = iter(())
+        self._given: deque[Given] = deque()
+        self._step: Step | None = next(steps)
+        self._error: BaseException | None = None
+        self._is_closed = False
+        self._in_it = threading.Lock()
+        """Held by who takes a step, or closes."""
+        wire.enrol(self)
+
+    def __del__(self) -> None:
+        if self._response is not None:
+            self._wire.abandon(self._response)
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> Given:
+        while not self._given:
+            if self._step is None:
+                self._end()
+            self._go()
+        try:
+            return self._given.popleft()
+        except IndexError:  # another thread has closed it, or has taken this one
+            return self.__next__()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Read no more, from any thread. What was asked for goes on, unless it was asked for otherwise."""
+        self._is_closed = True
+        if not self._in_it.acquire(blocking=False):
+            # Another thread is in it, and closes it once it is woken.
+            self._wire.wake()
+            _hang_up(self._response)
+            return
+        try:
+            self._step = None
+            self._given.clear()
+            self._steps.close()
+            self._let_go()
+        finally:
+            self._in_it.release()
+
+    def _fail(self, error: TurnledgerError) -> None:
+        """Close it, and have its reader told why, if there was more to read."""
+        if self._step is not None:
+            self._error = error
+        self.close()
+
+    def _begin(self) -> Self:
+        """Go on until there is something to read. Raises what stands in the way of that."""
+        while self._step is not None and not isinstance(self._step, Read | Give):
+            self._go()
+        if self._error is not None:
+            self._end()
+        return self
+
+    def _go(self) -> None:
+        """Run the step that is next."""
+        try:
+            with self._in_it:
+                step = self._step
+                if isinstance(step, Give):
+                    self._given.extend(step.given)
+                    if step.then_read:
+                        self._step = READ
+                    else:
+                        self._advance(None)
+                elif step is not None:
+                    outcome = self._do(step)
+                    if not self._is_closed:
+                        self._advance(outcome)
+        except BaseException:
+            self.close()
+            raise
+        if self._is_closed:
+            self.close()  # who closed it found this thread in it
+
+    def _do(self, step: Step) -> Any:
+        if step is READ:
+            return self._read()
+        if isinstance(step, Open):
+            return self._open(step.request)
+        if isinstance(step, Pause):
+            return self._wire.pause(step.seconds, lambda: self._is_closed)
+        return self._wire.do(step)
+
+    def _advance(self, outcome: Any) -> None:
+        try:
+            self._step = self._steps.send(outcome)
+        except StopIteration:
+            self._step = None
+        except BaseException as problem:
+            self._step, self._error = None, problem
+        if self._step is None:
+            self._let_go()
+
+    def _end(self) -> None:
+        error, self._error = self._error, None
+        raise error if error is not None else StopIteration
+
+    def _open(self, request: Request) -> Reply | Broken:
+        self._let_go()
+        opened = self._wire.open(request)
+        if isinstance(opened, Broken):
+            return opened
+        reply, self._response = opened
+        if self._response is not None:
+            is_plain = "content-encoding" not in reply.headers
+            self._chunks = self._response.iter_raw() if is_plain else self._response.iter_bytes()
+        return reply
+
+    def _read(self) -> bytes | Broken:
+        try:
+            return next(self._chunks, b"")
+        except self._wire.address.problems as problem:
+            return self._wire.address.broken_by(problem)
+
+    def _let_go(self) -> None:
+        response, self._response = self._response, None
+        if response is not None:
+            self._chunks = iter(())
+            response.close()
+
+
+def _whole(response: httpx2.Response) -> Reply | Broken:
+    """Read all of an answer, and let go of its connection."""
+    whole = Whole(response)
+    try:
+        for piece in response.iter_bytes():
+            if not whole.add(piece):
+                break
+    finally:
+        response.close()
+    return whole.outcome
+
+
+def _hang_up(response: httpx2.Response | None) -> None:
+    """End the connection for who waits at it: to close it would not wake another thread. One that was read to
+    its end is left alone: its connection may be that of another request by now."""
+    if response is None or response.is_closed:
+        return
+    stream = response.extensions.get("network_stream")
+    connection = None if stream is None else stream.get_extra_info("socket")
+    if connection is not None:
+        with suppress(OSError):
+            connection.shutdown(socket.SHUT_RDWR)

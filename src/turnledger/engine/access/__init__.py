@@ -1,0 +1,1 @@
+"""Tokens and share links: create, find, list and revoke them."""

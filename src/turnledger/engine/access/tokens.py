@@ -1,0 +1,230 @@
+"""Tokens: made, found, listed, revoked; each in one transaction.
+
+Every owner has a number, his admission version, which rises whenever one of his tokens is revoked. Who was
+let in under a number may begin turns while it is the same, which begin reads in passing: a revocation counts
+from the moment it is written, in every process. So has the owner of those who come without a token, and the
+first token of all raises it from 0, where it never returns to: from then on everybody needs one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from turnledger.engine.conversations.resolve import check_live
+from turnledger.engine.ports import Tables
+from turnledger.errors import InvalidInput, TokenEnded, TokenNotFound, TokenTooWide, TooManyTokens
+from turnledger.model.access.bounds import UNBOUNDED, Bounds
+from turnledger.model.access.token import Token, TokenScope
+from turnledger.model.access.visibility import Within
+from turnledger.model.ids import ConversationId, TokenId
+
+
+class CreateRequest(Struct, frozen=True, kw_only=True):
+    """A token to be made. What is None is as wide as it may be: as the parent has it, if there is one."""
+
+    id: TokenId
+    digest: bytes
+    owner: str | None
+    name: str
+    scopes: frozenset[TokenScope]
+    chat_scope: str | None
+    conversation: ConversationId | None
+    models: tuple[str, ...] | None
+    expires_at: int | None
+    parent: TokenId | None
+    bounds: Bounds = UNBOUNDED
+    tokenless: str
+    """Whose conversations are opened without a token, as long as there is none."""
+    limit: int
+    now: int
+    due: int
+    """What is over by then is over; see trusted_clock."""
+
+
+async def create(tables: Tables, request: CreateRequest) -> Token:
+    """Make a token. One that a parent makes gives nothing that the parent does not give, which must have
+    `admin` and be valid in this very transaction. Repeating it returns the same.
+
+    Raises TokenEnded or TokenTooWide because of the parent, TooManyTokens, and InvalidInput for a time that
+    is over; then nothing has changed.
+    """
+    made_before = await tables.token(None, request.id)
+    if made_before is not None:
+        return made_before
+    parent = None if request.parent is None else await _parent(tables, request.parent, request.now)
+    token = _token(request, parent)
+    if token.expires_at is not None and token.expires_at <= request.now:
+        raise InvalidInput("The token would have expired already. Give it a time to come.")
+    if token.conversation is not None:
+        await _check_conversation(tables, token, token.conversation, request.due)
+    if await tables.count_tokens(token.owner, request.now, request.limit) >= request.limit:
+        raise TooManyTokens
+    if not await tables.admission(request.tokenless):
+        await tables.raise_admission(request.tokenless)
+    await tables.add_token(token)
+    return token
+
+
+async def _parent(tables: Tables, id: TokenId, now: int) -> Token:
+    parent = await tables.token(None, id)
+    if parent is None or not parent.is_valid(now):
+        raise TokenEnded
+    if not parent.allows(TokenScope.ADMIN):
+        raise TokenTooWide("Only a token with the scope admin can make others. Use one that has it.")
+    return parent
+
+
+async def _check_conversation(tables: Tables, token: Token, id: ConversationId, due: int) -> None:
+    """One conversation is given to be read; what else could be done there would show in others."""
+    if token.scopes != {TokenScope.CHATS_READ}:
+        raise InvalidInput(
+            f"A token for one conversation has the scope {TokenScope.CHATS_READ}, and no other."
+        )
+    found = await tables.conversation(token.owner, id)
+    await check_live(tables, found if found is not None and token.within.sees(found) else None, due)
+
+
+def _token(request: CreateRequest, parent: Token | None) -> Token:
+    owner, expires_at = request.owner, request.expires_at
+    chat_scope, models, bounds = request.chat_scope, request.models, request.bounds
+    if parent is not None:
+        bounds = bounds.within(parent.bounds)
+        owner = parent.owner if owner is None else owner
+        chat_scope = parent.chat_scope if chat_scope is None else chat_scope
+        models = parent.models if models is None else models
+        expires_at = parent.expires_at if expires_at is None else expires_at
+    token = Token(
+        id=request.id,
+        owner=request.tokenless if owner is None else owner,
+        name=request.name,
+        scopes=request.scopes,
+        chat_scope=chat_scope or "",
+        conversation=request.conversation,
+        models=models or (),
+        created_at=request.now,
+        expires_at=expires_at,
+        parent=request.parent,
+        bounds=bounds,
+        digest=request.digest,
+    )
+    beyond = () if parent is None else token.beyond(parent)
+    if beyond:
+        raise TokenTooWide(
+            f"A token cannot give what it has not, which is here: {'; '.join(beyond)}. Ask for less."
+        )
+    return token
+
+
+class Admission(Struct, frozen=True):
+    """What is known of who asks, at one moment."""
+
+    token: Token | None
+    """The one that was shown, in whatever state: see `is_valid`. None if there is no such token."""
+    version: int
+    """The admission version of its owner; without a token, that of callers who show none. A turn that is
+    asked for with `admitted=version` begins only while it is the same."""
+    any_tokens: bool
+    """Whether there ever was a token: from then on, nobody is let in without one."""
+
+
+class FindRequest(Struct, frozen=True):
+    digest: bytes | None
+    tokenless: str
+
+
+async def find(tables: Tables, request: FindRequest) -> Admission:
+    """Look up the token that was shown, or what holds for who shows none."""
+    found = None if request.digest is None else await tables.token_by_digest(request.digest)
+    if found is not None:
+        return Admission(*found, any_tokens=True)
+    version = await tables.admission(request.tokenless)
+    return Admission(None, version, any_tokens=version > 0)
+
+
+async def find_all(tables: Tables, digests: Collection[bytes]) -> dict[bytes, Token]:
+    """Look up many tokens at once."""
+    found = [await tables.token_by_digest(digest) for digest in digests]
+    return {each[0].digest: each[0] for each in found if each is not None}
+
+
+async def secret_of(tables: Tables, _: None) -> bytes:
+    """What nobody knows who has not got the store."""
+    return await tables.secret()
+
+
+async def admission_of(tables: Tables, owner: str) -> int:
+    """The admission version of an owner."""
+    return await tables.admission(owner)
+
+
+class ListRequest(Struct, frozen=True):
+    owner: str | None
+    within: Within
+    """Only tokens that are narrowed as much."""
+    before: TokenId | None
+    limit: int
+
+
+async def list_tokens(tables: Tables, request: ListRequest) -> list[Token]:
+    """A page of tokens in whatever state, of one owner or of all, the last made first."""
+    before = request.before
+    listed: list[Token] = []
+    while len(listed) < request.limit:
+        found = await tables.tokens(request.owner, before, request.limit)
+        listed += [each for each in found if request.within.covers(each.within)]
+        if len(found) < request.limit:
+            break
+        before = found[-1].id
+    return listed[: request.limit]
+
+
+class RevokeRequest(Struct, frozen=True):
+    id: TokenId
+    owner: str | None
+    within: Within
+    now: int
+    by: TokenId | None = None
+    """The token that revokes it; None: whoever runs the store does."""
+
+
+async def revoke(tables: Tables, request: RevokeRequest) -> tuple[Token, ...]:
+    """End a token and all that it made, and what those made, links among it, in one step; return the tokens,
+    itself first. What is
+    revoked already stays as it is, so it can be repeated. Raises TokenNotFound."""
+    token = await tables.token(request.owner, request.id)
+    if token is None or not request.within.covers(token.within):
+        raise TokenNotFound
+    if request.by is not None and not await may_revoke(tables, request.by, token.id):
+        raise TokenNotFound
+    family = [token]
+    for each in family:  # it grows while it is gone through
+        family += await tables.minted_by(each.id)
+    fresh = [each for each in family if each.revoked_at is None]
+    for each in fresh:
+        await tables.revoke_token(each.id, request.now)
+        for share in await tables.shares_made_by(each.id):
+            await tables.revoke_share(share.id, request.now)
+    for owner in dict.fromkeys(each.owner for each in fresh):
+        await tables.raise_admission(owner)
+    return tuple([replace(each, revoked_at=each.revoked_at or request.now) for each in family])
+
+
+async def may_revoke(tables: Tables, by: TokenId, made: TokenId | None) -> bool:
+    """Whether a token may end what this one is or has made. One that another token made ends itself and its
+    descendants, never those above or beside it; one that was made by whoever runs the store ends any."""
+    revoker = await tables.token(None, by)
+    if revoker is None or revoker.parent is None:
+        return revoker is not None
+    while made is not None and made != by:
+        above = await tables.token(None, made)
+        made = None if above is None else above.parent
+    return made == by
+
+
+async def note_uses(tables: Tables, uses: Mapping[TokenId, int]) -> None:
+    """Move the times of last use forward; what is gone is passed over."""
+    for id, at in uses.items():
+        await tables.note_use(id, at)

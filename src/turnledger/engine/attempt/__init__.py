@@ -1,0 +1,1 @@
+"""Transactions on attempts: idempotency, retries, stops, ends, takeovers, and the branches they commit to."""

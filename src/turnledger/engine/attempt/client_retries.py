@@ -1,0 +1,156 @@
+"""Retries without a key: what a client's own retry finds of an earlier try whose answer it was not given.
+
+A client that retries by itself says which try it is, and sends no idempotency_key. What it asks for stands
+for one. The same words may also be a second message, so a later try takes up a claim only while it is certain
+that its answer was not delivered. In doubt the turn runs again: a message that is asked twice shows in the
+history, one that is swallowed shows nowhere.
+"""
+
+from __future__ import annotations
+
+from hashlib import sha256
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from turnledger.engine.attempt.end import CLAIM_KEPT_MS, DIED, STATE_OF, Ended, failure_of
+from turnledger.engine.attempt.idempotency import NOTHING_CLAIMED, Fresh, Share, Verdict
+from turnledger.engine.conversations.resolve import Target
+from turnledger.engine.ports import Tables
+from turnledger.errors import InvalidInput
+from turnledger.model.access.visibility import Within
+from turnledger.model.attempt import Attempt, AttemptState, Failure
+from turnledger.model.conversation import Claim, Conversation, ConversationState
+from turnledger.model.ids import TurnId
+from turnledger.model.turn import Turn
+
+DERIVED = "\x01"
+"""What the names of requests begin with, and no idempotency_key does."""
+REQUEST_LENGTH = 64
+MOST = 2**31
+
+
+class Retry(Struct, frozen=True):
+    """Which try of a request this is, by the count of a client that retries by itself and sends no
+    idempotency_key. `request` is a digest of what all tries have in common: path, conversation, body.
+
+    A try that is not the first attaches to an earlier one whose answer was lost, or is given its answer; see
+    Ledger.delivered and Ledger.lost.
+    """
+
+    request: bytes
+    count: int = 0
+    """0 for the first try."""
+
+    @property
+    def name(self) -> str:
+        """What it is claimed under."""
+        return DERIVED + self.request.hex()
+
+
+def check_retry(retry: object) -> Retry:
+    """Refuse what says of no request which try it is."""
+    if isinstance(retry, Retry) and 0 < len(retry.request) <= REQUEST_LENGTH and 0 <= retry.count < MOST:
+        return retry
+    raise InvalidInput(
+        f"retry is {retry!r}; give Retry(request, count): a digest of 1 to {REQUEST_LENGTH} bytes, and a "
+        f"number from 0, for the first try, to below {MOST}."
+    )
+
+
+def retry_within(retry: Retry, within: Within) -> Retry:
+    """The try of who is narrowed: they find no request but their own."""
+    label = within.label
+    if label is None:
+        return retry
+    name = label.encode()
+    return replace(retry, request=sha256(len(name).to_bytes(8) + name + retry.request).digest())
+
+
+def claim_for(retry: Retry, attempt: Attempt) -> Claim:
+    """The claim of a try that begins, in place of any earlier one. It needs no end of the turn to be
+    forgotten in time: commit and end are spared the look at it."""
+    return Claim(
+        owner=attempt.owner,
+        idempotency_key=retry.name,
+        fingerprint=b"",
+        conversation=attempt.conversation,
+        attempt=attempt.id,
+        expires_at=attempt.created_at + CLAIM_KEPT_MS,
+        retries=retry.count,
+        sender=attempt.id,
+    )
+
+
+async def look_up(tables: Tables, target: Target, retry: Retry, sender: TurnId) -> Verdict:
+    """Decide what this try of a request does: take up an earlier one, whose answer is this one's then, or
+    begin. Repeating it decides the same."""
+    if retry.count == 0:
+        return NOTHING_CLAIMED
+    owner = target.owner
+    claim = await tables.claim(owner, retry.name)
+    if claim is None or not comes_later(claim, retry, sender):
+        return NOTHING_CLAIMED
+    conversation = await tables.conversation(owner, claim.conversation)
+    if conversation is None or not is_meant(target, conversation):
+        return NOTHING_CLAIMED
+    turn = await tables.turn(owner, claim.attempt)
+    ended: Ended | None = None
+    if turn is not None:
+        failure = await failure_of(tables, turn)
+        if not was_kept_from_all(claim, failure, sender) or not await is_head(tables, conversation, turn):
+            return NOTHING_CLAIMED
+        ended = Ended(STATE_OF[turn.kind], turn)
+    else:
+        attempt = await tables.attempt(owner, claim.attempt)
+        if attempt is None or not is_undelivered(claim, attempt, sender):
+            return NOTHING_CLAIMED
+        if attempt.state is not AttemptState.RUNNING:
+            return Fresh(claim, attempt)
+    await tables.save_claim(replace(claim, retries=retry.count, is_lost=False, sender=sender))
+    return Share(claim.attempt, ended, claim.conversation)
+
+
+def comes_later(claim: Claim, retry: Retry, sender: TurnId) -> bool:
+    """Whether what is claimed is an earlier try, or was taken up by this very one."""
+    return claim.retries is not None and (claim.retries < retry.count or claim.sender == sender)
+
+
+def is_meant(target: Target, conversation: Conversation) -> bool:
+    """Whether the request means this conversation at this moment. After a deletion or a reset, the same words
+    under the same conversation_key are for another one."""
+    if conversation.state is not ConversationState.LIVE:
+        return False
+    if target.id is not None:
+        return target.id == conversation.id
+    is_named = target.conversation_key in (None, conversation.conversation_key)
+    return is_named and target.scope == conversation.scope
+
+
+def was_kept_from_all(claim: Claim, failure: Failure | None, sender: TurnId) -> bool:
+    """Whether it is certain that a committed answer was not delivered: its client was seen to leave before
+    the last byte, or its process died and others committed what was left. From the commit on until one of
+    that is recorded, the last byte may have been sent."""
+    if claim.is_lost or claim.sender == sender:
+        return True
+    return has_died(failure) and claim.sender == claim.attempt
+
+
+async def is_head(tables: Tables, conversation: Conversation, turn: Turn) -> bool:
+    """Whether the conversation still ends with this turn. Once others have built on it, the same words are
+    more likely said again than a retry."""
+    branch = await tables.branch(conversation.branch)
+    return branch is not None and branch.head == turn.id
+
+
+def is_undelivered(claim: Claim, attempt: Attempt, sender: TurnId) -> bool:
+    """Whether an attempt that did not commit has left its client without an answer. While it runs with
+    somebody there to hear it, the same words from elsewhere are another message."""
+    is_waited_for = not claim.is_lost and claim.sender != sender
+    if attempt.state is AttemptState.FAILED:
+        return not is_waited_for or has_died(attempt.failure)
+    return attempt.state is AttemptState.RUNNING and not is_waited_for
+
+
+def has_died(failure: Failure | None) -> bool:
+    return failure is not None and failure.code == DIED.code

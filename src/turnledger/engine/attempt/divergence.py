@@ -1,0 +1,204 @@
+"""Branching: where an edit commits, and the branch that is made with it.
+
+An edit holds the lane of the current branch and leaves that branch as it is. Its commit makes the new branch
+and moves the conversation there, in one transaction: the pointer moves only with the commit that earned it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from turnledger.engine.attempt.effect_copies import Copy, add_copies, copies_behind, moved_flags
+from turnledger.engine.conversations.entry import preview_at
+from turnledger.engine.history import line
+from turnledger.engine.ports import Tables
+from turnledger.errors import InvalidInput, Superseded, TurnNotFound
+from turnledger.model.attempt import Fork
+from turnledger.model.conversation import Branch, Origin
+from turnledger.model.flags import Flags, FlagsOf
+from turnledger.model.ids import BranchId, ConversationId, TurnId
+from turnledger.model.item import Item
+from turnledger.model.messages.pairing import admit, left_open, without_answers
+from turnledger.model.turn import Turn, TurnKind
+
+
+class Divergence(Struct, frozen=True, kw_only=True):
+    """Asks to go on from an earlier turn of the current branch, on a branch of its own."""
+
+    branch: BranchId
+    """The one to be made, named by the caller so that begin can be repeated."""
+    after: TurnId | None = None
+    """The turn to go on from; None for the very beginning."""
+    replaces: TurnId | None = None
+    """Or the turn to put another one in the place of."""
+    regenerates: bool = False
+    """Whether the input is that of the turn replaced: by default the last one that was not settled."""
+    forget: bool = False
+    """Whether later turns are left behind with what their tools did."""
+
+    def may_mean(self, last: TurnId) -> bool:
+        """Whether it replaces this turn if that is the last one."""
+        return self.replaces == last or (self.replaces is None and self.regenerates)
+
+
+async def last_turn(tables: Tables, lane: Branch) -> Turn:
+    """The last turn of the line that was not settled: the one that a person takes for the last.
+    Raises TurnNotFound if there is none."""
+    number = lane.length
+    while number:
+        turn = await line.turn_at(tables, lane, number)
+        if turn is not None and turn.kind is not TurnKind.SETTLED:
+            return turn
+        number -= 1
+    raise TurnNotFound("There is no turn yet.")
+
+
+async def replaced(tables: Tables, owner: str, lane: Branch, wish: Divergence) -> Turn | None:
+    """The turn that another one is to take the place of, if it is on the line. Raises TurnNotFound, and
+    InvalidInput if it cannot be run again."""
+    if wish.replaces is None:
+        return await last_turn(tables, lane) if wish.regenerates else None
+    turn = await turn_on(tables, owner, lane, wish.replaces)
+    if wish.regenerates and turn.kind is TurnKind.SETTLED:
+        raise InvalidInput("A settled turn tells what tools did, and cannot be run again. Ask anew instead.")
+    return turn
+
+
+async def turn_on(tables: Tables, owner: str, lane: Branch, id: TurnId) -> Turn:
+    """The turn of this id, if it is on the line; raises TurnNotFound."""
+    turn = await tables.turn(owner, id)
+    if turn is None:
+        raise TurnNotFound
+    await line.up_to(tables, lane, turn)
+    return turn
+
+
+class Place(Struct, frozen=True, kw_only=True):
+    """Where a turn goes that does not go behind the head: a fork, and the turns that go along."""
+
+    fork: Fork
+    copies: tuple[Copy, ...]
+    pending: tuple[Item, ...]
+    """The calls that wait for the turn's input to answer them."""
+    instructed: int = 0
+    """Number of the turn whose instructions are in force here."""
+    asked: Mapping[int, Flags] = {}
+    """The flags of the input, where that of another turn is asked again."""
+
+    @property
+    def carried(self) -> tuple[Turn, ...]:
+        return tuple(copy.turn for copy in self.copies)
+
+    @property
+    def head(self) -> TurnId | None:
+        return self.copies[-1].turn.id if self.copies else self.fork.base
+
+    @property
+    def length(self) -> int:
+        return self.fork.number + len(self.copies)
+
+    @property
+    def flags(self) -> FlagsOf:
+        """Those that the turns carried over take along."""
+        return {copy.turn.id: copy.flags for copy in self.copies if copy.flags}
+
+
+async def fork_at(
+    tables: Tables, owner: str, lane: Branch, wish: Divergence, instead_of: Turn | None = None
+) -> Fork:
+    """Find the turn that the new branch is made from: the one before the turn replaced, or the one asked for,
+    or the last of the settled turns that directly follow it. Raises TurnNotFound if it is not on the line."""
+    base, number = wish.after, 0
+    if instead_of is not None:
+        base, number = instead_of.parent, instead_of.number - 1
+    elif base is not None:
+        number = (await turn_on(tables, owner, lane, base)).number
+    if not wish.forget:
+        while number < lane.settled:
+            follower = await line.turn_at(tables, lane, number + 1)
+            if follower is None or follower.kind is not TurnKind.SETTLED:
+                break
+            base, number = follower.id, follower.number
+    repeats = instead_of.id if instead_of is not None and wish.regenerates else None
+    return Fork(branch=wish.branch, base=base, number=number, forget=wish.forget, repeats=repeats)
+
+
+async def place_of(tables: Tables, owner: str, lane: Branch, fork: Fork) -> Place:
+    """What a turn on this fork runs on. The same for the same branch and head, whenever it is asked, but for
+    the flags, which may change at any time."""
+    base = await tables.turn(owner, fork.base) if fork.base is not None else None
+    pending = left_open(base.items) if base is not None else ()
+    instructed = base.instructed if base is not None else 0
+    originals = [] if fork.forget else await line.effects_of(tables, lane, fork.number)
+    end = Branch(
+        id=fork.branch,
+        conversation=lane.conversation,
+        head=fork.base,
+        length=fork.number,
+        pending=pending,
+        instructed=instructed,
+    )
+    copies = await copies_behind(tables, owner, end, originals)
+    place = Place(fork=fork, copies=copies, pending=() if copies else pending, instructed=instructed)
+    return place if fork.repeats is None else await _with_flags_of(tables, owner, place, fork.repeats)
+
+
+async def _with_flags_of(tables: Tables, owner: str, place: Place, repeats: TurnId) -> Place:
+    """The place with the flags of the input that is asked again there."""
+    flags = (await tables.flags(owner, (repeats,))).get(repeats)
+    turn = await tables.turn(owner, repeats) if flags else None
+    if not flags or turn is None:
+        return place
+    input = admit(place.pending, asked_again(place, turn))
+    return replace(place, asked=moved_flags(flags, turn.items, input))
+
+
+def asked_again(place: Place, turn: Turn) -> tuple[Item, ...]:
+    """The input of a turn, to be asked again at another place. Where settled turns came between, they have
+    closed the calls that its results were for."""
+    input = without_answers(turn.input) if place.copies else turn.input
+    if not input:
+        raise InvalidInput("Only tool results were the input of that turn, and they have no place any more.")
+    return input
+
+
+async def make_branch(
+    tables: Tables, owner: str, lane: Branch, place: Place, conversation: ConversationId
+) -> Branch:
+    """Make the branch of a fork of this line, with the turns that go along."""
+    fork = place.fork
+    base = await tables.turn(owner, fork.base) if fork.base is not None else None
+    shared = await line.up_to(tables, lane, base) if base is not None else ()
+    made = Branch(
+        id=fork.branch,
+        conversation=conversation,
+        head=fork.base,
+        length=fork.number,
+        start=fork.number,
+        settled=min(lane.settled, fork.number),
+        pending=place.pending,
+        instructed=place.instructed,
+        preview=await preview_at(tables, owner, base),
+    )
+    await tables.add_branch(made)
+    await tables.add_origin(Origin(branch=made.id, conversation=conversation, base=fork.base, line=shared))
+    if place.copies:
+        made = await add_copies(tables, owner, made, place.copies)
+        await tables.save_branch(made)
+    return made
+
+
+async def open_branch(tables: Tables, owner: str, lane: Branch, place: Place) -> Branch:
+    """Make the branch of a fork, and the conversation's current one. The caller holds the lane, and saves
+    both branches when it has added what goes behind."""
+    made = await make_branch(tables, owner, lane, place, lane.conversation)
+    if not await tables.move_conversation(lane.conversation, lane.id, made.id):
+        raise Superseded
+    if lane.last_ticket:
+        await tables.move_tickets(lane.id, made.id)
+        # Read again: who goes on with it must see that somebody waits there.
+        made = await tables.branch(made.id) or made
+    return made

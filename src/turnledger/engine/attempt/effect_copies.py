@@ -1,0 +1,166 @@
+"""Copies of turns whose tools have acted: they go along to every branch that is shown without the turns.
+
+What happened, happened there, too. A turn that did not complete is told on other branches as a settled turn:
+its input, the calls that may have acted, their results, and a note.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import TypeAlias
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from turnledger.engine.attempt import unfinished
+from turnledger.engine.conversations.entry import preview_at
+from turnledger.engine.history import line
+from turnledger.engine.ports import Tables
+from turnledger.engine.usage import store_turn
+from turnledger.model import codec, event_log
+from turnledger.model.attempt import AttemptState
+from turnledger.model.conversation import Branch
+from turnledger.model.event_log import WholeLog
+from turnledger.model.flags import Flags
+from turnledger.model.ids import BranchId, TurnId
+from turnledger.model.item import Item
+from turnledger.model.messages.pairing import told_elsewhere
+from turnledger.model.turn import Turn, TurnKind
+
+
+class Copy(Struct, frozen=True):
+    """A turn as it stands on another branch, and the flags that it takes along."""
+
+    turn: Turn
+    original: Turn
+    flags: Mapping[int, Flags]
+
+
+async def copies_behind(
+    tables: Tables, owner: str, end: Branch, originals: Sequence[Turn]
+) -> tuple[Copy, ...]:
+    """These turns as they stand behind the end of a branch. The same whenever it is asked, but for the flags.
+
+    The first one closes the calls that wait there. None answers the calls that waited where it was, and none
+    brings instructions.
+    """
+    hidden = await tables.flags(owner, tuple(turn.id for turn in originals)) if originals else {}
+    made: list[Copy] = []
+    for number, turn in enumerate(originals, end.length + 1):
+        input = told_elsewhere(() if made else end.pending, turn.input)
+        output = unfinished.told_elsewhere(turn)
+        copy = Turn.of(
+            id=derived(turn.id, end.id),
+            branch=end.id,
+            number=number,
+            parent=made[-1].turn.id if made else end.head,
+            kind=TurnKind.SETTLED,
+            created_at=turn.created_at,
+            committed_at=turn.committed_at,
+            input=input,
+            output=output,
+            instructed=end.instructed,
+        )
+        flags = moved_flags(hidden.get(turn.id, {}), turn.items, (*input, *output))
+        made.append(Copy(copy, turn, flags))
+    return tuple(made)
+
+
+async def add_copies(tables: Tables, owner: str, branch: Branch, copies: Sequence[Copy]) -> Branch:
+    """Write copies behind the head of a branch, and return the branch as it is then. The caller saves it."""
+    for copy in copies:
+        turn = copy.turn
+        stored = await store_turn(tables, owner, branch, turn, await _log(tables, copy.original))
+        if copy.flags:
+            await tables.save_flags(owner, turn.id, copy.flags)
+        preview = await preview_at(tables, owner, turn) or branch.preview
+        branch = replace(
+            branch,
+            head=turn.id,
+            length=turn.number,
+            settled=turn.number,
+            pending=(),
+            bytes=stored,
+            preview=preview,
+        )
+    return branch
+
+
+async def _log(tables: Tables, original: Turn) -> bytes:
+    """The events of a copy: all that was told of the original, of which an interrupted turn keeps them by its
+    output, and the copy has only a part of that."""
+    kept = await tables.turn_log(original.id)
+    if original.kind is TurnKind.SETTLED:
+        return kept
+    log = event_log.loaded(kept, original.output)
+    whole = WholeLog(
+        log=log,
+        text="",
+        items=codec.raws(original.output),
+        state=AttemptState.KEPT,
+        failure=event_log.failure_of(log),
+    )
+    return event_log.stored_whole(whole)
+
+
+async def untold_effects(tables: Tables, left: Branch, shown: Branch) -> list[Turn]:
+    """The turns of a line whose effects another line of the conversation does not tell of. An effect that an
+    undo was told to forget is not among them: the user has asked for lines without it."""
+    if not left.settled:
+        return []
+    shared = await line.last_shared(tables, left, shown)
+    there = await line.effects_of(tables, left, shared)
+    told = Counter(map(_identity, await line.effects_of(tables, shown, shared) if there else ()))
+    untold: list[Turn] = []
+    for turn in there:
+        name = _identity(turn)
+        if told[name]:
+            told[name] -= 1
+        else:
+            untold.append(turn)
+    forgotten = await tables.forgotten(left.conversation) if untold else ()
+    return [turn for turn in untold if _name(turn) not in forgotten] if forgotten else untold
+
+
+async def forget_effects(tables: Tables, line_left: Branch, after: int) -> None:
+    """Record that the effects of this line behind this number are forgotten in the whole conversation."""
+    effects = [_name(turn) for turn in await line.effects_of(tables, line_left, after)]
+    if effects:
+        known = await tables.forgotten(line_left.conversation)
+        await tables.save_forgotten(line_left.conversation, tuple(dict.fromkeys((*known, *effects))))
+
+
+_Identity: TypeAlias = tuple[int, int, tuple[bytes, ...]]
+
+
+def _identity(turn: Turn) -> _Identity:
+    """What a turn and all copies of it have in common, and no other turn of the conversation."""
+    return turn.created_at, turn.committed_at, tuple(item.raw for item in unfinished.told_elsewhere(turn))
+
+
+def _name(turn: Turn) -> bytes:
+    """The identity of a turn and its copies in 16 bytes."""
+    created_at, committed_at, items = _identity(turn)
+    hashed = hashlib.sha256(f"{created_at} {committed_at}".encode())
+    for item in items:
+        hashed.update(hashlib.sha256(item).digest())
+    return hashed.digest()[:16]
+
+
+def moved_flags(flags: Mapping[int, Flags], items: Sequence[Item], told: Sequence[Item]) -> dict[int, Flags]:
+    """The flags of a turn's items, at the places where these same items stand in a copy of it."""
+    places = {id(item): place for place, item in enumerate(told)} if flags else {}
+    return {
+        places[id(item)]: flags[at] for at, item in enumerate(items) if at in flags and id(item) in places
+    }
+
+
+def derived(id: TurnId, branch: BranchId) -> TurnId:
+    """An id that is the same for the same turn and branch: it may be asked for twice, and is made once. It
+    keeps the time of the turn."""
+    random = hashlib.sha256(id.raw + branch.raw).digest()
+    number = int.from_bytes(id.raw[:6] + random[:10])
+    marks, places = 7 << 76 | 0b10 << 62, 0xF << 76 | 0b11 << 62
+    return TurnId.trusted((number & ~places | marks).to_bytes(16))

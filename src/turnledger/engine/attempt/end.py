@@ -1,0 +1,325 @@
+"""How an attempt ends other than well: one transaction that decides by policy and frees the lane."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, field
+
+from msgspec.structs import replace
+
+from turnledger.engine.attempt import unfinished
+from turnledger.engine.attempt.divergence import Place, open_branch, place_of
+from turnledger.engine.attempt.effect_copies import moved_flags
+from turnledger.engine.attempt.told import Told, flushed, left_of, log_of_kept, set_aside, told_aside
+from turnledger.engine.conversations.entry import enter, hidden_of, preview_at
+from turnledger.engine.feed.changes import tell, tell_committed
+from turnledger.engine.ports import Tables
+from turnledger.engine.usage import counted_aside, store_turn
+from turnledger.errors import MalformedItems, Superseded
+from turnledger.model import event_log
+from turnledger.model.attempt import Attempt, AttemptState, Failure, OnFailure, OnStop
+from turnledger.model.change import ChangeKind
+from turnledger.model.conversation import Branch, ConversationState
+from turnledger.model.ids import BranchId, ConversationId, TurnId
+from turnledger.model.instructions import instructed_after
+from turnledger.model.item import Item
+from turnledger.model.journal import Journal
+from turnledger.model.messages.pairing import open_calls, told_elsewhere
+from turnledger.model.turn import Turn, TurnKind
+
+log = logging.getLogger("turnledger")
+
+CLAIM_KEPT_MS = 24 * 60 * 60 * 1000
+"""How long an idempotency_key is remembered after its turn ended."""
+
+DELETED = Failure("conversation_deleted", "the conversation was deleted")
+EXPIRED = Failure("conversation_expired", "the conversation has expired")
+DIED = Failure("process_died", "the process that ran it died")
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How an attempt came to its end, and the turn it left, if any."""
+
+    state: AttemptState
+    turn: Turn | None = None
+    failure: Failure | None = None
+    id: TurnId | None = field(default=None, compare=False)
+    """Which attempt it was, where that was not asked for by its name."""
+
+
+@dataclass(frozen=True)
+class EndRequest:
+    """The holder ends its own attempt. `failure` is None for a stop."""
+
+    owner: str
+    conversation: ConversationId
+    branch: BranchId
+    attempt: TurnId
+    fence: int
+    failure: Failure | None
+    on_stop: OnStop | None
+    told: Told
+    """What its readers know of it."""
+    now: int
+
+
+def holds_lane(branch: Branch | None, attempt: TurnId, fence: int) -> bool:
+    """Whether this attempt may still write: the fence decides, not a clock."""
+    return branch is not None and branch.running == attempt and branch.fence == fence
+
+
+async def end(tables: Tables, request: EndRequest) -> Ended:
+    """End the caller's attempt by policy. Repeating it returns how it ended the first time."""
+    branch = await tables.branch(request.branch)
+    attempt = await tables.attempt(request.owner, request.attempt)
+    if branch is None or attempt is None or not holds_lane(branch, request.attempt, request.fence):
+        return await _how_it_was_ended(tables, request)
+    attempt = replace(attempt, stop=attempt.stop or request.on_stop)
+    _, ended = await end_running(tables, branch, attempt, request.failure, request.now, told=request.told)
+    return ended
+
+
+async def _how_it_was_ended(tables: Tables, request: EndRequest) -> Ended:
+    """How an attempt ended that lost its lane. If nothing is left of it, or another process took it for dead,
+    and its conversation is gone since, that is the failure to report."""
+    try:
+        ended = await how_it_ended(tables, request.owner, request.attempt)
+    except Superseded:
+        ended = Ended(AttemptState.FAILED, failure=request.failure)
+    else:
+        if ended.state is not AttemptState.FAILED or ended.failure != DIED:
+            return ended
+    gone = await _why_gone(tables, request)
+    return ended if gone is None else Ended(AttemptState.FAILED, failure=gone)
+
+
+async def _why_gone(tables: Tables, request: EndRequest) -> Failure | None:
+    found = await tables.conversation(request.owner, request.conversation)
+    if found is None or found.is_deleted:
+        return DELETED
+    return EXPIRED if found.state is ConversationState.EXPIRED else None
+
+
+async def end_running(
+    tables: Tables,
+    branch: Branch,
+    attempt: Attempt,
+    failure: Failure | None,
+    now: int,
+    *,
+    forget: bool = False,
+    drop: bool = False,
+    told: Told | None = None,
+) -> tuple[Branch, Ended]:
+    """End the running attempt of a branch by its policies, and return the branch with its lane free.
+
+    A recorded stop outlives its holder: whatever ended the attempt, the stop's policy decides. Two override
+    both: with `drop` it becomes no turn, and what its tools did waits; with `forget` not even that.
+    `told` is what its holder knows that it told; nobody else knows more than is on disk.
+    """
+    journal = Journal.of(await tables.journal(attempt.id) if attempt.journaled else [])
+    told = told or await flushed(tables, attempt.id, journal)
+    attempt = replace(attempt, partial="" if forget else left_of(told, journal))
+    branch = replace(branch, running=None)
+    if not (forget or drop) and keeps(attempt, failure):
+        place = await place_of(tables, attempt.owner, branch, attempt.fork) if attempt.fork else None
+        if is_well_formed(place.pending if place else branch.pending, attempt, journal):
+            branch, ended = await _keep(tables, branch, place, attempt, journal, told, failure, now)
+            await _touch(tables, attempt, now)
+            return branch, ended
+    is_stop = attempt.stop is not None and not (forget or drop)
+    state = AttemptState.DISCARDED if is_stop else AttemptState.FAILED
+    attempt = attempt.moved(state, failure=failure, at=now)
+    if forget:
+        await tables.drop_log(attempt.id)
+    else:
+        await set_aside(tables, attempt.id, journal, told)
+    if forget or (attempt.on_failure is OnFailure.FORGET and not is_stop):
+        await tables.drop_journal(attempt.id)
+        attempt = replace(attempt, journaled=0)
+    elif journal.has_effects:
+        branch = replace(branch, unsettled=attempt.id)
+    await tables.save_attempt(await counted_aside(tables, attempt))
+    await tables.save_branch(branch)
+    await expire_claim(tables, attempt, now)
+    if not (forget or drop):
+        await _touch(tables, attempt, now)
+    await _tell_ended(tables, attempt, now)
+    return branch, Ended(attempt.state, failure=failure)
+
+
+async def _tell_ended(tables: Tables, attempt: Attempt, now: int) -> None:
+    found = await tables.conversation(attempt.owner, attempt.conversation)
+    if found is not None:
+        kind = ChangeKind.TURN_FAILED if attempt.state is AttemptState.FAILED else ChangeKind.TURN_STOPPED
+        code = attempt.failure.code if attempt.failure else None
+        await tell(tables, kind, found, now, turn=attempt.id, detail=code)
+
+
+def keeps(attempt: Attempt, failure: Failure | None) -> bool:
+    """Whether policy keeps what there is of an attempt that ends this way."""
+    if attempt.stop is not None or failure is None:
+        return attempt.stop is not OnStop.DISCARD
+    return attempt.on_failure is OnFailure.KEEP
+
+
+def is_well_formed(pending: tuple[Item, ...], attempt: Attempt, journal: Journal) -> bool:
+    """Whether what there is can be history. It always should; if not, the attempt fails, and never its end:
+    that would close the lane for ever."""
+    try:
+        open_calls((*pending, *attempt.input, *unfinished.kept(journal, attempt.partial)))
+    except MalformedItems:
+        log.exception("%s cannot be kept", attempt.id)
+        return False
+    return True
+
+
+async def _keep(
+    tables: Tables,
+    branch: Branch,
+    place: Place | None,
+    attempt: Attempt,
+    journal: Journal,
+    told: Told,
+    failure: Failure | None,
+    now: int,
+) -> tuple[Branch, Ended]:
+    output = unfinished.kept(journal, attempt.partial)
+    if place is not None:
+        await tables.save_branch(branch)
+        branch = await open_branch(tables, attempt.owner, branch, place)
+    log = event_log.stored(log_of_kept(told, journal, output, failure), output)
+    effects = unfinished.effects(journal, output)
+    branch, turn = await append_turn(
+        tables, branch, attempt, TurnKind.INTERRUPTED, output, now, log, effects=effects
+    )
+    if effects:
+        branch = replace(branch, settled=branch.length)
+    if place is not None and place.asked:
+        await tables.save_flags(attempt.owner, turn.id, place.asked)
+    branch = await _entered(tables, branch, attempt, turn, has_moved=place is not None)
+    await tables.drop_log(attempt.id)
+    await tables.drop_attempt(attempt.id)
+    await tables.drop_journal(attempt.id)
+    await tables.save_branch(branch)
+    await expire_claim(tables, attempt, now)
+    return branch, Ended(AttemptState.KEPT, turn, failure)
+
+
+async def _touch(tables: Tables, attempt: Attempt, now: int) -> None:
+    """Count the end of a turn as interaction, however it ended: it may have run for longer than its
+    conversation may be left alone. A dead holder's end counts from when it was found."""
+    if attempt.is_interaction:
+        await tables.touch_conversation(attempt.conversation, now)
+
+
+async def settle(tables: Tables, branch: Branch, attempt: Attempt, now: int) -> Branch:
+    """Commit the truth about an attempt whose tools have acted; return the branch behind it. The events of
+    the turn are those that were told of the attempt, however long that is kept."""
+    output = unfinished.settled(Journal.of(await tables.journal(attempt.id)), attempt.failure)
+    told = replace(attempt, input=input_on(branch, attempt))
+    log = event_log.stored_whole(await told_aside(tables, attempt))
+    place = await place_of(tables, attempt.owner, branch, attempt.fork) if attempt.fork else None
+    branch, turn = await append_turn(tables, branch, told, TurnKind.SETTLED, output, now, log)
+    if place is not None and place.asked:
+        await tables.save_flags(attempt.owner, turn.id, moved_flags(place.asked, attempt.input, told.input))
+    branch = await _entered(tables, branch, attempt, turn, has_moved=False)
+    await tables.drop_log(attempt.id)
+    await tables.drop_journal(attempt.id)
+    settled = replace(attempt.moved(AttemptState.SETTLED), journaled=0)
+    await tables.save_attempt(await counted_aside(tables, settled))
+    return replace(branch, unsettled=None, settled=branch.length)
+
+
+async def _entered(
+    tables: Tables, branch: Branch, attempt: Attempt, turn: Turn, *, has_moved: bool
+) -> Branch:
+    """Note in the list of chats what was added to the history, and tell of it; return the branch with its
+    preview."""
+    hidden = await hidden_of(tables, attempt.owner, turn)
+    home = await enter(tables, attempt.owner, attempt.conversation, branch, turn, hidden=hidden)
+    await tell_committed(tables, home, turn, has_moved=has_moved)
+    return replace(branch, preview=await preview_at(tables, attempt.owner, turn) or branch.preview)
+
+
+def input_on(branch: Branch, attempt: Attempt) -> tuple[Item, ...]:
+    """The input of an attempt as it is told behind the head of its lane. That of an edit was made for another
+    place, where other calls waited."""
+    return attempt.input if attempt.fork is None else told_elsewhere(branch.pending, attempt.input)
+
+
+async def append_turn(
+    tables: Tables,
+    branch: Branch,
+    attempt: Attempt,
+    kind: TurnKind,
+    output: tuple[Item, ...],
+    now: int,
+    log: bytes = b"",
+    *,
+    effects: tuple[int, ...] | None = None,
+) -> tuple[Branch, Turn]:
+    """Insert the turn behind the head; return the branch whose head it is. The caller saves the branch."""
+    # What is settled of an edit stands behind the head, and its instructions were for another place.
+    is_elsewhere = kind is TurnKind.SETTLED and attempt.fork is not None
+    given, number = None if is_elsewhere else attempt.instructions, branch.length + 1
+    instructed = instructed_after(given, branch.instructed, number)
+    turn = Turn.of(
+        id=attempt.id,
+        branch=branch.id,
+        number=number,
+        parent=branch.head,
+        kind=kind,
+        created_at=attempt.created_at,
+        committed_at=now,
+        input=attempt.input,
+        output=output,
+        instructions=given.items if given else None,
+        instructed=instructed,
+        effects=effects,
+    )
+    stored = await store_turn(tables, attempt.owner, branch, turn, log)
+    pending = open_calls((*branch.pending, *turn.items))
+    branch = replace(
+        branch, head=turn.id, length=number, pending=pending, instructed=instructed, bytes=stored
+    )
+    return branch, turn
+
+
+async def expire_claim(tables: Tables, attempt: Attempt, now: int) -> None:
+    """Start the time for which the attempt's idempotency_key is remembered."""
+    if attempt.idempotency_key is None:
+        return
+    claim = await tables.claim(attempt.owner, attempt.idempotency_key)
+    if claim is not None and claim.attempt == attempt.id:
+        await tables.save_claim(replace(claim, expires_at=now + CLAIM_KEPT_MS))
+
+
+async def how_it_ended(tables: Tables, owner: str, id: TurnId) -> Ended:
+    """How an attempt that no longer runs ended; raises Superseded if that cannot be told any more."""
+    turn = await tables.turn(owner, id)
+    if turn is not None:
+        return Ended(STATE_OF[turn.kind], turn, await failure_of(tables, turn))
+    attempt = await tables.attempt(owner, id)
+    if attempt is None:
+        raise Superseded
+    return Ended(attempt.state, failure=attempt.failure)
+
+
+async def failure_of(tables: Tables, turn: Turn) -> Failure | None:
+    """Why a committed turn did not come to a good end, if it failed: its log tells, for as long as it is."""
+    if turn.kind is TurnKind.COMPLETED:
+        return None
+    kept = await tables.turn_log(turn.id)
+    whole = event_log.loaded_whole(kept)
+    if whole is not None:
+        return whole.failure
+    return event_log.failure_of(event_log.loaded(kept, turn.output))
+
+
+STATE_OF = {
+    TurnKind.COMPLETED: AttemptState.COMPLETED,
+    TurnKind.INTERRUPTED: AttemptState.KEPT,
+    TurnKind.SETTLED: AttemptState.SETTLED,
+}

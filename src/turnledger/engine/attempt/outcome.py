@@ -1,0 +1,138 @@
+"""Outcomes: what became of an attempt, for those who wait for it from elsewhere.
+
+Standing: where a turn stands, and the chat around it, in one look.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from turnledger.engine.attempt.end import DELETED, Ended, how_it_ended
+from turnledger.engine.attempt.stored_events import Waits, is_in
+from turnledger.engine.attempt.takeover import Left
+from turnledger.engine.conversations.read import InfoRequest, summary
+from turnledger.engine.conversations.resolve import check_live
+from turnledger.engine.ports import Tables
+from turnledger.errors import (
+    ConversationDeleted,
+    ConversationExpired,
+    Superseded,
+    TurnFailed,
+    TurnNotFound,
+    TurnStopped,
+)
+from turnledger.model.attempt import Attempt, AttemptState, Failure
+from turnledger.model.conversation import ConversationState
+from turnledger.model.ids import ConversationId, LeaseId, TurnId
+from turnledger.model.listing import Listed
+from turnledger.model.turn import Turn
+
+
+@dataclass(frozen=True)
+class OutcomeRequest:
+    owner: str
+    attempt: TurnId
+    conversation: ConversationId
+    """Where it began."""
+
+
+@dataclass(frozen=True)
+class Running:
+    """It has not ended. `left` is what to take over should the holder be dead."""
+
+    left: Left
+    lease: LeaseId
+    beat: int | None
+
+
+async def outcome(tables: Tables, request: OutcomeRequest) -> Ended | Running:
+    """How an attempt ended, or who runs it. Raises ConversationExpired if it went with its conversation, and
+    Superseded if that cannot be told any more."""
+    attempt = await tables.attempt(request.owner, request.attempt)
+    if attempt is None or attempt.state is not AttemptState.RUNNING:
+        try:
+            return await how_it_ended(tables, request.owner, request.attempt)
+        except Superseded:
+            # What was left of it may be removed by now; who comes later hears the same.
+            found = await tables.conversation(request.owner, request.conversation)
+            if found is None or found.is_deleted:
+                return Ended(AttemptState.FAILED, failure=DELETED)
+            if found.state is ConversationState.EXPIRED:
+                raise ConversationExpired from None
+            raise
+    return await _who_runs(tables, attempt)
+
+
+async def _who_runs(tables: Tables, attempt: Attempt) -> Running:
+    branch = await tables.branch(attempt.branch)
+    lease = await tables.lease(attempt.lease)
+    return Running(Left.of(attempt, branch), attempt.lease, lease.beat if lease else None)
+
+
+@dataclass(frozen=True)
+class SoughtRequest:
+    """Asks for a turn by its id, which may be that of none."""
+
+    owner: str
+    conversation: ConversationId
+    turn: TurnId
+    now: int
+
+
+async def sought(tables: Tables, request: SoughtRequest) -> Ended | Running | Waits | None:
+    """How a turn of this conversation ended, or who runs it, or that it waits; None if there is no such turn
+    in it. Raises ConversationDeleted and its like."""
+    owner = request.owner
+    found = await tables.conversation(owner, request.conversation)
+    conversation = await check_live(tables, found, request.now)
+    attempt = await tables.attempt(owner, request.turn)
+    if attempt is not None and attempt.conversation == conversation.id:
+        if attempt.state is AttemptState.RUNNING:
+            return await _who_runs(tables, attempt)
+        return await how_it_ended(tables, owner, attempt.id)
+    turn = await tables.turn(owner, request.turn)
+    if turn is not None:
+        is_there = await is_in(tables, turn, conversation)
+        return await how_it_ended(tables, owner, turn.id) if is_there else None
+    ticket = await tables.ticket(request.turn)
+    return Waits() if ticket is not None and ticket.conversation == conversation.id else None
+
+
+def committed(ended: Ended) -> Turn:
+    """The turn of an outcome; raises TurnFailed, TurnStopped or ConversationDeleted where there is none."""
+    if ended.turn is not None:
+        return ended.turn
+    if ended.state is AttemptState.DISCARDED:
+        raise TurnStopped
+    failure = ended.failure
+    if failure is not None and failure.code == DELETED.code:
+        raise ConversationDeleted  # as who ran it is told
+    raise TurnFailed(f"The turn failed: {failure.message}" if failure else None)
+
+
+QUEUED = "queued"
+"""Where a turn stands that is no attempt yet."""
+
+
+@dataclass(frozen=True)
+class Standing:
+    """Where a turn stands, and its chat at the same moment."""
+
+    state: str
+    """One of AttemptState, or QUEUED."""
+    turn: Turn | None
+    """None unless it is committed."""
+    failure: Failure | None
+    chat: Listed
+
+
+async def standing(tables: Tables, request: SoughtRequest) -> Standing:
+    """Tell where a turn of a conversation stands; waits for nothing, and ends nothing. Raises TurnNotFound,
+    ConversationDeleted and its like."""
+    found = await sought(tables, request)
+    if found is None:
+        raise TurnNotFound
+    chat = await summary(tables, InfoRequest(request.owner, request.conversation, request.now))
+    if isinstance(found, Ended):
+        return Standing(found.state, found.turn, found.failure, chat)
+    return Standing(QUEUED if isinstance(found, Waits) else AttemptState.RUNNING, None, None, chat)

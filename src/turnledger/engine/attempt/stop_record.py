@@ -1,0 +1,134 @@
+"""Stops: a recorded request to end a turn, from anywhere; it outlives whoever holds the turn."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from msgspec.structs import replace
+
+from turnledger.engine.attempt.end import CLAIM_KEPT_MS, Ended, how_it_ended
+from turnledger.engine.conversations.resolve import check_live
+from turnledger.engine.feed.changes import tell
+from turnledger.engine.ports import Tables
+from turnledger.engine.usage import counted_aside
+from turnledger.errors import Superseded
+from turnledger.model.attempt import Attempt, AttemptState, OnStop
+from turnledger.model.change import ChangeKind
+from turnledger.model.conversation import Claim, Conversation, Ticket
+from turnledger.model.ids import ConversationId, LeaseId, TurnId
+
+
+@dataclass(frozen=True)
+class StopRequest:
+    """Stop one attempt of a conversation, running or queued; without a name, the one that runs.
+    `policy` overrides what the turn itself asked for."""
+
+    owner: str
+    conversation: ConversationId
+    attempt: TurnId | None
+    policy: OnStop | None
+    now: int
+    due: int
+    """What is over by then is over; see trusted_clock."""
+
+
+async def request_stop(tables: Tables, request: StopRequest) -> Attempt | Ended | None:
+    """Record the stop. Returns the attempt while it still has to end, how it ended if it has, or None if
+    nothing was there to stop."""
+    found = await tables.conversation(request.owner, request.conversation)
+    conversation = await check_live(tables, found, request.due)
+    branch = await tables.branch(conversation.branch)
+    name = request.attempt or (branch.running if branch else None)
+    if name is None:
+        return None
+    attempt = await tables.attempt(request.owner, name)
+    if attempt is not None and attempt.conversation != conversation.id:
+        return None
+    if attempt is not None and attempt.state is AttemptState.RUNNING:
+        if attempt.stop is None:
+            attempt = replace(attempt, stop=request.policy or attempt.on_stop)
+            await tables.save_attempt(attempt)
+        return attempt
+    ticket = await tables.ticket(name)
+    if ticket is not None and ticket.conversation == conversation.id:
+        return await _stop_queued(tables, conversation, ticket, request.now)
+    return await _ended_here(tables, request, conversation, name)
+
+
+async def _ended_here(
+    tables: Tables, request: StopRequest, conversation: Conversation, name: TurnId
+) -> Ended | None:
+    """How a turn of this conversation ended; None for one that is not of it, or that nobody knows."""
+    try:
+        ended = await how_it_ended(tables, request.owner, name)
+    except Superseded:
+        return None
+    branch = await tables.branch(ended.turn.branch) if ended.turn is not None else None
+    return None if branch is not None and branch.conversation != conversation.id else ended
+
+
+async def _stop_queued(tables: Tables, conversation: Conversation, ticket: Ticket, now: int) -> Ended:
+    """Remove the ticket and record the attempt as stopped and discarded: it has not run, and never will."""
+    attempt = Attempt(
+        id=ticket.attempt,
+        owner=conversation.owner,
+        conversation=conversation.id,
+        branch=ticket.branch,
+        lease=ticket.lease,
+        fence=0,
+        state=AttemptState.DISCARDED,
+        base=None,
+        input=(),
+        idempotency_key=ticket.idempotency_key,
+        stop=OnStop.DISCARD,
+        created_at=now,
+        ended_at=now,
+        is_interaction=ticket.is_interaction,
+    )
+    await tables.drop_ticket(ticket.attempt)
+    await tables.add_attempt(await counted_aside(tables, attempt))
+    if ticket.is_interaction:
+        await tables.touch_conversation(conversation.id, now)
+    await _claim_as_stopped(tables, conversation, ticket, now)
+    await tell(tables, ChangeKind.TURN_STOPPED, conversation, now, turn=attempt.id)
+    return Ended(AttemptState.DISCARDED)
+
+
+async def _claim_as_stopped(tables: Tables, conversation: Conversation, ticket: Ticket, now: int) -> None:
+    """Let a retry of the queued request learn that it was stopped, unless another attempt of its key has
+    the word: one that runs or is committed."""
+    key = ticket.idempotency_key
+    if key is None:
+        return
+    known = await tables.claim(conversation.owner, key)
+    other = await tables.attempt(conversation.owner, known.attempt) if known else None
+    if known is not None and (other is None or other.state is not AttemptState.FAILED):
+        return
+    claim = Claim(
+        owner=conversation.owner,
+        idempotency_key=key,
+        fingerprint=ticket.fingerprint,
+        conversation=conversation.id,
+        attempt=ticket.attempt,
+        expires_at=now + CLAIM_KEPT_MS,
+    )
+    await tables.save_claim(claim)
+
+
+async def stops_for(tables: Tables, lease: LeaseId) -> dict[TurnId, OnStop | None]:
+    """The attempts of a process that still run, and for each whether somebody asked to stop it."""
+    return {attempt.id: attempt.stop for attempt in await tables.running_of(lease)}
+
+
+@dataclass(frozen=True)
+class News:
+    """What others may have done to the turns of a process."""
+
+    stops: dict[TurnId, OnStop | None]
+    tickets: frozenset[TurnId]
+    """Those that still wait: one that is missing was stopped, or taken for dead."""
+
+
+async def news_for(tables: Tables, lease: LeaseId) -> News:
+    tickets = await tables.tickets_of(lease)
+    return News(await stops_for(tables, lease), frozenset(ticket.attempt for ticket in tickets))

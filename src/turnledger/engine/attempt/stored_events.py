@@ -1,0 +1,146 @@
+"""Looking: what the store knows of a turn's events, whatever has become of the turn."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from turnledger.engine.attempt.end import STATE_OF
+from turnledger.engine.attempt.takeover import Left
+from turnledger.engine.attempt.told import told_aside
+from turnledger.engine.conversations.resolve import check_live
+from turnledger.engine.history import line
+from turnledger.engine.ports import Tables
+from turnledger.errors import TurnNotFound
+from turnledger.model import codec, event_log
+from turnledger.model.attempt import Attempt, AttemptState, Failure
+from turnledger.model.conversation import Conversation
+from turnledger.model.event import Event, TurnFinished
+from turnledger.model.event_log import LogChunk, WholeLog
+from turnledger.model.ids import ConversationId, LeaseId, TurnId
+from turnledger.model.item import Item
+from turnledger.model.journal import Journal
+from turnledger.model.turn import Turn
+
+CHUNKS = 64
+"""Chunks of a log that are read at once."""
+
+
+@dataclass(frozen=True)
+class LookRequest:
+    """Look at a turn from this chunk of its log on, of which the first speaks of this item."""
+
+    owner: str
+    conversation: ConversationId
+    turn: TurnId
+    chunk: int
+    item: int
+    now: int
+
+
+@dataclass(frozen=True)
+class Waits:
+    """It is queued."""
+
+
+@dataclass(frozen=True)
+class Runs:
+    """It is running. `left` is what to take over should the holder be dead."""
+
+    left: Left
+    lease: LeaseId
+    beat: int | None
+    chunks: tuple[LogChunk, ...]
+    items: tuple[Item, ...]
+    """Those that the chunks speak of."""
+    has_more: bool
+
+
+@dataclass(frozen=True)
+class Over:
+    """It has ended."""
+
+    log: bytes
+    items: tuple[Item, ...]
+    tail: str
+    state: AttemptState
+    failure: Failure | None
+    has_run: bool = True
+
+    @classmethod
+    def of(cls, whole: WholeLog, *, has_run: bool = True) -> Over:
+        items = codec.items(whole.items)
+        return cls(whole.log, items, whole.text, whole.state, whole.failure, has_run)
+
+    def events(self) -> Iterator[Event]:
+        """All of its events. What was stopped in the queue has only an end."""
+        if not self.has_run:
+            return iter([TurnFinished(number=1, state=self.state, failure=self.failure)])
+        return event_log.rebuild(self.log, self.items, self.tail, self.state, self.failure)
+
+
+async def look(tables: Tables, request: LookRequest) -> Waits | Runs | Over | None:
+    """What is known of the turn; None if there is no such turn in the conversation. Raises
+    ConversationDeleted and its like."""
+    found = await tables.conversation(request.owner, request.conversation)
+    conversation = await check_live(tables, found, request.now)
+    attempt = await tables.attempt(request.owner, request.turn)
+    if attempt is not None and attempt.conversation != conversation.id:
+        attempt = None
+    if attempt is not None and attempt.state is AttemptState.RUNNING:
+        return await _running(tables, attempt, request)
+    turn = await tables.turn(request.owner, request.turn)
+    if turn is not None:
+        # It comes first: what is left of a settled attempt does not stay, and is not there for a fork.
+        if not await is_in(tables, turn, conversation):
+            return None
+        return events_of(turn, await tables.turn_log(turn.id))
+    if attempt is not None:
+        return await _aside(tables, attempt)
+    ticket = await tables.ticket(request.turn)
+    return Waits() if ticket is not None and ticket.conversation == conversation.id else None
+
+
+async def is_in(tables: Tables, turn: Turn, conversation: Conversation) -> bool:
+    """Whether a branch of the conversation shows it: one that it was committed to, or the first one, with
+    which a fork shares what it was made from."""
+    own = await tables.branch(turn.branch)
+    if own is not None and own.conversation == conversation.id:
+        return True
+    first = await tables.first_branch(conversation.id)
+    try:
+        return first is not None and bool(await line.up_to(tables, first, turn))
+    except TurnNotFound:
+        return False
+
+
+async def _running(tables: Tables, attempt: Attempt, request: LookRequest) -> Runs:
+    branch = await tables.branch(attempt.branch)
+    lease = await tables.lease(attempt.lease)
+    raws = await tables.log_chunks(attempt.id, request.chunk, CHUNKS)
+    chunks = tuple(codec.decode(LogChunk, raw) for raw in raws)
+    items: tuple[Item, ...] = ()
+    if any(event_log.items_told(chunk.log) for chunk in chunks):
+        items = tuple(Journal.of(await tables.journal(attempt.id)).items[request.item :])
+    return Runs(
+        left=Left.of(attempt, branch),
+        lease=attempt.lease,
+        beat=lease.beat if lease else None,
+        chunks=chunks,
+        items=items,
+        has_more=len(chunks) == CHUNKS,
+    )
+
+
+async def _aside(tables: Tables, attempt: Attempt) -> Over:
+    """An attempt that is not history."""
+    return Over.of(await told_aside(tables, attempt), has_run=attempt.fence > 0)
+
+
+def events_of(turn: Turn, kept: bytes) -> Over:
+    """What is told of a committed turn, by the log that is kept with it."""
+    whole = event_log.loaded_whole(kept)
+    if whole is not None:
+        return Over.of(whole)
+    log = event_log.loaded(kept, turn.output)
+    return Over(log, turn.output, "", STATE_OF[turn.kind], event_log.failure_of(log))

@@ -1,0 +1,105 @@
+"""The words in which a turn that did not end well is told to the model: pure functions over its journal.
+
+Wording matters here. A model that reads "cancelled" runs finished tools again, so each result says what is
+known: that a call was not started, or that it was started and nobody knows how it ended.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from turnledger.model.attempt import Failure
+from turnledger.model.item import Item, message, result_of
+from turnledger.model.journal import Journal
+from turnledger.model.messages.pairing import NOT_STARTED
+from turnledger.model.turn import Turn, TurnKind
+
+OUTCOME_UNKNOWN = (
+    "Started, outcome unknown: the turn ended before a result was recorded. The call may or may not have "
+    "taken effect. Find out before calling it again."
+)
+
+
+def kept(journal: Journal, partial: str) -> tuple[Item, ...]:
+    """The output of an interrupted turn: finished items, a true result for each unanswered call, and the
+    text so far, marked incomplete."""
+    output = [*journal.items, *_true_results(journal)]
+    if partial:
+        output.append(message("assistant", partial, status="incomplete"))
+    return _without_stranded_reasoning(output)
+
+
+def settled(journal: Journal, failure: Failure | None) -> tuple[Item, ...]:
+    """The output of a settled turn: the calls that may have acted, their results, and a note."""
+    acted = {place for place, read_only in journal.started.items() if not read_only}
+    answers = {id(answer) for place, answer in journal.answers().items() if place in acted}
+    output = [
+        item
+        for place, item in enumerate(journal.items)
+        if place in acted or id(item) in answers or (item.is_reasoning and _leads_to(journal, place, acted))
+    ]
+    output += [
+        result_of(journal.items[place], OUTCOME_UNKNOWN) for place in journal.unanswered() if place in acted
+    ]
+    reason = failure.message if failure else "it was stopped"
+    note = (
+        f"The turn above did not finish: {reason.rstrip('.')}. The calls shown were started; their results "
+        "say what is known of them. The rest of the turn was not kept."
+    )
+    return (*output, message("developer", note))
+
+
+def effects(journal: Journal, output: Sequence[Item]) -> tuple[int, ...]:
+    """The places in the output of a kept turn of the calls that may have acted."""
+    acted = {id(journal.items[place]) for place, read_only in journal.started.items() if not read_only}
+    return tuple(place for place, item in enumerate(output) if id(item) in acted)
+
+
+def told_elsewhere(turn: Turn) -> tuple[Item, ...]:
+    """The output of a turn on a branch that leaves the turn out: the calls that may have acted, their
+    results, and a note. It depends on the turn alone, so the same turn is always told in the same words."""
+    if turn.kind is TurnKind.SETTLED:
+        return turn.output
+    return settled(Journal(list(turn.output), dict.fromkeys(turn.effects, False)), TAKEN_BACK)
+
+
+TAKEN_BACK = Failure("interrupted", "it was interrupted, and taken back later")
+
+
+def resumed(journal: Journal) -> tuple[Item, ...]:
+    """What a retry adds to the journal it takes up: the stated outcome of each call that was started and
+    never answered. It is never run again."""
+    return tuple(
+        result_of(journal.items[place], OUTCOME_UNKNOWN)
+        for place in journal.unanswered()
+        if place in journal.started
+    )
+
+
+def _true_results(journal: Journal) -> list[Item]:
+    return [
+        result_of(journal.items[place], OUTCOME_UNKNOWN if place in journal.started else NOT_STARTED)
+        for place in journal.unanswered()
+    ]
+
+
+def _leads_to(journal: Journal, place: int, acted: set[int]) -> bool:
+    """Whether the calls directly after this reasoning item include one that is told."""
+    after = place + 1
+    while after < len(journal.items) and journal.items[after].is_reasoning:
+        after += 1
+    while after < len(journal.items) and journal.items[after].is_call:
+        if after in acted:
+            return True
+        after += 1
+    return False
+
+
+def _without_stranded_reasoning(output: Sequence[Item]) -> tuple[Item, ...]:
+    """Drop reasoning whose item never came: models refuse it."""
+    told: list[Item] = []
+    for item in reversed(output):
+        follows_well = bool(told) and (told[-1].is_reasoning or not told[-1].is_result)
+        if not item.is_reasoning or follows_well:
+            told.append(item)
+    return tuple(reversed(told))

@@ -1,0 +1,1 @@
+"""Check a store: does what it holds keep the promises?"""

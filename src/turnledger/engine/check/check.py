@@ -1,0 +1,251 @@
+"""Check: whether what is stored keeps the promises. Reads everything once, in pages, on one view.
+
+    conversations   the current branch is there; deleted as far as it says; a conversation_key names one;
+                    turns are shared within a scope
+    branches        check_line: turns, parents, pairs, instructions, origins; check_beside: event logs, flags;
+                    check_lane: what runs, what is to be settled
+    attempts        check_lane: known to their branch, not in the history as well, no effect hidden
+    tickets, claims wait for something, stand for something
+    tokens          check_tokens: give nothing beyond the one that made them
+    the store       what it finds odd about its own books; what owners are said to store
+
+Bodies are decoded item by item. SQLite keeps a checksum of each turn; elsewhere, and in turns from older
+versions, a change into something equally well formed is not seen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
+
+from msgspec import Struct
+
+from turnledger.engine.attempt.idempotency import claimed_within
+from turnledger.engine.check.audit import PAGE, Audit, Enough, Place, is_whole
+from turnledger.engine.check.lanes import check_attempt, check_lane, check_ticket
+from turnledger.engine.check.lines import check_aside, check_line
+from turnledger.engine.check.tokens import check_token
+from turnledger.engine.ports import Tables
+from turnledger.model.attempt import AttemptState
+from turnledger.model.conversation import Claim, Conversation, ConversationState, Ticket
+from turnledger.model.finding import Finding, Rule
+from turnledger.model.ids import BranchId, ConversationId, TurnId
+
+Row = TypeVar("Row")
+
+
+class CheckRequest(Struct, frozen=True, kw_only=True):
+    """What to look for."""
+
+    at_rest: bool = False
+    """Whether nobody should be at work: then what runs or waits is reported, though not as damage."""
+    limit: int = 1_000
+    """How many findings are enough."""
+
+
+class Report(Struct, frozen=True, kw_only=True):
+    """What a check found, and how much it looked at."""
+
+    findings: list[Finding]
+    conversations: int
+    branches: int
+    turns: int
+    attempts: int
+    is_whole: bool
+    """Whether it came to the end: not if it found more than it was to report, or damage stopped it."""
+
+
+async def check(tables: Tables, request: CheckRequest) -> Report:
+    """Go through a store and report what is wrong. Changes nothing, whatever it finds."""
+    audit = Audit(tables, request.limit, at_rest=request.at_rest)
+    is_whole = True
+    try:
+        for sentence in await tables.oddities(request.limit):
+            audit.found(Rule.STORE, Place(), sentence)
+        await _everything(audit)
+        if not any(finding.is_damage for finding in audit.findings):
+            # What is lost or torn has other bytes, too: that need not be said twice.
+            for sentence in await tables.miscounts(request.limit):
+                audit.found(Rule.STORE, Place(), sentence)
+    except Enough:
+        is_whole = False
+    except Exception as problem:
+        # A store that knows itself to be damaged may raise anything; what it has said of that is worth more.
+        if not audit.findings:
+            raise
+        is_whole = False
+        last = Finding(rule=Rule.STORE, message=f"The check could not go on: {problem}")
+        audit.findings.append(last)
+    return Report(
+        findings=audit.findings,
+        conversations=audit.conversations,
+        branches=audit.branches,
+        turns=audit.turns,
+        attempts=audit.attempts,
+        is_whole=is_whole,
+    )
+
+
+async def _everything(audit: Audit) -> None:
+    tables = audit.tables
+    await _each(tables.all_conversations, lambda row: row[1], lambda row: _conversation(audit, *row))
+    await _each(tables.all_branches, lambda row: row[1], lambda row: _branch(audit, *row))
+    await _each(tables.all_attempts, lambda row: row[1], lambda row: _attempt(audit, *row))
+    await _each(tables.all_tickets, lambda row: row[1].attempt, lambda row: _ticket(audit, *row))
+    await _each(tables.all_tokens, lambda row: row[1], lambda row: check_token(audit, *row))
+    await _each(tables.all_claims, lambda claim: claim, lambda claim: _claim(audit, claim))
+
+
+async def _each(
+    page: Callable[[Any, int], Awaitable[list[Row]]],
+    name: Callable[[Row], Any],
+    visit: Callable[[Row], Awaitable[None]],
+) -> None:
+    after = None
+    while True:
+        rows = await page(after, PAGE)
+        for row in rows:
+            await visit(row)
+        if len(rows) < PAGE:
+            return
+        after = name(rows[-1])
+
+
+async def _conversation(audit: Audit, owner: str, id: ConversationId) -> None:
+    audit.conversations += 1
+    place = Place(owner=owner, conversation=id)
+    found: Conversation | None = None
+    with audit.noting(place):
+        found = await audit.tables.conversation(owner, id)
+    if found is None:
+        return
+    with audit.passing_over():
+        branch = await audit.tables.branch(found.branch)
+        if branch is None or branch.conversation != id:
+            what = "is not there" if branch is None else "is not one of its own"
+            audit.found(Rule.ORPHAN, place, f"It shows {found.branch}, which {what}: it cannot be continued.")
+    _check_state(audit, place, found)
+    with audit.passing_over():
+        await _check_key(audit, place, found)
+
+
+def _check_state(audit: Audit, place: Place, found: Conversation) -> None:
+    """Whether a conversation is deleted as far as it says."""
+    is_restorable = found.state is ConversationState.DELETED
+    if is_restorable and found.purge_at is None:
+        audit.found(Rule.STATE, place, "It is deleted, and nothing says until when: it is never purged.")
+    elif not is_restorable and found.purge_at is not None:
+        audit.found(Rule.STATE, place, f"It is {found.state}, but is to be purged as if it were deleted.")
+    if not is_whole(found) and (found.title is not None or found.metadata or found.tags):
+        audit.found(Rule.STATE, place, f"It is {found.state}, but what was said about it is still there.")
+
+
+async def _check_key(audit: Audit, place: Place, found: Conversation) -> None:
+    if found.conversation_key is None:
+        return
+    if found.is_deleted:
+        audit.found(Rule.KEY, place, f"It is deleted, but keeps {found.conversation_key!r}: nobody else can.")
+        return
+    named = await audit.tables.conversation_by_key(found.owner, found.scope, found.conversation_key)
+    if named is None or named.id != found.id:
+        other = named.id if named else "nothing"
+        audit.found(
+            Rule.KEY,
+            place,
+            f"Its conversation_key {found.conversation_key!r} names {other}: it is not found by it.",
+        )
+
+
+async def _branch(audit: Audit, owner: str | None, id: BranchId) -> None:
+    audit.branches += 1
+    place = Place(owner=owner, branch=id)
+    branch = None
+    with audit.noting(place):
+        branch = await audit.tables.branch(id)
+    if branch is None:
+        return
+    place = Place(owner=owner, branch=id, conversation=branch.conversation)
+    if owner is None:
+        audit.found(Rule.ORPHAN, place, "Its conversation is not there: nobody can reach it.")
+        return
+    with audit.passing_over():
+        conversation = await audit.tables.conversation(owner, branch.conversation)
+        if conversation is not None:
+            await _check_shared(audit, place, conversation)
+            await check_line(audit, place, branch, whole=is_whole(conversation))
+            await check_lane(audit, place, branch, conversation)
+
+
+async def _check_shared(audit: Audit, place: Place, conversation: Conversation) -> None:
+    """Whether a branch begins with turns of its own scope only."""
+    tables = audit.tables
+    with audit.passing_over():  # an origin that cannot be read is noted with its line
+        origin = await tables.origin(place.branch) if place.branch else None
+        source = await tables.branch(origin.line[0].branch) if origin and origin.line else None
+        if source is None or source.conversation == conversation.id:
+            return
+        other = await tables.conversation(conversation.owner, source.conversation)
+        if other is not None and other.scope != conversation.scope:
+            audit.found(
+                Rule.SCOPE,
+                place,
+                f"It is of the scope {conversation.scope!r} and shows turns of {other.id}, which is of "
+                f"{other.scope!r}: who may see one sees the other.",
+            )
+
+
+async def _attempt(audit: Audit, owner: str, id: TurnId) -> None:
+    audit.attempts += 1
+    attempt = None
+    with audit.noting(Place(owner=owner, turn=id)):
+        attempt = await audit.tables.attempt(owner, id)
+    if attempt is None:
+        return
+    place = Place(owner=owner, conversation=attempt.conversation, branch=attempt.branch, turn=id)
+    with audit.passing_over():
+        await check_attempt(audit, place, attempt)
+        await check_aside(audit, place, attempt)
+
+
+async def _ticket(audit: Audit, owner: str | None, ticket: Ticket) -> None:
+    place = Place(owner=owner, conversation=ticket.conversation, branch=ticket.branch, turn=ticket.attempt)
+    if owner is None:
+        audit.found(Rule.ORPHAN, place, "A ticket waits for a conversation that is not there: in vain.")
+        return
+    with audit.passing_over():
+        conversation = await audit.tables.conversation(owner, ticket.conversation)
+        if conversation is not None:
+            await check_ticket(audit, place, ticket, conversation)
+
+
+async def _claim(audit: Audit, claim: Claim) -> None:
+    tables = audit.tables
+    place = Place(owner=claim.owner, conversation=claim.conversation, turn=claim.attempt)
+    with audit.passing_over():
+        found = await tables.conversation(claim.owner, claim.conversation)
+        if found is None:
+            audit.found(
+                Rule.KEY,
+                place,
+                f"The idempotency_key {claim.idempotency_key!r} stands for a turn of a conversation that is "
+                "not there: its retries are refused.",
+            )
+            return
+        within = claimed_within(claim.idempotency_key)
+        if not within.sees(found):
+            audit.found(
+                Rule.SCOPE,
+                place,
+                f"The idempotency_key {claim.idempotency_key!r} of who sees {within.label!r} only stands for "
+                f"a turn in {found.scope!r}: its answer is given away.",
+            )
+        if claim.expires_at is not None:
+            return
+        attempt = await tables.attempt(claim.owner, claim.attempt)
+        if attempt is None or attempt.state is not AttemptState.RUNNING:
+            audit.found(
+                Rule.KEY,
+                place,
+                f"The idempotency_key {claim.idempotency_key!r} is kept for a turn that does not run: it is "
+                "never forgotten.",
+            )

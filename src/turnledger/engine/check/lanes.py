@@ -1,0 +1,154 @@
+"""Whether branches, attempts, tickets and leases know each other, and no effect is hidden."""
+
+from __future__ import annotations
+
+from turnledger.engine.check.audit import UNREADABLE, Audit, Place, is_live, is_whole
+from turnledger.model.attempt import Attempt, AttemptState
+from turnledger.model.conversation import Branch, Conversation, Ticket
+from turnledger.model.finding import Rule
+from turnledger.model.ids import LeaseId
+from turnledger.model.journal import Journal
+from turnledger.model.turn import Turn, TurnKind
+
+SET_ASIDE = (AttemptState.FAILED, AttemptState.DISCARDED)
+
+
+async def check_lane(audit: Audit, place: Place, branch: Branch, conversation: Conversation) -> None:
+    """Check what a branch says of its lane."""
+    with audit.passing_over():
+        await _check_running(audit, place, branch, live=is_live(conversation))
+    if is_whole(conversation):
+        with audit.passing_over():
+            await _check_unsettled(audit, place, branch)
+
+
+async def _check_running(audit: Audit, place: Place, branch: Branch, *, live: bool) -> None:
+    if branch.running is None:
+        return
+    attempt = await audit.tables.attempt(place.owner or "", branch.running)
+    if attempt is None:
+        wrong = "which is not there"
+    elif attempt.state is not AttemptState.RUNNING:
+        wrong = f"which is {attempt.state}"
+    elif attempt.branch != branch.id:
+        wrong = f"which runs on {attempt.branch}"
+    elif attempt.fence > branch.fence:
+        wrong = f"with the fence {attempt.fence}, above its own {branch.fence}"
+    elif not live:
+        wrong = "though its conversation has ended"
+    else:
+        return
+    audit.found(Rule.LANE, place, f"Its lane is held by {branch.running}, {wrong}: it does not come free.")
+
+
+async def _check_unsettled(audit: Audit, place: Place, branch: Branch) -> None:
+    if branch.unsettled is None:
+        return
+    attempt = await audit.tables.attempt(place.owner or "", branch.unsettled)
+    if attempt is None:
+        wrong = "which is not there: what its tools did is lost"
+    elif attempt.state not in SET_ASIDE:
+        wrong = f"which is {attempt.state}: they would be told twice, or not at all"
+    elif attempt.branch != branch.id:
+        wrong = f"which held the lane of {attempt.branch}: they would be told in the wrong place"
+    elif not Journal.of(await audit.tables.journal(attempt.id)).has_effects:
+        wrong = "whose journal has none: the next turn settles nothing"
+    else:
+        return
+    audit.found(Rule.EFFECT, place, f"It waits to settle the effects of {branch.unsettled}, {wrong}.")
+
+
+async def check_attempt(audit: Audit, place: Place, attempt: Attempt) -> None:
+    """Check an attempt against its branch, its journal and the history."""
+    tables = audit.tables
+    conversation = await tables.conversation(attempt.owner, attempt.conversation)
+    if conversation is None:
+        audit.found(Rule.ORPHAN, place, "This attempt belongs to a conversation that is not there: drop it.")
+        return
+    branch = await tables.branch(attempt.branch)
+    if branch is None or branch.conversation != attempt.conversation:
+        audit.found(
+            Rule.ORPHAN,
+            place,
+            f"This attempt was made on {attempt.branch}, which its conversation does not have: its effects "
+            "are not settled.",
+        )
+        return
+    turn = await tables.turn(attempt.owner, attempt.id)
+    _check_against_turn(audit, place, attempt, turn, conversation)
+    if attempt.state is AttemptState.RUNNING:
+        if branch.running != attempt.id:
+            audit.found(Rule.LANE, place, f"It runs, but the lane is held by {branch.running or 'nobody'}.")
+        await _check_lease(audit, place, attempt.lease, "attempt runs")
+    await _check_journal(audit, place, attempt, branch, conversation)
+
+
+def _check_against_turn(
+    audit: Audit, place: Place, attempt: Attempt, turn: Turn | None, conversation: Conversation
+) -> None:
+    is_settled = attempt.state is AttemptState.SETTLED
+    if turn is None and is_settled and is_whole(conversation):
+        audit.found(
+            Rule.EFFECT, place, "It is settled, but not in the history: what its tools did is hidden."
+        )
+    elif turn is not None and not (is_settled and turn.kind is TurnKind.SETTLED):
+        audit.found(
+            Rule.ATTEMPT,
+            place,
+            f"It is in the history as {turn.kind}, and set aside as {attempt.state}: only one can be true.",
+        )
+    elif turn is None and attempt.state in (AttemptState.COMPLETED, AttemptState.KEPT):
+        audit.found(
+            Rule.ATTEMPT, place, f"It is {attempt.state}, but not in the history: its answer is lost."
+        )
+
+
+async def _check_journal(
+    audit: Audit, place: Place, attempt: Attempt, branch: Branch, conversation: Conversation
+) -> None:
+    records = await audit.tables.journal(attempt.id)
+    if len(records) != attempt.journaled:
+        audit.found(
+            Rule.EFFECT,
+            place,
+            f"It has recorded {attempt.journaled} steps, but its journal holds {len(records)}: what tools "
+            "did may be lost.",
+        )
+        return
+    try:
+        has_effects = Journal.of(records).has_effects
+    except UNREADABLE as problem:
+        audit.note_unreadable(place, "Its journal", problem)
+        return
+    is_waiting = branch.unsettled == attempt.id or not is_whole(conversation)
+    if attempt.state in SET_ASIDE and has_effects and not is_waiting:
+        audit.found(
+            Rule.EFFECT,
+            place,
+            "Its tools have acted, and it does not wait to be settled: the model will not hear of it.",
+        )
+
+
+async def check_ticket(audit: Audit, place: Place, ticket: Ticket, conversation: Conversation) -> None:
+    """Check that a ticket waits for something, and is found if its process dies."""
+    branch = await audit.tables.branch(ticket.branch)
+    if branch is None or branch.conversation != conversation.id:
+        audit.found(
+            Rule.ORPHAN,
+            place,
+            f"A ticket waits for {ticket.branch}, which its conversation does not have: it waits in vain.",
+        )
+    if not is_live(conversation):
+        audit.found(
+            Rule.ORPHAN, place, f"A ticket waits for a conversation that is {conversation.state}: in vain."
+        )
+    await _check_lease(audit, place, ticket.lease, "ticket waits")
+
+
+async def _check_lease(audit: Audit, place: Place, lease: LeaseId, what: str) -> None:
+    if await audit.tables.lease(lease) is None:
+        audit.found(
+            Rule.LANE, place, f"This {what} under {lease}, which is not there: nobody finds it and ends it."
+        )
+    elif audit.at_rest:
+        audit.found(Rule.NOT_AT_REST, place, f"This {what} under {lease}: a process is at work, or has died.")

@@ -1,0 +1,366 @@
+"""Whether the line of a branch is whole: its turns, the calls in them, the instructions in force, and where
+it goes on from another.
+
+Each branch answers for its own turns, and for being tied to the right turn of the branch it was made from. If
+that is true of every branch, all lines are whole, and no turn was looked at twice.
+
+Whether what is kept beside a turn fits it: the log of its events, and the flags of its items.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import msgspec
+from msgspec.structs import replace
+
+from turnledger.engine.attempt.stored_events import Over, events_of
+from turnledger.engine.attempt.told import told_aside
+from turnledger.engine.check.audit import PAGE, UNREADABLE, Audit, Place
+from turnledger.engine.history import line
+from turnledger.errors import MalformedItems, StoreCorrupt, StoreError
+from turnledger.model import codec, event_log
+from turnledger.model.attempt import Attempt, AttemptState
+from turnledger.model.conversation import Branch, Origin, Stretch
+from turnledger.model.finding import Rule
+from turnledger.model.ids import TurnId
+from turnledger.model.item import Item
+from turnledger.model.messages.pairing import left_open, open_calls
+from turnledger.model.turn import Turn, TurnBody
+
+
+async def check_beside(audit: Audit, place: Place, turn: Turn) -> None:
+    """Check what is kept beside a turn whose items can be read."""
+    place = replace(place, turn=turn.id)
+    try:
+        kept = await audit.tables.turn_log(turn.id)
+        if kept:
+            _retell(events_of(turn, kept))
+            if event_log.loaded_whole(kept) is None:
+                _check_items_told(turn, kept)
+    except UNREADABLE as problem:
+        audit.note_unreadable(place, "Its event log", problem)
+    try:
+        flags = (await audit.tables.flags(place.owner or "", (turn.id,))).get(turn.id, {})
+    except UNREADABLE as problem:
+        audit.note_unreadable(place, "Its flags", problem)
+        return
+    astray = [at for at in flags if not 0 <= at < len(turn.items)]
+    if astray:
+        audit.found(
+            Rule.ORPHAN,
+            place,
+            f"Item {astray[0]} is flagged, but it has {len(turn.items)}, counted from 0: what somebody has "
+            "hidden may be shown.",
+        )
+
+
+async def check_aside(audit: Audit, place: Place, attempt: Attempt) -> None:
+    """Check the log of an attempt that was set aside."""
+    if attempt.state is AttemptState.RUNNING:
+        return
+    try:
+        _retell(Over.of(await told_aside(audit.tables, attempt)))
+    except UNREADABLE as problem:
+        audit.note_unreadable(place, "Its event log", problem)
+
+
+def _retell(over: Over) -> None:
+    """Tell all events, as to a reader, and look at items that are in the log alone."""
+    for _ in over.events():
+        continue
+    for code, raw, _ in event_log.entries(over.log):
+        if code == event_log.INLINE:
+            codec.items((msgspec.Raw(raw),))
+
+
+def _check_items_told(turn: Turn, kept: bytes) -> None:
+    told = event_log.items_told(event_log.loaded(kept, turn.output))
+    if told != len(turn.output):
+        raise StoreCorrupt(f"It tells {told} items of an output of {len(turn.output)}.")
+
+
+@dataclass
+class _Walk:
+    """How far the turns of a branch were followed. None stands for what damage made unknown."""
+
+    place: Place
+    number: int
+    """Of the last turn seen."""
+    before: TurnId | None = None
+    is_sure: bool = True
+    """Whether `before` is the turn of that number."""
+    pending: tuple[Item, ...] | None = ()
+    instructed: int | None = 0
+    """Number of the turn whose instructions are in force behind the last turn seen."""
+    settled: list[int] = field(default_factory=list)
+
+
+async def check_line(audit: Audit, place: Place, branch: Branch, *, whole: bool) -> None:
+    """Check the own turns of a branch, and its origin. Of a conversation that is not whole, only what
+    branches elsewhere need must be there."""
+    walk = await _from_origin(audit, place, branch, whole=whole)
+    through = branch.length if whole else await audit.tables.needed_through(branch.id)
+    await _follow(audit, walk, branch, through, whole=whole)
+    if whole:
+        _check_head(audit, walk, branch)
+        late = [number for number in walk.settled if number > branch.settled]
+        if late:
+            audit.found(
+                Rule.SETTLED,
+                place,
+                f"Turn {late[0]} of its line tells what tools did, but it counts on none after "
+                f"{branch.settled}: an edit could hide that from the model.",
+            )
+    if branch.settled or walk.settled:
+        audit.remember_settled(branch.id, tuple(walk.settled))
+
+
+async def _from_origin(audit: Audit, place: Place, branch: Branch, *, whole: bool) -> _Walk:
+    """The walk as it begins: behind the turn that the branch was made from."""
+    unknown = _Walk(place, branch.start, is_sure=False, pending=None, instructed=None)
+    origin: Origin | None = None
+    try:
+        origin = await audit.tables.origin(branch.id)
+    except UNREADABLE as problem:
+        audit.note_unreadable(place, "Its origin", problem)
+        return unknown
+    if origin is None and branch.start and whole:
+        audit.found(
+            Rule.CHAIN,
+            place,
+            f"It begins behind turn {branch.start} of another branch, and nothing says which: its beginning "
+            "is lost.",
+        )
+    if origin is None:
+        return _Walk(place, 0) if branch.start == 0 else unknown
+    if origin.conversation != branch.conversation:
+        audit.found(
+            Rule.ORPHAN,
+            place,
+            f"Its origin says that {origin.conversation} made it: it is not shown among its siblings.",
+        )
+    base: Turn | None = None
+    if origin.base is not None:
+        try:
+            base = await audit.tables.turn(place.owner or "", origin.base)
+        except UNREADABLE:
+            return unknown  # noted where that turn stands
+    wrong = await _wrong_with(audit, branch, origin, base)
+    if wrong is not None:
+        audit.found(Rule.CHAIN, place, wrong)
+    if base is None:
+        return unknown if origin.base is not None else _Walk(place, 0)
+    return await _behind(audit, place, base)
+
+
+async def _wrong_with(audit: Audit, branch: Branch, origin: Origin, base: Turn | None) -> str | None:
+    """What is wrong with an origin: it must lead to its base, and from there as the base's branch does."""
+    if origin.base is not None and base is None:
+        return f"It was made from {origin.base}, which is not there: its beginning is lost."
+    number = base.number if base is not None else 0
+    if branch.start != number:
+        return f"It starts behind number {branch.start}, but was made from turn {number}: turns are missing."
+    expected: tuple[Stretch, ...] = ()
+    if base is not None:
+        with audit.passing_over():
+            source = await audit.tables.branch(base.branch)
+            if source is None:
+                return f"It was made from {base.id}, whose branch is not there: its beginning is lost."
+            before = await audit.tables.origin(base.branch)
+            first = Stretch(base.branch, source.start, base.number)
+            expected = (first, *(before.line if before else ()))[: line.STRETCHES_KEPT]
+    if origin.line != expected and (expected or base is None):
+        return (
+            "The stretches of its origin do not lead from its base to the first turn: it reads other turns."
+        )
+    return None
+
+
+async def _behind(audit: Audit, place: Place, base: Turn) -> _Walk:
+    """The walk behind a base: with the calls that it leaves open, and what is settled up to there."""
+    walk = _Walk(place, base.number, base.id, pending=None, instructed=None)
+    with audit.passing_over():
+        walk.pending = left_open(items_of(base))
+        walk.instructed = base.instructed
+    with audit.passing_over(StoreError):  # a stretch may name a branch that is not there
+        source = await audit.tables.branch(base.branch)
+        if source is not None:
+            settled = await _settled_on(audit, source)
+            walk.settled = [number for number in settled if number <= base.number]
+    return walk
+
+
+async def _settled_on(audit: Audit, branch: Branch) -> tuple[int, ...]:
+    """The numbers of the settled turns of a line. Read anew only if there are some and too many branches
+    came between."""
+    if branch.settled == 0:
+        return ()
+    known = audit.settled_on(branch.id)
+    if known is not None:
+        return known
+    found: list[int] = []
+    for after in range(0, branch.length, PAGE):
+        page = await line.turns_of(audit.tables, branch, after, after + PAGE, PAGE)
+        found += [turn.number for turn in page if turn.goes_along]
+    audit.remember_settled(branch.id, tuple(found))
+    return tuple(found)
+
+
+async def _follow(audit: Audit, walk: _Walk, branch: Branch, through: int, *, whole: bool) -> None:
+    """Go through the own turns of a branch, and to its end."""
+    while True:
+        page = await _page(audit, walk, branch)
+        for turn in page:
+            if turn is None:
+                walk.number += 1
+                walk.is_sure, walk.pending, walk.instructed = False, None, None
+                continue
+            if turn.number > through:
+                if whole:
+                    _note_beyond(audit, walk, branch, turn)
+                return
+            if _check_turn(audit, walk, turn):
+                await check_beside(audit, walk.place, turn)
+        if walk.number >= through and len(page) < PAGE:
+            return
+        if not page:
+            _note_gap(audit, walk, through + 1)
+            return
+
+
+async def _page(audit: Audit, walk: _Walk, branch: Branch) -> Sequence[Turn | None]:
+    """The next turns, with None for one that cannot be read."""
+    after = walk.number
+    try:
+        return await audit.tables.turns(branch.id, after, after + PAGE, PAGE)
+    except UNREADABLE:
+        found: list[Turn | None] = []
+    for number in range(after + 1, min(after + PAGE, branch.length) + 1):
+        try:
+            found += await audit.tables.turns(branch.id, number - 1, number, 1)
+        except UNREADABLE as problem:
+            audit.note_unreadable(walk.place, f"Turn {number}", problem)
+            found.append(None)
+    return found
+
+
+def _check_turn(audit: Audit, walk: _Walk, turn: Turn) -> bool:
+    """Go on to the next turn; return whether its items can be read."""
+    audit.turns += 1
+    place = replace(walk.place, turn=turn.id)
+    if turn.number != walk.number + 1:
+        _note_gap(audit, walk, turn.number)
+    elif walk.is_sure and turn.parent != walk.before:
+        audit.found(
+            Rule.CHAIN,
+            place,
+            f"Turn {turn.number} was made on {turn.parent}, but {walk.before} stands before it: it ran on "
+            "another history.",
+        )
+    walk.number, walk.before, walk.is_sure = turn.number, turn.id, True
+    items: tuple[Item, ...] | None = None
+    with audit.noting(place):
+        items = items_of(turn)
+    if items is None:
+        walk.pending = walk.instructed = None
+        return False
+    if turn.goes_along:
+        walk.settled.append(turn.number)
+    _check_pairs(audit, place, walk.pending, items)
+    _check_instructed(audit, place, walk.instructed, turn)
+    walk.pending, walk.instructed = left_open(items), turn.instructed
+    return True
+
+
+def _check_instructed(audit: Audit, place: Place, before: int | None, turn: Turn) -> None:
+    """What is in force behind a turn was so before it, or came with it."""
+    given, says = turn.instructions, turn.instructed
+    came_with_it = given is not None and says == (turn.number if given else 0)
+    if before is not None and says != before and not came_with_it:
+        audit.found(
+            Rule.INSTRUCTIONS,
+            place,
+            f"It leaves the instructions of turn {says} in force, but found those of turn {before} so (0 "
+            "stands for none), and did not bring these: the model is told others.",
+        )
+
+
+NO_DETAILS = msgspec.Raw(b"{}")
+
+
+def items_of(turn: Turn) -> tuple[Item, ...]:
+    """The items of a turn, with everything looked at that a reader would put off or take on trust."""
+    body = codec.decode(TurnBody, turn.body)
+    items = codec.items(body.items)
+    codec.items(body.instructions or ())
+    codec.object_of(body.details or NO_DETAILS)
+    if not 0 <= body.input <= len(items):
+        raise StoreCorrupt(f"It says that {body.input} of its {len(items)} items are input.")
+    return items
+
+
+def _check_pairs(
+    audit: Audit, place: Place, pending: tuple[Item, ...] | None, items: tuple[Item, ...]
+) -> None:
+    if pending is None:
+        return  # what came before cannot be read, so nobody can tell what it left open
+    try:
+        left = open_calls((*pending, *items))
+    except MalformedItems as problem:
+        audit.found(Rule.PAIRS, place, f"{problem} Models refuse such a history.")
+        return
+    own = left_open(items)
+    for call in left:
+        if call not in own:
+            audit.found(
+                Rule.PAIRS,
+                place,
+                f"The call {call.call_id} of the turn before it has no result: models refuse such a history.",
+            )
+
+
+def _note_gap(audit: Audit, walk: _Walk, until: int) -> None:
+    """Note that the turns up to this number are not there."""
+    first, last = walk.number + 1, until - 1
+    which = f"Turn {first} is" if first == last else f"Turns {first} to {last} are"
+    audit.found(Rule.CHAIN, walk.place, f"{which} not there: the history has a gap.")
+    walk.is_sure, walk.pending, walk.instructed = False, None, None
+
+
+def _note_beyond(audit: Audit, walk: _Walk, branch: Branch, turn: Turn) -> None:
+    audit.found(
+        Rule.CHAIN,
+        replace(walk.place, turn=turn.id),
+        f"Turn {turn.number} stands behind the head, which is number {branch.length}: the next commit fails.",
+    )
+
+
+def _check_head(audit: Audit, walk: _Walk, branch: Branch) -> None:
+    if branch.length < branch.start:
+        audit.found(
+            Rule.CHAIN,
+            walk.place,
+            f"Its length is {branch.length}, but it shares {branch.start} turns with another: it hides some.",
+        )
+    elif walk.is_sure and walk.number == branch.length and walk.before != branch.head:
+        audit.found(
+            Rule.CHAIN,
+            walk.place,
+            f"Its head is {branch.head}, but its last turn is {walk.before}: no turn can be committed.",
+        )
+    elif walk.pending is not None and walk.number == branch.length and walk.pending != branch.pending:
+        waiting = ", ".join(str(call.call_id) for call in branch.pending) or "no call"
+        audit.found(
+            Rule.PAIRS,
+            walk.place,
+            f"It waits for {waiting}, which is not what its head leaves open: it refuses the right input.",
+        )
+    if walk.instructed is not None and walk.number == branch.length and walk.instructed != branch.instructed:
+        audit.found(
+            Rule.INSTRUCTIONS,
+            walk.place,
+            f"It counts on the instructions of turn {branch.instructed}, but behind its head those of turn "
+            f"{walk.instructed} are in force (0 stands for none): the model is told others.",
+        )

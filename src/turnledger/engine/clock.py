@@ -1,0 +1,190 @@
+"""The clock of the machine.
+
+The time that the engine writes down, and the time by which it ends and forgets things.
+
+A wall clock jumps: a time server sets it, a machine wakes up, a battery is dead. The clock that counts from
+the start of the machine does not. While the two disagree, the true time is somewhere between them. So the
+later one is written down, the earlier one decides what ends, and nothing ends before its time.
+
+    trusted ── they disagree by more than the tolerance ──► in doubt ── they agree for long enough ──► trusted
+
+In doubt, time stands still for all that is purged, expires, is reset or is unclaimed.
+
+Some things cannot be known. While nobody looks, a clock may go right and wrong again: a long time between two
+looks of a process does not count as agreement, a short one does, and so does the time between two processes,
+since programs that run for a moment would else never trust the clock again. And for how long the machine was
+off, only the wall clock tells.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from pathlib import Path
+
+from turnledger.engine.ports import Clock, Tables
+from turnledger.model.clock_mark import ClockMark
+
+
+class SystemClock:
+    """Wall time and monotonic time as the operating system gives them."""
+
+    def now_ms(self) -> int:
+        return time.time_ns() // 1_000_000
+
+    def monotonic(self) -> float:
+        return time.monotonic()
+
+    def boot_time(self) -> float:
+        return time.clock_gettime(_BOOT_CLOCK) if _BOOT_CLOCK is not None else time.monotonic()
+
+    def boot_id(self) -> str:
+        return _BOOT_ID
+
+
+def _find_boot_id() -> str:
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return ""
+
+
+_BOOT_CLOCK: int | None = getattr(time, "CLOCK_BOOTTIME", None)
+_BOOT_ID = _find_boot_id()  # on import: an event loop must not read files
+
+
+log = logging.getLogger("turnledger")
+
+NOISE_MS = 50.0
+"""Two clocks are not read at the same moment."""
+
+
+class TrustedClock:
+    """Judges the wall clock by the clock that counts from the start of the machine. The one place that
+    decides whether time may end anything."""
+
+    def __init__(self, clock: Clock, tolerance: float, agreement: float, unseen: float) -> None:
+        """`unseen`: seconds between two looks beyond which that time does not count as agreement."""
+        self._clock = clock
+        self._unseen = round(unseen * 1000)
+        self._tolerance = round(tolerance * 1000)
+        self._agreement = round(agreement * 1000)
+        self._boot = self._boot_ms()
+        wall = clock.now_ms()
+        self._offset = wall - self._boot
+        self._since = self._boot - self._agreement
+        self._line = self._stamp = float(wall)
+        self._due = wall
+        self._trusted_at = 0
+        self._is_trusted = True
+
+    def monotonic(self) -> float:
+        return self._clock.monotonic()
+
+    def boot_time(self) -> float:
+        return self._clock.boot_time()
+
+    def boot_id(self) -> str:
+        return self._clock.boot_id()
+
+    def now_ms(self) -> int:
+        """The time to write down: in doubt, the later one, so that nothing ends too early by it. It goes back
+        only where a jump of the wall clock ends."""
+        self._look()
+        return int(self._stamp)
+
+    def due_ms(self) -> int:
+        """The time that has certainly come: what is due later than this does not end yet."""
+        self._look()
+        return self._due
+
+    @property
+    def is_trusted(self) -> bool:
+        """Whether time may end anything at the moment."""
+        self._look()
+        return self._is_trusted
+
+    def _boot_ms(self) -> int:
+        return round(self._clock.boot_time() * 1000)
+
+    def _look(self) -> None:
+        wall, boot = self._clock.now_ms(), self._boot_ms()
+        passed, self._boot = max(boot - self._boot, 0), boot
+        self._line += passed
+        self._stamp += passed / 2
+        if passed > self._unseen and not self._is_trusted:
+            self._since += passed
+        if abs(wall - boot - self._offset) > self._tolerance:
+            self._doubt(wall, boot)
+        elif not self._is_trusted and boot - self._since >= self._agreement:
+            self._trust(wall)
+        if self._is_trusted:
+            self._follow(wall, passed)
+            self._due, self._trusted_at = int(min(wall, self._line)), wall
+        self._stamp = max(wall, self._line, self._stamp)
+
+    def _doubt(self, wall: int, boot: int) -> None:
+        if self._is_trusted:
+            log.warning(
+                "the wall clock jumped by %.0f s: nothing is purged, expires or is reset for %.0f s",
+                (wall - boot - self._offset) / 1000,
+                self._agreement / 1000,
+            )
+        self._is_trusted = False
+        self._offset, self._since = wall - boot, boot
+        self._stamp = self._line  # what was written while the clock was ahead does not hold time up
+
+    def _trust(self, wall: int) -> None:
+        log.info("the wall clock is trusted again")
+        self._is_trusted = True
+        self._line = self._stamp = wall
+        self._offset = wall - self._boot
+
+    def _follow(self, wall: int, passed: int) -> None:
+        """Go after a wall clock that was set by less than the tolerance, by half a second in each second."""
+        gap = wall - self._line
+        if abs(gap) > NOISE_MS:
+            gap = max(-passed / 2, min(gap, passed / 2))
+        self._line += gap
+
+    def compare(self, mark: ClockMark | None, newest: int | None) -> None:
+        """Judge the wall clock by what the store knows, when a process starts: by the mark of another process
+        since the machine started, by when one last trusted its clock, or else by the newest time there is."""
+        wall, boot = self._clock.now_ms(), self._boot_ms()
+        self._line = self._stamp = float(wall)
+        self._boot = boot
+        self._trusted_at = mark.trusted_at if mark is not None else 0
+        # Not the newest time where there is a mark: it may have been written in doubt, before a restart.
+        expected = mark.trusted_at if mark is not None and mark.trusted_at else newest
+        if mark is not None and mark.boot and mark.boot == self._clock.boot_id():
+            expected = mark.boot_at + boot
+            self._since = mark.since
+            self._is_trusted = boot - mark.since >= self._agreement
+            self._line = float(expected)  # and not the wall clock, which may have been set since
+        if expected is not None:
+            self._offset = expected - boot
+            if abs(wall - expected) > self._tolerance:
+                self._doubt(wall, boot)
+        if self._is_trusted:
+            self._due = int(min(wall, self._line))
+        else:
+            known = [time for time in (newest, expected) if time is not None]
+            self._line = self._stamp = float(max(wall, *known))
+            # What was written last may have been written in doubt, too.
+            self._due = min(wall, *known, *([mark.trusted_at] if mark is not None else []))
+
+    def mark(self) -> ClockMark:
+        """What the next process shall know."""
+        self._look()
+        return ClockMark(self._clock.boot_id(), self._offset, self._since, self._trusted_at)
+
+
+async def last_marked(tables: Tables, _: None) -> tuple[ClockMark | None, int | None]:
+    """What the store knows of the clocks, and the newest time in it."""
+    mark, newest = await tables.clock_mark(), await tables.newest_time()
+    times = [time for time in (newest, mark.trusted_at if mark else None) if time]
+    return mark, max(times, default=None)
+
+
+async def note_mark(tables: Tables, mark: ClockMark) -> None:
+    await tables.save_clock_mark(mark)

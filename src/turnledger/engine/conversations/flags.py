@@ -1,0 +1,148 @@
+"""Flagging: the metadata write that shows or hides items of a turn, and what a process remembers of it.
+
+Flags lie in rows of their own, so no commit can overwrite them and no running turn is disturbed. They belong
+to the turn, whoever shows it; a copy of a settled turn on another branch begins with those of the original.
+Every change raises a number of the owner, which each begin reads in passing: 0, and nothing of this owner was
+ever hidden; unchanged, and what was read before still holds.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from turnledger.engine.conversations.entry import name_again, preview_again
+from turnledger.engine.conversations.resolve import check_live
+from turnledger.engine.history import line
+from turnledger.engine.ports import Tables
+from turnledger.errors import InvalidInput, TurnNotFound
+from turnledger.model.conversation import Branch, Conversation
+from turnledger.model.flags import SHOWN, Flags, FlagsOf
+from turnledger.model.ids import BranchId, ConversationId, TurnId
+from turnledger.model.turn import Turn
+
+CACHED_BRANCHES = 1_000
+"""Branches whose flags a process remembers."""
+
+
+@dataclass(frozen=True)
+class FlagRequest:
+    """Set flags of these items of a turn, or of all; what is None stays as it is."""
+
+    owner: str
+    conversation: ConversationId
+    turn: TurnId
+    places: tuple[int, ...] | None
+    to_model: bool | None
+    to_user: bool | None
+    limit: int
+    now: int
+    due: int
+    """What is over by then is over; see trusted_clock."""
+
+
+async def flag(tables: Tables, request: FlagRequest) -> None:
+    """Show or hide items. Repeating it changes nothing. Raises TurnNotFound, or InvalidInput for a place that
+    the turn has not or for more flags than one turn can have; then nothing has changed."""
+    owner = request.owner
+    conversation = await tables.conversation(owner, request.conversation)
+    conversation = await check_live(tables, conversation, request.due)
+    turn = await _turn_of(tables, conversation, request.turn)
+    places = range(len(turn.items)) if request.places is None else request.places
+    if not all(0 <= place < len(turn.items) for place in places):
+        raise InvalidInput(f"{turn.id} has {len(turn.items)} items, counted from 0.")
+    before = (await tables.flags(owner, (turn.id,))).get(turn.id, {})
+    after = {**before, **{place: _changed(before.get(place, SHOWN), request) for place in places}}
+    after = {place: flags for place, flags in after.items() if flags != SHOWN}
+    if after == before:
+        return
+    if len(after) > request.limit:
+        raise InvalidInput(f"At most {request.limit} items of one turn can be flagged.")
+    await tables.save_flags(owner, turn.id, after)
+    if request.to_user is not None:
+        await preview_again(tables, conversation, turn)
+        hidden = [place for place, flags in before.items() if not flags.to_user]
+        await name_again(tables, conversation, turn, hidden, request.now)
+
+
+def _changed(flags: Flags, request: FlagRequest) -> Flags:
+    return Flags(
+        flags.to_model if request.to_model is None else request.to_model,
+        flags.to_user if request.to_user is None else request.to_user,
+    )
+
+
+async def _turn_of(tables: Tables, conversation: Conversation, id: TurnId) -> Turn:
+    """The turn if it is of this conversation: made on a branch of its own, or shared by its current one.
+    Raises TurnNotFound."""
+    turn = await tables.turn(conversation.owner, id)
+    if turn is None:
+        raise TurnNotFound
+    home = await tables.branch(turn.branch)
+    if home is not None and home.conversation == conversation.id:
+        return turn
+    current = await tables.branch(conversation.branch)
+    if current is None:
+        raise TurnNotFound
+    await line.up_to(tables, current, turn)
+    return turn
+
+
+@dataclass(frozen=True)
+class FlagsRequest:
+    owner: str
+    branch: Branch
+    after: int
+    through: int
+
+
+async def read_flags(tables: Tables, request: FlagsRequest) -> FlagsOf:
+    """The flags of the turns of a line numbered after < number <= through, where there are any."""
+    return await line.flags_of(tables, request.owner, request.branch, request.after, request.through)
+
+
+@dataclass(frozen=True)
+class FlagsOfRequest:
+    owner: str
+    conversation: ConversationId
+    turns: tuple[TurnId, ...]
+    now: int
+
+
+async def flags_in(tables: Tables, request: FlagsOfRequest) -> FlagsOf:
+    """The flags of these turns of a conversation, where there are any; raises TurnNotFound."""
+    found = await tables.conversation(request.owner, request.conversation)
+    conversation = await check_live(tables, found, request.now)
+    for id in request.turns:
+        await _turn_of(tables, conversation, id)
+    return await tables.flags(request.owner, request.turns)
+
+
+class FlagCache:
+    """What was read of the flags of a branch, under the number that its begin saw while it held the lane.
+
+    That number stands for all turns then there, and whatever was flagged since has raised it: so as long as
+    it is unchanged, turns that were added behind have no flags.
+    """
+
+    def __init__(self, max_branches: int = CACHED_BRANCHES) -> None:
+        self._max_branches = max_branches
+        self._kept: OrderedDict[BranchId, tuple[int, int, FlagsOf]] = OrderedDict()
+
+    def find(self, branch: BranchId, version: int, turns: Sequence[Turn]) -> FlagsOf | None:
+        """The flags of these turns, if they are known: the last of a branch up to its head."""
+        kept = self._kept.get(branch)
+        if kept is None or kept[0] != version or (turns and turns[0].number < kept[1]):
+            return None
+        self._kept.move_to_end(branch)
+        return kept[2]
+
+    def keep(self, branch: BranchId, version: int, turns: Sequence[Turn], flags: FlagsOf) -> None:
+        """Remember the flags of these turns; forget the branch used longest ago if there are too many."""
+        if not turns:
+            return
+        self._kept[branch] = (version, turns[0].number, flags)
+        self._kept.move_to_end(branch)
+        while len(self._kept) > self._max_branches:
+            self._kept.popitem(last=False)

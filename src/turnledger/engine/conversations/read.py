@@ -1,0 +1,280 @@
+"""Reading a conversation: pages of its turns, and the attempts kept aside.
+
+Showing a conversation to its user: its items without those hidden from them, and what is in force.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from turnledger.engine.conversations.resolve import check_live
+from turnledger.engine.history.line import flags_of, turn_at, turns_of
+from turnledger.engine.ports import Store, Tables
+from turnledger.errors import BranchNotFound, TurnNotFound
+from turnledger.model.access.visibility import EVERYWHERE, Within
+from turnledger.model.attempt import Attempt
+from turnledger.model.conversation import Branch, Conversation
+from turnledger.model.flags import Flags, FlagsOf, gone_in, hidden_from_user, without_hidden
+from turnledger.model.ids import BranchId, ConversationId, TurnId
+from turnledger.model.item import Item
+from turnledger.model.journal import Journal
+from turnledger.model.listing import Listed
+from turnledger.model.turn import Turn
+
+
+@dataclass(frozen=True)
+class PageRequest:
+    """The last `limit` turns numbered below `before`, or the last ones of all."""
+
+    owner: str
+    conversation: ConversationId
+    before: int | None
+    limit: int
+    now: int
+    most_bytes: int | None = None
+    """What their bodies take together at most, if that is bounded; the last one of the page comes anyhow."""
+    branch: BranchId | None = None
+    """Of which branch of the conversation; None for the one it shows."""
+
+
+FEW = 4
+"""Turns that are read at first where it is not known how many a page has room for."""
+
+
+async def turns_page(tables: Tables, request: PageRequest) -> list[Turn]:
+    """A page of turns in order; its cost does not depend on how many there are. Raises BranchNotFound."""
+    conversation = await _live(tables, request.owner, request.conversation, request.now)
+    branch = await tables.branch(request.branch or conversation.branch)
+    if request.branch is not None and (branch is None or branch.conversation != conversation.id):
+        raise BranchNotFound
+    if branch is None:
+        return []
+    through = branch.length if request.before is None else request.before - 1
+    if request.most_bytes is None:
+        return await turns_of(tables, branch, 0, through, request.limit)
+    return await _bounded(tables, branch, through, request.limit, request.most_bytes)
+
+
+async def _bounded(tables: Tables, branch: Branch, through: int, limit: int, most_bytes: int) -> list[Turn]:
+    """As many of the last turns as there is room for. Few are read at first, then twice as many, so that what
+    is read in vain is no multiple of what is shown."""
+    page: list[Turn] = []
+    step, room = FEW, most_bytes
+    while len(page) < limit:
+        last = page[0].number - 1 if page else through
+        found = await turns_of(tables, branch, 0, last, min(step, limit - len(page)))
+        for turn in reversed(found):
+            room -= len(turn.body)
+            if room < 0 and page:
+                return page
+            page.insert(0, turn)
+        if not found:
+            break
+        step *= 2
+    return page
+
+
+@dataclass(frozen=True)
+class Line:
+    """A branch of a conversation, as it is listed."""
+
+    branch: Branch
+    base: TurnId | None
+    """The turn that it was made from; None for the very beginning."""
+    is_current: bool
+    """Whether the conversation shows it."""
+
+
+@dataclass(frozen=True)
+class BranchesRequest:
+    owner: str
+    conversation: ConversationId
+    before: BranchId | None
+    limit: int
+    now: int
+
+
+async def branches(tables: Tables, request: BranchesRequest) -> list[Line]:
+    """A page of the branches of a conversation, the last made first. Raises BranchNotFound."""
+    conversation = await _live(tables, request.owner, request.conversation, request.now)
+    before = await tables.branch(request.before) if request.before else None
+    if request.before is not None and (before is None or before.conversation != conversation.id):
+        raise BranchNotFound
+    found = await tables.branches(conversation.id, request.before, request.limit)
+    origins = [await tables.origin(each.id) for each in found]
+    return [
+        Line(branch, origin.base if origin else None, branch.id == conversation.branch)
+        for branch, origin in zip(found, origins, strict=True)
+    ]
+
+
+@dataclass(frozen=True)
+class SetAside:
+    """An attempt that is not in the history, with what it had recorded of itself."""
+
+    attempt: Attempt
+    journal: Journal
+
+
+async def attempts_page(tables: Tables, request: PageRequest) -> list[SetAside]:
+    """The attempts of a conversation that run or were kept aside, newest first."""
+    conversation = await _live(tables, request.owner, request.conversation, request.now)
+    page: list[SetAside] = []
+    room = request.most_bytes
+    for attempt in await tables.attempts(conversation.id, request.limit):
+        records = await tables.journal(attempt.id)
+        if room is not None:
+            told = (*(item.raw for item in attempt.input), *records, attempt.partial.encode())
+            room -= sum(map(len, told))
+            if room < 0 and page:
+                break
+        page.append(SetAside(attempt, Journal.of(records)))
+    return page
+
+
+@dataclass(frozen=True)
+class InfoRequest:
+    owner: str
+    conversation: ConversationId
+    now: int
+
+
+async def info(tables: Tables, request: InfoRequest) -> Conversation:
+    """The conversation itself, if it is live."""
+    found = await _live(tables, request.owner, request.conversation, request.now)
+    return replace(found, metadata=dict(found.metadata))
+
+
+async def summary(tables: Tables, request: InfoRequest) -> Listed:
+    """The conversation as a list shows it, if it is live."""
+    found = await info(tables, request)
+    branch = await tables.branch(found.branch)
+    if branch is None:
+        return Listed(found, 0, "", is_running=False)
+    return Listed(found, branch.length, branch.preview, is_running=branch.running is not None)
+
+
+@dataclass(frozen=True)
+class HomeRequest:
+    owner: str
+    turn: TurnId
+    now: int
+    within: Within = EVERYWHERE
+    """What is beyond it does not exist."""
+
+
+async def home_of(tables: Tables, request: HomeRequest) -> Conversation:
+    """The conversation that a turn was committed to, or that an attempt runs on, waits for or was set aside
+    in, if it is live. Raises TurnNotFound, also to anybody but its owner, and beyond what they may see."""
+    found = await _conversation_of(tables, request.owner, request.turn)
+    if found is None or not request.within.sees(found):
+        raise TurnNotFound("There is no such turn.")
+    return await check_live(tables, found, request.now)
+
+
+async def _conversation_of(tables: Tables, owner: str, id: TurnId) -> Conversation | None:
+    turn = await tables.turn(owner, id)
+    if turn is not None:
+        branch = await tables.branch(turn.branch)
+        return await tables.conversation(owner, branch.conversation) if branch else None
+    waiting = await tables.attempt(owner, id) or await tables.ticket(id)
+    return await tables.conversation(owner, waiting.conversation) if waiting else None
+
+
+async def _live(tables: Tables, owner: str, id: ConversationId, now: int) -> Conversation:
+    return await check_live(tables, await tables.conversation(owner, id), now)
+
+
+class PageOfLine(Struct, frozen=True):
+    """Asks for turns of the line that a conversation showed when its first page was read: what is switched,
+    undone or edited since is no matter."""
+
+    page: PageRequest
+    branch: Branch | None = None
+
+
+class FlaggedPage(Struct, frozen=True):
+    """Turns in order, and the flags of their items, as they were at one moment; and the line they are of."""
+
+    turns: list[Turn]
+    flags: FlagsOf
+    branch: Branch | None
+
+
+async def flagged_page(tables: Tables, request: PageOfLine) -> FlaggedPage:
+    """A page of turns with their flags."""
+    page = request.page
+    conversation = await info(tables, InfoRequest(page.owner, page.conversation, page.now))
+    branch = request.branch or await tables.branch(conversation.branch)
+    if branch is None:
+        return FlaggedPage([], {}, None)
+    through = branch.length if page.before is None else page.before - 1
+    turns = await turns_of(tables, branch, 0, through, page.limit)
+    if not turns or not await tables.flag_version(page.owner):
+        return FlaggedPage(turns, {}, branch)
+    flags = await flags_of(tables, page.owner, branch, turns[0].number - 1, turns[-1].number)
+    return FlaggedPage(turns, flags, branch)
+
+
+def shown_to_user(turns: Sequence[Turn], flags: FlagsOf) -> list[Item]:
+    """The items of these turns that their user sees. What is hidden takes its other half along."""
+    parts = [turn.items for turn in turns]
+    hidden = hidden_from_user(flags)
+    if hidden:
+        parts = without_hidden(parts, [hidden.get(turn.id, ()) for turn in turns])
+    return [item for part in parts for item in part]
+
+
+class ReadTurns(Struct, frozen=True):
+    """Turns that were read through their conversation."""
+
+    owner: str
+    turns: tuple[TurnId, ...]
+
+
+async def flags_of_read(tables: Tables, request: ReadTurns) -> FlagsOf:
+    """The flags of these turns, where there are any. Whose they are was checked when they were read."""
+    if not await tables.flag_version(request.owner):
+        return {}
+    return await tables.flags(request.owner, request.turns)
+
+
+async def hidden_in(store: Store, owner: str, turns: Sequence[Turn], page: int) -> list[tuple[int, ...]]:
+    """Of each turn the places among its items that its user does not see, in order; read so many at once."""
+    hidden: dict[TurnId, Collection[int]] = {}
+    for start in range(0, len(turns), page):
+        read = ReadTurns(owner, tuple(turn.id for turn in turns[start : start + page]))
+        hidden |= hidden_from_user(await store.read(flags_of_read, read))
+    if not hidden:
+        return [()] * len(turns)
+    gone = gone_in([turn.items for turn in turns], [hidden.get(turn.id, ()) for turn in turns])
+    return [tuple(sorted(places)) for places in gone]
+
+
+async def whole_history(store: Store, page_before: Callable[[int | None], PageRequest]) -> list[Item]:
+    """All items that their user sees, read in pages, the last one first."""
+    turns: list[Turn] = []
+    flags: dict[TurnId, Mapping[int, Flags]] = {}
+    before: int | None = None
+    line: Branch | None = None
+    while before is None or before > 1:
+        page = await store.read(flagged_page, PageOfLine(page_before(before), line))
+        turns[:0] = page.turns
+        flags |= page.flags
+        line = page.branch
+        before = page.turns[0].number if page.turns else 1
+    return shown_to_user(turns, flags)
+
+
+async def in_force(tables: Tables, request: InfoRequest) -> tuple[Item, ...]:
+    """The instructions in force at the head of a conversation."""
+    conversation = await info(tables, request)
+    branch = await tables.branch(conversation.branch)
+    if branch is None or not branch.instructed:
+        return ()
+    found = await turn_at(tables, branch, branch.instructed)
+    return (found.instructions or ()) if found else ()

@@ -1,0 +1,319 @@
+"""The live log: what a turn that runs in this process has told so far, for any number of readers.
+
+Telling costs the same however many read: events go into one log, and for those at its end into one short
+list. Readers come and fetch. Who falls behind that list reads from the log, which the turn itself bounds.
+
+Emitted text: all that a turn has emitted, in any number of small pieces, and any stretch of it again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
+from typing import TypeAlias
+
+import msgspec
+
+from turnledger.engine.limits import Limits
+from turnledger.model import event_log
+from turnledger.model.attempt import AttemptState, Failure
+from turnledger.model.event import Event, ItemDone, TextDelta, TurnFinished, TurnStarted
+from turnledger.model.event_log import DELTA, EMITTED, ITEM, ONE_BYTE, LogChunk
+from turnledger.model.item import Item
+
+PIECE = 4096
+"""Characters up to which pieces are joined: a piece costs more than its text while it is small."""
+LOOSE = 512
+"""Deltas that may lie about unjoined."""
+
+
+_NO_PIECES: list[str] = []
+_NO_ENDS: list[int] = []
+"""Never filled."""
+
+
+class EmittedText:
+    """Grows at the end. Places are counted in characters from the beginning."""
+
+    __slots__ = ("_ends", "_joined", "_loose", "_pieces", "length")
+
+    def __init__(self) -> None:
+        # Most turns say little: the lists are made when there is something to join.
+        self._pieces: list[str] = _NO_PIECES
+        self._ends: list[int] = _NO_ENDS
+        self._loose: list[str] = []
+        self._joined = 0
+        self.length = 0
+
+    def append(self, text: str) -> None:
+        self._loose.append(text)
+        self.length += len(text)
+        if len(self._loose) > LOOSE:
+            self._join()
+
+    def between(self, start: int, stop: int) -> str:
+        """The text from one place to another."""
+        if stop > self._joined:
+            if start == self._joined and stop == self.length:
+                return "".join(self._loose)
+            self._join()
+        first = bisect_right(self._ends, start)
+        found: list[str] = []
+        for index in range(first, len(self._pieces)):
+            piece, begins = self._pieces[index], self._ends[index] - len(self._pieces[index])
+            if begins >= stop:
+                break
+            found.append(piece[max(start - begins, 0) : stop - begins])
+        return "".join(found)
+
+    def _join(self) -> None:
+        if not self._loose:
+            return
+        before = ""
+        if self._pieces is _NO_PIECES:
+            self._pieces, self._ends = [], []
+        if self._pieces and len(self._pieces[-1]) < PIECE:
+            before = self._pieces.pop()
+            self._ends.pop()
+        self._pieces.append("".join((before, *self._loose)))
+        self._ends.append(self.length)
+        self._joined = self.length
+        self._loose.clear()
+
+
+log = logging.getLogger("turnledger")
+
+EventSink: TypeAlias = Callable[[Event], None]
+
+STRIDE = 256
+"""Events between two known places in the log."""
+QUIET = 20.0
+"""After readers took some time of the event loop, it is left to others for so many times as long: readers
+together cost a turn a twentieth of its speed, and a few of them wait for microseconds."""
+
+_NOTHING_RECENT: list[Event] = []
+"""Never filled: while nobody reads, nothing is kept at hand."""
+
+
+class LiveLog:
+    """One attempt's events. `text` is shared with its draft, which fills it."""
+
+    __slots__ = (
+        "_flushed_log",
+        "_flushed_text",
+        "_is_asked_again",
+        "_limits",
+        "_marks",
+        "_on_event",
+        "_page",
+        "_quiet_until",
+        "_readers",
+        "_recent",
+        "_recent_bytes",
+        "_wave",
+        "bell",
+        "count",
+        "end",
+        "is_heard",
+        "items",
+        "packed",
+        "text",
+    )
+
+    def __init__(self, text: EmittedText, limits: Limits, on_event: EventSink | None) -> None:
+        self.text = text
+        self.packed = bytearray()
+        self.items: list[Item] = []
+        self.count = 1
+        """The number of the last event. The first is that the turn started."""
+        self.end: TurnFinished | None = None
+        self.is_heard = on_event is not None
+        """Whether anybody is to be told at once."""
+        self._limits = limits
+        self._on_event = on_event
+        self._flushed_log = self._flushed_text = 0
+        self._readers = 0
+        self._recent = _NOTHING_RECENT
+        self._recent_bytes = 0
+        self._page: tuple[int, list[Event]] | None = None
+        self._marks: list[tuple[int, int, int]] | None = None
+        self._wave: asyncio.Handle | None = None
+        self._quiet_until = 0.0
+        self._is_asked_again = False
+        self.bell: asyncio.Event | None = None
+        if on_event is not None:
+            on_event(TurnStarted(number=1))
+
+    # Telling.
+
+    def tell_text(self, text: str) -> None:
+        """Tell of text that the draft has just taken."""
+        value = len(text) + DELTA
+        if value < ONE_BYTE:
+            self.packed.append(value)
+        else:
+            event_log.pack(self.packed, value)
+        self.count += 1
+        if self.is_heard:
+            self._hear(TextDelta(number=self.count, text=text), len(text))
+
+    def tell_item(self, item: Item, *, emitted: bool = False) -> None:
+        """Tell of a finished item; whether it was made of the text emitted before."""
+        self.packed.append(EMITTED if emitted else ITEM)
+        self.items.append(item)
+        self.count += 1
+        if self.is_heard:
+            self._hear(ItemDone(number=self.count, item=msgspec.Raw(item.raw)), len(item.raw))
+
+    def finish(self, items: Sequence[Item], state: AttemptState, failure: Failure | None) -> None:
+        """Tell of the items that only the end made, and of the end. The store has decided: a sink that
+        breaks now must not make it look otherwise."""
+        for item in items:
+            self._quietly(lambda item=item: self.tell_item(item))  # type: ignore[misc]
+        self.count += 1
+        self.end = end = TurnFinished(number=self.count, state=state, failure=failure)
+        self._quiet_until = 0.0
+        if self._wave is not None:
+            self._wave.cancel()
+            self._wave = None
+        if self.is_heard:
+            self._quietly(lambda: self._hear(end, 0))
+
+    def _quietly(self, tell: Callable[[], None]) -> None:
+        try:
+            tell()
+        except Exception:
+            log.exception("a reader failed at the end of a turn")
+
+    def _hear(self, event: Event, size: int) -> None:
+        if self._readers:
+            self._recent.append(event)
+            self._recent_bytes += size
+            limits = self._limits
+            if len(self._recent) > limits.reader_events or self._recent_bytes > limits.reader_bytes:
+                self._forget_oldest()
+            self.ring()
+        if self._on_event is not None:
+            self._on_event(event)
+
+    def _forget_oldest(self) -> None:
+        """Shorten the list to half. Who had not come so far reads on from the log."""
+        del self._recent[: (len(self._recent) + 1) // 2]
+        self._recent_bytes = sum(
+            len(each.text if isinstance(each, TextDelta) else each.item)
+            for each in self._recent
+            if isinstance(each, TextDelta | ItemDone)
+        )
+        if self._recent_bytes > self._limits.reader_bytes:
+            self._recent.clear()
+            self._recent_bytes = 0
+
+    def next_chunk(self) -> LogChunk | None:
+        """What was told since the last chunk; None if nothing was."""
+        start, at = self._flushed_log, self._flushed_text
+        if len(self.packed) == start:
+            return None
+        self._flushed_log, self._flushed_text = len(self.packed), self.text.length
+        return LogChunk(log=bytes(self.packed[start:]), text=self.text.between(at, self.text.length))
+
+    # Reading.
+
+    def attach(self) -> None:
+        """One more reads."""
+        if not self._readers:
+            self._recent = []
+        self._readers += 1
+        self.is_heard = True
+        if self.bell is None:
+            self.bell = asyncio.Event()
+
+    def detach(self) -> None:
+        """One less reads."""
+        self._readers -= 1
+        if not self._readers:
+            self.is_heard = self._on_event is not None
+            self._recent = _NOTHING_RECENT
+            self._recent_bytes = 0
+            self._page = None
+
+    def since(self, after: int, limit: int) -> list[Event]:
+        """Up to so many events numbered above `after`."""
+        place = after - self.count + len(self._recent)
+        if place >= 0:
+            return self._recent[place : place + limit]
+        if self._page is None or self._page[0] != after or len(self._page[1]) < limit:
+            # Kept for the next who asks: those who are behind are mostly behind together.
+            self._page = (after, list(islice(self._from_log(after), limit)))
+        return self._page[1][:limit]
+
+    def _from_log(self, after: int) -> Iterator[Event]:
+        if after < 1:
+            yield TurnStarted(number=1)
+        number, (start, at, item) = self._nearest(max(after, 1))
+        for code, _, _ in event_log.entries(self.packed, start):
+            number += 1
+            is_item = code <= EMITTED
+            length = 0 if is_item else code - DELTA
+            if number > after:
+                if is_item:
+                    yield ItemDone(number=number, item=msgspec.Raw(self.items[item].raw))
+                else:
+                    yield TextDelta(number=number, text=self.text.between(at, at + length))
+            item += is_item
+            at += length
+        if self.end is not None and after < self.end.number:
+            yield self.end
+
+    def _nearest(self, number: int) -> tuple[int, tuple[int, int, int]]:
+        """The last known place at or before the end of this event: its number, and the places behind it in
+        log, text and items."""
+        if self._marks is None:
+            self._marks = [(0, 0, 0)]
+        marks = self._marks
+        wanted = (number - 1) // STRIDE
+        while len(marks) <= wanted:
+            start, at, item = marks[-1]
+            steps = islice(event_log.entries(self.packed, start), STRIDE)
+            walked = 0
+            for code, _, start in steps:  # noqa: B007 - its last value is the place behind them all
+                walked += 1
+                item += code <= EMITTED
+                at += 0 if code <= EMITTED else code - DELTA
+            if walked < STRIDE:
+                break
+            marks.append((start, at, item))
+        place = min(wanted, len(marks) - 1)
+        return place * STRIDE + 1, marks[place]
+
+    # Waking.
+
+    def ring(self) -> None:
+        """Wake all readers soon, and once for whatever is told until then."""
+        if self._wave is not None:
+            self._is_asked_again = True
+            return
+        loop = asyncio.get_running_loop()
+        delay = self._quiet_until - loop.time()
+        self._wave = loop.call_later(delay, self.wake) if delay > 0 else loop.call_soon(self.wake)
+
+    def wake(self) -> None:
+        """Wake all readers in one go."""
+        self._is_asked_again = False
+        bell, self.bell = self.bell, asyncio.Event()
+        if bell is not None:
+            loop = asyncio.get_running_loop()
+            now = loop.time()
+            bell.set()
+            # Behind all those that were just woken: it comes when they have had their turn.
+            loop.call_soon(self._be_quiet, now)
+
+    def _be_quiet(self, woken_at: float) -> None:
+        now = asyncio.get_running_loop().time()
+        self._wave = None
+        # Once the turn is over, there is nobody left to spare but other readers.
+        self._quiet_until = now + QUIET * (now - woken_at) if self.end is None else 0.0
+        if self._is_asked_again:
+            self.ring()

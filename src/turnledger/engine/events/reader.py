@@ -1,0 +1,211 @@
+"""Streams: the events of a turn for whoever asks, from any number on, wherever and whenever it ran.
+
+A turn that runs here is read from memory; any other one from the store, which is looked at when somebody
+may have written. Nobody polls, and no reader is ever in the way of the turn.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import ExitStack
+from itertools import islice
+
+from turnledger.engine.attempt.stored_events import LookRequest, Over, Runs, look
+from turnledger.engine.attempt.takeover import TakeOverRequest, take_over
+from turnledger.engine.events.live_log import LiveLog
+from turnledger.engine.lane.queue import Dead, Waiter
+from turnledger.engine.process.process import Process
+from turnledger.errors import LedgerClosed, TooManyReaders, TurnNotFound
+from turnledger.model import event_log
+from turnledger.model.attempt import AttemptState
+from turnledger.model.event import Event, TurnFinished, TurnStarted
+from turnledger.model.ids import ConversationId, TurnId
+
+BATCH = 64
+"""Events that a reader takes at once; then it is the turn of others."""
+
+
+async def read_events(
+    process: Process, owner: str, conversation: ConversationId, turn: TurnId, after: int
+) -> AsyncIterator[Event]:
+    """Yield the events of a turn numbered above `after`, and in any case the last one; see Chat.events."""
+    with Reader(process, owner, conversation, turn, after) as reader:
+        while batch := await reader.next_batch():
+            for event in batch:
+                yield event
+
+
+class Reader:
+    """One who reads one turn. Used once, by one task."""
+
+    def __init__(
+        self, process: Process, owner: str, conversation: ConversationId, turn: TurnId, after: int
+    ) -> None:
+        self._process = process
+        self._owner = owner
+        self._conversation = conversation
+        self._turn = turn
+        self._after = after
+        self._is_over = False
+        self._is_known = False
+        self._leaving = ExitStack()
+        self._live: LiveLog | None = None
+        self._has_more = False
+        self._rest: Iterator[Event] | None = None
+        self._waiter: Waiter | None = None
+        # How far the log in the store was read: chunks, items that they spoke of, and the last number.
+        self._chunks = self._items = self._number = 0
+
+    def __enter__(self) -> Reader:
+        process = self._process
+        process.home.check()
+        if process.is_closed:
+            raise LedgerClosed
+        if process.readers >= process.limits.readers:
+            raise TooManyReaders
+        process.readers += 1
+        self._leaving.callback(self._leave)
+        return self
+
+    def _leave(self) -> None:
+        self._process.readers -= 1
+
+    def __exit__(self, *_: object) -> None:
+        self._leaving.close()
+
+    async def next_batch(self) -> Sequence[Event]:
+        """The next events, as soon as there are any; nothing after the last one."""
+        while not self._is_over:
+            if self._process.is_closed:
+                raise LedgerClosed
+            batch = await self._look_around()
+            if batch:
+                self._after = batch[-1].number
+                self._is_over = isinstance(batch[-1], TurnFinished)
+                return batch
+        return ()
+
+    async def _look_around(self) -> Sequence[Event]:
+        if self._live is not None or self._runs_here():
+            assert self._live is not None  # noqa: S101 - for the type checker
+            return await self._from_live(self._live)
+        if self._rest is not None:
+            return await self._from_end(self._rest)
+        return await self._from_store()
+
+    # A turn that runs in this process.
+
+    def _runs_here(self) -> bool:
+        """Start to listen if the turn runs in this process."""
+        running = self._process.running.get(self._turn)
+        if running is None or running.state is not AttemptState.RUNNING:
+            return False
+        of = running.conversation
+        if of.id != self._conversation or of.owner != self._owner:
+            return False
+        self._live = running.live
+        self._live.attach()
+        listened = self._process.listened
+        listened[self._live] = listened.get(self._live, 0) + 1
+        self._leaving.callback(self._stop_listening, self._live)
+        return True
+
+    def _stop_listening(self, live: LiveLog) -> None:
+        live.detach()
+        self._process.listened[live] -= 1
+        if not self._process.listened[live]:
+            del self._process.listened[live]
+
+    async def _from_live(self, live: LiveLog) -> Sequence[Event]:
+        bell = live.bell
+        assert bell is not None  # noqa: S101 - it is there once somebody listens
+        if self._has_more:
+            # It has had its share: the others first, the turn among them.
+            self._has_more = False
+            live.ring()
+            await bell.wait()
+            return ()
+        batch = live.since(self._after, BATCH)
+        self._has_more = len(batch) == BATCH
+        if batch or live.end is not None:
+            return batch or (live.end,)  # type: ignore[return-value]
+        await bell.wait()
+        return ()
+
+    # A turn that has ended, or runs elsewhere.
+
+    async def _from_end(self, rest: Iterator[Event]) -> Sequence[Event]:
+        await asyncio.sleep(0)
+        return list(islice(rest, BATCH))
+
+    async def _from_store(self) -> Sequence[Event]:
+        process = self._process
+        request = LookRequest(
+            self._owner, self._conversation, self._turn, self._chunks, self._items, process.clock.due_ms()
+        )
+        if self._waiter is None:
+            # Before the first look: what happens behind it must not be missed.
+            self._waiter = self._enlist()
+        is_alone = len(process.awaited[self._turn]) == 1
+        found = await (process.store.read(look, request) if is_alone else process.looks.take(request))
+        if found is None:
+            if not self._is_known:
+                raise TurnNotFound
+            self._is_over = True  # it was withdrawn from the queue
+            return ()
+        self._is_known = True
+        if isinstance(found, Over):
+            self._rest = self._unread(found)
+            return ()
+        if isinstance(found, Runs):
+            # Noted at each look, so that the time of a silent holder runs from the first.
+            dead = process.watch.dead_among([(found.lease, found.beat)])
+            if batch := self._told_by(found):
+                return batch
+            if dead and not found.has_more:
+                await self._take_over(found, dead)
+                return ()
+        if not isinstance(found, Runs) or not found.has_more:
+            await self._waiter.wait(process.limits.lease_time / 4)
+        return ()
+
+    def _unread(self, found: Over) -> Iterator[Event]:
+        """What of it this reader does not know, and in any case how it ended."""
+        after = self._after
+        return (event for event in found.events() if event.number > after or isinstance(event, TurnFinished))
+
+    def _told_by(self, found: Runs) -> list[Event]:
+        events: list[Event] = []
+        if self._number == 0:
+            self._number = 1
+            events.append(TurnStarted(number=1))
+        items = found.items
+        for chunk in found.chunks:
+            told = event_log.items_told(chunk.log)
+            new = list(event_log.replay(chunk.log, items[:told], chunk.text, self._number + 1))
+            items = items[told:]
+            events += new
+            self._chunks += 1
+            self._items += told
+            self._number += len(new)
+        return [event for event in events if event.number > self._after]
+
+    def _enlist(self) -> Waiter:
+        process = self._process
+        waiter = self._leaving.enter_context(process.bells.enlist(self._conversation))
+        process.awaited.setdefault(self._turn, []).append(waiter)
+        self._leaving.callback(self._stop_awaiting, waiter)
+        return waiter
+
+    def _stop_awaiting(self, waiter: Waiter) -> None:
+        waiters = self._process.awaited[self._turn]
+        waiters.remove(waiter)
+        if not waiters:
+            del self._process.awaited[self._turn]
+
+    async def _take_over(self, found: Runs, dead: Dead) -> None:
+        """End what a dead process has left: its readers are to learn how it ended."""
+        process = self._process
+        await process.persist(take_over, TakeOverRequest(found.left, process.clock.now_ms(), dead))
+        process.bells.ring(self._conversation)

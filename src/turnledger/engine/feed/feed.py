@@ -1,0 +1,386 @@
+"""The feed: who follows the changes of an owner is told of them as they come, from whichever process.
+
+One task of a process reads what is new, once for all who follow here, and hands each owner's part to those
+who follow him. Who cannot keep up goes back to the store, from where he was: nobody is waited for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Sequence
+from enum import Enum
+from typing import TYPE_CHECKING
+
+from turnledger.engine.feed.changes import (
+    Page,
+    ResumeRequest,
+    TailRequest,
+    newest_position,
+    read_tail,
+    resume,
+)
+from turnledger.engine.ports import Operation, Request, Result, Store, Sync
+from turnledger.errors import LedgerClosed, StoreError, TooManyReaders
+from turnledger.model.access.visibility import Within
+from turnledger.model.change import ChangeKind, LiveChange, Position
+from turnledger.model.ids import LeaseId
+
+if TYPE_CHECKING:
+    from turnledger.engine.process.process import Process
+
+log = logging.getLogger("turnledger")
+
+PAGE = 256
+"""Changes that are read at once for one who catches up."""
+FULL_PAGES = 16
+"""So many of these are kept, for others who catch up."""
+TAIL = 2_048
+"""Changes that are read at once for all."""
+SETTLING = 0.005
+"""Seconds from a write to the look at it: a short turn is over by then, and is told as a whole."""
+SHORTEST_PAUSE, LONGEST_PAUSE = 0.02, 0.5
+"""Seconds between two looks for what is new, so that a busy store is not looked at for each turn."""
+PAUSE_PER_WOKEN = 0.0005
+"""And so much for each who was told: telling a crowd takes its share of the time, and turns the rest."""
+WOKEN_AT_ONCE = 16
+"""So many are told before others have a turn on the loop."""
+
+
+class Stand(Enum):
+    """How one who follows comes by what is new."""
+
+    BEHIND = "behind"  # the store has it: what comes live does not fit on yet
+    READING = "reading"  # the store is being asked: what comes live meanwhile is kept, and may be the same
+    LIVE = "live"  # it is handed to him, and fits on to what he was told
+
+
+class Following:
+    """One who follows the changes of an owner. Used by one task, as a context manager."""
+
+    def __init__(self, process: Process, owner: str, within: Within, after: str | None) -> None:
+        self._process = process
+        self._feed = process.feed
+        self.owner = owner
+        self._within = within
+        self._is_first = after is None
+        self._is_unknown = after is not None and Position.of(after) is None
+        self.position = (Position.of(after) if after else None) or Position()
+        """Everything up to here was told."""
+        self._stand = Stand.BEHIND
+        self._coming: deque[Sequence[LiveChange]] = deque()
+        self._count = 0
+        self._bell = asyncio.Event()
+        self._is_woken = False
+
+    def __enter__(self) -> Following:
+        process = self._process
+        process.home.check()
+        if process.is_closed:
+            raise LedgerClosed
+        if process.readers >= process.limits.readers:
+            raise TooManyReaders
+        process.readers += 1
+        self._feed.join(self)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._process.readers -= 1
+        self._feed.leave(self)
+
+    def hand(self, changes: Sequence[LiveChange]) -> None:
+        """Take what is new, to be told soon; where there is no room, remember that something was missed."""
+        if self._stand is Stand.BEHIND:
+            return
+        if self._stand is Stand.LIVE and not self._coming:
+            self._go_on_to(self._feed.handed_out)  # nothing of his lies in between, for however long
+        self._count += len(changes)
+        if self._count > self._process.limits.followed_changes:
+            self.fall_behind()
+        else:
+            self._coming.append(changes)
+            self._bell.set()
+
+    def fall_behind(self) -> None:
+        """Forget what is at hand, and go on from the store."""
+        self._stand = Stand.BEHIND
+        self._coming.clear()
+        self._count = 0
+        self._bell.set()
+
+    def wake(self) -> None:
+        """Have who waits look around, though there is nothing new: then he knows how far that is so."""
+        self._is_woken = True
+        self._bell.set()
+
+    async def next_batch(self) -> Sequence[LiveChange]:
+        """The next changes, as soon as there are any; nothing if it was woken before. Cancelled, it has taken
+        none. Raises LedgerClosed, and StoreErrors: who asks again goes on where he was."""
+        while not self._process.is_closed:
+            batch = self._at_hand() if self._stand is Stand.LIVE else await self._catch_up()
+            if batch:
+                return batch
+            if self._stand is Stand.BEHIND or self._coming:
+                continue
+            if self._is_woken:
+                self._is_woken = False
+                self._go_on_to(self._feed.handed_out)
+                return ()
+            self._bell.clear()
+            await self._bell.wait()
+        raise LedgerClosed
+
+    def _go_on_to(self, position: Position) -> None:
+        if position.number > self.position.number:
+            self.position = position
+
+    def _at_hand(self) -> Sequence[LiveChange]:
+        """The next of what was handed over: if he sees all of it, the very same that others get, so that it
+        need be put into words only once."""
+        while self._coming:
+            changes = self._coming.popleft()
+            self._count -= len(changes)
+            told = changes
+            # What was read from the store may come live once more.
+            if not self._within.is_everything or changes[0].position.number <= self.position.number:
+                after = self.position.number
+                told = [each for each in changes if each.position.number > after and self._sees(each)]
+            self._go_on_to(changes[-1].position)
+            if told:
+                return told
+        return ()
+
+    async def _catch_up(self) -> Sequence[LiveChange]:
+        await self._feed.is_ready()
+        self._stand = Stand.READING
+        try:
+            page = await self._read()
+        except BaseException:
+            self.fall_behind()
+            raise
+        if page.has_more:
+            self.fall_behind()
+        elif self._stand is Stand.READING:
+            self._stand = Stand.LIVE
+        self.position = page.through
+        if self._is_first or not page.is_whole:
+            kind = ChangeKind.START if self._is_first else ChangeKind.GAP
+            self._is_first = self._is_unknown = False
+            at = self._process.clock.now_ms()
+            return [LiveChange(kind=kind, owner=self.owner, at=at, position=page.through)]
+        if self._within.is_everything:
+            return page.changes
+        return [change for change in page.changes if self._sees(change)]
+
+    async def _read(self) -> Page:
+        if self._is_first or self._is_unknown:
+            newest = await self._process.store.read(newest_position, None)
+            return Page([], newest, is_whole=self._is_first)
+        return await self._feed.page(ResumeRequest(self.owner, self.position, PAGE))
+
+    def _sees(self, change: LiveChange) -> bool:
+        return change.conversation is not None and self._within.reaches(change.scope, change.conversation)
+
+
+class Feed:
+    """All who follow in one process. Idle, and at no cost to anybody, while nobody does."""
+
+    def __init__(self, process: Process) -> None:
+        self._process = process
+        self._followers: dict[str, dict[Following, None]] = {}
+        self._owners: frozenset[str] = frozenset()
+        self._position = Position()
+        self.handed_out = Position()
+        """Everything up to here was handed to those whom it concerns."""
+        self._bell = asyncio.Event()
+        self._ready: asyncio.Event = asyncio.Event()
+        self._reading: asyncio.Task[None] | None = None
+        self._store: Store | None = None
+        self._asked: dict[ResumeRequest, asyncio.Task[Page]] = {}
+        self._full_pages: dict[ResumeRequest, Page] = {}
+        self._forgotten = 0
+        """How often pages were forgotten: what was being read meanwhile may be too old as well."""
+
+    def wake(self) -> None:
+        """Something may have been told, here or elsewhere."""
+        self._bell.set()
+
+    def wake_everyone(self) -> None:
+        """Nobody need wait any longer."""
+        self._ready.set()
+        for follower in self._everyone():
+            follower.wake()
+
+    def _everyone(self) -> list[Following]:
+        return [follower for followers in self._followers.values() for follower in followers]
+
+    def join(self, follower: Following) -> None:
+        followers = self._followers.setdefault(follower.owner, {})
+        followers[follower] = None
+        if len(followers) == 1:
+            self._owners = self._owners | {follower.owner}
+        if self._reading is None:
+            process = self._process
+            self._store = process.store
+            process.store = Noticing(process.store, self.wake)
+            self._ready = asyncio.Event()
+            self._reading = asyncio.create_task(self._read(self._ready), name="turnledger feed")
+
+    def leave(self, follower: Following) -> None:
+        followers = self._followers[follower.owner]
+        del followers[follower]
+        if not followers:
+            del self._followers[follower.owner]
+            self._owners = self._owners - {follower.owner}
+        if not self._followers and self._reading is not None:
+            self._reading.cancel()
+            self._reading = None
+            self._full_pages.clear()
+            assert self._store is not None  # noqa: S101 - it was put there by who came first
+            self._process.store = self._store
+
+    async def is_ready(self) -> None:
+        """Wait until everything told from now on comes live."""
+        await self._ready.wait()
+
+    async def page(self, request: ResumeRequest) -> Page:
+        """What the store has behind a position. A crowd that falls behind or comes back asks for the same: it
+        is read once. What is not the last page is kept until a chat of its owner changes; the last one is for
+        those who ask before it is read: it may be too old for who asks later."""
+        full = self._full_pages.get(request)
+        if full is not None:
+            return full
+        task = self._asked.get(request)
+        if task is None:
+            task = asyncio.create_task(self._read_page(request), name="turnledger page")
+            task.add_done_callback(_heed)
+            self._asked[request] = task
+        return await asyncio.shield(task)
+
+    async def _read_page(self, request: ResumeRequest) -> Page:
+        # A task starts after all who were woken together have asked.
+        del self._asked[request]
+        forgotten = self._forgotten
+        page = await self._process.store.read(resume, request)
+        if page.has_more and self._followers and forgotten == self._forgotten:
+            while len(self._full_pages) >= FULL_PAGES:
+                del self._full_pages[next(iter(self._full_pages))]
+            self._full_pages[request] = page
+        return page
+
+    async def close(self) -> None:
+        """Let go of the task, whoever still follows."""
+        reading, self._reading = self._reading, None
+        if reading is not None:
+            reading.cancel()
+            await asyncio.wait((reading,))
+
+    async def _read(self, ready: asyncio.Event) -> None:
+        is_known = False
+        while True:
+            self._bell.clear()
+            try:
+                if is_known:
+                    woken = await self._tell_news()
+                else:
+                    self._position = await self._process.store.read(newest_position, None)
+                    self.handed_out = self._position
+                    is_known, woken = True, 0
+                    ready.set()
+            except StoreError as error:
+                log.warning("changes are told later: %s", error.code)
+                woken = 1_000  # as if there were a crowd: it is tried again after a while
+                self._bell.set()
+            except LedgerClosed:
+                return
+            pause = min(max(SHORTEST_PAUSE, woken * PAUSE_PER_WOKEN), LONGEST_PAUSE)
+            next_at = self._process.clock.monotonic() + pause
+            await self._wait()
+            await asyncio.sleep(max(SETTLING, min(next_at - self._process.clock.monotonic(), pause)))
+
+    async def _wait(self) -> None:
+        # Hints may be lost: somebody looks after a while in any case.
+        try:
+            async with asyncio.timeout(self._process.limits.lease_time / 4):
+                await self._bell.wait()
+        except TimeoutError:
+            return
+
+    async def _tell_news(self) -> int:
+        """Hand out what is new; returns how many were told of something."""
+        request = TailRequest(self._position, self._owners, TAIL)
+        page = await self._process.store.read(read_tail, request)
+        self._position = page.through
+        if not page.is_whole:
+            self.handed_out = page.through
+            self._forget_pages({request.owner for request in self._full_pages})
+            for follower in self._everyone():
+                follower.fall_behind()  # each learns from the store whether it has missed something
+            return len(self._followers)
+        if page.has_more:
+            self._bell.set()
+        for owner in self._owners - request.owners:
+            for follower in self._followers[owner]:
+                follower.fall_behind()  # he came while this was read, which may have left his out
+        by_owner: dict[str, list[LiveChange]] = {}
+        for change in page.changes:
+            by_owner.setdefault(change.owner, []).append(change)
+        self._forget_pages({change.owner for change in page.changes if change.turn is None})
+        woken = await self._hand_out(by_owner)
+        self.handed_out = page.through
+        return woken
+
+    def _forget_pages(self, owners: set[str]) -> None:
+        """Pages show chats as they were when they were read: not to who asks when they are others or gone."""
+        if owners:
+            self._forgotten += 1
+            kept = {at: page for at, page in self._full_pages.items() if at.owner not in owners}
+            self._full_pages = kept
+
+    async def _hand_out(self, by_owner: dict[str, list[LiveChange]]) -> int:
+        woken = 0
+        for owner, changes in by_owner.items():
+            for follower in list(self._followers.get(owner, ())):
+                follower.hand(changes)
+                woken += 1
+                if woken % WOKEN_AT_ONCE == 0:
+                    await asyncio.sleep(0)
+        return woken
+
+
+def _heed(task: asyncio.Task[Page]) -> None:
+    """Take note of an error that everybody left before it came."""
+    if not task.cancelled():
+        task.exception()
+
+
+class Noticing:
+    """A store around another, which has somebody woken after each write of this process."""
+
+    def __init__(self, store: Store, wake: Callable[[], None]) -> None:
+        self._store = store
+        self._wake = wake
+
+    async def transact(
+        self, operation: Operation[Request, Result], request: Request, sync: Sync = Sync.DISK
+    ) -> Result:
+        try:
+            return await self._store.transact(operation, request, sync)
+        finally:
+            self._wake()
+
+    async def read(self, operation: Operation[Request, Result], request: Request) -> Result:
+        return await self._store.read(operation, request)
+
+    def watch(self, changed: Callable[[], None]) -> None:
+        self._store.watch(changed)
+
+    async def keep_lease(self, id: LeaseId, every: float) -> None:
+        await self._store.keep_lease(id, every)
+
+    def holder_is_gone(self, id: LeaseId) -> bool:
+        return self._store.holder_is_gone(id)
+
+    async def close(self) -> None:
+        await self._store.close()

@@ -1,0 +1,158 @@
+"""Context: what a model is to answer, put together from what is kept. It never changes what is kept.
+
+In order: the instructions in force, what primes the turn, as many committed turns as the policy asks for,
+the input, and the finished steps. Every call in it has its result, and reasoning what it led to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from typing import TypeAlias
+
+from msgspec import Struct
+
+from turnledger.errors import InvalidInput, MalformedItems
+from turnledger.model.flags import Hidden, without_hidden
+from turnledger.model.item import Item
+from turnledger.model.messages.pairing import open_calls, without_open_reasoning
+from turnledger.model.turn import Turn
+
+Counter: TypeAlias = Callable[[Item], int]
+"""Counts the tokens of an item."""
+
+BYTES_PER_TOKEN = 4
+
+
+def estimate(item: Item) -> int:
+    """About how many tokens an item takes: a quarter of the bytes of its JSON, rounded up. Too many for most
+    English text, since names and quotes count; give a counter of your own where it matters."""
+    return -(-len(item.raw) // BYTES_PER_TOKEN)
+
+
+class Context(Struct, frozen=True):
+    """How much of the history a turn shows to its model: `Context.all()`, `Context.last(10)` turns, or
+    `Context.budget(8_000)` tokens.
+
+    Whole turns, the last ones. A turn is shown in part only where it answers calls of a turn that is not:
+    then those results are left out. Always shown, whatever the policy: instructions, priming, the input, the
+    steps, and the turn whose calls the input answers; a budget that these exceed shows nothing more.
+    """
+
+    turns: int | None = None
+    tokens: int | None = None
+    count: Counter = estimate
+
+    @classmethod
+    def all(cls) -> Context:
+        """The whole history."""
+        return ALL
+
+    @classmethod
+    def last(cls, turns: int) -> Context:
+        """The last so many turns, and the one before them if the first of them answers its calls."""
+        if turns < 0:
+            raise InvalidInput("Context.last takes the number of turns to show, 0 or more.")
+        return cls(turns=turns)
+
+    @classmethod
+    def budget(cls, tokens: int, count: Counter = estimate) -> Context:
+        """As many of the last turns as fit into so many tokens, counted item by item, with all that is always
+        shown. `count` is called for each item; the default is an estimate."""
+        if tokens < 0:
+            raise InvalidInput("Context.budget takes a number of tokens, 0 or more.")
+        return cls(tokens=tokens, count=count)
+
+    def count_all(self, items: Sequence[Item]) -> int:
+        return sum(map(self.count, items))
+
+
+ALL = Context()
+
+
+def check_priming(items: Sequence[Item]) -> None:
+    """Raise MalformedItems unless these can stand before a history: each call answered, nothing dangling."""
+    if open_calls(items):
+        raise MalformedItems("What primes a turn must hold a result for each of its calls.")
+
+
+class Around(Struct, frozen=True):
+    """What is shown of a turn besides its history."""
+
+    instructions: tuple[Item, ...] = ()
+    priming: tuple[Item, ...] = ()
+    input: tuple[Item, ...] = ()
+    steps: tuple[Item, ...] = ()
+    hidden: Collection[int] = ()
+    """Places of the input that are not to be shown."""
+
+
+def assemble(history: Sequence[Turn], around: Around, context: Context, hidden: Hidden) -> tuple[Item, ...]:
+    """What a model is to answer. `history` are all committed turns, or as many of the last ones as the policy
+    can ask for; `hidden` are the items of those that are not to be shown."""
+    past, current = _parts(history, around, hidden)
+    start = _start(past, around, current, context)
+    shown = [item for items in past[start:] for item in items]
+    if start < len(history) and history[start].number > 1:
+        shown = _without_stray_results(shown)
+    assembled = (*around.instructions, *around.priming, *shown, *current)
+    open_calls(assembled)  # the second net
+    return assembled
+
+
+def first_shown(history: Sequence[Turn], around: Around, context: Context, hidden: Hidden) -> int:
+    """The place of the first turn of this history that the policy shows; its length if it shows none."""
+    past, current = _parts(history, around, hidden)
+    return _start(past, around, current, context)
+
+
+def _parts(
+    history: Sequence[Turn], around: Around, hidden: Hidden
+) -> tuple[list[tuple[Item, ...]], tuple[Item, ...]]:
+    """The items of each turn, and of the current one, that may be shown."""
+    past = [turn.items for turn in history]
+    current = (*around.input, *without_open_reasoning(around.steps))
+    if hidden or around.hidden:
+        places = [*(hidden.get(turn.id, ()) for turn in history), around.hidden]
+        *past, current = without_hidden([*past, current], places)
+    return past, current
+
+
+def _start(
+    past: Sequence[Sequence[Item]], around: Around, current: tuple[Item, ...], context: Context
+) -> int:
+    """The place of the first turn to show."""
+    if context.turns is not None:
+        start = max(0, len(past) - context.turns)
+        first = past[start] if start < len(past) else current
+        return start - 1 if start and answers_before(first) else start
+    if context.tokens is None:
+        return 0
+    left = context.tokens - context.count_all((*around.instructions, *around.priming, *current))
+    start = len(past)
+    if start and answers_before(current):
+        start -= 1
+        left -= context.count_all(past[start])
+    while start and (size := context.count_all(past[start - 1])) <= left:
+        start -= 1
+        left -= size
+    return start
+
+
+def answers_before(items: Sequence[Item]) -> bool:
+    """Whether these begin with results: they answer calls of the turn before, and stand before all else."""
+    return bool(items) and items[0].is_result
+
+
+def _without_stray_results(items: Sequence[Item]) -> list[Item]:
+    """Leave out results whose calls are in a turn that is not shown."""
+    shown: list[Item] = []
+    waiting: set[str | None] = set()
+    for item in items:
+        if item.is_call:
+            waiting.add(item.call_id)
+        elif item.is_result:
+            if item.call_id not in waiting:
+                continue
+            waiting.discard(item.call_id)
+        shown.append(item)
+    return shown

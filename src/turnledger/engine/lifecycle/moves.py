@@ -1,0 +1,299 @@
+"""Moving: what changes which turns a conversation shows without running one. Undo, switch, fork.
+
+Undo and switch take the lane as a turn does, and do all they do in the transaction that gets it: there is no
+moment at which they are half done.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from turnledger.engine.admission import check_admitted
+from turnledger.engine.attempt.divergence import (
+    Divergence,
+    fork_at,
+    last_turn,
+    make_branch,
+    open_branch,
+    place_of,
+    turn_on,
+)
+from turnledger.engine.attempt.effect_copies import add_copies, copies_behind, forget_effects, untold_effects
+from turnledger.engine.attempt.end import settle
+from turnledger.engine.attempt.idempotency import Key, claim_of, live_conversation_of
+from turnledger.engine.conversations.resolve import check_live
+from turnledger.engine.feed.changes import tell
+from turnledger.engine.history import line
+from turnledger.engine.ports import Tables
+from turnledger.engine.usage import BOUNDLESS, Room, check_room
+from turnledger.errors import (
+    BranchNotFound,
+    HistoryDiverged,
+    IdempotencyMismatch,
+    InvalidInput,
+    Superseded,
+)
+from turnledger.model.change import ChangeKind
+from turnledger.model.conversation import Branch, Claim, Conversation
+from turnledger.model.ids import BranchId, ConversationId, TurnId
+from turnledger.model.turn import Turn, TurnKind
+
+
+class Undo(Struct, frozen=True):
+    """Take back the last turn. `branch` is to be made, named by the caller so that undo can be repeated."""
+
+    branch: BranchId
+    forget: bool = False
+    """Whether what its tools did, and settled turns behind it, go as well."""
+    turn: TurnId | None = None
+    """The turn that its caller takes for the last, if he says so: no other is taken back."""
+
+
+class Switch(Struct, frozen=True):
+    """Show another branch of the conversation."""
+
+    branch: BranchId
+
+
+Move: TypeAlias = Undo | Switch
+
+KNOWN_SWITCHES = 8
+"""The last so many switches of a conversation are known by name: as many may be made by others before one
+whose answer was lost is repeated."""
+
+
+class Moved(Struct, frozen=True):
+    """It was done; the conversation shows this branch now."""
+
+    branch: Branch
+
+
+async def moved_before(tables: Tables, lane: Branch, move: Move, attempt: TurnId) -> Moved | None:
+    """The answer to a move that had succeeded already, its first answer lost; None for one that has not.
+    Which branch is shown does not tell: others may have moved the conversation there, or on."""
+    if isinstance(move, Undo):
+        made = await tables.branch(move.branch)
+        return Moved(made) if made is not None else None
+    return Moved(lane) if attempt in await tables.switches(lane.conversation) else None
+
+
+async def moved_under(tables: Tables, claim: Claim, attempt: TurnId) -> Moved:
+    """The answer to a move that was made before under the same idempotency_key. It waits no more."""
+    await tables.drop_ticket(attempt)
+    shown = await tables.branch(BranchId.trusted(claim.attempt.raw))
+    if shown is None:
+        raise BranchNotFound
+    return Moved(shown)
+
+
+async def check_move(
+    tables: Tables,
+    owner: str,
+    lane: Branch,
+    move: Move,
+    *,
+    kept: TurnId | None,
+    room: Room = BOUNDLESS,
+) -> None:
+    """Refuse a move that will be refused once the running turn has been stopped; `kept`: that turn, if it
+    will be the last one then."""
+    if isinstance(move, Switch):
+        if await untold_effects(tables, lane, await _target(tables, lane, move)):
+            await check_room(tables, owner, room)
+    else:
+        _check_last(move, (await last_turn(tables, lane)).id if kept is None else kept)
+
+
+def _check_last(undo: Undo, last: TurnId) -> None:
+    if undo.turn not in (None, last):
+        raise HistoryDiverged("Another turn is the last one by now. Read the chat again, then undo that one.")
+
+
+async def move(
+    tables: Tables, owner: str, lane: Branch, move: Move, attempt: TurnId, room: Room = BOUNDLESS
+) -> Moved:
+    """Move the conversation whose lane is free and from now on somebody else's. Raises TurnNotFound if there
+    is nothing to undo, HistoryDiverged if that is another turn than was meant, BranchNotFound if there is no
+    such branch, StorageFull if effects have to be copied to it and there is no room."""
+    if isinstance(move, Undo):
+        return await _undo(tables, owner, lane, move)
+    target = await _target(tables, lane, move)
+    await tables.save_branch(lane)
+    made_before = await tables.switches(lane.conversation)
+    await tables.save_switches(lane.conversation, (*made_before, attempt)[-KNOWN_SWITCHES:])
+    if target.id == lane.id:
+        return Moved(lane)
+    untold = await untold_effects(tables, lane, target)
+    if untold:
+        # Copies have the results of tools, of any size, on each branch. Refusing hides no effect: the branch
+        # that is shown tells of them.
+        await check_room(tables, owner, room)
+        copies = await copies_behind(tables, owner, target, untold)
+        target = await add_copies(tables, owner, target, copies)
+        await tables.save_branch(target)
+    if not await tables.move_conversation(lane.conversation, lane.id, target.id):
+        raise Superseded
+    if lane.last_ticket:
+        await tables.move_tickets(lane.id, target.id)
+    return Moved(target)
+
+
+async def _target(tables: Tables, lane: Branch, move: Switch) -> Branch:
+    target = await tables.branch(move.branch)
+    if target is None or target.conversation != lane.conversation:
+        raise BranchNotFound
+    return target
+
+
+async def _undo(tables: Tables, owner: str, lane: Branch, undo: Undo) -> Moved:
+    undone = await last_turn(tables, lane)
+    _check_last(undo, undone.id)
+    wish = Divergence(branch=undo.branch, replaces=undone.id, forget=undo.forget)
+    fork = await fork_at(tables, owner, lane, wish, undone)
+    if undo.forget:
+        await forget_effects(tables, lane, fork.number)
+    await tables.save_branch(lane)
+    made = await open_branch(tables, owner, lane, await place_of(tables, owner, lane, fork))
+    return Moved(made)
+
+
+@dataclass(frozen=True)
+class ForkRequest:
+    """Ask for a new conversation that begins as another one does, up to a turn, or to its head."""
+
+    owner: str
+    conversation: ConversationId
+    turn: TurnId | None
+    fresh: Conversation
+    now: int
+    due: int
+    """What is over by then is over; see trusted_clock."""
+    room: Room = BOUNDLESS
+    """What the owner may store."""
+    key: Key | None = None
+    """Names the request, so that there is one fork however often it is made."""
+    admitted: int | None = None
+    """The admission version under which its caller was let in; None: it matters to nobody."""
+
+
+async def fork(tables: Tables, request: ForkRequest) -> Conversation:
+    """Make a conversation that shares its beginning with another, or return the one that was made under the
+    same idempotency_key. It copies nothing but the effects of later turns, and what becomes of the other one
+    later is no matter. It is of the same scope. A running turn goes on; effects that wait are settled first.
+    Raises TurnNotFound, IdempotencyMismatch, AdmissionMoved, InvalidInput if a conversation_key is taken."""
+    again = await tables.conversation(request.owner, request.fresh.id)
+    if again is not None:
+        return again
+    await check_admitted(tables, request.owner, request.admitted)
+    claim = await tables.claim(request.owner, request.key.text) if request.key else None
+    if request.key is not None and claim is not None:
+        if claim.fingerprint != request.key.fingerprint:
+            raise IdempotencyMismatch
+        return await check_live(tables, await live_conversation_of(tables, claim), request.due)
+    found = await tables.conversation(request.owner, request.conversation)
+    source = await check_live(tables, found, request.due)
+    lane = await tables.branch(source.branch)
+    if lane is None:
+        raise BranchNotFound
+    waiting = await tables.attempt(request.owner, lane.unsettled) if lane.unsettled else None
+    if waiting is not None and lane.running is None:
+        lane = await settle(tables, lane, waiting, request.now)
+        await tables.save_branch(lane)
+    # Turns are never shared beyond a scope.
+    fresh = replace(request.fresh, scope=source.scope)
+    key = fresh.conversation_key
+    if key is not None and await tables.conversation_by_key(request.owner, fresh.scope, key) is not None:
+        raise InvalidInput(f"The conversation_key {key!r} names another conversation. Take one that is free.")
+    await check_room(tables, request.owner, request.room, adds_chat=True)
+    await _begin_as(tables, request, fresh, lane)
+    if request.key is not None:
+        await tables.save_claim(claim_of(request.key, fresh, fresh.branch, request.now))
+    await tell(tables, ChangeKind.CHAT_CREATED, fresh, request.now)
+    return fresh
+
+
+async def _begin_as(tables: Tables, request: ForkRequest, fresh: Conversation, lane: Branch) -> None:
+    wish = Divergence(branch=fresh.branch, after=request.turn or lane.head)
+    fork = await fork_at(tables, request.owner, lane, wish)
+    place = await place_of(tables, request.owner, lane, fork)
+    await tables.add_conversation(fresh)
+    await make_branch(tables, request.owner, lane, place, fresh.id)
+
+
+class Sibling(Struct, frozen=True):
+    """A turn that stands at the same place as another, and the branch that shows it."""
+
+    turn: Turn
+    branch: BranchId
+
+
+@dataclass(frozen=True)
+class SiblingsRequest:
+    owner: str
+    conversation: ConversationId
+    turn: TurnId
+    limit: int
+    now: int
+
+
+async def siblings(tables: Tables, request: SiblingsRequest) -> list[Sibling]:
+    """The turns that were made at the place of a turn of the current branch, itself included, the first made
+    first."""
+    found = await tables.conversation(request.owner, request.conversation)
+    conversation = await check_live(tables, found, request.now)
+    lane = await tables.branch(conversation.branch)
+    if lane is None:
+        raise BranchNotFound
+    turn = await turn_on(tables, request.owner, lane, request.turn)
+    found_at = {turn.id: Sibling(turn, lane.id)}
+    before = await _before(tables, lane, turn)
+    branches = [await _branch_of(tables, conversation, before)]
+    bases, seen = [before.id if before is not None else None], set[TurnId]()
+    while branches or bases:
+        if not branches:
+            made = await tables.origins(conversation.id, bases.pop(), request.limit)
+            branches = [await tables.branch(origin.branch) for origin in made]
+            continue
+        branch = branches.pop()
+        settled, first = await _next(tables, branch, before) if branch is not None else ((), None)
+        # What was made from one of these stands at the same place: they only tell what tools did.
+        bases += [each for each in settled if each not in seen]
+        seen.update(settled)
+        if branch is not None and first is not None:
+            found_at.setdefault(first.id, Sibling(first, branch.id))
+    shown = sorted(found_at)[: request.limit]
+    if turn.id not in shown:
+        shown[-1] = turn.id
+    return [found_at[id] for id in shown]
+
+
+async def _before(tables: Tables, lane: Branch, turn: Turn) -> Turn | None:
+    """The last turn before this one that was not settled: what tells its place, on whatever branch."""
+    for number in range(turn.number - 1, 0, -1):
+        before = await line.turn_at(tables, lane, number)
+        if before is not None and before.kind is not TurnKind.SETTLED:
+            return before
+    return None
+
+
+async def _branch_of(tables: Tables, conversation: Conversation, turn: Turn | None) -> Branch | None:
+    """The branch of a conversation that a turn stands on: the first one has what came with a fork."""
+    own = await tables.branch(turn.branch) if turn is not None else None
+    if own is not None and own.conversation == conversation.id:
+        return own
+    return await tables.first_branch(conversation.id)
+
+
+async def _next(tables: Tables, branch: Branch, before: Turn | None) -> tuple[list[TurnId], Turn | None]:
+    """What a line goes on with behind a turn: settled ones, and the first that was not, if it is there."""
+    settled: list[TurnId] = []
+    for number in range(before.number + 1 if before else 1, branch.length + 1):
+        turn = await line.turn_at(tables, branch, number)
+        if turn is None or turn.kind is not TurnKind.SETTLED:
+            return settled, turn
+        settled.append(turn.id)
+    return settled, None

@@ -1,0 +1,188 @@
+"""Retention: conversations end by themselves when they are old, or when their owner stores too much. Never
+one that is pinned or runs: that is decided in the transaction that ends it.
+
+Retaining, one process's part: a round over all owners, and the time for the next.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from turnledger.engine.lifecycle.delete import purge, purge_time, set_aside
+from turnledger.engine.ports import Tables
+from turnledger.engine.process.process import Process
+from turnledger.model.conversation import Conversation
+from turnledger.model.retention import Reason, Retained, Retired
+
+ANY_TIME = 2**62
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """How long, and how much of it, each owner keeps."""
+
+    now: int
+    due: int
+    """What is over by then is over; see trusted_clock."""
+    age_ms: int | None
+    """Since a conversation was last used; None for no bound."""
+    bytes: int | None
+    """Of all that is stored for an owner; None for no bound."""
+
+    @property
+    def touched_by(self) -> int | None:
+        """What was last used then, or earlier, is old."""
+        return None if self.age_ms is None else self.due - self.age_ms
+
+
+async def beyond(tables: Tables, asked: tuple[Sequence[str], Bounds]) -> list[str]:
+    """Those of these owners that have something old, or too much."""
+    owners, bounds = asked
+    return [owner for owner in owners if await _is_beyond(tables, owner, bounds)]
+
+
+async def _is_beyond(tables: Tables, owner: str, bounds: Bounds) -> bool:
+    if bounds.bytes is not None and (await tables.stored(owner)).bytes > bounds.bytes:
+        return True
+    by = bounds.touched_by
+    return by is not None and bool(await tables.oldest_conversations(owner, by, 1))
+
+
+@dataclass(frozen=True)
+class RetireRequest:
+    owner: str
+    bounds: Bounds
+    purge_at: int
+    """Until when those can be restored that are old."""
+    limit: int
+
+
+async def retire_old(tables: Tables, request: RetireRequest) -> list[Conversation]:
+    """Delete conversations of an owner that nobody used for too long, up to so many, the oldest first. They
+    can be restored."""
+    by = request.bounds.touched_by
+    old = [] if by is None else await tables.oldest_conversations(request.owner, by, request.limit)
+    now, until = request.bounds.now, request.purge_at
+    return [await set_aside(tables, each, until, now, Reason.AGE) for each in old]
+
+
+@dataclass(frozen=True)
+class Shed:
+    """What one step did about an owner that stores too much."""
+
+    purged: list[Conversation]
+    is_done: bool
+    """Whether there is nothing more to do: he stores no more than may be, or nothing is left to purge."""
+
+
+async def shed(tables: Tables, request: RetireRequest) -> Shed:
+    """Purge conversations of an owner that stores too much, the oldest first, and those that are deleted
+    before all others; no more than has to be.
+
+    How much is stored falls when what was purged is swept. So nothing is purged while there is something to
+    sweep: two processes that look at once would both make room, and one of them for nothing.
+    """
+    bound, owner = request.bounds.bytes, request.owner
+    if await tables.purge_ended(request.limit):
+        return Shed([], is_done=False)
+    excess = 0 if bound is None else (await tables.stored(owner)).bytes - bound
+    if excess <= 0:
+        return Shed([], is_done=True)
+    candidates = await tables.oldest_deleted(owner, request.limit)
+    if not candidates:
+        candidates = await tables.oldest_conversations(owner, ANY_TIME, request.limit)
+    purged: list[Conversation] = []
+    for each in candidates:
+        purged.append(await purge(tables, each, request.bounds.now, Reason.SIZE))
+        # Forks may need some of it: then the next step goes on.
+        excess -= await tables.bytes_of(each.id)
+        if excess <= 0:
+            break
+    return Shed(purged, is_done=not purged)
+
+
+def retired(conversation: Conversation, reason: Reason) -> Retired:
+    """What is reported of a conversation that was removed."""
+    return Retired(
+        owner=conversation.owner,
+        conversation=conversation.id,
+        reason=reason,
+        touched_at=conversation.touched_at,
+        purge_at=conversation.purge_at,
+    )
+
+
+log = logging.getLogger("turnledger")
+
+OWNERS = 200
+"""Owners looked at in one go."""
+
+
+class Retaining:
+    """Keeps what Limits.retain_for and Limits.retain_bytes say, and no more."""
+
+    def __init__(self, process: Process) -> None:
+        self._process = process
+        self._next = 0.0
+
+    async def retain_if_due(self) -> None:
+        """Do a round if the last is long enough ago."""
+        now = self._process.clock.monotonic()
+        if now >= self._next:
+            self._next = now + self._process.limits.retain_every
+            await self.retain()
+
+    async def retain(self) -> Retained:
+        """Do a round, in small transactions, and report what was removed. What fails leaves the rest to the
+        next round."""
+        process, limits = self._process, self._process.limits
+        age_ms = None if limits.retain_for is None else round(limits.retain_for * 1000)
+        bounds = Bounds(process.clock.now_ms(), process.clock.due_ms(), age_ms, limits.retain_bytes)
+        if bounds.age_ms is None and bounds.bytes is None:
+            return Retained()
+        gone: list[Retired] = []
+        full: list[str] = []
+        after: str | None = None
+        while owners := await process.store.read(_owners, after):
+            for owner in await process.store.read(beyond, (owners, bounds)):
+                request = RetireRequest(
+                    owner, bounds, purge_time(process, bounds.now), process.limits.purge_rows
+                )
+                gone += await self._retire_old(request)
+                gone += await self._shed(request)
+                if bounds.bytes is not None and await process.store.read(_stored, owner) > bounds.bytes:
+                    full.append(owner)
+            after = owners[-1]
+        return Retained(retired=tuple(gone), full=tuple(full))
+
+    async def _retire_old(self, request: RetireRequest) -> list[Retired]:
+        gone: list[Retired] = []
+        while True:
+            batch = await self._process.store.transact(retire_old, request)
+            gone += [self._told(each, Reason.AGE) for each in batch]
+            if len(batch) < request.limit:
+                return gone
+
+    async def _shed(self, request: RetireRequest) -> list[Retired]:
+        gone: list[Retired] = []
+        step = Shed([], is_done=request.bounds.bytes is None)
+        while not step.is_done:
+            step = await self._process.store.transact(shed, request)
+            gone += [self._told(each, Reason.SIZE) for each in step.purged]
+        return gone
+
+    def _told(self, conversation: Conversation, reason: Reason) -> Retired:
+        self._process.forget_deleted(conversation)
+        what = "deleted" if reason is Reason.AGE else "purged"
+        log.info("retention: %s was %s by %s", conversation.id, what, reason)
+        return retired(conversation, reason)
+
+
+async def _owners(tables: Tables, after: str | None) -> list[str]:
+    return await tables.owners(after, OWNERS)
+
+
+async def _stored(tables: Tables, owner: str) -> int:
+    return (await tables.stored(owner)).bytes

@@ -1,0 +1,101 @@
+"""Deliveries: what became of the answers to requests without an idempotency_key, noted soon; see retries."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from turnledger.engine.ports import Sync, Tables
+from turnledger.errors import LedgerClosed, StoreError
+from turnledger.model.ids import ConversationId, TurnId
+
+if TYPE_CHECKING:
+    from turnledger.engine.process.process import Process
+
+log = logging.getLogger("turnledger")
+
+LOST_KEPT_MS = 15 * 60 * 1000
+"""How long a lost answer is there for a retry. A client may notice the loss later than the server, after its
+own timeout (ten minutes in the official clients); after that, the same words are a new message."""
+
+
+@dataclass(frozen=True)
+class Note:
+    """What became of the answer to a request."""
+
+    owner: str
+    name: str
+    sender: TurnId
+    is_delivered: bool
+    at: int
+
+
+async def note(tables: Tables, notes: Sequence[Note]) -> list[ConversationId]:
+    """Forget the requests whose answers were delivered, and mark those whose were lost; return where. A
+    request that a later try has taken over has no say any more. Repeating it changes nothing."""
+    lost: list[ConversationId] = []
+    for each in notes:
+        claim = await tables.claim(each.owner, each.name)
+        if claim is None or claim.sender != each.sender:
+            continue
+        if each.is_delivered:
+            await tables.drop_claim(each.owner, each.name)
+        else:
+            expires_at = each.at + LOST_KEPT_MS
+            await tables.save_claim(replace(claim, is_lost=True, expires_at=expires_at))
+            lost.append(claim.conversation)
+    return lost
+
+
+class Deliveries:
+    """What a process has yet to note of its answers. Noted at once, but not waited for; what comes in the
+    meantime is noted together."""
+
+    def __init__(self, process: Process) -> None:
+        self._process = process
+        self._notes: list[Note] = []
+        self._lock = asyncio.Lock()
+        self._writing: asyncio.Task[None] | None = None
+
+    def note(self, note: Note) -> None:
+        """Have it written soon."""
+        self._notes.append(note)
+        if self._writing is None or self._writing.done():
+            self._writing = asyncio.create_task(self._write(), name="turnledger deliveries")
+
+    async def _write(self) -> None:
+        try:
+            while self._notes:
+                await self.flush()
+        except LedgerClosed:
+            return
+        except StoreError as error:
+            log.warning("what became of %d answers is noted later: %s", len(self._notes), error.code)
+        except Exception:
+            log.exception("what became of %d answers could not be noted", len(self._notes))
+
+    async def flush(self) -> None:
+        """Write what there is; what fails is kept. A retry must not go by less than its process knows."""
+        async with self._lock:
+            notes = tuple(self._notes)
+            if not notes:
+                return
+            # Power loss may undo it: it takes the client's connection with it, too.
+            lost = await self._process.persist(note, notes, Sync.PROCESS)
+            del self._notes[: len(notes)]
+        for conversation in lost:
+            self._process.bells.ring(conversation)
+
+    async def close(self) -> None:
+        """Write what can be written, once."""
+        try:
+            await self.flush()
+        except StoreError as error:
+            log.warning("what became of %d answers is not noted: %s", len(self._notes), error.code)
+        if self._writing is not None:
+            await asyncio.wait((self._writing,))

@@ -1,0 +1,199 @@
+"""One process's part in the ledger: its lease, its running turns, and what it still owes the store."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NamedTuple
+
+from turnledger.engine.attempt.divergence import Place
+from turnledger.engine.clock import TrustedClock
+from turnledger.engine.conversations.flags import FlagCache
+from turnledger.engine.feed.feed import Feed
+from turnledger.engine.history.chat_messages import ChatHistories
+from turnledger.engine.history.history import History, HistoryCache, TurnsRequest, read_origin, read_turns
+from turnledger.engine.history.shown_turns import ShownTurns
+from turnledger.engine.lane.lease import LeaseWatch
+from turnledger.engine.lane.queue import Bells, Waiter
+from turnledger.engine.lane.shield import is_cancelled
+from turnledger.engine.limits import Limits
+from turnledger.engine.ports import Clock, Operation, Request, Result, Store, Sync
+from turnledger.engine.process.deliveries import Deliveries
+from turnledger.engine.process.flush import Flushing
+from turnledger.engine.process.home import Home
+from turnledger.engine.process.joint_looks import JointLooks
+from turnledger.engine.resend.latest_lines import LatestLines
+from turnledger.errors import ConversationDeleted, OutcomeUnknown, StoreUnavailable, TurnledgerError
+from turnledger.model.attempt import OnStop
+from turnledger.model.conversation import Branch, Conversation
+from turnledger.model.ids import ConversationId, IdSource, LeaseId, RandomBits, TurnId
+
+if TYPE_CHECKING:
+    from turnledger.engine.attempt.end import EndRequest
+    from turnledger.engine.events.live_log import LiveLog
+    from turnledger.engine.turn.running_turn import RunningTurn
+
+TURNS_AT_ONCE = 1_000
+"""Turns of a history that are read in one go: others want to read, too, and the loop has others to serve."""
+FIRST_DELAY, TRIES = 0.05, 5
+"""A write without an answer is repeated so often, each time after twice the delay."""
+
+
+class AtWork(NamedTuple):
+    """How much one process has in hand."""
+
+    running: int
+    """Turns that run."""
+    waiting: int
+    """Turns that have a ticket, and wait for those before them."""
+    readers: int
+    """Streams of events that are being read."""
+
+
+class Process:
+    """What the engine's parts share. Everything that matters for the promises is in the store."""
+
+    def __init__(self, store: Store, clock: Clock, random_bits: RandomBits, limits: Limits) -> None:
+        self.store: Store = store
+        self.home = Home()
+        self.home.check()
+        self.clock = TrustedClock(
+            clock,
+            limits.clock_tolerance,
+            limits.clock_agreement,
+            # The timer looks twice in a lease time.
+            unseen=max(limits.clock_agreement / 4, 2 * limits.lease_time),
+        )
+        self.limits = limits
+        self.ids = IdSource(self.clock.now_ms, random_bits)
+        self.lease = self.ids.new(LeaseId)
+        self.bells = Bells()
+        self.watch = LeaseWatch(self.lease, clock, limits.lease_time, store.holder_is_gone)
+        self.cache = HistoryCache(limits.cached_bytes)
+        self.chat_histories = ChatHistories(limits.chat_bytes)
+        self.latest_lines = LatestLines(limits.line_bytes)
+        self.shown_turns = ShownTurns(limits.shown_bytes)
+        self.flags = FlagCache()
+        self.mine: dict[TurnId, bool] = {}
+        """Attempts that a task here answers for, and whether they have queued. Any other attempt that
+        names the lease is an orphan."""
+        self.running: dict[TurnId, RunningTurn] = {}
+        self.doubts: dict[TurnId, RunningTurn] = {}
+        """Turns whose commit has an unknown outcome, and whose callers have been told so."""
+        self.unfinished: dict[TurnId, tuple[EndRequest, RunningTurn | None]] = {}
+        """Ends that the store could not take yet."""
+        self.early_stops: dict[TurnId, OnStop | None] = {}
+        """Stops of attempts that have begun and do not run yet."""
+        self.end_unheld: Callable[[RunningTurn, TurnledgerError], None]
+        """Ends a turn that has to be left, and whose block no task is inside of; Tending does."""
+        self.flushing = Flushing(self)
+        self.deliveries = Deliveries(self)
+        self.looks = JointLooks(store)
+        self.feed = Feed(self)
+        self.readers = 0
+        """Event streams that are being read here."""
+        self.listened: dict[LiveLog, int] = {}
+        """What runs here and is being read, with how many read it."""
+        self.awaited: dict[TurnId, list[Waiter]] = {}
+        """Who waits here for a queued turn to begin."""
+        self.is_closed = False
+        self._somebody_left = asyncio.Event()
+
+    async def persist(
+        self, operation: Operation[Request, Result], request: Request, sync: Sync = Sync.DISK
+    ) -> Result:
+        """Run an operation that may be repeated, until its outcome is known or patience ends; a cancelled
+        caller tries once. The outcome is unknown as soon as that of one try is, whatever the others said."""
+        is_in_doubt = False
+        for tried in range(1, TRIES + 1):
+            try:
+                return await self.store.transact(operation, request, sync)
+            except (OutcomeUnknown, StoreUnavailable) as error:
+                is_in_doubt = is_in_doubt or isinstance(error, OutcomeUnknown)
+                if tried == TRIES or is_cancelled():
+                    if is_in_doubt and not isinstance(error, OutcomeUnknown):
+                        raise OutcomeUnknown from error
+                    raise
+            await asyncio.sleep(FIRST_DELAY * 2 ** (tried - 1))
+        raise AssertionError  # the last try returns or raises
+
+    async def snapshot(self, branch: Branch, place: Place | None = None) -> History:
+        """The turns that a turn runs on, up to the head or at its place: from the cache as far as it goes,
+        the rest from the store."""
+        head, length = (branch.head, branch.length) if place is None else (place.fork.base, place.fork.number)
+        history = self.cache.prefix(branch.id, head, length)
+        if len(history) < length:
+            if not history and branch.start:
+                # Fresh from an undo, a switch or a fork: most of it may be here, as another branch's.
+                origin = await self.store.read(read_origin, branch.id)
+                history = self.cache.shared(origin.line if origin else (), length)
+            while len(history) < length:
+                through = min(length, len(history) + TURNS_AT_ONCE)
+                missing = await self.store.read(read_turns, TurnsRequest(branch, len(history), through))
+                if not missing:
+                    break
+                history = history.followed_by(missing)
+            if len(history) != length or history.head != head:
+                raise ConversationDeleted
+            self.cache.keep(branch.id, history)
+        return history.followed_by(place.carried) if place and place.carried else history
+
+    def at_work(self) -> AtWork:
+        """Count what is in hand."""
+        waiting = sum(has_queued and attempt not in self.running for attempt, has_queued in self.mine.items())
+        return AtWork(len(self.running), waiting, self.readers)
+
+    def is_inside(self, conversation: ConversationId, turn: TurnId | None) -> bool:
+        """Whether the caller is in the block of this turn, or of any turn of the conversation."""
+        return any(
+            running.conversation.id == conversation and turn in (None, running.id) and running.is_inside()
+            for running in self.running.values()
+        )
+
+    def interrupt_here(self, attempt: TurnId | None, policy: OnStop | None = None) -> None:
+        """Deliver a recorded stop if the attempt runs in this process."""
+        if attempt is None:
+            return
+        if attempt in self.running:
+            self.running[attempt].interrupt(policy)
+        elif attempt in self.mine:
+            self.early_stops[attempt] = policy
+
+    def forget_deleted(self, conversation: Conversation) -> None:
+        """The conversation was deleted: its running turn, if it is here, runs for nothing, and who waits for
+        it waits in vain."""
+        self.cache.forget(conversation.branch)
+        self.shown_turns.forget(conversation.branch)
+        for running in list(self.running.values()):
+            if running.conversation.id == conversation.id:
+                running.lose_lane()
+        self.bells.ring_all()
+
+    def register(self, running: RunningTurn) -> None:
+        """The turn runs from now on; a stop that came before reaches it now."""
+        self.running[running.id] = running
+        self.flushing.watch()
+        if self.awaited:
+            for waiter in self.awaited.get(running.id, ()):
+                waiter.wake()
+        if running.id in self.early_stops:
+            running.interrupt(self.early_stops.pop(running.id))
+
+    def let_go(self, attempt: TurnId) -> bool:
+        """No task here answers for the attempt any more; returns whether it had queued."""
+        self.early_stops.pop(attempt, None)
+        self._somebody_left.set()
+        return self.mine.pop(attempt, False)
+
+    def wake_everyone(self) -> None:
+        """Nobody here need wait any longer, for a lane, an outcome or an event."""
+        self.bells.wake_everyone()
+        self.feed.wake_everyone()
+        for live in list(self.listened):
+            live.wake()
+
+    async def drained(self) -> None:
+        """Wait until no task here is on its way into a turn or out of it."""
+        while any(id not in self.unfinished and id not in self.doubts for id in self.mine):
+            self._somebody_left.clear()
+            await self._somebody_left.wait()

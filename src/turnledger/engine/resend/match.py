@@ -1,0 +1,468 @@
+"""What a chat-completions request means, whose client sends the whole history each time.
+
+A request that ends where the branch ends, with something new behind it, continues it, however much of the
+beginning was trimmed. One that ends at an earlier question asks for another answer. Anything else is an edit,
+and goes on from the last turn that both sides have. Where repeated messages leave a choice, reading up to the
+head wins over reading from the beginning, and the longer agreement over the shorter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from enum import StrEnum
+from heapq import nlargest
+from operator import itemgetter
+from typing import Any, NamedTuple, TypeAlias, TypeVar
+
+import msgspec
+
+from turnledger.engine.resend.transcript import BACKWARDS, FORWARDS, Resent
+from turnledger.engine.resend.window import (
+    Line,
+    Spot,
+    common_lengths,
+    find,
+    is_telling,
+    windows,
+    words_of_request,
+)
+from turnledger.errors import NoNewInput
+from turnledger.model.ids import TurnId
+from turnledger.model.item import Item
+from turnledger.model.messages.pairing import left_open
+from turnledger.model.messages.projection import SILENT, Said, Shown, bare, said
+from turnledger.model.turn import Turn, TurnKind
+
+MOST_PLACES = 16
+"""So many ways of reading are followed at once."""
+ABSENT_TURNS = 64
+"""So many turns may be absent from a client's copy before it is searched for in the whole line."""
+
+
+class Sent(StrEnum):
+    """What a client says its messages are."""
+
+    NEW = "new"  # all of them are input
+    FULL = "full"  # the whole history from its beginning, even where no assistant speaks in it
+
+
+class Continuation(msgspec.Struct, frozen=True):
+    """The request ends at the head: messages[new:] are input, messages[:instructions] instructions."""
+
+    new: int
+    instructions: int = 0
+
+
+class Regeneration(msgspec.Struct, frozen=True):
+    """The request ends with the input of this turn, and asks for another answer to it."""
+
+    turn: TurnId
+    instructions: int = 0
+
+
+class Divergence(msgspec.Struct, frozen=True):
+    """An edit: messages[new:] are input on a new branch after this turn, or from the very beginning; behind
+    `kept`, what the client has trimmed of the turn that was edited."""
+
+    after: TurnId | None
+    new: int
+    instructions: int = 0
+    kept: tuple[Item, ...] = ()
+
+
+Meaning: TypeAlias = Continuation | Regeneration | Divergence
+_Way = TypeVar("_Way")
+
+
+class _Origin(NamedTuple):
+    """Where a way of reading back began: at a place of the request, maybe with the question of a turn."""
+
+    place: int
+    asked: int = -1
+
+
+class _Reach(msgspec.Struct, frozen=True):
+    """How far a request and the line agree: up to a place in the one, and so many turns of the other. `kept`
+    is what of the next turn stays, where it is known that the request begins within that."""
+
+    place: int
+    common: int
+    regenerated: int | None = None
+    kept: tuple[Item, ...] | None = None
+    is_edited: bool = False
+    """Whether the next turn stands there, too, up to another answer than its own."""
+
+
+def decide(turns: Sequence[Turn], messages: Sequence[Mapping[str, Any]], sent: Sent | None = None) -> Meaning:
+    """Say what these messages mean to a branch of these turns; raise NoNewInput when they bring nothing new,
+    MalformedItems when one is not a message."""
+    request = Resent(messages)
+    first = request.first
+    answered = _end_of_answers(request)
+    if sent is Sent.NEW or not turns:
+        return _continuation(request, first)
+    if sent is None and answered == first:
+        return _continuation(request, _behind_questions(turns, request))
+    if sent is Sent.FULL:
+        return _meaning(turns, request, _read_on(turns, request, 0, None))
+    found = _ending_at_head(turns, request, answered)
+    if found is None:
+        return _meaning(turns, request, _longest_agreement(turns, request))
+    origin, _ = found
+    if origin.asked >= 0:
+        return Regeneration(turns[origin.asked].id, first)
+    return _continued(turns, request, origin.place)
+
+
+def _continuation(request: Resent, new: int) -> Continuation:
+    if not _has_input(request, new):
+        raise NoNewInput
+    return Continuation(new, request.first)
+
+
+def _meaning(turns: Sequence[Turn], request: Resent, reach: _Reach) -> Meaning:
+    if reach.regenerated is not None:
+        return Regeneration(turns[reach.regenerated].id, request.first)
+    common, kept = reach.common, reach.kept
+    if reach.is_edited:
+        kept = kept or ()
+    elif kept is None or turns[common].kind is TurnKind.SETTLED:
+        if _is_head(turns, common):
+            return _continued(turns, request, reach.place)
+        common, kept = _with_unseen(turns, common, is_answer=request.answers(reach.place)), ()
+    if not _has_input(request, reach.place):
+        raise NoNewInput
+    return Divergence(turns[common - 1].id if common else None, reach.place, request.first, kept)
+
+
+def _continued(turns: Sequence[Turn], request: Resent, place: int) -> Meaning:
+    """What continues at the head, unless it has other results than an interrupted turn there was given: these
+    go where the calls wait."""
+    meaning = _continuation(request, place)
+    left = len(turns)
+    while left > 1 and request.answers(place) and may_be_absent(turns[left - 1]):
+        left -= 1
+        is_answered = any(item.is_result for item in turns[left].input)
+        if turns[left].kind is TurnKind.INTERRUPTED and is_answered and left_open(turns[left - 1].items):
+            return Divergence(turns[left - 1].id, place, request.first)
+    return meaning
+
+
+def _end_of_answers(request: Resent) -> int:
+    """The place behind the last assistant message that says something; `first` when there is none."""
+    for place in range(request.end, request.first, -1):
+        message = request.messages[place - 1]
+        if message.get("role") == "assistant" and said(message).role == "assistant":
+            return place
+    return request.first
+
+
+def _behind_questions(turns: Sequence[Turn], request: Resent) -> int:
+    """Where a request without answers is new: all of it, unless the line ends with questions whose answers
+    its client may not know of, and it begins with these."""
+    left = len(turns)
+    while left and not _is_answered(turns[left - 1]):
+        left -= 1
+    if left == len(turns):
+        return request.first
+    found = _ending_at_head(turns[left:], request, request.first)
+    return request.first if found is None or found[0].asked >= 0 else found[0].place
+
+
+def _is_answered(turn: Turn) -> bool:
+    """Whether every client knows of an answer in the turn."""
+    if turn.kind is not TurnKind.COMPLETED:
+        return False
+    if turn.says_plainly:  # which is seen without showing it
+        return True
+    return any(entry.role == "assistant" for entry in turn.shown.entries)
+
+
+def _has_input(request: Resent, new: int) -> bool:
+    """Whether there is a user message that says something, or a result, from here on."""
+    return any(_is_input(request.messages[place]) for place in range(new, request.end))
+
+
+def _is_input(message: Mapping[str, Any]) -> bool:
+    what = said(message)
+    if what.role != SILENT or message.get("role") != "user":
+        return what.role in ("user", "tool")
+    content = message.get("content")
+    # A part of a kind not known here is still something.
+    return isinstance(content, list) and any(
+        isinstance(part, Mapping) and "text" not in part and "refusal" not in part for part in content
+    )
+
+
+def may_be_absent(turn: Turn) -> bool:
+    """Whether a client may not know of the turn: it did not end well, or nothing of it is shown."""
+    return turn.kind is not TurnKind.COMPLETED or not turn.shown.entries
+
+
+def _is_head(turns: Sequence[Turn], common: int) -> bool:
+    """Whether nothing follows but what a client may not know of."""
+    return all(may_be_absent(turns[index]) for index in range(len(turns) - 1, common - 1, -1))
+
+
+def _with_unseen(turns: Sequence[Turn], common: int, *, is_answer: bool) -> int:
+    """A branch never leaves out a turn that its client could not have seen: a settled or a hidden one, unless
+    this has answered the calls that are to be answered anew."""
+    index = common
+    while index < len(turns) and may_be_absent(turns[index]):
+        kind = turns[index].kind
+        index += 1
+        if kind is TurnKind.SETTLED or (kind is TurnKind.COMPLETED and not is_answer):
+            common = index
+    return common
+
+
+def _ending_at_head(turns: Sequence[Turn], request: Resent, answered: int) -> tuple[_Origin, int] | None:
+    """Read backwards from the head. Returns where the history ends in the request, and the turn in which the
+    request begins."""
+    last = request.end
+    while last > answered and not _is_input(request.messages[last - 1]):
+        last -= 1
+    likely = {answered, *range(max(answered, last - MOST_PLACES), last)}
+    # Instructions in the middle belong to the message behind them, and are input where that is.
+    origins = [place for place in sorted(likely) if place < last and request.is_behind_something(place)]
+    # A request of few messages needs few turns, however long the line is.
+    before = max(0, len(turns) - request.end - ABSENT_TURNS)
+    return _read_back(turns[before:], before, request, origins)
+
+
+def _read_back(
+    turns: Sequence[Turn], before: int, request: Resent, origins: Sequence[int]
+) -> tuple[_Origin, int] | None:
+    """Follow all ways of reading the request back: from its origins at the head, and from its end as the
+    question of a turn that counts as the head. The first to arrive wins, of several the one that leaves least
+    over."""
+    places = {place: _Origin(place) for place in origins}
+    may_ask = True
+    left = len(turns)
+    while left and (places or may_ask):
+        if len(places) == 1 and not may_ask:
+            ((place, origin),) = places.items()
+            left, place = request.past_echoes(turns, left, place)
+            places = {place: origin}
+            if request.is_over(place, BACKWARDS):
+                return origin, before + left
+            if not left:
+                break
+        left -= 1
+        turn = turns[left]
+        reached = _step(request, turn, places)
+        if may_ask and turn.kind is not TurnKind.SETTLED:
+            for way in turn.shown.ways:
+                question = request.past(way.input, request.end, BACKWARDS)
+                if question is not None and question < request.end:
+                    reached[question] = _Origin(request.end, before + left)
+            may_ask = may_be_absent(turn)
+        arrived = [origin for place, origin in reached.items() if request.is_over(place, BACKWARDS)]
+        if arrived:
+            return max(arrived), before + left
+        places = _fewer(reached)
+    return None
+
+
+def _step(request: Resent, turn: Turn, places: Mapping[int, _Origin]) -> dict[int, _Origin]:
+    reached: dict[int, _Origin] = {}
+    for place, origin in places.items():
+        for found in request.through(turn.kind, turn.shown, place, BACKWARDS):
+            reached[found] = max(origin, reached.get(found, origin))
+    return reached
+
+
+def _fewer(places: dict[int, _Way]) -> dict[int, _Way]:
+    """Keep the number of ways bounded, those that took most and the one that took nothing among them."""
+    if len(places) <= MOST_PLACES:
+        return places
+    ordered = sorted(places.items(), key=itemgetter(0))
+    return dict([*ordered[: MOST_PLACES - 1], ordered[-1]])
+
+
+def _read_on(turns: Sequence[Turn], request: Resent, begin: int, cut: Shown | None) -> _Reach:
+    """Read forwards from a turn, or from what `cut` leaves of it, as far as line and request agree."""
+    best = (request.first, begin)
+    edited: tuple[int, int] | None = None
+    places = {request.first: begin}
+    for index in range(begin, len(turns)):
+        turn = turns[index]
+        shown = cut if cut is not None and index == begin else turn.shown
+        reached: dict[int, int] = {}
+        for place, common in places.items():
+            leads = request.through(turn.kind, shown, place, FORWARDS)
+            ends = {found for found in leads if found > place and request.is_over(found, FORWARDS)}
+            if (ends or not leads) and _asks_again(request, turn, shown, place):
+                return _Reach(request.end, index, index)
+            is_stopped = turn.kind is TurnKind.INTERRUPTED and leads
+            if is_stopped and request.is_answered_otherwise(shown, place, leads):
+                edited = max(edited or (place, index), (place, index))
+                leads = {place}  # it may be absent, and a later turn have that answer
+            # A question that was settled and is asked again is new, and not the end of the history.
+            for found in leads - ends if turn.kind is TurnKind.SETTLED else leads:
+                reached[found] = max(index + 1 if found > place else common, reached.get(found, 0))
+        if not reached:
+            break
+        places = _fewer(reached)
+        best = max(best, max(places.items()))
+        if all(request.is_over(place, FORWARDS) for place in places):
+            break
+    if edited is not None and edited[0] >= best[0]:
+        return _Reach(*edited, is_edited=True)
+    return _Reach(*best)
+
+
+def _asks_again(request: Resent, turn: Turn, shown: Shown, place: int) -> bool:
+    """Whether the request ends with the input of this turn."""
+    if turn.kind is TurnKind.SETTLED or request.is_over(place, FORWARDS):
+        return False
+    ends = (request.past(way.input, place, FORWARDS) for way in shown.ways)
+    return any(end is not None and end > place and request.is_over(end, FORWARDS) for end in ends)
+
+
+def _longest_agreement(turns: Sequence[Turn], request: Resent) -> _Reach:
+    """Read forwards from the beginning and from where a trimmed request could begin; the longest wins."""
+    ranked = [(_read_from(turns, request, spot), length) for spot, length in windows(turns, request)]
+    # Within the turn where they part, what agrees is seen at a glance only.
+    reach, length = max(ranked, key=lambda each: (max(each[0].place - request.first, each[1]), each[0].place))
+    if reach.place == request.first and not length:
+        return _begun_with_a_cut(turns, request) or _edited_at_the_edge(turns, request) or reach
+    return reach
+
+
+def _read_from(turns: Sequence[Turn], request: Resent, spot: Spot) -> _Reach:
+    """Read forwards from a place in the line. Where they part within its turn, what was trimmed of that stays
+    before what was sent."""
+    cut = spot.cut(turns) if spot.place or spot.piece else None
+    reach = _read_on(turns, request, spot.turn, cut)
+    if cut is None or reach.common > spot.turn:
+        return reach
+    return msgspec.structs.replace(reach, kept=spot.before(turns))
+
+
+def _begun_with_a_cut(turns: Sequence[Turn], request: Resent) -> _Reach | None:
+    """Read on from the answer that a trimmed request begins with a part of. Of several such answers the one
+    with most behind it wins, then the last."""
+    heard, behind = _first_in_a_row(request)
+    best, furthest = None, (request.first, 0)
+    parted: _Reach | None = None
+    for length, spot in _cut_answers(turns, request):
+        cut = spot.cut(turns, tuple(each.text for each in heard if each.text))
+        reach = _read_on(turns, request, spot.turn, cut)
+        if reach.place == behind and _goes_on(turns, spot, request, heard, behind):
+            parted = parted or _Reach(request.first, spot.turn, kept=spot.before(turns))
+        if reach.place == request.first and (length or is_telling(request)):
+            reach = _parted_behind(turns, spot, request.first, behind)
+        if (reach.place, length) > furthest or (best is None and reach.kept is not None):
+            best, furthest = reach, (reach.place, length)
+    return best if parted is None or furthest[0] > behind else parted
+
+
+def _goes_on(turns: Sequence[Turn], spot: Spot, request: Resent, heard: Sequence[Said], behind: int) -> bool:
+    """Whether the answer that a request begins with the beginning of goes on behind something inserted."""
+    begun = bare("".join(each.text for each in heard))
+    whole = turns[spot.turn].shown.entries[spot.place].bare
+    place, said = behind, ""
+    while (found := request.next(place, FORWARDS)) is not None:
+        what, place = found
+        if what.role == "assistant":
+            said += bare(what.text)
+        elif said:
+            break
+    return bool(said) and whole.startswith(begun + said)
+
+
+def _parted_behind(turns: Sequence[Turn], spot: Spot, first: int, behind: int) -> _Reach:
+    """Line and request part within the turn of a cut answer: that stays as it is stored, and what follows it
+    is new. Without the calls that end the turn it is another answer."""
+    following = spot._replace(place=spot.place + 1)
+    if following.place < len(turns[spot.turn].shown.entries):
+        return _Reach(behind, spot.turn, kept=following.before(turns))
+    return _Reach(first, spot.turn, kept=spot.before(turns))
+
+
+def _cut_answers(turns: Sequence[Turn], request: Resent) -> list[tuple[int, Spot]]:
+    """The answers that a request may begin with a part of, and how much agrees behind each, most first:
+    clients trim by letters, too, and whoever pressed stop saw less of an answer, or more."""
+    heard, behind = _first_in_a_row(request)
+    text = bare("".join(each.text for each in heard))
+    if not text or heard[0].role != "assistant":
+        return []
+    line = Line.of(turns)
+    lengths = [*common_lengths(words_of_request(Resent(request.messages, behind)), line.words), 0]
+    begins = (
+        (lengths[at + 1], at)
+        for at, spot in enumerate(line.spots)
+        if line.words[at][0] == "assistant" and _is_part(turns[spot.turn], spot, text)
+    )
+    return [(length, line.spots[at]) for length, at in nlargest(MOST_PLACES, begins)]
+
+
+def _first_in_a_row(request: Resent) -> tuple[list[Said], int]:
+    """What one role says at the beginning of a request, and the place behind it."""
+    heard: list[Said] = []
+    place = request.first
+    while (found := request.next(place, FORWARDS)) and (not heard or heard[0].role == found[0].role):
+        heard.append(found[0])
+        place = found[1]
+    return heard, place
+
+
+def _is_part(turn: Turn, answer: Spot, text: str) -> bool:
+    """Whether this is how an answer begins or ends; of one that was stopped, a client may have seen more."""
+    whole = turn.shown.entries[answer.place].bare
+    is_longer = turn.kind is not TurnKind.COMPLETED and bool(whole) and text.startswith(whole)
+    return whole.startswith(text) or whole.endswith(text) or is_longer
+
+
+def _edited_at_the_edge(turns: Sequence[Turn], request: Resent) -> _Reach | None:
+    """A trimmed request whose first message was edited, or all that one role says there, still shows by what
+    follows where it stands."""
+    heard, behind = _first_in_a_row(request)
+    first = request.next(request.first, FORWARDS)
+    if first is None:
+        return None
+    for count, place in {1: first[1], len(heard): behind}.items():
+        rest = Resent(request.messages, place)
+        if rest.next(place, FORWARDS) is None:
+            break
+        back = _ending_at_head(turns, rest, _end_of_answers(rest))
+        spot = find(turns, rest, None if back is None else back[1])
+        if spot is None and back is None:
+            spot = next(
+                (cut for length, cut in _cut_answers(turns, rest) if length or is_telling(rest)), None
+            )
+        if spot is not None:
+            edited = _said_before(turns, spot, heard[0].role, count)
+            return _Reach(request.first, edited.turn, kept=edited.before(turns))
+        if back is not None and place == behind:
+            return _Reach(request.first, back[1])
+    return None
+
+
+def _said_before(turns: Sequence[Turn], spot: Spot, role: str, count: int) -> Spot:
+    """Where the last so many messages of this role before a message begin; that message itself where another
+    speaks before it. What was answered here, in however many messages, is shown as one."""
+    if spot.piece:
+        before = spot._replace(piece=0)
+    elif spot.place:
+        before = spot._replace(place=spot.place - 1)
+    else:
+        before = _end_before(turns, spot)
+    entry = turns[before.turn].shown.told(before.form)[before.place]
+    if entry.role != role or before == spot:
+        return spot
+    if before.place >= len(turns[before.turn].shown.asked(before.form)):
+        return before
+    return before._replace(piece=max(0, (spot.piece or len(entry.pieces)) - count))
+
+
+def _end_before(turns: Sequence[Turn], spot: Spot) -> Spot:
+    """The last entry of the turns before that of this spot, as far as a client knows of these."""
+    for index in range(spot.turn - 1, -1, -1):
+        entries = turns[index].shown.told(spot.form)
+        if entries and not (may_be_absent(turns[index]) and entries[-1].role == "user"):
+            return Spot(index, spot.form, len(entries) - 1, 0)
+        if not may_be_absent(turns[index]):
+            break
+    return spot

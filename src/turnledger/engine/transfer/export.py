@@ -1,0 +1,264 @@
+"""Exporting: a chat as lines, self-contained, whatever it shares with others.
+
+The first look tells which branches there are and where they end; the turns up to there never change, so they
+are read page by page, and a chat of any length is told without being held in memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from msgspec import Struct
+
+from turnledger.engine.attempt import unfinished
+from turnledger.engine.attempt.divergence import place_of
+from turnledger.engine.attempt.effect_copies import moved_flags
+from turnledger.engine.attempt.end import failure_of, input_on
+from turnledger.engine.conversations.resolve import check_live
+from turnledger.engine.history import line
+from turnledger.engine.ports import Tables
+from turnledger.errors import BranchNotFound, ConversationDeleted, ConversationNotFound
+from turnledger.model.access.visibility import EVERYWHERE, Within
+from turnledger.model.attempt import Failure
+from turnledger.model.conversation import Branch, Conversation, Stretch
+from turnledger.model.flags import Flags, Hidden, hidden_from_user
+from turnledger.model.ids import BranchId, ConversationId, TurnId
+from turnledger.model.instructions import instructed_after
+from turnledger.model.journal import Journal
+from turnledger.model.transfer import BranchLine, chat_line, encoded, turn_line
+from turnledger.model.turn import Turn, TurnKind
+
+PAGE = 50
+"""Turns that are read at once."""
+BRANCHES = 500
+"""Branches that are read at once."""
+
+
+class Waiting(Struct, frozen=True):
+    """A turn that tells what tools did, where that waits to be settled, and what is kept beside it."""
+
+    turn: Turn
+    flags: Mapping[int, Flags]
+    failure: Failure | None
+
+
+class Outline(Struct, frozen=True, kw_only=True):
+    """What a chat consists of: its line, and where its turns are."""
+
+    owner: str
+    conversation: Conversation
+    header: bytes
+    stretches: tuple[Stretch, ...]
+    """Those of its turns, parents before their children, each once."""
+    branches: tuple[BranchId, ...] = ()
+    """In the order of making."""
+    waiting: tuple[Waiting, ...] = ()
+    """What would be settled if it went on now."""
+
+
+@dataclass(frozen=True)
+class ExportRequest:
+    owner: str
+    conversation: ConversationId
+    now: int
+    within: Within = EVERYWHERE
+
+
+async def outline_of(tables: Tables, request: ExportRequest) -> Outline:
+    """Look at a live conversation as a whole. Raises ConversationNotFound, also to anybody but its owner,
+    ConversationDeleted and ConversationExpired."""
+    found = await tables.conversation(request.owner, request.conversation)
+    if found is not None and not request.within.sees(found):
+        raise ConversationNotFound
+    return await outline(tables, await check_live(tables, found, request.now))
+
+
+async def outline(tables: Tables, conversation: Conversation) -> Outline:
+    """Look at a conversation as a whole."""
+    stretches: list[Stretch] = []
+    waiting: list[Waiting] = []
+    heads: list[BranchLine] = []
+    covered: dict[BranchId, int] = {}
+    branches = await branches_of(tables, conversation.id)
+    for branch in branches:
+        own = await _not_covered(tables, branch, covered)
+        covered.update({each.branch: each.through for each in own})
+        stretches += own
+        settled = await _to_settle(tables, conversation.owner, branch)
+        if settled is not None:
+            waiting.append(settled)
+            # A place for it among the stretches, behind what it follows.
+            stretches.append(Stretch(branch.id, branch.length, branch.length + 1))
+        head = settled.turn.id if settled is not None else branch.head
+        heads.append(BranchLine(id=str(branch.id), head=None if head is None else str(head)))
+    turns = sum(each.through - each.after for each in stretches)
+    return Outline(
+        owner=conversation.owner,
+        conversation=conversation,
+        header=encoded(chat_line(conversation, heads, turns)),
+        stretches=tuple(stretches),
+        branches=tuple(branch.id for branch in branches),
+        waiting=tuple(waiting),
+    )
+
+
+async def branches_of(tables: Tables, conversation: ConversationId) -> list[Branch]:
+    """The branches of a conversation, in the order of making."""
+    found: list[Branch] = []
+    while True:
+        before = found[-1].id if found else None
+        page = await tables.branches(conversation, before, BRANCHES)
+        found += page
+        if len(page) < BRANCHES:
+            break
+    if not found:
+        raise BranchNotFound
+    return found[::-1]
+
+
+async def _not_covered(tables: Tables, branch: Branch, covered: dict[BranchId, int]) -> list[Stretch]:
+    """The stretches of a branch's line that those before it do not have. What is covered up to some turn of a
+    branch is so from the very beginning."""
+    found: list[Stretch] = []
+    parts: tuple[Stretch, ...] = (Stretch(branch.id, branch.start, branch.length),)
+    while parts:
+        for part in parts:
+            known = covered.get(part.branch, part.after)
+            if known < part.through:
+                found.append(Stretch(part.branch, max(known, part.after), part.through))
+            if part.branch in covered:
+                return found[::-1]
+        parts = await line.before(tables, parts[-1].branch) if parts[-1].after else ()
+    return found[::-1]
+
+
+async def _to_settle(tables: Tables, owner: str, branch: Branch) -> Waiting | None:
+    """What waits to be settled behind the head of a branch, as it would be: what happened, happened."""
+    attempt = await tables.attempt(owner, branch.unsettled) if branch.unsettled else None
+    if attempt is None:
+        return None
+    given = attempt.instructions if attempt.fork is None else None
+    place = await place_of(tables, owner, branch, attempt.fork) if attempt.fork else None
+    input = input_on(branch, attempt)
+    turn = Turn.of(
+        id=attempt.id,
+        branch=branch.id,
+        number=branch.length + 1,
+        parent=branch.head,
+        kind=TurnKind.SETTLED,
+        created_at=attempt.created_at,
+        committed_at=attempt.ended_at or attempt.created_at,
+        input=input,
+        output=unfinished.settled(Journal.of(await tables.journal(attempt.id)), attempt.failure),
+        instructions=given.items if given else None,
+        instructed=instructed_after(given, branch.instructed, branch.length + 1),
+    )
+    flags = moved_flags(place.asked, attempt.input, input) if place else {}
+    return Waiting(turn, flags, attempt.failure)
+
+
+@dataclass(frozen=True)
+class PageRequest:
+    outline: Outline
+    first: int
+    """How many of the turns were told before."""
+    limit: int = PAGE
+
+
+async def page_of(tables: Tables, request: PageRequest) -> list[bytes]:
+    """The next lines of turns. Raises ConversationDeleted if they are gone."""
+    outline, chat = request.outline, str(request.outline.conversation.id)
+    turns: list[Turn] = []
+    to_settle = {each.turn.branch: each for each in outline.waiting}
+    told: dict[TurnId, Waiting] = {}
+    for part in _window(outline.stretches, request.first, request.limit):
+        waiting = to_settle.get(part.branch)
+        if waiting is not None and waiting.turn.number == part.through:
+            turns.append(waiting.turn)
+            told[waiting.turn.id] = waiting
+            continue
+        found = await tables.turns(part.branch, part.after, part.through, part.through - part.after)
+        if len(found) != part.through - part.after:
+            raise ConversationDeleted
+        turns += found
+    flags = await tables.flags(outline.owner, tuple(turn.id for turn in turns))
+    lines = []
+    for turn in turns:
+        waits = told.get(turn.id) or Waiting(turn, flags.get(turn.id, {}), await failure_of(tables, turn))
+        lines.append(encoded(turn_line(chat, turn, waits.flags, waits.failure)))
+    return lines
+
+
+def _window(stretches: tuple[Stretch, ...], first: int, limit: int) -> list[Stretch]:
+    """The part of stretches in which the next so many turns are."""
+    found: list[Stretch] = []
+    for part in stretches:
+        size = part.through - part.after
+        if first < size and limit:
+            taken = min(size - first, limit)
+            found.append(Stretch(part.branch, part.after + first, part.after + first + taken))
+            limit -= taken
+            first = 0
+        elif limit:
+            first -= size
+        else:
+            break
+    return found
+
+
+async def begin_of(tables: Tables, request: ExportRequest) -> tuple[Outline, list[bytes]]:
+    """The outline of a conversation, and its first lines: for most, all there is."""
+    found = await outline_of(tables, request)
+    return found, await page_of(tables, PageRequest(found, 0))
+
+
+@dataclass(frozen=True)
+class ShownRequest:
+    """Ask for a part of what people see of a chat."""
+
+    owner: str
+    conversation: ConversationId
+    now: int
+    within: Within = EVERYWHERE
+    branch: Branch | None = None
+    """The branch as it was at the first look."""
+    after: int = 0
+
+
+class ShownPart(Struct, frozen=True):
+    """Turns of the branch that a conversation shows, from the first on."""
+
+    conversation: Conversation
+    branch: Branch
+    turns: list[Turn]
+    hidden: Hidden
+    """The places of their items that people are not shown."""
+
+
+async def shown_part(tables: Tables, request: ShownRequest) -> ShownPart:
+    """The next turns of the branch that was current at the first look. Raises as `outline_of` does."""
+    found = await tables.conversation(request.owner, request.conversation)
+    if found is not None and not request.within.sees(found):
+        raise ConversationNotFound
+    found = await check_live(tables, found, request.now)
+    branch = request.branch or await tables.branch(found.branch)
+    if branch is None:
+        raise BranchNotFound
+    turns = await line.turns_of(tables, branch, request.after, request.after + PAGE, PAGE)
+    flags = await tables.flags(request.owner, tuple(turn.id for turn in turns))
+    return ShownPart(found, branch, turns, hidden_from_user(flags))
+
+
+@dataclass(frozen=True)
+class OwnedRequest:
+    owner: str
+    scope: str | None
+    after: tuple[int, ConversationId] | None
+    limit: int
+
+
+async def owned(tables: Tables, request: OwnedRequest) -> list[Conversation]:
+    """A page of the conversations of an owner, the longest untouched first: one that is used meanwhile moves
+    to the end, where it is met."""
+    return await tables.untouched(request.owner, request.scope, request.after, request.limit)

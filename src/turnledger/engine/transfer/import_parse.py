@@ -1,0 +1,186 @@
+"""From the bytes of a file, in whatever pieces they come, to the lines of one chat after another.
+
+Only one chat is held in memory, and no line beyond its bound. Nothing here raises: whatever cannot be read is
+reported with its line, and the next line is looked at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import msgspec
+
+from turnledger.engine.limits import Limits
+from turnledger.model.text.json_values import MOST_VALUES, has_more_values
+from turnledger.model.transfer import LONGEST_NAME as SHOWN
+from turnledger.model.transfer import (
+    SCHEMA_VERSION,
+    ChatLine,
+    Did,
+    ImportReport,
+    Notes,
+    TurnLine,
+    decoded,
+    unknown_fields,
+)
+
+_objects = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_MARK = b"\xef\xbb\xbf"
+"""With which some editors begin a file of UTF-8."""
+_KNOWN: dict[str, type[ChatLine] | type[TurnLine]] = {"chat": ChatLine, "turn": TurnLine}
+
+
+@dataclass
+class ReadChat:
+    """The lines of one chat. Without a header, nothing can be taken of it."""
+
+    line: int
+    id: str | None
+    header: ChatLine | None
+    turns: list[tuple[int, TurnLine]] = field(default_factory=list)
+    size: int = 0
+    notes: Notes = field(default_factory=Notes)
+    refused: str | None = None
+    """Why nothing is taken of it."""
+
+
+class ChatReader:
+    """Feed it bytes; it gives what is complete. `close` gives the rest."""
+
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
+        self._rest = bytearray()
+        self._skipped = 0
+        """Bytes of a line beyond its bound, which are passed over."""
+        self._line = 0
+        self._chat: ReadChat | None = None
+
+    def feed(self, piece: bytes) -> Iterator[ReadChat | ImportReport]:
+        """What is complete with these bytes."""
+        *whole, rest = piece.split(b"\n")
+        for part in whole:
+            self._take(part)
+            yield from self._end_line(is_last=False)
+        self._take(rest)
+
+    def close(self) -> Iterator[ReadChat | ImportReport]:
+        """What was left to be told when the bytes ended."""
+        if self._rest or self._skipped:
+            yield from self._end_line(is_last=True)
+        if self._chat is not None:
+            yield self._chat
+            self._chat = None
+
+    def _take(self, part: bytes) -> None:
+        if self._skipped or len(self._rest) + len(part) > self._limits.import_line_bytes:
+            self._skipped += len(self._rest) + len(part)
+            self._rest.clear()
+        else:
+            self._rest += part
+
+    def _end_line(self, *, is_last: bool) -> Iterator[ReadChat | ImportReport]:
+        self._line += 1
+        raw, skipped = bytes(self._rest), self._skipped
+        if self._line == 1:
+            raw = raw.removeprefix(_MARK)
+        self._rest.clear()
+        self._skipped = 0
+        if skipped:
+            most = self._limits.import_line_bytes
+            yield from self._refuse(f"The line is too long: {skipped} bytes, of at most {most}.")
+        elif has_more_values(raw, MOST_VALUES):
+            yield from self._refuse(f"The line holds more than {MOST_VALUES} JSON values.")
+        elif raw.strip():
+            yield from self._read(raw, is_last=is_last)
+
+    def _read(self, raw: bytes, *, is_last: bool) -> Iterator[ReadChat | ImportReport]:
+        try:
+            fields = _objects.decode(raw)
+            kind = msgspec.json.decode(fields["type"]) if "type" in fields else None
+            version = msgspec.json.decode(fields["schema_version"]) if "schema_version" in fields else None
+        except (ValueError, RecursionError) as problem:
+            is_cut = is_last and not raw.rstrip().endswith(b"}")
+            why = "It is cut off" if is_cut else "It is not a JSON object"
+            yield from self._refuse(f"{why}: {problem}.")
+            return
+        line = _KNOWN.get(kind) if isinstance(kind, str) else None
+        if line is ChatLine and self._chat is not None:
+            yield self._chat
+            self._chat = None
+        if (
+            not isinstance(version, int)
+            or isinstance(version, bool)
+            or version > SCHEMA_VERSION
+            or version < 1
+        ):
+            yield from self._refuse_version(raw, version, is_chat=line is ChatLine)
+        elif line is None:
+            shown = repr(kind)[:SHOWN]
+            yield from self._refuse(f"Its type is {shown}; it must be one of {', '.join(_KNOWN)}.")
+        else:
+            yield from self._keep(raw, line, unknown_fields(fields, line))
+
+    def _refuse(self, why: str) -> Iterator[ImportReport]:
+        """Report a line of which nothing can be taken, with the chat it stands in."""
+        if self._chat is None:
+            yield ImportReport(line=self._line, did=Did.REFUSED, why=why)
+        else:
+            self._chat.notes.add(self._line, Did.REFUSED, why, chat=self._chat.id)
+
+    def _refuse_version(self, raw: bytes, version: object, *, is_chat: bool) -> Iterator[ImportReport]:
+        shown = repr(version)[:SHOWN]
+        why = f"Its schema_version is {shown}; this Turnledger reads {SCHEMA_VERSION}."
+        if isinstance(version, int) and version > SCHEMA_VERSION:
+            why += " It was made by a newer one: import it there."
+        if is_chat:
+            self._chat = ReadChat(self._line, _id_in(raw), None, refused=why)
+        elif self._chat is None or self._chat.refused is None:
+            yield from self._refuse(why)
+
+    def _keep(
+        self, raw: bytes, kind: type[ChatLine] | type[TurnLine], unknown: list[str]
+    ) -> Iterator[ReadChat | ImportReport]:
+        try:
+            line = decoded(raw, kind)
+        except (ValueError, RecursionError) as problem:
+            if kind is ChatLine:
+                why = f"It cannot be read: {problem}."
+                self._chat = ReadChat(self._line, _id_in(raw), None, refused=why)
+            else:
+                yield from self._refuse(f"It cannot be read: {problem}.")
+            return
+        if isinstance(line, ChatLine):
+            self._chat = ReadChat(self._line, line.id[:SHOWN], line)
+        elif self._chat is None or (self._chat.header is not None and line.chat != self._chat.header.id):
+            chat, turn = line.chat[:SHOWN], line.id[:SHOWN]
+            why = "It does not stand behind the line of its chat."
+            yield ImportReport(line=self._line, did=Did.REFUSED, chat=chat, turn=turn, why=why)
+            return
+        else:
+            self._add_turn(self._chat, line)
+        self._chat.size += len(raw)
+        if unknown:
+            names = ", ".join(unknown)[:SHOWN]
+            why = f"It has fields that are not known here, and were left out: {names}."
+            turn = line.id if isinstance(line, TurnLine) else None
+            self._chat.notes.add(self._line, Did.DROPPED, why, chat=self._chat.id, turn=turn)
+
+    def _add_turn(self, chat: ReadChat, line: TurnLine) -> None:
+        limits = self._limits
+        is_large = chat.size > limits.import_chat_bytes or len(chat.turns) >= limits.import_turns
+        if chat.refused is None and is_large:
+            bound = f"{limits.import_chat_bytes} bytes and {limits.import_turns} turns"
+            chat.refused = f"The chat is too large: at most {bound}."
+            chat.turns.clear()
+        if chat.refused is None:
+            chat.turns.append((self._line, line))
+
+
+def _id_in(raw: bytes) -> str | None:
+    """The id that a line names which cannot be read as a whole."""
+    try:
+        found = msgspec.json.decode(raw, type=dict[str, msgspec.Raw])
+        return str(msgspec.json.decode(found["id"], type=str))[:SHOWN]
+    except (ValueError, KeyError, RecursionError):
+        return None

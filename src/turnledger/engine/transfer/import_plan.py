@@ -1,0 +1,606 @@
+"""What an import makes of the lines of one chat: a tree of turns that keeps the promises, and a report of all
+that could not be taken as it stands. Nothing here looks at a store.
+
+What a file says of a chat besides its turns, kept within the bounds that everybody has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import TypeAlias, TypeVar
+
+import msgspec
+
+from turnledger.engine.limits import Limits
+from turnledger.engine.turn.validation import (
+    LONGEST,
+    TEXT_LENGTH,
+    check_details,
+    check_name,
+    check_scope,
+    tags_of,
+)
+from turnledger.errors import InvalidId, InvalidInput, MalformedItems
+from turnledger.model import codec, event_log, transfer
+from turnledger.model.attempt import Failure
+from turnledger.model.conversation import Conversation, NamedBy
+from turnledger.model.flags import Flags
+from turnledger.model.ids import BranchId, ConversationId, Id, TurnId, derived
+from turnledger.model.instructions import Instructions, instructed_after, is_instruction
+from turnledger.model.item import DEEPEST, Item, check_plain
+from turnledger.model.messages.pairing import left_open, started
+from turnledger.model.messages.repair import Fitted, fitted
+from turnledger.model.retention import NEVER, ResetPolicy
+from turnledger.model.transfer import ChatLine, Did, ImportReport, Notes, TurnLine
+from turnledger.model.turn import Turn, TurnKind
+
+LATEST = 253_402_300_799_999
+"""The last millisecond of the year 9999."""
+HIGHEST = 2**53
+"""Up to here every reader of JSON counts exactly."""
+
+Note: TypeAlias = tuple[Did, str]
+AnyId = TypeVar("AnyId", bound=Id)
+
+
+def known_id(kind: type[AnyId], text: str, at: int, within: str) -> AnyId:
+    """The id that a text is, or the one that stands for a text of another making. The same for the same."""
+    try:
+        return kind(text)
+    except InvalidId:
+        return derived(kind, at, within, text)
+
+
+def conversation_of(header: ChatLine, owner: str, notes: list[Note]) -> Conversation:
+    """The conversation of a line, of this owner. What is out of bounds is left out, and noted. Raises
+    InvalidInput for a line without times."""
+    if not (0 <= header.created_at <= LATEST and 0 <= header.touched_at <= LATEST):
+        raise InvalidInput("created_at and touched_at must be milliseconds since 1970.")
+    id = known_id(ConversationId, header.id, header.created_at, owner)
+    if id != header.id:
+        notes.append((Did.RENAMED, f"{header.id[:80]!r} is no id of a chat; it is {id} here."))
+    title, named_by = _title(header, notes)
+    return Conversation(
+        id=id,
+        owner=owner,
+        branch=derived(BranchId, header.created_at, str(id), ""),
+        scope=check_scope("scope", header.scope),
+        conversation_key=_name("conversation_key", header.conversation_key, notes),
+        former_conversation_key=_name("former_conversation_key", header.former_conversation_key, notes),
+        internal=header.internal,
+        title=title,
+        named_by=named_by,
+        tags=_tags(header, notes),
+        pinned=header.pinned,
+        archived=header.archived,
+        metadata=_metadata(header, notes),
+        revision=_revision(header, notes),
+        created_at=header.created_at,
+        touched_at=header.touched_at,
+        expires_after=_expiry(header, notes),
+        reset_policy=_reset_policy(header, notes),
+    )
+
+
+def _name(field: str, value: str | None, notes: list[Note]) -> str | None:
+    if value is not None:
+        try:
+            check_name(field, value)
+        except InvalidInput as problem:
+            notes.append((Did.DROPPED, str(problem)))
+            return None
+    return value
+
+
+def _title(header: ChatLine, notes: list[Note]) -> tuple[str | None, NamedBy | None]:
+    title, named_by = header.title, header.named_by
+    if title is not None and len(title) > TEXT_LENGTH:
+        title = title[:TEXT_LENGTH]
+        notes.append((Did.REPAIRED, f"Its title was cut to {TEXT_LENGTH} characters."))
+    if named_by is not None and named_by not in tuple(NamedBy):
+        notes.append((Did.DROPPED, f"named_by is {named_by!r}; it must be one of {', '.join(NamedBy)}."))
+        named_by = None
+    if named_by is not None and title is None:
+        notes.append((Did.DROPPED, "named_by says who gave it a title, and it has none."))
+        named_by = None
+    return title, None if named_by is None else NamedBy(named_by)
+
+
+def _revision(header: ChatLine, notes: list[Note]) -> int:
+    if not 1 <= header.revision <= HIGHEST:
+        notes.append((Did.REPAIRED, f"Its revision is {header.revision}, which none can be; it is 1 here."))
+        return 1
+    return header.revision
+
+
+def _tags(header: ChatLine, notes: list[Note]) -> tuple[str, ...]:
+    try:
+        return tags_of(header.tags)
+    except InvalidInput as problem:
+        notes.append((Did.DROPPED, f"Its tags: {problem}"))
+        return ()
+
+
+def _metadata(header: ChatLine, notes: list[Note]) -> dict[str, str]:
+    try:
+        check_details(None, header.metadata)
+    except InvalidInput as problem:
+        notes.append((Did.DROPPED, str(problem)))
+        return {}
+    return dict(header.metadata)
+
+
+def _expiry(header: ChatLine, notes: list[Note]) -> int | None:
+    if header.expires_after is not None and not 0 < header.expires_after <= LONGEST * 1000:
+        notes.append((Did.DROPPED, f"expires_after must be above 0 and at most {LONGEST:g} seconds."))
+        return None
+    return header.expires_after
+
+
+def _reset_policy(header: ChatLine, notes: list[Note]) -> ResetPolicy:
+    line = header.reset_policy
+    if line is None:
+        return NEVER
+    try:
+        if line.idle_after is not None:
+            ResetPolicy.idle(line.idle_after / 1000)
+        if line.daily_at is not None:
+            ResetPolicy.daily(line.daily_at, line.timezone)
+    except InvalidInput as problem:
+        notes.append((Did.DROPPED, f"Its reset policy: {problem}"))
+        return NEVER
+    return line.policy
+
+
+MOST_ITEMS = 100_000
+"""Items of one turn."""
+PLACED_NOWHERE = derived(BranchId, 0, "nowhere")
+"""Where a turn stands that has no branch yet."""
+LONGEST_FAILURE = 65_536
+"""Characters in which it is told why a turn failed: many more than any that failed here has."""
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A turn as it will be."""
+
+    line: int
+    id: TurnId
+    parent: TurnId | None
+    kind: TurnKind
+    created_at: int
+    committed_at: int
+    instructions: Instructions | None
+    details: bytes
+    input: tuple[Item, ...]
+    output: tuple[Item, ...]
+    flags: Mapping[int, Flags]
+    failure: Failure | None = None
+    number: int = 0
+    instructed: int = 0
+    settled: int = 0
+    """Number of the last turn up to here that goes along to other branches."""
+    effects: tuple[int, ...] | None = None
+
+    def turn(self, branch: BranchId, ids: Mapping[TurnId, TurnId]) -> Turn:
+        """The turn on a branch, where turns have these ids."""
+        turn = msgspec.structs.replace(
+            self._unplaced,
+            id=ids.get(self.id, self.id),
+            branch=branch,
+            parent=None if self.parent is None else ids.get(self.parent, self.parent),
+        )
+        turn.__dict__.update(self._unplaced.__dict__)
+        return turn
+
+    def encode(self) -> None:
+        """Encode the turn and its log now: within the transaction, all others would wait for that."""
+        _ = self._unplaced, self.log
+
+    @cached_property
+    def log(self) -> bytes:
+        """The event log of the turn."""
+        return event_log.stored_at_once(self.output, self.failure)
+
+    @cached_property
+    def _unplaced(self) -> Turn:
+        given = self.instructions
+        return Turn.of(
+            id=self.id,
+            branch=PLACED_NOWHERE,
+            number=self.number,
+            parent=self.parent,
+            kind=self.kind,
+            created_at=self.created_at,
+            committed_at=self.committed_at,
+            input=self.input,
+            output=self.output,
+            instructions=None if given is None else given.items,
+            instructed=self.instructed,
+            details=self.details,
+            effects=self.effects,
+        )
+
+    @property
+    def goes_along(self) -> bool:
+        """Whether branches that leave it out tell what its tools did; see Turn.goes_along."""
+        if self.kind is TurnKind.INTERRUPTED:
+            return bool(started(self.output) if self.effects is None else self.effects)
+        return self.kind is TurnKind.SETTLED
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A chat as it will be: its turns with parents before their children, branch by branch."""
+
+    line: int
+    conversation: Conversation
+    branches: tuple[tuple[BranchId, TurnId | None], ...]
+    turns: Mapping[TurnId, Planned]
+    reports: tuple[ImportReport, ...] = ()
+
+    def line_of(self, head: TurnId | None, known: Iterable[TurnId] = ()) -> list[Planned]:
+        """The turns that lead to a head, the first one first, without those that are known and before."""
+        found: list[Planned] = []
+        seen = known if isinstance(known, set | dict) else set(known)
+        while head is not None and head not in seen:
+            found.append(self.turns[head])
+            head = self.turns[head].parent
+        return found[::-1]
+
+
+@dataclass
+class _Planning:
+    """One chat on its way to a plan. Each method decides one thing, on what those before it have decided."""
+
+    header: ChatLine
+    at: int
+    limits: Limits
+    chat: str
+    notes: Notes = field(default_factory=Notes)
+    turns: dict[TurnId, Planned] = field(default_factory=dict)
+    instead: dict[TurnId, TurnId | None] = field(default_factory=dict)
+    """Turns that were left out, and what stands in their place."""
+
+    def id_of(self, kind: type[AnyId], text: str) -> AnyId:
+        return known_id(kind, text, self.header.created_at, self.chat)
+
+    def note(self, line: int, did: Did, why: str, turn: str | None = None) -> None:
+        self.notes.add(line, did, why, chat=self.chat, turn=turn)
+
+
+def planned(
+    header: ChatLine, at: int, lines: Sequence[tuple[int, TurnLine]], owner: str, limits: Limits
+) -> Plan:
+    """Plan a chat of these lines for an owner. Raises InvalidInput if nothing of it can be taken."""
+    if len(header.branches) > limits.import_turns:
+        raise InvalidInput(f"It has too many branches: at most {limits.import_turns}.")
+    notes: list[Note] = []
+    conversation = conversation_of(header, owner, notes)
+    planning = _Planning(header, at, limits, str(conversation.id))
+    for did, why in notes:
+        planning.note(at, did, why)
+    _read_turns(planning, lines)
+    _tie(planning)
+    _fit(planning)
+    branches = _branches(planning, conversation)
+    return _made(planning, conversation, branches)
+
+
+def _read_turns(planning: _Planning, lines: Sequence[tuple[int, TurnLine]]) -> None:
+    for at, line in lines:
+        try:
+            turn = _turn_of(planning, at, line)
+        except MalformedItems as problem:
+            planning.note(at, Did.DROPPED, str(problem), line.id)
+            continue
+        if turn.id in planning.turns:
+            planning.note(at, Did.DROPPED, "A turn of this id came before.", line.id)
+        else:
+            planning.turns[turn.id] = turn
+    stated = planning.header.turns
+    if stated is not None and stated != len(lines):
+        why = f"It says that {stated} turns follow, and {len(lines)} could be read."
+        planning.note(planning.at, Did.REPAIRED, why)
+
+
+def _turn_of(planning: _Planning, at: int, line: TurnLine) -> Planned:
+    """The turn of a line, as far as it can be told from this line alone."""
+    if line.kind not in tuple(TurnKind):
+        raise MalformedItems(f"Its kind is {line.kind!r}; it must be one of {', '.join(TurnKind)}.")
+    if not (0 <= line.created_at <= LATEST and 0 <= line.committed_at <= LATEST):
+        raise MalformedItems("Its times must be milliseconds since 1970.")
+    if len(line.input) + len(line.output) > MOST_ITEMS:
+        raise MalformedItems(f"It has too many items: at most {MOST_ITEMS}.")
+    if sum(len(bytes(raw)) for raw in (*line.input, *line.output)) > planning.limits.turn_bytes:
+        raise MalformedItems(f"It is too large: at most {planning.limits.turn_bytes} bytes.")
+    id = planning.id_of(TurnId, line.id)
+    if id != line.id:
+        planning.note(at, Did.RENAMED, f"{line.id[:80]!r} is no id of a turn; it is {id} here.", line.id[:80])
+    parent = None if line.parent is None else planning.id_of(TurnId, line.parent)
+    given = _items(planning, at, line, (*line.input, *line.output))
+    items = [item for item in given if item is not None]
+    input = sum(item is not None for item in given[: len(line.input)])
+    places = {place: new for new, place in enumerate(p for p, item in enumerate(given) if item is not None)}
+    return Planned(
+        line=at,
+        id=id,
+        parent=parent,
+        kind=TurnKind(line.kind),
+        created_at=line.created_at,
+        committed_at=line.committed_at,
+        instructions=_instructions(planning, at, line),
+        details=_details(planning, at, line),
+        input=tuple(items[:input]),
+        output=tuple(items[input:]),
+        flags=_flags(planning, at, line, places),
+        failure=_failure(planning, at, line),
+        effects=_effects(planning, at, line, given[len(line.input) :]),
+    )
+
+
+def _items(planning: _Planning, at: int, line: TurnLine, raws: Sequence[msgspec.Raw]) -> list[Item | None]:
+    """The items of a line, with None for what is none."""
+    found: list[Item | None] = []
+    for place, raw in enumerate(raws):
+        try:
+            found.append(plain_item(raw))
+        except MalformedItems as problem:
+            planning.note(at, Did.DROPPED, f"Item {place}: {problem}", line.id)
+            found.append(None)
+    return found
+
+
+def plain_item(raw: msgspec.Raw) -> Item:
+    """An item of JSON that somebody sent. Raises MalformedItems for what no reader could decode."""
+    item = Item(raw)
+    if item.raw.count(b"{") + item.raw.count(b"[") > DEEPEST:
+        try:
+            check_plain(item.fields)
+        except ValueError as problem:
+            raise MalformedItems(f"An item must be plain JSON: {problem}.") from None
+    return item
+
+
+def _instructions(planning: _Planning, at: int, line: TurnLine) -> Instructions | None:
+    given = transfer.instructions_of(line)
+    if given is None:
+        if line.instructions_once:
+            planning.note(at, Did.DROPPED, "It has no instructions that could be for it only.", line.id)
+        return None
+    try:
+        if len(given) > planning.limits.input_items:
+            raise MalformedItems(f"there are more than {planning.limits.input_items}.")
+        items = tuple(plain_item(raw) for raw in given)
+        if not all(map(is_instruction, items)):
+            raise MalformedItems("they are messages whose role is system or developer.")
+    except MalformedItems as problem:
+        planning.note(at, Did.DROPPED, f"Its instructions cannot be read: {problem}", line.id)
+        return None
+    return Instructions(items, is_lasting=not line.instructions_once)
+
+
+def _details(planning: _Planning, at: int, line: TurnLine) -> bytes:
+    raw = transfer.details_of(line)
+    if raw:
+        try:
+            codec.raw_object("details", codec.object_of(msgspec.Raw(raw)))
+        except Exception as problem:
+            planning.note(at, Did.DROPPED, f"Its details are no JSON object: {problem}", line.id)
+            return b""
+    return raw
+
+
+def _flags(planning: _Planning, at: int, line: TurnLine, places: Mapping[int, int]) -> dict[int, Flags]:
+    flags = {places[each.item]: each.flags for each in line.flags if each.item in places}
+    named = {each.item for each in line.flags}
+    if len(named) < len(line.flags):
+        planning.note(at, Did.DROPPED, "Of several flags for one item the last one is taken.", line.id)
+    astray = len(named) - len(flags)
+    if astray:
+        planning.note(at, Did.DROPPED, f"{astray} of its flags are for items that are not there.", line.id)
+    if len(flags) > planning.limits.turn_flags:
+        planning.note(at, Did.DROPPED, f"Only {planning.limits.turn_flags} items can be flagged.", line.id)
+        flags = dict(sorted(flags.items())[: planning.limits.turn_flags])
+    return flags
+
+
+def _failure(planning: _Planning, at: int, line: TurnLine) -> Failure | None:
+    """Why it failed; of what was completed, nobody would ask for that."""
+    if line.failure is not None and line.kind == TurnKind.COMPLETED:
+        planning.note(at, Did.DROPPED, "It was completed, so its failure is left out.", line.id)
+        return None
+    if line.failure is not None and len(line.failure.code) + len(line.failure.message) > LONGEST_FAILURE:
+        planning.note(at, Did.DROPPED, f"Its failure has more than {LONGEST_FAILURE} characters.", line.id)
+        return None
+    return line.failure
+
+
+def _effects(
+    planning: _Planning, at: int, line: TurnLine, output: Sequence[Item | None]
+) -> tuple[int, ...] | None:
+    """The calls that may have acted, by their places among the items of the output that could be read."""
+    if isinstance(line.effects, msgspec.UnsetType):
+        return None
+    acted = {place for place in line.effects if 0 <= place < len(output)}
+    calls = {place for place, item in enumerate(output) if item is not None and item.is_call}
+    if line.kind != TurnKind.INTERRUPTED or len(line.effects) != len(acted & calls):
+        why = "Its effects are left out: they are places of calls in the output of an interrupted turn."
+        planning.note(at, Did.DROPPED, why, line.id)
+        return None
+    read = [place for place, item in enumerate(output) if item is not None]
+    return tuple(new for new, place in enumerate(read) if place in acted)
+
+
+def _tie(planning: _Planning) -> None:
+    """Give each turn a parent that is there, and leave out turns that lead to themselves."""
+    heads = {planning.id_of(TurnId, each.head) for each in planning.header.branches if each.head}
+    before: Planned | None = None
+    is_late = False
+    seen: set[TurnId] = set()
+    for turn in list(planning.turns.values()):
+        if turn.parent is not None and turn.parent not in planning.turns:
+            parent = before.id if before is not None and before.id not in heads else None
+            where = f"It follows {parent} instead." if parent else "It is the first turn instead."
+            planning.note(turn.line, Did.REPAIRED, f"Its parent {turn.parent} is not there. {where}", turn.id)
+            planning.turns[turn.id] = replace(turn, parent=parent)
+        elif turn.parent is not None and turn.parent not in seen:
+            is_late = True
+        seen.add(turn.id)
+        before = turn
+    if is_late:
+        planning.note(planning.at, Did.REPAIRED, "Its turns are out of order; they were put in order.")
+    _number(planning)
+
+
+def _number(planning: _Planning) -> None:
+    """Put parents before children, and number each turn of a line."""
+    children: dict[TurnId | None, list[Planned]] = {}
+    for turn in planning.turns.values():
+        children.setdefault(turn.parent, []).append(turn)
+    ordered: dict[TurnId, Planned] = {}
+    waiting = [(turn, 1) for turn in reversed(children.get(None, []))]
+    while waiting:
+        turn, number = waiting.pop()
+        ordered[turn.id] = replace(turn, number=number)
+        waiting += [(child, number + 1) for child in reversed(children.get(turn.id, []))]
+    for turn in planning.turns.values():
+        if turn.id not in ordered:
+            planning.note(turn.line, Did.DROPPED, "It is among the turns that it follows.", turn.id)
+    planning.turns = ordered
+
+
+def _fit(planning: _Planning) -> None:
+    """Make each turn fit behind its parent: calls have results, and instructions in force are known."""
+    open_after: dict[TurnId | None, tuple[Item, ...]] = {None: ()}
+    instructed: dict[TurnId | None, int] = {None: 0}
+    settled: dict[TurnId | None, int] = {None: 0}
+    made: dict[TurnId, Planned] = {}
+    for turn in planning.turns.values():
+        parent = planning.instead.get(turn.parent, turn.parent) if turn.parent else None
+        fit = fitted(open_after[parent], turn.input, turn.output)
+        for why in fit.changes:
+            planning.note(turn.line, Did.REPAIRED, why, turn.id)
+        if not fit.items:
+            planning.note(turn.line, Did.DROPPED, "Nothing of it is left.", turn.id)
+            planning.instead[turn.id] = parent
+            continue
+        number = made[parent].number + 1 if parent else 1
+        now = instructed_after(turn.instructions, instructed[parent], number)
+        fresh = replace(
+            turn,
+            parent=parent,
+            number=number,
+            instructed=now,
+            input=fit.input,
+            output=fit.output,
+            flags=_moved(turn, fit),
+            effects=_effects_in(turn, fit),
+        )
+        settled[turn.id] = number if fresh.goes_along else settled[parent]
+        made[turn.id] = replace(fresh, settled=settled[turn.id])
+        open_after[turn.id], instructed[turn.id] = left_open(fit.items), now
+    planning.turns = made
+
+
+def _moved(turn: Planned, fit: Fitted) -> Mapping[int, Flags]:
+    """The flags at the places where the items stand that they are for."""
+    if not turn.flags or not fit.changes:
+        return turn.flags
+    items = (*turn.input, *turn.output)
+    places = {id(item): place for place, item in enumerate(fit.items)}
+    return {places[id(items[at])]: each for at, each in turn.flags.items() if id(items[at]) in places}
+
+
+def _effects_in(turn: Planned, fit: Fitted) -> tuple[int, ...] | None:
+    """The effects at the places where their calls stand."""
+    if turn.effects is None or not fit.changes:
+        return turn.effects
+    acted = {id(turn.output[place]) for place in turn.effects}
+    return tuple(place for place, item in enumerate(fit.output) if id(item) in acted)
+
+
+def _branches(planning: _Planning, conversation: Conversation) -> list[tuple[BranchId, TurnId | None, str]]:
+    """The branches with heads that are there: one whose head is not ends where its turns do."""
+    given = planning.header.branches
+    if not given:
+        last = next(reversed(planning.turns), None)
+        return [(derived(BranchId, conversation.created_at, planning.chat, ""), last, "")]
+    heads = [_head_of(planning, each.head) for each in given]
+    reached = _reached(planning, [head for head, is_there in heads if is_there])
+    loose = iter([leaf for leaf in _leaves(planning) if leaf not in reached])
+    found: dict[BranchId, tuple[BranchId, TurnId | None, str]] = {}
+    for each, (head, is_there) in zip(given, heads, strict=True):
+        id = planning.id_of(BranchId, each.id)
+        if not is_there:
+            head = next(loose, None)
+            if head is None and (len(given) > 1 and planning.turns):
+                planning.note(planning.at, Did.DROPPED, f"Of the branch {each.id} no turn is there.")
+                continue
+            where = f"It ends with {head}." if head else "It is empty."
+            why = f"The last turn of the branch {each.id}, {each.head}, is not there. {where}"
+            planning.note(planning.at, Did.REPAIRED, why)
+        if id in found:
+            planning.note(planning.at, Did.DROPPED, f"A branch of the id {each.id} came before.")
+            continue
+        found[id] = (id, head, each.id)
+    return list(found.values()) or [(planning.id_of(BranchId, given[0].id), None, given[0].id)]
+
+
+def _head_of(planning: _Planning, text: str | None) -> tuple[TurnId | None, bool]:
+    """The turn that a head names, and whether it is there."""
+    if text is None:
+        return None, True
+    head = planning.id_of(TurnId, text)
+    seen = head in planning.instead
+    while head in planning.instead:
+        before = planning.instead[head]
+        if before is None:
+            return None, True
+        head = before
+    return head, seen or head in planning.turns
+
+
+def _reached(planning: _Planning, heads: Iterable[TurnId | None]) -> set[TurnId]:
+    reached: set[TurnId] = set()
+    for head in heads:
+        while head is not None and head not in reached:
+            reached.add(head)
+            head = planning.turns[head].parent
+    return reached
+
+
+def _leaves(planning: _Planning) -> list[TurnId]:
+    parents = {turn.parent for turn in planning.turns.values()}
+    return [id for id in planning.turns if id not in parents]
+
+
+def _made(
+    planning: _Planning, conversation: Conversation, branches: list[tuple[BranchId, TurnId | None, str]]
+) -> Plan:
+    """The plan, without turns that no branch leads to."""
+    turns: dict[TurnId, Planned] = {}
+    all_of_them = Plan(planning.at, conversation, (), planning.turns)
+    for _, head, _ in branches:
+        turns.update({turn.id: turn for turn in all_of_them.line_of(head, turns)})
+    for turn in planning.turns.values():
+        if turn.id not in turns:
+            planning.note(turn.line, Did.DROPPED, "No branch leads to it.", turn.id)
+    for turn in turns.values():
+        turn.encode()
+    current = planning.header.current
+    shown = next((id for id, _, text in branches if text == current), None)
+    if shown is None:
+        shown = branches[-1][0]
+        if current is not None:
+            why = f"The branch it showed, {current}, is not there. It shows {shown}."
+            planning.note(planning.at, Did.REPAIRED, why)
+    return Plan(
+        line=planning.at,
+        conversation=msgspec.structs.replace(conversation, branch=shown),
+        branches=tuple((id, head) for id, head, _ in branches),
+        turns=turns,
+        reports=tuple(planning.notes.all()),
+    )

@@ -1,0 +1,468 @@
+"""Begin: the one transaction that takes the lane and fixes what the turn will run on.
+
+In order: what the idempotency_key stands for, the conversation, the lane, the input, settling what waits,
+the claim, the fence. A refused request changes nothing; a waiting one leaves a ticket and claims nothing.
+
+Resuming: a retry goes on from the journal of an attempt that failed.
+
+Abandoning: the transaction of a request that gave up before its turn ran.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from msgspec.structs import replace
+
+from turnledger.engine.attempt import client_retries, idempotency, unfinished
+from turnledger.engine.attempt.divergence import Divergence, Place, asked_again, fork_at, place_of, replaced
+from turnledger.engine.attempt.end import DIED, end_running, how_it_ended, input_on, settle
+from turnledger.engine.attempt.idempotency import NOTHING_CLAIMED, Fresh, Share, Verdict
+from turnledger.engine.conversations import resolve
+from turnledger.engine.conversations.resolve import Target
+from turnledger.engine.feed.changes import tell, tell_withdrawn
+from turnledger.engine.lane.queue import beat_of, is_dead, queue_before
+from turnledger.engine.lifecycle.moves import Move, Moved, Switch, check_move, move, moved_before, moved_under
+from turnledger.engine.ports import Tables
+from turnledger.engine.turn.request import (
+    Beginning,
+    BeginRequest,
+    Begun,
+    Freed,
+    HistoryMoved,
+    MustReachDisk,
+    Queued,
+)
+from turnledger.engine.usage import check_room, counted_aside
+from turnledger.errors import AdmissionMoved, ConversationBusy, ConversationNotFound, QueueFull
+from turnledger.model.attempt import Attempt, AttemptState, Failure, OnBusy, OnStop
+from turnledger.model.change import ChangeKind
+from turnledger.model.conversation import Branch, Conversation, Ticket
+from turnledger.model.ids import ConversationId, TurnId
+from turnledger.model.instructions import Instructions, given_to
+from turnledger.model.item import Item
+from turnledger.model.journal import Journal
+from turnledger.model.messages.pairing import admit, check_resent, not_told_by, open_calls
+
+
+def can_resume(branch: Branch, earlier: Attempt) -> bool:
+    """Whether a retry may take up the journal: only on the head it ran on, or the chain would break; so not
+    while the effects of another attempt wait to be settled there first."""
+    return (
+        earlier.state is AttemptState.FAILED
+        and earlier.journaled > 0
+        and earlier.base == branch.head
+        and branch.unsettled in (None, earlier.id)
+    )
+
+
+async def take_up(
+    tables: Tables, branch: Branch, earlier: Attempt, attempt: TurnId
+) -> tuple[Branch, Journal, int]:
+    """Move the journal of a failed attempt to its retry, and state the calls of unknown outcome. From now
+    on the effects are the retry's: nothing waits to be settled."""
+    journal = Journal.taken_up(await tables.journal(earlier.id))
+    journal.items += unfinished.resumed(journal)
+    await tables.drop_journal(earlier.id)
+    resumed = replace(earlier.moved(AttemptState.RESUMED), journaled=0)
+    await tables.save_attempt(await counted_aside(tables, resumed))
+    await tables.add_records(attempt, 0, journal.records)
+    return replace(branch, unsettled=None), journal, len(journal.records)
+
+
+async def begin(tables: Tables, request: BeginRequest) -> Beginning | Freed:
+    """Take the lane, or a ticket, or find that another attempt answers this request.
+
+    Raises the errors of the input, of the conversation and of the idempotency_key, StorageFull, QueueFull and
+    ConversationBusy; then nothing has changed, nor has it where AdmissionMoved says that its caller has to be
+    looked at again. Raises MustReachDisk if it has to be run again, durably, and HistoryMoved if it has to be
+    made anew. Repeating it with the same attempt returns the same, whoever was let in or shut out since.
+    """
+    if request.is_repeated:
+        before = await _begun_before(tables, request)
+        if before is not None:
+            return before
+    target = request.target
+    may_have_ticket = request.is_repeated and (
+        request.key is not None or request.retry is not None or target.id is None
+    )
+    stored = await tables.ticket(request.attempt) if may_have_ticket else None
+    # The request knows its ticket even if it was dropped as that of a dead process; the store knows it even
+    # if the answer that told of it was lost.
+    waiting_with = request.ticket or stored
+    verdict = await _claimed(tables, request, waiting_with)
+    if isinstance(verdict, Share):
+        if request.admitted is not None and request.admitted != await tables.admission(target.owner):
+            raise AdmissionMoved
+        if request.retry is not None and verdict.ended is not None:
+            # Power loss must not bring back that an answer was lost which this try is about to be given.
+            _demand_disk(request)
+        # The ticket stays until the answer has arrived: it tells a repeated begin that it was waiting.
+        return verdict.with_ticket(is_there=stored is not None)
+    if verdict.claim is not None:
+        # A retry belongs to the conversation it first began in, wherever the conversation_key points now.
+        target = target.at(verdict.claim.conversation)
+    elif waiting_with is not None and target.id is None:
+        target = await _where_it_waits(tables, target, waiting_with)
+    conversation, branch, flagged, admission = await _lane(tables, target, request)
+    if request.move is not None and request.is_repeated:
+        moved = await moved_before(tables, branch, request.move, request.attempt)
+        if moved is not None:
+            return moved
+    if request.admitted is not None and request.admitted != admission:
+        raise AdmissionMoved
+    if request.move is not None and verdict.claim is not None:
+        return await moved_under(tables, verdict.claim, request.attempt)
+    if not isinstance(request.move, Switch):  # needs room only where it copies effects; see moving
+        fresh = target.fresh
+        made = conversation if fresh is not None and fresh.id == conversation.id else None
+        await check_room(tables, target.owner, request.room, made=made)
+    if branch.running is not None:
+        held, branch = branch, await _free_of_dead(tables, branch, request)
+        if branch is not held and (request.reread is not None or request.retry is not None):
+            # What it asks for, or finds of an earlier try, depends on what became of the dead one.
+            return Freed(conversation.id)
+        if branch.id != conversation.branch:
+            # What was kept of the dead one lies on a branch of its own, and that is current now.
+            conversation = replace(conversation, branch=branch.id)
+    if branch.running is not None or branch.last_ticket:
+        queued = await _must_wait(tables, conversation, branch, request, verdict)
+        if queued is not None:
+            return queued
+    if request.move is not None:
+        return await _move(tables, conversation, branch, request, request.move)
+    if request.seen is not None and request.seen.flagged != flagged:
+        raise HistoryMoved(conversation.id)
+    begun = await _take_lane(tables, conversation, branch, request, verdict)
+    return replace(begun, flagged=flagged) if flagged else begun
+
+
+async def _claimed(tables: Tables, request: BeginRequest, waiting_with: Ticket | None) -> Verdict:
+    if request.key is not None:
+        return await idempotency.look_up(tables, request.target, request.key, waiting_with)
+    if request.retry is not None:
+        return await client_retries.look_up(tables, request.target, request.retry, request.attempt)
+    return NOTHING_CLAIMED
+
+
+async def _begun_before(tables: Tables, request: BeginRequest) -> Begun | Share | None:
+    """The answer to a begin that had succeeded already, its first answer lost; None for a new one."""
+    owner = request.target.owner
+    attempt = await tables.attempt(owner, request.attempt)
+    if attempt is None:
+        turn = await tables.turn(owner, request.attempt)
+        home = await tables.branch(turn.branch) if turn else None
+        if turn is None or home is None:
+            return None
+        return Share(turn.id, await how_it_ended(tables, owner, turn.id), home.conversation)
+    if attempt.state is not AttemptState.RUNNING:
+        return Share(attempt.id, await how_it_ended(tables, owner, attempt.id), attempt.conversation)
+    conversation = await tables.conversation(owner, attempt.conversation)
+    branch = await tables.branch(attempt.branch)
+    assert conversation is not None  # noqa: S101 - rows of one transaction
+    assert branch is not None  # noqa: S101
+    journal = Journal.of(await tables.journal(attempt.id))
+    place = await place_of(tables, owner, branch, attempt.fork) if attempt.fork else None
+    return Begun(conversation, branch, attempt, journal, place, await tables.flag_version(owner))
+
+
+async def _where_it_waits(tables: Tables, target: Target, ticket: Ticket) -> Target:
+    """A request that waits goes on where it stands in line, though its conversation_key may have been given
+    to another conversation since. From a deleted one it moves on."""
+    found = await tables.conversation(target.owner, ticket.conversation)
+    if found is None or found.is_deleted:
+        return target
+    return target.at(found.id)
+
+
+async def _lane(
+    tables: Tables, target: Target, request: BeginRequest
+) -> tuple[Conversation, Branch, int, int]:
+    """The conversation and its branch, made where they may be, and the flag version and the admission version
+    of the owner; and a lease that is there."""
+    found = None
+    if request.seen is not None:
+        found = await resolve.seen_lane(tables, target, request.seen.conversation, request.lease)
+    if found is None and target.id is None:
+        conversation = await resolve.resolve(
+            tables, target, request.due, is_interaction=request.is_interaction
+        )
+        if target.fresh is not None and conversation.id == target.fresh.id:
+            _demand_disk(request)
+        target = target.at(conversation.id)
+    if found is None:
+        assert target.id is not None  # noqa: S101 - for the type checker
+        found = await tables.lane(target.owner, target.id, request.lease)
+    if found is not None and not target.sees(found[0]):
+        raise ConversationNotFound
+    conversation = await resolve.check_live(tables, found[0] if found else None, request.due)
+    assert found is not None  # noqa: S101 - else check_live has raised
+    if not found[2]:
+        # Buried while it was only late: what names a lease must be found through it.
+        await tables.beat(request.lease)
+    return conversation, found[1], found[3], found[4]
+
+
+async def _free_of_dead(tables: Tables, branch: Branch, request: BeginRequest) -> Branch:
+    """Raise the fence over a holder known to be dead and end its attempt, or leave all as it is."""
+    running = await _running(tables, branch, request)
+    if running is None or not await is_dead(tables, running.lease, request.dead):
+        return branch
+    _demand_disk(request)
+    raised = replace(branch, fence=branch.fence + 1)
+    freed, _ = await end_running(tables, raised, running, DIED, request.now)
+    return freed
+
+
+def _demand_disk(request: BeginRequest) -> None:
+    if not request.is_durable:
+        raise MustReachDisk
+
+
+async def _running(tables: Tables, branch: Branch, request: BeginRequest) -> Attempt | None:
+    return await tables.attempt(request.target.owner, branch.running) if branch.running else None
+
+
+async def _must_wait(
+    tables: Tables, conversation: Conversation, branch: Branch, request: BeginRequest, verdict: Fresh
+) -> Queued | None:
+    """None if the lane is free for this request; else its ticket, made if it has none."""
+    front = request.on_busy in (OnBusy.INTERRUPT, OnBusy.ROLLBACK)
+    before, own = await queue_before(
+        tables, branch, request.attempt, front=front, dead=request.dead, now=request.due
+    )
+    running = await _running(tables, branch, request)
+    if running is None and not before:
+        return None
+    if own is None:
+        _check_room(request, len(before))
+        if running is not None and front:
+            await _check_before_stopping(tables, branch, running, request)
+        own = await tables.add_ticket(_ticket(branch, request, verdict, front=front))
+        if request.move is None:
+            await tell(tables, ChangeKind.TURN_QUEUED, conversation, request.now, turn=own.attempt)
+    if running is not None and front and running.stop is None:
+        policy = OnStop.KEEP if request.on_busy is OnBusy.INTERRUPT else OnStop.DISCARD
+        await tables.save_attempt(replace(running, stop=policy))
+    leases = [ticket.lease for ticket in before] + ([running.lease] if running else [])
+    seen = [(lease, await beat_of(tables, lease)) for lease in dict.fromkeys(leases)]
+    return Queued(own, tuple(seen), running.id if running and front else None)
+
+
+async def _check_before_stopping(
+    tables: Tables, branch: Branch, running: Attempt, request: BeginRequest
+) -> None:
+    """Refuse what would be refused later: it would have stopped a turn for nothing. An interrupted turn
+    leaves no call open, and may be the very one that is to be replaced."""
+    _check_seen(branch, request)
+    keeps_running = request.on_busy is OnBusy.INTERRUPT
+    if request.reread is not None and keeps_running:
+        return  # what it asks for depends on what will be kept
+    wish = request.diverge
+    if request.move is not None:
+        kept = running.id if keeps_running else None
+        await check_move(tables, running.owner, branch, request.move, kept=kept, room=request.room)
+    elif wish is None:
+        admit(() if keeps_running else branch.pending, request.input)
+    elif not (keeps_running and wish.may_mean(running.id)):
+        await _find_place(tables, branch, request, wish)
+    elif not wish.regenerates:
+        place = await place_of(tables, running.owner, branch, running.fork) if running.fork else branch
+        admit(place.pending, request.input)
+
+
+async def _move(
+    tables: Tables, conversation: Conversation, branch: Branch, request: BeginRequest, wish: Move
+) -> Moved:
+    """Do all of it now: the lane is free, and is not needed any longer than this."""
+    _demand_disk(request)
+    branch = await _settled(tables, branch, request)
+    moved = await move(tables, request.target.owner, branch, wish, request.attempt, request.room)
+    await tables.drop_ticket(request.attempt)
+    await tables.touch_conversation(conversation.id, request.now)
+    if request.key is not None:
+        await tables.save_claim(idempotency.claim_of(request.key, conversation, moved.branch.id, request.now))
+    if moved.branch.id != branch.id:
+        await tell(tables, ChangeKind.CHAT_SWITCHED, conversation, request.now, branch=moved.branch.id)
+    return moved
+
+
+def _check_room(request: BeginRequest, waiting: int) -> None:
+    if request.on_busy is OnBusy.REJECT:
+        raise ConversationBusy
+    if waiting >= request.queue_limit:
+        raise QueueFull
+
+
+def _ticket(branch: Branch, request: BeginRequest, verdict: Fresh, *, front: bool) -> Ticket:
+    return Ticket(
+        attempt=request.attempt,
+        conversation=branch.conversation,
+        branch=branch.id,
+        front=front,
+        lease=request.lease,
+        deadline=request.wait_until,
+        idempotency_key=request.key.text if request.key else None,
+        fingerprint=request.key.fingerprint if request.key else b"",
+        claimed=verdict.claim.attempt if verdict.claim else None,
+        is_interaction=request.is_interaction,
+    )
+
+
+async def _take_lane(
+    tables: Tables, conversation: Conversation, branch: Branch, request: BeginRequest, verdict: Fresh
+) -> Begun:
+    _check_seen(branch, request)
+    resumed = verdict.earlier if verdict.earlier and can_resume(branch, verdict.earlier) else None
+    place: Place | None = None
+    # A retry that goes on from a journal goes on under the instructions it was written under.
+    instructions = resumed.instructions if resumed is not None else request.instructions
+    if request.diverge is None:
+        branch, input = await _ready(tables, branch, request, resumed)
+        if resumed is None and request.seen and request.seen.is_instructed and request.seen.is_still(branch):
+            instructions = None
+    else:
+        branch, input, place = await _ready_to_diverge(tables, branch, request, resumed, request.diverge)
+        if instructions is None and resumed is None:
+            instructions = await _instructions_there(tables, branch, request, request.diverge)
+    branch = replace(branch, fence=branch.fence + 1, running=request.attempt)
+    attempt = _attempt(conversation, branch, request, input, instructions)
+    if place is not None:
+        attempt = replace(attempt, fork=place.fork)
+    journal = Journal()
+    if resumed is not None:
+        branch, journal, count = await take_up(tables, branch, resumed, attempt.id)
+        attempt = replace(attempt, journaled=count)
+    await tables.add_attempt(attempt)
+    await tables.save_branch(branch)
+    await tell(tables, ChangeKind.TURN_RUNNING, conversation, request.now, turn=attempt.id)
+    if request.is_interaction and conversation.has_time:
+        # Begun is an interaction: the time without one does not run out under a long turn's feet.
+        await tables.touch_conversation(conversation.id, request.now)
+    if request.is_repeated:
+        await tables.drop_ticket(attempt.id)
+    if request.key is not None:
+        await tables.save_claim(idempotency.claim_for(request.key, attempt))
+    elif request.retry is not None:
+        await tables.save_claim(client_retries.claim_for(request.retry, attempt))
+    return Begun(conversation, branch, attempt, journal, place)
+
+
+def _check_seen(branch: Branch, request: BeginRequest) -> None:
+    if request.reread is not None and (request.seen is None or not request.seen.is_still(branch)):
+        raise HistoryMoved(branch.conversation)
+
+
+async def _ready(
+    tables: Tables, branch: Branch, request: BeginRequest, resumed: Attempt | None
+) -> tuple[Branch, tuple[Item, ...]]:
+    """Check the input against the head as it will be, then settle what waits. Refusing comes first:
+    a refused request must not have settled anything."""
+    if resumed is not None:
+        return branch, resumed.input
+    waiting = await tables.attempt(request.target.owner, branch.unsettled) if branch.unsettled else None
+    if waiting is None:
+        return branch, admit(branch.pending, request.input)
+    told = unfinished.settled(Journal.of(await tables.journal(waiting.id)), waiting.failure)
+    asked = input_on(branch, waiting)
+    input = request.input
+    if request.reread is not None:
+        # Its client knows the results that will be told, and nothing of who tells them.
+        check_resent(input := not_told_by(asked, input))
+    admitted = admit(open_calls((*branch.pending, *asked, *told)), input)
+    _demand_disk(request)
+    return await settle(tables, branch, waiting, request.now), admitted
+
+
+async def _ready_to_diverge(
+    tables: Tables, branch: Branch, request: BeginRequest, resumed: Attempt | None, wish: Divergence
+) -> tuple[Branch, tuple[Item, ...], Place]:
+    """Settle what waits on the branch whose lane is taken, then find the place and check the input there.
+    What this refuses is undone with everything else."""
+    if resumed is None:
+        branch = await _settled(tables, branch, request)
+    place, input = await _find_place(tables, branch, request, wish)
+    return branch, resumed.input if resumed else input, place
+
+
+async def _settled(tables: Tables, branch: Branch, request: BeginRequest) -> Branch:
+    """Settle what waits on a branch, if something does."""
+    waiting = await tables.attempt(request.target.owner, branch.unsettled) if branch.unsettled else None
+    if waiting is None:
+        return branch
+    _demand_disk(request)
+    return await settle(tables, branch, waiting, request.now)
+
+
+async def _find_place(
+    tables: Tables, branch: Branch, request: BeginRequest, wish: Divergence
+) -> tuple[Place, tuple[Item, ...]]:
+    """Where a divergence goes, and the input it admits there."""
+    owner = request.target.owner
+    instead_of = await replaced(tables, owner, branch, wish)
+    place = await place_of(tables, owner, branch, await fork_at(tables, owner, branch, wish, instead_of))
+    input = request.input
+    if wish.regenerates and instead_of is not None:
+        input = asked_again(place, instead_of)
+    return place, admit(place.pending, input)
+
+
+async def _instructions_there(
+    tables: Tables, branch: Branch, request: BeginRequest, wish: Divergence
+) -> Instructions | None:
+    """Those that the turn brought along whose place is taken: they stay with the place."""
+    instead_of = await replaced(tables, request.target.owner, branch, wish)
+    return given_to(instead_of) if instead_of is not None else None
+
+
+def _attempt(
+    conversation: Conversation,
+    branch: Branch,
+    request: BeginRequest,
+    input: tuple[Item, ...],
+    instructions: Instructions | None,
+) -> Attempt:
+    return Attempt(
+        id=request.attempt,
+        owner=conversation.owner,
+        conversation=conversation.id,
+        branch=branch.id,
+        lease=request.lease,
+        fence=branch.fence,
+        state=AttemptState.RUNNING,
+        base=branch.head,
+        input=input,
+        instructions=instructions,
+        on_stop=request.on_stop,
+        on_failure=request.on_failure,
+        is_interaction=request.is_interaction,
+        idempotency_key=request.key.text if request.key else None,
+        created_at=request.now,
+    )
+
+
+GAVE_UP = Failure("gave_up", "its caller gave up before it ran")
+
+
+@dataclass(frozen=True)
+class AbandonRequest:
+    owner: str
+    attempt: TurnId
+    now: int
+
+
+async def abandon(tables: Tables, request: AbandonRequest) -> ConversationId | None:
+    """Leave no trace of a request that gave up: its ticket, or the lane if it got it without knowing.
+    Returns the conversation it waited for."""
+    ticket = await tables.ticket(request.attempt)
+    await tables.drop_ticket(request.attempt)
+    attempt = await tables.attempt(request.owner, request.attempt)
+    if attempt is None and ticket is not None:
+        await tell_withdrawn(tables, request.owner, ticket.conversation, ticket.attempt, request.now)
+    if attempt is None or attempt.state is not AttemptState.RUNNING:
+        return ticket.conversation if ticket else None
+    branch = await tables.branch(attempt.branch)
+    if branch is not None and branch.running == attempt.id:
+        # It has not run, so there is nothing to keep, unless a stop that came first says so.
+        await end_running(tables, branch, attempt, GAVE_UP, request.now, drop=attempt.stop is None)
+    return attempt.conversation

@@ -1,0 +1,142 @@
+"""Beginning: what a turn brings along to begin, and what becomes of it there.
+
+The line that a request was made for, and what begin says when it is another by then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from msgspec import Struct
+
+from turnledger.engine.admission import Readmit
+from turnledger.engine.attempt.client_retries import Retry
+from turnledger.engine.attempt.divergence import Divergence, Place
+from turnledger.engine.attempt.idempotency import Key, Share
+from turnledger.engine.conversations.resolve import Target
+from turnledger.engine.history.context import ALL, Context
+from turnledger.engine.lane.queue import Dead
+from turnledger.engine.lifecycle.moves import Move, Moved
+from turnledger.engine.usage import BOUNDLESS, Room
+from turnledger.model.attempt import Attempt, OnBusy, OnFailure, OnStop
+from turnledger.model.conversation import Branch, Conversation, Ticket
+from turnledger.model.ids import BranchId, ConversationId, LeaseId, TurnId
+from turnledger.model.instructions import Instructions
+from turnledger.model.item import Item
+from turnledger.model.journal import Journal
+
+
+class Seen(Struct, frozen=True):
+    """The line that a request was made for: a branch, its head, what waits to be settled behind it, and how
+    often its owner had changed flags."""
+
+    branch: BranchId
+    head: TurnId | None
+    unsettled: TurnId | None = None
+    flagged: int = 0
+    conversation: ConversationId | None = None
+    """Whose branch it was; begin looks there first for what a conversation_key names."""
+    is_instructed: bool = False
+    """Whether the instructions that the request brings are in force behind that head anyway."""
+
+    def is_still(self, branch: Branch) -> bool:
+        return self.branch == branch.id and self.head == branch.head and self.unsettled == branch.unsettled
+
+
+class HistoryMoved(Exception):
+    """The line is not the one that the request was made for: it has to be made anew."""
+
+    def __init__(self, conversation: ConversationId) -> None:
+        super().__init__()
+        self.conversation = conversation
+
+
+@dataclass(frozen=True)
+class Freed:
+    """The lane was taken from a dead process, and what became of its turn is written: the request has to be
+    made anew. An exception would undo it, and it would be found dead again for ever."""
+
+    conversation: ConversationId
+
+
+class MustReachDisk(Exception):
+    """This begin does more than take the lane: others may be told of it, so it has to survive power loss."""
+
+
+class BeginRequest(Struct, frozen=True, kw_only=True):
+    """Everything a turn brings along. `attempt` is made by the caller, so that begin can be repeated."""
+
+    target: Target
+    attempt: TurnId
+    lease: LeaseId
+    input: tuple[Item, ...]
+    instructions: Instructions | None = None
+    priming: tuple[Item, ...] = ()
+    context: Context = ALL
+    now: int
+    due: int
+    """What is over by then is over; see trusted_clock."""
+    wait_until: int
+    queue_limit: int
+    on_busy: OnBusy = OnBusy.QUEUE
+    on_stop: OnStop = OnStop.KEEP
+    on_failure: OnFailure = OnFailure.SETTLE
+    is_interaction: bool = True
+    diverge: Divergence | None = None
+    """Where it goes, if not behind the head."""
+    move: Move | None = None
+    """What it does instead of running a turn."""
+    reread: Reread | None = None
+    """Makes the request anew for the line as it is: what it asks for depends on that."""
+    seen: Seen | None = None
+    """The line it was last made for."""
+    key: Key | None = None
+    retry: Retry | None = None
+    """Which try of a request without a key it is."""
+    ticket: Ticket | None = None
+    """The ticket that it was given before."""
+    dead: Dead = {}
+    is_durable: bool = False
+    """Whether it is run so that it survives power loss."""
+    attaches: bool = False
+    """Whether its caller would rather follow a running attempt that answers it than wait for that."""
+    room: Room = BOUNDLESS
+    """What the owner may store."""
+    is_repeated: bool = False
+    """Whether a begin of this attempt was sent before, and may have succeeded."""
+    admitted: int | None = None
+    """The admission version under which its caller was let in; None: it matters to nobody."""
+    admitted_until: int | None = None
+    """When he has to be looked at again in any case."""
+    readmit: Readmit | None = None
+    """Looks the caller up again when that has moved."""
+
+
+class Begun(Struct, frozen=True):
+    """The lane is held: the attempt, and the branch exactly as its snapshot must show it."""
+
+    conversation: Conversation
+    branch: Branch
+    """The one whose lane is held."""
+    attempt: Attempt
+    journal: Journal
+    place: Place | None = None
+    """Where the turn goes, if not behind the head."""
+    flagged: int = 0
+    """The number of the owner that rises with each flag, as it was while the lane was taken."""
+
+
+@dataclass(frozen=True)
+class Queued:
+    """Somebody else goes first. `in_the_way` are the leases whose death would change that."""
+
+    ticket: Ticket
+    in_the_way: tuple[tuple[LeaseId, int | None], ...]
+    interrupted: TurnId | None
+
+
+Beginning: TypeAlias = Begun | Queued | Share | Moved
+Reread: TypeAlias = Callable[[BeginRequest, ConversationId | None], Awaitable[BeginRequest]]
+"""Makes a request anew, for the conversation that begin found to be meant; None before begin was asked."""

@@ -1,0 +1,332 @@
+"""Turns asked for by clients that send the whole history each time: what is new of it, and where it goes.
+
+The request is read against the line as it is, and again whenever that has changed by the time the lane is
+free: begin itself says so, and nothing is decided on an old line.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+import msgspec
+from msgspec.structs import replace
+
+from turnledger.engine.attempt.divergence import Divergence
+from turnledger.engine.attempt.idempotency import Key
+from turnledger.engine.conversations.resolve import Target, check_live, find
+from turnledger.engine.ports import Tables
+from turnledger.engine.process.process import TURNS_AT_ONCE, Process
+from turnledger.engine.resend import match
+from turnledger.engine.resend.latest_lines import Line
+from turnledger.engine.resend.match import Continuation, Meaning, Regeneration, Sent, decide
+from turnledger.engine.turn.request import BeginRequest, Seen
+from turnledger.engine.turn.snapshot import Base, flags_of
+from turnledger.errors import HistoryDiverged, MalformedItems, TurnledgerError
+from turnledger.model.conversation import Branch
+from turnledger.model.flags import hidden_from_user
+from turnledger.model.ids import BranchId, ConversationId, TurnId
+from turnledger.model.instructions import Instructions
+from turnledger.model.item import Item
+from turnledger.model.messages.messages import items_of_messages
+from turnledger.model.messages.pairing import check_resent, left_open
+from turnledger.model.messages.projection import comparable
+from turnledger.model.turn import Turn
+
+ChatMessage = Mapping[str, Any]
+LONG = 1_000
+"""Turns and messages from which on they are compared beside the event loop."""
+MOST_PARTS = 10_000
+"""Parts, or calls, of one message: each is looked at several times."""
+NOTE_ROLES = ("system", "developer")
+
+
+class OnDivergence(StrEnum):
+    """What to do with a history that is not the stored one."""
+
+    BRANCH = "branch"  # it becomes a branch of its own, which the conversation shows from then on
+    REJECT = "reject"  # raise HistoryDiverged
+
+
+@dataclass(frozen=True)
+class CurrentRequest:
+    target: Target
+    now: int
+
+
+async def current(tables: Tables, request: CurrentRequest) -> tuple[Branch | None, int]:
+    """The branch that a conversation shows, and the flag version of the owner; no branch for one that is not
+    there yet, and may be made."""
+    target = request.target
+    found = await find(tables, target)
+    if found is None and target.fresh is not None and target.id in (None, target.fresh.id):
+        return None, await tables.flag_version(target.owner)
+    conversation = await check_live(tables, found, request.now)
+    return await tables.branch(conversation.branch), await tables.flag_version(target.owner)
+
+
+class Resending:
+    """One request that brings a whole history. `reread` makes of it what it means by now."""
+
+    def __init__(
+        self,
+        process: Process,
+        messages: Sequence[ChatMessage],
+        sent: Sent | None,
+        on_divergence: OnDivergence,
+    ) -> None:
+        self._process = process
+        # A copy: a client goes on with its list while the request waits.
+        self._messages = tuple(messages)
+        if not all(type(message) is dict or isinstance(message, Mapping) for message in self._messages):
+            raise MalformedItems("Messages are a list of objects, each with a `role`.")
+        for number, message in enumerate(self._messages):
+            for name in ("content", "tool_calls"):
+                parts = message.get(name)
+                if isinstance(parts, list) and len(parts) > MOST_PARTS:
+                    raise MalformedItems(f"messages[{number}].{name} has more than {MOST_PARTS} parts.")
+        self._sent = sent
+        self._on_divergence = on_divergence
+
+    def key(self, other: Key) -> Key:
+        """The key of the request: its body is what was sent, whatever it means by now, and what the other one
+        says of all else."""
+        said = [self._sent, self._on_divergence, self._messages]
+        try:
+            body = msgspec.json.encode(said, enc_hook=dict, order="deterministic")
+        except (TypeError, ValueError, RecursionError) as problem:
+            raise MalformedItems(f"messages must be what JSON can say: {problem}.") from None
+        return Key(other.text, hashlib.sha256(other.fingerprint + body).digest())
+
+    async def reread(self, request: BeginRequest, conversation: ConversationId | None) -> BeginRequest:
+        """Read the messages against the line as it is now. Raises NoNewInput, MalformedItems, HistoryDiverged
+        and what is to be said of a conversation that cannot be continued."""
+        process, target = self._process, request.target
+        if conversation is not None:
+            target = replace(target, id=conversation)
+        now = process.clock.due_ms()
+        guess = process.latest_lines.guess(target) if conversation is None else None
+        if guess is not None:
+            with suppress(TurnledgerError):  # which may be said of a line that is not current any more
+                if guess.is_plain and self._is_all_new:
+                    return self._added(request, guess)
+                return await self._read(request, guess.branch, guess.flagged)
+        branch, flagged = await process.store.read(current, CurrentRequest(target, now))
+        if branch is None:
+            assert target.fresh is not None  # noqa: S101 - else it would have to be there
+            branch = Branch(id=target.fresh.branch, conversation=target.fresh.id)
+        return await self._read(request, branch, flagged)
+
+    @property
+    def _is_all_new(self) -> bool:
+        """Whether it can be seen from the messages alone that they add to what there is: what people say, and
+        nothing else."""
+        return self._sent is not Sent.FULL and all(each.get("role") == "user" for each in self._messages)
+
+    def _added(self, request: BeginRequest, line: Line) -> BeginRequest:
+        self._process.limits.check_messages("The input", self._messages)
+        input = items_of_messages(self._messages)
+        check_resent(input)
+        self._process.limits.check_size("The input", input)
+        branch = line.branch
+        return replace(
+            request,
+            input=input,
+            instructions=None,
+            diverge=None,
+            seen=Seen(branch.id, branch.head, branch.unsettled, line.flagged, branch.conversation),
+        )
+
+    async def _read(self, request: BeginRequest, branch: Branch, flagged: int) -> BeginRequest:
+        process, target = self._process, request.target
+        turns = await self._seen_by_user(branch, target.owner, flagged) if branch.length else ()
+        if len(turns) + len(self._messages) < LONG:
+            meaning, notes = self._decide(turns, branch)
+        else:  # some 20 µs for each: the loop has others to serve
+            meaning, notes = await asyncio.to_thread(self._decide, turns, branch)
+        leading_ones = self._messages[: meaning.instructions]
+        process.limits.check_messages("What is given as instructions", leading_ones)
+        leading = items_of_messages(leading_ones)
+        process.limits.check_size("What is given as instructions", leading)
+        in_force = turns[branch.instructed - 1].instructions if branch.instructed else ()
+        home = branch.conversation
+        return replace(
+            request,
+            input=() if isinstance(meaning, Regeneration) else self._input(meaning, turns, branch, notes),
+            instructions=Instructions(leading) if leading else None,
+            diverge=self._divergence(meaning, turns),
+            seen=Seen(branch.id, branch.head, branch.unsettled, flagged, home, leading == in_force),
+        )
+
+    async def _seen_by_user(self, branch: Branch, owner: str, flagged: int) -> Sequence[Turn]:
+        """The turns of a branch as chat.history shows them."""
+        process = self._process
+        history = await process.snapshot(branch)
+        for end in range(TURNS_AT_ONCE, len(history), TURNS_AT_ONCE):
+            if process.shown_turns.reach(branch.id, history.first(end)):
+                await asyncio.sleep(0)
+        if not flagged:
+            return process.shown_turns.of(branch.id, history)
+        base = Base(branch, branch.head, branch.length, (), branch.id, branch.instructed, owner, flagged)
+        hidden = hidden_from_user(await flags_of(process, base, history))
+        return process.shown_turns.of(branch.id, history, hidden)
+
+    def _decide(self, turns: Sequence[Turn], branch: Branch) -> tuple[Meaning, Sequence[ChatMessage]]:
+        """What the request means, and the notes that are new among what it has in common with the line."""
+        meaning = decide(turns, self._messages, self._sent)
+        notes = self._new_notes(meaning, turns)
+        if isinstance(meaning, match.Divergence) and self._on_divergence is OnDivergence.REJECT:
+            raise HistoryDiverged
+        # Settled turns that are carried along close the calls of the last common turn: where results for
+        # them are new, that turn is told anew, too.
+        if isinstance(meaning, Regeneration):
+            asked = _turn(turns, meaning.turn)
+            input = _told(asked, asked.input)
+            again = match.Divergence(asked.parent, len(self._messages), meaning.instructions, input)
+            told = self._told_anew(again, turns, branch)
+            return (meaning if told is again and not notes else told), notes
+        if isinstance(meaning, match.Divergence):
+            return self._told_anew(meaning, turns, branch), notes
+        return meaning, notes
+
+    def _new_notes(self, meaning: Meaning, turns: Sequence[Turn]) -> Sequence[ChatMessage]:
+        """The system messages in the middle of what is stored that no stored message says, in order: matching
+        passes them over, and they are new. Instructions that are repeated there are not."""
+        first = meaning.instructions
+        end = len(self._messages) if isinstance(meaning, Regeneration) else meaning.new
+        notes = [each for each in self._messages[first:end] if _is_note(each)]
+        if not notes:
+            return ()
+        in_force = next((turn.instructions for turn in reversed(turns) if turn.instructions), ())
+        repeated = {_words(message) for message in self._messages[:first]}
+        repeated |= {comparable(item.text) for item in in_force}
+        stored = Counter(
+            comparable(item.text) for turn in turns for item in turn.items if item.role in NOTE_ROLES
+        )
+        new: dict[str, ChatMessage] = {}
+        for note in notes:
+            words = _words(note)
+            if not words or words in repeated:
+                continue
+            if stored[words]:
+                stored[words] -= 1
+            else:
+                new.setdefault(words, note)
+        return tuple(new.values())
+
+    def _told_anew(
+        self, meaning: match.Divergence, turns: Sequence[Turn], branch: Branch
+    ) -> match.Divergence:
+        while meaning.after is not None and self._answers(meaning):
+            last = _turn(turns, meaning.after)
+            later = (turn.goes_along for turn in turns[last.number :])
+            is_closed = branch.unsettled is not None or any(later)
+            if not is_closed or not left_open(last.items):
+                break
+            before = turns[last.number - 2].id if last.number > 1 else None
+            meaning = replace(meaning, after=before, kept=(*_told(last, last.items), *meaning.kept))
+        return meaning
+
+    def _answers(self, meaning: match.Divergence) -> bool:
+        if meaning.kept:
+            return meaning.kept[0].is_result
+        return meaning.new < len(self._messages) and self._messages[meaning.new].get("role") == "tool"
+
+    def _input(
+        self,
+        meaning: Continuation | match.Divergence,
+        turns: Sequence[Turn],
+        branch: Branch,
+        notes: Sequence[ChatMessage],
+    ) -> tuple[Item, ...]:
+        """What is new of the messages, behind what was kept of the turn that it replaces; and before all that
+        but results, which answer the turn before, the notes that are new."""
+        waiting = branch.pending
+        kept = meaning.kept if isinstance(meaning, match.Divergence) else ()
+        if isinstance(meaning, match.Divergence):
+            before = _turn(turns, meaning.after).items if meaning.after else ()
+            waiting = left_open((*before, *kept))
+        self._process.limits.check_messages("The input", self._messages[meaning.new :])
+        input = items_of_messages(_under_stored_ids(self._messages, meaning.new, waiting), waiting)
+        input = (*kept, *input)
+        if notes:
+            behind = next((place for place, item in enumerate(input) if not item.is_result), len(input))
+            input = (*input[:behind], *items_of_messages(notes), *input[behind:])
+        check_resent(input)
+        self._process.limits.check_size("The input", input)
+        return input
+
+    def _divergence(self, meaning: Meaning, turns: Sequence[Turn]) -> Divergence | None:
+        """Where it goes, if not behind the head: in the place of a turn, whose instructions it takes over."""
+        if isinstance(meaning, Continuation):
+            return None
+        branch = self._process.ids.new(BranchId)
+        if isinstance(meaning, Regeneration):
+            return Divergence(branch=branch, replaces=meaning.turn, regenerates=True)
+        common = _turn(turns, meaning.after).number if meaning.after else 0
+        return Divergence(branch=branch, replaces=turns[common].id)
+
+
+def _is_note(message: ChatMessage) -> bool:
+    return message.get("role") in NOTE_ROLES
+
+
+def _words(note: ChatMessage) -> str:
+    """What a system message says, as it is compared."""
+    return comparable("".join(item.text for item in items_of_messages([note])))
+
+
+def _told(turn: Turn, items: Sequence[Item]) -> tuple[Item, ...]:
+    """The first items of a turn as input of another one: without what is hidden, but for calls that are to be
+    answered."""
+    asks = left_open(items)
+    return tuple(item for place, item in enumerate(items) if place not in turn.shown.hidden or item in asks)
+
+
+def _turn(turns: Sequence[Turn], id: TurnId) -> Turn:
+    return next(turn for turn in reversed(turns) if turn.id == id)
+
+
+def _under_stored_ids(
+    messages: Sequence[ChatMessage], new: int, waiting: Sequence[Item]
+) -> Sequence[ChatMessage]:
+    """What is new, with its results for the waiting calls under the ids of these: a client's copy may have
+    ids of its own. They say which call a result answers; where they do not, its position does."""
+    ids = [call.call_id for call in waiting]
+    own = _open_ids(messages[:new]) if ids else []
+    if not ids or len(own) != len(ids):
+        return messages[new:]
+    end = next((at for at in range(new, len(messages)) if messages[at].get("tool_calls")), len(messages))
+    results = [at for at in range(new, end) if messages[at].get("role") == "tool"]
+    renamed = list(messages[new:])
+    # All by the client's own ids first, then by the stored ones, and what is left in order.
+    for names in (own, ids, None):
+        for at in tuple(results):
+            sent = messages[at].get("tool_call_id")
+            place = 0 if names is None else names.index(sent) if sent in names else None
+            if place is not None and ids:
+                renamed[at - new] = {**messages[at], "tool_call_id": ids.pop(place)}
+                own.pop(place)
+                results.remove(at)
+    return renamed
+
+
+def _open_ids(matched: Sequence[ChatMessage]) -> list[Any]:
+    """The client's ids of the calls at the end of what it has in common with the line, in order, without
+    those that were answered there."""
+    end = len(matched)
+    while end and matched[end - 1].get("role") == "tool":
+        end -= 1
+    begin = end
+    while begin and matched[begin - 1].get("role") == "assistant":
+        begin -= 1
+    answered = [message.get("tool_call_id") for message in matched[end:]]
+    lists = [message.get("tool_calls") for message in matched[begin:end]]
+    calls = [call for each in lists if isinstance(each, list) for call in each if isinstance(call, Mapping)]
+    return [call.get("id") for call in calls if call.get("id") not in answered]

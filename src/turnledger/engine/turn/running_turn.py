@@ -1,0 +1,554 @@
+"""A running turn: the draft under one person's hands, and the fenced writes that make it durable.
+
+The holder of a turn: which task is inside its block.
+
+A coroutine stays in the task that began it, but an async generator does not: one task may pull its first
+item and another task the rest. So a block inside a generator has to be looked for when a stop comes, or the
+stop would cancel a task that has nothing to do with the turn any more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import inspect
+import sys
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from types import AsyncGeneratorType, CoroutineType, FrameType, GeneratorType
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from turnledger.engine.attempt.end import EndRequest
+from turnledger.engine.attempt.told import Told, untold
+from turnledger.engine.events.live_log import EventSink, LiveLog
+from turnledger.engine.history.chat_messages import LONG, joined, said_in
+from turnledger.engine.history.history import History
+from turnledger.engine.lane.shield import uninterrupted
+from turnledger.engine.process.flush import FlushRequest
+from turnledger.engine.turn.commit import CommitRequest
+from turnledger.engine.turn.draft import Draft
+from turnledger.engine.turn.journal import RecordRequest, record
+from turnledger.engine.turn.request import Begun
+from turnledger.engine.turn.snapshot import Snapshot
+from turnledger.errors import (
+    InvalidInput,
+    MalformedItems,
+    OutcomeUnknown,
+    Superseded,
+    TurnEnded,
+    TurnledgerError,
+    TurnStopped,
+)
+from turnledger.model import codec, event_log
+from turnledger.model import journal as journals
+from turnledger.model.attempt import Attempt, AttemptState, Began, Failure, OnFailure, OnStop
+from turnledger.model.conversation import Branch, Conversation
+from turnledger.model.ids import TurnId
+from turnledger.model.instructions import instructed_after
+from turnledger.model.item import Item, ItemLike, result_of
+from turnledger.model.messages.messages import Message, messages_of
+from turnledger.model.messages.pairing import open_calls, without_open_reasoning
+from turnledger.model.turn import Turn, TurnKind
+
+if TYPE_CHECKING:
+    from turnledger.engine.process.process import Process
+
+
+_SUSPENDABLE = inspect.CO_COROUTINE | inspect.CO_GENERATOR | inspect.CO_ASYNC_GENERATOR
+_OPAQUE = frozenset(
+    {"anext_awaitable", "async_generator_asend", "async_generator_athrow", "coroutine_wrapper"}
+)
+"""Awaitables of the interpreter that drive something and have no attribute that says what."""
+
+
+def generator_around(frame: FrameType | None) -> FrameType | None:
+    """Return the innermost async generator in this stack; None if the code cannot leave its task.
+
+    A generator that contextlib drives is a context manager: its code runs where it was entered.
+    """
+    while frame is not None and frame.f_code.co_flags & _SUSPENDABLE:
+        outer = frame.f_back
+        is_manager = outer is not None and outer.f_globals.get("__name__") == "contextlib"
+        if frame.f_code.co_flags & inspect.CO_ASYNC_GENERATOR and not is_manager:
+            return frame
+        frame = outer
+    return None
+
+
+def task_inside(generator: FrameType, likely: asyncio.Task[Any] | None) -> asyncio.Task[Any] | None:
+    """Return the task that runs or awaits this generator now; None while it is suspended between items."""
+    if is_running(generator):
+        return asyncio.current_task()
+    if likely is not None and generator in _frames(likely):
+        return likely
+    return next((task for task in asyncio.all_tasks() if generator in _frames(task)), None)
+
+
+def is_running(generator: FrameType) -> bool:
+    """Whether the caller was called by this generator."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and frame is not generator:
+        frame = frame.f_back
+    return frame is not None
+
+
+def _frames(task: asyncio.Task[Any]) -> Iterator[FrameType | None]:
+    """The frames that a suspended task is inside of, the outermost first."""
+    link: Any = task.get_coro()
+    while link is not None:
+        match link:
+            case CoroutineType():
+                yield link.cr_frame
+                link = link.cr_await
+            case AsyncGeneratorType():
+                yield link.ag_frame
+                link = link.ag_await
+            case GeneratorType():
+                yield link.gi_frame
+                link = link.gi_yieldfrom
+            case _:
+                link = _driven_by(link) if type(link).__name__ in _OPAQUE else None
+
+
+def _driven_by(awaitable: Any) -> Any:
+    for each in gc.get_referents(awaitable):
+        if isinstance(each, CoroutineType | AsyncGeneratorType | GeneratorType):
+            return each
+        if type(each).__name__ in _OPAQUE:
+            return each
+    return None
+
+
+class RunningTurn:
+    """What the block of `async with chat.turn(…)`, or a runner, works with.
+
+    The history it shows is the committed one at its begin, and never changes. What it emits and adds is a
+    draft until the block is left; what it adds is journaled at once, so that a retry need not redo it.
+    Several tasks may work on one turn; all must be done when the block is left.
+    """
+
+    has_created = False
+    """Whether its begin made the conversation. Few do: the others need not say so."""
+
+    def __init__(
+        self, process: Process, begun: Begun, snapshot: Snapshot, on_event: EventSink | None
+    ) -> None:
+        self._process = process
+        self._attempt: Attempt = begun.attempt
+        self.id: TurnId = begun.attempt.id
+        """The id of this attempt, and of the turn it becomes."""
+        self._place = begun.place
+        pending = begun.place.pending if begun.place else begun.branch.pending
+        self._draft = Draft(pending, begun.attempt.input, begun.journal, process.limits.turn_bytes)
+        self._journaled = begun.attempt.journaled
+        self._is_in_doubt = False
+        self._flushes = 0
+        self._flushing: FlushRequest | None = None
+        self.recording = asyncio.Lock()
+        """Held while the journal is written, and while the turn is ended."""
+        self.branch: Branch = begun.branch
+        """The branch as it was begun on."""
+        self.is_leaving = False
+        """Whether the block was left, or its ledger was closed: somebody is ending the turn."""
+        self._task = asyncio.current_task()
+        self._cancelling_before = self._task.cancelling() if self._task else 0
+        self.is_cancelling = False
+        """Whether a stop has cancelled the task, and this was not taken back yet."""
+        self.generator: FrameType | None = None
+        """The async generator that the block is in, if it is in one: other tasks may go on with it."""
+        self.unheld_since: float | None = None
+        """When it was first seen that no living task works on it; None while one does."""
+        self.ended_by: TurnledgerError | None = None
+        """Why the turn was ended while its block went on."""
+        self.ending: asyncio.Task[None] | None = None
+        """The task that does so."""
+        self.stop_requested: OnStop | None = None
+        self.was_stopped_elsewhere = False
+        self.has_lost_lane = False
+        self.is_resent = False
+        """Whether its client sends its whole history each time."""
+        self.unheard: str | None = None
+        """The name of its request if that has no idempotency_key and its client has left."""
+        self.flagged = begun.flagged
+        self.conversation: Conversation = begun.conversation
+        self.snapshot = snapshot
+        """What it runs on, fixed at its begin."""
+        self.is_resumed = bool(begun.journal.items)
+        """Whether an earlier attempt of this idempotency_key failed and left finished steps to go on from."""
+        self.details: dict[str, Any] = {}
+        """What to keep with the turn besides its items, as JSON values: which model answered, what it used.
+        Durable with the commit; a turn that is stopped or fails leaves none. See Turn.details."""
+        self.state = AttemptState.RUNNING
+        self.turn: Turn | None = None
+        """The turn as committed, once it is."""
+        self.live = LiveLog(self._draft.emitted, process.limits, on_event)
+        """What its readers are told."""
+        for item in begun.journal.items:
+            self.live.tell_item(item)
+
+    @property
+    def is_kept_on_failure(self) -> bool:
+        return self._attempt.on_failure is OnFailure.KEEP
+
+    @property
+    def task(self) -> asyncio.Task[Any] | None:
+        """The task that runs the block: a stop cancels it. Assign it when another task takes the turn over;
+        if the block is in an async generator, the task that goes on with that is found without it."""
+        return self._task
+
+    @task.setter
+    def task(self, task: asyncio.Task[Any]) -> None:
+        self._task = task
+        self._cancelling_before = task.cancelling()
+
+    @property
+    def began(self) -> Began:
+        """Where it began: in a conversation that its begin `created`, or one that it `continued`, behind the
+        last turn or `branched` from an earlier one. A turn that is replayed does not tell any more."""
+        if self.has_created:
+            return Began.CREATED
+        return Began.BRANCHED if self._place is not None else Began.CONTINUED
+
+    @property
+    def number(self) -> int:
+        """The number that the turn will have."""
+        return (self._place.length if self._place else self.branch.length) + 1
+
+    @property
+    def history(self) -> Sequence[Turn]:
+        """The committed turns that this one runs on, or as many of the last ones as its context can show."""
+        return self.snapshot.history
+
+    @property
+    def instructions(self) -> tuple[Item, ...]:
+        """The instructions in force for this turn, its own or those of an earlier one."""
+        return self.snapshot.instructions
+
+    @property
+    def input(self) -> tuple[Item, ...]:
+        return self._attempt.input
+
+    @property
+    def steps(self) -> tuple[Item, ...]:
+        """The finished items of the draft so far, those of a resumed attempt included."""
+        return self._draft.steps
+
+    @property
+    def text(self) -> str:
+        """The text emitted since the last finished item."""
+        return self._draft.text
+
+    @property
+    def items(self) -> tuple[Item, ...]:
+        """What a model is to answer, in Responses shape: the instructions in force, what primes the turn, the
+        history as its context shows it, the input, and the finished steps."""
+        return self.snapshot.shown(self.input, self.steps)
+
+    @property
+    def messages(self) -> list[Message]:
+        """What a model is to answer, as chat messages."""
+        return messages_of(self.items)
+
+    @property
+    def messages_json(self) -> bytes:
+        """The messages as a JSON list: for a long history much cheaper than the messages themselves."""
+        snapshot, history = self.snapshot, self.snapshot.history
+        if not snapshot.shows_all or not isinstance(history, History):
+            return msgspec.json.encode(self.messages)
+        return self._after(*self._process.chat_histories.through(history))
+
+    async def read_messages_json(self) -> bytes:
+        """The same as `messages_json`. A long history is decoded beside the event loop, which has others to
+        serve."""
+        snapshot, history = self.snapshot, self.snapshot.history
+        if len(history) < LONG:
+            return self.messages_json
+        if not snapshot.shows_all or not isinstance(history, History):
+            return await asyncio.to_thread(lambda: msgspec.json.encode(self.messages))
+        return self._after(*await self._process.chat_histories.read_through(history))
+
+    def _after(self, said: bytes, rest: Sequence[Turn]) -> bytes:
+        """What was said, and all behind it, as a JSON list of messages."""
+        snapshot = self.snapshot
+        behind = [item for turn in rest for item in turn.items]
+        latest = (*behind, *self.input, *without_open_reasoning(self.steps))
+        open_calls(latest)
+        before = (*snapshot.instructions, *snapshot.priming)
+        return b"[%b]" % joined(said_in(before) if before else b"", said, said_in(latest))
+
+    @property
+    def most_bytes(self) -> int:
+        """How many bytes the answer may have."""
+        return self._process.limits.turn_bytes
+
+    @property
+    def open_calls(self) -> tuple[Item, ...]:
+        """The calls of the draft that have no result yet."""
+        return self._draft.open_calls
+
+    def emit(self, text: str) -> None:
+        """Add text to the answer. Durable with the commit, or with the next `add`; of a long turn, what was
+        emitted is written down about twice a second. Raises MalformedItems if the turn grows too long."""
+        self._check_open()
+        shown = self._draft.emit(text) if text else ""
+        if shown:
+            self.live.tell_text(shown)
+
+    async def add(self, *likes: ItemLike) -> None:
+        """Add finished items to the answer, and journal them with the text emitted before.
+
+        All or none of them. Raises MalformedItems for what would break the history, Superseded if the
+        lane is lost. When it returns, a crash cannot lose them; when it is cancelled, they may be added.
+        """
+        items = [Item.of(like) for like in likes]
+        async with self.recording:
+            self._check_open()
+            await uninterrupted(self._add(*self._draft.next_items(items)))
+
+    async def _add(self, items: Sequence[Item], reaches: int) -> None:
+        emitted = self._draft.takes_text(reaches)
+        await self._record(
+            [journals.finished(item, emitted=emitted and not place) for place, item in enumerate(items)]
+        )
+        self._draft.take(items, reaches)
+        for place, item in enumerate(items):
+            self.live.tell_item(item, emitted=emitted and not place)
+
+    def put(self, *likes: ItemLike) -> None:
+        """End the answer with finished items, behind all text and steps: calls that are left to the client,
+        a refusal. All or none of them, and nothing can follow.
+
+        They are durable with the commit, and told to readers by the end: a turn that is stopped or fails
+        leaves none of them. Raises MalformedItems for what would break the history.
+        """
+        self._check_open()
+        if likes:
+            self._draft.end_with(tuple([Item.of(like) for like in likes]))
+
+    async def call(
+        self, call: ItemLike, tool: Callable[[], Awaitable[str]], *, read_only: bool = False
+    ) -> Item:
+        """Run a tool for a call and add its result; the call is added first if the draft lacks it.
+
+        That the tool starts is on disk before it acts. In a resumed turn, a call that an earlier attempt
+        started is not run again: its recorded result is returned, which says so if the outcome is unknown.
+        The same call made again counts as its next occurrence. An exception of the tool fails the turn,
+        unless the caller catches it and adds a result of its own.
+        """
+        self._check_open()
+        item, recorded = self._draft.taken_up(Item.of(call))
+        if recorded is not None:
+            return recorded
+        if self._draft.waiting_place(item) is None:
+            await self.add(item)
+        await self.start(item, read_only=read_only)
+        result = result_of(item, await tool())
+        await self.add(result)
+        return result
+
+    async def start(self, call: ItemLike, *, read_only: bool = False) -> None:
+        """Record that the tool for this call is about to act. Act only after this has returned; add the
+        result when it is there. `read_only` says that the tool changes nothing in the world."""
+        async with self.recording:
+            self._check_open()
+            self._draft.check_unended()
+            place = self._draft.waiting_place(Item.of(call))
+            if place is None:
+                raise MalformedItems("Add the call before starting it, and start it once.")
+            await uninterrupted(self._start(place, read_only=read_only))
+
+    async def _start(self, place: int, *, read_only: bool) -> None:
+        await self._record([journals.started(place, read_only=read_only)])
+        self._draft.start(place, read_only=read_only)
+
+    def stop(self, policy: OnStop | str | None = None) -> None:
+        """End the turn here: leaving the block keeps it as interrupted, or discards it, by policy."""
+        self._check_open()
+        if policy is not None and policy not in tuple(OnStop):
+            raise InvalidInput(f"policy is {policy!r}; it must be one of {', '.join(OnStop)}.")
+        self.stop_requested = OnStop(policy) if policy else self._attempt.on_stop
+
+    def _check_open(self) -> None:
+        if (self._task is None or self._task.done()) and (task := asyncio.current_task()) is not None:
+            self.task = task
+        if self._is_in_doubt:
+            raise TurnEnded("A write of this turn was lost: it can only be left, and tried again.")
+        if isinstance(self.ended_by, TurnStopped):
+            raise TurnStopped(self.turn)
+        if self.ended_by is not None:
+            raise TurnEnded(str(self.ended_by))
+        if self.state is not AttemptState.RUNNING:
+            raise TurnEnded(f"The turn is {self.state} already.")
+        if self.is_leaving:
+            raise TurnEnded("The block of the turn was left already.")
+
+    async def _record(self, records: list[bytes]) -> None:
+        """Write to the journal. The caller updates the draft before anything else can happen to it, so that
+        both say the same, whoever is cancelled."""
+        attempt = self._attempt
+        request = RecordRequest(
+            attempt.owner, attempt.branch, attempt.id, self.branch.fence, self._journaled, records
+        )
+        try:
+            await self._process.persist(record, request)
+        except OutcomeUnknown:
+            self._is_in_doubt = True
+            raise
+        self._journaled += len(records)
+
+    # What the engine does with it when the block is left.
+
+    def begin_to_leave(self) -> None:
+        """The block was left: nothing more can be added, and no stop can cancel what comes now."""
+        self.is_leaving = True
+
+    def to_commit(self) -> CommitRequest:
+        """The commit of the whole turn; raises EmptyTurn or MalformedItems if it is not whole, and
+        InvalidInput for details that cannot be kept."""
+        if self._is_in_doubt:
+            raise OutcomeUnknown
+        output, pending = self._draft.whole()
+        now = self._process.clock.now_ms()
+        attempt, place, lane, number = self._attempt, self._place, self.branch, self.number
+        given = attempt.instructions
+        instructed = instructed_after(given, place.instructed if place else lane.instructed, number)
+        turn = Turn.of(
+            id=attempt.id,
+            branch=place.fork.branch if place else lane.id,
+            number=number,
+            parent=place.head if place else lane.head,
+            kind=TurnKind.COMPLETED,
+            created_at=attempt.created_at,
+            committed_at=now,
+            input=attempt.input,
+            output=output,
+            instructions=given.items if given else None,
+            instructed=instructed,
+            details=self._packed_details() if self.details else b"",
+        )
+        return CommitRequest(
+            owner=attempt.owner,
+            conversation=attempt.conversation,
+            lane=lane.id,
+            head=lane.head,
+            turn=turn,
+            fence=lane.fence,
+            fork=place.fork if place else None,
+            pending=pending,
+            instructed=instructed,
+            idempotency_key=attempt.idempotency_key,
+            journaled=self._journaled,
+            is_interaction=attempt.is_interaction,
+            now=now,
+            log=self._log_of(output),
+            is_flushed=self._flushes > 0,
+            home=self.conversation,
+            unheard=self.unheard,
+        )
+
+    def _packed_details(self) -> bytes:
+        packed = codec.raw_object("details", self.details)
+        if len(packed) > self._process.limits.turn_bytes:
+            raise InvalidInput(f"details have more than {self._process.limits.turn_bytes} bytes.")
+        return packed
+
+    def _log_of(self, output: tuple[Item, ...]) -> bytes:
+        """The log of the whole turn; empty for a single delta, as it is kept."""
+        live, last = self.live, len(self._draft.last)
+        if live.count == 2 and not live.items and not last:
+            return b""
+        is_open = len(output) - last > len(live.items)
+        log = bytes(live.packed) + (bytes([event_log.EMITTED]) if is_open else b"")
+        return event_log.stored(log + bytes([event_log.ITEM] * last), output)
+
+    def to_end(self, failure: Failure | None, on_stop: OnStop | None) -> EndRequest:
+        """The end of the turn other than by commit."""
+        return EndRequest(
+            owner=self._attempt.owner,
+            conversation=self.conversation.id,
+            branch=self.branch.id,
+            attempt=self.id,
+            fence=self.branch.fence,
+            failure=failure,
+            on_stop=on_stop,
+            told=Told(bytes(self.live.packed), len(self.live.items), self.text),
+            now=self._process.clock.now_ms(),
+        )
+
+    def to_flush(self) -> FlushRequest | None:
+        """What it has told since it was last flushed; the same again until that is known to be written."""
+        if self.is_leaving:
+            return None
+        if self._flushing is None:
+            chunk = self.live.next_chunk()
+            if chunk is not None:
+                number, self._flushes = self._flushes, self._flushes + 1
+                self._flushing = FlushRequest(
+                    self._attempt.branch, self.id, self.branch.fence, number, codec.encode(chunk)
+                )
+        return self._flushing
+
+    def was_flushed(self, request: FlushRequest) -> None:
+        """That is written."""
+        if self._flushing is request:
+            self._flushing = None
+
+    def interrupt(self, policy: OnStop | None) -> None:
+        """Deliver a stop that was recorded elsewhere: the block is left at its next await. If no task is
+        inside the block, the turn is ended at once, and the block raises TurnStopped when it goes on."""
+        if self.stop_requested is not None or self.is_leaving:
+            return
+        self.stop_requested = policy or self._attempt.on_stop
+        self.was_stopped_elsewhere = True
+        if not self._cancel():
+            self._process.end_unheld(self, TurnStopped())
+
+    def lose_lane(self) -> None:
+        """Deliver that the attempt was ended by somebody else: the block is left at its next await."""
+        if not self.is_leaving:
+            self.has_lost_lane = True
+            if not self._cancel():
+                self._process.end_unheld(self, Superseded())
+
+    def _cancel(self) -> bool:
+        """Cancel the task that is inside the block; whether there is one."""
+        if not self.is_cancelling:
+            task = self._task
+            if self.generator is not None:
+                task = task_inside(self.generator, task)
+                if task is not None and task is not self._task:
+                    self.task = task
+            self.is_cancelling = task is not None and task.cancel()
+        return self.is_cancelling
+
+    def take_back_cancellation(self) -> bool:
+        """Undo the cancellation by which a stop left the block; whether there was one, and no other."""
+        was_cancelled, self.is_cancelling = self.is_cancelling, False
+        if not was_cancelled or self._task is None or self._task is not asyncio.current_task():
+            return False
+        return self._task.uncancel() == self._cancelling_before
+
+    def is_held(self) -> bool:
+        """Whether a living task works on it."""
+        if self._task is not None and not self._task.done():
+            return True
+        return self.generator is not None and task_inside(self.generator, None) is not None
+
+    def is_inside(self) -> bool:
+        """Whether the caller was called by the block."""
+        if self.generator is not None:
+            return is_running(self.generator)
+        return self._task is asyncio.current_task()
+
+    def finish(self, state: AttemptState, turn: Turn | None, failure: Failure | None) -> None:
+        """Tell readers how it ended; called when the store has decided."""
+        self.state = state
+        self.turn = turn
+        if not self.live.is_heard:
+            return
+        if state in (AttemptState.SETTLED, AttemptState.RESUMED):
+            # What became of it later is not how it ended: it failed, or was stopped and discarded.
+            state, turn = AttemptState.DISCARDED if failure is None else AttemptState.FAILED, None
+        items = untold(self.live.items, turn.output) if turn is not None else ()
+        self.live.finish(items, state, failure)

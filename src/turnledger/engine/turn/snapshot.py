@@ -1,0 +1,215 @@
+"""The snapshot: everything that a turn shows its model besides what it does itself, fixed at its begin.
+
+The tail of a history: as many of its last turns as a context can show, without loading the rest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from functools import cached_property
+
+from msgspec import Struct
+
+from turnledger.engine.conversations.flags import FlagsRequest, read_flags
+from turnledger.engine.history.context import ALL, Around, Context, assemble, first_shown
+from turnledger.engine.history.history import History, TurnsRequest, read_turns
+from turnledger.engine.process.process import Process
+from turnledger.engine.turn.request import BeginRequest, Begun
+from turnledger.errors import ConversationDeleted
+from turnledger.model.conversation import Branch
+from turnledger.model.flags import FlagsOf, Hidden, hidden_from_model
+from turnledger.model.ids import BranchId, TurnId
+from turnledger.model.item import Item
+from turnledger.model.messages.pairing import open_calls, without_open_reasoning
+from turnledger.model.turn import Turn
+
+FIRST_PAGE = 16
+"""Turns read at first to fill a budget; each further page is twice the one before."""
+
+NO_FLAGS: FlagsOf = {}
+
+
+class Base(Struct, frozen=True):
+    """What a turn runs on: the first `length` turns of a line, which end with `head`, and those that a branch
+    to be made begins with."""
+
+    line: Branch
+    head: TurnId | None
+    length: int
+    carried: tuple[Turn, ...]
+    branch: BranchId
+    """The one that the turn goes on."""
+    instructed: int
+    owner: str
+    flagged: int
+    carried_flags: FlagsOf = NO_FLAGS
+    """Those of the carried turns, which are not in the store yet."""
+
+    @classmethod
+    def of(cls, begun: Begun) -> Base:
+        branch, place, owner = begun.branch, begun.place, begun.attempt.owner
+        if place is None:
+            last, goes_on = (branch.head, branch.length, ()), (branch.id, branch.instructed)
+            return cls(branch, *last, *goes_on, owner, begun.flagged)
+        fork = place.fork
+        shared = (fork.base, fork.number, place.carried)
+        return cls(branch, *shared, fork.branch, place.instructed, owner, begun.flagged, place.flags)
+
+
+async def tail(
+    process: Process, base: Base, context: Context, around: Around
+) -> tuple[Sequence[Turn], FlagsOf]:
+    """The last turns that the context can show, numbered as ever, and their flags.
+
+    They come from the cache where it holds the whole history, and never go into it: it holds beginnings of
+    histories, and this is an end.
+    """
+    cached = process.cache.prefix(base.line.id, base.head, base.length)
+    if len(cached) == base.length:
+        turns: Sequence[Turn] = cached.followed_by(base.carried) if base.carried else cached
+    elif context.turns is None:
+        return await _within_budget(process, base, context, around)
+    else:
+        # One more, in case the first of them answers its calls.
+        missing = max(0, context.turns + 1 - len(base.carried))
+        turns = _whole(base, [*await _read(process, base, base.length, missing), *base.carried])
+    return turns, await flags_of(process, base, turns)
+
+
+def _whole(base: Base, turns: list[Turn]) -> Sequence[Turn]:
+    """A history, if these turns are all there are."""
+    return History(turns) if len(turns) == base.length + len(base.carried) else turns
+
+
+async def _within_budget(
+    process: Process, base: Base, context: Context, around: Around
+) -> tuple[Sequence[Turn], FlagsOf]:
+    """Read backwards until the budget is full. Hidden items take nothing of it."""
+    turns: list[Turn] = list(base.carried)
+    flags: FlagsOf = base.carried_flags
+    left, size, first = base.length, FIRST_PAGE, 0
+    # What is hidden of the first turn that was read is not known before the turn before it is there too.
+    while left and first < 2:
+        page = await _read(process, base, left, size)
+        flags = {**flags, **await _flags(process, base, page)}
+        turns[:0] = page
+        left -= len(page)
+        first = first_shown(turns, around, context, hidden_from_model(flags))
+        size *= 2
+    return _whole(base, turns), flags
+
+
+async def _read(process: Process, base: Base, through: int, limit: int) -> list[Turn]:
+    """So many turns that end with this number; raises ConversationDeleted if they are gone."""
+    limit = min(limit, through)
+    if not limit:
+        return []
+    turns = await process.store.read(read_turns, TurnsRequest(base.line, through - limit, through))
+    is_head = through < base.length or (bool(turns) and turns[-1].id == base.head)
+    if len(turns) != limit or not is_head:
+        raise ConversationDeleted
+    return turns
+
+
+async def flags_of(process: Process, base: Base, turns: Sequence[Turn]) -> FlagsOf:
+    """The flags of these turns, up to the last."""
+    if not base.flagged or not turns:
+        return NO_FLAGS
+    known = process.flags.find(base.branch, base.flagged, turns)
+    if known is None:
+        known = {**await _flags(process, base, turns), **base.carried_flags}
+        process.flags.keep(base.branch, base.flagged, turns, known)
+    return known
+
+
+async def _flags(process: Process, base: Base, turns: Sequence[Turn]) -> FlagsOf:
+    """The flags of these turns of the line, without those of carried ones."""
+    after, through = (turns[0].number - 1, min(turns[-1].number, base.length)) if turns else (0, 0)
+    if not base.flagged or after >= through:
+        return NO_FLAGS
+    return await process.store.read(read_flags, FlagsRequest(base.owner, base.line, after, through))
+
+
+NOTHING_HIDDEN: Hidden = {}
+
+
+class Snapshot(Struct, frozen=True, dict=True):
+    """What a turn runs on. Immutable: what others write since is for turns that begin later."""
+
+    history: Sequence[Turn]
+    """The committed turns: a History, or a list of as many of the last ones as the context can show."""
+    instructions: tuple[Item, ...] = ()
+    """Those in force for this turn."""
+    priming: tuple[Item, ...] = ()
+    context: Context = ALL
+    hidden: Hidden = NOTHING_HIDDEN
+    hidden_input: Collection[int] = ()
+    """Places of the input that are not to be shown: what was hidden of it when it was first asked."""
+
+    @property
+    def shows_all(self) -> bool:
+        """Whether all of the history is shown."""
+        return self.context is ALL and not self.hidden and not self.hidden_input
+
+    def shown(self, input: tuple[Item, ...], steps: tuple[Item, ...]) -> tuple[Item, ...]:
+        """What a model is to answer, of a turn with this input that has come so far."""
+        if self.shows_all:
+            assembled = (*self._before, *input, *without_open_reasoning(steps))
+            open_calls(assembled)
+            return assembled
+        around = Around(self.instructions, self.priming, input, steps, self.hidden_input)
+        return assemble(self._turns, around, self.context, self.hidden)
+
+    # A history unpacks its turns anew for each look; a turn may look at it after each of its steps.
+
+    @cached_property
+    def _turns(self) -> tuple[Turn, ...]:
+        return tuple(self.history)
+
+    @cached_property
+    def _before(self) -> tuple[Item, ...]:
+        return (*self.instructions, *self.priming, *(item for turn in self.history for item in turn.items))
+
+
+async def snapshot(process: Process, begun: Begun, request: BeginRequest) -> Snapshot:
+    """What this turn runs on: its history as far as its context shows it, with instructions and flags."""
+    if request.context is ALL:
+        history: Sequence[Turn] = await process.snapshot(begun.branch, begun.place)
+        if not _is_special(begun, request):
+            return Snapshot(history)
+        base = Base.of(begun)
+        flags = await flags_of(process, base, history)
+        instructions = await _in_force(process, begun, base, history)
+    else:
+        base = Base.of(begun)
+        instructions = await _in_force(process, begun, base, ())
+        around = Around(instructions, request.priming, begun.attempt.input, hidden=_hidden_input(begun))
+        history, flags = await tail(process, base, request.context, around)
+    hidden = hidden_from_model(flags) if flags else NOTHING_HIDDEN
+    return Snapshot(history, instructions, request.priming, request.context, hidden, _hidden_input(begun))
+
+
+def _hidden_input(begun: Begun) -> Collection[int]:
+    asked = begun.place.asked if begun.place else {}
+    return [place for place, flags in asked.items() if not flags.to_model]
+
+
+def _is_special(begun: Begun, request: BeginRequest) -> bool:
+    """Whether more is shown than the history, or less."""
+    in_force = begun.place.instructed if begun.place else begun.branch.instructed
+    return bool(begun.flagged or in_force or begun.attempt.instructions or request.priming)
+
+
+async def _in_force(process: Process, begun: Begun, base: Base, history: Sequence[Turn]) -> tuple[Item, ...]:
+    """The instructions of this turn: its own, or those of the turn that last set them."""
+    given, number = begun.attempt.instructions, base.instructed
+    if given is not None:
+        return given.items
+    if not number:
+        return ()
+    if len(history) >= number:
+        return history[number - 1].instructions or ()
+    found = await process.store.read(read_turns, TurnsRequest(base.line, number - 1, number))
+    if not found:
+        raise ConversationDeleted
+    return found[0].instructions or ()

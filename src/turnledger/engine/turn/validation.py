@@ -1,0 +1,481 @@
+"""Asking for a turn: what a caller gives is checked here, before anything begins."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, TypeAlias, TypedDict, TypeVar, Unpack
+from unicodedata import normalize
+
+from turnledger.engine.admission import Readmit
+from turnledger.engine.attempt.client_retries import DERIVED, Retry, check_retry, retry_within
+from turnledger.engine.attempt.divergence import Divergence
+from turnledger.engine.attempt.idempotency import NARROWED, Key, claimed_as, fingerprint
+from turnledger.engine.conversations.resolve import Target, new_conversation
+from turnledger.engine.history.context import ALL, Context, check_priming
+from turnledger.engine.lifecycle.create import MakeRequest
+from turnledger.engine.lifecycle.moves import ForkRequest, Move, Switch
+from turnledger.engine.limits import Limits
+from turnledger.engine.process.process import Process
+from turnledger.engine.resend.match import Sent
+from turnledger.engine.turn.request import BeginRequest
+from turnledger.engine.turn.resend import ChatMessage, OnDivergence, Resending
+from turnledger.errors import InvalidInput, LedgerClosed
+from turnledger.model.access.visibility import EVERYWHERE, Within
+from turnledger.model.attempt import OnBusy, OnFailure, OnStop
+from turnledger.model.conversation import Conversation, NamedBy
+from turnledger.model.ids import BranchId, ConversationId, TurnId
+from turnledger.model.instructions import Instructions, instructions_of
+from turnledger.model.item import Item, ItemLike, is_unicode, items_of
+from turnledger.model.messages.pairing import check_input
+from turnledger.model.retention import NEVER, ResetPolicy
+from turnledger.model.text.plain import one_line
+
+Input: TypeAlias = "ItemLike | Iterable[ItemLike]"
+
+KEY_LENGTH = 512
+TEXT_LENGTH = 512
+METADATA_PAIRS = 16
+TAGS = 16
+TAG_LENGTH = 64
+PAGE = 1_000
+LONGEST = 1e9
+"""Seconds that a conversation can be told to last."""
+
+
+class TurnOptions(TypedDict, total=False):
+    """What can be said of a turn besides its input."""
+
+    instructions: Input | None
+    """In force for this turn and all later ones until replaced: a text, or system and developer messages. An
+    empty text ends those in force."""
+    instructions_once: Input | None
+    """In force for this turn only, in place of all others."""
+    priming: Input
+    """A well-formed history to show before the stored one, in this turn only. It is not kept."""
+    context: Context
+    """How much of the stored history is shown: all of it by default."""
+    idempotency_key: str | None
+    """Names this request, so that it happens once however often it is made."""
+    retry: Retry | None
+    """Which try of a request this is, for clients that retry by themselves and name no idempotency_key."""
+    attach: bool
+    """Whether to raise TurnAttached at once if an attempt of the same request is running, so that its
+    events can be followed, instead of waiting for its outcome."""
+    body_digest: bytes
+    """What else must be equal for two requests with one idempotency_key to be the same."""
+    on_busy: OnBusy | str
+    """What to do while another turn runs: `queue`, `reject`, `interrupt` or `rollback`."""
+    on_stop: OnStop | str
+    """What becomes of the turn when it is stopped: `keep` or `discard`."""
+    on_failure: OnFailure | str
+    """What becomes of the turn when it fails: `settle`, `keep` or `forget`."""
+    interaction: bool
+    """Whether the turn counts as use: if not, it puts off neither expiry nor a reset."""
+    admitted: int | None
+    """The admission version under which the caller was let in, see Ledger.tokens. If it has moved when the
+    turn would begin, AdmissionMoved is raised instead."""
+    admitted_until: int | None
+    """Until when he is let in, in milliseconds since 1970: no turn begins later than that, either."""
+    readmit: Readmit | None
+    """Called then, to look the caller up again: returns the version under which he is still let in, and the
+    turn goes on without losing its place in line; or raises what he is to be told."""
+
+
+class MoveOptions(TypedDict, total=False):
+    """What can be said of a move between branches: the same as of a turn, as far as it applies."""
+
+    on_busy: OnBusy | str
+    idempotency_key: str | None
+    admitted: int | None
+    admitted_until: int | None
+    readmit: Readmit | None
+
+
+def target_of(
+    process: Process,
+    id: str | None,
+    conversation_key: str | None,
+    owner: str,
+    *,
+    scope: str = "",
+    within: Within = EVERYWHERE,
+    create: bool = True,
+    reset: ResetPolicy | None = None,
+    is_listed: bool = True,
+    **details: Any,
+) -> Target:
+    """Which conversation a caller means, with the row to insert where there is none. What a turn makes is not
+    listed before that is committed."""
+    if process.is_closed:
+        raise LedgerClosed
+    check_name("owner", owner)
+    if scope or within.scope is not None:
+        scope = scope_in(scope, within)
+    if id is not None and conversation_key is not None:
+        raise InvalidInput("Give an id or a conversation_key, not both.")
+    if reset is not None and conversation_key is None:
+        raise InvalidInput("A reset policy is that of a conversation_key. Give one.")
+    if id is not None:
+        return Target(owner, ConversationId(id), scope=scope, within=within)
+    if conversation_key is not None:
+        check_name("conversation_key", conversation_key)
+    fresh = new_conversation(
+        owner,
+        process.ids.new(ConversationId),
+        process.ids.new(BranchId),
+        process.clock.now_ms(),
+        conversation_key=conversation_key,
+        reset_policy=NEVER if reset is None else reset,
+        scope=scope,
+        is_listed=is_listed,
+        **details,
+    )
+    creates = create and within.chat is None  # who may see one conversation makes no other
+    return Target(owner, None, conversation_key, fresh if creates else None, reset, scope, within)
+
+
+def divergence_of(process: Process, replaces: str | None, regenerates: str | bool) -> Divergence | None:
+    """Where a turn goes that takes the place of another: of one that is named, or of the last one, whose
+    input is asked again. None for a turn that goes behind the head."""
+    if replaces is None and regenerates is False:
+        return None
+    if replaces is not None and regenerates is not False:
+        raise InvalidInput("A turn is replaced by other input, or generated again from its own; not both.")
+    named = replaces if isinstance(regenerates, bool) else regenerates
+    return Divergence(
+        branch=process.ids.new(BranchId),
+        replaces=TurnId(named) if named is not None else None,
+        regenerates=regenerates is not False,
+    )
+
+
+def begin_request(
+    process: Process,
+    target: Target,
+    input: Input,
+    place: Divergence | None = None,
+    **options: Unpack[TurnOptions],
+) -> BeginRequest:
+    """Check what a caller asks for, and make it a request to begin."""
+    process.limits.check_count("The input", input)
+    items = items_of(input)
+    process.limits.check_size("The input", items)
+    if place is None or not place.regenerates:
+        check_input(items)
+    elif items:
+        raise InvalidInput("A turn that is generated again has the input it had. Leave yours out.")
+    return _request(process, target, items, place, **options)
+
+
+def _request(
+    process: Process,
+    target: Target,
+    items: tuple[Item, ...],
+    place: Divergence | None = None,
+    resending: Resending | None = None,
+    *,
+    instructions: Input | None = None,
+    instructions_once: Input | None = None,
+    priming: Input = (),
+    context: Context = ALL,
+    idempotency_key: str | None = None,
+    body_digest: bytes = b"",
+    retry: Retry | None = None,
+    attach: bool = False,
+    on_busy: OnBusy | str = OnBusy.QUEUE,
+    on_stop: OnStop | str = OnStop.KEEP,
+    on_failure: OnFailure | str = OnFailure.SETTLE,
+    interaction: bool = True,
+    admitted: int | None = None,
+    admitted_until: int | None = None,
+    readmit: Readmit | None = None,
+) -> BeginRequest:
+    """A request to begin with this input, or with what is new in a history that was sent again."""
+    limits, now = process.limits, process.clock.now_ms()
+    for said in (instructions, instructions_once):
+        if said is not None:
+            limits.check_count("What is given as instructions", said)
+    given = instructions_of(instructions, instructions_once)
+    if given is not None:
+        limits.check_size("What is given as instructions", given.items)
+    if context is not ALL:
+        _check_context(context)
+    primes = _primes(limits, priming) if priming else ()
+    key = None
+    if idempotency_key is not None:
+        key = _key(idempotency_key, target, place, items, given, primes, body_digest)
+        key = key if resending is None else resending.key(key)
+    return BeginRequest(
+        target=target,
+        attempt=process.ids.new(TurnId),
+        lease=process.lease,
+        input=items if resending is None else (),
+        instructions=given,
+        priming=primes,
+        context=context,
+        now=now,
+        due=process.clock.due_ms(),
+        wait_until=now + round(limits.queue_wait * 1000),
+        queue_limit=limits.queue_length,
+        room=limits.room,
+        on_busy=choice(OnBusy, "on_busy", on_busy),
+        on_stop=choice(OnStop, "on_stop", on_stop),
+        on_failure=choice(OnFailure, "on_failure", on_failure),
+        is_interaction=interaction,
+        diverge=place,
+        attaches=attach,
+        retry=None if retry is None or key is not None else retry_within(check_retry(retry), target.within),
+        reread=None if resending is None else resending.reread,
+        key=key,
+        admitted=admitted,
+        admitted_until=admitted_until,
+        readmit=readmit,
+    )
+
+
+def _key(
+    idempotency_key: str,
+    target: Target,
+    place: Divergence | None,
+    input: tuple[Item, ...],
+    given: Instructions | None,
+    priming: tuple[Item, ...],
+    body_digest: bytes,
+) -> Key:
+    check_idempotency_key(idempotency_key)
+    where = () if place is None else (place.after, place.replaces)
+    said = fingerprint(input, *where, instructions=given, priming=priming)
+    return Key(claimed_as(idempotency_key, target.within), said + body_digest)
+
+
+def _check_context(context: Context) -> None:
+    if not isinstance(context, Context):
+        raise InvalidInput(
+            f"context is {context!r}; give Context.all(), Context.last(turns) or Context.budget(tokens)."
+        )
+
+
+def _primes(limits: Limits, priming: Input) -> tuple[Item, ...]:
+    limits.check_count("What primes the turn", priming)
+    primes = items_of(priming)
+    limits.check_size("What primes the turn", primes)
+    check_priming(primes)
+    return primes
+
+
+def resent_request(
+    process: Process,
+    target: Target,
+    messages: Sequence[ChatMessage],
+    sent: Sent | str | None,
+    on_divergence: OnDivergence | str,
+    options: TurnOptions,
+) -> BeginRequest:
+    """A request to begin whose input is what is new in a history that its client sends whole."""
+    if options.get("instructions") is not None or options.get("instructions_once") is not None:
+        raise InvalidInput("The leading system and developer messages are the instructions. Send them there.")
+    how = choice(Sent, "sent", sent) if sent is not None else None
+    resending = Resending(process, messages, how, choice(OnDivergence, "on_divergence", on_divergence))
+    return _request(process, target, PLACEHOLDER, resending=resending, **options)
+
+
+PLACEHOLDER = items_of("to be read")
+"""Stands for the input until it is known what that is."""
+
+
+def move_request(
+    process: Process,
+    target: Target,
+    move: Move,
+    *,
+    on_busy: OnBusy | str = OnBusy.QUEUE,
+    idempotency_key: str | None = None,
+    admitted: int | None = None,
+    admitted_until: int | None = None,
+    readmit: Readmit | None = None,
+) -> BeginRequest:
+    """A request that takes the lane as a turn does, and runs none."""
+    now, limits = process.clock.now_ms(), process.limits
+    said = ("switch", move.branch) if isinstance(move, Switch) else ("undo", move.turn, move.forget)
+    return BeginRequest(
+        target=target,
+        attempt=process.ids.new(TurnId),
+        lease=process.lease,
+        input=(),
+        now=now,
+        due=process.clock.due_ms(),
+        wait_until=now + round(limits.queue_wait * 1000),
+        queue_limit=limits.queue_length,
+        room=limits.room,
+        on_busy=choice(OnBusy, "on_busy", on_busy),
+        move=move,
+        key=_key_of(idempotency_key, target, *said),
+        admitted=admitted,
+        admitted_until=admitted_until,
+        readmit=readmit,
+    )
+
+
+def make_request(process: Process, target: Target, idempotency_key: str) -> MakeRequest:
+    """A request for a conversation that is to be made once."""
+    fresh = target.fresh
+    if target.id is not None or fresh is None:
+        raise InvalidInput("An idempotency_key is for what may be made here. Leave it out.")
+    said = (fresh.title, sorted(fresh.metadata.items()), fresh.tags, fresh.internal, fresh.expires_after)
+    key = _key_of(idempotency_key, target, "make", target.scope, target.conversation_key, *said)
+    assert key is not None  # noqa: S101 - for the type checker
+    clock = process.clock
+    return MakeRequest(target, key, clock.now_ms(), clock.due_ms(), process.limits.room)
+
+
+def fork_request(
+    process: Process,
+    source: Target,
+    turn: str | None,
+    fresh: Conversation,
+    *,
+    idempotency_key: str | None,
+    admitted: int | None,
+) -> ForkRequest:
+    """A request for a conversation that begins as another one does."""
+    assert source.id is not None  # noqa: S101 - it is that of a Chat
+    base = TurnId(turn) if turn is not None else None
+    details = (fresh.conversation_key, fresh.title, sorted(fresh.metadata.items()), fresh.internal)
+    return ForkRequest(
+        source.owner,
+        source.id,
+        base,
+        fresh,
+        process.clock.now_ms(),
+        process.clock.due_ms(),
+        process.limits.room,
+        _key_of(idempotency_key, source, "fork", source.id, base, *details, fresh.expires_after),
+        admitted,
+    )
+
+
+def _key_of(idempotency_key: str | None, target: Target, *said: object) -> Key | None:
+    """The key of what runs no turn, and all that it says."""
+    if idempotency_key is None:
+        return None
+    check_idempotency_key(idempotency_key)
+    return Key(claimed_as(idempotency_key, target.within), fingerprint((), *said))
+
+
+Policy = TypeVar("Policy", OnBusy, OnStop, OnFailure, OnDivergence, Sent)
+
+
+def choice(kind: type[Policy], name: str, value: Policy | str) -> Policy:
+    """The policy that a caller names; raises InvalidInput with those there are."""
+    if isinstance(value, kind):
+        return value
+    try:
+        return kind(value)
+    except ValueError:
+        known = ", ".join(kind)
+        raise InvalidInput(f"{name} is {value!r}; it must be one of {known}.") from None
+
+
+def check_name(name: str, value: str) -> None:
+    """Refuse a name that no store can hold."""
+    if not value or len(value) > KEY_LENGTH:
+        raise InvalidInput(f"{name} must have 1 to {KEY_LENGTH} characters.")
+    if not is_unicode(value):
+        raise InvalidInput(f"{name} must be Unicode text.")
+
+
+def check_scope(name: str, value: str) -> str:
+    """The scope of a conversation, or none, if it is one."""
+    if len(value) > KEY_LENGTH or not is_unicode(value) or any(letter < " " for letter in value):
+        raise InvalidInput(
+            f"{name} must be Unicode text of at most {KEY_LENGTH} characters, without control characters."
+        )
+    return value
+
+
+def scope_in(scope: str, within: Within) -> str:
+    """The scope that a caller means: for who may see one only, that one. Raises InvalidInput for another."""
+    if within.scope is None:
+        return check_scope("scope", scope)
+    if scope not in ("", within.scope):
+        raise InvalidInput(f"scope is {scope!r}, but only {within.scope!r} is open here. Leave it out.")
+    return check_scope("within", within.scope)
+
+
+def check_may_make(within: Within) -> None:
+    """Refuse to make a conversation for who may see one that is there, and no other."""
+    if within.chat is not None:
+        raise InvalidInput("Only one conversation is open here, and no other can be made beside it.")
+
+
+def check_idempotency_key(value: str) -> None:
+    """Refuse what no store can hold, or what other requests are known by."""
+    check_name("idempotency_key", value)
+    if value.startswith((DERIVED, NARROWED)):
+        raise InvalidInput("idempotency_key must not begin with a control character.")
+
+
+def check_details(title: str | None, metadata: Mapping[str, str] | None) -> None:
+    """Refuse a title or metadata beyond their bounds."""
+    pairs = (metadata or {}).items()
+    if title is not None and len(title) > TEXT_LENGTH:
+        raise InvalidInput(f"A title has at most {TEXT_LENGTH} characters.")
+    if len(pairs) > METADATA_PAIRS or any(
+        len(name) > 64 or len(value) > TEXT_LENGTH for name, value in pairs
+    ):
+        raise InvalidInput(
+            f"Metadata has at most {METADATA_PAIRS} pairs; names have 64 characters, values {TEXT_LENGTH}."
+        )
+    if not all(map(is_unicode, [title or "", *(metadata or {}), *(metadata or {}).values()])):
+        raise InvalidInput("A title and metadata are Unicode text.")
+
+
+def tags_of(tags: Iterable[object]) -> tuple[str, ...]:
+    """The tags of a conversation as they are kept: without outer white space, each once, in the order given.
+    Raises InvalidInput for what is beyond their bounds."""
+    if isinstance(tags, str):
+        raise InvalidInput("tags are a list of texts, not one text.")
+    given = list(tags)
+    # Some may be the same: but before many are compared, they are counted.
+    kept = tuple(dict.fromkeys(map(tag_of, given))) if len(given) <= 10 * TAGS else ()
+    if len(kept) > TAGS or len(given) > 10 * TAGS:
+        raise InvalidInput(f"A conversation has at most {TAGS} tags.")
+    return kept
+
+
+def tag_of(tag: object) -> str:
+    """A tag as it is kept. Raises InvalidInput."""
+    kept = normalize("NFC", tag.strip()) if isinstance(tag, str) and is_unicode(tag) else ""
+    if not 0 < len(kept) <= TAG_LENGTH or one_line(kept, TAG_LENGTH) != kept:
+        raise InvalidInput(f"A tag is a text of 1 to {TAG_LENGTH} characters, without control characters.")
+    return kept
+
+
+def details_of(
+    title: str | None,
+    metadata: Mapping[str, str] | None,
+    *,
+    internal: bool,
+    expires_after: float | None,
+    tags: Iterable[str] = (),
+) -> dict[str, Any]:
+    """What a caller says of a conversation that is to be made, checked, by the names of its fields."""
+    check_details(title, metadata)
+    if expires_after is not None and not 0 < expires_after <= LONGEST:
+        raise InvalidInput(f"expires_after must be above 0 and at most {LONGEST:g} seconds.")
+    named = title if title and title.strip() else None
+    return {
+        "title": named,
+        "named_by": NamedBy.PERSON if named else None,
+        "metadata": dict(metadata or {}),
+        "tags": tags_of(tags),
+        "internal": internal,
+        "expires_after": None if expires_after is None else round(expires_after * 1000),
+    }
+
+
+def check_limit(limit: int) -> int:
+    """The size of a page, if it is one."""
+    if not 1 <= limit <= PAGE:
+        raise InvalidInput(f"limit must be 1 to {PAGE}.")
+    return limit

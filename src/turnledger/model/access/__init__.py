@@ -1,0 +1,1 @@
+"""Tokens, share links, their limits, and what a caller may see."""

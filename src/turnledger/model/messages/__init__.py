@@ -1,0 +1,1 @@
+"""Chat messages and items: conversion, pairing of calls and results, repair."""

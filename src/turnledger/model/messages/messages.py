@@ -1,0 +1,413 @@
+"""Chat messages and items: the shape that chat-completions models and most frameworks speak, both ways.
+
+An assistant message with content and calls is several items: a message, then its calls. Its refusal and its
+audio are parts of the content. What only the chat shape has a word for stands in the field `chat_only` of an
+item (see `ChatOnly`), so that it comes back; what only items have a word for is left out of messages.
+
+messages -> items -> messages gives the same messages, but for this:
+- a known field that is null, and a list of calls that is empty, are left out; an assistant's `content` that
+  is absent is null; a tool call without `type` is a function;
+- a result that stands apart from its call is put directly behind the message of that call, as models demand;
+- a part in Responses shape (`input_text`, `input_image`, `input_file`) comes back in chat shape.
+
+items -> messages -> items gives the same items, but for this:
+- reasoning, hosted calls and unknown items have no message; nor have ids, statuses and annotations a place;
+- a message or a result of text alone has one text, in however many parts it was; results move as above;
+- calls of other types than function and custom come back as functions, results that are not text as text.
+
+What may be a chat message: a client's messages, checked before they are converted. Every refusal names the
+place, as in `messages[2].tool_calls[0].id`, and what would be right there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from contextlib import suppress
+from typing import Any, Literal, TypeAlias
+
+import msgspec
+
+from turnledger.errors import MalformedItems
+from turnledger.model.item import Item
+from turnledger.model.item import message as text_item
+from turnledger.model.messages.parts import are_parts, chat_content, chat_parts, responses_parts, text_part
+
+Message: TypeAlias = dict[str, Any]
+MessageLike: TypeAlias = "Mapping[str, Any] | bytes | msgspec.Raw"
+"""A chat message as a mapping, or as its JSON."""
+
+CALL_BODIES = {"function": "arguments", "custom": "input"}
+"""The types of tool calls: each has its name and this under a field called like the type."""
+
+_ROLES = ("assistant", "developer", "system", "tool", "user")
+# The one role that a field belongs to.
+_OWNERS = {"tool_calls": "assistant", "refusal": "assistant", "audio": "assistant", "tool_call_id": "tool"}
+_MAY_BE_NULL = (*_OWNERS, "name", "function_call")
+
+TRANSLATED = frozenset({"role", "content", *_OWNERS})
+"""The fields of a message that items have a place for; the others are carried along."""
+
+
+def checked_messages(messages: Iterable[MessageLike] | bytes | msgspec.Raw) -> list[Message]:
+    """Return the messages as mappings whose known fields have a known form, without those that are null: they
+    say nothing. Raises MalformedItems."""
+    listed: Any = messages
+    if isinstance(messages, bytes | msgspec.Raw):
+        listed = _decoded("messages", messages)
+    if isinstance(listed, str | Mapping) or not isinstance(listed, Iterable):
+        example = '[{"role": "user", "content": "..."}]'
+        raise MalformedItems(f"messages must be a list, for example {example}, or its JSON as bytes.")
+    return [_checked(f"messages[{number}]", each) for number, each in enumerate(listed)]
+
+
+def _decoded(place: str, raw: bytes | msgspec.Raw) -> Any:
+    try:
+        return msgspec.json.decode(raw)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as problem:
+        raise MalformedItems(f"{place} must be JSON: {problem}.") from None
+
+
+def _checked(place: str, like: Any) -> Message:
+    given = _decoded(place, like) if isinstance(like, bytes | msgspec.Raw) else like
+    if not isinstance(given, Mapping):
+        raise MalformedItems(
+            f"{place} must be a mapping or its JSON, not {type(given).__name__}; "
+            "give what a client library returned as its model_dump()."
+        )
+    message = {name: value for name, value in given.items() if value is not None or name not in _MAY_BE_NULL}
+    if isinstance(message.get("content"), tuple):
+        message["content"] = list(message["content"])
+    _check_role(place, message)
+    _check_content(place, message)
+    _check_texts(place, message)
+    if not isinstance(message.get("audio", {}), Mapping):
+        raise MalformedItems(f'{place}.audio must be an object, for example {{"id": "..."}}.')
+    calls = _checked_calls(f"{place}.tool_calls", message.pop("tool_calls", []))
+    return {**message, "tool_calls": calls} if calls else message
+
+
+def _check_role(place: str, message: Message) -> None:
+    role = message.get("role")
+    if role == "function" or "function_call" in message:
+        raise MalformedItems(
+            f"{place} is a function call of the old kind, without an id. Send `tool_calls` with ids in the "
+            "assistant message, and each result as a message of role `tool` with its `tool_call_id`."
+        )
+    if role not in _ROLES:
+        raise MalformedItems(f"{place}.role must be one of {', '.join(_ROLES)}.")
+    for name, owner in _OWNERS.items():
+        if name in message and role != owner:
+            raise MalformedItems(f"{place}.{name} belongs in a message of role {owner}: take it out here.")
+
+
+def _check_content(place: str, message: Message) -> None:
+    content = message.get("content")
+    if content is None and message["role"] == "assistant":
+        return
+    if not isinstance(content, str | list):
+        raise MalformedItems(f'{place}.content must be a text or a list of parts; send "" if there is none.')
+
+
+def _check_texts(place: str, message: Message) -> None:
+    for name in ("name", "refusal"):
+        if not isinstance(message.get(name, ""), str):
+            raise MalformedItems(f"{place}.{name} must be a text.")
+    call_id = message.get("tool_call_id")
+    if message["role"] == "tool" and (not isinstance(call_id, str) or not call_id):
+        raise MalformedItems(f"{place}.tool_call_id must be a text: the id of the call that this answers.")
+
+
+def _checked_calls(place: str, calls: Any) -> list[dict[str, Any]]:
+    if not isinstance(calls, list | tuple):
+        raise MalformedItems(f"{place} must be a list. Leave it out if there are none.")
+    return [_checked_call(f"{place}[{number}]", call) for number, call in enumerate(calls)]
+
+
+def _checked_call(place: str, call: Any) -> dict[str, Any]:
+    if not isinstance(call, Mapping):
+        raise MalformedItems(f"{place} must be an object with `id`, `type` and `function`.")
+    checked = {"type": "function", **call}
+    kind = checked["type"]
+    if not isinstance(kind, str) or kind not in CALL_BODIES:
+        raise MalformedItems(f"{place}.type must be one of {', '.join(CALL_BODIES)}.")
+    if not isinstance(checked.get("id"), str) or not checked["id"]:
+        raise MalformedItems(f"{place}.id must be a text: the result names the call by it.")
+    body, wanted = checked.get(kind), CALL_BODIES[kind]
+    if not isinstance(body, Mapping):
+        raise MalformedItems(f"{place}.{kind} must be an object with `name` and `{wanted}`.")
+    if not isinstance(body.get("name"), str) or not body["name"]:
+        raise MalformedItems(f"{place}.{kind}.name must be a text: the name of the tool.")
+    if not isinstance(body.get(wanted), str):
+        raise MalformedItems(f"{place}.{kind}.{wanted} must be a text: encode an object as JSON.")
+    return checked
+
+
+__all__ = ["CHAT_ONLY", "ChatOnly", "Message", "MessageLike", "items_of_messages", "messages_of"]
+
+CHAT_ONLY = "chat_only"
+"""The field of an item that no Responses API knows: take it out before sending items to one."""
+
+_CALL_TYPES = {"function": "function_call", "custom": "custom_tool_call"}
+
+
+class ChatOnly(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What an item remembers of the chat message it was made from, where the items alone do not tell."""
+
+    content: Literal["parts", "null", "empty"] | None = None  # its form, where another would be taken
+    apart: tuple[Literal["refusal", "audio"], ...] = ()  # the last parts, if they were fields of the message
+    begins: bool = False  # this call begins a message, though it could join the one before
+    message: dict[str, Any] = {}  # other fields of the message
+    call: dict[str, Any] = {}  # other fields of the tool call
+    body: dict[str, Any] = {}  # other fields of its `function` or `custom`
+
+
+_NOTHING = ChatOnly()
+
+
+def messages_of(items: Iterable[Item]) -> list[Message]:
+    """Return the items as chat messages. Calls become part of the assistant message before them, and results
+    stand directly behind the message of their calls, as models demand; reasoning has no place in this shape
+    and is left out. Shapes are converted, nothing more: pairing is checked elsewhere."""
+    blocks: list[list[Message]] = []
+    waiting: dict[str | None, list[list[Message]]] = {}
+    for item in items:
+        if item.type == "message":
+            blocks.append([_message(item)])
+        elif item.is_call:
+            fields = item.fields
+            only = _chat_only(fields)
+            if only.begins or not blocks or blocks[-1][-1]["role"] != "assistant":
+                content = "" if only.content == "empty" else None
+                blocks.append([{**_others(only), "role": "assistant", "content": content}])
+            blocks[-1][0].setdefault("tool_calls", []).append(_call(item, fields, only))
+            waiting.setdefault(item.call_id, []).append(blocks[-1])
+        elif item.is_result:
+            answered = waiting.get(item.call_id)
+            if answered:
+                answered.pop().append(_result(item))
+            else:
+                blocks.append([_result(item)])
+    return [message for block in blocks for message in block]
+
+
+def items_of_messages(
+    messages: Iterable[MessageLike] | bytes | msgspec.Raw, waiting: Iterable[Item] = ()
+) -> tuple[Item, ...]:
+    """Return chat messages, given as mappings or as JSON, as items of the Responses shape. `waiting` are
+    earlier calls that results may answer: a message does not say of what type they are.
+
+    Shapes are converted, nothing more: pairing is checked elsewhere. Raises MalformedItems, which names the
+    place and the remedy, for what is no chat message; also for `function_call` and the role `function` of
+    old, which have no call ids.
+    """
+    if isinstance(messages, list | tuple) and all(map(_is_plain, messages)):
+        with suppress(MalformedItems):  # told below, with its place
+            return tuple(text_item(each["role"], each["content"]) for each in messages)
+    reading = _Reading(waiting)
+    for number, message in enumerate(checked_messages(messages)):
+        reading.add(f"messages[{number}]", message)
+    return tuple(reading.items)
+
+
+_PLAIN_ROLES = frozenset({"user", "system", "developer"})
+
+
+def _is_plain(given: Any) -> bool:
+    """Whether a message is a role and a text, as most are that somebody typed: its item is soon made."""
+    return (
+        type(given) is dict
+        and len(given) == 2
+        and type(given.get("content")) is str
+        and given.get("role") in _PLAIN_ROLES
+    )
+
+
+# From items to messages.
+
+
+def _chat_only(fields: Mapping[str, Any]) -> ChatOnly:
+    """What the item remembers; a field of that name that somebody else wrote says nothing."""
+    if CHAT_ONLY not in fields:
+        return _NOTHING
+    try:
+        return msgspec.convert(fields[CHAT_ONLY], ChatOnly)
+    except msgspec.ValidationError:
+        return _NOTHING
+
+
+def _others(only: ChatOnly) -> dict[str, Any]:
+    """The other fields of the message: none of those that the items themselves decide."""
+    return _without(only.message, TRANSLATED)
+
+
+def _message(item: Item) -> Message:
+    fields = item.fields
+    only = _chat_only(fields)
+    message: Message = {**_others(only), "role": item.role, **_said(fields["content"], only)}
+    if "name" in fields:
+        message["name"] = fields["name"]
+    return message
+
+
+def _said(content: Any, only: ChatOnly) -> Message:
+    """The content of a message, and what stands apart from it."""
+    if isinstance(content, str):
+        return {"content": content}
+    said: Message = {}
+    parts, apart = list(content), only.apart
+    if not apart and only.content is None and _is_refusal(parts):
+        apart = ("refusal",)
+    for name in reversed(apart):
+        if parts and name in parts[-1]:
+            said[name] = parts.pop()[name]
+    if only.content == "parts":
+        return {"content": chat_parts(parts), **said}
+    if not parts and (said or only.content == "null"):
+        return {"content": None, **said}
+    return {"content": chat_content(parts), **said}
+
+
+def _is_refusal(parts: list[dict[str, Any]]) -> bool:
+    return len(parts) == 1 and parts[0].get("type") == "refusal" and "refusal" in parts[0]
+
+
+def _call(item: Item, fields: Mapping[str, Any], only: ChatOnly) -> dict[str, Any]:
+    kind = "custom" if item.type == "custom_tool_call" else "function"
+    body = {"name": fields.get("name", item.type)}
+    if kind == "custom":
+        body["input"] = fields["input"]
+    else:
+        body["arguments"] = fields.get("arguments", "{}")
+    return {**only.call, "id": item.call_id, "type": kind, kind: {**only.body, **body}}
+
+
+def _result(item: Item) -> Message:
+    fields = item.fields
+    only, output = _chat_only(fields), fields.get("output")
+    if only.content == "parts" and are_parts(output):
+        content = chat_parts(output)
+    else:
+        content = chat_content(output)
+    return {**_others(only), "role": "tool", "tool_call_id": item.call_id, "content": content}
+
+
+# From messages to items.
+
+
+class _Reading:
+    """The items of the messages read so far."""
+
+    def __init__(self, waiting: Iterable[Item]) -> None:
+        self.items: list[Item] = []
+        self._types: dict[str, str] = {
+            call.call_id or "": call.type for call in waiting
+        }  # of the latest call of each id
+        self._waiting: dict[str, list[str]] = {}  # for each id, the places of messages that await a result
+        self._joinable: str | None = (
+            None  # the place of the message that a next call would be taken for part of
+        )
+
+    def add(self, place: str, message: Message) -> None:
+        """Add the items of one message, which has been checked."""
+        role = message["role"]
+        if role == "assistant":
+            self._add_answer(place, message)
+        elif role == "tool":
+            self._add_result(place, message)
+        else:
+            self.items.append(_message_item(place, message))
+            self._joinable = None
+
+    def _add_answer(self, place: str, message: Message) -> None:
+        calls = message.get("tool_calls", [])
+        content = message.get("content")
+        first = _NOTHING
+        if not calls or content not in (None, "") or "refusal" in message or "audio" in message:
+            self.items.append(_message_item(place, message))
+        else:
+            others = _without(message, TRANSLATED)
+            first = ChatOnly(
+                content=None if content is None else "empty",
+                begins=content is not None or bool(others) or self._joinable is not None,
+                message=others,
+            )
+        for number, call in enumerate(calls):
+            only = _NOTHING if number else first
+            self.items.append(_call_item(f"{place}.tool_calls[{number}]", call, only))
+            self._types[call["id"]] = self.items[-1].type
+            self._waiting.setdefault(call["id"], []).append(place)
+        self._joinable = place
+
+    def _add_result(self, place: str, message: Message) -> None:
+        call_id, content = message["tool_call_id"], message["content"]
+        kind = self._types.get(call_id, "function_call")
+        output, form = content, None
+        if isinstance(content, list):
+            output = responses_parts(f"{place}.content", "tool", content)
+            form = _form_of(output)
+        only = ChatOnly(content=form, message=_without(message, TRANSLATED))
+        self.items.append(
+            _item(place, {"type": f"{kind}_output", "call_id": call_id, "output": output}, only)
+        )
+        # A result of an earlier message will be put behind that one, so nothing stands between here.
+        waiting = self._waiting.get(call_id)
+        if not waiting or waiting.pop() == self._joinable:
+            self._joinable = None
+
+
+def _message_item(place: str, message: Message) -> Item:
+    role, content = message["role"], message.get("content")
+    form: Literal["parts", "null"] | None = None
+    if isinstance(content, str):
+        parts = [text_part(role, content)]
+    else:
+        parts = responses_parts(f"{place}.content", role, content or [])
+        form = _form_of(parts) if content is not None else None
+    apart: list[Literal["refusal", "audio"]] = []
+    if "refusal" in message:
+        parts.append({"type": "refusal", "refusal": message["refusal"]})
+        apart.append("refusal")
+    if "audio" in message:
+        parts.append({"type": "output_audio", "audio": message["audio"]})
+        apart.append("audio")
+    if content is None and not apart:
+        form = "null"
+    if content is None and _is_refusal(parts):
+        apart.clear()  # alone it stands apart anyway
+    fields = {"type": "message", "role": role, "content": parts}
+    if "name" in message:
+        fields["name"] = message["name"]
+    others = _without(message, TRANSLATED | {"name"})
+    return _item(place, fields, ChatOnly(content=form, apart=tuple(apart), message=others))
+
+
+def _form_of(parts: list[dict[str, Any]]) -> Literal["parts"] | None:
+    """The word that these need to come back as parts, if they need one."""
+    return None if isinstance(chat_content(parts), list) and not _is_refusal(parts) else "parts"
+
+
+def _call_item(place: str, call: dict[str, Any], first: ChatOnly) -> Item:
+    kind = call["type"]
+    body, wanted = call[kind], CALL_BODIES[kind]
+    fields = {
+        "type": _CALL_TYPES[kind],
+        "call_id": call["id"],
+        "name": body["name"],
+        wanted: body[wanted],
+    }
+    others = _without(call, {"id", "type", kind})
+    only = msgspec.structs.replace(first, call=others, body=_without(body, {"name", wanted}))
+    return _item(place, fields, only)
+
+
+def _item(place: str, fields: dict[str, Any], only: ChatOnly) -> Item:
+    words = {name: getattr(only, name) for name in only.__struct_fields__}
+    remembered = {name: word for name, word in words.items() if word}
+    try:
+        return Item.of({**fields, CHAT_ONLY: remembered} if remembered else fields)
+    except MalformedItems as problem:
+        raise MalformedItems(f"{place}: {problem}") from None
+
+
+def _without(mapping: Mapping[str, Any], names: Collection[str]) -> dict[str, Any]:
+    return {name: value for name, value in mapping.items() if name not in names}

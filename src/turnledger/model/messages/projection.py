@@ -1,0 +1,412 @@
+"""Turns and messages as a chat-completions client sees them, so that the one can be found in the other.
+
+Both sides come down to a role, visible text, tool calls and images. Ids, names, nulls and reasoning have no
+place here. The stored side is made once per turn; the other must be quick, since clients send all of it each
+time. Texts are compared and not hashed: fresh from JSON they have no hash yet, and comparing is quicker.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from enum import Enum, auto
+from functools import cached_property
+from itertools import combinations
+from typing import Any, NamedTuple, TypeAlias
+from unicodedata import normalize
+
+import msgspec
+
+from turnledger.errors import MalformedItems
+from turnledger.model.item import Item
+from turnledger.model.messages.pairing import NOT_ANSWERED, left_open
+
+Call: TypeAlias = tuple[str, str]
+"""The name of a tool and its arguments, as they were written."""
+SILENT = ""
+"""The role of what is never matched: instructions, notes, and messages that say nothing."""
+MOST_HIDDEN = 4
+"""Of so many hidden items of a turn, a client may hold any; of more, all or none."""
+_ROLES = {"system": SILENT, "developer": SILENT, "function": "tool"}
+
+
+class Said(NamedTuple):
+    """What one chat message says."""
+
+    role: str
+    text: str
+    calls: tuple[Call, ...] = ()
+    media: tuple[str, ...] = ()
+    call_id: str | None = None
+
+
+class Entry(msgspec.Struct, frozen=True, dict=True):
+    """What one role says in a row within a turn: texts, then calls; or the results of calls."""
+
+    role: str
+    pieces: tuple[str, ...]
+    calls: tuple[Call, ...] = ()
+    media: tuple[str, ...] = ()
+    call_ids: tuple[str | None, ...] = ()
+
+    @cached_property
+    def bare(self) -> str:
+        """The text without white space: how pieces were joined, nobody knows."""
+        return bare("".join(self.pieces))
+
+    @cached_property
+    def may_be_absent(self) -> bool:
+        """Whether a client's copy may lack it: images alone, or results that were stated for the client."""
+        return not self.calls and all(piece == NOT_ANSWERED for piece in self.pieces)
+
+    @property
+    def parts(self) -> list[Entry]:
+        """One entry for each message; an answer, whose messages are shown as one, is left as it is."""
+        if self.role == "assistant" or len(self.pieces) < 2:
+            return [self]
+        call_ids = self.call_ids or (None,) * len(self.pieces)
+        return [
+            Entry(self.role, (piece,), (), (), (call_id,))
+            for piece, call_id in zip(self.pieces, call_ids, strict=True)
+        ]
+
+
+class Form(Enum):
+    """How a client may hold a turn."""
+
+    SEEN = auto()  # as this API shows it
+    WHOLE = auto()  # with calls that were answered on this side, and their results
+    HELD = auto()  # as it was shown before some of it was hidden
+
+
+class Shown(msgspec.Struct, frozen=True, dict=True):
+    """A turn as clients may hold it: with or without what was done for them on this side."""
+
+    input: tuple[Entry, ...]
+    output: tuple[Entry, ...]
+    whole: tuple[Entry, ...] | None
+    """All of it, server-executed calls and their results included; None when there are none."""
+    echo: list[dict[str, Any]] | None
+    """What most clients send back letter by letter; None when it can be told in more than one way."""
+    held: tuple[Shown, ...] = ()
+    """The same with what is hidden, all of it or some: who was shown it before may have it still."""
+    hidden: frozenset[int] = frozenset()
+    """The places among the items of the turn that are hidden."""
+
+    @property
+    def entries(self) -> tuple[Entry, ...]:
+        return self.input + self.output
+
+    @property
+    def ways(self) -> tuple[Shown, ...]:
+        """Without what is hidden, and with it."""
+        return (self, *self.held)
+
+    @cached_property
+    def forms(self) -> tuple[tuple[Entry, ...], ...]:
+        """All that a client may hold for the whole of it."""
+        forms = (form for way in self.ways for form in (way.entries, way.whole) if form is not None)
+        return tuple(dict.fromkeys(forms))
+
+    def asked(self, form: Form) -> tuple[Entry, ...]:
+        """The input of it, as it is told."""
+        return self.held[0].input if form is Form.HELD and self.held else self.input
+
+    def told(self, form: Form) -> tuple[Entry, ...]:
+        if form is Form.WHOLE and self.whole is not None:
+            return self.whole
+        return self.held[0].entries if form is Form.HELD and self.held else self.entries
+
+    @cached_property
+    def plain(self) -> tuple[str, str] | None:
+        """Question and answer, when the turn is no more than that."""
+        texts = [entry.pieces for entry in (*self.input, *self.output) if not entry.calls and not entry.media]
+        if self.echo is None or [len(each) for each in texts] != [1, 1] or self.input[0].role != "user":
+            return None
+        return texts[0][0], texts[1][0]
+
+
+def comparable(text: str) -> str:
+    """The text in NFC and trimmed: clients trim, and keyboards differ in how they write an umlaut."""
+    return text.strip() if text.isascii() else normalize("NFC", text).strip()
+
+
+def bare(text: str) -> str:
+    return "".join(text.split())
+
+
+def canonical(arguments: str) -> str:
+    """Arguments in one spelling, however a client wrote the same JSON; what is no JSON is trimmed."""
+    try:
+        value = _one_number(msgspec.json.decode(arguments.strip() or "{}"))
+        return normalize("NFC", msgspec.json.encode(value, order="deterministic").decode())
+    except (msgspec.MsgspecError, UnicodeError, RecursionError, OverflowError):
+        return comparable(arguments)
+
+
+def same_calls(ones: Sequence[Call], others: Sequence[Call]) -> bool:
+    """Whether these are the same calls in the same order, by name and by what their arguments mean."""
+    return len(ones) == len(others) and all(
+        one == other or (one[0] == other[0] and canonical(one[1]) == canonical(other[1]))
+        for one, other in zip(ones, others, strict=True)
+    )
+
+
+def said(message: Mapping[str, Any]) -> Said:
+    """What a chat message says; raise MalformedItems when it is not one."""
+    role = message.get("role")
+    if not isinstance(role, str):
+        raise MalformedItems("A message needs a `role`, one of assistant, developer, system, tool, user.")
+    role = _ROLES.get(role, role)
+    content = message.get("content")
+    if role == "tool":
+        call_id = message.get("tool_call_id")
+        text, media = _result(content)
+        return Said(role, text, (), media, call_id if isinstance(call_id, str) else None)
+    text, media = (content, ()) if isinstance(content, str) else _parts(content)
+    calls: tuple[Call, ...] = ()
+    if role == "assistant":
+        if isinstance(refusal := message.get("refusal"), str):
+            text += refusal
+        calls = _calls(message)
+    text = comparable(text)
+    return Said(role if text or calls or media else SILENT, text, calls, media)
+
+
+def plain_text(message: Mapping[str, Any], role: str) -> str | None:
+    """What a message of this role says, when that is a text and nothing else."""
+    content = message.get("content")
+    if type(content) is list and len(content) == 1 and type(content[0]) is dict:
+        content = content[0].get("text")
+    if type(content) is not str or message.get("role") != role:
+        return None
+    if len(message) > 2 and any(message.get(name) for name in ("tool_calls", "function_call", "refusal")):
+        return None
+    return comparable(content)
+
+
+def shown(
+    input: Sequence[Item],
+    output: Sequence[Item],
+    *,
+    is_complete: bool = True,
+    hidden: frozenset[int] = frozenset(),
+) -> Shown:
+    """A committed turn as clients may hold it; one that did not end well, or of which something is hidden,
+    they hold in many ways."""
+    # What stands in the input, calls and all, its client has told.
+    asked, after = _told(input, output, hidden, Form.SEEN)
+    whole = _told(input, output, hidden, Form.WHOLE)[1]
+    told = [*_echo(asked), *_echo(after)] if is_complete and not hidden else []
+    echo = [each for each in told if each is not None]
+    return Shown(
+        _entries(asked),
+        _entries(after),
+        _entries(asked) + _entries(whole) if len(whole) > len(after) else None,
+        echo if echo and len(echo) == len(told) else None,
+        tuple(_held(input, output, hidden)) if hidden else (),
+        hidden,
+    )
+
+
+def _held(input: Sequence[Item], output: Sequence[Item], hidden: frozenset[int]) -> Iterable[Shown]:
+    """A turn with what is hidden, then with each part of that: a client may have looked in between."""
+    yield shown(input, output, is_complete=False)
+    here = {len(input) + place for place in _made_here(output)}
+    items = (*input, *output)
+    seen = [place for place in sorted(hidden - here) if _entry(items[place]) is not None]
+    if len(seen) > MOST_HIDDEN:
+        return
+    for count in range(1, len(seen)):
+        for still in map(set, combinations(seen, count)):
+            asked, answered = (
+                [item for place, item in enumerate(part, first) if place in still or place not in hidden]
+                for first, part in ((0, input), (len(input), output))
+            )
+            yield shown(asked, answered, is_complete=False)
+
+
+def items_before(
+    input: Sequence[Item], output: Sequence[Item], hidden: Collection[int], at: tuple[Form, int, int]
+) -> tuple[Item, ...]:
+    """What a turn says before a piece of an entry, by the form that these are counted in; without what is
+    hidden, but for calls whose results a client holds from there on."""
+    form, place, piece = at
+    asked, after = _told(input, output, hidden, form)
+    row = [*_rows(asked), *_rows(after)][place]
+    said = [item for item in row if item.is_result or (item.type == "message" and comparable(item.text))]
+    # Behind all pieces are the calls.
+    first = row[0] if not piece else [*said, *(item for item in row if item.is_call)][piece]
+    items = (*input, *output)
+    before = next(place for place, item in enumerate(items) if item is first)
+    held = left_open(items[:before]) if form is Form.HELD else ()
+    return tuple(item for place, item in enumerate(items[:before]) if place not in hidden or item in held)
+
+
+def _told(
+    input: Sequence[Item], output: Sequence[Item], hidden: Collection[int], form: Form
+) -> tuple[Sequence[Item], Sequence[Item]]:
+    """The input and the output of a turn as a client holds them."""
+    if hidden and form is not Form.HELD:
+        count = len(input)
+        input = [item for place, item in enumerate(input) if place not in hidden]
+        output = [item for place, item in enumerate(output, count) if place not in hidden]
+    if form is not Form.WHOLE and (here := _made_here(output)):
+        output = [item for place, item in enumerate(output) if place not in here]
+    return input, output
+
+
+def _echo(items: Iterable[Item]) -> list[dict[str, Any] | None]:
+    """The messages of these items as this API shows them; None for what can be told in more than one way."""
+    echo: list[dict[str, Any] | None] = []
+    for item in items:
+        fields = item.fields
+        answer = echo[-1] if echo and echo[-1] and echo[-1]["role"] == "assistant" else None
+        if item.type == "message":
+            is_text = item.role in ("user", "assistant") and not _parts(fields["content"])[1]
+            if answer is None or item.role != "assistant":
+                echo.append({"role": item.role, "content": item.text} if is_text else None)
+            elif is_text and "tool_calls" not in answer:
+                answer["content"] += item.text
+            else:
+                echo.append(None)
+        elif item.type == "function_call":
+            if answer is None:
+                echo.append(answer := {"role": "assistant", "content": None})
+            function = {"name": fields["name"], "arguments": fields["arguments"]}
+            call = {"id": item.call_id, "type": "function", "function": function}
+            answer.setdefault("tool_calls", []).append(call)
+        elif item.type == "function_call_output" and isinstance(fields["output"], str):
+            echo.append({"role": "tool", "tool_call_id": item.call_id, "content": fields["output"]})
+        elif item.is_call or item.is_result:
+            echo.append(None)
+    return echo
+
+
+def _made_here(items: Sequence[Item]) -> set[int]:
+    """The places of calls that were answered within their turn, and of their results. Call ids repeat."""
+    waiting: dict[str | None, int] = {}
+    found: set[int] = set()
+    for place, item in enumerate(items):
+        if item.is_call:
+            waiting[item.call_id] = place
+        elif item.is_result and item.call_id in waiting:
+            found |= {place, waiting.pop(item.call_id)}
+    return found
+
+
+def _entries(items: Iterable[Item]) -> tuple[Entry, ...]:
+    entries: list[Entry] = []
+    for item in items:
+        entry = _entry(item)
+        if entry is None:
+            continue
+        if entries and entries[-1].role == entry.role:
+            entry = _joined(entries.pop(), entry)
+        entries.append(entry)
+    return tuple(entries)
+
+
+def _rows(items: Iterable[Item]) -> list[list[Item]]:
+    """The items that make up each entry."""
+    rows: list[list[Item]] = []
+    role = None
+    for item in items:
+        entry = _entry(item)
+        if entry is None:
+            continue
+        if entry.role != role:
+            rows.append([])
+            role = entry.role
+        rows[-1].append(item)
+    return rows
+
+
+def _entry(item: Item) -> Entry | None:
+    fields = item.fields
+    if item.type == "message":
+        role = _ROLES.get(item.role or SILENT, item.role or SILENT)
+        text, media = comparable(item.text), _parts(fields.get("content"))[1]
+        return Entry(role, (text,) if text else (), (), media) if role and (text or media) else None
+    if item.is_call:
+        arguments = fields.get("input") if item.type == "custom_tool_call" else fields.get("arguments", "{}")
+        return Entry("assistant", (), ((str(fields.get("name", item.type)), str(arguments)),))
+    if item.is_result:
+        text, media = _result(fields.get("output"))
+        return Entry("tool", (text,), (), media, (item.call_id,))
+    return None
+
+
+def _joined(one: Entry, other: Entry) -> Entry:
+    return Entry(
+        one.role,
+        one.pieces + other.pieces,
+        one.calls + other.calls,
+        one.media + other.media,
+        one.call_ids + other.call_ids,
+    )
+
+
+def _calls(message: Mapping[str, Any]) -> tuple[Call, ...]:
+    calls = message.get("tool_calls")
+    if not calls:
+        old = message.get("function_call")
+        return (_call(old, "arguments"),) if isinstance(old, Mapping) else ()
+    if not isinstance(calls, list) or not all(isinstance(call, Mapping) for call in calls):
+        raise MalformedItems("The `tool_calls` of a message must be a list of objects.")
+    return tuple(
+        _call(call["custom"], "input") if "custom" in call else _call(call.get("function"), "arguments")
+        for call in calls
+    )
+
+
+def _call(body: Any, arguments: str) -> Call:
+    if not isinstance(body, Mapping):
+        raise MalformedItems("A tool call needs a `function` with `name` and `arguments`.")
+    return str(body.get("name")), str(body.get(arguments, ""))
+
+
+def _result(output: Any) -> tuple[str, tuple[str, ...]]:
+    if isinstance(output, str):
+        return comparable(output), ()
+    if output is None:
+        return "", ()
+    if isinstance(output, list) and all(isinstance(part, Mapping) for part in output):
+        text, media = _parts(output)
+        return comparable(text), media
+    return comparable(msgspec.json.encode(output).decode()), ()
+
+
+def _parts(content: Any) -> tuple[str, tuple[str, ...]]:
+    """The text of content in parts, joined, and what it shows besides."""
+    if not isinstance(content, list):
+        return "", ()
+    texts: list[str] = []
+    media: list[str] = []
+    for part in content:
+        if not isinstance(part, Mapping):
+            continue
+        text = part.get("text") or part.get("refusal")
+        if isinstance(text, str):
+            texts.append(text)
+        else:
+            media += _medium(part)
+    return "".join(texts), tuple(media)
+
+
+def _medium(part: Mapping[str, Any]) -> list[str]:
+    """An image, a file or a sound, by its address or its bytes: at most one."""
+    for name in ("image_url", "file", "input_audio"):
+        part = inner if isinstance(inner := part.get(name), Mapping) else part
+    found = [part.get(name) for name in ("image_url", "url", "file_id", "file_url", "file_data", "data")]
+    return [each for each in found if isinstance(each, str)][:1]
+
+
+def _one_number(value: Any) -> Any:
+    """JavaScript writes 1.0 as 1."""
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    if isinstance(value, dict):
+        return {name: _one_number(each) for name, each in value.items()}
+    if isinstance(value, list):
+        return [_one_number(each) for each in value]
+    return value

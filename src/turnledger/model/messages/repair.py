@@ -1,0 +1,262 @@
+"""Repair of histories that were made elsewhere, so that models accept them: well formed as in `open_calls`.
+
+Repair only takes out and moves. Items that stay are the ones given, and no result is made up: nobody here
+knows what became of a call that has none. All that stays keeps its order, but for results that are moved.
+
+- A result answers the latest call of its id and type before it; of parallel calls that share an id, the first
+  that has none yet. When a later step uses an id again, the calls before it wait no longer.
+- A call that nothing answers is dropped. Those after the last message of the other side may still be answered
+  by a client, and are kept unless `pending` says otherwise; of several with one id, the last.
+- A result that answers no call is dropped: a stray one, one before its call, of another type, a second one.
+- An assistant message that says and shows nothing is dropped. Blank messages of others stay: they were sent.
+- Reasoning is dropped with what it led to, the item after it (of parallel calls: all of them), and where
+  there is no such item. It never comes to stand before an item that it did not lead to.
+- A result is moved directly behind its call if it stands between reasoning and what that led to, or if the id
+  of its call is used again before it.
+
+Repair of a turn that was made elsewhere, so that it fits behind another: by the rules of `repair`, only
+that the turn before it stays as it is. Siblings may answer what this one does not, so a call that it leaves
+unanswered there is closed here, with the words that the ledger has for that.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from enum import StrEnum
+
+import msgspec
+
+from turnledger.errors import InvalidInput, MalformedItems
+from turnledger.model.item import Item
+from turnledger.model.messages.pairing import can_follow_reasoning, closed, left_open, open_calls
+
+
+class Pending(StrEnum):
+    """What becomes of unanswered calls after the last message of the other side."""
+
+    KEEP = "keep"  # a client may still answer them
+    DROP = "drop"  # nobody will
+
+
+class Action(StrEnum):
+    """What was done with an item."""
+
+    DROPPED = "dropped"
+    MOVED = "moved"  # directly behind its call
+
+
+class Change(msgspec.Struct, frozen=True):
+    """One change: `place` is the index of the item in what was given, `why` a sentence for people."""
+
+    place: int
+    action: Action
+    why: str
+
+
+class Repaired(msgspec.Struct, frozen=True):
+    """A well-formed history, and what was changed to make it so, in the order of the places."""
+
+    items: tuple[Item, ...]
+    changes: tuple[Change, ...]
+
+
+def repair(items: Iterable[Item], *, pending: Pending | str = Pending.KEEP) -> Repaired:
+    """Return the items as a history that a model accepts, and why each change was made.
+
+    The same items give the same answer, and a repaired history is not changed again. Raises InvalidInput
+    for an unknown `pending`, and nothing else.
+    """
+    if pending not in tuple(Pending):
+        raise InvalidInput(f"pending is {pending!r}; it must be one of {', '.join(Pending)}.")
+    return _Repair(tuple(items), Pending(pending)).repaired()
+
+
+class _Repair:
+    """The places of a history, and what has been decided about them. Each method decides one thing, on what
+    those before it have decided."""
+
+    def __init__(self, given: Sequence[Item], pending: Pending) -> None:
+        self._given = given
+        self._changes: dict[int, Change] = {}
+        self._answers: dict[int, int] = {}  # the place of a call -> the place of its result
+        self._drop_empty_messages()
+        self._pair()
+        self._drop_unanswered(pending)
+        self._part_calls_of_one_id()
+        self._keep_reasoning_with_its_item()
+
+    def repaired(self) -> Repaired:
+        items: list[Item] = []
+        for place, item in enumerate(self._given):
+            if place not in self._changes:
+                items.append(item)
+                answer = self._answers.get(place)
+                if answer is not None and answer in self._changes:
+                    items.append(self._given[answer])
+        return Repaired(tuple(items), tuple(self._changes[place] for place in sorted(self._changes)))
+
+    def _backwards(self) -> Iterator[tuple[int, Item]]:
+        return zip(range(len(self._given) - 1, -1, -1), reversed(self._given), strict=True)
+
+    def _drop(self, place: int, why: str) -> None:
+        self._changes[place] = Change(place, Action.DROPPED, why)
+
+    def _move(self, place: int, why: str) -> None:
+        self._changes.setdefault(place, Change(place, Action.MOVED, why))
+
+    def _drop_empty_messages(self) -> None:
+        for place, item in enumerate(self._given):
+            if item.type == "message" and item.role == "assistant" and item.is_blank:
+                self._drop(place, "This assistant message says nothing.")
+
+    def _pair(self) -> None:
+        """Find the result of each call, and drop the results that answer none."""
+        waiting: dict[tuple[str | None, str], deque[int]] = {}
+        called: dict[str | None, str] = {}
+        steps = _steps(self._given)
+        for place, item in enumerate(self._given):
+            if item.is_call:
+                calls = waiting.setdefault((item.call_id, f"{item.type}_output"), deque())
+                if calls and steps[calls[-1]] != steps[place]:
+                    calls.clear()  # else a second result of this call would pass for one of theirs
+                calls.append(place)
+                called[item.call_id] = item.type
+            elif item.is_result:
+                calls = waiting.get((item.call_id, item.type), deque())
+                if calls:
+                    self._answers[calls.popleft()] = place
+                else:
+                    self._drop(place, _why_stray(item, called.get(item.call_id)))
+
+    def _drop_unanswered(self, pending: Pending) -> None:
+        later: set[str | None] = set()  # the ids of the calls that stay
+        went_on = pending is Pending.DROP
+        for place, item in self._backwards():
+            went_on = went_on or _is_from_others(item)
+            if not item.is_call:
+                continue
+            if place in self._answers or not (went_on or item.call_id in later):
+                later.add(item.call_id)
+            else:
+                self._drop(place, f"This {item.type} of the id {item.call_id} has no result.")
+
+    def _part_calls_of_one_id(self) -> None:
+        next_call: dict[str | None, int] = {}
+        for place, item in self._backwards():
+            if not item.is_call or place in self._changes:
+                continue
+            answer = self._answers.get(place)
+            if answer is not None and next_call.get(item.call_id, answer) < answer:
+                self._move(answer, f"Another call uses the id {item.call_id} before this result.")
+            next_call[item.call_id] = place
+
+    def _keep_reasoning_with_its_item(self) -> None:
+        """Going backwards: drop reasoning whose item does not stay, and clear the way to one that does."""
+        stays = False  # what reasoning at this place would have led to
+        call_stays = False  # one of the calls directly behind this place
+        between: list[int] = []  # the results between this place and that item
+        for place, item in self._backwards():
+            if item.is_reasoning:
+                call_stays = False
+                if not stays:
+                    self._drop(place, "What this reasoning led to is not there.")
+                while stays and between:
+                    self._move(between.pop(), "This result stands between reasoning and what that led to.")
+            elif item.is_result:
+                call_stays = False
+                between.append(place)
+            elif item.is_call:
+                stays = call_stays = call_stays or place not in self._changes
+                between.clear()
+            elif place not in self._changes:
+                stays, call_stays = can_follow_reasoning(item), False
+                between.clear()
+
+
+def _steps(items: Sequence[Item]) -> list[int]:
+    """Number the steps: what a model made in one go, without a result or a word of others between."""
+    steps: list[int] = []
+    step = 0
+    for item in items:
+        step += not can_follow_reasoning(item)
+        steps.append(step)
+    return steps
+
+
+def _is_from_others(item: Item) -> bool:
+    return not item.is_result and not can_follow_reasoning(item)
+
+
+def _why_stray(result: Item, call_type: str | None) -> str:
+    if call_type is None:
+        return f"No call of the id {result.call_id} stands before this result."
+    if f"{call_type}_output" != result.type:
+        return f"This result for {result.call_id} is a {result.type}, the call a {call_type}."
+    return f"The call {result.call_id} has a result already."
+
+
+class Fitted(msgspec.Struct, frozen=True):
+    """A turn that is well formed behind the one before it, and what was changed, each in a sentence."""
+
+    input: tuple[Item, ...]
+    output: tuple[Item, ...]
+    changes: tuple[str, ...] = ()
+
+    @property
+    def items(self) -> tuple[Item, ...]:
+        return (*self.input, *self.output)
+
+
+def fitted(pending: Sequence[Item], input: Sequence[Item], output: Sequence[Item]) -> Fitted:
+    """Make a turn fit behind one that left these calls open. What fits is not changed; a turn of which
+    nothing can be kept comes back empty."""
+    items = (*input, *output)
+    if fits(pending, items):
+        return Fitted(tuple(input), tuple(output))
+    by_id: dict[str | None, list[Item]] = {}
+    for item in items:
+        by_id.setdefault(item.call_id, []).append(item)
+    missing = [call for call in pending if not _is_answered(call, by_id.get(call.call_id, ()))]
+    told = closed(missing)
+    changes = [f"The call {call.call_id} of the turn before has no result: it is closed." for call in missing]
+    items = (*told, *items)
+    if not fits(pending, items):
+        repaired = repair((*pending, *items))
+        changes += _told(repaired, len(pending) + len(told))
+        before = {id(call) for call in pending}
+        items = tuple(item for item in repaired.items if id(item) not in before)
+    if not fits(pending, items):
+        return Fitted((), (), (*changes, "It does not fit behind the turn before."))
+    asked = {id(item) for item in (*told, *input)}
+    count = max((place + 1 for place, item in enumerate(items) if id(item) in asked), default=0)
+    return Fitted(items[:count], items[count:], tuple(changes))
+
+
+def fits(pending: Sequence[Item], items: Sequence[Item]) -> bool:
+    """Whether a turn answers all that was open before it, and is well formed itself."""
+    try:
+        left = open_calls((*pending, *items))
+    except MalformedItems:
+        return False
+    if not left:
+        return True
+    return set(left_open(items)).issuperset(left)
+
+
+def _is_answered(call: Item, items: Sequence[Item]) -> bool:
+    """Whether one of these, which have its id, is its result, and not another call before that."""
+    for item in items:
+        if item.is_call:
+            return False
+        if item.type == f"{call.type}_output":
+            return True
+    return False
+
+
+def _told(repaired: Repaired, first: int) -> list[str]:
+    return [
+        f"Item {change.place - first} was {change.action.value}: {change.why}"
+        for change in repaired.changes
+        if change.place >= first
+    ]

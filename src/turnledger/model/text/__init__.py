@@ -1,0 +1,1 @@
+"""Text for people: one-line forms, summaries, search, Markdown."""

@@ -1,0 +1,95 @@
+"""A chat as Markdown, for people: what they see of it, as text that stays text.
+
+Nothing that somebody said is read as Markdown or HTML: each message stands in a fence that it cannot close,
+so no heading, link, image or tag comes out of it, and what looks like code can be copied as it is.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Sequence
+from datetime import UTC, datetime
+
+from turnledger.model.conversation import Conversation
+from turnledger.model.flags import with_their_halves
+from turnledger.model.item import Item
+from turnledger.model.text.plain import plain
+from turnledger.model.turn import Turn, TurnKind
+
+NO_TITLE = "Untitled chat"
+_SPECIAL = re.compile(r"([!-/:-@\[-`{-~])")
+"""All that can mean something in Markdown or HTML."""
+_TICKS = re.compile(r"`+")
+_ENDS = re.compile(r"\r\n?|[\x0b\x0c\x85\u2028\u2029]")
+"""What some readers take for the end of a line."""
+_CONTROL = re.compile(r"[\x00-\x08\x0e-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ufeff]")
+"""What moves a cursor, or turns the direction of reading."""
+_ROLES = {"user": "User", "assistant": "Assistant", "system": "System", "developer": "Developer"}
+_KINDS = {
+    TurnKind.INTERRUPTED: "This turn was interrupted.",
+    TurnKind.SETTLED: "This turn failed; what its tools did is told.",
+}
+
+
+def markdown_head(conversation: Conversation) -> str:
+    """The beginning of the file: the title, and when the chat was."""
+    title = escaped(conversation.title or NO_TITLE) or escaped(NO_TITLE)
+    began, last = _day(conversation.created_at), _day(conversation.touched_at)
+    return f"# {title}\n\nBegun {began}, last used {last}.\n"
+
+
+def markdown_turn(turn: Turn, hidden: Collection[int] = ()) -> str:
+    """A turn, without the items at these places, which are not shown to people."""
+    gone = with_their_halves(turn.items, hidden)
+    told = [_item(item) for place, item in enumerate(turn.items) if place not in gone]
+    if turn.kind in _KINDS:
+        told.append(f"_{_KINDS[turn.kind]}_\n")
+    return "".join(f"\n{part}" for part in told if part)
+
+
+def escaped(text: str) -> str:
+    """A text on one line that means nothing but itself."""
+    return _SPECIAL.sub(r"\\\1", plain(" ".join(text.split())))
+
+
+def fenced(text: str) -> str:
+    """A text that nothing in it can end, without what controls a terminal."""
+    text = _CONTROL.sub("\ufffd", _ENDS.sub("\n", text))
+    longest = max((len(run) for run in _TICKS.findall(text)), default=0)
+    fence = "`" * max(3, longest + 1)
+    return f"{fence}text\n{text}\n{fence}\n"
+
+
+def _item(item: Item) -> str:
+    if item.type == "message":
+        return _message(item)
+    if item.is_call:
+        said = item.fields.get("arguments", item.fields.get("input", ""))
+        return f"**Tool call** {escaped(str(item.fields.get('name', item.type)))}\n\n{fenced(str(said))}"
+    if item.is_result:
+        return f"**Tool result**\n\n{fenced(_text_of(item.fields.get('output')))}"
+    return ""  # reasoning, and what only models read
+
+
+def _message(item: Item) -> str:
+    parts = item.fields.get("content")
+    others = [] if isinstance(parts, str) else [part for part in parts or () if not _is_text(part)]
+    attached = [f"_[{escaped(str(part.get('type', 'part')))}]_\n" for part in others]
+    text = fenced(item.text) if item.text else ""
+    return f"## {_ROLES[item.role or 'user']}\n\n" + "\n".join([*([text] if text else []), *attached])
+
+
+def _is_text(part: dict[str, object]) -> bool:
+    return "text" in part or "refusal" in part
+
+
+def _text_of(output: object) -> str:
+    if isinstance(output, str):
+        return output
+    if isinstance(output, Sequence):
+        return "\n".join(str(part.get("text", "")) for part in output if isinstance(part, dict))
+    return str(output)
+
+
+def _day(at: int) -> str:
+    return datetime.fromtimestamp(at / 1000, UTC).strftime("%Y-%m-%d %H:%M UTC")

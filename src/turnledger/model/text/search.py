@@ -1,0 +1,258 @@
+"""Words as search sees them: the same for what is stored, for what is typed, and for what is marked.
+
+Letters are compared without case, accents and typographic variants. A script that is written without spaces
+has no words to find: there each character is one, and what stands together is looked for together.
+
+Snippets: the part of a text that shows why it was found.
+
+What a search finds: a turn, or the title of a conversation, and its place among all that can be found.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from unicodedata import category, combining, normalize
+
+from msgspec import Struct
+
+from turnledger.model.ids import ConversationId, TurnId
+
+WORD_LENGTH = 64
+"""Characters by which words are told apart: what is longer is no word of a language."""
+WORDS_OF_TEXT = 50_000
+"""Words of one text that can be found; a long book has more."""
+WORDS_SOUGHT = 32
+"""Words that are looked for at once; what is typed beyond them is passed over."""
+
+_ACCENTS = 10
+"""The combining class from which marks are accents, points and tones; below are parts of letters."""
+_SPACELESS = (
+    *((0x0E00, 0x0EFF), (0x1000, 0x109F), (0x1780, 0x17FF)),  # Thai and Lao, Burmese, Khmer
+    *((0x3005, 0x3007), (0x3040, 0x312F), (0x31F0, 0x31FF)),  # kana and bopomofo
+    *((0x3400, 0x4DBF), (0x4E00, 0x9FFF), (0x20000, 0x3FFFF)),  # Han
+)
+FIRST_SYLLABLE = "\uac00"
+"""The first of those that Korean is written with."""
+_ZERO_WIDTH_SPACE = "\u200b"
+_QUOTES = re.compile('["\u201c\u201d\u201e\u201f\uff02]')
+
+
+class Phrase(Struct, frozen=True):
+    """Words that must follow each other. Of an open one, the last word may go on."""
+
+    words: tuple[str, ...]
+    is_open: bool = False
+
+
+class Span(Struct, frozen=True):
+    """A word, and where it stands in its text."""
+
+    word: str
+    start: int
+    end: int
+
+
+class _Folds(dict[int, str]):
+    """What each character comes down to, worked out when it is first met."""
+
+    def __missing__(self, code: int) -> str:
+        folded = self[code] = _folded(chr(code))
+        return folded
+
+
+_folds = _Folds()
+
+
+def _folded(letter: str) -> str:
+    """What a character contributes to words: letters, nothing, or a space that parts them."""
+    decomposed = normalize("NFKD", normalize("NFKD", letter).casefold())
+    kept = normalize("NFC", "".join(each for each in decomposed if not _is_dropped(each)))
+    return "".join(map(_placed, kept))
+
+
+def _is_dropped(letter: str) -> bool:
+    kind = category(letter)
+    if kind == "Mn":
+        return combining(letter) >= _ACCENTS or "\ufe00" <= letter <= "\ufe0f"
+    return kind == "Me" or (kind == "Cf" and letter != _ZERO_WIDTH_SPACE)
+
+
+def _placed(letter: str) -> str:
+    if any(first <= ord(letter) <= last for first, last in _SPACELESS):
+        return f" {letter} " if letter.isalnum() or category(letter)[0] == "M" else " "
+    return letter if letter.isalnum() or category(letter)[0] == "M" else " "
+
+
+def composed(text: str) -> str:
+    """The text with each letter and its accents as one character: what words are counted in."""
+    return text if text.isascii() else normalize("NFC", text)
+
+
+def words_of(text: str) -> list[str]:
+    """The words of a text, in order."""
+    words = composed(text).translate(_folds).split(None, WORDS_OF_TEXT)[:WORDS_OF_TEXT]
+    return [word[:WORD_LENGTH] for word in words]
+
+
+def spans_of(text: str) -> list[Span]:
+    """The words of a composed text, and where each stands. Slower than `words_of`: for short texts."""
+    found: list[Span] = []
+    word, start, end = "", 0, 0
+    for place, letter in enumerate(text):
+        folded = _folds[ord(letter)]
+        if not folded and word:
+            end = place + 1
+        for each in folded:
+            if each != " ":
+                start = start if word else place
+                word, end = word + each, place + 1
+            elif word:
+                found.append(Span(word[:WORD_LENGTH], start, end))
+                word = ""
+    if word:
+        found.append(Span(word[:WORD_LENGTH], start, end))
+    return found
+
+
+def sought_in(typed: str) -> tuple[Phrase, ...]:
+    """What is looked for by a text that a person has typed: all of its words, each where it stands.
+
+    What is quoted, or is written without a space, is one phrase. The last word may go on, unless its quote
+    was closed or it is a single letter. Nothing is an error: a text without words looks for nothing.
+    """
+    phrases: list[Phrase] = []
+    left = WORDS_SOUGHT
+    for chunk, is_open in _chunks(typed):
+        words = tuple(words_of(chunk)[:left])
+        left -= len(words)
+        if words:
+            phrases.append(Phrase(words, is_open and _may_go_on(words[-1])))
+        if not left:
+            break
+    return tuple(phrases)
+
+
+def _may_go_on(word: str) -> bool:
+    """Whether it is enough of a word to begin others; of what is above the letters, one syllable is."""
+    return len(word) > 1 or word >= FIRST_SYLLABLE
+
+
+def _chunks(typed: str) -> Iterator[tuple[str, bool]]:
+    """What was typed, in parts: what is quoted, and what stands between spaces; and whether it may go on."""
+    *closed, last = _QUOTES.split(typed)
+    is_quoted = False
+    for part in closed:
+        yield from ((each, False) for each in ([part] if is_quoted else part.split()))
+        is_quoted = not is_quoted
+    pieces = [last] if is_quoted else last.split()
+    yield from ((each, place == len(pieces)) for place, each in enumerate(pieces, 1))
+
+
+def places_of(phrase: Phrase, words: Sequence[str]) -> Iterator[int]:
+    """Where a phrase begins in a text, for each time that it occurs."""
+    *before, last = phrase.words
+    count = len(before)
+    for place in range(count, len(words)):
+        word = words[place]
+        is_last = word.startswith(last) if phrase.is_open else word == last
+        if is_last and before == list(words[place - count : place]):
+            yield place - count
+
+
+def has(phrase: Phrase, words: Sequence[str]) -> bool:
+    """Whether the phrase occurs in a text."""
+    return next(places_of(phrase, words), None) is not None
+
+
+LENGTH = 160
+"""Characters that a snippet has at most."""
+BEFORE = 40
+"""Of these, how many come before the first word that was looked for."""
+CUT = "…"
+
+_BREAK = re.compile(r"[\s\x00-\x1f\x7f-\x9f]+")
+_CHUNK = re.compile(r"[^ ]+")
+
+
+class Snippet(Struct, frozen=True):
+    """Plain text on one line, and the parts of it that were looked for, as offsets of its characters."""
+
+    text: str
+    marks: tuple[tuple[int, int], ...] = ()
+
+
+def snippet_of(texts: Sequence[str], sought: Sequence[Phrase]) -> Snippet | None:
+    """The part of these texts that shows most of what was sought; None if not all of it is there."""
+    if not sought:
+        return None
+    words = [words_of(text) for text in texts]
+    there = [[phrase for phrase in sought if has(phrase, each)] for each in words]
+    if not all(any(phrase in found for found in there) for phrase in sought):
+        return None
+    best = max(range(len(texts)), key=lambda place: (len(there[place]), -place))
+    line = composed(_BREAK.sub(" ", texts[best]).strip())
+    first = min(next(places_of(phrase, words[best])) for phrase in there[best])
+    return _marked(_window(line, first), there[best])
+
+
+def _window(line: str, word: int) -> str:
+    """The part of a line around the word of this number."""
+    if len(line) <= LENGTH:
+        return line
+    at = _offset(line, word)
+    start = min(max(0, at - BEFORE), len(line) - LENGTH)
+    end = start + LENGTH
+    if start:
+        start = line.find(" ", start, at) + 1 or start
+    if end < len(line):
+        end = max(line.rfind(" ", at + 1, end), 0) or end
+    return (CUT if start else "") + line[start:end] + (CUT if end < len(line) else "")
+
+
+def _offset(line: str, word: int) -> int:
+    """Where the word of this number stands."""
+    passed = 0
+    for chunk in _CHUNK.finditer(line):
+        count = len(words_of(chunk[0]))
+        if passed + count > word:
+            return chunk.start() + spans_of(chunk[0])[word - passed].start
+        passed += count
+    return 0
+
+
+def _marked(text: str, sought: Sequence[Phrase]) -> Snippet:
+    spans = spans_of(text)
+    words = [span.word for span in spans]
+    marks = {
+        (spans[place].start, spans[place + len(phrase.words) - 1].end)
+        for phrase in sought
+        for place in places_of(phrase, words)
+    }
+    return Snippet(text, tuple(_joined(sorted(marks))))
+
+
+def _joined(marks: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    """The same marks without overlaps."""
+    joined: list[tuple[int, int]] = []
+    for start, end in marks:
+        if joined and start < joined[-1][1]:
+            joined[-1] = (joined[-1][0], max(end, joined[-1][1]))
+        else:
+            joined.append((start, end))
+    return joined
+
+
+TITLES = 1 << 61
+"""Places above this one are those of titles: they come before all turns."""
+
+
+class Found(Struct, frozen=True):
+    """What is found comes in the order of falling places: the last committed turn first, and before all turns
+    the titles, that of the last made conversation first. A place is never given to another while it is
+    taken."""
+
+    place: int
+    conversation: ConversationId
+    turn: TurnId | None = None
+    """None where the title was found."""

@@ -1,0 +1,199 @@
+"""An upstream: any server with a `/chat/completions` endpoint. Needs httptools, of the extra `server`.
+
+model = Upstream("http://localhost:11434/v1", api_key=os.environ.get("API_KEY"))
+turn = await ledger.run(ChatRunner(model, {"model": "llama3.2"}), "Hello")
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable, Collection
+from functools import partial
+from typing import Any
+
+import msgspec
+
+from turnledger.errors import InvalidInput, MalformedAnswer
+from turnledger.runners.chat_model import FINISH_REASONS, Asked, completion_of
+from turnledger.runners.http.address import address_of
+from turnledger.runners.http.connection import Connection, Limits
+from turnledger.runners.http.pool import Pool, tls_of
+from turnledger.runners.http.request import head_of
+from turnledger.runners.http.response import PIECES_BYTES, Response
+from turnledger.runners.upstream import response_body
+from turnledger.runners.upstream.failures import BrokenOff, Unheard, closed, encoded, of_status
+from turnledger.runners.upstream.response_body import is_encoded, read_error, read_whole
+from turnledger.runners.upstream.streamed_answer import StreamedAnswer
+
+_LISTING = Limits(first_byte=None, between=None, total=30.0)
+"""For what needs no model to think."""
+
+
+CONNECTIONS = 10_000
+"""How many connections to one upstream there may be, if nothing else is said: as many as turns run at once,
+but not so many that a server that hangs uses up all sockets."""
+
+
+class Timeouts(msgspec.Struct, frozen=True):
+    """How long each phase of an answer may take, in seconds; None is for ever."""
+
+    connect: float | None = 10.0
+    """To have a connection."""
+    first_byte: float | None = 600.0
+    """From the request to the first byte of the answer's body; all of it, where it is not streamed."""
+    between_chunks: float | None = 120.0
+    """Without a byte, once a stream has begun."""
+    total: float | None = None
+    """For all of it, each time it is asked."""
+
+    def __post_init__(self) -> None:
+        for name in self.__struct_fields__:
+            seconds = getattr(self, name)
+            if seconds is not None and not seconds > 0:
+                raise InvalidInput(f"{name} is {seconds}; it must be more than 0 seconds, or None for ever.")
+
+
+class Retries(msgspec.Struct, frozen=True):
+    """How often, and how soon, to ask again where no byte of an answer has come."""
+
+    limit: int = 2
+    first_wait: float = 0.25
+    """Seconds before the first retry; twice as many before each further one."""
+    longest_wait: float = 2.0
+    """An upstream that asks for more than this is not asked again: its caller is told instead."""
+
+    def wait(self, tries: int, broken_off: BrokenOff, chance: float) -> float | None:
+        """How long to wait after so many tries; None to give up. Part of it is left to chance, so that turns
+        that failed together do not come back together."""
+        if tries > self.limit or not broken_off.may_retry:
+            return None
+        if broken_off.retry_after is not None:
+            return broken_off.retry_after if broken_off.retry_after <= self.longest_wait else None
+        return min(self.longest_wait, self.first_wait * 2.0 ** (tries - 1)) * (0.5 + chance / 2)
+
+
+class Upstream:
+    """A chat model behind HTTP. Connections are pooled, up to a bound; redirects are not followed;
+    of what callers send, only the request's fields go upstream, and the api_key is the one given here.
+
+    `finish_reasons` are further ones by which it says that an answer is whole. Without `reuse` each request
+    has a connection of its own: an upstream that sends responses to no request can then never have one of
+    them taken for the answer to another.
+
+    It belongs to the loop that it is first asked in. Raises InvalidInput for a URL that cannot be one.
+    """
+
+    def __init__(
+        self,
+        base_url: str,
+        api_key: str | None = None,
+        *,
+        timeouts: Timeouts = Timeouts(),  # noqa: B008 - it is frozen
+        retries: Retries = Retries(),  # noqa: B008
+        connections: int = CONNECTIONS,
+        reuse: bool = True,
+        finish_reasons: Collection[str] = (),
+        lingers: float = 0.25,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        chance: Callable[[], float] = random.random,
+    ) -> None:
+        self._address = address = address_of(base_url)
+        self._completions = head_of("POST", address, "/chat/completions", api_key)
+        self._models = head_of("GET", address, "/models", api_key) + b"\r\n"
+        self._tls = tls_of(address)
+        self._connect = timeouts.connect
+        self._limits = Limits(timeouts.first_byte, timeouts.between_chunks, timeouts.total)
+        self._retries = retries
+        self._connections = connections
+        self._reuse = reuse
+        self.finish_reasons = FINISH_REASONS.union(finish_reasons)
+        self._lingers = lingers
+        self._sleep = sleep
+        self._chance = chance
+        self._pool: Pool | None = None
+        self._is_closed = False
+
+    async def complete(self, asked: Asked) -> bytes:
+        """Ask for a whole answer, and return it as it came; see ChatModel."""
+        response = await self._ask(self._posting(asked, stream=False), self._limits, in_pieces=False)
+        body = await read_whole(response)
+        if not response.has_marked_end:
+            completion_of(body)  # nothing else tells whether all of it has come
+        return body
+
+    def stream(self, asked: Asked) -> StreamedAnswer:
+        """Ask for a streamed answer; see ChatModel."""
+        ask = partial(self._ask, self._posting(asked, stream=True), self._limits, in_pieces=True)
+        return StreamedAnswer(ask, self._lingers)
+
+    async def models(self) -> list[dict[str, Any]]:
+        """List the upstream's models; see ChatModel."""
+        body = await read_whole(await self._ask(self._models, _LISTING, in_pieces=False))
+        try:
+            return msgspec.json.decode(body, type=_Models).data
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as problem:
+            raise MalformedAnswer(f"The upstream's list of models cannot be read: {problem}.") from None
+
+    async def close(self) -> None:
+        """Close all connections; answers that are still read break off."""
+        self._is_closed = True
+        pool, self._pool = self._pool, None
+        if pool is not None:
+            await pool.close()
+
+    def _posting(self, asked: Asked, *, stream: bool) -> bytes:
+        body = asked.body(stream=stream)
+        return b"%bContent-Length: %d\r\n\r\n%b" % (self._completions, len(body), body)
+
+    async def _ask(self, request: bytes, limits: Limits, *, in_pieces: bool) -> Response:
+        """Return an answer of status 200, of which nothing was read. Raises a ModelError."""
+        tries = 0
+        while True:
+            try:
+                return await self._try(request, limits, in_pieces=in_pieces)
+            except BrokenOff as broken_off:
+                tries += 1
+                wait = self._retries.wait(tries, broken_off, self._chance())
+                if wait is None:
+                    raise broken_off.error from broken_off.__cause__
+            await self._sleep(wait)
+
+    async def _try(self, request: bytes, limits: Limits, *, in_pieces: bool) -> Response:
+        pool = self._pool or self._opened()
+        connection = pool.take()
+        if connection is not None and connection.may_be_stale:
+            try:
+                return await self._exchange(connection, request, limits, in_pieces=in_pieces)
+            except Unheard:
+                connection = None  # closed while we wrote, for it was left alone: that says nothing of others
+        if connection is None:
+            connection = await pool.connect(self._connect)
+        return await self._exchange(connection, request, limits, in_pieces=in_pieces)
+
+    async def _exchange(
+        self, connection: Connection, request: bytes, limits: Limits, *, in_pieces: bool
+    ) -> Response:
+        room = PIECES_BYTES if in_pieces else response_body.ANSWER_BYTES
+        response = connection.ask(request, limits, room=room, in_pieces=in_pieces)
+        try:
+            await connection.send(request)
+            await response.begun()
+            if response.status != 200:
+                raise of_status(response.status, response.headers, await read_error(response))
+            if is_encoded(response):
+                raise encoded()
+        except BaseException:
+            response.release()
+            raise
+        return response
+
+    def _opened(self) -> Pool:
+        if self._is_closed:
+            raise closed()
+        self._pool = Pool(self._address, self._tls, self._connections, reuse=self._reuse)
+        return self._pool
+
+
+class _Models(msgspec.Struct):
+    data: list[dict[str, Any]]

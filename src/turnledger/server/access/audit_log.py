@@ -1,0 +1,148 @@
+"""The audit log: who asked for what, of whom, and what came of it. One JSON object a line, never content.
+
+It is apart from the server's log: the logger `turnledger.audit` of the standard library, which passes nothing
+on to others, and the file that the settings name. Each line is written whole, in one call, so several workers
+share a file; where a rotation has moved the file away, the next line makes a new one.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from starlette.types import Scope
+
+from turnledger.engine.ports import Clock
+from turnledger.server.access.auth import Principal
+from turnledger.server.config.file import InvalidSettings
+from turnledger.server.openapi.endpoint import Endpoint
+from turnledger.server.ops.logs import current_request, log
+
+logger = logging.getLogger("turnledger.audit")
+logger.propagate = False  # it goes where somebody wants it, and into no other log
+
+STRANGERS = 60
+"""Lines a minute for requests whose caller is unknown: anybody can send those, and as many as they like."""
+LEFT_OUT = "requests of unknown callers"
+ID_LENGTH = 100
+"""Characters that are noted of an id in a path; real ones are shorter."""
+TARGETS = ("chat", "turn", "share", "token")
+"""Names in paths that are ids; others may be anything."""
+
+
+def note(scope: Scope, **targets: Any) -> None:
+    """Add what an endpoint made or ended to the line of its request: ids and counts, nothing else."""
+    scope["state"].setdefault("audit", {}).update(targets)
+
+
+class AuditLog:
+    """Writes lines to the logger and, if it has one, to a file. For the event loop's thread only."""
+
+    def __init__(self, path: str | None, clock: Clock) -> None:
+        """Open the file. Raises InvalidSettings if that cannot be done."""
+        self._clock = clock
+        self._minute = 0.0
+        self._strangers = 0
+        self._path = None if path is None else Path(path).expanduser()
+        self._file: int | None = None
+        self._is_broken = False
+        if self._path is not None:
+            try:
+                self._file = _open(self._path)
+            except OSError as problem:
+                told = f"audit_log: {self._path} cannot be opened ({problem.strerror}). Name another file."
+                raise InvalidSettings(told) from None
+
+    @property
+    def is_wanted(self) -> bool:
+        """Whether lines go anywhere."""
+        return self._path is not None or (logger.isEnabledFor(logging.INFO) and logger.hasHandlers())
+
+    def request(self, endpoint: Endpoint, scope: Scope, status: int | None) -> None:
+        """Note a request; without a status, that its stream has begun."""
+        state = scope["state"]
+        who: Principal | None = state.get("principal")
+        self._next_minute()
+        if who is None and "audit" not in state:
+            self._strangers += 1
+            if self._strangers > STRANGERS:
+                return
+        named = scope.get("path_params", {})
+        asked = {name: str(named[name])[:ID_LENGTH] if name in named else None for name in TARGETS}
+        known = {"chat": state.get("conversation"), "turn": state.get("turn")}
+        self._write(
+            {
+                "request_id": current_request.get(),
+                "action": f"{endpoint.method} {endpoint.path}",
+                "owner": None if who is None else who.owner,
+                "token": None if who is None else who.token_id,
+                "link": None if who is None or who.token is None else who.token.share,
+                **{f"target_{name}": id or known.get(name) for name, id in asked.items()},
+                **state.get("audit", {}),
+                "status": status,
+                "code": state.get("code"),
+            }
+        )
+
+    def close(self) -> None:
+        """Write what was left out, and close the file."""
+        self._tell_left_out()
+        self._close_file()
+
+    def _next_minute(self) -> None:
+        now = self._clock.monotonic()
+        if now - self._minute >= 60:
+            self._tell_left_out()
+            self._minute, self._strangers = now, 0
+
+    def _tell_left_out(self) -> None:
+        left_out = self._strangers - STRANGERS
+        if left_out > 0:
+            self._strangers = STRANGERS
+            self._write({"action": LEFT_OUT, "left_out": left_out})
+
+    def _close_file(self) -> None:
+        if self._file is not None:
+            os.close(self._file)
+            self._file = None
+
+    def _write(self, event: Mapping[str, Any]) -> None:
+        line = {
+            "timestamp": f"{datetime.now(UTC).replace(tzinfo=None).isoformat(timespec='milliseconds')}Z",
+            **{name: value for name, value in event.items() if value is not None},
+        }
+        raw = msgspec.json.encode(line, enc_hook=str)
+        logger.info(raw.decode())
+        if self._path is None:
+            return
+        try:
+            os.write(self._current(self._path), raw + b"\n")
+            self._is_broken = False
+        except OSError as problem:
+            # What was asked for was done, and cannot be taken back; but somebody has to know.
+            if not self._is_broken:
+                log.error("audit_log_failed", path=str(self._path), reason=problem.strerror)
+            self._is_broken = True
+
+    def _current(self, path: Path) -> int:
+        """The open file, if that is still the one at the path; else that one, made if need be."""
+        try:
+            there = os.stat(path)
+            is_same = self._file is not None and os.path.samestat(there, os.fstat(self._file))
+        except FileNotFoundError:
+            is_same = False
+        if self._file is None or not is_same:
+            self._close_file()
+            self._file = _open(path)
+        return self._file
+
+
+def _open(path: Path) -> int:
+    """Open a file to append to; one that is made is for its owner alone. Raises OSError."""
+    flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NONBLOCK | os.O_CLOEXEC  # no pipe makes it wait
+    return os.open(path, flags, 0o600)

@@ -1,0 +1,249 @@
+"""Who may come in: the checks that every request passes before anything is read or looked up.
+
+A server on loopback has no password, so it must know a program of its user from a web page that his browser
+was led to. Browsers say where a request comes from, in headers that pages cannot change: these are checked.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections.abc import Callable, Iterable
+
+from starlette.types import Scope
+
+from turnledger.model.ids import SystemEntropy
+from turnledger.server.config.host_names import HOST
+from turnledger.server.config.settings import Settings
+from turnledger.server.errors import Refused
+
+LOOPBACK_NAMES = ("localhost", "127.0.0.1", "[::1]")
+POLICY = b"content-security-policy"
+SECURITY_HEADERS = (
+    (b"x-content-type-options", b"nosniff"),
+    (b"cache-control", b"no-store"),
+    (b"cross-origin-resource-policy", b"same-origin"),
+    (b"referrer-policy", b"no-referrer"),
+)
+EXPOSED = (
+    b"x-conversation-id, x-conversation-state, x-turn-id, x-request-id, idempotency-replayed, retry-after, "
+    b"x-should-retry"
+)
+METHODS = b"GET, POST, PUT, PATCH, DELETE"
+
+_ONCE = (b"host", b"origin", b"content-type", b"content-length", b"sec-fetch-site", b"authorization")
+_BODY_TYPES = (b"application/json", b"application/x-ndjson")
+_PROXIED = frozenset(
+    {
+        b"forwarded",
+        b"via",
+        b"x-real-ip",
+        b"cf-connecting-ip",
+        b"true-client-ip",
+        b"x-client-ip",
+        b"x-cluster-client-ip",
+        b"fastly-client-ip",
+        b"fly-client-ip",
+        b"x-envoy-external-address",
+        b"x-original-forwarded-for",
+        b"cdn-loop",
+    }
+)
+"""Headers that proxies add and clients have no reason to send, beside `X-Forwarded-…`."""
+_REQUEST_ID = re.compile(rb"[A-Za-z0-9._:-]{1,128}")
+_HEADER_NAMES = re.compile(rb"[A-Za-z0-9_, -]{1,4096}")
+
+
+_random_bits = SystemEntropy()
+
+
+def new_request_id() -> str:
+    """An id for a request that brought none."""
+    return f"req_{_random_bits(96):024x}"
+
+
+def is_loopback(host: str) -> bool:
+    """Whether an address to bind to can be reached from this machine only."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False
+
+
+class Head:
+    """What the guard looks at of a request's headers."""
+
+    __slots__ = ("_headers", "host", "is_clear", "origin", "proxied_by")
+
+    def __init__(self, scope: Scope) -> None:
+        given = scope["headers"]
+        headers: dict[bytes, bytes] = dict(given)
+        self._headers = headers
+        self.host = headers.get(b"host")
+        self.origin = headers.get(b"origin")
+        # Of two that contradict each other, one may be checked and the other believed.
+        self.is_clear = len(headers) == len(given) or not any(
+            sum(name == each for name, _ in given) > 1 for each in _ONCE
+        )
+        # nginx asks its upstreams in HTTP/1.0 unless told otherwise, under a loopback Host and without a
+        # header of its own: the version is all that shows it.
+        self.proxied_by = "HTTP/1.0" if scope.get("http_version") == "1.0" else _proxied_by(headers)
+
+    @property
+    def site(self) -> bytes:
+        """What the browser says of where the request comes from."""
+        return self._headers.get(b"sec-fetch-site", b"")
+
+    @property
+    def authorization(self) -> bytes:
+        """What the client shows to be let in."""
+        return self._headers.get(b"authorization", b"")
+
+    @property
+    def request_id(self) -> bytes:
+        """As the client gave it."""
+        return self._headers.get(b"x-request-id", b"")
+
+    @property
+    def has_body(self) -> bool:
+        """Whether a body follows."""
+        return self._headers.get(b"content-length", b"0") != b"0" or b"transfer-encoding" in self._headers
+
+    @property
+    def body_type(self) -> bytes:
+        """What the body is declared to be."""
+        return self._headers.get(b"content-type", b"")
+
+    @property
+    def asked_method(self) -> bytes:
+        """The method that a browser asks about beforehand."""
+        return self._headers.get(b"access-control-request-method", b"")
+
+    @property
+    def asked_headers(self) -> bytes:
+        """The headers that it asks about."""
+        return self._headers.get(b"access-control-request-headers", b"")
+
+
+class Guard:
+    """The checks, made for one server's settings."""
+
+    def __init__(self, settings: Settings, make_id: Callable[[], str] = new_request_id) -> None:
+        self._names = {*LOOPBACK_NAMES, *(name.lower() for name in settings.hosts)}
+        self._origins = frozenset(origin.encode() for origin in settings.origins)
+        # No name leads a browser from a foreign page to a literal address, so these need no list.
+        self._takes_addresses = not is_loopback(settings.host)
+        self._make_id = make_id
+        ancestors = " ".join(settings.frame_ancestors).encode()
+        self._framing = b"; frame-ancestors " + (ancestors or b"'none'")
+        # Each page around it must be allowed: also the one that shows ours in a frame.
+        self._own_framing = b"; frame-ancestors " + b" ".join([b"'self'", ancestors]).strip()
+        self._headers = ((POLICY, b"default-src 'none'" + self._framing), *SECURITY_HEADERS)
+
+    def request_id(self, head: Head) -> str:
+        """The id that the request brought, if it is harmless wherever it may be shown; else a new one."""
+        given = head.request_id
+        return given.decode() if given and _REQUEST_ID.fullmatch(given) else self._make_id()
+
+    def check(self, head: Head, *, is_page: bool = False) -> None:
+        """Raise Refused unless the request may come in. People come to a page from anywhere: it is the same
+        for everybody, and does nothing by being asked for."""
+        if not head.is_clear:
+            message = "The request has a header twice that may be there once. Send it once."
+            raise Refused(400, "ambiguous_headers", message, headers=[(b"connection", b"close")])
+        self._check_host(head)
+        if not is_page:
+            self._check_origin(head)
+        if head.has_body:
+            check_body_type(head.body_type)
+
+    def answer_headers(self, head: Head) -> tuple[tuple[bytes, bytes], ...]:
+        """What every answer to the request carries, for pages of configured origins with their leave."""
+        if head.origin is not None and self._is_configured(head):
+            return (
+                *self._headers,
+                (b"access-control-allow-origin", head.origin),
+                (b"access-control-expose-headers", EXPOSED),
+                (b"vary", b"origin"),
+            )
+        return self._headers
+
+    def page_policy(self, allowed: bytes, *, is_own_frame: bool = False) -> tuple[bytes, bytes]:
+        """The header that says what a page of the server's own may do, in place of nothing at all."""
+        return POLICY, allowed + (self._own_framing if is_own_frame else self._framing)
+
+    def preflight_headers(self, head: Head) -> list[tuple[bytes, bytes]] | None:
+        """The answer to a browser that asks beforehand for a page of a configured origin; None for any
+        other request."""
+        if not head.asked_method or not self._is_configured(head):
+            return None
+        headers = [
+            (b"access-control-allow-methods", METHODS),
+            (b"access-control-max-age", b"600"),
+        ]
+        if _HEADER_NAMES.fullmatch(head.asked_headers):
+            headers.append((b"access-control-allow-headers", head.asked_headers))
+        return headers
+
+    def _is_configured(self, head: Head) -> bool:
+        return head.is_clear and head.origin in self._origins
+
+    def _check_host(self, head: Head) -> None:
+        if head.host is not None:
+            found = HOST.fullmatch(head.host.decode("latin-1").lower())
+            if found and (found[1] in self._names or (self._takes_addresses and _is_address(found[1]))):
+                return
+        raise Refused(
+            403,
+            "host_not_allowed",
+            "The request names a host that is not this server's. Ask for localhost, or add the name to "
+            "`hosts` in the configuration.",
+        )
+
+    def _check_origin(self, head: Head) -> None:
+        if self._is_configured(head):
+            return
+        if head.origin is not None and head.origin != b"http://" + (head.host or b""):
+            raise Refused(
+                403,
+                "origin_not_allowed",
+                "The request comes from a web page that may not call this server. Add its origin, port "
+                "included, to `origins` in the configuration.",
+            )
+        if head.site in {b"cross-site", b"same-site"}:
+            raise Refused(
+                403,
+                "cross_site_request",
+                "A browser sent the request on behalf of another site. Add that site's origin to `origins` "
+                "in the configuration if it may call this server.",
+            )
+
+
+def check_body_type(body_type: bytes) -> None:
+    """Raise Refused unless a body is declared to be JSON, or lines of it: a page can send what others are
+    declared to be without being asked."""
+    if body_type == b"application/json":
+        return
+    kind, _, rest = body_type.lower().partition(b";")
+    charset = rest.replace(b" ", b"").replace(b'"', b"")
+    if kind.strip() not in _BODY_TYPES or charset not in {b"", b"charset=utf-8"}:
+        message = "Bodies must be JSON in UTF-8. Send the header `Content-Type: application/json`."
+        raise Refused(415, "unsupported_media_type", message)
+
+
+def _proxied_by(headers: Iterable[bytes]) -> str | None:
+    """Return the header that shows that a request came through a proxy, if there is one."""
+    for name in headers:
+        if name[:12] == b"x-forwarded-" or name in _PROXIED:
+            return name.decode("latin-1")
+    return None
+
+
+def _is_address(host: str) -> bool:
+    try:
+        ipaddress.ip_address(host.strip("[]"))
+    except ValueError:
+        return False
+    return True

@@ -1,0 +1,312 @@
+"""Quotas: how much may be open at once, of everybody together and of each owner, in all workers of a server.
+
+What is refused is refused before its body is read, and without the store: by counts on the board alone. What
+was let in is never ended for the sake of others.
+
+Owners share what there is by one rule: an owner may have four times what he would leave free. One alone may
+take four fifths; of several who want more than there is each gets the same; and whoever comes next always
+finds room. Nobody has to know how many owners there are.
+
+The pace: how many turns an owner has begun to ask for within a minute, by all workers of a server.
+
+The last sixty seconds are estimated from two counts: all of this minute, and of the last one the part that
+has not slid out yet. Who keeps still for a minute has all of his turns again, and at no time is there a
+moment in which everybody may start anew.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from itertools import islice
+from typing import NamedTuple
+
+from turnledger.engine.ports import Clock
+from turnledger.model.access.bounds import Bounds
+from turnledger.server.config.settings import ServerLimits
+from turnledger.server.errors import Refused
+from turnledger.server.ops.counters import Board
+from turnledger.server.ops.metrics import Metrics
+
+STARTS = "starts"
+MINUTE = 60_000
+"""Milliseconds, as the clock tells time."""
+TIDIED = 2
+"""Old counts that each new one takes away: more than come, so that they never gather."""
+
+
+class Pace:
+    """Counts by owner and minute, on the board. A worker takes away what it has counted itself; what it has
+    not when it ends is forgotten with it."""
+
+    def __init__(self, board: Board, clock: Clock, most: int, kind: str = STARTS) -> None:
+        self._board = board
+        self._clock = clock
+        self._most = most
+        self._kind = kind
+        self._counted: dict[int, Counter[str]] = {}
+
+    def wait(self, owner: str, more: int = 1, most: int | None = None) -> float:
+        """Seconds until there is room for so many more, of another number at `most`; 0: there is."""
+        most = self._most if most is None else most
+        minute, passed = divmod(self._clock.now_ms(), MINUTE)
+        this = self._board.total(self._kind, _name(owner, minute))
+        last = self._board.total(self._kind, _name(owner, minute - 1))
+        room = (most - more - this) * MINUTE
+        if last * (MINUTE - passed) <= room:
+            return 0.0
+        if room >= 0:
+            return (MINUTE - passed - room // last) / 1000
+        # Not before the next minute: then this one slides out.
+        slides = MINUTE - (most - more) * MINUTE // this
+        return (MINUTE - passed + max(slides, 0)) / 1000
+
+    def count(self, owner: str) -> int:
+        """Count one more; return the minute in which it was."""
+        minute = self._clock.now_ms() // MINUTE
+        self._board.add(self._kind, _name(owner, minute))
+        self._counted.setdefault(minute, Counter())[owner] += 1
+        self._tidy(minute)
+        return minute
+
+    def take_back(self, owner: str, minute: int) -> None:
+        """It was not begun after all."""
+        self._board.add(self._kind, _name(owner, minute), -1)
+        self._counted[minute][owner] -= 1
+
+    def _tidy(self, minute: int) -> None:
+        old = next((each for each in self._counted if each not in (minute, minute - 1)), None)
+        if old is None:
+            return
+        counts = self._counted[old]
+        for owner in list(islice(counts, TIDIED)):
+            self._board.add(self._kind, _name(owner, old), -counts.pop(owner))
+        if not counts:
+            del self._counted[old]
+
+
+def _name(owner: str, minute: int) -> str:
+    return f"{minute} {owner}"
+
+
+TURNS, WAITING, STREAMS, REQUESTS = "turns", "waiting", "streams", "requests"
+OTHERS = "other_requests"
+EXCHANGES = "exchanges"
+IMPORTS = "imports"
+SHARE = 4
+"""An owner may have so many times what is free."""
+RETRY_AFTER = 2
+"""Seconds after which somebody may have left."""
+BUSY = "server_busy"
+
+
+class Bound(NamedTuple):
+    """A limit on what may be open at once; its kind is also its name in the settings."""
+
+    kind: str
+    most: int
+    """Of everybody together."""
+    each: int | None
+    """Of one owner."""
+    code: str
+    """Of an owner's refusal."""
+    things: str
+    limit: str = ""
+    """The name of the owner's limit in the settings, if it is not that of the kind."""
+
+
+class Link(NamedTuple):
+    """The link that a visitor came by: its limits are for all visitors together."""
+
+    name: str
+    bounds: Bounds
+
+
+class Place:
+    """What a request counts as, until it leaves: for its owner and, if that is a visitor, for the link."""
+
+    __slots__ = ("_board", "_kinds", "_link", "_owner")
+
+    def __init__(self, board: Board, owner: str, kinds: tuple[str, ...], link: str | None = None) -> None:
+        self._board = board
+        self._owner = owner
+        self._link = link
+        self._kinds = list(kinds)
+        for kind in kinds:
+            self._add(kind, 1)
+
+    def begin(self) -> None:
+        """It waits no longer."""
+        self._end(WAITING)
+
+    def leave(self) -> None:
+        """It has ended; once is enough."""
+        while self._kinds:
+            self._end(self._kinds[-1])
+
+    def _end(self, kind: str) -> None:
+        if kind in self._kinds:
+            self._kinds.remove(kind)
+            self._add(kind, -1)
+
+    def _add(self, kind: str, more: int) -> None:
+        self._board.add(kind, self._owner, more)
+        if self._link is not None:
+            self._board.add(of_links(kind), self._link, more)
+
+
+def of_links(kind: str) -> str:
+    """Return the name under which the board counts a kind for links: apart, for the sum of a kind is of all
+    requests, each once."""
+    return f"link_{kind}"
+
+
+class Quotas:
+    """Lets in, or refuses with 429 and the seconds after which it is worth another try.
+
+    Who comes without a token is not told apart from others who do: the limits of an owner are not for him.
+    """
+
+    def __init__(self, limits: ServerLimits, board: Board, metrics: Metrics, clock: Clock) -> None:
+        self._board = board
+        self._metrics = metrics
+        self._requests = limits.requests
+        self._per_minute = limits.owner_turns_per_minute
+        self._pace = Pace(board, clock, self._per_minute or 0)
+        self._pace_of_links = Pace(board, clock, self._per_minute or 0, of_links(STARTS))
+        self._turns = (
+            Bound(TURNS, limits.turns, limits.owner_turns, "too_many_turns", "turns at once"),
+            Bound(WAITING, limits.waiting, limits.owner_waiting, "too_many_waiting", "turns yet to begin"),
+        )
+        self._streams = (
+            Bound(STREAMS, limits.streams, limits.owner_streams, "too_many_streams", "streams at once"),
+        )
+        others = "requests at once, beside turns and streams,"
+        self._others = (
+            Bound(
+                OTHERS, limits.requests, limits.owner_requests, "too_many_requests", others, "owner_requests"
+            ),
+        )
+
+        self._imports = (
+            Bound(IMPORTS, limits.imports, limits.owner_imports, "too_many_imports", "imports at once"),
+        )
+
+    def turn(self, owner: str, *, is_tokenless: bool, link: Link | None = None) -> Place:
+        """Let in a turn, which counts until it leaves, and as waiting until it begins. Raises Refused."""
+        paces = [] if is_tokenless else self._paces(owner, link)
+        for pace, name, most in paces:
+            self._look_at_pace(pace, name, most, 1, link)
+        place = self._admit(self._turns, owner, is_tokenless, link)
+        counted = [(pace, name, pace.count(name)) for pace, name, _ in paces]
+        try:
+            for pace, name, most in paces:
+                self._look_at_pace(pace, name, most, 0, link)
+        except Refused:
+            for pace, name, minute in counted:
+                pace.take_back(name, minute)
+            place.leave()
+            raise
+        return place
+
+    def _paces(self, owner: str, link: Link | None) -> list[tuple[Pace, str, int]]:
+        """Where a turn is counted by the minute, and how many there may be."""
+        paces = [] if self._per_minute is None else [(self._pace, owner, self._per_minute)]
+        if link is not None:
+            most = link.bounds.turns_per_minute or self._per_minute
+            if most is not None:
+                paces.append((self._pace_of_links, link.name, most))
+        return paces
+
+    def stream(self, owner: str, *, is_tokenless: bool, link: Link | None = None) -> Place:
+        """Let in a reader of events, who counts until he leaves. Raises Refused."""
+        return self._admit(self._streams, owner, is_tokenless, link)
+
+    def other(self, owner: str, *, is_tokenless: bool, link: Link | None = None) -> Place:
+        """Let in a request that is neither, which counts until it leaves. Raises Refused."""
+        return self._admit(self._others, owner, is_tokenless, link)
+
+    def importing(self, owner: str, *, is_tokenless: bool, link: Link | None = None) -> Place:
+        """Let in a file that is imported, which counts until it is. Raises Refused."""
+        return self._admit(self._imports, owner, is_tokenless, link)
+
+    def look_at_streams(self, owner: str, *, is_tokenless: bool, link: Link | None = None) -> None:
+        """Raise Refused if there is no room for another reader now. Counts nothing."""
+        self._look(self._streams, owner, is_tokenless, link, 1)
+
+    def request_opened(self) -> None:
+        """A request has come, of whatever kind."""
+        self._board.add(REQUESTS, "")
+
+    def request_closed(self) -> None:
+        """It was answered."""
+        self._board.add(REQUESTS, "", -1)
+
+    def look_at_requests(self) -> None:
+        """Raise Refused if more requests are open than may be, with the one that asks."""
+        if self._board.sum(REQUESTS) > self._requests:
+            raise self._refused(REQUESTS, BUSY, self._full(REQUESTS))
+
+    def _admit(self, bounds: tuple[Bound, ...], owner: str, is_tokenless: bool, link: Link | None) -> Place:
+        self._look(bounds, owner, is_tokenless, link, 1)
+        name = None if link is None else link.name
+        place = Place(self._board, owner, tuple([bound.kind for bound in bounds]), name)
+        try:
+            # Others may have come at the same moment: counted by now, at least one of them sees all.
+            self._look(bounds, owner, is_tokenless, link, 0)
+        except Refused:
+            place.leave()
+            raise
+        return place
+
+    def _look(
+        self, bounds: tuple[Bound, ...], owner: str, is_tokenless: bool, link: Link | None, more: int
+    ) -> None:
+        for bound in bounds:
+            everybody = self._board.sum(bound.kind) + more
+            if everybody > bound.most:
+                raise self._refused(bound.kind, BUSY, self._full(bound.kind))
+            if is_tokenless:
+                continue
+            if link is not None:
+                self._look_at_link(bound, link, more)
+            own = self._board.total(bound.kind, owner) + more
+            if bound.each is not None and own > bound.each:
+                limit = bound.limit or f"owner_{bound.kind}"
+                message = f"An owner may have {bound.each} {bound.things} here (`{limit}`), and this one has."
+                if link is not None:
+                    message = f"You have as many {bound.things} as you may."
+                raise self._refused(limit, bound.code, f"{message} Try again when one has ended.")
+            if own > SHARE * (bound.most - everybody + 1):
+                who = "this owner has his" if link is None else "you have your"
+                message = f"The server is nearly full, and {who} share of {bound.things}."
+                told = f"{message} The rest is for others. Try again when one has ended."
+                raise self._refused(f"share_of_{bound.kind}", BUSY, told)
+
+    def _look_at_link(self, bound: Bound, link: Link, more: int) -> None:
+        own = link.bounds.turns if bound.kind in (TURNS, WAITING) else None
+        most = bound.each if own is None else own
+        if most is not None and self._board.total(of_links(bound.kind), link.name) + more > most:
+            limit = bound.limit or f"owner_{bound.kind}"
+            shown = "no more" if own is None else own  # else it is the operator's
+            message = f"All visitors of this link may have {shown} {bound.things} together."
+            raise self._refused(limit, bound.code, f"{message} Try again when one has ended.")
+
+    def _look_at_pace(self, pace: Pace, name: str, most: int, more: int, link: Link | None) -> None:
+        wait = pace.wait(name, more, most)
+        if wait:
+            limit, seconds = "owner_turns_per_minute", max(math.ceil(wait), 1)
+            message = f"An owner may ask for {most} turns a minute here (`{limit}`)."
+            if link is not None:
+                is_of_link = pace is self._pace_of_links and link.bounds.turns_per_minute is not None
+                shown = most if is_of_link else "no more"
+                message = f"All visitors of this link together may ask for {shown} turns a minute."
+            told = f"{message} Try again in {seconds} s."
+            raise self._refused(limit, "too_many_turns_per_minute", told, seconds)
+
+    def _full(self, limit: str) -> str:
+        return f"The server has as much open as it may have (`{limit}`). Try again in a moment."
+
+    def _refused(self, limit: str, code: str, message: str, after: int = RETRY_AFTER) -> Refused:
+        self._metrics.refused(limit)
+        return Refused(429, code, message, headers=((b"retry-after", b"%d" % after),))

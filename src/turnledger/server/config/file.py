@@ -1,0 +1,328 @@
+"""From flags and a file in TOML to settings. What is wrong is told with its file, its line and the remedy."""
+
+from __future__ import annotations
+
+import difflib
+import os
+import re
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal, TypeVar, get_args, get_origin
+from urllib.parse import urlsplit
+
+import msgspec
+
+from turnledger.errors import InvalidInput, NotAStore
+from turnledger.model.text.plain import plain
+from turnledger.server.config.host_names import is_host_name, is_origin
+from turnledger.server.config.settings import (
+    DEMO,
+    ChatSettings,
+    ModelSettings,
+    ModelTimeouts,
+    ScopeSettings,
+    ServerLimits,
+    Settings,
+)
+from turnledger.stores.url import KNOWN
+
+FILE_NAME = "turnledger.toml"
+STORE_NAME = "chats.db"
+
+Built = TypeVar("Built", bound=msgspec.Struct)
+TABLES = ("server", "chats", "models")
+APART = frozenset({"models", "chats"})
+"""What has tables of its own in the file, and stands in the settings of the server."""
+Names = tuple[str, ...]
+"""The way to a setting in the file: `("server", "port")`."""
+
+
+class InvalidSettings(InvalidInput):
+    """The server cannot start with these settings."""
+
+    code = "invalid_settings"
+
+
+def load_settings(
+    flags: Mapping[str, Any],
+    *,
+    config: Path | None,
+    config_folder: Path,
+    data_folder: Path,
+    environ: Mapping[str, str],
+) -> Settings:
+    """The settings by flags (those that are not None) and by the file: `config`, or the user's own if there
+    is one. A flag outweighs the file. Where none names a store it is a file in the data folder, which is
+    made. Raises InvalidSettings."""
+    file = _settings_file(config, config_folder)
+    given = {name: value for name, value in flags.items() if value is not None}
+    settings = _Reading(file, given, environ).settings()
+    return settings if settings.store else msgspec.structs.replace(settings, store=_own_store(data_folder))
+
+
+def find_store(*, config: Path | None, config_folder: Path, data_folder: Path, makes: bool) -> str:
+    """The store of a server that is started with this file, for commands that work on it. Nothing else of the
+    file is judged: tokens can be made before the server would start. Its folder is made for who `makes` the
+    store; else NotAStore is raised where there is none. Raises InvalidSettings."""
+    file = _settings_file(config, config_folder)
+    server = file.tables.get("server", {})
+    store = server.get("store", "") if isinstance(server, dict) else ""
+    if not isinstance(store, str):
+        at = file.line_of(("server", "store"))
+        raise InvalidSettings(plain(f"{file.path}, line {at}: `store` is a URL in quotes. Known: {KNOWN}."))
+    if not store and not makes and not (data_folder / STORE_NAME).exists():
+        raise NotAStore(
+            f"There is no store at {data_folder / STORE_NAME} yet: `turnledger serve` makes it. Or name "
+            "another with --store."
+        )
+    return store or _own_store(data_folder)
+
+
+def find_chat_settings(*, config: Path | None, config_folder: Path) -> ChatSettings:
+    """What becomes of the chats of a server that is started with this file, for commands that do the same.
+    Nothing else of the file is judged. Raises InvalidSettings."""
+    file = _settings_file(config, config_folder)
+    return _Reading(file, {}, {}).chats()
+
+
+def _settings_file(config: Path | None, config_folder: Path) -> SettingsFile:
+    path = config or config_folder / FILE_NAME
+    return SettingsFile.read(path) if config or path.is_file() else SettingsFile(path, "")
+
+
+def _own_store(folder: Path) -> str:
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)  # conversations are nobody else's to read
+    except OSError as problem:
+        told = f"{folder} cannot be made: {problem.strerror}. Name a store with --store."
+        raise InvalidSettings(plain(told)) from None
+    return f"sqlite:///{(folder / STORE_NAME).as_posix()}"
+
+
+class SettingsFile:
+    """A file in TOML that knows on which line a setting stands."""
+
+    def __init__(self, path: Path, text: str) -> None:
+        self.path = path
+        self.text = text
+        try:
+            self.tables = tomllib.loads(text)
+        except tomllib.TOMLDecodeError as problem:
+            told, _, place = str(problem).partition(" (at ")
+            line = re.match(r"line (\d+)", place)
+            at = line[1] if line else str(text.count("\n") + 1)
+            remedy = 'Text needs quotes, as in store = "memory:".'
+            raise InvalidSettings(plain(f"{path}, line {at}: this is not TOML: {told}. {remedy}")) from None
+
+    @classmethod
+    def read(cls, path: Path) -> SettingsFile:
+        """Read a file; raises InvalidSettings if that cannot be done."""
+        try:
+            return cls(path, path.read_bytes().decode("utf-8"))
+        except OSError as problem:
+            raise InvalidSettings(
+                plain(f"{path} cannot be read: {problem.strerror}. Name another file with --config.")
+            ) from None
+        except UnicodeDecodeError as problem:
+            line = problem.object.count(b"\n", 0, problem.start) + 1
+            told = f"{path}, line {line}: this is not UTF-8. Save the file as UTF-8."
+            raise InvalidSettings(plain(told)) from None
+
+    def line_of(self, names: Names) -> int:
+        """The line of a setting, or of what comes nearest: its table."""
+        table: Names = ()
+        best, line_found = 0, 1
+        for number, line in enumerate(self.text.splitlines(), 1):
+            if line.lstrip().startswith("["):
+                table = here = _way(line.strip())
+            else:
+                key, equals, _ = line.partition("=")
+                here = (*table, *_way(f"{key} = 0")) if equals else ()
+            common = _common(here, names)
+            if common > best and (common == len(here) or common == len(names)):
+                best, line_found = common, number
+        return line_found
+
+
+def _way(toml: str) -> Names:
+    """The names that lead to the only thing that a line of TOML defines."""
+    try:
+        inside = tomllib.loads(toml)
+    except tomllib.TOMLDecodeError:
+        return ()
+    names: list[str] = []
+    while inside:
+        name, value = next(iter(inside.items()))
+        names.append(name)
+        inside = value if isinstance(value, dict) else {}
+    return tuple(names)
+
+
+def _common(one: Names, other: Names) -> int:
+    count = 0
+    for left, right in zip(one, other, strict=False):
+        if left != right:
+            break
+        count += 1
+    return count
+
+
+def _choices(kind: type[msgspec.Struct], names: Names) -> str:
+    """The values that a setting can have, if they are few."""
+    type_of = {field.name: field.type for field in msgspec.structs.fields(kind)}
+    told = type_of.get(names[0]) if len(names) == 1 else None
+    values = [
+        value for each in (told, *get_args(told)) if get_origin(each) is Literal for value in get_args(each)
+    ]
+    return f" Known: {', '.join(values)}." if values else ""
+
+
+class _Reading:
+    """One reading of flags and file."""
+
+    def __init__(self, file: SettingsFile, flags: Mapping[str, Any], environ: Mapping[str, str]) -> None:
+        self._file = file
+        self._flags = flags
+        self._environ = environ
+
+    def settings(self) -> Settings:
+        tables = self._file.tables
+        for name in tables:
+            if name not in TABLES:
+                told = f"`{name}` is not known here. Known: [server], [chats], [models.NAME]."
+                raise self._problem((name,), told)
+        server = self._table(("server",), tables.get("server", {}))
+        for name, shown in (("models", "[models.NAME]"), ("chats", "[chats]")):
+            if name in server:
+                raise self._problem(("server", name), f"{name} have tables of their own: {shown}.")
+        self._check_names(("server",), server, Settings)
+        for name, kind in (("limits", ServerLimits), ("timeouts", ModelTimeouts)):
+            self._check_names(("server", name), self._table(("server", name), server.get(name, {})), kind)
+        merged = self._with_flags(server)
+        settings = self._build(("server",), merged, Settings)
+        models = self._table(("models",), tables.get("models", {}))
+        settings = msgspec.structs.replace(
+            settings,
+            models={name: self._model(name, table) for name, table in models.items()},
+            chats=self.chats(),
+        )
+        self._check(settings)
+        return settings
+
+    def _with_flags(self, server: Mapping[str, Any]) -> dict[str, Any]:
+        known = ServerLimits.__struct_fields__
+        limits = {name: value for name, value in self._flags.items() if name in known}
+        others = {name: value for name, value in self._flags.items() if name not in limits}
+        merged = {**server, **others}
+        if limits:
+            merged["limits"] = {**server.get("limits", {}), **limits}
+        return merged
+
+    def chats(self) -> ChatSettings:
+        way = ("chats",)
+        table = self._table(way, self._file.tables.get("chats", {}))
+        self._check_names(way, table, ChatSettings)
+        scopes = self._table((*way, "scopes"), table.get("scopes", {}))
+        for name, scope in scopes.items():
+            self._check_names(
+                (*way, "scopes", name), self._table((*way, "scopes", name), scope), ScopeSettings
+            )
+        return self._build(way, table, ChatSettings)
+
+    def _model(self, name: str, table: Any) -> ModelSettings:
+        way = ("models", name)
+        self._check_names(way, self._table(way, table), ModelSettings)
+        timeouts = (*way, "timeouts")
+        self._check_names(timeouts, self._table(timeouts, table.get("timeouts", {})), ModelTimeouts)
+        model = self._build(way, table, ModelSettings)
+        self._check_upstream((*way, "upstream"), model.upstream)
+        self._check_variable((*way, "api_key_env"), model.api_key_env)
+        return model
+
+    def _build(self, way: Names, table: Mapping[str, Any], kind: type[Built]) -> Built:
+        try:
+            return msgspec.convert(table, kind)
+        except msgspec.ValidationError as problem:
+            told, _, path = str(problem).partition(" - at `$")
+            inner = tuple(part.partition("[")[0] for part in path.strip("`.").split(".") if part)
+            told = f"{told[:1].lower()}{told[1:]}"
+            subject = f"`{'.'.join(inner)}`: " if inner else ""
+            raise self._problem((*way, *inner), f"{subject}{told}.{_choices(kind, inner)}") from None
+
+    def _table(self, way: Names, table: Any) -> dict[str, Any]:
+        if not isinstance(table, dict):
+            raise self._problem(way, f"`{way[-1]}` is a table. Write [{'.'.join(way)}] on a line of its own.")
+        return table
+
+    def _check_names(self, way: Names, table: Mapping[str, Any], kind: type[msgspec.Struct]) -> None:
+        known = [name for name in kind.__struct_fields__ if name not in APART]
+        for name in table:
+            if name not in known:
+                near = difflib.get_close_matches(name, known, 1)
+                hint = f" Did you mean `{near[0]}`?" if near else ""
+                told = f"`{name}` is not a setting of [{'.'.join(way)}].{hint} Known: {', '.join(known)}."
+                raise self._problem((*way, name), told)
+
+    def _check(self, settings: Settings) -> None:
+        if settings.store and not settings.store.startswith(("memory:", "sqlite:")):
+            raise self._problem(("server", "store"), f"this URL names no store. Known forms: {KNOWN}.")
+        if settings.workers > 1:
+            self._check_workers(settings)
+        for host in settings.hosts:
+            if not is_host_name(host):
+                raise self._problem(
+                    ("server", "hosts"), f"`{host}` is not the name of a host. Leave out scheme and port."
+                )
+        named = {"origins": settings.origins, "frame_ancestors": settings.frame_ancestors}
+        for name, origin in [(name, each) for name, origins in named.items() for each in origins]:
+            if not is_origin(origin):
+                raise self._problem(
+                    ("server", name),
+                    f"`{origin}` is not an origin. Write scheme, host and port, as in http://localhost:3000.",
+                )
+        self._check_title_model(settings)
+        if settings.upstream is not None:
+            self._check_upstream(("server", "upstream"), settings.upstream)
+        elif settings.api_key_env is not None:
+            raise self._problem(("server", "api_key_env"), "an api_key needs an `upstream` to send it to.")
+        self._check_variable(("server", "api_key_env"), settings.api_key_env)
+
+    def _check_title_model(self, settings: Settings) -> None:
+        name = settings.chats.title_model
+        known = list(settings.models) or [DEMO]
+        if name is not None and name not in known and settings.upstream is None:
+            told = f"there is no model `{name}`. Known: {', '.join(known)}. Give it a table: [models.{name}]."
+            raise self._problem(("chats", "title_model"), told)
+
+    def _check_workers(self, settings: Settings) -> None:
+        way = ("server", "workers")
+        if os.name != "posix":
+            raise self._problem(way, "this system can run one worker only. Leave it out.")
+        if settings.store.startswith("memory:"):
+            told = "several processes cannot share a store in memory. Name a file: --store sqlite:///path."
+            raise self._problem(way, told)
+
+    def _check_upstream(self, way: Names, url: str) -> None:
+        try:
+            parts = urlsplit(url)
+            is_sound = parts.scheme in {"http", "https"} and parts.hostname and parts.port != 0
+        except ValueError:
+            is_sound = False
+        else:
+            is_sound = is_sound and not (parts.username or parts.password or parts.fragment)
+        if not is_sound:
+            # Not echoed: it may hold a password.
+            told = "this is not the URL of an upstream. Write http(s)://host/path, as in https://api.example.com/v1"
+            raise self._problem(way, f"{told}; an api_key goes into an environment variable, by api_key_env.")
+
+    def _check_variable(self, way: Names, variable: str | None) -> None:
+        if variable is not None and not self._environ.get(variable):
+            raise self._problem(
+                way, f"the environment variable {variable} is not set. Set it, or remove api_key_env."
+            )
+
+    def _problem(self, way: Names, told: str) -> InvalidSettings:
+        if way[0] == "server" and way[-1] in self._flags:
+            return InvalidSettings(plain(f"--{way[-1].replace('_', '-')}: {told}"))
+        return InvalidSettings(plain(f"{self._file.path}, line {self._file.line_of(way)}: {told}"))

@@ -1,0 +1,1 @@
+"""`turnledger doctor`: check everything a server needs."""

@@ -1,0 +1,120 @@
+"""Taking connections from a socket, which several workers may share: then each gets as many as the others.
+
+Left to chance, the first worker to wake takes most of what comes at once, and keeps it: clients hold on to
+their connections. So a worker that has more than its share lets the others go first, for a moment.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import socket
+from collections.abc import Callable
+
+from turnledger.server.ops.counters import Board
+from turnledger.server.ops.logs import log
+
+CONNECTIONS = "connections"
+STEP_BACK = 0.005
+"""Seconds for which a worker with more than its share leaves a connection to others. Then it takes it."""
+IN_VAIN, AT_ONCE = 3, 64
+"""After stepping back so often in a row while the others took none, it takes so many: they are dead, or have
+no time."""
+SHORTAGE_PAUSE = 1.0
+"""Seconds to wait when the system has no room for one more."""
+
+_SHORTAGES = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
+
+
+class Accepting:
+    """Takes connections until it is closed. Has of asyncio's Server what uvicorn asks for."""
+
+    def __init__(
+        self,
+        listening: socket.socket,
+        make_protocol: Callable[[], asyncio.Protocol],
+        board: Board,
+        workers: int,
+    ) -> None:
+        self._listening = listening
+        self._make_protocol = make_protocol
+        self._board = board
+        self._workers = workers
+        self._own = 0
+        self._others = 0
+        """Connections of the others when this one stepped back."""
+        self._in_vain = 0
+        self._loop = asyncio.get_running_loop()
+        self._pause: asyncio.TimerHandle | None = None
+        self._joining: set[asyncio.Task[object]] = set()
+        self._is_closed = False
+        self._is_short = False
+        """Whether the system had no room for the last one."""
+        listening.setblocking(False)
+        self._loop.add_reader(listening, self._somebody_waits)
+
+    def came(self) -> None:
+        """A connection was made."""
+        self._own += 1
+        self._board.add(CONNECTIONS, "")
+
+    def went(self) -> None:
+        """A connection was lost."""
+        self._own -= 1
+        self._board.add(CONNECTIONS, "", -1)
+
+    def close(self) -> None:
+        """Take no more connections. Those that wait at the socket are left to the others, if any."""
+        if not self._is_closed:
+            self._is_closed = True
+            if self._pause is not None:
+                self._pause.cancel()
+            self._loop.remove_reader(self._listening)
+            if self._workers == 1:
+                self._listening.close()
+
+    async def wait_closed(self) -> None:
+        """There is nothing to wait for."""
+
+    def _somebody_waits(self) -> None:
+        if self._own * self._workers > self._board.sum(CONNECTIONS):
+            self._step_back(STEP_BACK)
+        else:
+            self._take()
+
+    def _step_back(self, seconds: float) -> None:
+        self._others = self._board.sum(CONNECTIONS) - self._own
+        self._loop.remove_reader(self._listening)
+        self._pause = self._loop.call_later(seconds, self._come_forward)
+
+    def _come_forward(self) -> None:
+        self._pause = None
+        self._loop.add_reader(self._listening, self._somebody_waits)
+        is_alone = self._board.sum(CONNECTIONS) - self._own <= self._others
+        self._in_vain = self._in_vain + 1 if is_alone else 0
+        for _ in range(AT_ONCE if self._in_vain >= IN_VAIN else 1):
+            if not self._take():
+                break
+
+    def _take(self) -> bool:
+        """Take a connection; whether there was one to take."""
+        try:
+            connection, _ = self._listening.accept()
+        except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+            return False  # another worker was faster, or the client has left
+        except OSError as problem:
+            if problem.errno not in _SHORTAGES:
+                raise
+            if not self._is_short:  # said once, not at every try
+                log.error("connection_not_taken", problem=problem.strerror, connections=self._own)
+            self._is_short = True
+            if self._pause is None:
+                self._step_back(SHORTAGE_PAUSE)
+            return False
+        self._is_short = False
+        connection.setblocking(False)
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        joining = self._loop.create_task(self._loop.connect_accepted_socket(self._make_protocol, connection))
+        self._joining.add(joining)
+        joining.add_done_callback(self._joining.discard)
+        return True

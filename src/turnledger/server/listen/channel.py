@@ -1,0 +1,111 @@
+"""What a supervisor and its workers tell each other, over a pair of sockets: one line of JSON a message.
+
+The pair is also a sign of life: who is dead has no end of it open, and the other one reads to the end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from contextlib import suppress
+from enum import StrEnum
+from typing import TypeAlias, TypeVar
+
+import msgspec
+
+from turnledger.server.config.settings import Settings
+
+NOT_STARTED = 2
+"""Exit code of a worker that could not begin, and has told why."""
+LONGEST = 64 * 1024 * 1024
+"""Bytes of a message. Settings may name many models."""
+
+
+class Handover(msgspec.Struct, frozen=True, kw_only=True, tag="handover"):
+    """The first message to a worker: what it is to be. Descriptors are its own, inherited."""
+
+    settings: Settings
+    part: int
+    """Of the board and of the metrics; and its name in the log."""
+    listening: int
+    board: int
+    metrics_folder: str
+    log_format: str
+
+
+class Order(StrEnum):
+    """What a worker is told to do."""
+
+    END = "end"
+    """The server ends: take no more requests, and end when the open ones have."""
+    LEAVE = "leave"
+    """Another has taken the place: the same, but let clients with a connection ask once more."""
+    HURRY = "hurry"
+    """Do not wait for open requests any longer."""
+    RECOVER = "recover"
+    """A worker has died: end what it left running."""
+
+
+class Ready(msgspec.Struct, frozen=True, tag="ready"):
+    """The worker accepts requests."""
+
+    models: list[str]
+    is_tokenless: bool = False
+    """Whether the store had no token: requests from this machine need none."""
+
+
+class Failed(msgspec.Struct, frozen=True, tag="failed"):
+    """The worker cannot begin: the code of the error and what it says; or the package that is missing."""
+
+    code: str
+    message: str
+    missing: str | None = None
+
+
+class Alive(msgspec.Struct, frozen=True, tag="alive"):
+    """The worker's event loop still turns."""
+
+
+Message: TypeAlias = Handover | Order | Ready | Failed | Alive
+Received = TypeVar("Received")
+
+handovers = msgspec.json.Decoder(Handover)
+orders = msgspec.json.Decoder(Order)
+reports: msgspec.json.Decoder[Ready | Failed | Alive] = msgspec.json.Decoder(Ready | Failed | Alive)
+
+
+def encoded(message: Message) -> bytes:
+    """A message as a line."""
+    return msgspec.json.encode(message) + b"\n"
+
+
+class Channel:
+    """One end, on an event loop."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader = reader
+        self._writer = writer
+
+    @classmethod
+    async def over(cls, end: socket.socket) -> Channel:
+        """Take this end, which belongs to the channel from now on."""
+        return cls(*await asyncio.open_unix_connection(sock=end, limit=LONGEST))
+
+    def send(self, message: Message) -> None:
+        """Send a message, without waiting until it has left. To the dead it is lost."""
+        if not self._writer.is_closing():
+            self._writer.write(encoded(message))
+
+    async def receive(self, decoder: msgspec.json.Decoder[Received]) -> Received | None:
+        """The next message; None if the other one is gone."""
+        try:
+            line = await self._reader.readline()
+        except ConnectionError:
+            return None
+        return decoder.decode(line) if line.endswith(b"\n") else None
+
+    async def close(self) -> None:
+        """Let go of this end, when what was sent has left it."""
+        self._writer.close()
+        with suppress(ConnectionError):
+            await self._writer.wait_closed()

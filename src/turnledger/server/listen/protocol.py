@@ -1,0 +1,339 @@
+"""uvicorn's HTTP, with bounds on what a client may make it wait for or keep; and with answers to clients that
+speak an older protocol, or would rather speak another one."""
+
+from __future__ import annotations
+
+import asyncio
+from http import HTTPStatus
+from typing import Any
+
+import httptools
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
+
+from turnledger.server.config.settings import ServerLimits
+from turnledger.server.errors import Refused, error_body, kind_of
+from turnledger.server.ops.logs import log, unexpected
+from turnledger.server.wire.client_stream import CUT
+
+HEAD_BYTES = 64 * 1024
+"""Bytes of the request line and the headers of a request, and again of its trailers."""
+HEAD_FIELDS = 100
+"""Headers of a request, and again trailers."""
+
+_ABOUT_UPGRADES = frozenset({b"connection", b"upgrade", b"http2-settings"})
+_PER_FIELD = len(b": \r\n")
+
+
+def bounded_http(limits: ServerLimits) -> type[BoundedHttp]:
+    """The protocol of a server's connections, with its limits."""
+    waits = {name: getattr(limits, name) for name in ("head_wait", "idle_wait", "send_wait")}
+    return type("BoundedHttp", (BoundedHttp,), waits)
+
+
+class BoundedHttp(HttpToolsProtocol):
+    """A connection. The guard sees a request when its headers are complete; up to there it is bounded here,
+    in bytes and time, as is a client that does not take its answer.
+
+    Some clients ask with every request whether the server speaks HTTP/2 (`Upgrade: h2c`, as Java's does). The
+    parser takes that for the end of HTTP, and the body for something else: such a request is read once more,
+    as if it had not asked.
+    """
+
+    head_wait = ServerLimits().head_wait
+    idle_wait = ServerLimits().idle_wait
+    send_wait = ServerLimits().send_wait
+
+    _is_in_head = False
+    _head_bytes = 0
+    _head_fields = 0
+    _unfinished = 0
+    """Bytes since the parser last reported anything: it keeps a field until its end has come."""
+    _is_deaf = False
+    """Whether what else comes is dropped: the connection ends with the answer that is on its way."""
+    _declined: bytes | None = None
+    """The head of a request that asked for another protocol, without that."""
+    _answering: RequestResponseCycle | None = None
+    """The request that is answered, or was last. The base knows the one that came last, which may have to
+    wait for this one."""
+    _running = 0
+    """How many requests are answered at this moment."""
+    _due: asyncio.TimerHandle | None = None
+    """Runs out when a request that was begun takes too long to come."""
+    _stalling: asyncio.TimerHandle | None = None
+    """Runs out when the client takes nothing of what waits for it."""
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Somebody has connected, and may take his time to ask."""
+        super().connection_made(transport)
+        self.timeout_keep_alive = self.idle_wait  # type: ignore[assignment]
+        self.timeout_keep_alive_task = self.loop.call_later(self.idle_wait, self.timeout_keep_alive_handler)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """He is gone: whoever answers him hears of it, and nothing is waited for."""
+        if self._answering is not None and not self._answering.response_complete:
+            _disconnect(self._answering)
+        self._unset_keepalive_if_required()
+        self._nothing_is_due()
+        self._nothing_stalls()
+        super().connection_lost(exc)
+        self._let_go_of_requests()
+
+    @property
+    def is_answering(self) -> bool:
+        """Whether a request is being answered."""
+        # Before the first one there is none, whatever its type says.
+        return self.cycle is not None and not self.cycle.response_complete  # type: ignore[redundant-expr]
+
+    def on_message_begin(self) -> None:
+        """A request begins."""
+        self._is_in_head = True
+        self._head_bytes = self._head_fields = self._unfinished = 0
+        super().on_message_begin()
+        self.scope["extensions"] = {CUT: {"cut": self._cut}}
+
+    def on_url(self, url: bytes) -> None:
+        """Take a piece of the request line."""
+        self._count(len(url))
+        super().on_url(url)
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Take a header. The parser reports trailers here, too; they are counted and dropped, since a field
+        behind the body must not authorize or route a request."""
+        self._head_fields += 1
+        self._count(len(name) + len(value) + _PER_FIELD)
+        if self._is_in_head:
+            super().on_header(name, value)
+
+    def on_headers_complete(self) -> None:
+        """Its headers are complete."""
+        self._is_in_head = False
+        self._head_bytes = self._head_fields = 0
+        if self.parser.should_upgrade() and self.parser.get_method() != b"CONNECT":
+            self._declined = self._head_without_upgrade()
+            return
+        self._nothing_is_due()
+        try:
+            super().on_headers_complete()
+        except (httptools.HttpParserError, UnicodeError, AttributeError):  # the last: a target without a path
+            raise _invalid("The target of the request is not a valid path or URL.") from None
+        if self.scope["http_version"] == "1.0":
+            self.cycle.waiting_for_100_continue = False
+            self.cycle.__class__ = PlainCycle
+
+    def on_body(self, body: bytes) -> None:
+        """Take a piece of its body."""
+        self._unfinished = 0
+        super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        """Its body is complete."""
+        if self._declined is None:
+            super().on_message_complete()
+
+    def on_response_complete(self) -> None:
+        """Its answer is complete, but may not have left."""
+        super().on_response_complete()
+        self._look_at_what_waits()
+
+    def data_received(self, data: bytes) -> None:
+        """Take what has come, and hang up on a request that only ever begins."""
+        self._unset_keepalive_if_required()
+        if self._is_deaf:
+            return
+        self._unfinished += len(data)
+        try:
+            self._parse(data)
+            if self._unfinished > HEAD_BYTES + len(data):
+                raise _head_too_large()
+        except httptools.HttpParserError as problem:
+            self._refuse(_cause_of(problem))
+            return
+        except (Refused, MemoryError) as problem:
+            self._refuse(problem)
+            return
+        if self.transport.is_closing():
+            return
+        # What comes while nothing is answered must become a request, however it trickles: half a head, empty
+        # lines, or the rest of a body that was refused.
+        if self._due is None and (self._answering is None or self._answering.response_complete):
+            self._due = self.loop.call_later(self.head_wait, self._is_overdue)
+
+    def pause_writing(self) -> None:
+        """More waits for the client than should."""
+        super().pause_writing()
+        self._look_at_what_waits()
+
+    def resume_writing(self) -> None:
+        """There is room again."""
+        super().resume_writing()
+        self._nothing_stalls()
+        self._look_at_what_waits()
+
+    # Requests that do not come.
+
+    def _is_overdue(self) -> None:
+        self._due = None
+        log.info("request_too_slow", after=self.head_wait)
+        if self._is_in_head:
+            late = Refused(408, "head_too_slow", "The headers of the request did not come in time.")
+            self.transport.write(_refusal(late))
+        self.transport.close()
+        self._look_at_what_waits()
+
+    def _nothing_is_due(self) -> None:
+        if self._due is not None:
+            self._due.cancel()
+            self._due = None
+
+    # Answers that do not leave.
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
+        self._answering = cycle
+        self._running += 1
+        task = self.loop.create_task(cycle.run_asgi(app))
+        self.tasks.add(task)
+        task.add_done_callback(self._task_ended)
+
+    def _task_ended(self, task: asyncio.Task[None]) -> None:
+        self.tasks.discard(task)
+        self._running -= 1
+        self._look_at_what_waits()
+        self._let_go_of_requests()
+
+    def _let_go_of_requests(self) -> None:
+        """Break the cycles between a lost connection and its requests, once none of them is answered any
+        more: waiting for the collector would keep them all."""
+        if self not in self.connections and not self._running:
+            self.pipeline.clear()
+            self.cycle = self._answering = None  # type: ignore[assignment]
+            self.scope = self.headers = None  # type: ignore[assignment]
+
+    def _look_at_what_waits(self) -> None:
+        """Bound the time for what is left of an answer that is complete or cut short, and for any that waits
+        for its client."""
+        if self._stalling is not None or self not in self.connections:
+            return
+        waiting = self.transport.get_write_buffer_size()
+        if waiting and (self.flow.write_paused or self._answering_is_over()):
+            self._stalling = self.loop.call_later(self.send_wait, self._has_stalled, waiting)
+
+    def _answering_is_over(self) -> bool:
+        return self._answering is None or self._answering.response_complete or self.transport.is_closing()
+
+    def _has_stalled(self, waited: int) -> None:
+        self._stalling = None
+        if self.transport.get_write_buffer_size() < waited:  # he reads slowly, but he reads
+            self._look_at_what_waits()
+        else:
+            log.info("client_does_not_read", after=self.send_wait)
+            self._cut()
+
+    def _nothing_stalls(self) -> None:
+        if self._stalling is not None:
+            self._stalling.cancel()
+            self._stalling = None
+
+    def _cut(self) -> None:
+        """Close the connection now; what still waits in it is dropped."""
+        if self._answering is not None and not self._answering.response_complete:
+            _disconnect(self._answering)
+        self.transport.abort()
+
+    # Requests that cannot be read.
+
+    def _count(self, size: int) -> None:
+        self._unfinished = 0
+        self._head_bytes += size
+        if self._head_bytes > HEAD_BYTES or self._head_fields > HEAD_FIELDS:
+            raise _head_too_large()
+
+    def _refuse(self, problem: BaseException) -> None:
+        """Answer a request that cannot be read, and read no further. An answer to an earlier request that is
+        on its way goes first: the client would take this one for it."""
+        if isinstance(problem, Refused):
+            log.warning("request_refused", code=problem.code, problem=str(problem))
+        else:
+            unexpected(problem)
+        self._is_deaf = True
+        if self._answering is not None and not self._answering.response_complete:
+            cycle, self._answering.keep_alive = self.cycle, False
+            if self._answering is not cycle or not cycle.more_body or cycle.response_started:
+                return
+        self.transport.write(_refusal(problem))
+        self.transport.close()
+        self._look_at_what_waits()
+
+    # Requests in other protocols.
+
+    def _parse(self, data: bytes) -> None:
+        """Feed the parser, a request that asked for another protocol twice: the second time without that."""
+        rest = memoryview(data)
+        while rest:
+            try:
+                self.parser.feed_data(rest)
+                return
+            except httptools.HttpParserUpgrade as upgrade:
+                rest = rest[upgrade.args[0] :]
+            if self._declined is None:  # a tunnel, which is refused as any unknown method is
+                return
+            head, self._declined = self._declined, None
+            self.parser = httptools.HttpRequestParser(self)
+            self.parser.set_dangerous_leniencies(lenient_data_after_close=True)
+            self.parser.feed_data(head)
+
+    def _head_without_upgrade(self) -> bytes:
+        version = self.parser.get_http_version().encode()
+        lines = [b"%s %s HTTP/%s" % (self.parser.get_method(), self.url, version)]
+        lines += [b"%s: %s" % each for each in self.headers if each[0] not in _ABOUT_UPGRADES]
+        return b"\r\n".join([*lines, b"", b""])
+
+
+def _cause_of(problem: httptools.HttpParserError) -> BaseException:
+    """What went wrong while something was parsed, and not with what was parsed; or that it is not HTTP."""
+    if isinstance(problem, httptools.HttpParserCallbackError) and problem.__context__ is not None:
+        return problem.__context__
+    return _invalid("Invalid HTTP request received.")
+
+
+def _invalid(why: str) -> Refused:
+    return Refused(400, "invalid_http", why)
+
+
+def _head_too_large() -> Refused:
+    message = f"The request has more than {HEAD_BYTES} bytes or {HEAD_FIELDS} fields of headers. Send fewer."
+    return Refused(431, "head_too_large", message)
+
+
+def _refusal(problem: BaseException) -> bytes:
+    """A whole answer, for a request that no application gets to see."""
+    kind, body = kind_of(problem), error_body(problem)
+    fields = [
+        (b"content-type", b"application/json"),
+        (b"content-length", b"%d" % len(body)),
+        *kind.headers,
+        (b"connection", b"close"),
+    ]
+    lines = [f"HTTP/1.1 {kind.status} {HTTPStatus(kind.status).phrase}".encode()]
+    return b"\r\n".join([*lines, *(b"%s: %s" % field for field in fields), b"", body])
+
+
+def _disconnect(cycle: RequestResponseCycle) -> None:
+    """Let whoever answers this request know that its client is gone."""
+    cycle.disconnected = True
+    cycle.message_event.set()
+
+
+class PlainCycle(RequestResponseCycle):
+    """Answers in HTTP/1.0, which knows no chunks: what has no length ends with its connection."""
+
+    _is_endless = False
+
+    async def send(self, message: Any) -> None:
+        """Send a part of the answer."""
+        if message["type"] == "http.response.start":
+            named = {name.lower() for name, _ in message.get("headers", ())}
+            if b"content-length" not in named:
+                self._is_endless, self.chunked_encoding = True, False
+        elif self._is_endless:
+            self.expected_content_length = len(message.get("body", b""))  # each piece is as long as it is
+        await super().send(message)

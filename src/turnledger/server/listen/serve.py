@@ -1,0 +1,305 @@
+"""Running the server: a socket, a loop, and an end that leaves nothing half."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import signal
+import socket
+import sys
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager, suppress
+from types import FrameType
+
+import uvicorn
+
+from turnledger.engine.limits import Limits
+from turnledger.ledger import Ledger
+from turnledger.server.access.guard import is_loopback
+from turnledger.server.app import App, make_app
+from turnledger.server.config.file import InvalidSettings
+from turnledger.server.config.settings import ServerLimits, Settings
+from turnledger.server.listen.accept import Accepting
+from turnledger.server.listen.channel import Ready
+from turnledger.server.listen.protocol import BoundedHttp, bounded_http
+from turnledger.server.listen.socket import BACKLOG, allow_open_files, bind, needed_for, url_of
+from turnledger.server.models.models import make_models
+from turnledger.server.ops.counters import Board, OwnBoard, Sharing
+from turnledger.server.ops.logs import log
+from turnledger.server.ops.watchdog import Watchdog
+
+CLEANING = 5.0
+"""Seconds in which cancelled requests have ended, unless something is badly wrong."""
+FLUSHING = 1.0
+"""Seconds that clients have to read the last of their answers."""
+LINGERING = 2.0
+"""Seconds that clients have for a last request on their connection to a worker whose place another took."""
+DATE_EVERY = 1.0
+"""Seconds between looks at the clock for the date that answers carry."""
+
+Announce = Callable[[str, Ready], None]
+"""Called with the server's URL once it accepts requests."""
+
+
+def serve(settings: Settings, environ: Mapping[str, str], announce: Announce) -> None:
+    """Serve until the process is told to end. Raises InvalidSettings or a StoreError if it cannot begin."""
+    with asyncio.Runner(loop_factory=loop_factory()) as runner:
+        runner.run(_serve(settings, environ, announce))
+
+
+async def _serve(settings: Settings, environ: Mapping[str, str], announce: Announce) -> None:
+    with bind(settings) as listening:
+        async with opened(settings, environ, listening) as app:
+            ready = Ready(app.service.models.names, app.is_tokenless)
+            await serve_app(app, listening, lambda url: announce(url, ready))
+
+
+@asynccontextmanager
+async def opened(
+    settings: Settings,
+    environ: Mapping[str, str],
+    listening: socket.socket,
+    sharing: Sharing | None = None,
+) -> AsyncIterator[App]:
+    """The application that the settings describe, over its store, for who listens here. Raises a StoreError
+    if that cannot be opened, and InvalidSettings if it would be open to everybody."""
+    allow_open_files(needed_for(settings.limits.requests))
+    ledger = await Ledger.open(settings.store, limits=engine_limits(settings))
+    try:
+        is_tokenless = await check_guarded(ledger, settings, listening)
+        models = make_models(settings, environ)
+        try:
+            app = make_app(ledger, models, settings, sharing)
+            app.is_tokenless = is_tokenless
+            try:
+                yield app
+            finally:
+                app.service.audit.close()
+        finally:
+            await models.close()
+    finally:
+        await ledger.close()
+
+
+def engine_limits(settings: Settings) -> Limits:
+    """What the ledger is told of a server's limits. Of the memory for histories, each form has its share."""
+    usual, limits, chats = Limits(), settings.limits, settings.chats
+    share = limits.cached_bytes / ServerLimits().cached_bytes
+    return Limits(
+        queue_length=limits.queue_length,
+        queue_wait=limits.queue_wait,
+        owner_bytes=limits.owner_bytes,
+        owner_chats=limits.owner_chats,
+        input_items=limits.input_items,
+        turn_bytes=limits.turn_bytes,
+        readers=limits.streams + limits.turns,  # so that nobody is refused there who was let in here
+        restore_time=chats.restore_for,
+        retain_for=chats.retain_for,
+        retain_bytes=chats.retain_bytes,
+        clock_tolerance=chats.clock_tolerance,
+        clock_agreement=chats.clock_agreement,
+        cached_bytes=int(usual.cached_bytes * share),
+        chat_bytes=int(usual.chat_bytes * share),
+        shown_bytes=int(usual.shown_bytes * share),
+        line_bytes=int(usual.line_bytes * share),
+        page_bytes=int(usual.page_bytes * share),
+    )
+
+
+async def check_guarded(ledger: Ledger, settings: Settings, listening: socket.socket) -> bool:
+    """Return whether there is no token. Raises InvalidSettings where other machines could reach a server
+    that asks nobody for one."""
+    bound = listening.getsockname()[0]
+    if (await ledger.tokens.find(None)).any_tokens:
+        return False
+    if settings.insecure or is_loopback(bound):
+        return True
+    raise InvalidSettings(
+        f"--host: other machines can reach {bound}, and there is no token yet to tell users apart. Make one "
+        "(turnledger tokens create --help), listen at 127.0.0.1, or say --insecure if everybody who reaches "
+        "it may use it."
+    )
+
+
+async def serve_app(app: App, listening: socket.socket, announce: Callable[[str], None]) -> None:
+    """Serve an application at a bound socket until the process is told to end: then open requests may end
+    within the grace time, and are cancelled after it or when the process is told again."""
+    await Server(app, lambda: announce(url_of(listening))).answer_at(listening)
+
+
+class Server(uvicorn.Server):
+    """uvicorn, but for how it ends: that looks ten times a second whether it was told to, and then waits a
+    tenth of a second for nothing in particular."""
+
+    def __init__(self, app: App, on_start: Callable[[], None], board: Board | None = None) -> None:
+        config = uvicorn.Config(
+            app,
+            loop="none",
+            http=bounded_http(app.service.settings.limits),
+            ws="none",
+            lifespan="off",
+            log_config=None,
+            access_log=False,
+            proxy_headers=False,
+            server_header=False,
+            timeout_graceful_shutdown=None,
+        )
+        super().__init__(config)
+        self.servers = []
+        self._app = app
+        self._on_start = on_start
+        self._board = board or OwnBoard()
+        self._loop = asyncio.get_running_loop()
+        self._is_over = asyncio.Event()
+        self._ending: asyncio.Task[None] | None = None
+
+    async def answer_at(self, listening: socket.socket) -> None:
+        """Answer requests until told to end, and all of them have ended."""
+        await self.serve(sockets=[listening])
+
+    async def serve(self, sockets: list[socket.socket] | None = None) -> None:
+        with Watchdog(self._app.service.settings.limits.worker_bytes).watching():
+            await super().serve(sockets)
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await self.listen(sockets)
+        _spare_what_stays()
+        self._on_start()
+
+    async def listen(self, sockets: list[socket.socket] | None) -> None:
+        """Take connections from now on; of several workers, each its share."""
+        if sys.platform == "win32":
+            await super().startup(sockets)
+            return
+        # Not by the loop: libuv takes and closes connections for which there is no room, without a word.
+        accepting: Accepting
+        settings = self._app.service.settings
+        kind = bounded_http(settings.limits)
+
+        class Connection(kind):  # type: ignore[valid-type, misc]
+            def connection_made(self, transport: asyncio.Transport) -> None:
+                accepting.came()
+                super().connection_made(transport)
+
+            def connection_lost(self, exc: Exception | None) -> None:
+                super().connection_lost(exc)
+                accepting.went()
+
+        def connection() -> Connection:
+            return Connection(self.config, self.server_state, self.lifespan.state)
+
+        listening = (sockets or [])[0]
+        listening.listen(BACKLOG)
+        accepting = Accepting(listening, connection, self._board, settings.workers)
+        self.servers = [accepting]  # type: ignore[list-item]
+        self.started = True
+
+    async def main_loop(self) -> None:
+        """Keep the date that answers carry, until no more of them are to be given."""
+        while not self._is_over.is_set():
+            await self.on_tick(0)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(DATE_EVERY):
+                    await self._is_over.wait()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Take no more connections, and let go of each that is open once it has its answer."""
+        for taking in (*self.servers, *(sockets or ())):
+            taking.close()
+        for connection in list(self.server_state.connections):
+            connection.shutdown()
+        if self._ending is not None:
+            await self._ending
+        for server in self.servers:
+            await server.wait_closed()
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        # A signal may come between any two instructions; what it asks for is done between two callbacks.
+        self._loop.call_soon_threadsafe(self.signalled, signal.Signals(sig))
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        with super().capture_signals():
+            if threading.current_thread() is not threading.main_thread() or not _hangs_up():
+                yield
+                return
+            signal.signal(signal.SIGHUP, self.handle_exit)
+            try:
+                yield
+            finally:
+                signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
+    def signalled(self, number: signal.Signals) -> None:
+        """The process got a signal: the first ends it, the second hurries. A terminal that is closed may tell
+        more than once."""
+        if self._ending is None or number not in (signal.SIGINT, signal.SIGTERM):
+            self.end()
+        else:
+            log.warning("told_again")
+            self.hurry()
+
+    def end(self) -> None:
+        """Take no more requests, and end when the open ones have."""
+        self._is_over.set()
+        if self._ending is None:
+            log.info("shutting_down", grace=self._app.service.settings.grace)
+            self._ending = self._loop.create_task(self._end())
+
+    def leave(self) -> None:
+        """End, but so that clients notice nothing while others listen at the same socket: take no more
+        connections, and end only when those that are open have had time for a last request."""
+        if self._ending is None:
+            log.info("leaving", grace=self._app.service.settings.grace)
+            self._ending = self._loop.create_task(self._leave())
+
+    def hurry(self) -> None:
+        """Cancel the open requests; for a server that was told to end."""
+        self._app.hurry()
+
+    async def _leave(self) -> None:
+        for server in self.servers:
+            server.close()
+        self._app.part()
+        for connection in list(self.server_state.connections):
+            if isinstance(connection, BoundedHttp) and connection.is_answering:
+                connection.shutdown()  # once it has its answer
+        await self._closed(LINGERING)
+        self._is_over.set()
+        await self._end()
+
+    async def _end(self) -> None:
+        if not await self._app.drain(self._app.service.settings.grace, CLEANING):
+            log.error("requests_do_not_end")
+        await self._closed(FLUSHING)
+        # Whoever has not read his answer by now holds up nobody any longer.
+        for connection in list(self.server_state.connections):
+            connection.transport.abort()
+
+    async def _closed(self, patience: float) -> None:
+        """Wait until there are no connections, but not for long."""
+        deadline = self._loop.time() + patience
+        # The set is uvicorn's, which tells nobody of its changes.
+        while self.server_state.connections and self._loop.time() < deadline:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+
+
+def _hangs_up() -> bool:
+    """Whether SIGHUP would end this process as it is, without a word; not so under nohup, or in a worker."""
+    return hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) == signal.SIG_DFL
+
+
+def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    """The fastest loop that there is here."""
+    try:
+        import uvloop
+    except ImportError:  # there is none for Windows
+        return None
+    return uvloop.new_event_loop
+
+
+def _spare_what_stays() -> None:
+    """Modules and settings stay for good: the garbage collector need not look at them again and again."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(20_000, 20, 50)

@@ -1,0 +1,108 @@
+"""Where a server listens: a socket bound to an address, or what is wrong with that address.
+
+How many connections the system lets this process have: each is an open file to it.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+import sys
+
+from turnledger.server.config.file import InvalidSettings
+from turnledger.server.config.settings import Settings
+
+BACKLOG = 2048
+"""Connections that may wait at the socket until they are taken."""
+VANISHED = {"TCP_KEEPIDLE": 60, "TCP_KEEPINTVL": 15, "TCP_KEEPCNT": 4, "TCP_USER_TIMEOUT": 120_000}
+"""After so many seconds of silence the other end is asked, every so often, so many times, whether it is still
+there; what was sent to it must be acknowledged within so many milliseconds."""
+
+
+class PortInUse(InvalidSettings):
+    """Somebody else listens there."""
+
+
+def bind(settings: Settings) -> socket.socket:
+    """A socket bound to where the settings say; raises InvalidSettings with the remedy if that fails."""
+    host, port = settings.host.strip("[]"), settings.port
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+    except OSError:
+        raise InvalidSettings(f"--host: {host} is not known. Listen at 127.0.0.1, or ::1.") from None
+    listening = socket.socket(family, kind, protocol)
+    try:
+        if os.name == "posix":  # elsewhere it would let two servers share a port
+            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        _notice_the_vanished(listening)
+        listening.bind(address)
+    except OSError as problem:
+        listening.close()
+        told = PortInUse if problem.errno == errno.EADDRINUSE else InvalidSettings
+        raise told(_not_bound(problem, host, port)) from None
+    return listening
+
+
+def _notice_the_vanished(listening: socket.socket) -> None:
+    """Have the system find out when the machine at the other end of a connection is no more: it says nothing
+    by itself. What is set here holds for every connection that comes."""
+    listening.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in VANISHED.items():
+        option = getattr(socket, name, None)  # not every system has them all
+        if option is not None:
+            listening.setsockopt(socket.IPPROTO_TCP, option, value)
+
+
+def _not_bound(problem: OSError, host: str, port: int) -> str:
+    if problem.errno == errno.EADDRINUSE:
+        return (
+            f"--port: {port} is in use. Is a server running already? Choose another, or 0 for any free one."
+        )
+    if problem.errno == errno.EACCES:
+        return f"--port: {port} needs rights that this process does not have. Choose one above 1023."
+    return f"--host: {host} is no address of this machine. Listen at 127.0.0.1."
+
+
+def url_of(listening: socket.socket) -> str:
+    """Where the server can be asked."""
+    host, port = listening.getsockname()[:2]
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+if sys.platform != "win32":
+    import resource
+
+OTHERS = 200
+"""Files besides connections, and some to spare: the store, the log, libraries."""
+
+
+def needed_for(requests: int) -> int:
+    """So many files may be open with so many requests, each of which may have a connection upstream, too."""
+    return 2 * requests + OTHERS
+
+
+def allow_open_files(wanted: int) -> int:
+    """Have the system allow so many, or as many as it does without more rights; return how many that is."""
+    if sys.platform == "win32":
+        return wanted
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = _at_most(wanted, hard)
+    if soft == resource.RLIM_INFINITY or soft >= most:
+        return _at_most(wanted, soft)
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+    except (OSError, ValueError):  # macOS has a bound of its own below the one that it tells
+        return soft
+    return most
+
+
+def allowed_files(wanted: int) -> int:
+    """How many of these a server could have open here."""
+    if sys.platform == "win32":
+        return wanted
+    return _at_most(wanted, resource.getrlimit(resource.RLIMIT_NOFILE)[1])
+
+
+def _at_most(wanted: int, limit: int) -> int:
+    return wanted if sys.platform == "win32" or limit == resource.RLIM_INFINITY else min(wanted, limit)

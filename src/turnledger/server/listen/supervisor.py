@@ -1,0 +1,393 @@
+"""The supervisor: the process that has several workers answer at one socket, and sees to it that they do."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+import sys
+import tempfile
+from collections.abc import Callable, Coroutine, Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from turnledger.errors import TurnledgerError
+from turnledger.server.config.settings import Settings
+from turnledger.server.listen.channel import NOT_STARTED, Handover, Order, Ready
+from turnledger.server.listen.serve import CLEANING, FLUSHING, LINGERING, Announce
+from turnledger.server.listen.socket import BACKLOG, bind, url_of
+from turnledger.server.listen.worker_process import WorkerFailed, WorkerProcess
+from turnledger.server.ops.counters import SharedBoard
+from turnledger.server.ops.logs import log
+from turnledger.server.ops.metrics import Metrics
+from turnledger.server.ops.watchdog import LOOK_EVERY, resident_bytes
+
+YOUNG = 10.0
+"""Seconds: a worker that dies before is not replaced at once, lest they die and start without end."""
+FIRST_PAUSE, LONGEST_PAUSE = 0.25, 30.0
+BEYOND = 5.0
+"""Seconds that a worker may take to end beyond what its own limits allow; then it is killed."""
+
+# OSError: the system had no room for one more process, file or page just then, and may have it next time.
+_NOT_BEGUN = (TurnledgerError, ModuleNotFoundError, OSError)
+
+Reload = Callable[[], Settings]
+"""Reads the settings anew. May raise InvalidSettings."""
+
+
+def supervise(settings: Settings, environ: Mapping[str, str], announce: Announce, reload: Reload) -> None:
+    """Serve with several workers until this process is told to end. Raises InvalidSettings, or what the
+    first worker met that could not begin."""
+    with (
+        bind(settings) as listening,
+        tempfile.TemporaryDirectory(prefix="turnledger-", ignore_cleanup_errors=True) as folder,
+    ):
+        # A worker that leaves, and the one that takes its place, have a part each.
+        board = SharedBoard.create(parts=2 * settings.workers)
+        try:
+            asyncio.run(Supervisor(settings, environ, listening, board, Path(folder), reload).run(announce))
+        finally:
+            board.close()
+
+
+class Supervisor:
+    """Has so many workers as the settings say, until it is told to end.
+
+    SIGTERM, SIGINT: all workers end, within their grace; told again, they hurry. SIGHUP: settings are read
+    anew, and one worker after the other is replaced, each new one before the old one leaves.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        environ: Mapping[str, str],
+        listening: socket.socket,
+        board: SharedBoard,
+        folder: Path,
+        reload: Reload,
+    ) -> None:
+        self._settings = settings
+        self._environ = environ
+        self._listening = listening
+        self._board = board
+        self._folder = folder
+        self._reload = reload
+        self._parts = set(range(board.parts))
+        self._part_is_free = asyncio.Event()
+        self._living: set[WorkerProcess] = set()
+        """Those that were started, and have not ended."""
+        self._serving: set[WorkerProcess] = set()
+        """Of these, those that are ready and were not told to end."""
+        self._has_begun = asyncio.Event()
+        """Set when all workers were ready for the first time."""
+        self._told_to_end = asyncio.Event()
+        self._all_ended = asyncio.Event()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._rolling: asyncio.Task[None] | None = None
+        self._is_to_roll_again = False
+        self._young_deaths = 0
+        # Whoever started this with nohup wants it to outlive the terminal.
+        self._has_terminal = terminal_is_there() and signal.getsignal(signal.SIGHUP) != signal.SIG_IGN
+
+    async def run(self, announce: Announce) -> None:
+        """Start the workers, announce them when all are ready, and keep them until told to end. Raises what
+        keeps one from beginning, when all others have ended."""
+        loop = asyncio.get_running_loop()
+        for number, act in (
+            (signal.SIGTERM, self.end),
+            (signal.SIGINT, self.end),
+            (signal.SIGHUP, self.hang_up),
+            (signal.SIGCHLD, self._look_for_dead),
+        ):
+            loop.add_signal_handler(number, act)
+        self._listening.listen(BACKLOG)
+        starting = asyncio.create_task(self._start_all())
+        try:
+            await self._unless_told_to_end(starting)
+            if not self._told_to_end.is_set():
+                announce(url_of(self._listening), starting.result())
+                self._has_begun.set()
+                self._do(self._watch())
+                await self._told_to_end.wait()
+        finally:
+            await self._end_all()
+
+    def end(self) -> None:
+        """End all workers; the second time, without waiting for what they do."""
+        if not self._told_to_end.is_set():
+            log.info("shutting_down", grace=self._settings.grace)
+            self._told_to_end.set()
+            return
+        log.warning("told_again")
+        for worker in self._living:
+            worker.end(Order.HURRY, CLEANING + FLUSHING + BEYOND)
+
+    def hang_up(self) -> None:
+        """Replace all workers; but end them if it was the terminal that hung up."""
+        if self._has_terminal and not terminal_is_there():
+            if not self._told_to_end.is_set():
+                self.end()
+        elif self._rolling is None or self._rolling.done():
+            self._rolling = self._do(self._roll())
+        else:
+            self._is_to_roll_again = True
+
+    # Starting workers.
+
+    async def _start_all(self) -> Ready:
+        """Start all workers at once; return what one of them reports."""
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(self._start()) for _ in range(self._settings.workers)]
+        return tasks[0].result()
+
+    async def _start(self) -> Ready:
+        """Start a worker, and wait until it is ready; return its report."""
+        while not self._parts:
+            self._part_is_free.clear()
+            await self._part_is_free.wait()
+        part = min(self._parts)
+        self._parts.remove(part)
+        try:
+            worker = await WorkerProcess.start(lambda: self._handover(part), self._environ)
+        except BaseException:
+            self._parts.add(part)
+            raise
+        self._living.add(worker)
+        ready = await worker.ready()
+        if worker not in self._living:
+            raise WorkerFailed(f"A worker died as soon as it could be asked ({worker.code}).")
+        worker.heard_at = asyncio.get_running_loop().time()
+        self._do(worker.listen())
+        if not worker.is_leaving:
+            self._serving.add(worker)
+        log.info("worker_started", worker=part, pid=worker.pid)
+        return ready
+
+    def _handover(self, part: int) -> Handover:
+        if self._told_to_end.is_set():
+            raise WorkerFailed("The server ends.")
+        keep_folder(self._folder)
+        return Handover(
+            settings=self._settings,
+            part=part,
+            listening=self._listening.fileno(),
+            board=self._board.descriptor,
+            metrics_folder=str(self._folder),
+            log_format=self._settings.log_format or ("console" if sys.stderr.isatty() else "json"),
+        )
+
+    async def _unless_told_to_end(self, starting: asyncio.Task[Ready]) -> None:
+        told = asyncio.create_task(self._told_to_end.wait())
+        try:
+            await asyncio.wait((starting, told), return_when=asyncio.FIRST_COMPLETED)
+            if starting.done() and not self._told_to_end.is_set():
+                _raise_first(starting)
+        finally:
+            for task in (starting, told):
+                task.cancel()
+            await asyncio.wait((starting, told))
+
+    # When one dies.
+
+    def _look_for_dead(self) -> None:
+        for worker in [each for each in self._living if each.poll()]:
+            self._do(self._bury(worker))
+
+    async def _bury(self, worker: WorkerProcess) -> None:
+        """See to what a worker has left, and that another takes its place."""
+        was_serving = worker in self._serving
+        self._living.discard(worker)
+        self._serving.discard(worker)
+        self._board.clear(worker.part)
+        Metrics.clear(self._folder, worker.part)
+        self._parts.add(worker.part)
+        self._part_is_free.set()
+        if not self._living:
+            self._all_ended.set()
+        if worker.code != NOT_STARTED:  # else it has told why, and so will we
+            told = log.info if worker.is_leaving and worker.code == 0 else log.error
+            told("worker_ended", worker=worker.part, pid=worker.pid, code=worker.code)
+        if worker.code:
+            self._have_recovered()
+        await worker.close()
+        if was_serving and not worker.is_leaving:
+            is_young = asyncio.get_running_loop().time() - worker.began_at < YOUNG
+            self._young_deaths = self._young_deaths + 1 if is_young else 0
+            await self._replace()
+
+    def _have_recovered(self) -> None:
+        for worker in self._serving:
+            worker.tell(Order.RECOVER)
+
+    async def _replace(self) -> None:
+        while not self._told_to_end.is_set():
+            await asyncio.sleep(pause_after(self._young_deaths))
+            if self._told_to_end.is_set() or len(self._serving) >= self._settings.workers:
+                return
+            try:
+                await self._start()
+            except _NOT_BEGUN as problem:
+                if not self._told_to_end.is_set():
+                    log.error("worker_not_started", **_told_of(problem))
+                self._young_deaths += 1
+            else:
+                self._dismiss_surplus()
+                self._have_recovered()  # there may have been nobody to tell when the other died
+                return
+
+    # When one is not well.
+
+    async def _watch(self) -> None:
+        """Kill workers whose loop stands still, and replace those that take too much memory."""
+        loop = asyncio.get_running_loop()
+        looked_at = loop.time()
+        while True:
+            await asyncio.sleep(LOOK_EVERY)
+            now, before, limits = loop.time(), looked_at, self._settings.limits
+            looked_at = now
+            if now - before > limits.stall_wait / 2:
+                # This process stood still itself: the machine was paused, and the workers with it.
+                for worker in self._serving:
+                    worker.heard_at = now
+            for worker in list(self._serving):
+                if now - worker.heard_at > limits.stall_wait:
+                    log.error("worker_stalled", worker=worker.part, pid=worker.pid)
+                    worker.kill()
+                elif self._is_too_large(worker, limits.worker_bytes):
+                    worker.is_spent = True
+                    self._do(self._relieve(worker))
+
+    def _is_too_large(self, worker: WorkerProcess, most: int | None) -> bool:
+        if most is None or any(each.is_spent for each in self._living):
+            return False  # one at a time: two that start would take even more memory
+        if asyncio.get_running_loop().time() - worker.began_at < YOUNG:
+            return False  # one that is large from the beginning would be replaced without end
+        return (resident_bytes(worker.pid) or 0) > most
+
+    async def _relieve(self, worker: WorkerProcess) -> None:
+        """Start another worker, and have this one leave when it can be asked."""
+        log.warning("worker_too_large", worker=worker.part, pid=worker.pid)
+        try:
+            await self._start()
+        except _NOT_BEGUN as problem:
+            if not self._told_to_end.is_set():
+                log.error("worker_not_started", **_told_of(problem))
+            await asyncio.sleep(LONGEST_PAUSE)
+            worker.is_spent = False
+        else:
+            self._dismiss_surplus()
+
+    # Replacing all.
+
+    async def _roll(self) -> None:
+        await self._has_begun.wait()  # before, there are workers that nobody could replace yet
+        self._is_to_roll_again = True
+        while self._is_to_roll_again and not self._told_to_end.is_set():
+            self._is_to_roll_again = False
+            used = self._settings
+            try:
+                self._settings = unmoved(self._reload(), used)
+                await self._replace_all()
+            except _NOT_BEGUN as problem:
+                self._settings = used  # with which workers are known to start
+                if not self._told_to_end.is_set():
+                    log.error("workers_not_replaced", **_told_of(problem))
+            else:
+                if not self._told_to_end.is_set():
+                    log.info("workers_replaced")
+
+    async def _replace_all(self) -> None:
+        for old in self._by_age():
+            if old in self._serving:
+                await self._start()
+                self._dismiss_surplus()
+
+    def _dismiss_surplus(self) -> None:
+        """Have those leave that take too much memory, then the oldest, if there are more than there should
+        be, since another has come."""
+        surplus = max(len(self._serving) - self._settings.workers, 0)
+        for worker in self._by_age()[:surplus]:
+            self._serving.discard(worker)
+            worker.end(Order.LEAVE, LINGERING + self._patience())
+
+    def _by_age(self) -> list[WorkerProcess]:
+        return sorted(self._serving, key=lambda worker: (not worker.is_spent, worker.began_at))
+
+    # Ending.
+
+    async def _end_all(self) -> None:
+        self._told_to_end.set()
+        self._listening.close()  # once the workers have done so, too, the port is free
+        for worker in self._living:
+            worker.end(Order.END, self._patience())
+        while self._living:
+            self._all_ended.clear()
+            await self._all_ended.wait()
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
+
+    def _patience(self) -> float:
+        return self._settings.grace + CLEANING + FLUSHING + BEYOND
+
+    def _do(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+
+def pause_after(young_deaths: int) -> float:
+    """Seconds to wait before a worker is replaced, after so many have died young in a row."""
+    return min(FIRST_PAUSE * 2**young_deaths, LONGEST_PAUSE) if young_deaths else 0.0
+
+
+def unmoved(read: Settings, used: Settings) -> Settings:
+    """The settings as they were read, but for what cannot change while the server runs."""
+    return msgspec.structs.replace(
+        read,
+        host=used.host,
+        port=used.port,
+        workers=used.workers,
+        store=used.store,
+        insecure=used.insecure,
+        log_format=used.log_format,
+    )
+
+
+def keep_folder(folder: Path) -> None:
+    """Make the folder anew if somebody has cleared away what had not been touched for days. Raises
+    WorkerFailed if another user has put something in its place."""
+    try:
+        folder.mkdir(mode=0o700)
+    except FileExistsError:
+        if folder.lstat().st_uid != os.getuid():
+            raise WorkerFailed(f"{folder} belongs to another user. Restart the server.") from None
+
+
+def terminal_is_there() -> bool:
+    """Whether this process has a terminal, which nobody has closed."""
+    try:
+        os.close(os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY))
+    except OSError:
+        return False
+    return True
+
+
+def _raise_first(starting: asyncio.Task[Ready]) -> None:
+    """Raise the problem that the first worker met, on its own: they all have met the same."""
+    problem = starting.exception()
+    while isinstance(problem, BaseExceptionGroup):
+        problem = problem.exceptions[0]
+    if problem is not None:
+        raise problem from None
+
+
+def _told_of(problem: BaseException) -> dict[str, str]:
+    unnamed = "missing" if isinstance(problem, ModuleNotFoundError) else "worker_failed"
+    return {"code": getattr(problem, "code", unnamed), "problem": str(problem)}

@@ -1,0 +1,147 @@
+"""One worker of several: a process that a supervisor has started, and that ends with it.
+
+It is given the socket to listen at, the board, and one end of a channel by which it is told everything else:
+nothing of the settings is on the command line or in a file.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import signal
+import socket
+import sys
+from pathlib import Path
+
+from turnledger.errors import TurnledgerError
+from turnledger.ledger import Ledger
+from turnledger.server.listen.channel import (
+    NOT_STARTED,
+    Alive,
+    Channel,
+    Failed,
+    Handover,
+    Order,
+    Ready,
+    handovers,
+    orders,
+)
+from turnledger.server.listen.serve import Server, loop_factory, opened
+from turnledger.server.ops.counters import SharedBoard, Sharing
+from turnledger.server.ops.logs import configure, log
+from turnledger.server.ops.metrics import Metrics
+from turnledger.server.ops.watchdog import LOOK_EVERY
+
+REFRESH_EVERY = 1.0
+"""Seconds between looks at the numbers that are shown by other workers, too."""
+
+
+def main(channel: int) -> None:
+    """Be a worker, with this end of a channel; exits when it was told to end."""
+    # From a terminal these reach all processes at once. The supervisor decides what they mean.
+    for number in (signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT, signal.SIGHUP})
+    with asyncio.Runner(loop_factory=loop_factory()) as runner:
+        has_served = runner.run(_work(socket.socket(fileno=channel)))
+    sys.exit(0 if has_served else NOT_STARTED)
+
+
+async def _work(end: socket.socket) -> bool:
+    end.set_inheritable(False)
+    channel = await Channel.over(end)
+    try:
+        handover = await channel.receive(handovers)
+        if handover is not None:
+            await Worker(channel, handover).run()
+        return handover is not None
+    except ModuleNotFoundError as problem:
+        channel.send(Failed("missing", str(problem), problem.name))
+    except TurnledgerError as problem:
+        channel.send(Failed(problem.code, str(problem)))
+    except OSError as problem:
+        channel.send(Failed("worker_failed", f"A worker could not begin: {problem}"))
+    finally:
+        await channel.close()
+    return False
+
+
+class Worker:
+    """Serves, and does what it is told."""
+
+    def __init__(self, channel: Channel, handover: Handover) -> None:
+        self._channel = channel
+        self._told = handover
+        self._is_orphan = False
+
+    async def run(self) -> None:
+        """Serve until told to end, or until the supervisor is gone. Raises what keeps it from beginning."""
+        told, folder = self._told, Path(self._told.metrics_folder)
+        configure(told.log_format, told.settings.log_level, sys.stderr, worker=told.part)
+        for descriptor in (told.listening, told.board):
+            os.set_inheritable(descriptor, False)  # no program that is started from here shall have them
+        board = SharedBoard(told.board, told.part)
+        try:
+            with socket.socket(fileno=told.listening) as listening:
+                await self._serve(listening, Sharing(board, folder, told.part))
+        finally:
+            board.close()
+            if self._is_orphan:
+                # Nobody else is left to do it, and what other workers have open stays theirs.
+                shutil.rmtree(folder, ignore_errors=True)
+
+    async def _serve(self, listening: socket.socket, sharing: Sharing) -> None:
+        async with opened(self._told.settings, os.environ, listening, sharing) as app:
+            ready = Ready(app.service.models.names, app.is_tokenless)
+            server = WorkerServer(app, lambda: self._channel.send(ready), sharing.board)
+            # Before it listens, the default ends it; while it does, the server; afterwards it is ending.
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
+            tasks = [
+                asyncio.create_task(self._obey(server, app.service.ledger), name="turnledger orders"),
+                asyncio.create_task(_refresh(app.service.metrics), name="turnledger metrics"),
+                asyncio.create_task(self._report(), name="turnledger signs of life"),
+            ]
+            try:
+                await server.answer_at(listening)
+            finally:
+                for task in tasks:
+                    task.cancel()
+                await asyncio.wait(tasks)
+
+    async def _report(self) -> None:
+        while True:
+            await asyncio.sleep(LOOK_EVERY)
+            self._channel.send(Alive())
+
+    async def _obey(self, server: Server, ledger: Ledger) -> None:
+        while (order := await self._channel.receive(orders)) is not None:
+            match order:
+                case Order.END:
+                    server.end()
+                case Order.LEAVE:
+                    server.leave()
+                case Order.HURRY:
+                    server.hurry()
+                case Order.RECOVER:
+                    await ledger.recover()
+                    log.info("recovered")
+        self._is_orphan = True
+        log.warning("supervisor_gone")
+        server.end()
+
+
+class WorkerServer(Server):
+    """A server that shares its socket with others, and is told by its supervisor when to hurry, never by a
+    signal."""
+
+    def signalled(self, number: signal.Signals) -> None:
+        """Who sends SIGTERM to all processes at once, as service managers do, has told each of them once."""
+        if number is signal.SIGTERM:
+            self.end()
+
+
+async def _refresh(metrics: Metrics) -> None:
+    while True:
+        metrics.refresh()
+        await asyncio.sleep(REFRESH_EVERY)

@@ -1,0 +1,1 @@
+"""The models that a server offers, titles that they write, and errors without upstream details."""

@@ -1,0 +1,161 @@
+"""Which models there are: a name that a client asks for, and who answers to it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+from msgspec.structs import replace
+
+from turnledger.errors import ModelError, ModelRefused
+from turnledger.model.text.plain import plain
+from turnledger.runners.chat_model import ChatModel
+from turnledger.server.access.auth import Principal
+from turnledger.server.config.settings import DEMO, LengthField, ModelSettings, Settings
+from turnledger.server.errors import Refused
+from turnledger.server.models.redacted import DiscreetModel
+
+NAMING_MODELS = frozenset({"model", "models", "fallbacks", "fallback_models", "model_list", "extra_body"})
+"""Fields by which this or that upstream is told which models to ask, in whatever case: some take any."""
+
+
+class Found(NamedTuple):
+    """Who answers, and what the model is called there."""
+
+    model: ChatModel
+    upstream_name: str
+    length_field: LengthField | None = None
+    """See ModelSettings."""
+
+
+class Models:
+    """The models of one server by name; and who, if anybody, is asked for all others."""
+
+    def __init__(
+        self,
+        named: Mapping[str, Found],
+        otherwise: ChatModel | None = None,
+        *,
+        length_field: LengthField | None = None,
+    ) -> None:
+        self._named = dict(named)
+        self._otherwise = otherwise
+        self._length_field = length_field
+
+    @property
+    def names(self) -> list[str]:
+        """The names that are known without asking anybody."""
+        return list(self._named)
+
+    def find(self, name: str, principal: Principal) -> Found:
+        """Who answers to this name; raises Refused (404 `model_not_found`) if nobody does, or nobody whom
+        this one may ask."""
+        found = self.named(name) if principal.may_ask(name) else None
+        if found is not None:
+            return found
+        known = ", ".join(filter(principal.may_ask, self._named))
+        message = f"There is no model {plain(name[:100])!r}. Known: {known}."
+        raise Refused(404, "model_not_found", message, param="model")
+
+    def named(self, name: str) -> Found | None:
+        """Who answers to this name, whoever asks."""
+        found = self._named.get(name)
+        if found is None and self._otherwise is not None:
+            return Found(self._otherwise, name, self._length_field)
+        return found
+
+    def check_fields(self, names: Iterable[str], principal: Principal) -> None:
+        """Raise Refused (403) if who may ask some models only names others in a field beside `model`."""
+        if principal.token is None or not principal.token.models:
+            return
+        for name in names:
+            if name != "model" and name.casefold() in NAMING_MODELS:
+                message = f"{plain(name)}: this token is for some models only. Name one, in `model`."
+                raise Refused(403, "outside_models", message, param=plain(name))
+
+    async def listing(self, principal: Principal) -> list[dict[str, Any]]:
+        """The models that this one may ask, as objects of the models API. Raises a ModelError if the upstream
+        cannot be asked."""
+        return [each for each in await self._all(principal) if principal.may_ask(str(each.get("id")))]
+
+    async def _all(self, principal: Principal) -> list[dict[str, Any]]:
+        named = [_listed(name) for name in self._named]
+        if self._otherwise is None:
+            return named
+        is_narrowed = principal.token is not None and principal.token.is_narrowed
+        try:
+            others = await (DiscreetModel(self._otherwise) if is_narrowed else self._otherwise).models()
+        except ModelRefused as refused:
+            if refused.status == 429:
+                raise
+            # That it does not list them says nothing of what was asked here.
+            raise ModelError(f"The upstream does not tell its models. {refused}") from None
+        if is_narrowed:
+            # Who owns a model there, and with what rights, may name the operator's organisation.
+            others = [_listed(str(each.get("id"))) for each in others]
+        return named + [each for each in others if each.get("id") not in self._named]
+
+    async def close(self) -> None:
+        """Close all connections to upstreams."""
+        models = [found.model for found in self._named.values()]
+        if self._otherwise is not None:
+            models.append(self._otherwise)
+        for model in {id(each): each for each in models}.values():
+            await model.close()
+
+
+def _listed(name: str) -> dict[str, Any]:
+    """Return a model as an object of the models API."""
+    return {"id": name, "object": "model", "created": 0, "owned_by": "turnledger"}
+
+
+def make_models(settings: Settings, environ: Mapping[str, str]) -> Models:
+    """The models that the settings name; the demo model if they name none."""
+    if not settings.models and settings.upstream is None:
+        from turnledger.runners.demo import DemoModel
+
+        return Models({DEMO: Found(DemoModel(), DEMO)})
+    connections = _Upstreams(settings, environ)
+    named = {
+        name: Found(connections.to(each), each.model or name, each.length_field)
+        for name, each in settings.models.items()
+    }
+    if settings.upstream is None:
+        return Models(named)
+    others = ModelSettings(
+        upstream=settings.upstream,
+        api_key_env=settings.api_key_env,
+        finish_reasons=settings.finish_reasons,
+        reuse=settings.reuse,
+    )
+    return Models(named, connections.to(others), length_field=settings.length_field)
+
+
+class _Upstreams:
+    """Models that are reached in the same way share their connections."""
+
+    def __init__(self, settings: Settings, environ: Mapping[str, str]) -> None:
+        self._settings = settings
+        self._environ = environ
+        self._made: dict[ModelSettings, ChatModel] = {}
+
+    def to(self, model: ModelSettings) -> ChatModel:
+        # Imported when there is one: the demo model needs none of it.
+        from turnledger.runners.upstream.upstream import Timeouts, Upstream
+
+        limits = model.timeouts or self._settings.timeouts
+        way = replace(model, model=None, timeouts=limits, length_field=None)
+        if way not in self._made:
+            self._made[way] = Upstream(
+                model.upstream,
+                self._environ.get(model.api_key_env) if model.api_key_env else None,
+                timeouts=Timeouts(
+                    connect=limits.connect,
+                    first_byte=limits.first_byte,
+                    between_chunks=limits.between_chunks,
+                    total=limits.total,
+                ),
+                finish_reasons=model.finish_reasons,
+                reuse=model.reuse,
+            )
+        return self._made[way]

@@ -1,0 +1,92 @@
+"""What visitors and bearers of narrowed tokens are told of an upstream that failed: what kind of failure it
+was, and nothing of what the upstream said. That may name the operator's organisation, projects and limits; it
+goes to the log."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Any
+
+from turnledger.errors import MalformedAnswer, ModelError, ModelRefused, ModelTimeout, ModelUnavailable
+from turnledger.model.attempt import Failure
+from turnledger.runners.chat_model import (
+    Asked,
+    ChatModel,
+    chunk_of,
+    completion_of,
+    failure_of,
+    finish_reasons_of,
+)
+from turnledger.server.ops.logs import log
+
+_KINDS = {each.code: each for each in (ModelError, ModelUnavailable, ModelTimeout, MalformedAnswer)}
+
+
+class DiscreetModel:
+    """A chat model whose errors say nothing of its upstream."""
+
+    def __init__(self, model: ChatModel) -> None:
+        self._model = model
+        self.finish_reasons = finish_reasons_of(model)
+
+    async def complete(self, asked: Asked) -> bytes:
+        """See ChatModel."""
+        try:
+            body = await self._model.complete(asked)
+            if b'"error"' in body and (error := completion_of(body).error) is not None:
+                raise failure_of(error)
+        except ModelError as problem:
+            raise _discreet(problem) from None
+        return body
+
+    def stream(self, asked: Asked) -> AbstractAsyncContextManager[AsyncIterator[list[bytes]]]:
+        """See ChatModel."""
+        return self._stream(asked)
+
+    @asynccontextmanager
+    async def _stream(self, asked: Asked) -> AsyncIterator[AsyncIterator[list[bytes]]]:
+        try:
+            async with self._model.stream(asked) as batches:
+                yield _checked(batches)
+        except ModelError as problem:
+            raise _discreet(problem) from None
+
+    async def models(self) -> list[dict[str, Any]]:
+        """See ChatModel."""
+        try:
+            return await self._model.models()
+        except ModelError as problem:
+            raise _discreet(problem) from None
+
+    async def close(self) -> None:
+        """See ChatModel."""
+        await self._model.close()
+
+
+async def _checked(batches: AsyncIterator[list[bytes]]) -> AsyncIterator[list[bytes]]:
+    """Pass on chunks up to one that is an error."""
+    async for payloads in batches:
+        for payload in payloads:
+            if b'"error"' in payload and (error := chunk_of(payload).error) is not None:
+                raise failure_of(error)
+        yield payloads
+
+
+def _discreet(problem: ModelError) -> ModelError:
+    log.warning("model_failed", code=problem.code, details=str(problem))
+    if isinstance(problem, ModelRefused):
+        # A runner that asked for the usage by itself asks again without, and goes by this.
+        is_about_usage = "stream_options" in str(problem.error)
+        error = {"param": "stream_options"} if is_about_usage else None
+        return ModelRefused(problem.status, error, problem.retry_after)
+    return _KINDS.get(problem.code, ModelError)()
+
+
+def discreet_failure(failure: Failure | None) -> Failure | None:
+    """Return why a turn failed without what an upstream said of it."""
+    if failure is None:
+        return None
+    if failure.code == ModelRefused.code:
+        return Failure(failure.code, str(ModelError()))
+    return Failure(failure.code, str(_KINDS[failure.code]())) if failure.code in _KINDS else failure

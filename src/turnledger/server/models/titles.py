@@ -1,0 +1,75 @@
+"""Titles by a model: asked for once the first turn of a chat is committed and its client has its answer.
+
+Nobody waits for them, and nothing hangs on them: until one comes, and if none does, a chat is called by its
+first words. What a person calls it, before or meanwhile, stays.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from turnledger.errors import TurnledgerError
+from turnledger.ledger import Ledger
+from turnledger.model.conversation import Conversation, NamedBy
+from turnledger.model.turn import Turn
+from turnledger.runners.titles import Beginning, title_by
+from turnledger.server.models.models import Found
+from turnledger.server.ops.logs import log, unexpected
+
+AT_ONCE = 4
+"""Titles that are asked for at once."""
+WAITING = 200
+"""Chats that may wait for theirs; more keep their first words."""
+PATIENCE = 60.0
+"""Seconds that a model may take for one."""
+
+
+class Titles:
+    """Names chats, for one process of a server."""
+
+    def __init__(
+        self, ledger: Ledger, model: Found, *, at_once: int = AT_ONCE, waiting: int = WAITING
+    ) -> None:
+        self._ledger = ledger
+        self._model = model
+        self._room = asyncio.Semaphore(at_once)
+        self._most = at_once + waiting
+        self.making: set[asyncio.Task[None]] = set()
+        """Those that are being made, or wait."""
+        self._is_closed = False
+
+    def consider(self, conversation: Conversation, turn: Turn) -> None:
+        """Have the chat named whose first turn this is, some time later. Never waits, never raises."""
+        if conversation.internal or conversation.named_by not in (None, NamedBy.WORDS) or self._is_closed:
+            return
+        if len(self.making) >= self._most:
+            log.warning("title_left_out", conversation=conversation.id)
+            return
+        making = asyncio.create_task(self._name(conversation, Beginning.of(turn)), name="turnledger title")
+        self.making.add(making)
+        making.add_done_callback(self.making.discard)
+
+    async def close(self) -> None:
+        """Leave off: what is not named yet keeps its first words."""
+        self._is_closed = True
+        for making in self.making:
+            making.cancel()
+        if self.making:
+            await asyncio.wait(self.making)
+
+    async def _name(self, conversation: Conversation, beginning: Beginning) -> None:
+        id, owner = conversation.id, conversation.owner
+        try:
+            async with self._room:
+                async with asyncio.timeout(PATIENCE):
+                    title = await title_by(self._model.model, self._model.upstream_name, beginning)
+            if title is None:
+                log.warning("title_not_made", conversation=id, code="empty_title")
+            else:
+                await self._ledger.catalogue.name_by_model(id, title, owner=owner)
+        except TurnledgerError as problem:
+            log.warning("title_not_made", conversation=id, code=problem.code)
+        except TimeoutError:
+            log.warning("title_not_made", conversation=id, code="model_timeout")
+        except Exception as problem:
+            unexpected(problem)

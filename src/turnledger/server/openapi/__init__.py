@@ -1,0 +1,1 @@
+"""Endpoints and their description: the routes and the OpenAPI document come from one list."""

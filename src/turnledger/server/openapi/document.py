@@ -1,0 +1,170 @@
+"""The description of the API for programs, made of the endpoints themselves.
+
+Answering: every status that an endpoint can answer with, and what it means there.
+
+What comes of its own work an endpoint says itself. What comes of the way that all requests go, through guard,
+admission, limits and the reading of a body, follows from what kind of endpoint it is.
+
+500 is not among them: it would be a fault of the server, or a store that is damaged.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from importlib.metadata import version
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from turnledger.server.openapi.endpoint import Content, Endpoint, Parameter
+from turnledger.server.openapi.schemas import ERROR, NUMBER, TEXT
+
+NOT_VALID = "The request is not valid. Nothing changed; the message says what is wrong."
+NOT_LET_IN = "There is no token, or it is not valid any more."
+NOT_ALLOWED = "This token may not do this; or the request names another host, or comes from a foreign page."
+FOREIGN = "The request names another host, or comes from a foreign page."
+SLOW_BODY = "The body did not arrive in time."
+LARGE_BODY = "The body is larger than the server takes."
+NOT_JSON = "The body is not declared to be JSON."
+TOO_MANY = "More is open than may be, of this owner or of all. Try again after `Retry-After` seconds."
+NOT_NOW = "The server is about to end, or its store cannot be reached. Try again."
+NO_STORE = "The store cannot be reached. Try again."
+
+
+def all_answers(endpoint: Endpoint) -> dict[int, str]:
+    """What each status means that the endpoint can answer with, in order."""
+    told = {400: NOT_VALID, 415: NOT_JSON, **_of_who_asks(endpoint), **_of_limits(endpoint)}
+    if endpoint.body is not None:
+        told |= {408: SLOW_BODY} if endpoint.is_unbounded else {408: SLOW_BODY, 413: LARGE_BODY}
+    return dict(sorted({**told, **endpoint.answers}.items()))
+
+
+def _of_who_asks(endpoint: Endpoint) -> dict[int, str]:
+    if endpoint.is_public:
+        return {403: FOREIGN}
+    return {401: NOT_LET_IN, 403: NOT_ALLOWED, 503: NO_STORE}
+
+
+def _of_limits(endpoint: Endpoint) -> dict[int, str]:
+    return {} if endpoint.while_ending else {429: TOO_MANY, 503: NOT_NOW}
+
+
+PATH = "/openapi.json"
+JSON = "application/json"
+ABOUT = """Conversations in which every turn is a transaction.
+
+Each operation lists every status that it answers with. Besides, whatever has no path here is 404, and a path
+that does not take a method is 405. Errors have one shape, and their `code` is the word to match on."""
+
+_ANY: Content = {JSON: {}}
+_ERROR: Content = {JSON: {"$ref": "#/components/schemas/Error"}}
+_HEADERS = {
+    "X-Request-Id": Parameter("Names the request in the server's log; as it was sent, or made up.", TEXT),
+    "Retry-After": Parameter("Seconds after which it is worth another try.", NUMBER),
+    "WWW-Authenticate": Parameter("How to show a token.", TEXT),
+}
+_OF_STATUS = {401: ("WWW-Authenticate",), 429: ("Retry-After",)}
+"""Headers that every answer of a status carries, beside the id of the request."""
+
+
+def with_description(endpoints: Sequence[Endpoint]) -> list[Endpoint]:
+    """The endpoints, and the one that describes them all."""
+
+    async def openapi(_: Request) -> Response:
+        return JSONResponse(document)
+
+    described = Endpoint(
+        method="GET",
+        path=PATH,
+        answer=openapi,
+        is_public=True,
+        summary="This description.",
+        tag="health",
+        while_ending=True,
+    )
+    everything = [*endpoints, described]
+    document = describe(everything)
+    return everything
+
+
+def describe(endpoints: Sequence[Endpoint]) -> dict[str, Any]:
+    """The OpenAPI document of these endpoints."""
+    paths: dict[str, dict[str, Any]] = {}
+    for endpoint in endpoints:
+        paths.setdefault(path_of(endpoint), {})[endpoint.method.lower()] = _operation(endpoint)
+    return {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "Turnledger",
+            "version": version("turnledger"),
+            "description": ABOUT,
+        },
+        "paths": paths,
+        "components": {
+            "schemas": {"Error": ERROR},
+            "headers": {name: {"required": True, **_described(header)} for name, header in _HEADERS.items()},
+            "securitySchemes": {
+                "token": {
+                    "type": "http",
+                    "scheme": "bearer",
+                    "description": "See `turnledger tokens create`.",
+                }
+            },
+        },
+    }
+
+
+def path_of(endpoint: Endpoint) -> str:
+    """The path as it is written for people: without how its parameters are matched."""
+    return re.sub(r"{(\w+):\w+}", r"{\1}", endpoint.path)
+
+
+def _operation(endpoint: Endpoint) -> dict[str, Any]:
+    operation: dict[str, Any] = {
+        "summary": endpoint.summary,
+        "operationId": re.sub(r"[\W_]+", "_", f"{endpoint.method.lower()}_{path_of(endpoint)}").strip("_"),
+        "tags": [endpoint.tag],
+        "responses": {
+            str(status): _response(endpoint, status, meaning)
+            for status, meaning in all_answers(endpoint).items()
+        },
+    }
+    if not endpoint.is_public:
+        operation["security"] = [{"token": [endpoint.needs] if endpoint.needs else []}, {}]
+    if parameters := _parameters(endpoint):
+        operation["parameters"] = parameters
+    if endpoint.body is not None:
+        content = {endpoint.body_type: {"schema": endpoint.body}}
+        operation["requestBody"] = {"required": endpoint.needs_body, "content": content}
+    return operation
+
+
+def _response(endpoint: Endpoint, status: int, meaning: str) -> dict[str, Any]:
+    is_good = status < 400
+    content = endpoint.content.get(status, _ANY if is_good else _ERROR)
+    headers: dict[str, Any] = {
+        name: {"$ref": f"#/components/headers/{name}"}
+        for name in ("X-Request-Id", *_OF_STATUS.get(status, ()))
+    }
+    if is_good:
+        headers |= {name: _described(header) for name, header in endpoint.answer_headers.items()}
+    return {
+        "description": meaning,
+        "headers": headers,
+        "content": {kind: {"schema": schema} if schema else {} for kind, schema in content.items()},
+    }
+
+
+def _described(parameter: Parameter) -> dict[str, Any]:
+    return {"description": parameter.meaning, "schema": parameter.schema}
+
+
+def _parameters(endpoint: Endpoint) -> list[dict[str, Any]]:
+    named = (("path", endpoint.in_path), ("query", endpoint.query), ("header", endpoint.headers))
+    return [
+        {"name": name, "in": place, "required": place == "path", **_described(parameter)}
+        for place, known in named
+        for name, parameter in known.items()
+    ]

@@ -1,0 +1,194 @@
+"""The server's log: one event a line, with the ids of request, turn and conversation.
+
+What people and models said is never in it, nor a token: not in a field, and at the usual levels not in the
+message of an exception either, which may quote them. Without `configure`, nothing is written.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import threading
+import traceback
+from collections.abc import Callable
+from contextlib import suppress
+from contextvars import ContextVar
+from datetime import UTC, datetime
+from typing import Any, TextIO
+
+import msgspec
+
+from turnledger.model.access.share import PREFIX as CODE
+from turnledger.model.access.token import PREFIX as TOKEN
+from turnledger.model.text.plain import plain
+
+_NUMBERS = {name: getattr(logging, name.upper()) for name in ("debug", "info", "warning", "error")}
+
+Event = dict[str, Any]
+
+current_request: ContextVar[str | None] = ContextVar("current_request", default=None)
+"""The id of the request that the running task answers: every line that it logs has it."""
+
+_ours = logging.getLogger("turnledger")
+_server = logging.getLogger("turnledger.server")
+_SECRET = re.compile(rf"({TOKEN}|{CODE})[0-9A-Za-z]+")
+
+
+class Log:
+    """Takes the server's events. They go to the standard library's logging, whose user decides; or, once
+    `configure` was called, straight to the stream."""
+
+    def __init__(self) -> None:
+        self._to: Callable[[str, Event], None] = _tell_the_library
+
+    def is_enabled_for(self, level: str) -> bool:
+        """Whether such events go anywhere; for callers to whom it is costly to gather them."""
+        return _server.isEnabledFor(_NUMBERS[level])
+
+    def debug(self, event: str, **fields: Any) -> None:
+        """Something happened that only helps who looks for a bug."""
+        self._to("debug", {**fields, "event": event})
+
+    def info(self, event: str, **fields: Any) -> None:
+        """Something happened that is as it should be."""
+        self._to("info", {**fields, "event": event})
+
+    def warning(self, event: str, **fields: Any) -> None:
+        """Something happened that somebody should know."""
+        self._to("warning", {**fields, "event": event})
+
+    def error(self, event: str, **fields: Any) -> None:
+        """Something happened that must not."""
+        self._to("error", {**fields, "event": event})
+
+    def write_to(self, stream: TextIO, level: str, form: Form) -> None:
+        """From now on write what is of this level to the stream, in this form."""
+        self._to = _Written(stream, _NUMBERS[level], form)
+
+
+def unexpected(problem: BaseException, **ids: str | None) -> None:
+    """Log an exception that nobody foresaw, with where it came from."""
+    log.error("internal_error", exc_info=problem, **ids)
+
+
+def configure(format: str, level: str, stream: TextIO, *, worker: int | None = None) -> None:
+    """Write the log of this process to `stream`, that of libraries included from warnings on. Of several
+    workers that write to the same, each says who it is.
+
+    For the process that serves only: it replaces what was configured before.
+    """
+    line = _as_json if format == "json" else _for_a_console(colors=stream.isatty())
+    form = Form(line, with_message=level == "debug", worker=worker)
+    handler = logging.StreamHandler(stream)
+    handler.setFormatter(_OfLibraries(form))
+    logging.basicConfig(handlers=[handler], level=logging.WARNING, force=True)
+    _ours.setLevel(_NUMBERS[level])
+    log.write_to(stream, level, form)
+
+
+class Form:
+    """Makes lines of events: tells when, who and where, and leaves out what no log may have."""
+
+    def __init__(self, line: Callable[[Event], str], *, with_message: bool, worker: int | None) -> None:
+        self._line = line
+        self._with_message = with_message
+        self._worker = worker
+
+    def __call__(self, level: str, event: Event) -> str:
+        _add_request(event)
+        event["level"] = level
+        event["timestamp"] = f"{datetime.now(UTC).replace(tzinfo=None).isoformat()}Z"
+        if self._worker is not None:
+            event["worker"] = self._worker
+        tell_where(event, with_message=self._with_message)
+        _blot_out_tokens(event)
+        _make_printable(event)
+        return self._line(event)
+
+
+class _Written:
+    """Writes to a stream for as long as there is somebody who reads it: a log that cannot be written must not
+    cost a turn."""
+
+    def __init__(self, stream: TextIO, least: int, form: Form) -> None:
+        self._stream = stream
+        self._least = least
+        self._form = form
+        self._writing = threading.Lock()
+
+    def __call__(self, level: str, event: Event) -> None:
+        if _NUMBERS[level] < self._least:
+            return
+        line = self._form(level, event) + "\n"
+        with suppress(OSError, ValueError), self._writing:  # a pipe that broke, a file that was closed
+            self._stream.write(line)
+            self._stream.flush()
+
+
+class _OfLibraries(logging.Formatter):
+    """Gives what libraries log the form of our own."""
+
+    def __init__(self, form: Form) -> None:
+        super().__init__()
+        self._form = form
+
+    def format(self, record: logging.LogRecord) -> str:
+        event: Event = {"event": record.getMessage(), "exc_info": record.exc_info}
+        return self._form(record.levelname.lower(), event)
+
+
+def _tell_the_library(level: str, event: Event) -> None:
+    if not _server.isEnabledFor(_NUMBERS[level]):
+        return
+    problem = event.pop("exc_info", None)
+    _add_request(event)
+    event["level"] = level
+    _blot_out_tokens(event)
+    _server.log(_NUMBERS[level], event.pop("event"), exc_info=problem, extra=event)
+
+
+def _add_request(event: Event) -> None:
+    request_id = current_request.get()
+    if request_id is not None:
+        event.setdefault("request_id", request_id)
+
+
+def tell_where(event: Event, *, with_message: bool) -> None:
+    """Put where its exception came from in the place of that; what it says, only where that is asked for."""
+    problem = event.pop("exc_info", None)
+    if isinstance(problem, tuple):
+        problem = problem[1]
+    if isinstance(problem, BaseException):
+        frames = traceback.extract_tb(problem.__traceback__)
+        event["exception"] = type(problem).__qualname__
+        places = [f"{each.filename}:{each.lineno} {each.name}" for each in reversed(frames)]
+        event["frames"] = " < ".join(places)
+        if with_message:
+            event["message"] = str(problem)
+
+
+def _make_printable(event: Event) -> None:
+    for name, value in event.items():
+        if isinstance(value, str) and not value.isprintable():
+            event[name] = plain(value)
+
+
+def _blot_out_tokens(event: Event) -> None:
+    """Blot out what somebody has put into a path, or a library into its warning."""
+    for name, value in event.items():
+        if isinstance(value, str) and (TOKEN in value or CODE in value):
+            event[name] = _SECRET.sub(r"\1…", value)
+
+
+def _as_json(event: Event) -> str:
+    return msgspec.json.encode(event, enc_hook=str).decode()
+
+
+def _for_a_console(*, colors: bool) -> Callable[[Event], str]:
+    from structlog.dev import ConsoleRenderer  # imports a lot, and most servers write JSON
+
+    renderer = ConsoleRenderer(colors=colors)
+    return lambda event: str(renderer(None, "", event))
+
+
+log = Log()

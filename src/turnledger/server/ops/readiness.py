@@ -1,0 +1,80 @@
+"""Whether turns can be run here: found out by writing, at most once a second, however many ask."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+
+import msgspec
+
+from turnledger.errors import LedgerClosed, StoreError, TurnledgerError
+from turnledger.server.ops.logs import log
+
+FRESH = 1.0
+"""Seconds for which an answer of the store is good."""
+PATIENCE = 2.0
+"""How long the store may take to answer before it counts as away, in seconds."""
+
+
+class NotReady(msgspec.Struct, frozen=True):
+    """Why no turn should be sent here: a word for programs, and a sentence that anybody may read. Names of
+    files are in the log only."""
+
+    code: str
+    message: str
+
+
+SHUTTING_DOWN = NotReady("shutting_down", "The server is about to end. Ask another one.")
+NO_ANSWER = NotReady("store_unavailable", "The store does not answer. Wait, or look at its disk.")
+
+
+class Readiness:
+    """What is known of the store. `probe` writes to it, and raises why that cannot be done."""
+
+    def __init__(
+        self, probe: Callable[[], Awaitable[None]], now: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._probe = probe
+        self._now = now
+        self._probing: asyncio.Task[None] | None = None
+        self._known_at: float | None = None
+        self._problem: NotReady | None = None
+
+    async def problem(self) -> NotReady | None:
+        """Why the store cannot be written to; None if it can. All who ask meanwhile share one probe, and one
+        that does not come back is not followed by another."""
+        if self._known_at is not None and self._now() - self._known_at < FRESH:
+            return self._problem
+        if self._probing is None:
+            self._probing = asyncio.create_task(self._find_out(), name="turnledger probe")
+        done, _ = await asyncio.wait((self._probing,), timeout=PATIENCE)
+        if not done:
+            self._note(NO_ANSWER, f"no answer within {PATIENCE:g} seconds")
+        return self._problem
+
+    async def _find_out(self) -> None:
+        try:
+            await self._probe()
+        except (StoreError, LedgerClosed) as problem:
+            self._note(reason_of(problem), str(problem))
+        except Exception as problem:
+            log.error("internal_error", exc_info=problem)
+            self._note(reason_of(StoreError()), type(problem).__name__)
+        else:
+            self._note(None, "")
+        finally:
+            self._known_at = self._now()
+            self._probing = None
+
+    def _note(self, problem: NotReady | None, details: str) -> None:
+        if problem is not None and problem != self._problem:
+            log.error("not_ready", code=problem.code, details=details)
+        elif problem is None and self._problem is not None:
+            log.info("ready_again")
+        self._problem = problem
+
+
+def reason_of(problem: TurnledgerError) -> NotReady:
+    """A problem of the store in the words of its class, which name no files."""
+    return NotReady(problem.code, str(type(problem)()))

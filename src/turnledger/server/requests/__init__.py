@@ -1,0 +1,1 @@
+"""What a request asks for: its body, headers and fields, checked before anything runs."""

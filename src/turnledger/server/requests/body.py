@@ -1,0 +1,131 @@
+"""Reading the body of a request: bounded in size and time, and decoded once."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TypeVar
+
+import msgspec
+from starlette.types import Receive, Scope
+
+from turnledger.engine.turn.validation import LONGEST
+from turnledger.errors import InvalidInput
+from turnledger.model.text.json_values import MOST_VALUES, has_more_values
+from turnledger.server.config.settings import ServerLimits
+from turnledger.server.errors import ClientGone, Refused
+from turnledger.server.wire.started import Started
+
+CLOSE = ((b"connection", b"close"),)
+"""For a connection on which nothing sensible can follow. Not for a body that is refused while it is being
+sent: to close on a sender throws away the answer, so the server reads on, and keeps nothing."""
+
+SMALL = 1024 * 1024
+"""Bytes that suffice for whatever is no turn: titles, tags, metadata and names are bounded."""
+
+Decoded = TypeVar("Decoded")
+
+
+async def read_body(scope: Scope, receive: Receive, *, limit: int, wait: float) -> bytes:
+    """The whole body. Raises Refused for more than `limit` bytes (413; at once if it is announced) or one
+    that takes longer than `wait` seconds (408), ClientGone if the client leaves first."""
+    announced = _announced(scope)
+    if announced is not None and announced > limit:
+        raise _too_large(limit)
+    gathering = Started(_gather(receive, limit))
+    if gathering.is_done:  # most bodies come with their headers
+        return gathering.result
+    try:
+        async with asyncio.timeout(wait):
+            return await gathering
+    except TimeoutError:
+        message = f"The body did not arrive within {wait:g} seconds."
+        raise Refused(408, "body_too_slow", message, headers=CLOSE) from None
+
+
+async def read_small_body(scope: Scope, receive: Receive, limits: ServerLimits) -> bytes:
+    """The whole body of what is no turn: many may be on their way at once, and none needs much room. Raises
+    as `read_body` does."""
+    return await read_body(scope, receive, limit=min(SMALL, limits.body_bytes), wait=limits.body_wait)
+
+
+async def _gather(receive: Receive, limit: int) -> bytes:
+    parts: list[bytes] = []
+    size = 0
+    while True:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise ClientGone
+        part = message.get("body", b"")
+        size += len(part)
+        if size > limit:
+            raise _too_large(limit)
+        parts.append(part)
+        if not message.get("more_body", False):
+            return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+def decode_body(body: bytes, decoder: msgspec.json.Decoder[Decoded], within: str = "") -> Decoded:
+    """Decode JSON, of a body or of a field `within` it. Raises Refused (400) that says where it is not JSON,
+    or which field is wrong and how; and for more values than one body may hold (413), before any is built."""
+    if not within and has_more_values(body, MOST_VALUES):
+        message = f"The body holds more than {MOST_VALUES} JSON values. Send fewer."
+        raise Refused(413, "too_many_values", message)
+    try:
+        if not body.isascii():
+            body.decode()  # the decoder looks only at what it takes; the rest is passed on, or kept
+        return decoder.decode(body)
+    except msgspec.ValidationError as problem:
+        told, _, path = str(problem).partition(" - at `")
+        param = f"{within}{path.removeprefix('$').rstrip('`')}".strip(".") or None
+        where = f"`{param}`: " if param else ""
+        raise Refused(400, "invalid_body", f"The body is not valid: {where}{told}.", param=param) from None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as problem:
+        raise Refused(400, "malformed_json", _malformed(body, problem)) from None
+
+
+def check_seconds(name: str, given: float | None) -> None:
+    """Raise InvalidInput for a time that is none, by the name that the body has for it."""
+    if given is not None and not 0 < given <= LONGEST:
+        raise InvalidInput(f"{name} must be above 0 and at most {LONGEST:.0f} seconds.")
+
+
+def _malformed(body: bytes, problem: Exception) -> str:
+    if not body.strip():
+        return "The body is empty. Send a JSON object."
+    if isinstance(problem, RecursionError):
+        return "The JSON of the body is nested too deeply."
+    if isinstance(problem, UnicodeDecodeError):
+        return f"The body is not UTF-8: {_place(body, _end_of_text(body))}."
+    told, _, position = str(problem).partition("(byte ")
+    offset = int(position.rstrip(")")) if position.rstrip(")").isdigit() else len(body)
+    told = told.removeprefix("JSON is malformed:").strip()
+    return f"The body is not JSON: {told[:1].lower()}{told[1:]} at {_place(body, offset)}."
+
+
+def _end_of_text(body: bytes) -> int:
+    try:
+        return len(body.decode())
+    except UnicodeDecodeError as problem:
+        return problem.start
+
+
+def _place(body: bytes, offset: int) -> str:
+    before = body[:offset]
+    line_start = before.rfind(b"\n") + 1
+    column = len(before[line_start:].decode("utf-8", "replace")) + 1
+    return f"line {before.count(bytes([10])) + 1}, column {column}"
+
+
+def _announced(scope: Scope) -> int | None:
+    for name, value in scope["headers"]:
+        if name == b"content-length":
+            if not value.isdigit():
+                raise Refused(400, "bad_content_length", "Content-Length is not a number.", headers=CLOSE)
+            return int(value) if len(value) < 20 else 10**20
+    return None
+
+
+def _too_large(limit: int) -> Refused:
+    remedy = "." if limit == SMALL else ", or raise the server's limit `body_bytes`."
+    message = f"The body is larger than {limit} bytes. Send less{remedy}"
+    return Refused(413, "body_too_large", message)

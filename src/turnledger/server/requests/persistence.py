@@ -1,0 +1,106 @@
+"""Keeping: whether a turn is kept, and what cannot be asked for where it is not.
+
+The operator decides, for the server and for each scope of chats; a request can only say no. A turn that is
+not kept is answered on what its request sends, and never reaches the store. What would need the store is
+refused by name: half of it, silently, would look like a conversation that has forgotten.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from turnledger.engine.resend.match import Sent
+from turnledger.ledger import Ledger
+from turnledger.model.access.visibility import Within
+from turnledger.model.attempt import OnFailure, OnStop
+from turnledger.server.config.settings import ChatSettings
+from turnledger.server.errors import NO_RETRY, Refused
+from turnledger.server.requests.chat import ChatRequest
+from turnledger.server.requests.headers import OnDisconnect
+
+UNKEPT = "unkept"
+"""In the place of what became of a conversation."""
+NOT_KEPT = "not_kept"
+IS_KEPT = "conversation_is_kept"
+
+
+class Keeping:
+    """Says what is kept, for one server."""
+
+    def __init__(self, settings: ChatSettings, ledger: Ledger) -> None:
+        self._ledger = ledger
+        self._usually = settings.keep
+        self._scopes = {name: scope.keep for name, scope in settings.scopes.items() if scope.keep is not None}
+        self._is_same_for_all = all(keep == settings.keep for keep in self._scopes.values())
+        self.keeps_all = self._usually and self._is_same_for_all
+        """Whether nobody but a request can say no."""
+
+    def keeps(self, scope: str) -> bool:
+        """Whether the operator has the chats of this scope kept."""
+        return self._scopes.get(scope, self._usually)
+
+    def why_not(self, scope: str) -> str | None:
+        """Why no chat of this scope can be taken in; None where it can."""
+        return None if self.keeps(scope) else f"{self._who(scope)}."
+
+    def check(self, scope: str) -> None:
+        """Raise Refused (409 `not_kept`) where the chats of this scope are not kept: none can be made there,
+        nor changed into one that is there."""
+        if not self.keeps(scope):
+            told = f"{self._who(scope)}. Ask at /v1/chat/completions, with all messages of the chat."
+            raise Refused(409, NOT_KEPT, told, headers=(NO_RETRY,))
+
+    async def is_kept(self, asked: ChatRequest, owner: str, within: Within) -> bool:
+        """Whether this turn is kept. Raises Refused if it is not, and asks for something that would have to
+        be; and ConversationUnavailable if it names one whose scope decides, and which is not there."""
+        if not asked.says_no and not asked.has_conversation:
+            return False
+        scope = await self._scope_of(asked, owner, within)
+        is_allowed = self.keeps(scope)
+        if is_allowed and not asked.says_no:
+            return True
+        why = "X-Conversation-Keep says no" if is_allowed else self._who(scope)
+        for header, remedy in _needs_store(asked):
+            raise Refused(400, NOT_KEPT, f"{header}: {why}. {remedy}", param=header)
+        if asked.conversation is not None or await self._is_named(asked, scope, owner):
+            told = "the whole history with X-Conversation-Messages: full and a conversation_key"
+            remedy = f"Leave out X-Conversation-Id and send all messages of the chat, or send {told}."
+            message = f"{why}, and this conversation was kept: nothing can be added to it. {remedy}"
+            raise Refused(409, IS_KEPT, message, param="X-Conversation-Id", headers=(NO_RETRY,))
+        return False
+
+    async def _scope_of(self, asked: ChatRequest, owner: str, within: Within) -> str:
+        if asked.conversation is not None and not self._is_same_for_all:
+            # It stays in the scope that it was made in, whatever the request says.
+            chat = await self._ledger.conversation(asked.conversation, owner=owner, within=within)
+            return chat.scope
+        return asked.scope or within.scope or ""
+
+    async def _is_named(self, asked: ChatRequest, scope: str, owner: str) -> bool:
+        """Whether the conversation_key names a chat that is there: its client may count on what was said in
+        it, unless it says that it sends all of that itself."""
+        if asked.conversation_key is None or asked.policies.sent is Sent.FULL:
+            return False
+        return await self._ledger.is_named(asked.conversation_key, owner=owner, scope=scope)
+
+    def _who(self, scope: str) -> str:
+        return (
+            "The chats of this scope are not kept" if scope in self._scopes else "This server keeps no chats"
+        )
+
+
+def _needs_store(asked: ChatRequest) -> Iterator[tuple[str, str]]:
+    """The headers that ask for what only a store can give, and what to send instead."""
+    policies = asked.policies
+    if asked.idempotency_key is not None:
+        yield "Idempotency-Key", "Nothing is there to be told again. Leave it out."
+    if asked.must_exist:
+        yield "X-Conversation-Expect", "Nothing can be continued. Leave it out, and send all messages."
+    if policies.sent is Sent.NEW:
+        yield "X-Conversation-Messages", "Nothing is there before the new ones. Send all messages."
+    if policies.on_disconnect in (OnDisconnect.CONTINUE, OnDisconnect.KEEP):
+        yield "X-Turn-On-Disconnect", "Whoever leaves cannot read it later. Send discard, or leave it out."
+    if policies.on_stop is OnStop.KEEP:
+        yield "X-Turn-On-Stop", "What was said until then cannot stay. Send discard, or leave it out."
+    if policies.on_failure is OnFailure.KEEP:
+        yield "X-Turn-On-Failure", "What was said until then cannot stay. Leave it out."

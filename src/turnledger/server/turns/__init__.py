@@ -1,0 +1,1 @@
+"""A turn over HTTP: run it, and send its events or its answer."""

@@ -1,0 +1,1 @@
+"""What goes over the wire: JSON shapes, event streams, files by line."""

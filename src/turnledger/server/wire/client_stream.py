@@ -1,0 +1,200 @@
+"""The outlet: the way to one client, which never makes a turn wait.
+
+What is written leaves at once while the client keeps up. When it does not, a task of its own waits for it,
+and what is written meanwhile is kept, up to a bound: a client that falls further behind is cut off. The turn
+goes on; its client can read the rest from the turn's events.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
+from contextlib import asynccontextmanager
+from typing import TypeAlias
+
+from starlette.types import Message, Receive, Scope, Send
+
+from turnledger.server.wire.started import Started
+
+Headers: TypeAlias = Iterable[tuple[bytes, bytes]]
+
+BACKLOG = 1024 * 1024
+"""Bytes that may wait for a slow client."""
+CUT = "turnledger.cut"
+"""The ASGI extension by which our server lets a connection be cut: `{"cut": function}`."""
+
+
+def cut_of(scope: Scope) -> Callable[[], object]:
+    """What closes the connection of a request at once. It does nothing under other servers: these close that
+    of an answer that is not whole once its task has ended."""
+    found: Callable[[], object] = scope.get("extensions", {}).get(CUT, {}).get("cut", _do_nothing)
+    return found
+
+
+def _do_nothing() -> None:
+    return
+
+
+class Outlet:
+    """One response. `begin` once, `write` any number of times, `end` once; none of them waits."""
+
+    def __init__(
+        self,
+        send: Send,
+        receive: Receive,
+        *,
+        cut: Callable[[], object] = _do_nothing,
+        backlog: int = BACKLOG,
+    ) -> None:
+        self._send = send
+        self._cut = cut
+        self._receive = receive
+        self._backlog_limit = backlog
+        self._backlog: deque[Message] = deque()
+        self._backlog_bytes = 0
+        self._sending: asyncio.Task[None] | None = None
+        self._receiving: Started[Message] | None = None
+        self._on_broken: Callable[[], object] | None = None
+        self._is_ended = False
+        self._is_quiet = False
+        """Whether nothing was written since the last beat."""
+        self.has_begun = False
+        self.is_broken = False
+        """Whether the client is gone, or was cut off, before it had everything."""
+        self.may_have_arrived = False
+        """Whether the last bytes were handed over to be sent. From then on, a client that goes may have them:
+        nobody knows what its machine had taken."""
+
+    def watch(self, on_broken: Callable[[], object]) -> None:
+        """Notice when the client goes, or is cut off; `on_broken` is called then, once. The body of the
+        request has been read before."""
+        self._on_broken = on_broken
+        self._listen()
+
+    def _listen(self) -> None:
+        step = self._receive()
+        assert isinstance(step, Coroutine)  # noqa: S101 - ASGI servers receive by coroutine functions
+        self._receiving = Started(step)
+        self._receiving.call_back(self._hear)
+
+    def _hear(self, message: Message) -> None:
+        if message["type"] != "http.disconnect":
+            self._listen()
+        # The server also says so when the response is complete; not so while a part of it is yet to leave.
+        elif not self._is_ended or self._sending is not None:
+            self.is_broken = True
+            self._tell()
+
+    def _tell(self) -> None:
+        on_broken, self._on_broken = self._on_broken, None
+        if on_broken is not None:
+            on_broken()
+
+    @asynccontextmanager
+    async def until_gone(self) -> AsyncIterator[None]:
+        """Do something for this client alone: when it goes, that is cancelled, and nothing is raised."""
+        task = asyncio.current_task()
+        assert task is not None  # noqa: S101 - for the type checker
+        self.watch(task.cancel)
+        try:
+            yield
+            if self.is_broken:
+                await asyncio.sleep(0)  # the cancellation is on its way, and nobody else shall get it
+        except asyncio.CancelledError:
+            if not self.is_broken or task.uncancel():
+                raise
+        finally:
+            self._on_broken = None  # the end of the answer is on its way, and cannot be cancelled
+
+    def begin(self, status: int, headers: Headers) -> None:
+        """Send the status and the headers."""
+        self.has_begun = True
+        self._put({"type": "http.response.start", "status": status, "headers": list(headers)}, 0)
+
+    def write(self, body: bytes) -> None:
+        """Send a piece of the body."""
+        self._is_quiet = False
+        self._put({"type": "http.response.body", "body": body, "more_body": True}, len(body))
+
+    def beat(self, sign: bytes, headers: Headers) -> None:
+        """Send a sign of life if nothing was written since the last call; a client that has not read yet what
+        was sent before needs none."""
+        if self._is_quiet and not self._is_ended and self._sending is None:
+            if not self.has_begun:
+                self.begin(200, headers)
+            self.write(sign)
+        self._is_quiet = True
+
+    async def flow(self, body: bytes) -> None:
+        """Send a piece of the body, and wait until the client has room for the next."""
+        self.write(body)
+        await self.room()
+
+    async def room(self) -> None:
+        """Wait until the client has room for more."""
+        if self._sending is not None:
+            await asyncio.wait((self._sending,))
+
+    def end(self, body: bytes = b"") -> None:
+        """Send the last piece."""
+        self._is_ended = not self.is_broken
+        self._put({"type": "http.response.body", "body": body, "more_body": False}, len(body))
+
+    def _put(self, message: Message, size: int) -> None:
+        if self.is_broken:
+            return
+        if self._sending is None:
+            self._note_last_bytes()
+            step = self._send(message)
+            assert isinstance(step, Coroutine)  # noqa: S101 - ASGI servers send by coroutine functions
+            try:
+                sent = Started(step)
+            except OSError:
+                self.is_broken = True
+                return
+            if not sent.is_done:
+                self._sending = asyncio.create_task(self._catch_up(sent), name="turnledger outlet")
+        elif self._backlog_bytes + size > self._backlog_limit:
+            self._cut_off(self._sending)
+            self._tell()
+        else:
+            self._backlog.append(message)
+            self._backlog_bytes += size
+            self._note_last_bytes()
+
+    def _note_last_bytes(self) -> None:
+        if self._is_ended and not self.is_broken and not any(each.get("body") for each in self._backlog):
+            self.may_have_arrived = True
+
+    def _cut_off(self, sending: asyncio.Task[None]) -> None:
+        self.is_broken = True
+        self._backlog.clear()
+        sending.cancel()
+        self._cut()
+
+    async def _catch_up(self, sent: Started[None]) -> None:
+        try:
+            await sent
+            while self._backlog:
+                message = self._backlog.popleft()
+                self._backlog_bytes -= len(message.get("body", b""))
+                self._note_last_bytes()
+                await self._send(message)
+        except OSError:
+            self.is_broken = True
+        finally:
+            self._sending = None
+
+    async def close(self, patience: float) -> bool:
+        """Wait until everything has left, at most so many seconds; whether it has."""
+        sending = self._sending
+        if sending is not None:
+            await asyncio.wait((sending,), timeout=patience)
+            if not sending.done():
+                self._cut_off(sending)
+        if self._receiving is not None:
+            self._receiving.close()
+        # What it would have told holds the turn, which holds this: nothing is left to the garbage collector.
+        self._on_broken = None
+        return self._is_ended and not self.is_broken

@@ -1,0 +1,1 @@
+"""The rows of a SQLite store: each module calls the statements of the `.sql` file beside it."""

@@ -1,0 +1,158 @@
+"""The whole of a SQLite store: the names of all rows, and whether its tables agree. For checks only."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from types import MappingProxyType
+from typing import Any
+
+import apsw
+
+from turnledger.errors import StoreCorrupt
+from turnledger.model.conversation import Claim, Ticket
+from turnledger.model.ids import BranchId, ConversationId, Id, ShareId, TokenId, TurnId
+from turnledger.model.usage import BLOCK, ROW
+from turnledger.stores.sqlite.decoders import decoder
+from turnledger.stores.sqlite.tables import records
+from turnledger.stores.sqlite.tables.queries import named_queries, sql_text
+from turnledger.stores.sqlite.tables.records import Row
+
+QUERIES = named_queries(sql_text("tables/overview.sql"))
+
+ODD: Mapping[str, tuple[type[Id], str]] = MappingProxyType(
+    {
+        "turns_without_branch": (TurnId, "{} stands on a branch that is not there: nobody can read it."),
+        "turns_before_their_branch": (TurnId, "{} stands before the start of its branch: it is on no line."),
+        "origins_without_branch": (
+            TurnId,
+            "There is an origin at {} of a branch that is not there: it keeps turns for nobody.",
+        ),
+        "misplaced_origins": (
+            BranchId,
+            "The origin of {} keeps another turn than its base: a purge may remove what it needs.",
+        ),
+        "journals_without_attempt": (
+            TurnId,
+            "There is a journal of {}, which is not there: what it says is lost.",
+        ),
+        "logs_without_attempt": (TurnId, "There is a log of {}, which is not there: it is left over."),
+        "flags_without_turn": (TurnId, "There are flags of {}, which is not there: nobody goes by them."),
+        "misfiled_tags": (
+            ConversationId,
+            "{} is filed under other tags than it has: lists by tag show it wrongly, or not at all.",
+        ),
+        "inputs_without_attempt": (TurnId, "There is an input of {}, which is not there: it is left over."),
+        "attempts_in_the_wrong_half": (
+            TurnId,
+            "{} lies among the running attempts and is none, or the other way round, or in both places: "
+            "it is not found by what looks for it.",
+        ),
+    }
+)
+"""Queries for what must not be: what the one id names that they select, and what to say of it."""
+
+ODD_WORDS: Mapping[str, str] = MappingProxyType(
+    {
+        "words_without_turn": "There are words of turns that are not there: something is left over.",
+        "words_without_title": "There are words of titles that are not there: something is left over.",
+        "mark_behind_turns": "Turns that are not there count as looked through: later ones cannot be found.",
+    }
+)
+"""Queries for what must not be in the index of words, and what to say if they find any."""
+
+PAGE = 500
+NONE = "the very beginning"
+
+
+class Overview:
+    """The part of `Tables` that goes through everything."""
+
+    _cursor: apsw.Cursor
+
+    def _all(self, query: str, *bindings: Any) -> list[Row]:
+        return self._cursor.execute(QUERIES[query], bindings).fetchall()
+
+    async def all_conversations(
+        self, after: ConversationId | None, limit: int
+    ) -> list[tuple[str, ConversationId]]:
+        rows = self._all("all_conversations", records.raw_or_none(after), limit)
+        return [(owner, ConversationId.trusted(id)) for owner, id in rows]
+
+    async def all_branches(self, after: BranchId | None, limit: int) -> list[tuple[str | None, BranchId]]:
+        rows = self._all("all_branches", records.raw_or_none(after), limit)
+        return [(owner, BranchId.trusted(id)) for owner, id in rows]
+
+    async def all_attempts(self, after: TurnId | None, limit: int) -> list[tuple[str, TurnId]]:
+        rows = self._all("all_attempts", records.raw_or_none(after), limit)
+        return [(owner, TurnId.trusted(id)) for owner, id in rows]
+
+    async def all_tickets(self, after: TurnId | None, limit: int) -> list[tuple[str | None, Ticket]]:
+        rows = self._all("all_tickets", records.raw_or_none(after), limit)
+        return [(row[0], records.ticket_of(row[1:])) for row in rows]
+
+    async def all_claims(self, after: Claim | None, limit: int) -> list[Claim]:
+        name = (after.owner, after.idempotency_key) if after else (None, None)
+        rows = self._all("all_claims", *name, limit)
+        return [records.claim_of(row[0], row[1], row[2:]) for row in rows]
+
+    async def all_tokens(self, after: TokenId | None, limit: int) -> list[tuple[str, TokenId]]:
+        rows = self._all("all_tokens", records.raw_or_none(after), limit)
+        return [(owner, TokenId.trusted(id)) for owner, id in rows]
+
+    @decoder
+    async def needed_through(self, branch: BranchId) -> int:
+        [(number,)] = self._all("needed_through", branch.raw)
+        return int(number)
+
+    @decoder
+    async def oddities(self, limit: int) -> list[str]:
+        found = [f"SQLite says of its file: {text}." for (text,) in self._all("integrity", limit)]
+        if found == ["SQLite says of its file: ok."]:
+            found = []
+        for query, (kind, sentence) in ODD.items():
+            for (raw,) in self._all(query, limit):
+                found.append(sentence.format(NONE if raw is None else kind.trusted(raw)))
+        found += [
+            f"The line of {branch} looks for {other} in the wrong place: it reads the turns of another."
+            for branch, other in self._led_astray()
+        ]
+        found += [sentence for query, sentence in ODD_WORDS.items() if self._all(query)]
+        return found[:limit]
+
+    @decoder
+    async def miscounts(self, limit: int) -> list[str]:
+        found = [
+            f"{BranchId.trusted(id)} counts other bytes than its turns take: its owner is told a wrong usage."
+            for (id,) in self._all("miscounted_branches", limit)
+        ]
+        found += [
+            f"{TurnId.trusted(id)} counts other bytes than are kept of it: its owner is told a wrong usage."
+            for (id,) in self._all("miscounted_attempts", ROW, limit)
+        ]
+        found += [
+            f"The usage of {owner!r} is kept as {kept} bytes in {kept_chats} chats, but comes to {due} in "
+            f"{due_chats}."
+            for owner, kept, due, kept_chats, due_chats in self._all("miscounted_owners", BLOCK, ROW, limit)
+        ]
+        found += [
+            f"{ShareId.trusted(id)} counts other bytes or chats than its visitors store."
+            for (id,) in self._all("miscounted_shares", limit)
+        ]
+        return found[:limit]
+
+    @decoder
+    def _led_astray(self) -> Iterator[tuple[BranchId, BranchId]]:
+        """Branches whose line names another branch with a ref that is not its own."""
+        after = 0
+        while rows := self._all("lines", after, PAGE):
+            refs: dict[BranchId, int | None] = {}
+            after = rows[-1][0]
+            for _, id, line in rows:
+                with suppress(StoreCorrupt):  # found by who reads the line
+                    for branch, ref in records.line_of(line)[1].items():
+                        if branch not in refs:
+                            found = self._all("ref_of_branch", branch.raw)
+                            refs[branch] = found[0][0] if found else None
+                        if refs[branch] not in (None, ref):
+                            yield BranchId.trusted(id), branch

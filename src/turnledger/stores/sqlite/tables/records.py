@@ -1,0 +1,484 @@
+"""Rows and what they stand for: the columns of queries.sql to the model, and back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import lru_cache
+from struct import Struct
+from struct import error as StructError
+from typing import Any, TypeAlias, TypeVar
+from zlib import crc32
+
+import msgspec
+
+from turnledger.errors import StoreCorrupt
+from turnledger.model import codec
+from turnledger.model.access.bounds import UNBOUNDED, Bounds
+from turnledger.model.access.token import Token, TokenScope
+from turnledger.model.attempt import Attempt, AttemptBody, AttemptState, Failure, Fork, OnFailure, OnStop
+from turnledger.model.conversation import (
+    Branch,
+    Claim,
+    Conversation,
+    ConversationState,
+    NamedBy,
+    Stretch,
+    Ticket,
+)
+from turnledger.model.flags import Flags
+from turnledger.model.ids import BranchId, ConversationId, Id, LeaseId, ShareId, TokenId, TurnId
+from turnledger.model.item import Item
+from turnledger.model.retention import NEVER, ResetPolicy
+from turnledger.model.turn import Turn, TurnKind
+from turnledger.stores.sqlite.decoders import decoder
+
+Row: TypeAlias = tuple[Any, ...]
+AnyId = TypeVar("AnyId", bound=Id)
+
+ID_BYTES = 16
+
+KINDS = (TurnKind.COMPLETED, TurnKind.INTERRUPTED, TurnKind.SETTLED, TurnKind.INTERRUPTED)
+"""Turn kinds by the number that stands for them in the table. From 2 on, turns may go along to branches."""
+INTERRUPTED_WITH_EFFECTS = 3
+_CONVERSATION_STATES = {state.value: state for state in ConversationState}
+_NUMBER_OF = {kind: number for number, kind in enumerate(KINDS[:INTERRUPTED_WITH_EFFECTS])}
+
+
+class PendingCalls(codec.Document, frozen=True):
+    """The open calls of a branch, as one value."""
+
+    items: tuple[msgspec.Raw, ...]
+
+
+def raw_or_none(id: Id | None) -> bytes | None:
+    return None if id is None else id.raw
+
+
+def id_or_none(kind: type[AnyId], raw: bytes | None) -> AnyId | None:
+    return None if raw is None else kind.trusted(raw)
+
+
+@decoder
+def ids_of(kind: type[AnyId], raw: bytes) -> tuple[AnyId, ...]:
+    """Ids that are kept as one value."""
+    if len(raw) % ID_BYTES:
+        raise StoreCorrupt("A stored list of ids cannot be read.")
+    return tuple(kind.trusted(raw[at : at + ID_BYTES]) for at in range(0, len(raw), ID_BYTES))
+
+
+@decoder
+def conversation_of(row: Row) -> Conversation:
+    metadata, reset_policy = row[7], row[12]
+    return Conversation(
+        id=ConversationId.trusted(row[0]),
+        owner=row[1],
+        branch=BranchId.trusted(row[2]),
+        conversation_key=row[3],
+        state=_CONVERSATION_STATES[row[4]],
+        internal=bool(row[5]),
+        title=row[6],
+        metadata=msgspec.json.decode(metadata, type=dict[str, str]) if metadata else {},
+        revision=row[8],
+        created_at=row[9],
+        touched_at=row[10],
+        expires_after=row[11],
+        reset_policy=NEVER if reset_policy is None else codec.decode(ResetPolicy, reset_policy),
+        former_conversation_key=row[13],
+        scope=row[14],
+        tags=tags_of(row[15]),
+        pinned=bool(row[16]),
+        archived=bool(row[17]),
+        named_by=None if row[18] is None else NamedBy(row[18]),
+        is_listed=bool(row[19]),
+        purge_at=row[20],
+    )
+
+
+@decoder
+def tags_of(text: str | None) -> tuple[str, ...]:
+    return msgspec.json.decode(text, type=tuple[str, ...]) if text else ()
+
+
+def columns_of_conversation(conversation: Conversation) -> Row:
+    """All columns but id, owner and scope, which never change."""
+    return (
+        conversation.branch.raw,
+        None if conversation.is_deleted else conversation.conversation_key,
+        conversation.state.value,
+        int(conversation.internal),
+        conversation.title,
+        msgspec.json.encode(conversation.metadata).decode() if conversation.metadata else None,
+        conversation.revision,
+        conversation.created_at,
+        conversation.touched_at,
+        conversation.expires_after,
+        None if conversation.reset_policy == NEVER else codec.encode(conversation.reset_policy),
+        conversation.former_conversation_key,
+        msgspec.json.encode(conversation.tags).decode() if conversation.tags else None,
+        int(conversation.pinned),
+        int(conversation.archived),
+        None if conversation.named_by is None else conversation.named_by.value,
+        int(conversation.is_listed),
+        conversation.purge_at,
+    )
+
+
+@decoder
+def counted_conversation(
+    conversation: Conversation, state: str, title: str | None, metadata: str | None, tags: str | None
+) -> Conversation:
+    """The conversation with these columns, as far as they count as stored."""
+    return msgspec.structs.replace(
+        conversation,
+        state=_CONVERSATION_STATES[state],
+        title=title,
+        metadata=msgspec.json.decode(metadata, type=dict[str, str]) if metadata else {},
+        tags=tags_of(tags),
+    )
+
+
+@decoder
+def branch_of(id: BranchId, row: Row, conversation: ConversationId | None = None) -> Branch:
+    """A branch, and of which conversation if that is known: making an id takes as long as reading a row."""
+    (
+        _,
+        raw,
+        fence,
+        head,
+        length,
+        running,
+        unsettled,
+        pending,
+        start,
+        settled,
+        last_ticket,
+        instructed,
+        bytes,
+        preview,
+    ) = row
+    return Branch(
+        id=id,
+        conversation=conversation or ConversationId.trusted(raw),
+        fence=fence,
+        head=None if head is None else TurnId.trusted(head),
+        length=length,
+        running=None if running is None else TurnId.trusted(running),
+        unsettled=None if unsettled is None else TurnId.trusted(unsettled),
+        pending=codec.items(codec.decode(PendingCalls, pending).items) if pending else (),
+        start=start,
+        settled=settled,
+        last_ticket=last_ticket,
+        instructed=instructed,
+        bytes=bytes,
+        preview=preview,
+    )
+
+
+def columns_of_branch(branch: Branch) -> Row:
+    """All columns but id, conversation and start, which never change."""
+    return (
+        branch.fence,
+        raw_or_none(branch.head),
+        branch.length,
+        raw_or_none(branch.running),
+        raw_or_none(branch.unsettled),
+        _pending(branch.pending),
+        branch.settled,
+        branch.instructed,
+        branch.bytes,
+        branch.preview,
+    )
+
+
+_STRETCH = Struct(">16sqqq")
+"""The branch, its ref, and the numbers after and through which."""
+
+
+@lru_cache(maxsize=256)
+@decoder
+def line_of(raw: bytes | None) -> tuple[tuple[Stretch, ...], dict[BranchId, int]]:
+    """The stretches of an origin, which are one value, and the refs of their branches. Many branches of a
+    conversation share a long line, and it never changes: it is decoded once."""
+    try:
+        parts = tuple(_STRETCH.iter_unpack(raw or b""))
+    except StructError as problem:
+        raise StoreCorrupt(f"A stored line of turns cannot be read: {problem}.") from None
+    branches = {BranchId.trusted(branch): ref for branch, ref, _, _ in parts}
+    stretches = (Stretch(BranchId.trusted(branch), after, through) for branch, _, after, through in parts)
+    return tuple(stretches), branches
+
+
+def packed_line(line: tuple[Stretch, ...], refs: Iterable[int]) -> bytes | None:
+    parts = zip(line, refs, strict=True)
+    return (
+        b"".join(_STRETCH.pack(each.branch.raw, ref, each.after, each.through) for each, ref in parts) or None
+    )
+
+
+class ForkBody(codec.Document, frozen=True):
+    """Where an edit commits, as one value."""
+
+    fork: Fork
+
+
+def _pending(items: tuple[Item, ...]) -> bytes | None:
+    return codec.encode(PendingCalls(items=codec.raws(items))) if items else None
+
+
+def number_of(turn: Turn) -> int:
+    """The number that stands for the kind of a turn in the table."""
+    if turn.kind is TurnKind.INTERRUPTED and turn.effects:
+        return INTERRUPTED_WITH_EFFECTS
+    return _NUMBER_OF[turn.kind]
+
+
+_FIXED = Struct(">16sqBqq")
+"""What else a checksum covers: id, number, kind, and when it was created and committed."""
+_PLACED = -(2**63)
+"""Added to a checksum that covers branch and parent, too: all but those of older versions."""
+_ROW, _LOG = 0xFFFF_FFFF, 0x7FFF_FFFF
+"""The bits of the two parts of a checksum: turns are mostly read without their logs."""
+
+
+def checksum_of(turn: Turn, log: bytes) -> int:
+    """A number by which `turn_of` and `log_of` recognise what was written."""
+    kind = number_of(turn)
+    fixed = _FIXED.pack(turn.id.raw, turn.number, kind, turn.created_at, turn.committed_at)
+    fixed += _place_of(turn.branch, turn.parent)
+    return (crc32(turn.body, crc32(fixed)) | (crc32(log) & _LOG) << 32) + _PLACED
+
+
+def _place_of(branch: BranchId, parent: TurnId | None) -> bytes:
+    return branch.raw if parent is None else branch.raw + parent.raw
+
+
+@decoder
+def turn_of(id: TurnId, branch: BranchId, columns: Row) -> Turn:
+    number, before, kind, created_at, committed_at, body, checksum = columns
+    parent = id_or_none(TurnId, before)
+    if checksum is not None:
+        fixed = _FIXED.pack(id.raw, number, kind, created_at, committed_at)
+        place = _place_of(branch, parent) if checksum < 0 else b""
+        # A turn that was written without a parent is read with the one before it: tried only if need be.
+        places = (place,) if number == 1 or checksum >= 0 else (place, branch.raw)
+        if all(crc32(body, crc32(fixed + each)) != checksum & _ROW for each in places):
+            raise _damaged(id)
+    return Turn(id, branch, number, parent, KINDS[kind], created_at, committed_at, body)
+
+
+@decoder
+def log_of(id: TurnId, log: bytes | None, checksum: int | None) -> bytes:
+    """The log of a turn; empty where it has none."""
+    if checksum is not None and checksum >> 32 & _LOG != crc32(log or b"") & _LOG:
+        raise _damaged(id)
+    return log or b""
+
+
+def _damaged(id: TurnId) -> StoreCorrupt:
+    return StoreCorrupt(f"{id} is damaged: it does not match its checksum. Restore the store from a backup.")
+
+
+@decoder
+def flags_of(rows: Iterable[Row]) -> dict[int, Flags]:
+    """The flags of one turn, by the places of its items."""
+    return {place: Flags(bool(to_model), bool(to_user)) for place, to_model, to_user in rows}
+
+
+@decoder
+def attempt_of(row: Row) -> Attempt:
+    id, owner, conversation, branch, lease, fence, state, base, fork, input, on_stop, on_failure, *rest = row
+    idempotency_key, stop, failure_code, failure_message, partial, journaled, *numbers = rest
+    created_at, ended_at, interaction, counted = numbers
+    body = codec.decode(AttemptBody, input)
+    return Attempt(
+        id=TurnId.trusted(id),
+        owner=owner,
+        conversation=ConversationId.trusted(conversation),
+        branch=BranchId.trusted(branch),
+        lease=LeaseId.trusted(lease),
+        fence=fence,
+        state=AttemptState(state),
+        base=id_or_none(TurnId, base),
+        fork=codec.decode(ForkBody, fork).fork if fork else None,
+        input=codec.items(body.input),
+        instructions=body.given,
+        on_stop=OnStop(on_stop),
+        on_failure=OnFailure(on_failure),
+        is_interaction=bool(interaction),
+        idempotency_key=idempotency_key,
+        stop=None if stop is None else OnStop(stop),
+        failure=None if failure_code is None else Failure(failure_code, failure_message),
+        partial=partial or "",
+        journaled=journaled,
+        created_at=created_at,
+        ended_at=ended_at,
+        bytes=counted,
+    )
+
+
+def columns_of_attempt(attempt: Attempt, input: bytes | None) -> Row:
+    failure = attempt.failure
+    return (
+        int(attempt.state is not AttemptState.RUNNING),
+        attempt.id.raw,
+        attempt.owner,
+        attempt.conversation.raw,
+        attempt.branch.raw,
+        attempt.lease.raw,
+        attempt.fence,
+        attempt.state.value,
+        raw_or_none(attempt.base),
+        codec.encode(ForkBody(fork=attempt.fork)) if attempt.fork else None,
+        input,
+        attempt.on_stop.value,
+        attempt.on_failure.value,
+        attempt.idempotency_key,
+        None if attempt.stop is None else attempt.stop.value,
+        failure.code if failure else None,
+        failure.message if failure else None,
+        attempt.partial or None,
+        attempt.journaled,
+        attempt.created_at,
+        attempt.ended_at,
+        int(attempt.is_interaction),
+        attempt.bytes,
+    )
+
+
+def changes_of_attempt(attempt: Attempt) -> Row:
+    """The columns that can change."""
+    failure = attempt.failure
+    return (
+        int(attempt.state is not AttemptState.RUNNING),
+        attempt.state.value,
+        None if attempt.stop is None else attempt.stop.value,
+        failure.code if failure else None,
+        failure.message if failure else None,
+        attempt.partial or None,
+        attempt.journaled,
+        attempt.fence,
+        attempt.lease.raw,
+        attempt.ended_at,
+        attempt.bytes,
+    )
+
+
+@decoder
+def claim_of(owner: str, idempotency_key: str, row: Row) -> Claim:
+    fingerprint, conversation, attempt, expires_at, retries, lost, sender = row
+    return Claim(
+        owner=owner,
+        idempotency_key=idempotency_key,
+        fingerprint=fingerprint,
+        conversation=ConversationId.trusted(conversation),
+        attempt=TurnId.trusted(attempt),
+        expires_at=expires_at,
+        retries=retries,
+        is_lost=bool(lost),
+        sender=id_or_none(TurnId, sender),
+    )
+
+
+def columns_of_claim(claim: Claim) -> Row:
+    return (
+        claim.owner,
+        claim.idempotency_key,
+        claim.fingerprint,
+        claim.conversation.raw,
+        claim.attempt.raw,
+        claim.expires_at,
+        claim.retries,
+        int(claim.is_lost),
+        raw_or_none(claim.sender),
+    )
+
+
+@decoder
+def ticket_of(row: Row) -> Ticket:
+    attempt, conversation, branch, number, front, lease, deadline, *asked, interaction = row
+    idempotency_key, fingerprint, claimed = asked
+    return Ticket(
+        attempt=TurnId.trusted(attempt),
+        conversation=ConversationId.trusted(conversation),
+        branch=BranchId.trusted(branch),
+        number=number,
+        front=bool(front),
+        lease=LeaseId.trusted(lease),
+        deadline=deadline,
+        idempotency_key=idempotency_key,
+        fingerprint=fingerprint,
+        claimed=id_or_none(TurnId, claimed),
+        is_interaction=bool(interaction),
+    )
+
+
+def columns_of_ticket(ticket: Ticket) -> Row:
+    return (
+        ticket.attempt.raw,
+        ticket.conversation.raw,
+        ticket.branch.raw,
+        ticket.number,
+        int(ticket.front),
+        ticket.lease.raw,
+        ticket.deadline,
+        ticket.idempotency_key,
+        ticket.fingerprint,
+        raw_or_none(ticket.claimed),
+        int(ticket.is_interaction),
+    )
+
+
+@decoder
+def bounds_of(text: str | None) -> Bounds:
+    return msgspec.json.decode(text, type=Bounds) if text else UNBOUNDED
+
+
+def columns_of_bounds(bounds: Bounds) -> str | None:
+    return None if bounds == UNBOUNDED else msgspec.json.encode(bounds).decode()
+
+
+@decoder
+def token_of(row: Row) -> Token:
+    id, digest, owner, name, scopes, chat_scope, models, created_at, *ends, used_at, parent = row[:12]
+    expires_at, revoked_at = ends
+    try:
+        known = frozenset([TokenScope(word) for word in scopes.split()])
+    except ValueError:
+        raise StoreCorrupt("The scopes of a stored token cannot be read.") from None
+    return Token(
+        id=TokenId.trusted(id),
+        owner=owner,
+        name=name,
+        scopes=known,
+        chat_scope=chat_scope,
+        models=msgspec.json.decode(models, type=tuple[str, ...]) if models else (),
+        created_at=created_at,
+        expires_at=expires_at,
+        revoked_at=revoked_at,
+        used_at=used_at,
+        parent=id_or_none(TokenId, parent),
+        conversation=id_or_none(ConversationId, row[12]),
+        share=id_or_none(ShareId, row[13]),
+        bounds=bounds_of(row[14]),
+        digest=digest,
+    )
+
+
+def columns_of_token(token: Token) -> Row:
+    return (
+        token.id.raw,
+        token.digest,
+        token.owner,
+        token.name,
+        " ".join(sorted(token.scopes)),
+        token.chat_scope,
+        msgspec.json.encode(token.models).decode() if token.models else None,
+        token.created_at,
+        token.expires_at,
+        token.revoked_at,
+        token.used_at,
+        raw_or_none(token.parent),
+        raw_or_none(token.conversation),
+        raw_or_none(token.share),
+        columns_of_bounds(token.bounds),
+    )

@@ -1,0 +1,232 @@
+"""What a search finds in a SQLite store, and what it does not know yet: search.sql, by the engine's names.
+
+Words as SQLite's full-text index keeps them, and a search in its language.
+
+Each term begins with a mark of its owner and of a block of his turns: a search reads the terms of one owner
+and block, however many others there are. What begins with some letters is gathered before the first of it
+is told, so that a search for the beginning of a word costs what there is of it in a block. Whose a turn
+really is, its conversation says.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Collection, Iterable, Sequence
+from functools import lru_cache
+from itertools import accumulate
+from typing import Any
+
+import apsw
+
+from turnledger.errors import StoreCorrupt, StoreTooNew
+from turnledger.model.ids import BranchId, ConversationId, TurnId
+from turnledger.model.text.search import TITLES, Found, Phrase, words_of
+from turnledger.model.text.summary import seen_texts
+from turnledger.model.turn import Turn, TurnKind
+from turnledger.stores.sqlite.decoders import decoder
+from turnledger.stores.sqlite.tables.queries import named_queries, sql_text
+from turnledger.stores.sqlite.tables.records import Row
+
+_MARK = 12
+"""Hexadecimal digits that stand for an owner, or for a scope."""
+
+
+@lru_cache(maxsize=4096)
+def _mark(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:_MARK]
+
+
+def _block_mark(owner: str, block: int) -> str:
+    return f"{_mark(owner)}{block:x}"
+
+
+def terms_of(owner: str, scope: str, block: int, texts: Iterable[str]) -> str:
+    """The terms of texts that are found together; empty if they have no words."""
+    mark = _block_mark(owner, block)
+    found = dict.fromkeys(each for text in texts for each in words_of(text))
+    return f" {mark}w".join([f"{mark}s{_mark(scope)}", *found]) if found else ""
+
+
+def asked(owner: str, scope: str | None, block: int, sought: Sequence[Phrase]) -> str:
+    """A search for all words of these phrases, in one scope or in all."""
+    mark = _block_mark(owner, block)
+    terms = [] if scope is None else [f"{mark}s{_mark(scope)}"]
+    for phrase in sought:
+        terms += [f'"{mark}w{word}"' for word in phrase.words]
+        terms[-1] += " *" if phrase.is_open else ""
+    return " AND ".join(terms)
+
+
+QUERIES = named_queries(sql_text("tables/search.sql"))
+
+BYTES_AT_ONCE = 250_000
+"""Of turns that are looked through in one step: others wait for the writer meanwhile."""
+BLOCK = 8_192
+"""Turns of a block, or titles."""
+NEWEST = 50_000
+"""Turns, and conversations, from the last one on, that are looked at for those of one owner: some 50 ms."""
+MOST_MADE = 1_000
+"""Branches made from a turn that are looked at for one that is live."""
+
+
+class SearchRows:
+    """The part of `Tables` that holds words."""
+
+    _cursor: apsw.Cursor
+
+    def _seek(self, query: str, *bindings: Any) -> list[Row]:
+        return self._cursor.execute(QUERIES[query], bindings).fetchall()
+
+    @decoder
+    async def search(
+        self, owner: str, scope: str | None, sought: Sequence[Phrase], before: int | None, limit: int
+    ) -> list[Found]:
+        if not sought:
+            return []
+        found: list[Found] = []
+        whole = _whole_words(sought)
+        if before is None or before > TITLES:
+            last = TITLES if before is None else before - TITLES
+            for (block,) in self._seek("title_blocks_before", owner, last):
+                if len(found) == limit:
+                    break
+                if whole and not self._seek("has_titles", asked(owner, scope, block, whole), last):
+                    continue
+                query = asked(owner, scope, block, sought)
+                rows = self._seek("found_titles", query, last, owner, limit - len(found))
+                found += [Found(TITLES + ref, ConversationId.trusted(id)) for ref, id in rows]
+            before = TITLES
+        for (block,) in self._seek("blocks_before", owner, before):
+            if len(found) == limit:
+                break
+            # What begins with some letters is gathered first: not where the whole words are not.
+            if whole and not self._seek("has_turns", asked(owner, scope, block, whole), before):
+                continue
+            query = asked(owner, scope, block, sought)
+            rows = self._seek("found_turns", query, before, owner, limit - len(found))
+            found += [Found(ref, ConversationId.trusted(id), TurnId.trusted(turn)) for ref, id, turn in rows]
+        return found
+
+    @decoder
+    async def shown_elsewhere(
+        self, branch: BranchId, number: int, limit: int
+    ) -> list[tuple[ConversationId, BranchId]]:
+        rows = self._seek("shown_elsewhere", branch.raw, number, limit, MOST_MADE)
+        return [(ConversationId.trusted(id), BranchId.trusted(made)) for id, made in rows]
+
+    @decoder
+    async def is_all_known(self, owner: str | None = None) -> bool:
+        [(is_known,)] = self._seek("is_all_known")
+        if is_known or owner is None:
+            return bool(is_known)
+        [(is_near,)] = self._seek("is_near", NEWEST)
+        unknown = self._seek("own_titles", owner, NEWEST, 1) or self._seek("own_turns", owner, NEWEST, 1)
+        return bool(is_near) and not unknown
+
+    @decoder
+    async def index_texts(self, limit: int, owner: str | None = None) -> int:
+        if owner is not None:
+            return self._index_own(owner, limit)
+        done = self._index_titles(limit)
+        if done < limit:
+            done += self._index_again(limit - done)
+        if done < limit:
+            done += self._index_new(limit - done)
+        return done
+
+    def _index_own(self, owner: str, limit: int) -> int:
+        """Make what is new of one owner findable ahead of what others wrote before."""
+        titles = self._seek("own_titles", owner, NEWEST, limit)
+        for ref, scope, title in titles:
+            self._index_title(ref, owner, scope, title)
+            self._seek("title_known", ref)
+        refs = _some_of(self._seek("own_turns", owner, NEWEST, limit - len(titles)))
+        for ref in sorted(refs):  # so that a block begins with the first of them
+            self._index(ref, is_new=False)
+        return len(titles) + len(refs)
+
+    def _index_titles(self, limit: int) -> int:
+        rows = self._seek("due_titles", limit)
+        for ref, owner, scope, title in rows:
+            self._index_title(ref, owner, scope, title)
+        if rows:
+            self._seek("titles_known", rows[-1][0])
+        return len(rows)
+
+    def _index_title(self, ref: int, owner: str, scope: str, title: str | None) -> None:
+        self._seek("drop_title_words", ref)
+        if self._cursor.connection.changes():
+            self._seek("note_remains")
+        terms = terms_of(owner, scope, self._title_block(owner, ref), [title]) if title else ""
+        if terms:
+            self._seek("add_title_words", ref, terms)
+
+    def _title_block(self, owner: str, ref: int) -> int:
+        """The block to put a title in. Titles are given in any order: a new block begins only with one behind
+        all others, so that blocks follow each other as conversations do."""
+        [(first, titles)] = self._seek("title_block_of", owner, ref) or [(0, 0)]
+        if titles >= BLOCK and all(ref > newest for (newest,) in self._seek("newest_title")):
+            first = ref
+        self._seek("fill_title_block", owner, first)
+        return int(first)
+
+    def _index_again(self, limit: int) -> int:
+        refs = _some_of(self._seek("due_turns", limit))
+        for ref in refs:
+            self._seek("drop_turn_words", ref)
+            self._index(ref, is_new=False)
+        if refs:
+            self._seek("turns_known", refs[-1])
+        return len(refs)
+
+    def _index_new(self, limit: int) -> int:
+        refs = _some_of(self._seek("new_turns", limit))
+        for ref in refs:
+            self._seek("drop_turn_words", ref)  # it may have been found ahead of the others
+            self._index(ref, is_new=True)
+        if refs:
+            self._seek("move_mark", refs[-1])
+        return len(refs)
+
+    def _index(self, ref: int, *, is_new: bool) -> None:
+        """Make a turn be found by the words that its user sees."""
+        for id, body, owner, scope in self._seek("whole_turn", ref):
+            hidden = {place for (place,) in self._seek("hidden_items", id)}
+            block = self._block(owner, ref, is_new=is_new)
+            terms = terms_of(owner, scope, block, _texts(id, body, hidden))
+            if terms:
+                self._seek("add_turn_words", ref, terms)
+
+    def _block(self, owner: str, ref: int, *, is_new: bool) -> int:
+        """The block to put a turn in. Blocks follow each other as turns do: only what is new begins one."""
+        if is_new:
+            self._seek("drop_blocks", owner)
+        [(first, turns)] = self._seek("block_of", owner, ref) or [(None, 0)]
+        if first is None or (is_new and turns >= BLOCK):
+            self._seek("add_block", owner, ref)
+            return ref
+        if is_new:
+            self._seek("fill_block", owner, first)
+        return int(first)
+
+
+def _whole_words(sought: Sequence[Phrase]) -> list[Phrase]:
+    """What is sought besides the beginning of a word; nothing if no beginning is."""
+    last = sought[-1]
+    if not last.is_open:
+        return []
+    return [*sought[:-1], *([Phrase(last.words[:-1])] if last.words[1:] else [])]
+
+
+def _some_of(rows: Sequence[Row]) -> list[int]:
+    """The first of these turns, up to a size; one at least."""
+    before = accumulate((size for _, size in rows), initial=0)
+    return [ref for (ref, _), passed in zip(rows, before, strict=False) if passed < BYTES_AT_ONCE]
+
+
+def _texts(id: bytes, body: bytes, hidden: Collection[int]) -> list[str]:
+    turn = Turn(TurnId.trusted(id), BranchId.trusted(id), 0, None, TurnKind.COMPLETED, 0, 0, body)
+    try:
+        return seen_texts(turn, hidden)
+    except (StoreCorrupt, StoreTooNew):
+        return []  # whoever reads the turn is told, and so is who checks the store

@@ -1,0 +1,539 @@
+"""The rows of the store inside one transaction: queries.sql, called by the engine's names."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
+from operator import attrgetter, itemgetter
+from typing import Any
+
+import apsw
+import msgspec
+from msgspec.structs import replace
+
+from turnledger.engine.ports import BURIED_KEPT
+from turnledger.errors import StoreError
+from turnledger.model.access.share import link_of
+from turnledger.model.attempt import Attempt
+from turnledger.model.conversation import Branch, Claim, Conversation, Lease, Origin, Stretch, Ticket
+from turnledger.model.flags import Flags, FlagsOf
+from turnledger.model.ids import BranchId, ConversationId, LeaseId, TurnId
+from turnledger.model.new_branch import NewBranch
+from turnledger.model.turn import Turn
+from turnledger.model.usage import Usage, of_branch, of_chat, of_details
+from turnledger.stores.sqlite.decoders import decoder
+from turnledger.stores.sqlite.tables import records
+from turnledger.stores.sqlite.tables.catalogue import CatalogueRows
+from turnledger.stores.sqlite.tables.changes import ChangeRows
+from turnledger.stores.sqlite.tables.clock import ClockRows
+from turnledger.stores.sqlite.tables.ended import EndedRows
+from turnledger.stores.sqlite.tables.overview import Overview
+from turnledger.stores.sqlite.tables.queries import QUERIES
+from turnledger.stores.sqlite.tables.records import Row
+from turnledger.stores.sqlite.tables.search import SearchRows
+from turnledger.stores.sqlite.tables.shares import ShareRows
+from turnledger.stores.sqlite.tables.tokens import TokenRows
+from turnledger.stores.sqlite.tables.transfer import QUERIES as TRANSFER_QUERIES
+from turnledger.stores.sqlite.tables.transfer import TransferRows
+
+LONG_INPUT = 700
+"""Bytes from which an attempt's input gets a row of its own. Below, the attempt fits into a quarter of a
+page, beyond which SQLite would give it an overflow page anyway."""
+
+
+LONG_STRETCH = 8
+"""Turns of one branch in a row from which a query of their own is worth while."""
+
+
+RUNNING, ENDED = 0, 1
+"""The two halves of the attempt table."""
+
+
+ROWS_AT_ONCE = 200
+"""Rows that one statement inserts where there are many."""
+
+
+END_OF_TIME = 2**63 - 1
+
+
+CONVERSATION_COLUMNS = 21
+"""Columns of a row that is read as a conversation."""
+
+
+class SqliteTables(
+    CatalogueRows, TokenRows, ShareRows, SearchRows, ChangeRows, ClockRows, TransferRows, EndedRows, Overview
+):
+    """Implements the engine's `Tables` on a cursor inside a transaction. One object, one transaction.
+
+    No method ever suspends. Errors of SQLite come as they are; whoever runs the transaction maps them.
+    """
+
+    def __init__(self, cursor: apsw.Cursor) -> None:
+        self._execute = cursor.execute
+        self._cursor = cursor
+        # What was last read: a save that changes one column of it writes that column only.
+        self._attempt: Attempt | None = None
+        self._refs: dict[BranchId, int] = {}
+
+    def _rows(self, query: str, *bindings: Any) -> list[Row]:
+        return self._execute(QUERIES[query], bindings).fetchall()
+
+    def _row(self, query: str, *bindings: Any) -> Row | None:
+        rows = self._execute(QUERIES[query], bindings).fetchall()
+        return rows[0] if rows else None
+
+    def _run(self, query: str, *bindings: Any) -> None:
+        self._execute(QUERIES[query], bindings)
+
+    # Conversations.
+
+    async def conversation(self, owner: str, id: ConversationId) -> Conversation | None:
+        row = self._row("conversation", id.raw, owner)
+        return None if row is None else records.conversation_of(row)
+
+    async def conversation_by_key(self, owner: str, scope: str, conversation_key: str) -> Conversation | None:
+        row = self._row("conversation_by_key", owner, scope, conversation_key)
+        return None if row is None else records.conversation_of(row)
+
+    async def add_conversation(self, conversation: Conversation) -> None:
+        columns = records.columns_of_conversation(conversation)
+        self._run("add_conversation", conversation.id.raw, conversation.owner, conversation.scope, *columns)
+        self._add_tags(conversation)
+        self._count(conversation.owner, of_details(conversation), of_chat(conversation))
+
+    async def save_conversation(self, conversation: Conversation) -> None:
+        columns = records.columns_of_conversation(conversation)
+        for owner, *before in self._rows("counted_details", conversation.id.raw):
+            had = records.counted_conversation(conversation, *before)
+            more, chats = of_details(conversation) - of_details(had), of_chat(conversation) - of_chat(had)
+            if more or chats:
+                self._count(owner, more, chats)
+        self._tag(conversation.id, conversation.tags)
+        self._run("save_conversation", *columns, conversation.id.raw)
+
+    async def touch_conversation(self, id: ConversationId, at: int) -> None:
+        self._run("touch_conversation", at, id.raw)
+
+    async def move_conversation(self, id: ConversationId, was: BranchId, now: BranchId) -> bool:
+        return bool(self._rows("move_conversation", now.raw, id.raw, was.raw))
+
+    async def switches(self, id: ConversationId) -> tuple[TurnId, ...]:
+        row = self._row("switches", id.raw)
+        return () if row is None else records.ids_of(TurnId, row[0])
+
+    async def save_switches(self, id: ConversationId, switches: Sequence[TurnId]) -> None:
+        self._run("save_switches", b"".join(each.raw for each in switches), id.raw)
+
+    async def forgotten(self, id: ConversationId) -> tuple[bytes, ...]:
+        row = self._row("forgotten", id.raw)
+        return () if row is None else tuple(each.raw for each in records.ids_of(TurnId, row[0]))
+
+    async def save_forgotten(self, id: ConversationId, effects: Sequence[bytes]) -> None:
+        self._run("save_forgotten", b"".join(effects), id.raw)
+
+    async def lapsed_conversations(self, now: int, limit: int) -> list[Conversation]:
+        return [records.conversation_of(row) for row in self._rows("lapsed_conversations", now, limit)]
+
+    @decoder
+    async def purge_ended(self, limit: int) -> int:
+        removed = 0
+        for ref, id, owner in self._rows("unswept_conversations", limit):
+            self._run("drop_previews", id)
+            removed += self._purge_branches(owner, id, limit - removed)
+            attempts = self._rows("ended_attempts", id, limit - removed)
+            removed += self._remove_attempts(attempts)
+            if removed >= limit:
+                break
+            self._run("mark_swept", ref)
+        return removed
+
+    @decoder
+    def _purge_branches(self, owner: str, conversation: bytes, limit: int) -> int:
+        """Remove the turns of an ended conversation that no branch elsewhere needs; of a branch that is then
+        empty, nothing is left to do, and the one it was made from may have more to give."""
+        removed = 0
+        for ref, stored in self._rows("uncleared_branches", conversation):
+            ((needed,),) = self._rows("needed_through", ref)
+            turns = self._rows("purge_turns", ref, needed or 0, limit - removed)
+            for turn, _ in turns:
+                self._run("drop_flags", turn)
+            if turns:
+                left = stored - sum(size for _, size in turns)
+                self._run("shrink_branch", left, ref)
+                self._count(owner, of_branch(left) - of_branch(stored))
+                stored = left
+            removed += len(turns)
+            if removed >= limit:
+                break
+            if needed is None:
+                self._run("clear_branch", ref)
+                self._count(owner, -of_branch(stored))
+                for (source,) in self._rows("drop_origin", ref):
+                    self._run("sweep_again", source)
+                    removed += 1
+        return removed
+
+    # Branches.
+
+    async def branch(self, id: BranchId) -> Branch | None:
+        row = self._row("branch", id.raw)
+        return None if row is None else self._branch_of(id, row)
+
+    def _branch_of(self, id: BranchId, row: Row, conversation: ConversationId | None = None) -> Branch:
+        self._refs[id] = row[0]
+        return records.branch_of(id, row, conversation)
+
+    def _ref(self, id: BranchId) -> int:
+        """What stands for the branch in its turns. Asked for once: mostly, the branch was read before."""
+        if id not in self._refs:
+            row = self._row("ref_of_branch", id.raw)
+            if row is None:
+                raise StoreError(f"There is no {id}.")
+            self._refs[id] = row[0]
+        return self._refs[id]
+
+    async def add_branch(self, branch: Branch) -> None:
+        columns = records.columns_of_branch(branch)
+        self._run("add_branch", branch.id.raw, branch.conversation.raw, branch.start, *columns)
+        for owner, *_ in self._rows("counted_details", branch.conversation.raw):
+            self._count(owner, of_branch(branch.bytes))
+
+    async def add_branches(self, made: Sequence[NewBranch]) -> None:
+        rows: list[Row] = []
+        for each in made:
+            branch = each.branch
+            columns = records.columns_of_branch(branch)
+            rows.append((branch.id.raw, branch.conversation.raw, branch.start, *columns))
+        self._insert(QUERIES["add_branch"], rows)
+        chat = made[0].branch.conversation.raw
+        self._refs.update((BranchId.trusted(id), ref) for id, ref in self._found("refs_of_branches", chat))
+        for owner, *_ in self._rows("counted_details", chat):
+            self._count(owner, sum(of_branch(each.branch.bytes) for each in made))
+        origins = [self._columns_of_origin(each.origin) for each in made if each.origin is not None]
+        self._insert(QUERIES["add_origin"], origins)
+        turns = [row for each in made for row in self._rows_of_turns(each)]
+        self._insert(TRANSFER_QUERIES["add_turns"], turns)
+
+    def _rows_of_turns(self, made: NewBranch) -> Iterator[Row]:
+        ref, before = self._ref(made.branch.id), None
+        for turn, log in made.turns:
+            parent = None if turn.parent == before else records.raw_or_none(turn.parent)
+            yield self._columns_of_turn(turn, ref, parent, log)
+            before = turn.id
+
+    def _insert(self, query: str, rows: Sequence[Row]) -> None:
+        """Insert many rows by few statements: each one gives up the interpreter's lock, and may have to wait
+        for it."""
+        whole = len(rows) - len(rows) % ROWS_AT_ONCE
+        if whole:
+            values = query[query.index("(", query.index("VALUES")) : query.rindex(")") + 1]
+            several = query.replace(values, ", ".join([values] * ROWS_AT_ONCE))
+            for at in range(0, whole, ROWS_AT_ONCE):
+                self._execute(several, list(chain.from_iterable(rows[at : at + ROWS_AT_ONCE])))
+        for row in rows[whole:]:
+            self._execute(query, row)
+
+    async def save_branch(self, branch: Branch) -> None:
+        self._run("save_branch", *records.columns_of_branch(branch), self._ref(branch.id))
+
+    async def first_branch(self, conversation: ConversationId) -> Branch | None:
+        row = self._row("first_branch", conversation.raw)
+        return None if row is None else self._branch_of(BranchId.trusted(row[0]), row[1:])
+
+    async def branches(
+        self, conversation: ConversationId, before: BranchId | None, limit: int
+    ) -> list[Branch]:
+        below = END_OF_TIME if before is None else self._ref(before)
+        rows = self._rows("branches", conversation.raw, below, limit)
+        return [self._branch_of(BranchId.trusted(row[0]), row[1:]) for row in rows]
+
+    async def add_origin(self, origin: Origin) -> None:
+        self._run("add_origin", *self._columns_of_origin(origin))
+
+    def _columns_of_origin(self, origin: Origin) -> Row:
+        source = origin.line[0] if origin.line else None
+        return (
+            self._ref(origin.branch),
+            origin.conversation.raw,
+            records.raw_or_none(origin.base),
+            self._ref(source.branch) if source else None,
+            source.through if source else 0,
+            records.packed_line(origin.line, [self._ref(stretch.branch) for stretch in origin.line]),
+        )
+
+    async def origin(self, branch: BranchId) -> Origin | None:
+        row = self._row("origin", branch.raw)
+        if row is None:
+            return None
+        conversation, base, line = row
+        return Origin(
+            branch=branch,
+            conversation=ConversationId.trusted(conversation),
+            base=records.id_or_none(TurnId, base),
+            line=self._line_of(line),
+        )
+
+    def _line_of(self, raw: bytes | None) -> tuple[Stretch, ...]:
+        line, refs = records.line_of(raw)
+        self._refs.update(refs)
+        return line
+
+    async def origins(self, conversation: ConversationId, base: TurnId | None, limit: int) -> list[Origin]:
+        return [
+            Origin(
+                branch=BranchId.trusted(branch),
+                conversation=conversation,
+                base=base,
+                line=self._line_of(line),
+            )
+            for branch, line in self._rows("origins", conversation.raw, records.raw_or_none(base), limit)
+        ]
+
+    async def ends_at(self, turn: Turn, limit: int) -> list[BranchId]:
+        rows = self._rows("ends_at", self._ref(turn.branch), turn.id.raw, limit)
+        return [BranchId.trusted(id) for (id,) in rows]
+
+    async def lane(
+        self, owner: str, id: ConversationId, lease: LeaseId
+    ) -> tuple[Conversation, Branch, bool, int, int] | None:
+        row = self._row("lane", id.raw, owner, lease.raw)
+        if row is None:
+            return None
+        conversation = records.conversation_of(row)
+        branch = self._branch_of(conversation.branch, row[CONVERSATION_COLUMNS:-3], conversation.id)
+        return conversation, branch, bool(row[-3]), row[-2] or 0, row[-1] or 0
+
+    # Turns.
+
+    async def turn(self, owner: str, id: TurnId) -> Turn | None:
+        row = self._row("turn", id.raw, owner)
+        return None if row is None else records.turn_of(id, BranchId.trusted(row[0]), row[1:])
+
+    async def turns(self, branch: BranchId, after: int, through: int, limit: int) -> list[Turn]:
+        rows = self._rows("turns", branch.raw, after, through, limit)
+        return [records.turn_of(TurnId.trusted(row[0]), branch, row[1:]) for row in reversed(rows)]
+
+    async def turns_in(self, stretches: Sequence[Stretch]) -> list[Turn]:
+        # Where edits follow each other, a page is many stretches of a turn or two: one query for all those.
+        singles: list[int] = []
+        branches: dict[int, BranchId] = {}
+        found: list[Turn] = []
+        for stretch in stretches:
+            branch, after, through = stretch.branch, stretch.after, stretch.through
+            if through - after > LONG_STRETCH:
+                found += await self.turns(branch, after, through, through)
+                continue
+            ref = self._ref(branch)
+            branches[ref] = branch
+            for number in range(after + 1, through + 1):
+                singles.append(ref << 32 | number)
+        if singles:
+            rows = self._rows("single_turns", msgspec.json.encode(singles).decode())
+            found += [records.turn_of(TurnId.trusted(row[0]), branches[row[8]], row[1:8]) for row in rows]
+        found.sort(key=attrgetter("number"))
+        return found
+
+    async def effects_in(self, stretches: Sequence[Stretch]) -> list[Turn]:
+        branches = {self._ref(each.branch): each.branch for each in stretches}
+        asked = [(self._ref(each.branch), each.after, each.through) for each in stretches]
+        rows = self._rows("turns_with_effects", msgspec.json.encode(asked).decode())
+        rows.sort(key=itemgetter(1))
+        found = [records.turn_of(TurnId.trusted(row[0]), branches[row[8]], row[1:8]) for row in rows]
+        return [turn for turn in found if turn.goes_along]
+
+    async def add_turn(self, turn: Turn, log: bytes = b"") -> None:
+        parent = records.raw_or_none(turn.parent)
+        self._run("add_turn", *self._columns_of_turn(turn, self._ref(turn.branch), parent, log))
+
+    def _columns_of_turn(self, turn: Turn, ref: int, parent: bytes | None, log: bytes) -> Row:
+        return (
+            turn.id.raw,
+            ref,
+            turn.number,
+            parent,
+            records.number_of(turn),
+            turn.created_at,
+            turn.committed_at,
+            turn.body,
+            log or None,
+            records.checksum_of(turn, log),
+        )
+
+    async def turn_log(self, id: TurnId) -> bytes:
+        row = self._row("turn_log", id.raw)
+        return records.log_of(id, *row) if row else b""
+
+    # What owners store.
+
+    async def count_bytes(self, owner: str, more: int) -> None:
+        self._count(owner, more)
+
+    def _count(self, owner: str, more: int, chats: int = 0) -> None:
+        self._run("count_stored", owner, more, chats)
+        link = link_of(owner)
+        if link is not None:
+            self._run("count_stored_by_visitors", link.raw, more, chats)
+
+    @decoder
+    async def stored(self, owner: str) -> Usage:
+        row = self._row("stored", owner)
+        return Usage(bytes=row[0], chats=row[1]) if row else Usage(bytes=0)
+
+    # Flags.
+
+    async def flags(self, owner: str, turns: Sequence[TurnId]) -> FlagsOf:
+        found = {turn: self._rows("flags", turn.raw, owner) for turn in turns}
+        return {turn: records.flags_of(rows) for turn, rows in found.items() if rows}
+
+    async def flags_in(self, owner: str, stretches: Sequence[Stretch]) -> FlagsOf:
+        asked = [(self._ref(each.branch), each.after, each.through) for each in stretches]
+        found: dict[TurnId, list[Row]] = {}
+        for turn, *flags in self._rows("flags_in", msgspec.json.encode(asked).decode(), owner):
+            found.setdefault(TurnId.trusted(turn), []).append(tuple(flags))
+        return {turn: records.flags_of(rows) for turn, rows in found.items()}
+
+    async def save_flags(self, owner: str, turn: TurnId, flags: Mapping[int, Flags]) -> None:
+        self._run("drop_flags", turn.raw)
+        for place, each in flags.items():
+            self._run("add_flags", turn.raw, place, owner, int(each.to_model), int(each.to_user))
+        self._run("raise_flag_version", owner)
+
+    async def flag_version(self, owner: str) -> int:
+        row = self._row("flag_version", owner)
+        return row[0] if row else 0
+
+    # Attempts.
+
+    async def attempt(self, owner: str, id: TurnId) -> Attempt | None:
+        row = self._row("attempt", RUNNING, id.raw, owner) or self._row("attempt", ENDED, id.raw, owner)
+        if row is None:
+            return None
+        self._attempt = records.attempt_of(row)
+        return self._attempt
+
+    async def attempts(self, conversation: ConversationId, limit: int) -> list[Attempt]:
+        return [records.attempt_of(row) for row in self._rows("attempts", conversation.raw, limit)]
+
+    async def running_of(self, lease: LeaseId) -> list[Attempt]:
+        return [records.attempt_of(row) for row in self._rows("running_of", lease.raw)]
+
+    async def add_attempt(self, attempt: Attempt) -> None:
+        input = attempt.asked
+        is_long = len(input) >= LONG_INPUT
+        self._run("add_attempt", *records.columns_of_attempt(attempt, None if is_long else input))
+        if is_long:
+            self._run("add_attempt_input", attempt.id.raw, input)
+
+    async def save_attempt(self, attempt: Attempt) -> None:
+        seen = self._attempt
+        if seen is not None and replace(attempt, journaled=seen.journaled) == seen:
+            self._run("record_progress", attempt.journaled, attempt.id.raw)
+        else:
+            self._run("save_attempt", *records.changes_of_attempt(attempt), attempt.id.raw)
+        self._attempt = None
+
+    async def drop_attempt(self, id: TurnId) -> None:
+        self._drop_attempt(id.raw)
+
+    def _drop_attempt(self, id: bytes) -> None:
+        self._run("drop_running_attempt", id)
+        if not self._cursor.connection.changes():
+            self._run("drop_ended_attempt", id)
+        # Asking first whether there is a long input would cost more than removing one that is not there.
+        self._run("drop_attempt_input", id)
+
+    async def purge_attempts(self, ended_before: int, limit: int) -> int:
+        return self._remove_attempts(self._rows("old_attempts", ended_before, limit))
+
+    def _remove_attempts(self, rows: Sequence[Row]) -> int:
+        for id, owner, counted in rows:
+            self._count(owner, -counted)
+            self._drop_attempt(id)
+            self._run("drop_journal", id)
+            self._run("drop_log", id)
+        return len(rows)
+
+    # The journal.
+
+    async def journal(self, attempt: TurnId) -> list[bytes]:
+        return [record for (record,) in self._rows("journal", attempt.raw)]
+
+    async def add_records(self, attempt: TurnId, first: int, records: Sequence[bytes]) -> None:
+        for number, record in enumerate(records, first):
+            self._run("add_record", attempt.raw, number, record)
+
+    async def drop_journal(self, attempt: TurnId) -> None:
+        self._run("drop_journal", attempt.raw)
+
+    # Event logs.
+
+    async def log_chunks(self, attempt: TurnId, first: int, limit: int) -> list[bytes]:
+        return [chunk for (chunk,) in self._rows("log_chunks", attempt.raw, first, limit)]
+
+    async def add_log_chunk(self, attempt: TurnId, number: int, chunk: bytes) -> None:
+        self._run("add_log_chunk", attempt.raw, number, chunk)
+
+    async def drop_log(self, attempt: TurnId) -> None:
+        self._run("drop_log", attempt.raw)
+
+    # Tickets.
+
+    async def tickets(self, branch: BranchId) -> list[Ticket]:
+        return [records.ticket_of(row) for row in self._rows("tickets", branch.raw)]
+
+    async def ticket(self, attempt: TurnId) -> Ticket | None:
+        row = self._row("ticket", attempt.raw)
+        return None if row is None else records.ticket_of(row)
+
+    async def tickets_of(self, lease: LeaseId) -> list[Ticket]:
+        return [records.ticket_of(row) for row in self._rows("tickets_of", lease.raw)]
+
+    async def add_ticket(self, ticket: Ticket) -> Ticket:
+        ((number,),) = self._rows("next_ticket", ticket.branch.raw)
+        numbered = replace(ticket, number=number)
+        self._run("add_ticket", *records.columns_of_ticket(numbered))
+        return numbered
+
+    async def move_tickets(self, was: BranchId, now: BranchId) -> None:
+        self._run("move_tickets", now.raw, was.raw)
+        if self._cursor.connection.changes():
+            self._run("go_on_numbering", now.raw, was.raw)
+
+    async def drop_ticket(self, attempt: TurnId) -> None:
+        self._run("drop_ticket", attempt.raw)
+
+    # Claims.
+
+    async def claim(self, owner: str, idempotency_key: str) -> Claim | None:
+        row = self._row("claim", owner, idempotency_key)
+        return None if row is None else records.claim_of(owner, idempotency_key, row)
+
+    async def save_claim(self, claim: Claim) -> None:
+        self._run("save_claim", *records.columns_of_claim(claim))
+
+    async def drop_claim(self, owner: str, idempotency_key: str) -> None:
+        self._run("drop_claim", owner, idempotency_key)
+
+    async def purge_claims(self, expired_before: int, limit: int) -> int:
+        return len(self._rows("purge_claims", expired_before, limit))
+
+    # Leases.
+
+    @decoder
+    async def lease(self, id: LeaseId) -> Lease | None:
+        row = self._row("lease", id.raw)
+        return None if row is None else Lease(id, row[0])
+
+    @decoder
+    async def leases(self) -> list[Lease]:
+        return [Lease(LeaseId.trusted(id), beat) for id, beat in self._rows("leases")]
+
+    async def beat(self, id: LeaseId) -> None:
+        self._run("beat", id.raw)
+
+    async def drop_lease(self, id: LeaseId) -> None:
+        self._run("drop_lease", id.raw)
+
+    async def bury_lease(self, id: LeaseId) -> None:
+        self._run("bury_lease", id.raw)
+        self._run("forget_buried", BURIED_KEPT)

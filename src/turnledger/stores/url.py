@@ -1,0 +1,61 @@
+"""From a URL to a store."""
+
+from __future__ import annotations
+
+from urllib.parse import parse_qsl
+
+from turnledger.engine.ports import Store, Visit
+from turnledger.errors import NotAStore
+from turnledger.stores.memory import Database, MemoryStore
+from turnledger.stores.sqlite import SqliteStore, SqliteVisit, path_of
+from turnledger.stores.sqlite.backup import Progress, back_up
+from turnledger.stores.sqlite.connections import deletes_securely
+
+KNOWN = (
+    "memory:, memory:?max=1000&ttl=3600, sqlite:///relative/path.db, sqlite:////absolute/path.db, "
+    "sqlite:///path.db?secure_delete=on"
+)
+
+
+async def open_store(url: str, *, page_bytes: int | None = None) -> Store:
+    """Open the store that the URL names, with so much memory for pages of a database. Raises NotAStore for a
+    URL that is not understood."""
+    if url == "memory:" or url.startswith("memory:?"):
+        return _open_memory(url)
+    if url.startswith("sqlite:"):
+        return await SqliteStore.open(
+            path_of(url), page_bytes=page_bytes, secure_delete=deletes_securely(url)
+        )
+    # Not echoed: what follows the scheme may hold a password.
+    raise NotAStore(f"This URL names no store. Known forms: {KNOWN}.")
+
+
+async def visit_store(url: str) -> Visit:
+    """Open the store that the URL names to look at it and no more; raises NotAStore if it is not there."""
+    if url.startswith("memory:"):
+        raise NotAStore("A store in memory cannot be visited: it is gone with its process.")
+    if url.startswith("sqlite:"):
+        return await SqliteVisit.open(path_of(url))
+    raise NotAStore(f"This URL names no store. Known forms: {KNOWN}.")
+
+
+def back_up_store(url: str, file: str, progress: Progress) -> None:
+    """Copy the store that the URL names, in use or not, into a new file. Blocks. Raises NotAStore for one
+    that is not in a file, InvalidInput if the new file cannot be made, and StoreErrors."""
+    if url.startswith("memory:"):
+        raise NotAStore("A store in memory cannot be backed up: it is gone with its process.")
+    if not url.startswith("sqlite:"):
+        raise NotAStore(f"This URL names no store. Known forms: {KNOWN}.")
+    back_up(path_of(url), file, progress)
+
+
+def _open_memory(url: str) -> Store:
+    settings = dict(parse_qsl(url.partition("?")[2], keep_blank_values=True))
+    try:
+        maximum = int(settings.pop("max")) if "max" in settings else None
+        ttl = round(float(settings.pop("ttl")) * 1000) if "ttl" in settings else None
+    except (ValueError, OverflowError):
+        raise NotAStore("`max` and `ttl` (in seconds) of a memory store must be numbers.") from None
+    if settings or (maximum is not None and maximum < 1) or (ttl is not None and ttl < 1):
+        raise NotAStore("A memory store takes `max` and `ttl` (in seconds), both above 0, and nothing else.")
+    return MemoryStore(Database(maximum, ttl))

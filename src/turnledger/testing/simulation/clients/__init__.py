@@ -1,0 +1,1 @@
+"""Simulated clients: what they request, and what they read."""

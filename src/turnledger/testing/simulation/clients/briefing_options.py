@@ -1,0 +1,63 @@
+"""Briefing: what a request tells its model besides the input, and how much of the history it shows it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from random import Random
+from typing import Any
+
+from turnledger.engine.history.context import Context
+
+PRIMING = "primed by "
+
+
+@dataclass(frozen=True)
+class Briefing:
+    """Instructions, priming and context of one request. Texts are found nowhere else."""
+
+    instructions: str | None = None
+    """In force from this turn on; an empty text ends those in force."""
+    once: str | None = None
+    """In force for this turn only."""
+    priming: str | None = None
+    turns: int | None = None
+    """How many of the last turns are shown; None for all, or as many as the budget allows."""
+    budget: int | None = None
+    """How many items are shown, at one token each; None for all."""
+
+    @property
+    def options(self) -> dict[str, Any]:
+        options: dict[str, Any] = {"instructions": self.instructions, "instructions_once": self.once}
+        if self.priming is not None:
+            options["priming"] = self.priming
+        if self.turns is not None:
+            options["context"] = Context.last(self.turns)
+        if self.budget is not None:
+            options["context"] = Context.budget(self.budget, count=lambda item: 1)
+        return options
+
+    @property
+    def shows_all(self) -> bool:
+        return self.turns is None and self.budget is None
+
+    @classmethod
+    def draw(cls, random: Random, token: str) -> Briefing:
+        """Draw what a request says; most say nothing, so that what was said before is in force."""
+        instructions = once = None
+        match random.choice(("lasting", "lasting", "once", "ended", *["nothing"] * 4)):
+            case "lasting":
+                instructions = f"from {token} on"
+            case "once":
+                once = random.choice((f"for {token} only", ""))
+            case "ended":
+                instructions = ""
+        return cls(
+            instructions=instructions,
+            once=once,
+            priming=f"{PRIMING}{token}" if random.random() < 0.2 else None,
+            turns=random.choice((0, 1, 2)) if (drawn := random.random()) < 0.2 else None,
+            budget=random.choice((0, 4, 9, 100)) if 0.2 <= drawn < 0.4 else None,
+        )
+
+
+SILENT = Briefing()

@@ -1,0 +1,73 @@
+"""Flagging: clients that hide items and show them again; what was set last is what is there, ever after."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import replace
+
+from turnledger.errors import TurnledgerError
+from turnledger.ledger import Ledger
+from turnledger.model.attempt import OnBusy
+from turnledger.model.flags import SHOWN
+from turnledger.model.turn import Turn
+from turnledger.testing.simulation.clients.briefing_options import SILENT, Briefing
+from turnledger.testing.simulation.clients.requests import Asking
+from turnledger.testing.simulation.oracle.promises import Line
+from turnledger.testing.simulation.scene import Scene
+from turnledger.testing.simulation.servers import Work
+from turnledger.testing.simulation.world import World
+
+
+async def flag_and_ask(scene: Scene, asking: Asking, name: str, token: str) -> None:
+    """Flag something, and ask: what is hidden by now is not shown, be it all of the rest or a part."""
+    await scene.servers.do(_flag(scene, name))
+    ask = asking.draw(token)
+    if ask.briefing is SILENT:
+        ask = replace(ask, briefing=Briefing(turns=scene.random.choice((None, 2))))
+    await asking.ask(replace(ask, conversation=name, fails_at=(-1,), on_busy=OnBusy.QUEUE))
+
+
+def _flag(scene: Scene, name: str) -> Work:
+    """Show or hide something of a turn that the client sees, to the model or to the user."""
+    random, world = scene.random, scene.world
+
+    async def flag(ledger: Ledger) -> None:
+        with suppress(TurnledgerError):
+            chat = await scene.names.open(ledger, name)
+            turns = await chat.turns()
+            if not turns:
+                return
+            turn = random.choice(turns)
+            place = random.choice((None, random.randrange(len(turn.items))))
+            to_model, to_user = random.choice((*[(False, None)] * 4, (None, False), (True, True)))
+            await chat.flag(turn.id, place, to_model=to_model, to_user=to_user)
+            if turn.id not in world.flags:
+                world.intrusions.append(f"a flag of {turn.id} was acknowledged, and nobody had set it")
+
+    return flag
+
+
+def broken_by_flags(world: World, line: Line) -> Iterator[str]:
+    """The flags of the turns of a line that are not those that were set last. Copies of settled turns begin
+    with flags that nobody set there, and so may a question that is asked again."""
+    for turn in line.turns:
+        if turn.id not in world.asked:
+            continue
+        expected = {at: each for at, each in world.flags.get(turn.id, {}).items() if each != SHOWN}
+        found = dict(line.flags.get(turn.id, {}))
+        if brings_flags(world, turn):
+            answer = range(len(turn.input), len(turn.items))
+            expected, found = ({at: of[at] for at in answer if at in of} for of in (expected, found))
+        if found != expected:
+            yield f"the flags of {turn.id} are {found}, and {expected} were set"
+
+
+def brings_flags(world: World, turn: Turn) -> bool:
+    """Whether flags may have come with the question: those of another turn at the moment of the commit."""
+    replaced = world.replaces.get(turn.id) if turn.id in world.repeats else None
+    while replaced is not None:
+        if replaced in world.flags:
+            return True
+        replaced = world.replaces.get(replaced) if replaced in world.repeats else None
+    return False

@@ -1,0 +1,152 @@
+"""Key-less clients: they say the same few words again and again, and retry by themselves on lines that break.
+
+A message is swallowed if it is answered with the answer of another one. So no answer may arrive whole at the
+clients of two messages, and none may be given to a message once others have built on it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+
+from turnledger.engine.attempt.client_retries import Retry
+from turnledger.engine.attempt.end import Ended
+from turnledger.engine.attempt.outcome import committed
+from turnledger.engine.turn.block import TurnBlock
+from turnledger.errors import TurnledgerError, TurnReplayed
+from turnledger.ledger import Ledger
+from turnledger.model.attempt import OnBusy
+from turnledger.model.turn import Turn
+from turnledger.testing.simulation.clients.briefing_options import SILENT
+from turnledger.testing.simulation.clients.requests import Asking
+from turnledger.testing.simulation.scene import Scene
+from turnledger.testing.simulation.servers import Work
+from turnledger.testing.simulation.world import Ask, ModelFailed, Seen, World
+
+WORDS = ("yes", "go on")
+PATIENCE = (None, None, None, 0.0, 0.01, 0.5, 5.0)
+"""Seconds after which a client gives a try up, at whatever point that is."""
+PAUSES = (0.0, 0.0, 0.01, 1.0)
+
+
+@dataclass
+class Connection:
+    """Between a client and a server. It breaks when the client leaves; the server notices that later, if at
+    all before it has sent everything."""
+
+    noticed_after: float
+    sending: float
+    """Seconds that the answer takes to leave."""
+    left: asyncio.Future[None] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
+    is_known_broken: bool = False
+    answer: Turn | None = None
+    """What the client has received whole."""
+
+
+class KeylessClients:
+    """Clients that send a count with each try, and no idempotency_key."""
+
+    def __init__(self, scene: Scene, asking: Asking) -> None:
+        self._scene = scene
+        self._asking = asking
+        self._random = scene.random
+
+    async def say(self, name: str, token: str) -> None:
+        """Say something, now and then in two places at once."""
+        words, copies = self._random.choice(WORDS), self._random.choice((1, 1, 1, 2))
+        await asyncio.gather(*(self._say(name, f"{token}{'+' * copy}", words) for copy in range(copies)))
+
+    async def _say(self, name: str, message: str, words: str) -> None:
+        random, left_alone = self._random, []
+        for count in range(random.choice((1, 3, 3))):
+            if random.random() < 0.25:
+                continue  # the connection is refused: no server knows of this try
+            connection = Connection(random.choice(PAUSES), random.choice(PAUSES))
+            ask = self._draw(name, f"{message}~{count}", words)
+            self._asking.asks += 1
+            handling = asyncio.ensure_future(
+                self._scene.servers.do(self._handle(connection, message, ask, count))
+            )
+            await asyncio.wait((handling,), timeout=random.choice(PATIENCE))
+            if not handling.done():
+                connection.left.set_result(None)
+                left_alone.append(handling)
+            if connection.answer is not None:
+                break
+            await asyncio.sleep(random.choice(PAUSES))
+        await asyncio.gather(*left_alone)
+
+    def _draw(self, name: str, token: str, words: str) -> Ask:
+        """One try. Without tools: in doubt it runs again, and so would they."""
+        return replace(
+            self._asking.draw(token),
+            conversation=name,
+            says=words,
+            idempotency_key=None,
+            tools=(),
+            tool_breaks=-1,
+            fails_at=(self._random.choice((-1, -1, -1, 0)),),
+            leaves_call=False,
+            on_busy=self._random.choice((*[OnBusy.QUEUE] * 5, *OnBusy)),
+            briefing=SILENT,
+        )
+
+    def _handle(self, connection: Connection, message: str, ask: Ask, count: int) -> Work:
+        world = self._scene.world
+
+        async def handle(ledger: Ledger) -> None:
+            try:
+                chat = await self._scene.names.open(ledger, ask.conversation)
+            except TurnledgerError:
+                return
+            retry = Retry(f"{ask.conversation}: {ask.says}".encode(), count)
+            block = chat.turn(ask.input, retry=retry, **ask.options)
+            world.asked[block.id] = ask
+            world.said[block.id] = (message, count)
+            noticing = asyncio.ensure_future(self._notice(connection, ledger, block))
+            try:
+                turn = await self._run(block, ask)
+                await asyncio.sleep(connection.sending)
+            except (TurnledgerError, ModelFailed) as problem:
+                code = problem.code if isinstance(problem, TurnledgerError) else "model_failed"
+                world.seen.append(Seen(ask, None, b"", code, None))
+                ledger.lost(block)
+            else:
+                self._send_last_byte(connection, message, ask, turn)
+                (ledger.lost if connection.is_known_broken else ledger.delivered)(block)
+            finally:
+                noticing.cancel()
+
+        return handle
+
+    async def _run(self, block: TurnBlock, ask: Ask) -> Turn:
+        try:
+            async with block as running:
+                await self._scene.world.runner(ask, self._random)(running)
+        except TurnReplayed as replay:
+            return replay.turn
+        return committed(Ended(running.state, running.turn))
+
+    async def _notice(self, connection: Connection, ledger: Ledger, block: TurnBlock) -> None:
+        await asyncio.shield(connection.left)
+        await asyncio.sleep(connection.noticed_after)
+        connection.is_known_broken = True
+        with suppress(TurnledgerError):
+            ledger.lost(block)
+
+    def _send_last_byte(self, connection: Connection, message: str, ask: Ask, turn: Turn) -> None:
+        world = self._scene.world
+        if connection.left.done():
+            return  # sent in vain, whether the server knows that or not
+        connection.answer = turn
+        world.seen.append(Seen(ask, turn.id, turn.body, "", world.begun_in[turn.id], turn))
+        world.answered.setdefault(turn.id, []).append(message)
+
+
+def broken_by_keyless(world: World) -> Iterator[str]:
+    """No answer arrived at two messages, of which one would be in no history."""
+    for turn, messages in world.answered.items():
+        if len(messages) > 1:
+            yield f"{turn} was the answer to {' and '.join(messages)}: a message was swallowed"

@@ -1,0 +1,93 @@
+"""Listening: clients that read what turns tell while they run, in any process, and come back when cut off."""
+
+from __future__ import annotations
+
+import asyncio
+
+from turnledger.errors import ConversationDeleted, ConversationExpired, TurnledgerError, TurnNotFound
+from turnledger.ledger import Ledger
+from turnledger.model.ids import ConversationId, TurnId
+from turnledger.testing.simulation.clients.reader import Listener
+from turnledger.testing.simulation.scene import Scene
+from turnledger.testing.simulation.servers import Work
+from turnledger.testing.simulation.world import LEASE_TIME
+
+PATIENCE = 6
+"""How often a listener asks for a turn of which nothing is there yet."""
+
+
+class Listening:
+    """The listeners of a schedule."""
+
+    def __init__(self, scene: Scene) -> None:
+        self._scene = scene
+        self._wanted: asyncio.Queue[tuple[ConversationId, TurnId]] = asyncio.Queue()
+        self._tasks: list[asyncio.Task[None]] = []
+        self._opening: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        self._opening = asyncio.create_task(self._open())
+
+    def attend(self, conversation: ConversationId, turn: TurnId) -> None:
+        """Have a turn listened to that is about to begin; called in whatever process runs it."""
+        for _ in range(self._scene.random.choice((0, 1, 1, 2))):
+            self._wanted.put_nowait((conversation, turn))
+
+    async def come_to_an_end(self) -> None:
+        """Wait until all have heard the end, and note who does not."""
+        if self._opening is not None:
+            self._opening.cancel()
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=LEASE_TIME * 4)
+        world = self._scene.world
+        for listener, task in zip(world.listeners, self._tasks, strict=True):
+            listener.was_taken_over = listener.turn in world.taken_over
+            if task.done():
+                continue
+            task.cancel()
+            if listener.turn in world.begun_at:
+                world.intrusions.append(f"a reader of {listener.turn} came to no end")
+
+    async def _open(self) -> None:
+        while True:
+            listener = Listener(*await self._wanted.get())
+            self._scene.world.listeners.append(listener)
+            self._tasks.append(asyncio.create_task(self._listen(listener)))
+
+    async def _listen(self, listener: Listener) -> None:
+        random = self._scene.random
+        idle = 0
+        while not listener.is_over and listener.misses < PATIENCE:
+            heard = listener.last
+            given_up_after = random.choice((None, None, 0.4, 3.0, 25.0))
+            await self._scene.servers.do(self._read(listener), given_up_after)
+            idle = idle + 1 if listener.last == heard else 0
+            await asyncio.sleep(min(LEASE_TIME, 0.05 * 2**idle))
+
+    def _read(self, listener: Listener) -> Work:
+        """Read on from the last number, for a while."""
+        random, world = self._scene.random, self._scene.world
+        most, pace = random.choice((1, 3, 1_000)), random.choice((0.0, 0.0, 0.3))
+
+        async def read(ledger: Ledger) -> None:
+            try:
+                chat = await ledger.conversation(listener.conversation)
+                async for event in chat.events(listener.turn, after=listener.last):
+                    is_holder = world.holders.get(listener.turn) == ledger._process.lease
+                    listener.hear(event, in_its_process=is_holder)
+                    if listener.is_over:
+                        continue
+                    if len(listener.heard) % most == 0:
+                        return
+                    await asyncio.sleep(pace)
+                listener.is_over = True
+            except (ConversationDeleted, ConversationExpired):
+                listener.is_over = listener.was_sent_away = True
+            except TurnNotFound:
+                listener.misses += 1
+                if listener.heard:
+                    world.intrusions.append(f"{listener.turn} was heard, and is not there")
+            except TurnledgerError:
+                return
+
+        return read

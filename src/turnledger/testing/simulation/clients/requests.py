@@ -1,0 +1,226 @@
+"""Asking: clients whose requests run the model, and how they send them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+from typing import TypeAlias
+
+from turnledger.engine.attempt.end import Ended
+from turnledger.engine.attempt.outcome import committed
+from turnledger.engine.turn.block import TurnBlock
+from turnledger.engine.turn.validation import begin_request, target_of
+from turnledger.errors import Superseded, TurnledgerError, TurnReplayed
+from turnledger.ledger import OWNER, Ledger
+from turnledger.model.attempt import OnBusy
+from turnledger.model.event import Event
+from turnledger.model.ids import ConversationId, TurnId
+from turnledger.model.turn import Turn, TurnKind
+from turnledger.testing.simulation.clients import deeds
+from turnledger.testing.simulation.clients.briefing_options import Briefing
+from turnledger.testing.simulation.oracle.lapses import LONG_TURN
+from turnledger.testing.simulation.scene import Scene
+from turnledger.testing.simulation.servers import Work
+from turnledger.testing.simulation.world import LEASE_TIME, Ask, Kind, ModelFailed, Seen
+
+Attend: TypeAlias = Callable[[ConversationId, TurnId], None]
+
+
+class Asking:
+    """What clients ask. `acts` makes effects and failures likelier, `diverges` says that they edit, `briefs`
+    that they say more than their input, `lasts` that some models take very long; `attend` is told of each
+    turn that may be listened to."""
+
+    def __init__(
+        self,
+        scene: Scene,
+        *,
+        acts: bool,
+        diverges: bool,
+        briefs: bool = False,
+        lasts: bool = False,
+        attend: Attend | None = None,
+    ) -> None:
+        self.asks = 0
+        self._scene = scene
+        self._random = scene.random
+        self._world = scene.world
+        self._acts = acts
+        self._diverges = diverges
+        self._briefs = briefs
+        self._lasts = lasts
+        self._attend = attend
+
+    def draw(self, token: str) -> Ask:
+        ask = Ask.draw(self._random, token, self._scene.names.all, acts=self._acts)
+        if self._lasts and self._random.random() < 0.4:
+            ask = replace(ask, pace=LONG_TURN, is_interaction=self._random.random() < 0.4)
+        return replace(ask, briefing=Briefing.draw(self._random, token)) if self._briefs else ask
+
+    async def ask_and_answer(self, token: str) -> None:
+        """Ask; where the model called back, bring the result, now and then twice."""
+        blank = self._random.random() < 0.05
+        ask = self.draw(" " if blank else token)
+        await self.ask(ask)
+        if not ask.leaves_call:
+            return
+        answers = [
+            replace(self.draw(f"{token}!{count}"), answers_call=True, conversation=ask.conversation)
+            for count in range(self._random.choice((0, 1, 2)))
+        ]
+        await asyncio.gather(*(self.ask(answer) for answer in answers))
+
+    async def ask_elsewhere(self, token: str) -> None:
+        """Edit or regenerate; now and then with an idempotency_key that is used for another place, too."""
+        ask = await self._diverging(self.draw(token))
+        asking = [ask]
+        if ask.is_late:
+            # Somebody else goes on behind the head it began on, as soon as it is given up for dead.
+            other = replace(self.draw(f"{token}+"), conversation=ask.conversation)
+            asking.append(replace(other, on_busy=OnBusy.QUEUE, fails_at=(-1,), pace=0.0, is_late=False))
+        await asyncio.gather(*(self.ask(each) for each in asking))
+        if ask.kind is not Kind.ASK and ask.idempotency_key and self._random.random() < 0.2:
+            other = await self._diverging(ask)
+            await self.ask(replace(ask, instead_of=other.instead_of))
+
+    async def _diverging(self, ask: Ask) -> Ask:
+        """The same request in the place of a turn that its client sees, if it sees one."""
+        turns = [turn.id for turn in await self.shown(ask.conversation)]
+        if not turns:
+            return ask
+        if self._random.random() < 0.4:
+            # What is asked again may be results, whatever the request is drawn to be.
+            turn = self._random.choice((None, *turns))
+            return replace(ask, kind=Kind.REGENERATE, instead_of=turn, answers_call=False)
+        answers = self._random.random() < 0.1
+        return replace(ask, kind=Kind.EDIT, instead_of=self._random.choice(turns), answers_call=answers)
+
+    async def fork_or_ask(self, name: str, token: str) -> None:
+        """Fork at a turn that the client sees; ask if it sees none."""
+        turns = await self.shown(name)
+        if not turns:
+            await self.ask_and_answer(token)
+            return
+        # What was settled behind a turn, or waits to be settled behind the last one, has to come along.
+        telling = [turn.parent for turn in turns if turn.kind is TurnKind.SETTLED]
+        places = [None, *(turn.id for turn in turns), *telling, *telling, turns[-1].id]
+        scene, keys = self._scene, self._scene.names.keys_of_forks
+        if not keys:
+            await scene.servers.do(deeds.fork(scene, name, self._random.choice(places)))
+            return
+        # Twice at once under one conversation_key: one of them has to be told that it is taken.
+        key = self._random.choice(keys)
+        forks = [deeds.fork(scene, name, self._random.choice(places), key) for _ in range(2)]
+        await asyncio.gather(*map(scene.servers.do, forks))
+
+    async def undo_once(self, name: str, token: str) -> None:
+        """Take back a turn under an idempotency_key: twice at once, and again when that was answered."""
+        do, undo = self._scene.servers.do, deeds.undo(self._scene, name, f"undo {token}")
+        await asyncio.gather(do(undo), do(undo))
+        if self._random.random() < 0.5:
+            await do(undo)
+
+    async def ask_and_stop(self, token: str) -> None:
+        """Ask a model that never ends, and stop it from anywhere: the stop has to reach it in time."""
+        ask = replace(self.draw(token), hangs=True, on_busy=OnBusy.QUEUE)
+        if self._diverges:
+            ask = await self._diverging(ask)
+        servers = self._scene.servers
+        asking = asyncio.ensure_future(servers.do(self._handle(ask)))
+        for _ in range(40):
+            await asyncio.wait((asking,), timeout=LEASE_TIME)
+            if asking.done():
+                return
+            stopping = deeds.stop(self._scene, ask.conversation, any_turn=False)
+            await servers.do(stopping, given_up_after=LEASE_TIME * 8)
+        self._world.intrusions.append(f"{token} could not be stopped")
+        asking.cancel()
+
+    async def shown(self, name: str) -> list[Turn]:
+        """The turns that a client sees, if a server answers."""
+        turns: list[Turn] = []
+
+        async def see(ledger: Ledger) -> None:
+            with suppress(TurnledgerError):
+                chat = await self._scene.names.open(ledger, name)
+                turns.extend(await chat.turns())
+                self._world.shown.update({(chat.id, turn.id): turn.body for turn in turns})
+
+        await self._scene.servers.do(see)
+        return turns
+
+    async def ask(self, ask: Ask) -> Turn | None:
+        """Send a request, as impatient clients do: twice at once, again after a failure, or given up. Returns
+        the answer, if there was one."""
+        self.asks += 1
+        do = self._scene.servers.do
+        copies = 2 if ask.idempotency_key and self._random.random() < 0.3 else 1
+        tries = self._random.choice((1, 3, 4)) if ask.idempotency_key else 1
+        answer: Turn | None = None
+        for _ in range(tries):
+            given_up_after = self._random.choice((None, None, None, 0.01, 1.0, 15.0))
+            await asyncio.gather(*(do(self._handle(ask), given_up_after) for _ in range(copies)))
+            answer = next((seen.answer for seen in self._world.seen if seen.ask is ask and seen.answer), None)
+            if answer is not None and self._random.random() < 0.7:
+                break
+        return answer
+
+    def _handle(self, ask: Ask) -> Work:
+        world = self._world
+
+        async def handle(ledger: Ledger) -> None:
+            told: list[Event] = []
+            try:
+                turn = await self._run(await self._block(ledger, ask, told), ask)
+            except (TurnledgerError, ModelFailed) as problem:
+                code = problem.code if isinstance(problem, TurnledgerError) else "model_failed"
+                world.seen.append(Seen(ask, None, b"", code, None))
+                if code == Superseded.code and not world.was_taken_over(ask):
+                    world.intrusions.append(f"{ask.token} lost its lane, and nobody had taken it")
+            else:
+                world.seen.append(Seen(ask, turn.id, turn.body, "", world.begun_in[turn.id], turn))
+                if told:
+                    world.heard[turn.id] = told
+
+        return handle
+
+    async def _block(self, ledger: Ledger, ask: Ask, told: list[Event]) -> TurnBlock:
+        """What a client does that runs the model."""
+        names, name = self._scene.names, ask.conversation
+        if ask.by_key and ask.kind is Kind.ASK and name in names.keys:
+            reset = names.details.get("reset")
+            target = target_of(ledger._process, None, name, OWNER, reset=reset)
+            request = begin_request(ledger._process, target, ask.input, **ask.options)
+            return TurnBlock(ledger._process, request, told.append)
+        generation = names.generation(name)
+        chat = await names.open(ledger, name)
+        if generation is not None and generation == names.generation(name):
+            self._world.opened.setdefault((name, generation), set()).add(chat.id)
+        if ask.resent is not None:
+            return chat.resent(
+                ask.resent.messages,
+                sent=ask.resent.sent,
+                on_divergence=ask.resent.on_divergence,
+                on_event=told.append,
+                **ask.options,
+            )
+        if ask.kind is Kind.REGENERATE:
+            return chat.regenerate(ask.instead_of, on_event=told.append, **ask.options)
+        if ask.kind is Kind.EDIT and ask.instead_of is not None:
+            return chat.edit(ask.instead_of, ask.input, on_event=told.append, **ask.options)
+        return chat.turn(ask.input, on_event=told.append, **ask.options)
+
+    async def _run(self, block: TurnBlock, ask: Ask) -> Turn:
+        """Run the model; the id of the attempt is known before it begins."""
+        self._world.asked[block.id] = ask
+        conversation = block._request.target.id
+        if self._attend is not None and conversation is not None:
+            self._attend(conversation, block.id)
+        try:
+            async with block as running:
+                await self._world.runner(ask, self._random)(running)
+        except TurnReplayed as replay:
+            return replay.turn
+        return committed(Ended(running.state, running.turn))

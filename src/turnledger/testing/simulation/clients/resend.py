@@ -1,0 +1,111 @@
+"""Resending: chat-completions clients. Each has a copy of its own of what it was shown, and sends it again
+each time: whole or trimmed, edited, or cut off behind an earlier question."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from random import Random
+
+from turnledger.engine.resend.match import Sent
+from turnledger.engine.turn.resend import OnDivergence
+from turnledger.model.attempt import OnBusy
+from turnledger.testing.simulation.clients.briefing_options import Briefing
+from turnledger.testing.simulation.clients.requests import Asking
+from turnledger.testing.simulation.clients.transcript import Message, Resent, answered_with, shown_as
+from turnledger.testing.simulation.scene import Scene
+from turnledger.testing.simulation.world import Kind
+
+INSTRUCTIONS = "be brief", "be kind"
+
+
+class Resending:
+    """The copies of all clients, by client and conversation."""
+
+    def __init__(self, scene: Scene, asking: Asking) -> None:
+        self._scene = scene
+        self._random = scene.random
+        self._asking = asking
+        self._copies: dict[tuple[int, str], list[Message]] = {}
+
+    async def resend(self, client: int, name: str, token: str) -> None:
+        """Go on with the client's copy, now and then from two tabs at once; remember the first answer."""
+        copy = self._copies.get((client, name))
+        if copy is None or self._random.random() < 0.15:
+            copy = [message for turn in await self._asking.shown(name) for message in shown_as(turn)]
+        tokens = [token, f"b{token}"] if self._random.random() < 0.4 else [token]
+        tabs = [self._draw(copy, each) for each in tokens]
+        asking = (self._ask(tab, name, each) for tab, each in zip(tabs, tokens, strict=True))
+        answers = await asyncio.gather(*asking)
+        first = tabs[0]
+        if answers[0] is not None:
+            self._copies[client, name] = [*first.meant, *answers[0]]
+        elif self._random.random() < 0.5:
+            # Its question stays in the copy, unanswered.
+            self._copies[client, name] = list(first.meant)
+        if not first.is_whole:
+            # It does not know what came before.
+            self._copies.pop((client, name), None)
+
+    async def _ask(self, resent: Resent, name: str, token: str) -> list[Message] | None:
+        said = str(resent.instructions[0]["content"]) if resent.instructions else None
+        drawn = self._asking.draw(token)
+        if self._random.random() < 0.7:
+            # A history has to grow before anything can become of it.
+            drawn = replace(drawn, fails_at=(-1,), tool_breaks=-1, on_busy=OnBusy.QUEUE)
+        ask = replace(
+            drawn,
+            kind=Kind.RESEND,
+            conversation=name,
+            by_key=False,
+            resent=resent,
+            briefing=Briefing(instructions=said),
+        )
+        turn = await self._asking.ask(ask)
+        return answered_with(turn) if turn is not None else None
+
+    def _draw(self, copy: list[Message], token: str) -> Resent:
+        """What the client means, and what it sends of that."""
+        random = self._random
+        questions = [at for at, message in enumerate(copy) if message["role"] == "user"]
+        answers = [at for at, message in enumerate(copy) if message["role"] == "assistant"]
+        meant, old = [*copy, *self._new(copy, token)], len(copy)
+        match random.choice((*["on"] * 5, "edit", "edit an answer", "again")):
+            case "edit" if questions:
+                old = random.choice(questions)
+                meant = [*copy[:old], {"role": "user", "content": token}]
+            case "edit an answer" if answers:
+                old = random.choice(answers)
+                other = {"role": "assistant", "content": f"rather {token}"}
+                meant = [*copy[:old], other, {"role": "user", "content": token}]
+            case "again" if questions:
+                old = random.choice(questions)
+                meant = copy[: old + 1]
+        has_answer = any(message["role"] == "assistant" for message in meant)
+        cut = random.randrange(old) if old and random.random() < 0.4 else 0
+        sent = Sent.FULL if not cut and random.random() < 0.15 else None
+        system = {"role": "system", "content": random.choice(INSTRUCTIONS)}
+        return Resent(
+            instructions=(system,) if random.random() < 0.3 else (),
+            meant=tuple(meant),
+            cut=cut,
+            is_whole=has_answer or sent is Sent.FULL,
+            old=old,
+            sent=sent,
+            on_divergence=OnDivergence.REJECT if random.random() < 0.15 else OnDivergence.BRANCH,
+            note=self._note(len(meant) - cut, token),
+        )
+
+    def _note(self, sent: int, token: str) -> tuple[int, Message] | None:
+        """Something for the model, among so many messages. Dice of its own: all else stays as it would be."""
+        dice = Random(f"{token} of {sent}")
+        if sent < 2 or dice.random() < 0.7:
+            return None
+        return dice.randrange(1, sent), {"role": "developer", "content": f"note {token}"}
+
+    def _new(self, copy: list[Message], token: str) -> list[Message]:
+        """A question, or the results of the calls that the last answer made."""
+        calls = copy[-1].get("tool_calls", ()) if copy else ()
+        if not calls or self._random.random() < 0.3:
+            return [{"role": "user", "content": token}]
+        return [{"role": "tool", "tool_call_id": call["id"], "content": token} for call in calls]

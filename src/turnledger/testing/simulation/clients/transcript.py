@@ -1,0 +1,110 @@
+"""Transcripts: a chat-completions client's own copy of a conversation, as it was shown to it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from turnledger.engine.resend.match import Sent
+from turnledger.engine.turn.resend import OnDivergence
+from turnledger.model.item import Item
+from turnledger.model.messages.pairing import NOT_ANSWERED
+from turnledger.model.turn import Turn
+
+Message: TypeAlias = dict[str, Any]
+Word: TypeAlias = tuple[str, str]
+"""What can be compared: a question as a whole, or a word of an answer; and whose it is."""
+
+
+@dataclass(frozen=True)
+class Resent:
+    """A history that a client sends, and the one that it means."""
+
+    instructions: tuple[Message, ...]
+    meant: tuple[Message, ...]
+    """All of the client's copy, what is new at its end."""
+    cut: int
+    """How many of the first messages the client leaves out when it sends this."""
+    is_whole: bool
+    """Whether the copy begins where the conversation does, and says so."""
+    old: int
+    """How many of the messages the client believes to be stored."""
+    sent: Sent | None = None
+    on_divergence: OnDivergence = OnDivergence.BRANCH
+    note: tuple[int, Message] | None = None
+    """A message for the model that the client inserts behind so many others, and does not remember."""
+
+    @property
+    def messages(self) -> tuple[Message, ...]:
+        sent = self.meant[self.cut :]
+        if self.note is not None:
+            place, note = self.note
+            sent = (*sent[:place], note, *sent[place:])
+        return (*self.instructions, *sent)
+
+
+def shown_as(turn: Turn) -> list[Message]:
+    """A turn as its client sees it: without what was done for it on the other side."""
+    return [*asked_with(turn), *answered_with(turn)]
+
+
+def asked_with(turn: Turn) -> list[Message]:
+    """The input of a turn, without results that were stated in its client's stead."""
+    return _messages(turn.input)
+
+
+def answered_with(turn: Turn) -> list[Message]:
+    """The answer of a turn, likewise."""
+    return _messages(_without_made_here(turn.output), is_answer=True)
+
+
+def _without_made_here(output: Sequence[Item]) -> Iterator[Item]:
+    """Leave out calls that have their results here, and those."""
+    waiting: dict[str | None, int] = {}
+    made_here: set[int] = set()
+    for place, item in enumerate(output):
+        if item.is_call:
+            waiting[item.call_id] = place
+        elif item.is_result and item.call_id in waiting:
+            made_here |= {place, waiting.pop(item.call_id)}
+    return (item for place, item in enumerate(output) if place not in made_here)
+
+
+def _messages(items: Iterable[Item], *, is_answer: bool = False) -> list[Message]:
+    """The messages of these items; the texts of an answer are one."""
+    messages: list[Message] = []
+    for item in items:
+        if item.is_result:
+            output = item.fields["output"]
+            if output != NOT_ANSWERED:
+                messages.append({"role": "tool", "tool_call_id": item.call_id, "content": output})
+        elif item.is_call:
+            if not messages or messages[-1]["role"] != "assistant":
+                messages.append({"role": "assistant", "content": None})
+            function = {"name": item.fields["name"], "arguments": item.fields["arguments"]}
+            call = {"id": item.call_id, "type": "function", "function": function}
+            messages[-1].setdefault("tool_calls", []).append(call)
+        elif is_answer and item.role == "assistant" and messages and messages[-1]["role"] == "assistant":
+            messages[-1] = {**messages[-1], "content": (messages[-1]["content"] or "") + item.text}
+        elif item.role in ("user", "assistant"):
+            messages.append({"role": item.role, "content": item.text})
+    return messages
+
+
+def words_of(messages: Iterable[Message]) -> list[Word]:
+    """What these messages say, word by word, in however many pieces an answer is told. Calls and results are
+    left out: those of the other side may be there or not, and another may have answered a call before."""
+    words: list[Word] = []
+    for message in messages:
+        role, text = message["role"], message["content"] or ""
+        if role == "assistant":
+            words += [(role, word) for word in text.split()]
+        elif role == "user":
+            words.append((role, text.strip()))
+    return words
+
+
+def words_of_item(item: Item) -> list[Word]:
+    """What one item of a turn says to its client."""
+    return words_of(_messages([item]))

@@ -1,0 +1,1 @@
+"""What the simulator holds a ledger against."""

@@ -1,0 +1,144 @@
+"""The checker: brings a ledger to rest, and holds every line of turns in it against the log of the world."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+from turnledger.chat import Chat
+from turnledger.engine.conversations.search import make_findable
+from turnledger.engine.ports import Tables
+from turnledger.engine.turn.running_turn import RunningTurn
+from turnledger.errors import ConversationDeleted, ConversationExpired, TurnledgerError
+from turnledger.ledger import OWNER, Ledger
+from turnledger.model import codec
+from turnledger.model.attempt import AttemptState
+from turnledger.model.conversation import Conversation, ConversationState
+from turnledger.model.event import TurnFinished
+from turnledger.model.ids import ConversationId, TurnId
+from turnledger.model.turn import Turn
+from turnledger.testing.change_audit import all_stored, broken_by_telling
+from turnledger.testing.simulation.clients.flags import broken_by_flags
+from turnledger.testing.simulation.clients.keyless import broken_by_keyless
+from turnledger.testing.simulation.clients.meaning import broken_by_resent
+from turnledger.testing.simulation.clients.reader import Listener
+from turnledger.testing.simulation.oracle.findable import broken_by_search
+from turnledger.testing.simulation.oracle.listed import broken_by_list
+from turnledger.testing.simulation.oracle.pointer import turns_on
+from turnledger.testing.simulation.oracle.promises import Line, broken_by, broken_by_requests
+from turnledger.testing.simulation.oracle.shown_to_models import broken_by_what_was_shown
+from turnledger.testing.simulation.world import World, effect_of
+
+ALL = 1_000
+
+
+class Violation(Exception):
+    """A promise was broken. `seed` and `store` replay the schedule exactly."""
+
+    def __init__(self, seed: int | None, store: str | None, what: str, *others: str) -> None:
+        super().__init__(f"seed {seed} on {store}: {what}")
+        self.seed = seed
+        self.store = store
+        self.what = what
+        self.others = others
+        """What else was seen to be broken."""
+
+
+async def check(world: World, ledger: Ledger, keys: tuple[str, ...]) -> int:
+    """Check every promise on all branches of all conversations of a ledger at rest; return how many turns
+    conversations show."""
+    for key in keys:
+        try:
+            await ledger.conversation(conversation_key=key)
+        except ConversationExpired:
+            await ledger.reset(key)
+    live = await ledger._process.store.read(_live, (ledger.clock.due_ms(), ALL))
+    chats = [await ledger.conversation(id) for id in live]
+    for chat in chats:
+        world.probes.add(await _comes_to_rest(world, chat))
+    conversations = await ledger._process.store.read(_all_lines, [await chat.info() for chat in chats])
+    everything = [line for lines in conversations for line in lines]
+    problems = [problem for lines in conversations for problem in broken_by(world, lines)]
+    problems += broken_by_requests(world, everything)
+    problems += [problem for line in everything for problem in broken_by_flags(world, line)]
+    problems += broken_by_what_was_shown(world, everything)
+    problems += broken_by_resent(world, everything)
+    problems += broken_by_keyless(world)
+    problems += [problem for listener in world.listeners async for problem in _heard(listener, ledger)]
+    for chat, lines in zip(chats, conversations, strict=True):
+        problems += broken_by_list(await chat.info(), lines)
+        turns = {turn.id: turn for line in lines for turn in line.turns}
+        problems += [problem for turn in turns.values() async for problem in _events(world, chat, turn)]
+    await make_findable(ledger._process.store, ALL)
+    problems += await ledger._process.store.read(broken_by_search, everything)
+    problems += world.intrusions
+    problems += broken_by_telling(await ledger._process.store.read(all_stored, OWNER))
+    # What is stored keeps the promises by itself, whatever anybody saw.
+    problems += [f"the store is not sound: {finding}" for finding in await ledger.check(at_rest=True)]
+    if problems:
+        raise Violation(None, None, *problems)
+    return sum(len(line.turns) for line in everything if line.is_current)
+
+
+async def _comes_to_rest(world: World, chat: Chat) -> TurnId:
+    """No attempt runs any more, and the lane takes one more turn, whose id is returned. What its model is
+    shown of effects is noted."""
+    running = [each for each in await chat.attempts(limit=ALL) if each.attempt.state is AttemptState.RUNNING]
+    if running:
+        raise Violation(None, None, f"a lane is closed for ever by {running[0].attempt.id}")
+
+    async def probe(turn: RunningTurn) -> None:
+        shown = turn.snapshot.shown(turn.input, ())
+        world.shown_at_rest[chat.id] = frozenset(effect_of(item) for item in shown if item.is_call)
+        turn.emit("here")
+
+    try:
+        return (await chat.run(probe, "are you there?", on_busy="reject")).id
+    except TurnledgerError as problem:
+        raise Violation(None, None, f"a lane does not take a turn: {problem!r}") from None
+
+
+async def _events(world: World, chat: Chat, turn: Turn) -> AsyncIterator[str]:
+    """What can be read of a turn is numbered without gaps, has an end, and is what was told when it ran."""
+    events = [event async for event in chat.events(turn.id)]
+    if [event.number for event in events] != list(range(1, len(events) + 1)):
+        yield f"the events of {turn.id} have gaps"
+    if not events or not isinstance(events[-1], TurnFinished):
+        yield f"the events of {turn.id} have no end"
+    told = world.heard.get(turn.id, events)
+    if [codec.encode(event) for event in told] != [codec.encode(event) for event in events]:
+        yield f"other events are read of {turn.id} than were told"
+
+
+async def _heard(listener: Listener, ledger: Ledger) -> AsyncIterator[str]:
+    """What somebody heard while a turn ran, who may have died and come again, is what can be read of it."""
+    if not listener.heard:
+        return
+    try:
+        chat = await ledger.conversation(listener.conversation)
+        events = [event async for event in chat.events(listener.turn)]
+    except (ConversationDeleted, ConversationExpired):
+        return
+    for problem in listener.broken_by(events):
+        yield problem
+
+
+async def _live(tables: Tables, asked: tuple[int, int]) -> list[ConversationId]:
+    """All that can be opened, listed or not."""
+    now, limit = asked
+    found = [await tables.conversation(*name) for name in await tables.all_conversations(None, limit)]
+    live = [each for each in found if each is not None and each.state is ConversationState.LIVE]
+    return [each.id for each in live if not each.is_expired(now)]
+
+
+async def _all_lines(tables: Tables, conversations: list[Conversation]) -> list[list[Line]]:
+    """The lines of all branches of these conversations, each in the order of making."""
+    lines: dict[ConversationId, list[Line]] = {each.id: [] for each in conversations}
+    shown = {each.branch for each in conversations}
+    for _, id in await tables.all_branches(None, ALL):
+        branch = await tables.branch(id)
+        if branch is not None and branch.conversation in lines:
+            turns, waiting = await turns_on(tables, branch), await tables.tickets(id)
+            flags = await tables.flags(OWNER, [turn.id for turn in turns])
+            line = Line(branch.conversation, branch, id in shown, turns, waiting, flags)
+            lines[branch.conversation].append(line)
+    return list(lines.values())

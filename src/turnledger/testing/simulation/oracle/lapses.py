@@ -1,0 +1,120 @@
+"""Lapses: what time may end. Never a conversation in use, or used a moment ago by the true time; and never
+what is kept for a day or longer, since a schedule takes minutes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from turnledger.engine.attempt.takeover import PurgeRequest
+from turnledger.engine.conversations.resolve import ResolveRequest
+from turnledger.engine.lifecycle.delete import EndDueRequest
+from turnledger.engine.ports import Tables
+from turnledger.engine.turn.request import BeginRequest
+from turnledger.model.conversation import Conversation, ConversationState
+from turnledger.model.ids import ConversationId, TurnId
+from turnledger.testing.simulation.world import World
+
+MOST = 1_000
+PERIOD = 150.0
+"""Seconds without use after which conversations expire, and their keys move on."""
+LONG_TURN = 800.0
+"""Seconds that a step of some models may take: longer than that."""
+USED_LATELY = 60.0
+"""Seconds within which a use counts whatever the clocks of processes say, however long its write took."""
+
+
+@dataclass(frozen=True)
+class Kept:
+    """What is there before a transaction that time may have a part in."""
+
+    conversations: Mapping[ConversationId, Conversation]
+    in_use: frozenset[ConversationId]
+    claims: frozenset[tuple[str, str]]
+    attempts: Mapping[TurnId, ConversationId]
+
+
+async def look(tables: Tables, request: Any) -> Kept | None:
+    """None where time has no part."""
+    if not isinstance(request, BeginRequest | ResolveRequest | EndDueRequest | PurgeRequest):
+        return None
+    found = [await tables.conversation(*name) for name in await tables.all_conversations(None, MOST)]
+    conversations = {each.id: each for each in found if each is not None}
+    in_use = [each.id for each in conversations.values() if await _is_in_use(tables, each)]
+    claims = frozenset((each.owner, each.idempotency_key) for each in await tables.all_claims(None, MOST))
+    attempts = [await tables.attempt(*name) for name in await tables.all_attempts(None, MOST)]
+    of = {each.id: each.conversation for each in attempts if each is not None}
+    return Kept(conversations, frozenset(in_use), claims, of)
+
+
+async def _is_in_use(tables: Tables, conversation: Conversation) -> bool:
+    """Whether a turn runs or waits there, by the rows themselves."""
+    branch = await tables.branch(conversation.branch)
+    return branch is not None and (branch.running is not None or bool(await tables.tickets(branch.id)))
+
+
+async def judged(tables: Tables, request: Any, before: Kept, world: World) -> AsyncIterator[str]:
+    """What this transaction let end, and never may."""
+    after = await look(tables, request)
+    assert after is not None
+    for id, was in before.conversations.items():
+        now = after.conversations[id]
+        has_moved_on = was.conversation_key is not None and now.conversation_key is None
+        if was.state is ConversationState.LIVE and (now.state is ConversationState.EXPIRED or has_moved_on):
+            what = "moved on from" if has_moved_on else "expired"
+            if id in before.in_use:
+                yield f"{id} {what} while a turn ran or waited there"
+            elif _was_used_lately(world, id):
+                yield f"{id} {what} although it was used a moment ago"
+        elif was.state is not now.state and now.state is ConversationState.PURGED:
+            yield f"{id} was {was.state} and was purged before its time"
+    for id, now in after.conversations.items():
+        if world.ttl_ms is not None and now.expires_after != world.ttl_ms:
+            yield f"{id} does not have the ttl of its store"
+    if not isinstance(request, PurgeRequest):
+        return
+    for owner, key in before.claims - after.claims:
+        yield f"the idempotency_key {key!r} of {owner} was forgotten before its time"
+    for attempt in before.attempts.keys() - after.attempts.keys():
+        home = after.conversations[before.attempts[attempt]]
+        if home.state in (ConversationState.LIVE, ConversationState.DELETED):
+            yield f"{attempt} was removed before its time"
+
+
+def outlived(before: Kept, request: BeginRequest, begun_in: ConversationId, world: World) -> list[str]:
+    """What is wrong with a turn that began in this conversation: the `ttl` of the store had ended it."""
+    found = before.conversations.get(begun_in)
+    if world.ttl_ms is None or found is None or begun_in in before.in_use:
+        return []
+    is_over = found.touched_at + world.ttl_ms <= request.due
+    return [f"{request.attempt} began in {begun_in} although its ttl was over"] if is_over else []
+
+
+def refused(before: Kept, request: Any, world: World) -> list[str]:
+    """What is wrong with telling this request that its conversation has expired."""
+    id = request.target.id if isinstance(request, BeginRequest | ResolveRequest) else None
+    key = request.key if isinstance(request, BeginRequest) else None
+    if key is not None and (request.target.owner, key.text) in before.claims:
+        return []  # it belongs to where it first began
+    found = before.conversations.get(id) if id is not None else None
+    if found is None or found.state is not ConversationState.LIVE:
+        return []
+    if found.id in before.in_use:
+        return [f"{id} was refused as expired while a turn ran or waited there"]
+    if _was_used_lately(world, found.id):
+        return [f"{id} was refused as expired although it was used a moment ago"]
+    return []
+
+
+def _was_used_lately(world: World, id: ConversationId) -> bool:
+    used = world.used_at.get(id)
+    return used is not None and asyncio.get_running_loop().time() - used < USED_LATELY
+
+
+def note_use(world: World, attempt: TurnId, conversation: ConversationId) -> None:
+    """A turn began or ended there; that is use, unless its client said otherwise."""
+    ask = world.asked.get(attempt)
+    if ask is None or ask.is_interaction:
+        world.used_at[conversation] = asyncio.get_running_loop().time()

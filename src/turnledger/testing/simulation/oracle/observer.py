@@ -1,0 +1,312 @@
+"""Observing: an independent look, inside each transaction, at who holds the lane, waits, or is stopped."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from turnledger.engine.attempt.end import Ended, EndRequest
+from turnledger.engine.attempt.idempotency import Share
+from turnledger.engine.attempt.stop_record import StopRequest
+from turnledger.engine.attempt.takeover import ForgetRequest, TakeOverRequest
+from turnledger.engine.conversations.flags import FlagRequest
+from turnledger.engine.lifecycle.delete import DeleteRequest
+from turnledger.engine.lifecycle.moves import ForkRequest, Moved
+from turnledger.engine.ports import Operation, Tables
+from turnledger.engine.process.deliveries import Note
+from turnledger.engine.process.flush import FlushRequest
+from turnledger.engine.turn.begin import AbandonRequest
+from turnledger.engine.turn.commit import CommitRequest, DoubtRequest
+from turnledger.engine.turn.journal import RecordRequest
+from turnledger.engine.turn.request import BeginRequest, Begun, Queued
+from turnledger.errors import ConversationExpired
+from turnledger.model.attempt import Attempt, AttemptState, OnBusy
+from turnledger.model.conversation import Branch, Ticket
+from turnledger.model.flags import SHOWN, Flags, hidden_from_user
+from turnledger.model.ids import BranchId, LeaseId, TurnId
+from turnledger.model.turn import Turn, TurnKind
+from turnledger.testing.simulation.oracle import lapses
+from turnledger.testing.simulation.oracle.pointer import judged, look, meant_by, turns_on
+from turnledger.testing.simulation.world import Hidden, World, effects_told
+
+
+def observed(operation: Operation[Any, Any], world: World) -> Operation[Any, Any]:
+    """The same operation, with what it shows noted in the world's log."""
+
+    async def watched(tables: Tables, request: Any) -> Any:
+        shown = await look(tables, request)
+        kept = await lapses.look(tables, request) if world.watches_time else None
+        try:
+            result = await _noted(tables, operation, request, world)
+        except ConversationExpired:
+            world.intrusions += lapses.refused(kept, request, world) if kept else []
+            raise
+        if kept is not None and isinstance(result, Begun):
+            world.intrusions += lapses.outlived(kept, request, result.conversation.id, world)
+        if kept is not None:
+            world.intrusions += [each async for each in lapses.judged(tables, request, kept, world)]
+        if shown is not None:
+            world.intrusions += [problem async for problem in judged(tables, request, result, shown, world)]
+        return result
+
+    return watched
+
+
+async def _noted(tables: Tables, operation: Operation[Any, Any], request: Any, world: World) -> Any:
+    if isinstance(request, RecordRequest | FlushRequest):
+        return await _fenced(tables, operation, request, request.branch, request.attempt, world)
+    if isinstance(request, CommitRequest):
+        result = await _fenced(tables, operation, request, request.lane, request.turn.id, world)
+        found = await tables.conversation(request.owner, request.conversation)
+        if found is None or found.is_deleted:
+            world.intrusions.append(f"{request.turn.id} was committed to a deleted conversation")
+        lapses.note_use(world, request.turn.id, request.conversation)
+        if request.unheard is not None:
+            await _note_loss(tables, request.owner, request.unheard, world)
+        return result
+    if isinstance(request, TakeOverRequest | EndRequest | DoubtRequest | AbandonRequest):
+        return await _ended(tables, operation, request, world)
+    if isinstance(request, BeginRequest):
+        return await _begin(tables, operation, request, world)
+    if isinstance(request, ForkRequest):
+        return await _fork(tables, operation, request, world)
+    is_there = isinstance(request, ForgetRequest) and await tables.lease(request.lease) is not None
+    result = await operation(tables, request)
+    if isinstance(request, LeaseId):
+        world.note_beat(request)
+    if isinstance(request, tuple):
+        for each in request:
+            if isinstance(each, Note):
+                await _note_loss(tables, each.owner, each.name, world)
+    if isinstance(request, DeleteRequest):
+        world.taken_over.update(world.begun_at)
+    if isinstance(request, StopRequest):
+        _note_stop(request, result, world)
+    if isinstance(request, FlagRequest):
+        await _note_flags(tables, request, world)
+    if isinstance(request, ForgetRequest):
+        # Who does not know of a ticket, and has lost it, was never waiting.
+        for attempt in request.tickets:
+            if attempt not in world.know_to_wait:
+                world.waiting_since.pop(attempt, None)
+        if is_there and await tables.lease(request.lease) is None:
+            world.note_burial(request.lease)
+    return result
+
+
+async def _begin(tables: Tables, operation: Operation[Any, Any], request: BeginRequest, world: World) -> Any:
+    found = await meant_by(tables, request)
+    before = await tables.branch(found.branch) if found else None
+    queue = await tables.tickets(before.id) if before else []
+    was_buried = await tables.lease(request.lease) is None
+    result = await operation(tables, request)
+    if was_buried and await tables.lease(request.lease) is not None:
+        world.note_beat(request.lease)
+    if request.retry is not None and request.attempt not in world.begun_at:
+        _check_retry(before, request, request.retry.name, result, world)
+    world.begins += 1
+    after = await tables.branch(before.id) if before else None
+    if before is not None and before.running and after is not None and after.running != before.running:
+        world.taken_over.add(before.running)
+        world.note_burial(world.holders[before.running])
+    if isinstance(result, Queued):
+        world.waiting_since.setdefault(request.attempt, world.begins)
+        if result.interrupted:
+            interrupted = await tables.attempt(request.target.owner, result.interrupted)
+            if interrupted is not None:
+                _note_recorded(interrupted, world)
+    if isinstance(result, Begun):
+        key = request.key.text if request.key else None
+        world.begun_at.setdefault(request.attempt, (world.begins, key))
+        world.begun_in[request.attempt] = result.conversation.id
+        lapses.note_use(world, request.attempt, result.conversation.id)
+        lane = result.branch.id
+        target = request.diverge.branch if request.diverge else lane
+        world.places.setdefault(request.attempt, (lane, target))
+        world.heads.setdefault(request.attempt, result.branch.head)
+        world.holders.setdefault(request.attempt, request.lease)
+        if world.looks_at_models:
+            world.hidden_at_begin.setdefault(request.attempt, world.hidden)
+            await _note_replaced(tables, request, lane, world)
+            if request.seen is not None:
+                world.unseen_at_begin.setdefault(request.attempt, await _unseen(tables, request, lane))
+        if before is None or before.running != request.attempt:
+            _check_order(queue, request, world)
+    if isinstance(result, Begun | Moved):
+        if await tables.ticket(request.attempt) is not None:
+            world.intrusions.append(f"{request.attempt} left its ticket in the queue")
+        if before is not None:
+            waited = (before.unsettled, before.running)
+            world.settled_by_begin.update(attempt for attempt in waited if attempt is not None)
+    moves = found is not None and isinstance(result, Moved) and result.branch.id != found.branch
+    if moves and await _is_shown(tables, request, result.branch.id):
+        _check_order(queue, request, world)
+    return result
+
+
+async def _note_loss(tables: Tables, owner: str, name: str, world: World) -> None:
+    """Note whose answer is recorded as lost for now."""
+    claim = await tables.claim(owner, name)
+    if claim is not None and claim.is_lost and claim.sender is not None:
+        world.unheard[name] = (claim.attempt, claim.sender)
+    else:
+        world.unheard.pop(name, None)
+
+
+def _check_retry(before: Branch | None, request: BeginRequest, name: str, result: Any, world: World) -> None:
+    """Note a try that runs again, or waits for a turn of its own, although what it asks for is there and was
+    lost; and one that is given an answer that others have built on."""
+    unheard, sender = world.unheard.get(name, (None, None))
+    is_own = sender is not None and world.is_later_try(request.attempt, sender)
+    if isinstance(result, Begun) and is_own and before is not None and before.head == unheard:
+        world.intrusions.append(f"{request.attempt} runs again although the answer of {unheard} was lost")
+    if isinstance(result, Queued) and is_own and before is not None and before.running == unheard:
+        world.intrusions.append(f"{request.attempt} waits behind {unheard}, of which it is a later try")
+    is_replay = isinstance(result, Share) and result.ended is not None and result.ended.turn is not None
+    if is_replay and (before is None or before.head != result.attempt):
+        world.intrusions.append(f"{request.attempt} is given {result.attempt}, which others built on")
+    if isinstance(result, Begun | Share):
+        world.unheard.pop(name, None)
+
+
+async def _note_replaced(tables: Tables, request: BeginRequest, lane: BranchId, world: World) -> None:
+    """Note whose place a divergence takes: by default that of the last turn that was not settled."""
+    if request.diverge is None:
+        return
+    replaced = request.diverge.replaces
+    if replaced is None:
+        turns = await turns_on(tables, lane)
+        replaced = next((turn.id for turn in reversed(turns) if turn.kind is not TurnKind.SETTLED), None)
+    if replaced is not None:
+        world.replaces.setdefault(request.attempt, replaced)
+    if request.diverge.regenerates:
+        world.repeats.add(request.attempt)
+
+
+async def _unseen(tables: Tables, request: BeginRequest, lane: BranchId) -> Hidden:
+    """What is hidden from users on a line by now: as it is stored, since flags go along with a question that
+    is asked again."""
+    turns = [turn.id for turn in await turns_on(tables, lane)]
+    unseen = hidden_from_user(await tables.flags(request.target.owner, turns))
+    return frozenset((turn, place) for turn, places in unseen.items() for place in places)
+
+
+async def _note_flags(tables: Tables, request: FlagRequest, world: World) -> None:
+    turn = await tables.turn(request.owner, request.turn)
+    if turn is None:
+        return
+    flags = world.flags.setdefault(request.turn, {})
+    for place in range(len(turn.items)) if request.places is None else request.places:
+        before = flags.get(place, SHOWN)
+        flags[place] = Flags(
+            before.to_model if request.to_model is None else request.to_model,
+            before.to_user if request.to_user is None else request.to_user,
+        )
+
+
+async def _is_shown(tables: Tables, request: BeginRequest, branch: BranchId) -> bool:
+    id = request.target.id
+    found = await tables.conversation(request.target.owner, id) if id else None
+    return found is not None and found.branch == branch
+
+
+async def _fork(tables: Tables, operation: Operation[Any, Any], request: ForkRequest, world: World) -> Any:
+    """Note what a fork begins with, and what it leaves out that belongs to it."""
+    source = await tables.conversation(request.owner, request.conversation)
+    before = await tables.branch(source.branch) if source else None
+    result = await operation(tables, request)
+    if before is not None and before.unsettled is not None:
+        world.settled_by_begin.add(before.unsettled)
+    made = request.fresh
+    if made.id not in world.forks and before is not None:
+        turns, others = await turns_on(tables, made.branch), await turns_on(tables, before.id)
+        world.forks[made.id] = tuple(turns)
+        shared = _forked(others, request.turn)
+        told = [effect for turn in turns[len(shared) :] for effect in effects_told(turn)]
+        later = [effect for turn in others[len(shared) :] for effect in world.acted_in(turn)]
+        if tuple(turns[: len(shared)]) != shared or not set(later) <= set(told):
+            world.intrusions.append(f"{made.id} is not what it was made from, with what tools did there")
+        if any(turn.kind is not TurnKind.SETTLED for turn in turns[len(shared) :]):
+            world.intrusions.append(f"{made.id} has more than what it was made from")
+    return result
+
+
+def _forked(turns: list[Turn], after: TurnId | None) -> tuple[Turn, ...]:
+    """What a fork at a turn has to begin with: all up to there, and the settled turns that follow."""
+    end = next((turn.number for turn in turns if turn.id == after), len(turns))
+    while end < len(turns) and turns[end].kind is TurnKind.SETTLED:
+        end += 1
+    return tuple(turns[:end])
+
+
+async def _ended(tables: Tables, operation: Operation[Any, Any], request: Any, world: World) -> Any:
+    """Note a fence raised, or a lane freed, over somebody else than the attempt that was meant."""
+    meant: Any = request.left if isinstance(request, TakeOverRequest) else request
+    branch = getattr(meant, "branch", None)
+    if branch is None:
+        attempt = await tables.attempt(meant.owner, meant.attempt)
+        ticket = await tables.ticket(meant.attempt)
+        branch = attempt.branch if attempt else ticket.branch if ticket else None
+    before = await tables.branch(branch) if branch else None
+    result = await operation(tables, request)
+    after = await tables.branch(branch) if branch else None
+    if before is not None and before != after:
+        lapses.note_use(world, meant.attempt, before.conversation)
+        if before.running != meant.attempt:
+            world.intrusions.append(f"a fence was raised over {before.running}, meant was {meant.attempt}")
+        if isinstance(request, TakeOverRequest):
+            world.taken_over.add(meant.attempt)
+            if request.dead is not None:
+                world.note_burial(world.holders[meant.attempt])
+    return result
+
+
+def _check_order(queue: list[Ticket], request: BeginRequest, world: World) -> None:
+    """Note a begin that passed somebody who was to go first and was able to."""
+    own = next((ticket for ticket in queue if ticket.attempt == request.attempt), None)
+    goes_front = request.on_busy in (OnBusy.INTERRUPT, OnBusy.ROLLBACK)
+    for ticket in queue:
+        is_able = ticket.deadline > request.due and ticket.lease not in request.dead
+        if ticket is own or not is_able or (goes_front and not ticket.front):
+            continue
+        is_earlier = own is None or ticket.number < own.number or (ticket.front and not goes_front)
+        if is_earlier:
+            world.intrusions.append(f"{request.attempt} passed {ticket.attempt} in the queue")
+
+
+def _note_stop(request: StopRequest, result: Attempt | Ended | None, world: World) -> None:
+    if isinstance(result, Attempt):
+        _note_recorded(result, world)
+    if request.attempt is None or request.attempt in world.begun_at:
+        return
+    if isinstance(result, Ended) and result.state is AttemptState.DISCARDED:
+        world.stopped_in_queue.add(request.attempt)
+
+
+def _note_recorded(attempt: Attempt, world: World) -> None:
+    """Note that a stop is recorded. The first one decides: whoever asked for it may know by now."""
+    if attempt.stop is None:
+        world.intrusions.append(f"{attempt.id} was to be stopped, and no stop is recorded")
+    elif world.recorded_stops.setdefault(attempt.id, attempt.stop) is not attempt.stop:
+        world.intrusions.append(f"the recorded stop of {attempt.id} was replaced by another")
+
+
+async def _fenced(
+    tables: Tables,
+    operation: Operation[Any, Any],
+    request: RecordRequest | FlushRequest | CommitRequest,
+    branch: BranchId,
+    attempt: TurnId,
+    world: World,
+) -> Any:
+    """Note a write to journal or log, or a commit, by one who does not hold the lane."""
+    before = await tables.branch(branch)
+    owner = request.owner if isinstance(request, CommitRequest) else None
+    committed = await tables.turn(owner, attempt) if owner is not None else None
+    result = await operation(tables, request)
+    # A repeated commit only tells of the first.
+    wrote = owner is None or await tables.turn(owner, attempt) != committed
+    if wrote and before is not None and before.head != world.heads.get(attempt, before.head):
+        world.intrusions.append(f"{attempt} wrote behind a head that came after it began")
+    if wrote and before is not None and (before.running, before.fence) != (attempt, request.fence):
+        world.intrusions.append(f"{attempt} wrote while {before.running} held the lane")
+    return result

@@ -1,0 +1,170 @@
+"""Pointing: which branch a conversation shows changes only in a transaction that earned it, and whole."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from typing import Any
+
+from turnledger.engine.attempt.end import EndRequest
+from turnledger.engine.attempt.stop_record import StopRequest
+from turnledger.engine.attempt.takeover import TakeOverRequest
+from turnledger.engine.conversations.resolve import UpdateRequest
+from turnledger.engine.history import line
+from turnledger.engine.lifecycle.delete import DeleteRequest
+from turnledger.engine.lifecycle.moves import ForkRequest, Moved, Switch, Undo
+from turnledger.engine.ports import Tables
+from turnledger.engine.turn.begin import AbandonRequest
+from turnledger.engine.turn.commit import CommitRequest, DoubtRequest
+from turnledger.engine.turn.journal import RecordRequest
+from turnledger.engine.turn.request import BeginRequest, Begun
+from turnledger.model.attempt import Attempt
+from turnledger.model.conversation import Branch, Conversation, ConversationState
+from turnledger.model.ids import BranchId
+from turnledger.model.turn import Turn, TurnKind
+from turnledger.testing.simulation.world import World, effects_told
+
+
+@dataclass(frozen=True)
+class Shown:
+    """A conversation before a transaction, and the attempt that held its lane."""
+
+    conversation: Conversation
+    running: Attempt | None
+    told_there: frozenset[str] = frozenset()
+    """The effects that the branch tells of to which the request switches."""
+
+
+async def look(tables: Tables, request: Any) -> Shown | None:
+    """The conversation that a request concerns; None if it concerns none, or none that is there."""
+    conversation = await _concerned(tables, request)
+    if conversation is None or conversation.state is not ConversationState.LIVE:
+        return None
+    lane = await tables.branch(conversation.branch)
+    running = lane.running if lane else None
+    attempt = await tables.attempt(conversation.owner, running) if running else None
+    return Shown(conversation, attempt, frozenset(await _told_there(tables, request)))
+
+
+async def _told_there(tables: Tables, request: Any) -> list[str]:
+    if not isinstance(request, BeginRequest) or not isinstance(request.move, Switch):
+        return []
+    return [effect for turn in await turns_on(tables, request.move.branch) for effect in effects_told(turn)]
+
+
+async def _concerned(tables: Tables, request: Any) -> Conversation | None:
+    match request:
+        case BeginRequest():
+            return await meant_by(tables, request)
+        case CommitRequest() | EndRequest() | StopRequest() | ForkRequest():
+            return await tables.conversation(request.owner, request.conversation)
+        case UpdateRequest() | DeleteRequest():
+            return await tables.conversation(request.owner, request.id)
+        case TakeOverRequest():
+            return await tables.conversation(request.left.owner, request.left.conversation)
+        case RecordRequest() | DoubtRequest():
+            branch = await tables.branch(request.branch)
+            return await tables.conversation(request.owner, branch.conversation) if branch else None
+        case AbandonRequest():
+            attempt = await tables.attempt(request.owner, request.attempt)
+            return await tables.conversation(request.owner, attempt.conversation) if attempt else None
+    return None
+
+
+async def meant_by(tables: Tables, request: BeginRequest) -> Conversation | None:
+    """The conversation that a request belongs to: where it has begun, its answer lost, or its idempotency_key
+    first began, or where it waits unless that was deleted, or where it is sent."""
+    target = request.target
+    began = await tables.attempt(target.owner, request.attempt)
+    claim = await tables.claim(target.owner, request.key.text) if request.key else None
+    first = began or claim
+    sent_to = first.conversation if first else target.id
+    if sent_to is not None:
+        return await tables.conversation(target.owner, sent_to)
+    ticket = request.ticket or await tables.ticket(request.attempt)
+    waits = await tables.conversation(target.owner, ticket.conversation) if ticket else None
+    if waits is not None and not waits.is_deleted:
+        return waits
+    if target.conversation_key is None:
+        return None
+    return await tables.conversation_by_key(target.owner, target.scope, target.conversation_key)
+
+
+async def judged(
+    tables: Tables, request: Any, result: Any, before: Shown, world: World
+) -> AsyncIterator[str]:
+    """What this transaction did to the pointer and never may."""
+    was = before.conversation
+    now = await tables.conversation(was.owner, was.id)
+    if now is None:
+        return
+    has_moved_on = was.conversation_key is not None and now.conversation_key is None
+    if isinstance(result, Begun) and result.conversation.id != was.id and not has_moved_on:
+        yield f"{result.attempt.id} began in {result.conversation.id}, but belongs to {was.id}"
+    elif isinstance(result, Begun) and result.branch.id != now.branch and not has_moved_on:
+        yield f"{result.attempt.id} began on {result.branch.id}, which is not current"
+    # A repeated commit may find that the conversation has moved on since; it holds the lane no more.
+    commits = isinstance(result, Turn) and before.running is not None and before.running.id == result.id
+    if commits and result.branch != now.branch:
+        yield f"{result.id} was committed, and its branch is not current"
+    if now.branch == was.branch:
+        return
+    if now.branch not in await _earned(tables, request, before):
+        yield f"{was.id} shows {now.branch}, which nothing earned"
+    if await tables.tickets(was.branch):
+        yield f"tickets were left behind on {was.branch}"
+    async for problem in _left_out(tables, request, before, now, world):
+        yield problem
+    if isinstance(result, Moved):
+        world.moved[request.attempt] += 1
+        if world.moved[request.attempt] > 1:
+            what = "undo" if isinstance(request.move, Undo) else "switch"
+            yield f"the {what} {request.attempt} was carried out twice"
+        if request.key is not None:
+            world.moved_under[request.key.text] += 1
+            if world.moved_under[request.key.text] > 1:
+                yield f"what was asked under {request.key.text!r} was carried out twice"
+
+
+async def _earned(tables: Tables, request: Any, before: Shown) -> set[BranchId]:
+    """The branches that this transaction may show."""
+    earned: set[BranchId] = set()
+    if isinstance(request, CommitRequest) and request.fork is not None:
+        earned.add(request.fork.branch)
+    if isinstance(request, BeginRequest) and request.move is not None:
+        earned.add(request.move.branch)
+    if before.running is not None and before.running.fork is not None:
+        kept = await tables.turn(before.running.owner, before.running.id)
+        if kept is not None and kept.kind is TurnKind.INTERRUPTED:
+            earned.add(before.running.fork.branch)
+    return earned
+
+
+async def _left_out(
+    tables: Tables, request: Any, before: Shown, now: Conversation, world: World
+) -> AsyncIterator[str]:
+    """What the new line lacks: effects of turns that did not complete, unless somebody said to forget them,
+    and for an undo all turns but the last."""
+    move = request.move if isinstance(request, BeginRequest) else None
+    old, new = await turns_on(tables, before.conversation.branch), await turns_on(tables, now.branch)
+    told = {effect for turn in new for effect in effects_told(turn)}
+    if isinstance(move, Switch):
+        for effect in sorted((told - before.told_there) & world.forgotten):
+            yield f"{now.branch} tells of {effect}, which was forgotten"
+        told |= world.forgotten
+    for turn in old:
+        untold = set(world.acted_in(turn)) - told
+        if isinstance(move, Undo) and move.forget:
+            world.forgotten |= untold
+        elif untold:
+            yield f"{now.branch} leaves out what the tools of {turn.id} did: {min(untold)}"
+    if isinstance(move, Undo) and before.running is None:
+        expected = [turn.id for turn in old if turn.kind is not TurnKind.SETTLED][:-1]
+        if [turn.id for turn in new if turn.kind is not TurnKind.SETTLED] != expected:
+            yield f"{now.branch} is not what it was but for the last turn"
+
+
+async def turns_on(tables: Tables, branch: Branch | BranchId) -> list[Turn]:
+    """All turns of a line, in order."""
+    found = branch if isinstance(branch, Branch) else await tables.branch(branch)
+    return await line.turns_of(tables, found, 0, found.length, found.length) if found else []

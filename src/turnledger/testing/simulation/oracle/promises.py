@@ -1,0 +1,330 @@
+"""The promises, over the lines of all branches: what the store says, held against what clients saw, runners
+saw and tools did.
+
+A turn has one original, on the branch it was committed to. Lines of other branches and of forks share it; an
+edit takes copies of settled turns along, since what happened has happened there, too.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from turnledger.errors import TurnledgerError
+from turnledger.model.attempt import OnFailure, OnStop
+from turnledger.model.conversation import Branch, Ticket
+from turnledger.model.flags import FlagsOf
+from turnledger.model.ids import ConversationId, TurnId
+from turnledger.model.item import Item
+from turnledger.model.journal import Journal
+from turnledger.model.messages.pairing import NOT_STARTED, left_open, open_calls
+from turnledger.model.turn import Turn, TurnKind
+from turnledger.testing.simulation.world import (
+    ANSWER,
+    RESULT,
+    Ask,
+    Effect,
+    Kind,
+    World,
+    effect_of,
+    effects_told,
+    name_of,
+)
+
+
+@dataclass(frozen=True)
+class Line:
+    """A branch at rest, and all turns of its line."""
+
+    conversation: ConversationId
+    branch: Branch
+    is_current: bool
+    turns: list[Turn]
+    waiting: list[Ticket]
+    flags: FlagsOf
+
+
+def broken_by(world: World, lines: list[Line]) -> Iterator[str]:
+    """The promises that the lines of one conversation break."""
+    for line in lines:
+        yield from _rest(line)
+        yield from _chain(world, line.turns)
+        yield from _pairs(line)
+        yield from _effects_on_line(world, line.turns)
+    turns = {turn.id: turn for line in lines for turn in line.turns}
+    conversation = lines[0].conversation
+    yield from _forked(world, lines[0])
+    yield from _answers(world, conversation, turns)
+    yield from _stops(world, conversation, turns)
+    yield from _effects(world, conversation, turns)
+    yield from _effects_shown(world, next(line for line in lines if line.is_current), turns)
+    for turn in turns.values():
+        yield from _belongs(world, turn)
+        yield from _came_about(world, turn, turns)
+        yield from _told_truly(world, turn)
+    yield from _copies(world, conversation, turns)
+
+
+def broken_by_requests(world: World, lines: list[Line]) -> Iterator[str]:
+    """One request is one turn at most, over all branches of all conversations, and its answers agree; one
+    conversation_key is one conversation, and has one successor."""
+    answers: dict[str, set[TurnId]] = {}
+    for seen in world.seen:
+        if seen.turn is not None:
+            answers.setdefault(seen.ask.token, set()).add(seen.turn)
+    for token, ids in answers.items():
+        if len(ids) > 1:
+            yield f"{token} was answered by {len(ids)} turns"
+    made: dict[str, set[TurnId]] = {}
+    for turn in (turn for line in lines for turn in line.turns if turn.id in world.asked):
+        made.setdefault(world.asked[turn.id].token, set()).add(turn.id)
+    for token, ids in made.items():
+        if len(ids) > 1:
+            yield f"the request {token} is in the history {len(ids)} times"
+    for (key_of_conversation, _), conversations in world.opened.items():
+        if len(conversations) > 1:
+            yield f"one key, two conversations: {key_of_conversation!r} gave {sorted(conversations)}"
+    for old, fresh in world.replaced.items():
+        if len(fresh) > 1:
+            yield f"one conversation, reset twice: {old} gave {sorted(fresh)}"
+    for attempt, (begun, key) in world.begun_at.items():
+        queued = world.waiting_since.get(attempt, begun)
+        for earlier, (begun_earlier, earlier_key) in world.begun_at.items():
+            if key and key == earlier_key and attempt != earlier and queued < begun_earlier < begun:
+                yield f"{attempt} ran although it was waiting when {earlier} of its key began"
+
+
+def _rest(line: Line) -> Iterator[str]:
+    """Nothing runs or waits on any branch, shown or not: on one that is not shown, it would for ever."""
+    branch = line.branch
+    if branch.running is not None:
+        yield f"{branch.running} holds the lane of {branch.id} for ever"
+    if branch.unsettled is not None:
+        yield f"the effects of {branch.unsettled} wait on {branch.id} for ever"
+    if line.waiting:
+        yield f"{line.waiting[0].attempt} waits on {branch.id} for ever"
+
+
+def _chain(world: World, turns: list[Turn]) -> Iterator[str]:
+    """The turns of a line are one chain, and each ran on exactly the turns before it."""
+    for place, turn in enumerate(turns):
+        before = tuple(each.id for each in turns[:place])
+        if turn.number != place + 1 or turn.parent != (before[-1] if before else None):
+            yield f"the chain is broken at {turn.id}, number {turn.number}"
+        run = world.runs.get(turn.id)
+        if turn.kind is TurnKind.SETTLED or run is None:
+            continue
+        if not _ran_on(run.ask, run.saw, before):
+            yield f"{turn.id} ran on {len(run.saw)} turns, but {len(before)} are before it"
+
+
+def _ran_on(ask: Ask, saw: tuple[str, ...], before: tuple[str, ...]) -> bool:
+    """Whether this is what a request saw that stands behind these: all of them, or as many of the last ones
+    as it was to show."""
+    return saw == before[-len(saw) :][: len(saw)] if not ask.briefing.shows_all else saw == before
+
+
+def _pairs(line: Line) -> Iterator[str]:
+    """Calls have their results, and what one turn leaves open, the next one closes."""
+    pending: tuple[Item, ...] = ()
+    for turn in line.turns:
+        try:
+            pending = open_calls((*pending, *turn.items))
+        except TurnledgerError as problem:
+            yield f"pairs are broken in {turn.id}: {problem}"
+            return
+        if pending != left_open(turn.items):
+            yield f"a call before {turn.id} has no result: {pending[0]}"
+    if pending != line.branch.pending:
+        yield f"{line.branch.id} waits for other results than its head does"
+    if pending and line.is_current:
+        yield f"a call has no result: {pending}"
+
+
+def _forked(world: World, first: Line) -> Iterator[str]:
+    """A fork keeps what it began with, whatever became of the conversation it was made from."""
+    began_with = world.forks.get(first.conversation, ())
+    if tuple(first.turns[: len(began_with)]) != began_with:
+        yield f"{first.conversation} has lost a turn that it began with"
+
+
+def _answers(world: World, conversation: ConversationId, turns: dict[TurnId, Turn]) -> Iterator[str]:
+    """What was acknowledged is there, byte for byte, on one branch or another."""
+    for seen in world.seen:
+        if seen.turn is None or seen.conversation != conversation:
+            continue
+        if seen.turn not in turns or turns[seen.turn].body != seen.body:
+            yield f"{seen.turn} was acknowledged and is not there as told"
+        made_for = world.asked.get(seen.turn)
+        if made_for is not None and made_for.instead_of != seen.ask.instead_of:
+            yield f"{seen.turn} was the answer to a request for another place"
+    states = {"completed": TurnKind.COMPLETED, "kept": TurnKind.INTERRUPTED, "settled": TurnKind.SETTLED}
+    for id, state in world.stops:
+        if id in turns and states[state] is not turns[id].kind:
+            yield f"a stop of {id} was told {state}, but it is {turns[id].kind}"
+
+
+def _stops(world: World, conversation: ConversationId, turns: dict[TurnId, Turn]) -> Iterator[str]:
+    """A recorded stop is obeyed, even if its holder died, unless the commit came first."""
+    for attempt, policy in world.recorded_stops.items():
+        run = world.runs.get(attempt)
+        if run is None or run.conversation != conversation:
+            continue
+        kind = turns[attempt].kind if attempt in turns else None
+        if policy is OnStop.KEEP and kind not in (TurnKind.INTERRUPTED, TurnKind.COMPLETED):
+            yield f"{attempt} was stopped to be kept, and is {kind}"
+        if policy is OnStop.DISCARD and kind is TurnKind.INTERRUPTED:
+            yield f"{attempt} was stopped to be discarded, and was kept"
+    for attempt in world.stopped_in_queue:
+        if attempt in world.runs:
+            yield f"{attempt} ran although it was stopped before"
+
+
+def _belongs(world: World, turn: Turn) -> Iterator[str]:
+    """A turn stands where it was to be committed; one that was settled, where its attempt held the lane."""
+    if turn.id in world.places:
+        lane, target = world.places[turn.id]
+        if turn.branch != (lane if turn.kind is TurnKind.SETTLED else target):
+            yield f"{turn.id} is {turn.kind} on {turn.branch}, where it does not belong"
+
+
+def _came_about(world: World, turn: Turn, turns: dict[TurnId, Turn]) -> Iterator[str]:
+    """A turn is completed only if its runner came to a positive end, and shows what policy allows."""
+    ask, run = world.asked.get(turn.id), world.runs.get(turn.id)
+    if ask is None:
+        return
+    if turn.kind is TurnKind.COMPLETED and run is not None and not run.is_finished:
+        yield f"{turn.id} was committed although its run did not end well"
+    if turn.kind is TurnKind.COMPLETED and ask.token in world.told_failed:
+        yield f"{turn.id} was told as failed and is in the history"
+    if turn.kind is TurnKind.SETTLED and turn.id not in world.settled_by_begin:
+        yield f"{turn.id} was settled without a turn that follows, or without an effect"
+    if turn.id in world.stopped_in_queue:
+        yield f"{turn.id} was stopped before it ran and is in the history"
+    is_stopped = world.recorded_stops.get(turn.id) is OnStop.KEEP
+    if turn.kind is TurnKind.INTERRUPTED and not is_stopped and ask.on_failure is not OnFailure.KEEP:
+        yield f"{turn.id} was kept although nobody asked for it"
+    has_token = ask.kind in (Kind.ASK, Kind.EDIT) and not ask.answers_call
+    if has_token and ask.text not in map(_text, turn.input):
+        yield f"{turn.id} answers another request than {ask.token}"
+    replaced = turns.get(ask.instead_of) if ask.kind is Kind.REGENERATE and ask.instead_of else None
+    if replaced is not None and _said(turn) != _said(replaced):
+        yield f"{turn.id} answers another message than {replaced.id}"
+
+
+def _text(item: Item) -> str:
+    return item.text
+
+
+def _said(turn: Turn) -> list[Item]:
+    return [item for item in turn.input if not item.is_result]
+
+
+def _copies(world: World, conversation: ConversationId, turns: dict[TurnId, Turn]) -> Iterator[str]:
+    """What nobody asked for is a copy of a turn that did not complete, and tells the same of its effects."""
+    shared = {turn.id for turn in world.forks.get(conversation, ())}
+    originals: dict[str, Turn] = {}
+    for turn in turns.values():
+        if turn.kind is not TurnKind.COMPLETED and (turn.id in world.asked or turn.id in shared):
+            originals |= dict.fromkeys(effects_told(turn), turn)
+    for turn in turns.values():
+        if turn.id in world.asked or turn.id in world.probes or turn.id in shared:
+            continue
+        original = originals.get(name_of(turn))
+        if turn.kind is not TurnKind.SETTLED or original is None or not _is_copy(turn, original):
+            yield f"{turn.id} is in the history, and nobody asked for it"
+
+
+def _is_copy(turn: Turn, original: Turn) -> bool:
+    if original.kind is TurnKind.SETTLED:
+        return turn.output == original.output
+    # Of an interrupted turn, what acted is told, and that the rest was not kept.
+    *told, note = turn.output
+    there = iter(original.output)
+    return note.role == "developer" and all(item in there for item in told)
+
+
+def _effects_on_line(world: World, turns: list[Turn]) -> Iterator[str]:
+    """On no line is an effect told twice, or told of another history than it came of."""
+    acted = {effect.name for effect in world.effects}
+    for name, times in Counter(_effects_told(turns)).items():
+        if name in acted and times > 1:
+            yield f"the effect {name} is on one line {times} times"
+    histories: dict[str, list[Effect]] = {}
+    for effect in world.effects:
+        histories.setdefault(effect.name, []).append(effect)
+    before: tuple[str, ...] = ()
+    for turn in turns:
+        ask = world.asked.get(turn.id)
+        # The effects of a failed edit are told at the end of the line whose lane it held.
+        is_elsewhere = turn.kind is TurnKind.SETTLED and (ask is None or ask.kind is not Kind.ASK)
+        for item in turn.output if not is_elsewhere else ():
+            name = str(item.fields.get("output")).removeprefix(RESULT)
+            effects = histories.get(name, ())
+            if effects and not any(_ran_on(effect.ask, effect.saw, before) for effect in effects):
+                yield f"the effect {name} came of another history than it stands in"
+        before = (*before, name_of(turn))
+
+
+def _effects(world: World, conversation: ConversationId, turns: dict[TurnId, Turn]) -> Iterator[str]:
+    """What tools did is told, once but for copies, and was done once; but for those told to forget."""
+    times_told = Counter(_effects_told([turn for turn in turns.values() if turn.id in world.asked]))
+    times_done = Counter(effect.name for effect in world.effects if not effect.read_only)
+    for effect in world.effects:
+        is_forgotten = effect.ask.on_failure is OnFailure.FORGET
+        if effect.read_only or is_forgotten or effect.conversation != conversation:
+            continue
+        if times_told[effect.name] != 1:
+            yield f"the effect {effect.name} is in the history {times_told[effect.name]} times"
+        if times_done[effect.name] != 1:
+            yield f"the tool {effect.name} ran {times_done[effect.name]} times"
+
+
+def _effects_shown(world: World, shown: Line, turns: dict[TurnId, Turn]) -> Iterator[str]:
+    """What tools did is told to the model of the branch that is shown, but for what an edit took away of
+    completed turns, and what somebody said to forget."""
+    known = world.forgotten | set(
+        _effects_told([turn for turn in turns.values() if turn.kind is TurnKind.COMPLETED])
+    )
+    acted = {effect for turn in turns.values() for effect in world.acted_in(turn)} - known
+    on_line = {effect: turn for turn in shown.turns for effect in effects_told(turn)}
+    for effect in sorted(acted):
+        if effect not in on_line:
+            yield f"the effect {effect} is hidden from the branch that {shown.conversation} shows"
+        elif effect not in world.shown_at_rest[shown.conversation] and on_line[effect].id not in shown.flags:
+            yield f"the effect {effect} is hidden from the model that {shown.conversation} asks"
+
+
+def _effects_told(turns: list[Turn]) -> Iterator[str]:
+    return (effect for turn in turns for effect in effects_told(turn))
+
+
+def _told_truly(world: World, turn: Turn) -> Iterator[str]:
+    """Turns that did not end well tell what is known, no less and no more."""
+    acted = {effect.name: effect for effect in world.effects}
+    for place, result in Journal(list(turn.output)).answers().items():
+        name = effect_of(turn.output[place])
+        output = result.fields["output"]
+        # Those told to forget may have run before, in an attempt that nobody knows of any more.
+        if name in acted and acted[name].ask.on_failure is not OnFailure.FORGET:
+            if output == NOT_STARTED and not acted[name].read_only:
+                yield f"{name} acted, and is told as not started"
+            if name in world.recorded and not output.startswith(RESULT) and not acted[name].read_only:
+                yield f"the result of {name} was recorded, and is not told"
+    run = world.runs.get(turn.id)
+    if run is None:
+        return
+    if turn.kind is TurnKind.SETTLED:
+        if run.ask.on_failure is OnFailure.FORGET and turn.id not in world.recorded_stops:
+            yield f"{turn.id} was to be forgotten, and was settled"
+        shown = [item for item in turn.output if item.role == "assistant" or _is_read_only(item, acted)]
+        if shown:
+            yield f"{turn.id} was settled with more than its effects: {shown[0]}"
+    ended_itself = turn.kind is TurnKind.INTERRUPTED and turn.id not in world.taken_over
+    if ended_itself and run.has_emitted and not any(ANSWER in item.text for item in turn.output):
+        yield f"{turn.id} was kept without its text"
+
+
+def _is_read_only(item: Item, acted: dict[str, Effect]) -> bool:
+    return item.is_call and effect_of(item) in acted and acted[effect_of(item)].read_only

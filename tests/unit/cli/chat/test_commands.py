@@ -1,0 +1,227 @@
+"""The commands of the terminal, each on a chat of two turns."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from tests.unit.cli.talking.paper import Paper
+from turnledger.cli.chat.backend import SeenChat
+from turnledger.cli.chat.commands import Doing
+from turnledger.cli.chat.interrupts import Presses
+from turnledger.cli.chat.session import Talker
+from turnledger.cli.chat.slash import COMMANDS, command_in
+from turnledger.cli.chat.store import OnStore
+from turnledger.cli.chat.store_models import StoreModels
+from turnledger.errors import InvalidInput, ServerUnavailable, TurnledgerError
+from turnledger.ledger import Ledger
+from turnledger.runners.demo import DemoModel
+from turnledger.server.models.models import Found, Models
+
+pytestmark = pytest.mark.anyio
+
+
+class Person:
+    """Answers what is asked of a person."""
+
+    def __init__(self) -> None:
+        self.edits: list[tuple[str, str]] = []
+        self.writes: str | None = None
+        self.says_yes = False
+        self.picks: SeenChat | None = None
+
+    async def pick(self, words: str) -> SeenChat | None:
+        return self.picks
+
+    async def edit(self, label: str, text: str) -> str | None:
+        self.edits.append((label, text))
+        return self.writes
+
+    async def confirm(self, question: str) -> bool:
+        return self.says_yes
+
+
+class Terminal:
+    """What a person has before him."""
+
+    def __init__(self, place: OnStore) -> None:
+        self.place = place
+        self.paper = Paper(80, 60)
+        self.talker = Talker(place, self.paper.screen, ["small", "large"], Presses())
+        self.person = Person()
+        self._doing = Doing(self.talker, self.person)
+
+    async def do(self, typed: str) -> list[str]:
+        """Do what is typed; the lines that it adds to the screen, without empty ones."""
+        before = len(self.paper.lines)
+        given = command_in(typed)
+        assert given is not None
+        await self._doing.do(given)
+        return [line for line in self.paper.lines[before:] if line]
+
+    async def asked(self) -> list[str]:
+        """What was asked in the chat, as it shows it."""
+        return [turn.asked for turn in (await self.talker.talk.look()).turns]
+
+
+@pytest.fixture
+async def terminal() -> AsyncIterator[Terminal]:
+    model = DemoModel(pace=0)
+    models = Models({name: Found(model, name) for name in ("small", "large")})
+    place = OnStore(await Ledger.open(), StoreModels(models), "memory")
+    terminal = Terminal(place)
+    await terminal.talker.say("One")
+    await terminal.talker.say("Two")
+    yield terminal
+    await place.close()
+
+
+async def test_help_names_everything(terminal: Terminal) -> None:
+    told = "\n".join(await terminal.do("/help"))
+    assert [command.name for command in COMMANDS if f"/{command.name}" not in told] == []
+
+
+async def test_an_edit_goes_on_from_there_and_both_versions_stay(terminal: Terminal) -> None:
+    terminal.person.writes = "One and a half"
+    assert (await terminal.do("/edit 1"))[-1] == "Version 2 of 2; /prev shows the one before."
+    assert terminal.person.edits == [("1 edit › ", "One")]
+    assert await terminal.asked() == ["One and a half"]
+    assert await terminal.do("/versions") == [
+        '  1  One → You said "One". I remember nothing before that.',
+        '› 2  One and a half → You said "One and a half". I remember nothing before tha…',
+        "/prev and /next move between them.",
+    ]
+    assert (await terminal.do("/prev"))[0] == "Turn 1, version 1 of 2:"
+    assert await terminal.asked() == ["One", "Two"]
+    await terminal.do("/next 1")
+    assert await terminal.asked() == ["One and a half"]
+    assert (await terminal.do("/branches"))[0].startswith("› 1  1 turn: ")
+    await terminal.do("/switch 2")
+    assert await terminal.asked() == ["One", "Two"]
+
+
+async def test_an_edit_that_is_left_or_fails_changes_nothing(terminal: Terminal) -> None:
+    assert await terminal.do("/edit") == ["Nothing was changed."]
+    terminal.person.writes = "/fail"
+    assert (await terminal.do("/edit"))[-1] == "Nothing has changed. /edit has your text again."
+    terminal.person.writes = None
+    await terminal.do("/edit")
+    assert terminal.person.edits == [("2 edit › ", "Two"), ("2 edit › ", "Two"), ("2 edit › ", "/fail")]
+    assert await terminal.asked() == ["One", "Two"]
+
+
+async def test_lines_are_numbered_for_each_chat(terminal: Terminal) -> None:
+    await terminal.do("/branches")
+    await terminal.do("/new")
+    await terminal.talker.say("Another")
+    await terminal.do("/again")
+    await terminal.do("/switch 2")
+    assert await terminal.asked() == ["Another"]
+
+
+async def test_undo_and_fork(terminal: Terminal) -> None:
+    first = terminal.talker.talk.id
+    await terminal.do("/fork 1")
+    assert await terminal.asked() == ["One"]
+    assert terminal.talker.chat is not None
+    assert terminal.talker.chat.title == "One (fork)"
+    await terminal.do(f"/open {first}")
+    await terminal.do("/undo")
+    assert (await terminal.asked(), terminal.talker.unsent) == (["One"], "Two")
+    assert terminal.talker.label == "2 › "
+
+
+async def test_chats_are_listed_and_opened_by_number_or_picked(terminal: Terminal) -> None:
+    first = terminal.talker.talk.id
+    await terminal.do("/new")
+    await terminal.talker.say("Something else")
+    told = await terminal.do("/list")
+    assert [line.split()[:2] for line in told[:2]] == [["1", "Something"], ["2", "One"]]
+    assert (await terminal.do("/list two"))[1].strip() == "Two"
+    await terminal.do("/open 1")
+    assert terminal.talker.talk.id == first
+    (terminal.person.picks,) = await terminal.place.chats("else")
+    await terminal.do("/open")
+    assert await terminal.asked() == ["Something else"]
+    assert await terminal.do("/list nowhere") == ["Nothing was found."]
+
+
+async def test_where_nothing_can_be_written_anew_a_list_is_all_there_is_to_pick_from(
+    terminal: Terminal,
+) -> None:
+    terminal.talker.screen.can_rewrite = False
+    assert (await terminal.do("/open"))[-1] == "/open N goes on with one."
+
+
+async def test_what_is_known_of_a_chat_and_its_turns(terminal: Terminal) -> None:
+    told = await terminal.do("/info")
+    assert told[0] == "One"
+    assert told[1].startswith(f"{terminal.talker.talk.id}, 2 turns, ")
+    assert told[2].startswith("Turn 2: small, ")
+    assert (await terminal.do("/info 1"))[2].startswith("Turn 1: small, ")
+
+
+async def test_what_is_said_of_a_chat(terminal: Terminal) -> None:
+    await terminal.do("/rename The order of May")
+    await terminal.do("/pin")
+    assert terminal.talker.chat is not None
+    assert (terminal.talker.chat.title, terminal.talker.chat.is_pinned) == ("The order of May", True)
+    assert await terminal.do("/pin") == ["The chat is pinned no more."]
+    assert await terminal.do("/model large") == ["  small", "› large"]
+    assert terminal.talker.model == "large"
+    assert await terminal.do("/delete") == ["Nothing was deleted."]
+    terminal.person.says_yes = True
+    await terminal.do("/delete")
+    assert await terminal.place.chats() == []
+    assert terminal.talker.talk.id is None
+
+
+async def test_a_chat_is_written_to_a_new_file(terminal: Terminal, tmp_path: Path) -> None:
+    for name, beginning in (("chat.md", "# One"), ("chat.jsonl", '{"type":"chat"')):
+        await terminal.do(f"/export {tmp_path / name}")
+        assert (tmp_path / name).read_text().startswith(beginning)
+    with pytest.raises(InvalidInput, match="is there already"):
+        await terminal.do(f"/export {tmp_path / 'chat.md'}")
+
+
+async def test_half_a_chat_is_not_written(terminal: Terminal, tmp_path: Path) -> None:
+    async def export(*, is_markdown: bool) -> AsyncIterator[bytes]:
+        yield b"half of it"
+        raise ServerUnavailable("It is not there.")
+
+    terminal.talker.talk.export = export  # type: ignore[method-assign]
+    with pytest.raises(ServerUnavailable):
+        await terminal.do(f"/export {tmp_path / 'chat.md'}")
+    assert os.listdir(tmp_path) == []
+    with pytest.raises(InvalidInput, match="cannot be written"):
+        await terminal.do(f"/export {tmp_path / 'nowhere' / 'chat.md'}")
+
+
+@pytest.mark.parametrize(
+    "typed",
+    [
+        "/nonsense",
+        "/edit 9",
+        "/edit x",
+        "/switch",
+        "/switch 9",
+        "/open 1",
+        "/rename",
+        "/export",
+        "/model x",
+        "/prev",
+    ],
+)
+async def test_what_cannot_be_done_is_told(terminal: Terminal, typed: str) -> None:
+    with pytest.raises(InvalidInput):
+        await terminal.do(typed)
+
+
+@pytest.mark.parametrize("typed", ["/again", "/edit", "/undo", "/fork", "/history", "/rename x", "/export x"])
+async def test_where_nothing_was_said_that_is_told(terminal: Terminal, typed: str) -> None:
+    await terminal.do("/new")
+    with pytest.raises(TurnledgerError, match="Nothing was said here yet"):
+        await terminal.do(typed)

@@ -1,0 +1,259 @@
+"""An answer that comes in pieces looks as if it had come whole.
+
+A turn on the screen: how it is followed, stopped and left.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncIterator
+
+import pytest
+
+from tests.unit.cli.talking.paper import Paper
+from turnledger.cli.chat.backend import Heard, Restarted
+from turnledger.cli.chat.interrupts import Presses
+from turnledger.cli.chat.markdown import LARGEST, blocks_of
+from turnledger.cli.chat.turn_view import CODE_LINES, Streamed, Telling, Told
+from turnledger.errors import ModelUnavailable, ServerUnavailable, TurnledgerError
+from turnledger.model.attempt import AttemptState, Failure
+from turnledger.model.event import ItemDone, TextDelta, TurnFinished, TurnStarted
+from turnledger.model.item import Item, message
+
+ANSWER = """\
+# Heading
+
+A paragraph of some *words* that is long enough to be broken, and **goes on** for a while
+with a second line.
+
+Setext
+------
+
+1. first
+   - nested
+   - more
+2. second
+
+   with a paragraph
+3. third
+
+10. tenth
+
+11. eleventh
+
+* bullet
+* bullet
+
+| a | b |
+|---|---|
+| 1 | 2 |
+
+> quoted
+lazily
+
+```python
+x = '''
+# no heading
+
+- no list
+'''
+```
+
+    indented code
+
+    goes on
+
+Last words.
+"""
+
+
+def streamed(answer: str, pieces: list[str], columns: int, rows: int) -> Paper:
+    paper, coming = Paper(columns, rows), Streamed()
+    for piece in pieces:
+        coming.feed(piece)
+        paper.screen.blocks(coming.finished(), coming.tail, "status")
+    paper.screen.blocks(coming.rest())
+    paper.screen.settle()
+    return paper
+
+
+def pieces_of(text: str, chance: random.Random, longest: int) -> list[str]:
+    pieces = []
+    while text:
+        length = chance.randint(1, longest)
+        pieces.append(text[:length])
+        text = text[length:]
+    return pieces
+
+
+def at_once(answer: str, columns: int, rows: int) -> list[str]:
+    paper = Paper(columns, rows)
+    paper.screen.blocks(blocks_of(answer))
+    return paper.lines
+
+
+def test_however_it_is_cut_the_screen_ends_the_same() -> None:
+    chance = random.Random(3)
+    for answer, longest, columns, rows in (
+        (ANSWER, 3, 60, 30),
+        (ANSWER, 12, 40, 6),
+        (ANSWER.replace("\n", "\r\n"), 5, 40, 6),
+    ):
+        pieces = pieces_of(answer, chance, longest)
+        assert streamed(answer, pieces, columns, rows).lines == at_once(ANSWER, columns, rows)
+
+
+def test_a_paragraph_higher_than_the_window_is_whole_in_the_end() -> None:
+    words = " ".join(f"word{number}" for number in range(120))
+    shown = streamed(words, pieces_of(words, random.Random(5), 9), 40, 6).lines
+    assert " ".join(shown).split() == words.split()
+
+
+def test_long_code_is_finished_in_pieces() -> None:
+    code = [f"line {number}\n" for number in range(3 * CODE_LINES)]
+    coming = Streamed()
+    coming.feed("```text\n")
+    most = 0
+    for line in code:
+        coming.feed(line)
+        coming.finished()
+        most = max(most, len(coming.tail.text if coming.tail else ""))
+    assert most < 2 * CODE_LINES * len(code[-1])
+    answer = f"Before\n\n```text\n{''.join(code)}```\nBehind"
+    shown = streamed(answer, pieces_of(answer, random.Random(1), 30), 40, 10).lines
+    assert shown == ["Before", "", "```text", *map(str.rstrip, code), "```", "", "Behind"]
+
+
+def test_a_block_without_end_is_not_held_for_ever() -> None:
+    coming = Streamed()
+    held = 0
+    for _ in range(100):
+        coming.feed("word " * 200)
+        coming.finished()
+        held = max(held, len(coming.tail.text if coming.tail else ""))
+    assert held <= LARGEST + 1000
+
+
+pytestmark = pytest.mark.anyio
+
+
+class Scripted:
+    """A turn that tells what a test has it tell."""
+
+    def __init__(self, *told: Heard | TurnledgerError, turn: str | None = "turn_1") -> None:
+        self._told = told
+        self.turn = turn
+        self.is_asked = turn is not None
+        self.stops = 0
+        self.is_left = False
+        self.cannot_stop: TurnledgerError | None = None
+        self.heard = asyncio.Event()
+        self._goes_on: asyncio.Queue[Heard] = asyncio.Queue()
+
+    async def __aiter__(self) -> AsyncIterator[Heard]:
+        for each in self._told:
+            if isinstance(each, TurnledgerError):
+                raise each
+            yield each
+        if self._told and isinstance(self._told[-1], TurnFinished):
+            return
+        self.heard.set()
+        yield await self._goes_on.get()
+
+    async def stop(self) -> None:
+        self.stops += 1
+        if self.cannot_stop is not None:
+            raise self.cannot_stop
+        self._goes_on.put_nowait(TurnFinished(9, AttemptState.KEPT))
+
+    async def leave(self) -> bool:
+        self.is_left = True
+        return True
+
+
+async def follow(answering: Scripted, paper: Paper, *, press: int = 0) -> Told:
+    presses = Presses()
+    following = asyncio.ensure_future(Telling(paper.screen).follow(answering, presses))
+    for pressed in range(1, press + 1):
+        await answering.heard.wait()
+        while answering.stops < pressed and not following.done():
+            presses.note()
+            await asyncio.sleep(0)
+    return await following
+
+
+def said(*texts: str) -> list[Heard]:
+    deltas = [TextDelta(number, text) for number, text in enumerate(texts, 2)]
+    return [TurnStarted(1), *deltas]
+
+
+async def test_text_calls_and_what_was_not_told_by_its_text() -> None:
+    paper = Paper()
+    call = Item.of({"type": "function_call", "call_id": "c", "name": "look", "arguments": '{"at": "\x1b"}'})
+    told = await follow(
+        Scripted(
+            *said("Some ", "**text**"),
+            ItemDone(4, message("assistant", "Some **text**").raw),
+            ItemDone(5, call.raw),
+            ItemDone(6, Item.of({"type": "function_call_output", "call_id": "c", "output": "a\nb"}).raw),
+            ItemDone(7, message("assistant", "A refusal.").raw),
+            TurnFinished(8, AttemptState.COMPLETED),
+        ),
+        paper,
+    )
+    assert told.is_there
+    assert paper.lines == ["Some text", '⚙ look({"at": "\\x1b"})', "→ a b", "", "A refusal."]
+
+
+async def test_ctrl_c_stops_it() -> None:
+    paper, answering = Paper(), Scripted(*said("As far"))
+    told = await follow(answering, paper, press=1)
+    assert (told.state, told.is_there, answering.is_left) == (AttemptState.KEPT, True, False)
+    assert paper.lines == ["As far"]
+
+
+async def test_one_that_does_not_stop_is_left_at_the_second_press() -> None:
+    paper, answering = Paper(), Scripted(*said("On and on"))
+    answering.cannot_stop = ServerUnavailable("It is not there.")
+    presses = Presses()
+    following = asyncio.ensure_future(Telling(paper.screen).follow(answering, presses))
+    await answering.heard.wait()
+    while not following.done():
+        presses.note()
+        await asyncio.sleep(0)
+    told = following.result()
+    assert answering.stops == 1
+    assert answering.is_left
+    assert (told.state, told.may_go_on, told.is_there) == (None, True, False)
+
+
+async def test_one_that_was_not_asked_for_is_left_at_once() -> None:
+    paper, answering = Paper(), Scripted(turn=None)
+    presses = Presses()
+    following = asyncio.ensure_future(Telling(paper.screen).follow(answering, presses))
+    await answering.heard.wait()
+    while not following.done():
+        presses.note()
+        await asyncio.sleep(0)
+    assert (answering.stops, answering.is_left, following.result().may_go_on) == (0, True, True)
+
+
+async def test_what_went_wrong_is_told_with_what_was_said() -> None:
+    paper = Paper()
+    failed = TurnFinished(3, AttemptState.FAILED, Failure("model_unavailable", "It is gone."))
+    told = await follow(Scripted(*said("Half a"), failed), paper)
+    assert (told.is_there, told.failure) == (False, Failure("model_unavailable", "It is gone."))
+    told = await follow(Scripted(*said("Half a"), ModelUnavailable("It is gone.")), paper)
+    assert isinstance(told.problem, ModelUnavailable)
+    assert paper.lines == ["Half a", "", "Half a"]
+
+
+async def test_an_answer_that_begins_anew_says_so() -> None:
+    paper = Paper()
+    told = await follow(
+        Scripted(*said("Half a"), Restarted(), *said("A whole."), TurnFinished(3, AttemptState.COMPLETED)),
+        paper,
+    )
+    assert told.is_there
+    assert paper.lines == ["Half a", "The answer begins anew:", "", "A whole."]

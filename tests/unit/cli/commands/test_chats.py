@@ -1,0 +1,257 @@
+"""`turnledger chats`: what it prints of a store, and what it changes there."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+from click.testing import Result
+from typer.testing import CliRunner
+
+from turnledger import Chat, Ledger
+from turnledger.cli.main import app
+from turnledger.model.item import Item
+
+Answer = TypeVar("Answer")
+UNKNOWN = "conv_01a1e0bc393673fba6a314494b850c72"
+
+
+def run(*arguments: str) -> Result:
+    return CliRunner().invoke(app, ["chats", *arguments])
+
+
+def asked(url: str, ask: Callable[[Ledger], Awaitable[Answer]]) -> Answer:
+    async def answer() -> Answer:
+        async with await Ledger.open(url) as ledger:
+            return await ask(ledger)
+
+    return asyncio.run(answer())
+
+
+def say(url: str, conversation_key: str, *said: tuple[str, str], owner: str = "local") -> str:
+    """Have a chat in which this was said; its id."""
+
+    async def talk(ledger: Ledger) -> str:
+        chat = await ledger.conversation(conversation_key=conversation_key, owner=owner)
+        for question, answer in said:
+            async with chat.turn(question) as turn:
+                turn.emit(answer)
+        return chat.id
+
+    return asked(url, talk)
+
+
+def test_show_prints_what_was_said(url: str) -> None:
+    id = say(url, "k", ("Hello", "Hi.\nHow are you?"), ("Well", "Good."))
+    done = run("show", "k", "--store", url)
+    assert done.exit_code == 0, done.output
+    lines = done.stdout.splitlines()
+    assert id in lines[1]
+    said = [line for line in lines[2:] if line and not line.startswith("[")]
+    assert said == [
+        "  user: Hello",
+        "  assistant: Hi.",
+        "    How are you?",
+        "  user: Well",
+        "  assistant: Good.",
+    ]
+    assert run("show", id, "--store", url).stdout == done.stdout
+    last = run("show", id, "--turns", "1", "--store", url).stdout
+    assert "Well" in last
+    assert "Hello" not in last.split("\n\n", 1)[1]
+
+
+def test_show_as_json_has_the_items_as_they_are(url: str) -> None:
+    id = say(url, "k", ("Hello", "Hi."))
+    told: dict[str, Any] = json.loads(run("show", id, "--json", "--store", url).stdout)
+    assert (told["id"], told["conversation_key"]) == (id, "k")
+    assert [item["role"] for turn in told["turns"] for item in (*turn["input"], *turn["output"])] == [
+        "user",
+        "assistant",
+    ]
+
+
+def test_what_was_indented_by_tabs_still_is(url: str) -> None:
+    say(url, "k", ("Hello", "if x:\n\ty\n\t\tz"))
+    shown = run("show", "k", "--store", url).stdout
+    assert "  assistant: if x:\n        y\n            z\n" in shown
+
+
+def test_more_turns_than_a_page_come_in_order(url: str) -> None:
+    say(url, "k", *((f"question {number}", "Yes.") for number in range(120)))
+    shown = run("show", "k", "--turns", "110", "--store", url).stdout
+    said = [line for line in shown.splitlines() if "user:" in line]
+    assert said == [f"  user: question {number}" for number in range(10, 120)]
+
+
+def test_what_is_shown_is_of_one_branch(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    say(url, "k", *((f"question {number}", "Yes.") for number in range(5)))
+    meanwhile(monkeypatch, Chat, "turns", lambda: edit(url, "k", 2))
+    monkeypatch.setattr("turnledger.cli.backend.store.PAGE", 2)
+    turns = json.loads(run("show", "k", "--json", "--store", url).stdout)["turns"]
+    assert [turn["parent"] for turn in turns[1:]] == [turn["id"] for turn in turns[:-1]]
+    assert len(turns) == 5
+
+
+def meanwhile(monkeypatch: pytest.MonkeyPatch, kind: type, name: str, do: Callable[[], None]) -> None:
+    """Have something done by somebody else as soon as this was asked for the first time."""
+    asked, done = getattr(kind, name), list[None]()
+
+    async def asks(*arguments: Any, **wish: Any) -> Any:
+        answer = await asked(*arguments, **wish)
+        if not done:
+            done.append(None)  # who does it may ask for the same
+            await asyncio.to_thread(do)
+        return answer
+
+    monkeypatch.setattr(kind, name, asks)
+
+
+def edit(url: str, conversation_key: str, number: int) -> None:
+    """Have a turn asked otherwise, on a branch of its own, which is the one that is shown."""
+
+    async def ask(ledger: Ledger) -> None:
+        chat = await ledger.conversation(conversation_key=conversation_key)
+        [edited] = await chat.turns(before=number + 1, limit=1)
+        async with chat.edit(edited.id, "Otherwise") as turn:
+            turn.emit("Well.")
+
+    asked(url, ask)
+
+
+def test_calls_and_results_are_shown_and_what_is_hidden_is_not(url: str) -> None:
+    async def talk(ledger: Ledger) -> None:
+        chat = await ledger.conversation(conversation_key="k")
+        call = {"type": "function_call", "call_id": "c", "name": "look", "arguments": '{"a":1}'}
+        async with chat.turn("Look") as turn:
+            await turn.add(Item.of(call))
+            await turn.add({"type": "function_call_output", "call_id": "c", "output": "a bird\na tree"})
+            turn.emit("Seen.")
+        async with chat.turn("Secret") as turn:
+            turn.emit("Psst.")
+        await chat.flag(turn.id, 1, to_user=False)
+
+    asked(url, talk)
+    shown = run("show", "k", "--store", url).stdout
+    assert '  look({"a":1})\n  result: a bird\n    a tree\n  assistant: Seen.\n' in shown
+    assert "Secret" in shown
+    assert "Psst" not in shown
+
+
+def test_what_has_no_words_is_named(url: str) -> None:
+    async def talk(ledger: Ledger) -> None:
+        chat = await ledger.conversation(conversation_key="k")
+        call = {"type": "function_call", "call_id": "c", "name": "look", "arguments": "{}"}
+        seen = [{"type": "input_text", "text": "a bird"}, {"type": "input_image", "image_url": "x:y"}]
+        async with chat.turn([{"type": "message", "role": "user", "content": seen[::-1]}]) as turn:
+            await turn.add(Item.of(call))
+            await turn.add({"type": "function_call_output", "call_id": "c", "output": seen})
+            turn.emit("Seen.")
+
+    asked(url, talk)
+    shown = run("show", "k", "--store", url).stdout
+    assert "  user: [input_image]a bird\n  look({})\n  result: a bird[input_image]\n" in shown
+
+
+def test_spaces_and_joiners_of_all_languages_are_read_as_such(url: str) -> None:
+    said = (
+        "Es sind 5\u202fkg\u00a0: \u0645\u06cc\u200c\u062e\u0648\u0627\u0647\u0645 \U0001f469\u200d\U0001f467"
+    )
+    read = "Es sind 5 kg : \u0645\u06cc\u062e\u0648\u0627\u0647\u0645 \U0001f469\U0001f467"
+    id = say(url, "k", (said, said))
+    run("rename", id, said, "--store", url)
+    shown = run("show", "k", "--store", url).stdout
+    assert shown.startswith(f"{read}\n")
+    assert shown.endswith(f"  user: {read}\n  assistant: {read}\n")
+    assert run("list", "--store", url).stdout.endswith(f"  {read}\n")
+    found = run("search", "sind", "--store", url).stdout
+    assert found == f"{id}  {read}\n  {read}\n"
+
+
+def test_nothing_that_was_said_reaches_the_terminal_unprinted(url: str) -> None:
+    say(url, "k", ("\x1b[2J\x1b]0;owned\x07 hi\r[9] not a turn", "\u202egnihton\u2028[9] nor this"))
+    shown = run("show", "k", "--store", url).stdout
+    assert all(line.isprintable() for line in shown.split("\n"))
+    assert len([line for line in shown.split("\n")[2:] if line.startswith("[")]) == 1
+
+
+@pytest.mark.parametrize("command", [("show",), ("rename", "x"), ("delete",), ("restore",)])
+def test_of_another_owner_there_is_nothing(url: str, command: tuple[str, ...]) -> None:
+    id = say(url, "k", ("Hello", "Hi."), owner="ada")
+    name, *more = command
+    done = run(name, id, *more, "--store", url)
+    assert done.exit_code == 2
+    assert "conversation_not_found" in done.stderr
+    assert run(name, id, *more, "--owner", "ada", "--store", url).exit_code == 0
+
+
+def test_a_store_that_is_not_there_is_not_made(tmp_path: Path) -> None:
+    done = run("show", "k", "--store", f"sqlite:///{tmp_path}/none.db")
+    assert done.exit_code == 2
+    assert list(tmp_path.iterdir()) == []
+    assert "Traceback" not in done.output
+
+
+def test_list_shows_the_last_used_first_and_how_to_go_on(url: str) -> None:
+    ids = [say(url, f"k{number}", (f"Question {number}", "Yes.")) for number in range(3)]
+    done = run("list", "--store", url)
+    head, *rows = done.stdout.splitlines()
+    assert head.split() == ["LAST", "USED", "TURNS", "ID", "TITLE"]
+    assert [row.split()[3] for row in rows] == ids[::-1]
+    assert [row.split("  ")[-1] for row in rows] == ["Question 2", "Question 1", "Question 0"]
+    first = run("list", "--limit", "2", "--store", url)
+    assert first.stdout.splitlines()[1:] == rows[:2]
+    cursor = first.stderr.split("--cursor ")[1].strip()
+    assert run("list", "--limit", "2", "--cursor", cursor, "--store", url).stdout.splitlines()[1:] == rows[2:]
+    told = json.loads(run("list", "--limit", "2", "--json", "--store", url).stdout)
+    assert [(each["id"], each["turn_count"], each["preview"]) for each in told["data"]] == [
+        (ids[2], 1, "Yes."),
+        (ids[1], 1, "Yes."),
+    ]
+    assert told["next"] == cursor
+
+
+def test_list_chooses(url: str) -> None:
+    ids = [say(url, f"k{number}", ("Hello", "Yes.")) for number in range(4)]
+
+    async def mark(ledger: Ledger) -> None:
+        await (await ledger.conversation(ids[0])).update(pinned=True, tags=["work"])
+        await (await ledger.conversation(ids[1])).update(archived=True)
+        await (await ledger.conversation(ids[2])).delete()
+
+    asked(url, mark)
+
+    def listed(*flags: str) -> list[str]:
+        return [
+            each["id"] for each in json.loads(run("list", "--json", *flags, "--store", url).stdout)["data"]
+        ]
+
+    assert listed() == [ids[3], ids[0]]
+    assert listed("--pinned") == [ids[0]]
+    assert listed("--tag", "work") == [ids[0]]
+    assert listed("--archived") == [ids[1]]
+    assert listed("--deleted") == [ids[2]]
+    assert listed("--owner", "ada") == listed("--scope", "shop") == []
+    assert "[pinned]" in run("list", "--pinned", "--store", url).stdout
+    none = run("list", "--owner", "ada", "--store", url)
+    assert (none.exit_code, none.stdout, none.stderr) == (0, "", "There are no such chats here.\n")
+
+
+def test_search_finds_by_words(url: str) -> None:
+    id = say(url, "k", ("How is the weather in Rome?", "It rains in Rome."))
+    say(url, "other", ("And in Oslo?", "It snows."))
+    done = run("search", "rains", "rome", "--store", url)
+    assert (done.exit_code, done.stdout.splitlines()) == (
+        0,
+        [f"{id}  How is the weather in Rome?", "  It rains in Rome."],
+    )
+    [hit] = json.loads(run("search", "snows", "--json", "--store", url).stdout)["data"]
+    assert hit["snippet"] == "It snows."
+    assert [hit["snippet"][start:stop] for start, stop in hit["marks"]] == ["snows"]
+    none = run("search", 'AND "( NEAR *', "--store", url)
+    assert (none.exit_code, none.stdout, none.stderr) == (0, "", "Nothing was found.\n")
+    assert run("search", "rome", "--owner", "ada", "--store", url).stdout == ""

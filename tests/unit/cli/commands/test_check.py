@@ -1,0 +1,150 @@
+"""`turnledger check`: what it prints, how it exits, and that it makes nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import apsw
+import pytest
+from typer.testing import CliRunner
+
+from tests.unit.cli.commands.test_chats import asked
+from tests.unit.engine.lived_in import live_in
+from turnledger.cli import NEEDS_TYPER
+from turnledger.cli.commands.check import line_of, summary_of
+from turnledger.cli.main import app
+from turnledger.engine.check.check import Report
+from turnledger.model.finding import Finding, Rule
+from turnledger.stores.sqlite import SqliteStore
+
+run = CliRunner().invoke
+
+
+@pytest.fixture
+def lived_in(tmp_path: Path) -> Path:
+    """A file in which everything has happened."""
+    path = tmp_path / "chats.db"
+
+    async def live() -> None:
+        await (await live_in(await SqliteStore.open(path))).ledger.close()
+
+    asyncio.run(live())
+    return path
+
+
+def change(path: Path, statement: str, *bindings: object) -> None:
+    connection = apsw.Connection(str(path))
+    connection.execute(statement, bindings)
+    connection.close()
+
+
+@pytest.mark.parametrize("arguments", [["--store"], []])
+def test_a_sound_store_is_told_in_one_line(lived_in: Path, arguments: list[str]) -> None:
+    done = run(app, ["check", *arguments, f"sqlite:///{lived_in}"])
+    assert done.exit_code == 0, done.output
+    assert done.output.count("\n") == 1
+    assert done.output.startswith("8 conversations, 12 branches, ")
+    assert done.output.endswith("nothing is wrong.\n")
+
+
+def test_damage_is_told_line_by_line_and_cannot_reach_the_terminal(lived_in: Path) -> None:
+    change(
+        lived_in,
+        "UPDATE claim SET conversation = randomblob(16), idempotency_key = ? WHERE idempotency_key = 'two'",
+        "\x1b[2J\nx",
+    )
+    change(lived_in, "UPDATE branch SET length = length + 1 WHERE ref = 1")
+    done = run(app, ["check", f"sqlite:///{lived_in}"])
+    assert done.exit_code == 1
+    lines = done.output.splitlines()
+    assert [line.partition(":")[0] for line in lines[:-1]] == ["chain", "key"]
+    assert "Turn 4 is not there: the history has a gap." in lines[0]
+    assert "owner 'ann' conv_" in lines[0]
+    assert "\x1b" not in done.output
+    assert r"The idempotency_key '\x1b[2J\nx' stands for" in lines[1]
+    assert lines[-1].endswith("2 things wrong.")
+
+
+def test_programs_are_told_the_same(lived_in: Path) -> None:
+    change(lived_in, "UPDATE branch SET length = length + 1 WHERE ref = 1")
+    done = run(app, ["check", f"sqlite:///{lived_in}", "--json"])
+    told = json.loads(done.output)
+    assert (done.exit_code, told["ok"], told["is_whole"], told["conversations"]) == (1, False, True, 8)
+    assert [(found["rule"], found["is_damage"], found["owner"]) for found in told["findings"]] == [
+        ("chain", True, "ann")
+    ]
+
+
+def test_there_can_be_enough(lived_in: Path) -> None:
+    change(lived_in, "UPDATE branch SET length = length + 1")
+    done = run(app, ["check", f"sqlite:///{lived_in}", "--limit", "2"])
+    assert done.exit_code == 1
+    assert done.output.endswith(": 2 things wrong, and not all was looked at.\n")
+
+
+@pytest.mark.parametrize(
+    ("url", "said"),
+    [
+        ("sqlite:///{}/none.db", "not_a_store: There is no store at"),
+        ("sqlite:///{}/no/folder.db", "not_a_store: The folder"),
+        ("sqlite:///{}/", "not_a_store: "),
+        ("memory:", "not_a_store: A store in memory"),
+        ("postgresql://u:secret@h/d", "not_a_store: This URL names no store"),
+    ],
+)
+def test_what_cannot_be_opened_is_told_without_a_traceback(tmp_path: Path, url: str, said: str) -> None:
+    done = run(app, ["check", "--store", url.format(tmp_path)])
+    assert done.exit_code == 2
+    assert done.stderr.startswith(said)
+    assert "secret" not in done.output
+    assert done.stdout == ""
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_without_a_name_it_is_the_store_of_the_server(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("XDG_CONFIG_HOME", "XDG_DATA_HOME", "HOME"):
+        monkeypatch.setenv(name, str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    done = run(app, ["check"])
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert f"There is no store at {tmp_path}/turnledger/chats.db" in done.stderr
+    assert list(tmp_path.iterdir()) == []
+    (tmp_path / "served.toml").write_text(f'[server]\nstore = "sqlite:///{tmp_path}/served.db"\n')
+    asked(f"sqlite:///{tmp_path}/served.db", lambda ledger: ledger.conversation(conversation_key="k"))
+    done = run(app, ["check", "--config", "served.toml"])
+    assert (done.exit_code, done.stdout[:16]) == (0, "1 conversations,")
+    assert run(app, ["check", "--store", ""]).stderr.startswith("not_a_store: This URL names no store")
+
+
+def test_two_names_are_one_too_many() -> None:
+    done = run(app, ["check", "sqlite:///a.db", "--store", "sqlite:///b.db"])
+    assert done.exit_code == 2
+    assert "name the store once" in done.stderr
+
+
+def test_what_is_at_work_is_told_and_is_no_failure() -> None:
+    note = Finding(rule=Rule.NOT_AT_REST, message="It runs.")
+    report = Report(findings=[note], conversations=1, branches=1, turns=2, attempts=1, is_whole=True)
+    assert summary_of(report).endswith(": nothing is wrong; the store is not at rest.")
+    assert line_of(note) == "not_at_rest: It runs."
+
+
+def test_it_is_a_module_as_well() -> None:
+    command = [sys.executable, "-m", "turnledger", "check", "memory:"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("not_a_store: ")
+
+
+def test_without_typer_it_says_how_to_install_it() -> None:
+    code = "import sys; sys.modules['typer'] = None; from turnledger.cli import main; main()"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert done.stderr.strip() == NEEDS_TYPER
+    assert "turnledger[cli]" in NEEDS_TYPER

@@ -1,0 +1,110 @@
+"""`turnledger doctor`: what it prints, and how it exits."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from tests.unit.server.processes import started
+from turnledger import Ledger
+from turnledger.cli import NEEDS_SERVER
+from turnledger.cli.commands.doctor import as_lines, summary_of
+from turnledger.cli.failures import NOT_DONE
+from turnledger.cli.main import app
+from turnledger.model.access.token import TokenScope
+from turnledger.server.doctor import doctor
+from turnledger.server.doctor.diagnosis import fail, ok, warn
+
+run = CliRunner().invoke
+
+
+@pytest.fixture(autouse=True)
+def a_home_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("HOME", "XDG_DATA_HOME", "XDG_CONFIG_HOME", "APPDATA", "LOCALAPPDATA"):
+        monkeypatch.setenv(name, str(tmp_path / name))
+    monkeypatch.setattr(doctor, "allowed_files", lambda wanted: wanted)  # as few as there may be here
+
+
+def test_a_fresh_machine_is_well() -> None:
+    done = run(app, ["doctor", "--port", "0"])
+    assert (done.exit_code, done.stderr) == (0, "")
+    assert done.stdout.endswith("All is well.\n")
+    assert all(line.startswith("OK  ") for line in done.stdout.splitlines()[:-1])
+
+
+def test_what_fails_is_told_with_the_remedy_and_the_exit_code(tmp_path: Path) -> None:
+    (tmp_path / "chats.db").write_text("this is not a database" * 100)
+    done = run(app, ["doctor", "--port", "0", "--store", f"sqlite:///{tmp_path}/chats.db"])
+    assert done.exit_code == 1
+    assert f"FAIL  store     {tmp_path}/chats.db is not a database." in done.stdout
+    assert done.stdout.endswith("1 failure.\n")
+
+
+def test_a_mistake_in_the_file_is_told_with_its_line(tmp_path: Path) -> None:
+    config = tmp_path / "my.toml"
+    config.write_text("[server]\nprot = 1\n")
+    done = run(app, ["doctor", "--config", str(config)])
+    assert done.exit_code == 1
+    assert f"{config}, line 2: `prot`" in done.stdout
+
+
+def test_programs_are_told_in_json_and_never_the_api_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SOME_KEY", "sk-very-secret")
+    flags = ["--upstream", "http://127.0.0.1:9/v1", "--api-key-env", "SOME_KEY", "--port", "0"]
+    done = run(app, ["doctor", "--json", *flags])
+    told = json.loads(done.stdout)
+    assert (done.exit_code, told["ok"]) == (1, False)
+    [upstream] = [each for each in told["findings"] if each["subject"] == "upstream 127.0.0.1:9"]
+    assert upstream["level"] == "FAIL"
+    assert "sk-very-secret" not in done.stdout
+
+
+def test_beside_a_server_that_runs_it_is_in_nobodys_way(tmp_path: Path) -> None:
+    store = f"sqlite:///{tmp_path}/chats.db"
+    with started("turnledger", "serve", "--port", "0", "--store", store) as server:
+        command = ["doctor", "--store", store, "--port", str(server.address[1]), "--json"]
+        findings = json.loads(run(app, command).stdout)["findings"]
+        told = {each["subject"]: each["told"] for each in findings}
+        assert told["processes"] == "1 process at work in the store"
+        assert "a server runs" in told["port"]
+        assert '{"status":"ready"}' in server.get("/readyz")
+
+
+def test_lines_stand_under_each_other_and_hold_nothing_that_a_terminal_obeys() -> None:
+    found = [ok("a", "fine"), warn("longer", "odd \x1b[31m", "Look.")]
+    assert as_lines(found).splitlines() == [
+        "OK    a       fine",
+        "WARN  longer  odd \\x1b[31m",
+        "              Look.",
+        "1 warning.",
+    ]
+    assert summary_of([fail("a", "b", "c")] * 2 + found) == "2 failures and 1 warning."
+
+
+def test_without_its_packages_it_says_how_to_install_them() -> None:
+    code = "import sys; sys.modules['httptools'] = None; from turnledger.cli import main; main()"
+    command = [sys.executable, "-c", code, "doctor"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    assert (done.returncode, done.stdout, done.stderr.strip()) == (NOT_DONE, "", NEEDS_SERVER)
+
+
+async def test_beyond_this_machine_it_asks_for_a_token(tmp_path: Path) -> None:
+    store = f"sqlite:///{tmp_path}/chats.db"
+    flags = ["doctor", "--host", "0.0.0.0", "--port", "0", "--store", store, "--json"]
+    async with await Ledger.open(store) as ledger:
+        told = await asyncio.to_thread(access, flags)
+        assert (told["level"], "turnledger tokens create" in told["remedy"]) == ("FAIL", True)
+        await ledger.tokens.create(owner="somebody", scopes={TokenScope.TURNS_RUN})
+        told = await asyncio.to_thread(access, flags)
+        assert (told["level"], told["told"]) == ("OK", "at 0.0.0.0:0, with a token only")
+
+
+def access(flags: list[str]) -> dict[str, str]:
+    [found] = [each for each in json.loads(run(app, flags).stdout)["findings"] if each["subject"] == "access"]
+    return dict(found)

@@ -1,0 +1,306 @@
+"""`turnledger tokens`: what it prints where, and what it leaves in the store."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+from click.testing import Result
+from typer.testing import CliRunner
+
+from tests.unit.model.shapes import some_id
+from turnledger import Admission, Ledger, TokenScope
+from turnledger.cli.backend.inspection import token_told
+from turnledger.cli.backend.store import StorePlace
+from turnledger.cli.commands.tokens import record_of
+from turnledger.cli.main import app
+from turnledger.cli.output.json import TokenTold
+from turnledger.errors import StoreFull
+from turnledger.model.access.token import Token, digest_of, is_token_text
+from turnledger.model.ids import TokenId
+
+Answer = TypeVar("Answer")
+UNKNOWN = some_id(TokenId, 1)
+
+
+@pytest.fixture(autouse=True)
+def a_home_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("HOME", "XDG_DATA_HOME", "XDG_CONFIG_HOME", "APPDATA", "LOCALAPPDATA"):
+        monkeypatch.setenv(name, str(tmp_path / name))
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+
+
+def run(*arguments: str) -> Result:
+    return CliRunner().invoke(app, ["tokens", *arguments])
+
+
+def asked(url: str, ask: Callable[[Ledger], Awaitable[Answer]]) -> Answer:
+    async def answer() -> Answer:
+        async with await Ledger.open(url) as ledger:
+            return await ask(ledger)
+
+    return asyncio.run(answer())
+
+
+def found(url: str, text: str) -> Admission:
+    return asked(url, lambda ledger: ledger.tokens.find(digest_of(text)))
+
+
+def made(url: str, *arguments: str) -> dict[str, Any]:
+    done = run("create", "--store", url, "--json", *arguments)
+    assert done.exit_code == 0, done.output
+    told: dict[str, Any] = json.loads(done.stdout)
+    return told
+
+
+def test_the_text_of_a_new_token_stands_alone_on_the_output(url: str) -> None:
+    done = run("create", "--store", url)
+    assert done.exit_code == 0, done.output
+    text = done.stdout.removesuffix("\n")
+    assert is_token_text(text)
+    token = found(url, text).token
+    assert token is not None
+    assert (token.owner, token.name, token.expires_at) == ("local", "", None)
+    assert token.scopes == {TokenScope.CHATS_READ, TokenScope.CHATS_WRITE, TokenScope.TURNS_RUN}
+    first, second = done.stderr.splitlines()
+    assert first.startswith(
+        f"Made {token.id} for 'local': chats:read, chats:write, turns:run; never expires."
+    )
+    assert "from now on nobody is let in without a token" in second
+    assert text not in done.stderr
+    assert run("create", "--store", url).stderr.count("\n") == 1
+
+
+def test_everything_that_can_be_said_of_a_token_is_heard(url: str) -> None:
+    told = made(
+        url,
+        *("--owner", "ann", "--scopes", "admin, turns:run", "--name", "phone", "--chat-scope", "shop"),
+        *("--models", "fast,smart", "--expires", "12h", "--max-tokens", "2000", "--n", "2"),
+    )
+    text = told.pop("token")
+    token = found(url, text).token
+    assert token is not None
+    assert token.expires_at == token.created_at + told["expires_at"] - told["created_at"]
+    assert 12 * 3_600_000 - 60_000 < token.expires_at - token.created_at <= 12 * 3_600_000
+    assert told == {
+        "id": token.id,
+        "owner": "ann",
+        "name": "phone",
+        "scopes": ["admin", "turns:run"],
+        "chat_scope": "shop",
+        "models": ["fast", "smart"],
+        "created_at": token.created_at,
+        "expires_at": token.expires_at,
+        "revoked_at": None,
+        "used_at": None,
+        "parent": None,
+        "chat": None,
+        "share": None,
+        "max_tokens": 2_000,
+        "n": 2,
+    }
+    assert (token.bounds.max_tokens, token.bounds.n) == (2_000, 2)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--scopes", "everything"], "invalid_input: 'everything' is not a scope. Known: chats:read"),
+        (["--scopes", " , "], "invalid_input: A token needs at least one scope."),
+        (["--expires", "soon"], "invalid_input: --expires is 'soon'. Write a span"),
+        (["--expires", "2020-01-01"], "invalid_input: The token would have expired already."),
+        (["--expires", "99999d"], "invalid_input: expires_at must be a time within"),
+        (["--owner", ""], "invalid_input: owner must have 1 to"),
+        (["--name", "x" * 600], "invalid_input: name must be"),
+        (["--models", " , "], "invalid_input: --models names nothing."),
+        (["--models", ""], "invalid_input: --models names nothing."),
+        (["--chat-scope", ""], "invalid_input: --chat-scope names nothing."),
+        (["--store", "memory:"], "not_a_store: A store in memory is gone with its process."),
+        (["--store", "postgresql://u:secret@h/d"], "not_a_store: This URL names no store."),
+        (["--config", "none.toml"], "invalid_settings: none.toml cannot be read"),
+    ],
+)
+def test_a_mistake_is_told_on_one_line(url: str, arguments: list[str], said: str) -> None:
+    named = [] if {"--store", "--config"} & {*arguments} else ["--store", url]
+    done = run("create", *named, *arguments)
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert done.stderr.startswith(said)
+    assert done.stderr.count("\n") == 1
+    assert "secret" not in done.stderr
+
+
+def test_tokens_are_listed_with_what_they_allow(url: str) -> None:
+    ann = made(url, "--owner", "ann", "--name", "\x1b[2J", "--chat-scope", "shop", "--models", "fast")
+    ben = made(url, "--owner", "ben", "--scopes", "admin", "--expires", "30d")
+    done = run("list", "--store", url)
+    head, first, second = done.stdout.splitlines()
+    assert head.split() == ["ID", "OWNER", "NAME", "ALLOWS", "EXPIRES", "LAST", "USED", "STATE"]
+    assert first.split()[:4] == [ben["id"], "ben", "-", "admin"]
+    assert second.startswith(f"{ann['id']}  ann ")
+    assert r"\x1b[2J" in second
+    assert "\x1b" not in done.output
+    assert "turns:run, only conversations of 'shop', only fast" in second
+    assert (done.exit_code, done.stderr) == (0, "")
+    for told in (ann, ben):
+        assert told.pop("token") not in done.output
+    assert json.loads(run("list", "--store", url, "--json").stdout) == {"data": [ben, ann]}
+    assert json.loads(run("list", "--store", url, "--json", "--owner", "ann").stdout) == {"data": [ann]}
+
+
+def test_visitors_are_listed_with_the_link_they_came_by(url: str) -> None:
+    async def visit() -> tuple[str, str]:
+        async with await Ledger.open(url) as ledger:
+            chat = await ledger.conversation(owner="ann")
+            share, code = await ledger.shares.create(chat=chat.id, owner="ann")
+            await ledger.shares.exchange(code, "n" * 22)
+            return chat.id, share.id
+
+    chat, share = asyncio.run(visit())
+    [line] = run("list", "--store", url).stdout.splitlines()[1:]
+    assert f"chats:read, only {chat}, by {share}" in line
+
+
+def test_a_list_of_none_says_how_to_make_one(url: str) -> None:
+    made(url, "--owner", "ann")
+    done = run("list", "--store", url, "--owner", "eve")
+    assert (done.exit_code, done.stdout) == (0, "")
+    assert "turnledger tokens create" in done.stderr
+    assert run("list", "--store", url, "--owner", "eve", "--json").stdout == '{"data":[]}\n'
+
+
+def test_a_list_can_be_long(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("turnledger.cli.backend.inspection.TOKENS", 2)
+    ids = [made(url)["id"] for _ in range(5)]
+    listed = json.loads(run("list", "--store", url, "--json").stdout)["data"]
+    assert [each["id"] for each in listed] == ids[::-1]
+
+
+def test_what_has_ended_is_listed_when_asked_for(url: str) -> None:
+    told = made(url)
+    assert run("revoke", told["id"], "--store", url).exit_code == 0
+    assert run("list", "--store", url).stdout == ""
+    [line] = run("list", "--store", url, "--all").stdout.splitlines()[1:]
+    assert line.startswith(told["id"])
+    assert line.endswith("revoked")
+    expired = Token(
+        id=UNKNOWN,
+        owner="ann",
+        scopes=frozenset(TokenScope),
+        created_at=1,
+        expires_at=2,
+        used_at=1,
+        digest=b"",
+    )
+    assert record_of(token_told(expired), 2).cells[-3:] == ("1970-01-01 00:00", "1970-01-01 00:00", "expired")
+
+
+def test_a_token_is_revoked_with_what_it_made(url: str) -> None:
+    parent, other = made(url, "--scopes", "admin"), made(url)
+    child, text = asked(url, lambda ledger: ledger.tokens.create(scopes=["admin"], parent=parent["id"]))
+    done = run("revoke", parent["id"], "--store", url)
+    assert (done.exit_code, done.stderr) == (0, "")
+    assert done.stdout == f"Revoked {parent['id']}, and 1 made by it.\n"
+    for shown, is_valid in ((parent["token"], False), (text, False), (other["token"], True)):
+        token = found(url, shown).token
+        assert token is not None
+        assert (token.revoked_at is None) is is_valid
+    told = json.loads(run("revoke", parent["id"], "--store", url, "--json").stdout)["data"]
+    assert [each["id"] for each in told] == [parent["id"], child.id]
+
+
+def test_a_token_that_leaked_is_revoked_by_its_text_which_is_not_repeated(url: str) -> None:
+    told = made(url)
+    done = run("revoke", told["token"], "--store", url)
+    assert (done.exit_code, done.stdout) == (0, f"Revoked {told['id']}.\n")
+    elsewhere = made(url.replace("mine", "other"))
+    done = run("revoke", elsewhere["token"], "--store", url)
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert done.stderr == "token_not_found: a text: There is no token with this text.\n"
+
+
+def test_what_can_be_revoked_is(url: str) -> None:
+    told = made(url)
+    done = run("revoke", UNKNOWN, told["id"], "--store", url)
+    assert (done.exit_code, done.stdout) == (2, f"Revoked {told['id']}.\n")
+    assert done.stderr == f"token_not_found: {UNKNOWN}: There is no token with that id.\n"
+
+
+@pytest.mark.parametrize("as_json", [False, True])
+def test_what_has_ended_is_told_if_something_comes_between(
+    url: str, monkeypatch: pytest.MonkeyPatch, as_json: bool
+) -> None:
+    told, revoke = made(url), StorePlace.revoke_token
+
+    async def revokes(place: StorePlace, token: str) -> Sequence[TokenTold]:
+        if token == UNKNOWN:
+            raise StoreFull("No room.")
+        return await revoke(place, token)
+
+    monkeypatch.setattr(StorePlace, "revoke_token", revokes)
+    flags = ("--json",) if as_json else ()
+    done = run("revoke", told["id"], UNKNOWN, "--store", url, *flags)
+    assert (done.exit_code, done.stderr) == (2, "store_full: No room.\n")
+    assert told["id"] in done.stdout
+    done = run("revoke", UNKNOWN, "--store", url, *flags)
+    assert (done.exit_code, done.stdout) == (2, "")
+
+
+def test_the_first_one_is_told_of_to_programs_as_well(url: str) -> None:
+    assert run("create", "--json", "--store", url).stderr.startswith("It is the first one: ")
+    assert run("create", "--json", "--store", url).stderr == ""
+
+
+@pytest.mark.parametrize("command", [["list"], ["revoke", UNKNOWN]])
+def test_a_store_that_is_not_there_is_not_made(tmp_path: Path, url: str, command: list[str]) -> None:
+    done = run(*command, "--store", url)
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert done.stderr.startswith("not_a_store: There is no store at ")
+    assert not (tmp_path / "mine.db").exists()
+
+
+def test_an_id_that_is_none_changes_nothing(url: str) -> None:
+    told = made(url)
+    done = run("revoke", told["id"], "tok_1", "--store", url)
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert done.stderr.startswith("invalid_id: 'tok_1'")
+    assert json.loads(run("list", "--store", url, "--json").stdout)["data"][0]["id"] == told["id"]
+
+
+def test_without_a_name_it_is_the_store_of_the_server(tmp_path: Path) -> None:
+    told = json.loads(run("create", "--json").stdout)
+    [file] = tmp_path.rglob("turnledger/chats.db")
+    assert found(f"sqlite:///{file}", told["token"]).token is not None
+    assert json.loads(run("list", "--json").stdout)["data"][0]["id"] == told["id"]
+    assert list((tmp_path / "here").iterdir()) == []
+
+
+def test_the_servers_file_names_the_store_also_where_the_server_would_not_start(
+    tmp_path: Path, url: str
+) -> None:
+    config = tmp_path / "my.toml"
+    config.write_text(f'[server]\nhost = "0.0.0.0"\nstore = "{url}"\napi_key_env = "UNSET"\n')
+    done = run("create", "--config", str(config))
+    assert done.exit_code == 0, done.output
+    assert found(url, done.stdout.strip()).token is not None
+    config.write_text("[server]\n\nstore = 7\n")
+    done = run("create", "--config", str(config))
+    assert done.exit_code == 2
+    assert done.stderr.startswith(f"invalid_settings: {config}, line 3: `store` is a URL in quotes.")
+
+
+def test_the_servers_store_is_known_without_its_packages(tmp_path: Path) -> None:
+    missing = ("starlette", "structlog", "uvicorn", "httptools", "prometheus_client")
+    code = (
+        f"import sys; sys.modules.update(dict.fromkeys({missing})); from turnledger.cli import main; main()"
+    )
+    command = [sys.executable, "-c", code, "tokens", "create"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    [file] = tmp_path.rglob("turnledger/chats.db")
+    assert found(f"sqlite:///{file}", done.stdout.strip()).token is not None

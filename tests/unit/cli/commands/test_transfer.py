@@ -1,0 +1,116 @@
+"""`turnledger chats export` and `import`: what is written, and what becomes of it elsewhere."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import Result
+from typer.testing import CliRunner
+
+from tests.unit.cli.commands.test_chats import asked, say
+from turnledger import Finding, Ledger
+from turnledger.cli.commands.transfer import Format, export, import_chats
+from turnledger.cli.main import app
+from turnledger.errors import InvalidInput
+
+
+def run(*arguments: str, input: bytes | None = None) -> Result:
+    return CliRunner().invoke(app, ["chats", *arguments], input=input)
+
+
+@pytest.fixture
+def urls(tmp_path: Path) -> tuple[str, str]:
+    return f"sqlite:///{tmp_path}/mine.db", f"sqlite:///{tmp_path}/other.db"
+
+
+def test_a_file_of_all_chats_makes_the_same_store(urls: tuple[str, str], tmp_path: Path) -> None:
+    here, there = urls
+    ids = [say(here, name, ("Hello", "Hi.")) for name in ("a", "b")]
+    file = tmp_path / "chats.jsonl"
+    done = run("export", "--all", "--output", str(file), "--store", here)
+    assert done.exit_code == 0, done.output
+    assert [path.name for path in tmp_path.glob("*.part")] == []
+    done = run("import", str(file), "--store", there)
+    assert done.exit_code == 0, done.output
+    assert done.stdout.splitlines() == [
+        f"line 1: imported {ids[0]} (1 turns)",
+        f"line 3: imported {ids[1]} (1 turns)",
+    ]
+    again = run("export", "--all", "--store", there)
+    assert again.stdout_bytes == file.read_bytes()
+    done = run("import", "-", "--store", there, input=file.read_bytes())
+    assert done.exit_code == 0, done.output
+    assert "2 unchanged" in done.stderr
+
+
+def test_one_chat_is_named_by_its_key_and_read_as_markdown(urls: tuple[str, str]) -> None:
+    say(urls[0], "a", ("Hello <b>", "Hi."))
+    lines = run("export", "a", "--store", urls[0]).stdout.splitlines()
+    assert [json.loads(line)["type"] for line in lines] == ["chat", "turn"]
+    told = run("export", "a", "--format", "markdown", "--store", urls[0]).stdout
+    assert "## User\n\n```text\nHello <b>\n```" in told
+
+
+def test_what_is_not_taken_is_told_and_counts(urls: tuple[str, str]) -> None:
+    say(urls[0], "a", ("Hello", "Hi."))
+    done = run("import", "-", "--store", urls[0], input=b'{"type": "odd", "schema_version": 1}\nnothing')
+    assert done.exit_code == 2
+    assert [line.split(":")[0] for line in done.stdout.splitlines()] == ["line 1", "line 2"]
+    done = run("import", "-", "--json", "--store", urls[0], input=b"nothing")
+    assert json.loads(done.stdout)["did"] == "refused"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["export"], "Name chats"),
+        (["export", "a", "--all"], "Name chats"),
+        (["export", "--all", "--format", "markdown"], "Markdown"),
+        (["export", "missing"], "conversation_not_found"),
+        (["import", "/nowhere/at/all"], "cannot be read"),
+        (["export", "--all", "--output", "/nowhere/at/all"], "cannot be written"),
+    ],
+)
+def test_what_cannot_be_done_is_told_on_one_line(
+    urls: tuple[str, str], arguments: list[str], words: str
+) -> None:
+    say(urls[0], "a", ("Hello", "Hi."))
+    done = run(*arguments, "--store", urls[0])
+    assert done.exit_code == 2
+    assert words in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_an_import_into_a_new_store_is_whole(urls: tuple[str, str]) -> None:
+    here, there = urls
+    say(here, "a", ("Hello", "Hi."), ("And", "So."))
+    file = run("export", "--all", "--store", here).stdout_bytes
+    run("import", "-", "--store", there, input=file)
+
+    async def checked(ledger: Ledger) -> list[Finding]:
+        return await ledger.check()
+
+    assert asked(there, checked) == []
+
+
+def test_a_dash_is_the_standard_output(
+    urls: tuple[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    say(urls[0], "a", ("Hello", "Hi."))
+    told = run("export", "a", "--store", urls[0]).stdout
+    assert run("export", "a", "--output", "-", "--store", urls[0]).stdout == told
+    assert not Path("-").exists()
+
+
+def test_streams_that_were_closed_are_no_mistake_of_ours(
+    urls: tuple[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    say(urls[0], "a", ("Hello", "Hi."))
+    monkeypatch.setattr("sys.stdout", None)
+    export(["a"], format=Format.JSONL, store=urls[0])
+    monkeypatch.setattr("sys.stdin", None)
+    with pytest.raises(InvalidInput, match="Name a file"):
+        import_chats("-", store=urls[0])

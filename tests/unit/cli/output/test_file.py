@@ -1,0 +1,81 @@
+"""A file that a result goes to is whole, or as it was; what is no file is written to, and stays."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+from threading import Thread
+
+import pytest
+
+from turnledger.cli.output.file import writing_to
+from turnledger.errors import InvalidInput
+
+
+def write(output: Path, *pieces: bytes) -> None:
+    with writing_to(output) as writing:
+        for piece in pieces:
+            writing(piece)
+
+
+def test_a_file_is_replaced_by_a_whole_one_and_keeps_its_mode(tmp_path: Path) -> None:
+    file = tmp_path / "chats"
+    file.write_bytes(b"before")
+    file.chmod(0o600)
+    with writing_to(file) as writing:
+        writing(b"one")
+        assert file.read_bytes() == b"before"
+    assert (file.read_bytes(), stat.S_IMODE(file.stat().st_mode)) == (b"one", 0o600)
+    assert list(tmp_path.iterdir()) == [file]
+
+
+def test_a_file_that_did_not_become_whole_is_as_it_was(tmp_path: Path) -> None:
+    file = tmp_path / "chats"
+    file.write_bytes(b"before")
+    with pytest.raises(KeyboardInterrupt), writing_to(file) as writing:
+        writing(b"one")
+        raise KeyboardInterrupt
+    assert (file.read_bytes(), list(tmp_path.iterdir())) == (b"before", [file])
+
+
+def test_two_that_write_one_file_do_not_meet(tmp_path: Path) -> None:
+    file = tmp_path / "chats"
+    with writing_to(file) as first, writing_to(file) as second:
+        first(b"first")
+        second(b"second")
+    assert file.read_bytes() == b"first"
+    assert list(tmp_path.iterdir()) == [file]
+
+
+def test_a_link_stays_one(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to("elsewhere")
+    write(tmp_path / "link", b"one")
+    assert (tmp_path / "link").is_symlink()
+    assert (tmp_path / "elsewhere").read_bytes() == b"one"
+
+
+def test_a_pipe_stays_one_and_gets_all(tmp_path: Path) -> None:
+    pipe, got = tmp_path / "pipe", list[bytes]()
+    os.mkfifo(pipe)
+    reading = Thread(target=lambda: got.append(pipe.read_bytes()))
+    reading.start()
+    write(pipe, b"one", b"two" * 100_000)
+    reading.join(30)
+    assert (got, pipe.is_fifo(), list(tmp_path.iterdir())) == ([b"one" + b"two" * 100_000], True, [pipe])
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="only some systems have a full device")
+def test_a_full_disk_is_told_and_the_device_stays(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to("/dev/full")  # a link: who may make files in /dev shall lose nothing there
+    with pytest.raises(InvalidInput, match=r"link cannot be written: No space left on device\."):
+        write(tmp_path / "link", b"one")
+    assert Path("/dev/full").is_char_device()
+
+
+def test_only_what_is_wrong_with_the_file_is_said_of_it(tmp_path: Path) -> None:
+    with pytest.raises(ConnectionResetError), writing_to(tmp_path / "chats"):
+        raise ConnectionResetError("the store, or the server")
+    with pytest.raises(InvalidInput, match="Is a directory"):
+        write(tmp_path, b"one")
+    assert list(tmp_path.iterdir()) == []

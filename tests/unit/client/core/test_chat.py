@@ -1,0 +1,288 @@
+"""What is done with one chat: by its id, or by the conversation_key that names it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from tests.unit.client.scripted import (
+    BRANCH,
+    CHAT,
+    CUT,
+    INFO,
+    OTHER_TURN,
+    TURN,
+    Script,
+    begun,
+    finished,
+    refused,
+    started,
+    text,
+    told,
+)
+from turnledger import errors
+from turnledger.client.core.chat import ChatCore
+from turnledger.client.core.client import ClientCore
+from turnledger.client.core.steps import Broken
+
+ITEM = {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "Hello"}]}
+COMMITTED = {"id": TURN, "number": 1, "kind": "completed", "parent": None, "input": [], "output": [ITEM]}
+WHOLE = (started(), text(2, "Hello"), finished(3))
+FOUND = told({"data": [INFO], "next": None})
+
+OTHER_BRANCH = "branch_01890000000070008000000000000009"
+
+
+def chat(script: Script, id: str | None = CHAT, **named: Any) -> ChatCore:
+    client = ClientCore("demo", script.retries, script.pacing)
+    return ChatCore.opened(client, id, named.get("conversation_key"), named.get("scope"))
+
+
+def by_key(script: Script, scope: str | None = None) -> ChatCore:
+    return chat(script, None, conversation_key="key", scope=scope)
+
+
+def body(script: Script, at: int = -1) -> Any:
+    return msgspec.json.decode(script.asked[at].body or b"null")
+
+
+def asked(script: Script) -> list[str]:
+    return [f"{each.method} {each.path.replace(CHAT, 'C').replace(TURN, 'T')}" for each in script.asked]
+
+
+@pytest.mark.parametrize("wrong", ["", "conv_", "conv_x", TURN, CHAT + "0", CHAT.upper()])
+def test_an_id_that_cannot_be_one_is_refused_where_it_is_named(wrong: str) -> None:
+    with pytest.raises(errors.InvalidId):
+        chat(Script(), wrong)
+
+
+def test_a_chat_is_named_by_one_thing() -> None:
+    with pytest.raises(errors.InvalidInput, match="Name the chat"):
+        chat(Script(), None)
+    with pytest.raises(errors.InvalidInput, match="by its id alone"):
+        chat(Script(), CHAT, conversation_key="key")
+
+
+def test_a_turn_of_a_chat() -> None:
+    script = Script(begun(*WHOLE))
+    script.play(chat(script).send("Hi", {}).steps())
+    assert body(script) == {"model": "demo", "chat": CHAT, "input": "Hi", "stream": True}
+
+
+def test_a_turn_by_a_conversation_key_goes_where_the_key_leads_each_time() -> None:
+    script = Script(begun(*WHOLE), begun(*WHOLE))
+    named = by_key(script, "support")
+    assert named.id is None
+    script.play(named.send("Hi", {}).steps())
+    assert named.id == CHAT
+    script.play(named.send("Hi", {}).steps())
+    assert [body(script, at)["conversation_key"] for at in (0, 1)] == ["key", "key"]
+    assert body(script)["scope"] == "support"
+
+
+def test_edits_and_regenerations() -> None:
+    script = Script(begun(*WHOLE), begun(*WHOLE), begun(*WHOLE))
+    this = chat(script)
+    script.play(this.edit(OTHER_TURN, "Hi", {}).steps())
+    assert (body(script)["replaces"], body(script)["input"]) == (OTHER_TURN, "Hi")
+    script.play(this.regenerate(None, {}).steps())
+    assert body(script)["regenerates"] is True
+    script.play(this.regenerate(OTHER_TURN, {}).steps())
+    assert body(script)["regenerates"] == OTHER_TURN
+    with pytest.raises(errors.InvalidId):
+        this.edit("turn_1", "Hi", {})
+
+
+def test_what_cannot_be_sent_is_refused_where_it_is_said() -> None:
+    with pytest.raises(errors.InvalidInput):
+        chat(Script()).send([object()], {})  # type: ignore[list-item]
+
+
+def test_the_answer_is_the_turn_as_it_was_committed() -> None:
+    script = Script(
+        begun(*WHOLE, replayed=True),
+        told({"turn": COMMITTED, "state": "committed", "chat": INFO, "branch": BRANCH}),
+    )
+    this = chat(script)
+    following = this.send("Hi", {"idempotency_key": "mine"})
+    script.play(following.steps())
+    answer = script.play(this.answer(following))
+    assert (answer.text, answer.turn.number, answer.state, answer.is_replayed) == (
+        "Hello",
+        1,
+        "created",
+        True,
+    )
+    assert (answer.chat.id, answer.branch) == (CHAT, BRANCH)
+    assert asked(script)[1] == "GET /api/turns/T"
+
+
+def test_without_its_end_there_is_no_answer() -> None:
+    script = Script()
+    this = chat(script)
+    with pytest.raises(errors.RequestFailed, match="closed before the turn ended"):
+        script.play(this.answer(this.send("Hi", {})))
+
+
+def test_a_stop_names_its_turn_or_stops_what_runs() -> None:
+    ended = told({"state": "kept", "committed": True, "failure": None})
+    script = Script(ended, ended, told({"state": None, "committed": False, "failure": None}))
+    this = chat(script)
+    stopped = script.play(this.stop(TURN, "keep"))
+    assert stopped is not None
+    assert (stopped.state, stopped.committed) == ("kept", True)
+    assert body(script) == {"policy": "keep"}
+    assert script.play(this.stop(None, None)) is not None
+    assert script.play(this.stop(None, None)) is None
+    assert asked(script) == ["POST /api/turns/T/stop", *["POST /api/chats/C/stop"] * 2]
+    with pytest.raises(errors.InvalidInput):
+        script.play(this.stop(None, "drop"))
+
+
+def test_a_stop_before_the_turn_began_is_kept_for_it() -> None:
+    nothing = told({"data": [], "next": None})
+    script = Script(
+        nothing, begun(*WHOLE[:2], finished(3, "kept")), told({"state": "kept", "committed": True})
+    )
+    this = by_key(script)
+    following = this.send("Hi", {})
+    assert script.play(this.stop(None, "keep")) is None
+    script.play(following.steps())
+    assert asked(script) == ["GET /api/chats", "POST /api/turns", "POST /api/turns/T/stop"]
+
+
+def test_a_chat_by_key_is_looked_up_once_where_its_id_is_needed() -> None:
+    script = Script(FOUND, told({**INFO, "title": "X"}), told(INFO))
+    named = by_key(script)
+    script.play(named.update(title="X"))
+    script.play(named.restore())
+    assert asked(script) == ["GET /api/chats", "PATCH /api/chats/C", "POST /api/chats/C/restore"]
+    with pytest.raises(errors.ConversationNotFound):
+        (empty := Script(told({"data": [], "next": None}))).play(by_key(empty).info())
+
+
+def test_pages_of_turns_go_backwards() -> None:
+    turns = [{**COMMITTED, "number": number} for number in (2, 3)]
+    script = Script(
+        told({**INFO, "turns": turns, "before": 2, "attempts": []}),
+        told({**INFO, "turns": [COMMITTED], "before": None, "attempts": []}),
+    )
+    this = chat(script)
+    first = script.play(this.turns_page(None, 2, branch=BRANCH))
+    assert ([turn.number for turn in first], first.next) == ([3, 2], "2")
+    last = script.play(this.turns_page("2", 2, branch=None))
+    assert ([turn.number for turn in last], last.next) == ([1], None)
+    assert dict(script.asked[0].query) == {"limit": "2", "branch": BRANCH}
+    assert dict(script.asked[1].query) == {"before": "2", "limit": "2"}
+
+
+def test_pages_of_turns_stay_on_the_branch_of_the_first() -> None:
+    script = Script(
+        told({**INFO, "turns": [{**COMMITTED, "number": 2}], "before": 2, "attempts": []}),
+        told({**INFO, "branch": OTHER_BRANCH, "turns": [COMMITTED], "before": None, "attempts": []}),
+    )
+    this = chat(script)
+    first = script.play(this.turns_page(None, 1, branch=None))
+    script.play(this.turns_page(first.next, 1, branch=None))
+    assert dict(script.asked[0].query) == {"limit": "1"}
+    assert dict(script.asked[1].query) == {"before": "2", "limit": "1", "branch": BRANCH}
+
+
+def test_pages_of_turns_go_on_where_the_branch_is_not_for_who_reads() -> None:
+    turns = [{**COMMITTED, "number": 2}]
+    script = Script(
+        refused(404, "branch_not_found"),
+        told({**INFO, "turns": turns, "before": 2, "attempts": []}),
+        told({**INFO, "turns": [COMMITTED], "before": None, "attempts": []}),
+    )
+    this = chat(script)
+    second = script.play(this.turns_page(f"3 {BRANCH}", 1, branch=None))
+    script.play(this.turns_page(second.next, 1, branch=None))
+    assert [dict(asked.query).get("branch") for asked in script.asked] == [BRANCH, None, None]
+    with pytest.raises(errors.BranchNotFound):
+        named = Script(refused(404, "branch_not_found"))
+        named.play(chat(named).turns_page("3", 1, branch=BRANCH))
+
+
+def test_what_is_not_in_the_history_is_read_beside_it() -> None:
+    attempt = {
+        "id": TURN,
+        "state": "failed",
+        "failure": {"code": "c", "message": "m"},
+        "input": [ITEM],
+        "partial": "He",
+    }
+    script = Script(told({**INFO, "turns": [], "before": None, "attempts": [attempt]}))
+    page = script.play(chat(script).read())
+    assert (page.attempts[0].partial, page.attempts[0].input[0].text) == ("He", "Hello")
+    assert page.attempts[0].failure is not None
+
+
+# A change whose answer was lost.
+
+
+def conflict(**values: Any) -> Any:
+    reply = refused(412, "revision_conflict")
+    return told({**msgspec.json.decode(reply.body), "chat": {**INFO, **values}}, 412)
+
+
+CHANGES: dict[str, Any] = {"title": "New", "tags": ["b", "a"], "pinned": True}
+AS_ASKED = {"title": "New", "tags": ["a", "b"], "pinned": True}
+
+
+def test_a_change_that_was_made_before_its_answer_was_lost_is_done() -> None:
+    script = Script(CUT, conflict(**AS_ASKED, revision=4))
+    assert script.play(chat(script).update(**CHANGES, revision=3)).title == "New"
+    assert script.asked[0].headers["if-match"] == '"3"'
+
+
+@pytest.mark.parametrize(
+    ("first", "values"),
+    [
+        (None, {**AS_ASKED, "revision": 4}),
+        (CUT, {**AS_ASKED, "revision": 5}),
+        (CUT, {**AS_ASKED, "title": "Other", "revision": 4}),
+        (CUT, {**AS_ASKED, "tags": ["a"], "revision": 4}),
+    ],
+)
+def test_a_change_by_somebody_else_is_a_conflict(first: Broken | None, values: dict[str, Any]) -> None:
+    script = Script(*([first] if first else []), conflict(**values))
+    with pytest.raises(errors.RevisionConflict) as raised:
+        script.play(chat(script).update(**CHANGES, revision=3))
+    assert raised.value.current == values["revision"]
+
+
+def test_what_was_emptied_is_known_again() -> None:
+    script = Script(CUT, conflict(title="First words", named_by="words", metadata={}, tags=[], revision=4))
+    script.play(chat(script).update(title=None, metadata=None, tags=None, revision=3))
+    assert body(script) == {"title": None, "metadata": None, "tags": None}
+
+
+# Moves and deletions.
+
+
+def test_moves_carry_one_idempotency_key_for_all_their_tries() -> None:
+    script = Script(CUT, told(INFO, 201), told(INFO), told(INFO))
+    this = chat(script)
+    script.play(this.fork(TURN, "Fork", {}))
+    script.play(this.switch(BRANCH, {}))
+    script.play(this.undo(None, True, {}))
+    keys = [each.headers["idempotency-key"] for each in script.asked]
+    assert keys[0] == keys[1]
+    assert len(set(keys)) == 3
+    assert [body(script, at) for at in (1, 2, 3)] == [
+        {"turn": TURN, "title": "Fork"},
+        {"branch": BRANCH},
+        {"forget": True},
+    ]
+
+
+def test_gone_behind_a_lost_answer_is_deleted() -> None:
+    gone = refused(404, "conversation_not_found")
+    script = Script(CUT, gone)
+    assert script.play(chat(script).delete(True)).state == "purged"
+    assert dict(script.asked[0].query) == {"purge": "true"}
+    with pytest.raises(errors.ConversationNotFound):
+        (alone := Script(gone)).play(chat(alone).delete(False))

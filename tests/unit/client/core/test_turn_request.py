@@ -1,0 +1,91 @@
+"""The request for a turn is made once, and says what was asked for."""
+
+from __future__ import annotations
+
+from typing import Any
+from urllib.parse import unquote
+
+import msgspec
+import pytest
+
+from turnledger.client.core.turn_request import AskOptions, check, idempotency_key_of, turn_request
+from turnledger.errors import InvalidInput
+from turnledger.model.item import Item
+from turnledger.server.requests.turn import turn_request as understood
+
+
+def request(options: AskOptions | None = None, key: str = "k", **said: Any) -> Any:
+    return turn_request("demo", {"input": "Hello", **said}, {"chat": "c"}, options or {}, key)
+
+
+def test_the_body() -> None:
+    options: AskOptions = {"instructions": "Be kind.", "primer": ["Hi"], "settings": {"temperature": 0}}
+    assert msgspec.json.decode(request(options).body) == {
+        "model": "demo",
+        "chat": "c",
+        "input": "Hello",
+        "stream": True,
+        "instructions": "Be kind.",
+        "primer": ["Hi"],
+        "settings": {"temperature": 0},
+    }
+
+
+def test_items_stand_in_it_as_they_were_given() -> None:
+    item = Item(b'{"type": "message",  "role":"user","content":"Hi"}')
+    assert item.raw in request(input=[item]).body
+
+
+def test_the_headers() -> None:
+    options: AskOptions = {
+        "on_busy": "reject",
+        "on_stop": "discard",
+        "on_failure": "keep",
+        "on_disconnect": "keep",
+        "must_exist": True,
+    }
+    headers = request(options).headers
+    assert {name: headers[name] for name in headers if name.startswith("x-")} == {
+        "x-turn-on-busy": "reject",
+        "x-turn-on-stop": "discard",
+        "x-turn-on-failure": "keep",
+        "x-turn-on-disconnect": "keep",
+        "x-conversation-expect": "continued",
+    }
+
+
+def test_the_server_understands_it() -> None:
+    options: AskOptions = {"on_busy": "reject", "must_exist": True, "settings": {"temperature": 0}}
+    asked = request(options, "käse/1")
+    headers = [(name.encode(), value.encode()) for name, value in asked.headers.items()]
+    told = understood("/api/turns", headers, asked.body)
+    assert (told.idempotency_key, told.must_exist, told.policies.on_busy) == ("käse/1", True, "reject")
+    assert told.stream
+
+
+@pytest.mark.parametrize("key", ["a b", "ünlich", "100%", "a\r\nx-evil: 1", "%41"])
+def test_any_text_can_be_an_idempotency_key(key: str) -> None:
+    header = request(key=key).headers["idempotency-key"]
+    assert header.isascii()
+    assert "\n" not in header
+    assert unquote(header) == key
+
+
+def test_without_one_each_request_has_its_own() -> None:
+    assert idempotency_key_of({}) != idempotency_key_of({})
+    assert idempotency_key_of({"idempotency_key": "mine"}) == "mine"
+    with pytest.raises(InvalidInput):
+        idempotency_key_of({"idempotency_key": " "})
+
+
+def test_what_is_misspelt_is_refused_with_what_there_is() -> None:
+    with pytest.raises(InvalidInput, match="one of interrupt, queue, reject, rollback"):
+        check({"on_busy": "wait"})
+    with pytest.raises(TypeError, match="on_bussy"):
+        check({"on_bussy": "queue"})  # type: ignore[typeddict-unknown-key]
+
+
+@pytest.mark.parametrize("wrong", [object(), float, "\ud800"])
+def test_what_is_no_json_is_refused(wrong: Any) -> None:
+    with pytest.raises(InvalidInput, match="cannot be sent as JSON"):
+        request(input=[wrong])

@@ -1,0 +1,494 @@
+"""A turn is followed to its end, whatever breaks: every event once and in order, and never a turn twice."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import Any
+
+import pytest
+
+from tests.unit.client.scripted import (
+    CHAT,
+    CUT,
+    OTHER_TURN,
+    TURN,
+    UNREACHED,
+    Script,
+    Streamed,
+    begun,
+    error_event,
+    event,
+    finished,
+    reading,
+    refused,
+    started,
+    text,
+)
+from turnledger import errors
+from turnledger.client.core.exchange import Retries
+from turnledger.client.core.steps import Broken, Doing, Reply, Request
+from turnledger.client.core.turn_stream import Following
+from turnledger.client.shapes import TurnRestarted
+from turnledger.model.event import TextDelta, TurnFinished, TurnStarted
+
+TOLD = ["started", "Hello", " there", "completed"]
+ASKED = Request(method="POST", path="/api/turns", headers={"idempotency-key": "k"}, body=b"{}")
+WHOLE = (started(), text(2, "Hello"), text(3, " there"), finished(4))
+
+
+def ask() -> Doing[Request]:
+    yield from ()
+    return ASKED
+
+
+def asked(script: Script) -> Following:
+    return Following(script.trying(), script.retries, ask=ask, idempotency_key="k")
+
+
+def followed(script: Script, following: Following | None = None) -> list[Any]:
+    """What is told, in short: numbers, and words."""
+    script.play((following or asked(script)).steps())
+    return heard(script)
+
+
+def heard(script: Script) -> list[Any]:
+    def short(told: Any) -> Any:
+        match told:
+            case TextDelta():
+                return told.text
+            case TurnRestarted():
+                return f"again {told.attempt}"
+            case TurnStarted():
+                return "started"
+            case TurnFinished():
+                return told.state.value
+        return type(told).__name__
+
+    return [short(each) for each in script.given]
+
+
+def paths(script: Script) -> list[str]:
+    return [f"{each.method} {each.headers.get('last-event-id', '')}".strip() for each in script.asked]
+
+
+def test_an_undisturbed_turn() -> None:
+    script = Script(begun(*WHOLE))
+    following = asked(script)
+    assert followed(script, following) == TOLD
+    assert (following.turn, following.conversation, following.state) == (TURN, CHAT, "created")
+    assert (following.text, following.is_replayed) == ("Hello there", False)
+    assert script.pauses == []
+
+
+@pytest.mark.parametrize("size", [1, 7, 1000])
+def test_it_does_not_matter_how_the_bytes_are_cut(size: int) -> None:
+    whole = b"".join(WHOLE)
+    pieces = [whole[at : at + size] for at in range(0, len(whole), size)]
+    assert followed(Script(begun(*pieces))) == TOLD
+
+
+def test_cut_off_within_an_event_it_reads_on_behind_the_last_whole_one() -> None:
+    script = Script(begun(*WHOLE[:2], WHOLE[2][:9], end=CUT), reading(*WHOLE[2:]))
+    assert followed(script) == TOLD
+    assert paths(script) == ["POST", "GET 2"]
+    assert script.asked[1].path == f"/api/turns/{TURN}/events"
+
+
+@pytest.mark.parametrize("cut_at", range(len(b"".join(WHOLE)) + 1))
+def test_cut_off_anywhere_every_event_comes_once(cut_at: int) -> None:
+    whole = b"".join(WHOLE)
+    script = Script(begun(whole[:cut_at], end=CUT), reading(*WHOLE))
+    assert followed(script) == TOLD
+
+
+def test_events_that_come_twice_are_told_once() -> None:
+    assert followed(Script(begun(WHOLE[0], WHOLE[0], *WHOLE[:2], *WHOLE))) == TOLD
+
+
+def test_a_missing_event_is_a_broken_stream() -> None:
+    script = Script(begun(WHOLE[0], WHOLE[2]), reading(*WHOLE[1:]))
+    assert followed(script) == TOLD
+    assert paths(script) == ["POST", "GET 1"]
+
+
+def test_garbled_data_is_a_broken_stream() -> None:
+    garbled = b"id: 2\nevent: text.delta\ndata: {\xff\n\n"
+    script = Script(begun(WHOLE[0], garbled), reading(*WHOLE[1:]))
+    assert followed(script) == TOLD
+
+
+def test_heartbeats_are_no_events() -> None:
+    assert followed(Script(begun(b": \n\n", WHOLE[0], b": \n\n", *WHOLE[1:]))) == TOLD
+
+
+def test_a_kind_of_event_from_the_future_is_passed_over() -> None:
+    script = Script(begun(started(), event(2, "mood.changed", mood="good"), text(3, "Hello"), finished(4)))
+    assert followed(script) == ["started", "Hello", "completed"]
+
+
+def test_a_request_that_got_no_answer_is_sent_again_as_it_was() -> None:
+    script = Script(CUT, UNREACHED, begun(*WHOLE))
+    assert followed(script) == TOLD
+    assert script.asked == [ASKED, ASKED, ASKED]
+    assert script.pauses == [1.0, 2.0]
+
+
+@pytest.mark.parametrize(
+    "passing",
+    [
+        refused(503, "shutting_down", retry_after="3"),
+        refused(429, "queue_full", retry_after="3"),
+        refused(500, "internal_error", retry_after="3"),
+    ],
+)
+def test_a_server_that_says_later_is_asked_later(passing: Reply) -> None:
+    script = Script(passing, begun(*WHOLE))
+    assert followed(script) == TOLD
+    assert script.pauses == [3.0]
+
+
+@pytest.mark.parametrize(
+    ("answer", "kind"),
+    [
+        (refused(409, "conversation_busy"), errors.ConversationBusy),
+        (refused(422, "idempotency_mismatch"), errors.IdempotencyMismatch),
+        (refused(404, "conversation_not_found"), errors.ConversationNotFound),
+        (refused(410, "conversation_deleted"), errors.ConversationDeleted),
+        (refused(409, "turn_stopped"), errors.TurnStopped),
+        (refused(502, "model_unavailable"), errors.ModelUnavailable),
+        (refused(401, "invalid_api_key"), errors.NotAdmitted),
+    ],
+)
+def test_what_is_said_for_good_is_raised_at_once(answer: Reply, kind: type[Exception]) -> None:
+    script = Script(answer)
+    with pytest.raises(kind) as raised:
+        followed(script)
+    assert isinstance(raised.value, errors.TurnledgerError)
+    assert (raised.value.status, raised.value.request_id) == (answer.status, "req_1")
+    assert script.pauses == []
+
+
+def test_progress_counts_the_tries_anew() -> None:
+    words = [text(number, str(number)) for number in range(2, 12)]
+    cut = [reading(word, end=CUT) for word in words]
+    script = Script(
+        begun(started(), end=CUT), *cut, reading(finished(12)), retries=Retries(times=1, first=1.0)
+    )
+    assert followed(script) == ["started", *(str(number) for number in range(2, 12)), "completed"]
+    assert set(script.pauses) == {1.0}
+
+
+def test_without_progress_there_is_an_end_which_says_how_it_stands() -> None:
+    script = Script(begun(started(), end=CUT), CUT, CUT, CUT, CUT)
+    with pytest.raises(
+        errors.ServerUnavailable, match=f"{TURN} may still be running.*same idempotency_key"
+    ) as raised:
+        followed(script)
+    assert raised.value.idempotency_key == "k"
+    assert script.pauses == [1.0, 2.0, 4.0, 8.0]
+    assert heard(script) == ["started"]
+
+
+def test_what_never_arrived_ran_nothing() -> None:
+    with pytest.raises(errors.ServerUnavailable, match="never reached it: nothing was run"):
+        followed(Script(*[UNREACHED] * 5))
+
+
+def test_what_may_have_arrived_may_run() -> None:
+    with pytest.raises(errors.ServerUnavailable, match="may have begun, and may still be running"):
+        followed(Script(UNREACHED, CUT, *[UNREACHED] * 3))
+
+
+def test_without_retries_one_try_is_all() -> None:
+    script = Script(CUT, retries=Retries(times=0))
+    with pytest.raises(errors.ServerUnavailable):
+        followed(script)
+    assert script.pauses == []
+
+
+def test_what_cannot_go_better_is_not_tried_again() -> None:
+    with pytest.raises(errors.ServerUnavailable, match="certificate"):
+        followed(Script(Broken("the certificate is not trusted", may_have_arrived=False, is_hopeless=True)))
+
+
+def test_the_last_word_of_the_server_is_what_is_raised_in_the_end() -> None:
+    script = Script(*[refused(503, "store_unavailable")] * 5)
+    with pytest.raises(errors.StoreUnavailable):
+        followed(script)
+    assert script.is_over
+
+
+def test_a_server_that_keeps_ending_is_unavailable_under_its_own_word() -> None:
+    with pytest.raises(errors.ServerUnavailable, match="same idempotency_key") as raised:
+        followed(Script(*[refused(503, "shutting_down")] * 5))
+    assert (raised.value.code, raised.value.status, raised.value.request_id) == (
+        "shutting_down",
+        503,
+        "req_1",
+    )
+
+
+def test_an_error_in_the_stream_that_passes_is_read_over() -> None:
+    script = Script(begun(*WHOLE[:2], error_event("shutting_down")), CUT, reading(*WHOLE[2:]))
+    assert followed(script) == TOLD
+
+
+def test_an_error_in_the_stream_that_stays_is_raised() -> None:
+    error = error_event("token_ended", "invalid_request_error")
+    for pieces in ((*WHOLE[:2], error), (b"".join((*WHOLE[:2], error)),)):
+        script = Script(begun(*pieces))
+        with pytest.raises(errors.TokenEnded):
+            followed(script)
+        assert heard(script) == ["started", "Hello"]
+        assert script.noted[-1].startswith("keep k")
+
+
+def test_a_turn_that_another_request_runs_after_all_is_asked_for_again() -> None:
+    script = Script(
+        begun(error_event("turn_moved")),
+        refused(404, "turn_not_found"),
+        begun(*WHOLE, turn=OTHER_TURN),
+    )
+    following = asked(script)
+    assert followed(script, following) == ["started", "Hello", " there", "completed"]
+    assert (following.turn, script.asked[2]) == (OTHER_TURN, ASKED)
+
+
+def test_a_turn_whose_wait_ends_is_told_so_and_not_asked_for_again() -> None:
+    script = Script(begun(error_event("wait_ended", "invalid_request_error")))
+    with pytest.raises(errors.WaitEnded):
+        followed(script, asked(script))
+
+
+def test_a_turn_that_was_lost_with_its_store_is_asked_for_again() -> None:
+    script = Script(
+        begun(started(), text(2, "He"), end=CUT),
+        refused(404, "turn_not_found"),
+        begun(*WHOLE, turn=OTHER_TURN),
+    )
+    following = asked(script)
+    assert followed(script, following) == [
+        "started",
+        "He",
+        "again 2",
+        "started",
+        "Hello",
+        " there",
+        "completed",
+    ]
+    assert (following.turn, following.text) == (OTHER_TURN, "Hello there")
+    assert script.asked[2] == ASKED
+
+
+@pytest.mark.parametrize(
+    "code", ["process_died", "cancelled", "superseded", "store_unavailable", "ledger_closed"]
+)
+def test_a_turn_that_failed_with_its_process_is_asked_for_again(code: str) -> None:
+    script = Script(
+        begun(started(), text(2, "He"), finished(3, "failed", code)), begun(*WHOLE, turn=OTHER_TURN)
+    )
+    assert followed(script) == ["started", "He", "again 2", *TOLD]
+    assert script.asked == [ASKED, ASKED]
+
+
+def test_a_turn_that_died_behind_what_was_written_down_is_asked_for_again() -> None:
+    # It had told two events, of which one was written down: its last one is the second, which was heard.
+    script = Script(
+        begun(started(), text(2, "He"), end=CUT), reading(), begun(*WHOLE, turn=OTHER_TURN, replayed=True)
+    )
+    assert followed(script) == ["started", "He", "again 2", *TOLD]
+    assert paths(script) == ["POST", "GET 2", "POST"]
+
+
+def test_of_a_turn_that_was_kept_shorter_than_it_was_told_all_is_told_again() -> None:
+    kept = (started(), text(2, "Hel"), finished(3, "kept"))
+    script = Script(begun(*WHOLE[:3], end=CUT), reading(kept[2]), begun(*kept, replayed=True))
+    following = asked(script)
+    assert followed(script, following) == ["started", "Hello", " there", "again 1", "started", "Hel", "kept"]
+    assert following.text == "Hel"
+    assert paths(script) == ["POST", "GET 3", "POST"]
+
+
+def test_of_a_turn_that_was_discarded_where_it_was_told_beyond_the_end_is_raised() -> None:
+    gone = (started(), finished(2, "discarded"))
+    script = Script(begun(*WHOLE[:3], end=CUT), reading(gone[1]), begun(*gone))
+    with pytest.raises(errors.TurnStopped):
+        followed(script)
+    assert heard(script)[3:] == ["again 1", "started", "discarded"]
+
+
+def test_a_turn_that_failed_where_it_was_told_beyond_is_asked_for_again() -> None:
+    script = Script(
+        begun(*WHOLE[:3], end=CUT),
+        reading(finished(2, "failed", "process_died")),
+        begun(*WHOLE, turn=OTHER_TURN),
+    )
+    assert followed(script) == ["started", "Hello", " there", "again 2", *TOLD]
+
+
+def test_the_same_turn_again_is_no_restart() -> None:
+    script = Script(begun(*WHOLE[:2]), begun(*WHOLE, replayed=True))
+    assert followed(script) == TOLD
+
+
+def test_a_turn_that_ends_its_process_each_time_is_not_asked_for_for_ever() -> None:
+    turns = [f"turn_0189000000007000800000000000000{number}" for number in range(9)]
+    deaths = [begun(started(), finished(2, "failed", "process_died"), turn=turn) for turn in turns]
+    script = Script(*deaths, retries=Retries(times=3))
+    with pytest.raises(errors.TurnFailed) as raised:
+        followed(script)
+    assert raised.value.code == "process_died"
+    assert heard(script) == [
+        "started",
+        "again 2",
+        "started",
+        "again 3",
+        "started",
+        "again 4",
+        "started",
+        "failed",
+    ]
+
+
+def test_without_retries_a_death_is_a_failure() -> None:
+    script = Script(begun(started(), finished(2, "failed", "process_died")), retries=Retries(times=0))
+    with pytest.raises(errors.TurnFailed):
+        followed(script)
+    assert heard(script) == ["started", "failed"]
+
+
+def test_a_failure_of_the_model_is_raised_behind_its_last_event() -> None:
+    script = Script(begun(started(), finished(2, "failed", "model_timeout")))
+    with pytest.raises(errors.ModelTimeout, match="model_timeout happened"):
+        followed(script)
+    assert heard(script) == ["started", "failed"]
+
+
+def test_a_stop_that_kept_the_turn_is_an_answer() -> None:
+    assert followed(Script(begun(started(), finished(2, "kept")))) == ["started", "kept"]
+
+
+def test_a_stop_that_discarded_the_turn_is_raised() -> None:
+    script = Script(begun(started(), finished(2, "discarded")))
+    with pytest.raises(errors.TurnStopped, match="discarded"):
+        followed(script)
+    assert heard(script) == ["started", "discarded"]
+
+
+def test_a_turn_that_was_settled_has_failed() -> None:
+    with pytest.raises(errors.ModelTimeout):
+        followed(Script(begun(started(), finished(2, "settled", "model_timeout"))))
+    with pytest.raises(errors.TurnFailed):
+        followed(Script(begun(started(), finished(2, "settled", "process_died"))))
+    with pytest.raises(errors.TurnStopped):
+        followed(Script(begun(started(), finished(2, "settled"))))
+
+
+def test_an_attempt_that_another_took_up_is_left_for_that() -> None:
+    script = Script(begun(started(), finished(2, "resumed", "process_died")), begun(*WHOLE, turn=OTHER_TURN))
+    assert followed(script) == ["started", "again 2", *TOLD]
+
+
+def test_what_broke_behind_the_last_event_does_not_matter() -> None:
+    script = Script(begun(*WHOLE, end=CUT))
+    assert followed(script) == TOLD
+    assert script.pauses == []
+
+
+def test_a_replay_says_so() -> None:
+    script = Script(begun(*WHOLE, replayed=True))
+    following = asked(script)
+    followed(script, following)
+    assert following.is_replayed
+
+
+def test_an_answer_to_a_key_of_its_own_is_no_replay() -> None:
+    script = Script(CUT, begun(*WHOLE, replayed=True))
+    made = Following(script.trying(), script.retries, ask=ask, idempotency_key="k", may_be_replayed=False)
+    followed(script, made)
+    assert not made.is_replayed
+
+
+def test_where_a_chat_was_made_is_told_by_the_answer_that_made_it() -> None:
+    again = begun(*WHOLE, turn=OTHER_TURN)
+    again.headers["x-conversation-state"] = "continued"
+    script = Script(begun(started(), finished(2, "failed", "process_died")), again)
+    following = asked(script)
+    followed(script, following)
+    assert following.state == "created"
+
+
+@pytest.mark.parametrize(
+    "strange",
+    [
+        Streamed({"content-type": "text/html"}, [b"<html>"]),
+        Streamed({"content-type": "text/event-stream"}, []),
+    ],
+)
+def test_what_is_no_turnledger_server_is_told_so(strange: Streamed) -> None:
+    with pytest.raises(errors.RequestFailed, match="no Turnledger server"):
+        followed(Script(strange))
+
+
+def test_who_may_run_turns_and_not_read_them_hears_the_rest_by_asking_again() -> None:
+    script = Script(
+        begun(*WHOLE[:2], end=CUT),
+        refused(403, "insufficient_scope"),
+        begun(*WHOLE[:3], end=CUT),
+        begun(*WHOLE),
+    )
+    assert followed(script) == TOLD
+    assert paths(script) == ["POST", "GET 2", "POST", "POST"]
+
+
+LOGIN_PAGE = Streamed({"content-type": "text/html"}, [b"<html>"])
+"""Of something that stands between: what it refuses, no server has heard."""
+
+
+@pytest.mark.parametrize(
+    ("answers", "notes"),
+    [
+        ((begun(*WHOLE),), ["record k", "forget k"]),
+        ((begun(started(), finished(2, "failed", "model_timeout")),), ["record k", "forget k"]),
+        ((refused(409, "conversation_busy"),), ["record k", "forget k"]),
+        ((CUT,) * 5, ["record k", "keep k as tried"]),
+        ((Broken("nobody there", may_have_arrived=False),) * 5, ["record k", "keep k as untried"]),
+        ((refused(503, "shutting_down"),) * 5, ["record k", "keep k as tried"]),
+        ((refused(503, "store_unavailable"),) * 5, ["record k", "keep k as tried"]),
+        ((refused(429, "queue_full"),) * 5, ["record k", "keep k as tried"]),
+        ((refused(401, "token_expired"),), ["record k", "keep k as tried"]),
+        ((LOGIN_PAGE,), ["record k", "keep k as tried"]),
+        ((Reply(302, {"location": "http://portal.example/"}),), ["record k", "keep k as tried"]),
+        ((Reply(407, {}, b"<html>"),), ["record k", "keep k as tried"]),
+    ],
+)
+def test_what_is_sent_is_noted_until_its_end_is_known(answers: tuple[Any, ...], notes: list[str]) -> None:
+    script = Script(*answers)
+    with suppress(errors.TurnledgerError):
+        followed(script)
+    assert script.noted == notes
+
+
+def test_attempts_are_counted_also_if_nothing_was_told_of_one() -> None:
+    died = finished(3, "failed", "process_died")
+    third = "turn_01a1e29c3b807c3685c9ed1e24fc7aaa"
+    script = Script(
+        begun(end=CUT),
+        refused(404, "turn_not_found"),
+        begun(*WHOLE[:2], died, turn=OTHER_TURN),
+        begun(*WHOLE, turn=third),
+    )
+    assert [each for each in followed(script) if str(each).startswith("again")] == ["again 3"]
+
+
+@pytest.mark.parametrize(
+    "nonsense",
+    [
+        b"id: 2\nevent: item.done\ndata: %s\n\n" % (b'{"type":"item.done","item":' + b"[" * 100_000),
+        b"id: " + b"9" * 5000 + b"\nevent: text.delta\ndata: {}\n\n",
+    ],
+    ids=["deep", "long"],
+)
+def test_nonsense_in_a_stream_is_as_good_as_a_cut(nonsense: bytes) -> None:
+    script = Script(begun(WHOLE[0], nonsense), begun(*WHOLE))
+    assert followed(script) == TOLD

@@ -1,0 +1,96 @@
+"""Chats are taken in from what can be read, again only where it can be read again."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tests.unit.client.scripted import CUT, UNREACHED, Script, error_event, refused
+from turnledger import errors
+from turnledger.client.core.steps import Reply
+from turnledger.client.core.upload import Source, import_chats
+from turnledger.model.transfer import Did
+
+FILE = b'{"type":"chat"}\n{"type":"turn"}\n'
+DONE = Reply(200, {}, b'{"line":1,"did":"imported","chat":"c","turns":1}\n{"done":{"imported":1}}\n')
+AGAIN: list[Callable[[], Source]] = [
+    lambda: FILE,
+    lambda: FILE.splitlines(keepends=True),
+    lambda: io.BytesIO(FILE),
+]
+
+
+class Reading(Script):
+    """Reads each body as it is sent."""
+
+    def __init__(self, *answers: Any) -> None:
+        super().__init__(*answers)
+        self.bodies: list[bytes] = []
+
+    def _answer(self, request: Any) -> Any:
+        self.bodies.append(b"".join(request.pieces()))
+        return super()._answer(request)
+
+
+def sent(script: Script) -> list[bytes]:
+    return [b"".join(each.pieces()) for each in script.asked if each.pieces is not None]
+
+
+def test_reports_are_told_line_by_line() -> None:
+    (report,) = (script := Script(DONE)).play(import_chats(script.trying(), FILE, "support"))
+    assert (report.line, report.did, report.chat, report.turns) == (1, Did.IMPORTED, "c", 1)
+    assert script.asked[0].query == (("scope", "support"),)
+
+
+@pytest.mark.parametrize("source", AGAIN)
+def test_what_can_be_read_again_is_sent_again(source: Callable[[], Source]) -> None:
+    script = Reading(CUT, DONE)
+    assert len(script.play(import_chats(script.trying(), source(), None))) == 1
+    assert script.bodies == [FILE, FILE]
+
+
+def test_a_file_is_read_from_where_it_was() -> None:
+    file = io.BytesIO(b"header\n" + FILE)
+    file.readline()
+    script = Script(DONE)
+    script.play(import_chats(script.trying(), file, None))
+    assert sent(script) == [FILE]
+
+
+def test_what_can_be_read_once_is_sent_once() -> None:
+    script = Script(CUT)
+    with pytest.raises(errors.ServerUnavailable, match="Import the same again"):
+        script.play(import_chats(script.trying(), iter([FILE]), None))
+    unreached = Script(UNREACHED, DONE)
+    assert len(unreached.play(import_chats(unreached.trying(), iter([FILE]), None))) == 1
+
+
+def test_the_rest_of_what_can_be_read_once_is_not_sent_for_the_whole() -> None:
+    script = Reading(refused(503, "shutting_down"), DONE)
+    with pytest.raises(errors.ServerUnavailable, match="Import the same again"):
+        script.play(import_chats(script.trying(), iter([FILE]), None))
+    assert script.bodies == [FILE]
+
+
+def test_an_error_behind_some_reports_is_raised() -> None:
+    error = error_event("store_full").split(b"data: ")[1].strip()
+    reply = Reply(200, {}, DONE.body.splitlines()[0] + b"\n" + error)
+    with pytest.raises(errors.StoreFull):
+        (script := Script(reply)).play(import_chats(script.trying(), FILE, None))
+
+
+def test_a_report_without_its_end_is_not_whole() -> None:
+    reply = Reply(200, {}, DONE.body.splitlines()[0])
+    with pytest.raises(errors.ServerUnavailable, match="not whole"):
+        (script := Script(reply)).play(import_chats(script.trying(), FILE, None))
+
+
+@pytest.mark.parametrize("text", ["text", ["text"]])
+def test_text_is_not_bytes(text: Any) -> None:
+    script = Script(DONE)
+    with pytest.raises(TypeError, match="bytes"):
+        script.play(import_chats(script.trying(), text, None))
+        sent(script)

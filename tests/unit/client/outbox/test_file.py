@@ -1,0 +1,497 @@
+"""The record of unsent messages: on disk before it is told, shared, bounded, and nobody else's to read."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import stat
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import closing, suppress
+from pathlib import Path
+
+import pytest
+
+from turnledger.client.outbox.claim import Claimant
+from turnledger.client.outbox.file import (
+    CLAIM_MS,
+    INHERITED,
+    SKEW_MS,
+    OutboxFile,
+    open_file,
+    place_of,
+    prepare,
+)
+from turnledger.client.outbox.message import Outbox
+from turnledger.errors import (
+    InvalidInput,
+    NotAStore,
+    StoreCorrupt,
+    StoreFull,
+    StoreReadOnly,
+    StoreTooNew,
+    StoreUnavailable,
+)
+
+URL = "http://server"
+HEADERS = {"content-type": "application/json", "idempotency-key": "k"}
+DAY_MS = 24 * 3600 * 1000
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 1_700_000_000_000
+
+    def __call__(self) -> int:
+        return self.now
+
+
+class Others(Claimant):
+    """One among processes of which some are dead."""
+
+    def __init__(self, *dead: str) -> None:
+        super().__init__()
+        self._dead = dead
+
+    def is_alive(self, name: str) -> bool:
+        return name not in self._dead
+
+
+OPENED: list[OutboxFile] = []
+
+
+@pytest.fixture(autouse=True)
+def all_closed() -> Iterator[None]:
+    yield
+    while OPENED:
+        OPENED.pop().close()
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "unsent.db"
+
+
+def body(text: str = "Hello", chat: str = "conv_1") -> bytes:
+    return b'{"model":"m","chat":"%b","input":"%b"}' % (chat.encode(), text.encode())
+
+
+def opened(
+    path: Path,
+    clock: Clock,
+    *,
+    api_key: str | None = "secret",
+    url: str = URL,
+    claimant: Claimant | None = None,
+    **options: object,
+) -> OutboxFile:
+    outbox = Outbox(path=path, **options)  # type: ignore[arg-type]
+    OPENED.append(OutboxFile(outbox, url, api_key, now_ms=clock, claimant=claimant))
+    return OPENED[-1]
+
+
+def keys(file: OutboxFile) -> list[str]:
+    return [each.idempotency_key for each in file.pending()]
+
+
+def claimed(file: OutboxFile) -> list[str]:
+    """All that can be claimed one after the other."""
+    found, after = [], 0
+    while (unsent := file.claim(after)) is not None:
+        found.append(unsent.idempotency_key)
+        after = unsent.id
+    return found
+
+
+def test_what_was_recorded_is_there_for_the_next_program(path: Path, clock: Clock) -> None:
+    opened(path, clock).record("k", body(), HEADERS)
+    [unsent] = opened(path, clock).pending()
+    assert (unsent.idempotency_key, unsent.base_url, unsent.body) == ("k", URL, body())
+    assert (unsent.headers, unsent.asked["input"]) == (HEADERS, "Hello")
+    assert (unsent.recorded_at, unsent.first_tried_at, unsent.is_uncertain) == (clock.now, clock.now, False)
+
+
+def test_what_has_ended_and_what_is_forgotten_is_there_no_more(path: Path, clock: Clock) -> None:
+    file = opened(path, clock)
+    for key in "abc":
+        file.record(key, body(), HEADERS)
+    file.done("a")
+    assert (file.forget(2), file.forget(2)) == (True, False)
+    assert keys(file) == ["c"]
+
+
+def test_a_message_that_is_sent_again_keeps_the_time_of_its_first_try(path: Path, clock: Clock) -> None:
+    file, first = opened(path, clock), clock.now
+    file.record("k", body(), HEADERS)
+    clock.now += 1000
+    file.record("k", body("Other"), HEADERS)
+    [unsent] = file.pending()
+    assert (unsent.first_tried_at, unsent.recorded_at, unsent.body) == (first, first, body())
+
+
+def test_what_cannot_have_arrived_counts_as_not_tried(path: Path, clock: Clock) -> None:
+    file = opened(path, clock)
+    file.record("k", body(), HEADERS)
+    file.keep("k", may_have_arrived=False)
+    assert [each.first_tried_at for each in file.pending()] == [None]
+    clock.now += 30 * DAY_MS
+    assert [each.is_uncertain for each in file.pending()] == [False]
+
+
+def test_what_may_have_arrived_once_stays_tried_whatever_becomes_of_later_tries(
+    path: Path, clock: Clock
+) -> None:
+    first = clock.now
+    opened(path, clock).record("crashed", body(), HEADERS)
+    file = opened(path, clock)
+    file.record("lost", body(), HEADERS)
+    file.keep("lost", may_have_arrived=True)
+    clock.now += 1000
+    for key in ("crashed", "lost"):
+        file.record(key, body(), HEADERS)
+        file.keep(key, may_have_arrived=False)
+    assert [each.first_tried_at for each in file.pending()] == [first, first]
+
+
+def test_two_tries_at_once_of_which_one_did_not_arrive_count_as_tried(path: Path, clock: Clock) -> None:
+    file = opened(path, clock)
+    file.record("k", body(), HEADERS)
+    file.record("k", body(), HEADERS)
+    file.keep("k", may_have_arrived=False)
+    assert [each.first_tried_at for each in file.pending()] == [clock.now]
+
+
+@pytest.mark.parametrize(
+    ("later", "is_uncertain"),
+    [(0, False), (23 * 3600_000, False), (23 * 3600_000 + 1, True), (-SKEW_MS, False), (-SKEW_MS - 1, True)],
+)
+def test_what_was_tried_too_long_ago_or_in_the_future_is_uncertain(
+    path: Path, clock: Clock, later: int, is_uncertain: bool
+) -> None:
+    file = opened(path, clock)
+    file.record("k", body(), HEADERS)
+    file.keep("k", may_have_arrived=True)
+    clock.now += later
+    [unsent] = file.pending()
+    found = file.claim(0)
+    assert (unsent.is_uncertain, found and found.is_uncertain) == (is_uncertain, is_uncertain)
+
+
+def test_a_message_is_claimed_by_one_of_many_for_a_while(path: Path, clock: Clock) -> None:
+    one, other = opened(path, clock), opened(path, clock)
+    one.record("sending", body(), HEADERS)
+    one.record("left", body(chat="conv_2"), HEADERS)
+    one.keep("left", may_have_arrived=True)
+    assert (claimed(other), claimed(one)) == (["left"], [])
+    clock.now += CLAIM_MS
+    assert claimed(one) == ["sending", "left"]
+
+
+def test_the_dead_hold_no_claims(path: Path, clock: Clock) -> None:
+    dead = Claimant()
+    opened(path, clock, claimant=dead).record("k", body(), HEADERS)
+    assert claimed(opened(path, clock, claimant=Others())) == []
+    assert claimed(opened(path, clock, claimant=Others(dead.name))) == ["k"]
+
+
+def test_messages_to_one_chat_keep_their_order(path: Path, clock: Clock) -> None:
+    one, other = opened(path, clock), opened(path, clock)
+    for key, chat in [("a1", "conv_a"), ("b1", "conv_b"), ("a2", "conv_a"), ("b2", "conv_b")]:
+        one.record(key, body(chat=chat), HEADERS)
+        one.keep(key, may_have_arrived=True)
+    first = one.claim(0)
+    assert first is not None
+    assert first.idempotency_key == "a1"
+    assert claimed(other) == ["b1"]
+    one.done("a1")
+    assert claimed(other) == ["a2"]
+
+
+def test_behind_a_message_that_stays_the_others_of_its_chat_do(path: Path, clock: Clock) -> None:
+    file = opened(path, clock)
+    for key, chat in [("a1", "conv_a"), ("b1", "conv_b"), ("a2", "conv_a"), ("b2", "conv_b")]:
+        file.record(key, body(chat=chat), HEADERS)
+        file.keep(key, may_have_arrived=True)
+    found, after = [], 0
+    while (unsent := file.claim(after)) is not None:
+        found.append(unsent.idempotency_key)
+        after = unsent.id
+        if unsent.idempotency_key == "a1":
+            file.keep("a1", may_have_arrived=True)  # the server had no room for it
+        else:
+            file.done(unsent.idempotency_key)
+    assert found == ["a1", "b1", "b2"]
+
+
+def test_a_message_that_was_passed_over_is_not_overtaken_either(path: Path, clock: Clock) -> None:
+    one, other = opened(path, clock), opened(path, clock)
+    for key, chat in [("a1", "conv_a"), ("a2", "conv_a"), ("b1", "conv_b"), ("a3", "conv_a")]:
+        one.record(key, body(chat=chat), HEADERS)
+        one.keep(key, may_have_arrived=True)
+    assert one.claim(0).idempotency_key == "a1"
+    passed = other.claim(0)
+    assert passed.idempotency_key == "b1"
+    one.done("a1")
+    assert other.claim(passed.id) is None
+
+
+def test_what_may_be_too_old_holds_nothing_up(path: Path, clock: Clock) -> None:
+    file = opened(path, clock)
+    file.record("old", body(), HEADERS)
+    file.keep("old", may_have_arrived=True)
+    clock.now += DAY_MS
+    file.record("new", body(), HEADERS)
+    file.keep("new", may_have_arrived=True)
+    assert claimed(file) == ["old", "new"]
+
+
+def test_a_place_is_the_same_however_the_body_is_written() -> None:
+    assert place_of(b'{"chat":"c","input":"a"}') == place_of(b'{"input":[1], "scope":null,"chat":"c"}')
+    assert place_of(b'{"conversation_key":"c"}') != place_of(b'{"chat":"c"}')
+
+
+def test_each_sender_and_each_server_has_messages_of_its_own(path: Path, clock: Clock) -> None:
+    files = [
+        opened(path, clock),
+        opened(path, clock, api_key="other"),
+        opened(path, clock, api_key=None),
+        opened(path, clock, url="http://elsewhere"),
+        opened(path, clock, sender="ada"),
+    ]
+    for number, file in enumerate(files):
+        file.record(str(number), body(), HEADERS)
+        file.keep(str(number), may_have_arrived=True)
+    assert [keys(file) for file in files] == [["0"], ["1"], ["2"], ["3"], ["4"]]
+    assert not files[0].forget(2)
+    assert [claimed(file) for file in files] == [["0"], ["1"], ["2"], ["3"], ["4"]]
+    assert keys(opened(path, clock, sender="ada", api_key="a new one")) == ["4"]
+
+
+def test_no_secret_is_written(path: Path, clock: Clock) -> None:
+    file = opened(path, clock, api_key="tl-very-secret")
+    file.record("k", body(), {**HEADERS, "Authorization": "Bearer tl-very-secret"})
+    assert b"secret" not in path.read_bytes()
+    assert b"Hello" in path.read_bytes()
+
+
+def test_what_was_said_does_not_stay_in_the_file(path: Path, clock: Clock) -> None:
+    file = opened(path, clock)
+    file.record("k", body("marzipan " * 1000), HEADERS)
+    file.done("k")
+    assert b"marzipan" not in path.read_bytes()
+    assert [each.name for each in path.parent.iterdir()] == ["unsent.db"]
+
+
+@pytest.mark.skipif(os.name != "posix", reason="there are no modes")
+def test_the_file_is_for_its_owner_alone(path: Path, clock: Clock) -> None:
+    path.touch(mode=0o666)
+    path.chmod(0o666)
+    opened(path, clock).record("k", body(), HEADERS)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+
+def test_it_has_room_for_so_many_messages_and_bytes(path: Path, clock: Clock) -> None:
+    file = opened(path, clock, most_messages=2)
+    file.record("a", body(), HEADERS)
+    file.record("b", body(), HEADERS)
+    with pytest.raises(StoreFull, match="holds 2 messages"):
+        file.record("c", body(), HEADERS)
+    file.record("a", body(), HEADERS)  # it is there already
+    file.done("a")
+    file.record("c", body(), HEADERS)
+    opened(path, clock, most_messages=2, sender="ada").record("e", body(), HEADERS)  # who has room of her own
+    with pytest.raises(StoreFull):
+        opened(path, clock, most_bytes=200).record("d", body("x" * 200), HEADERS)
+    assert keys(file) == ["b", "c"]
+
+
+def test_a_file_of_another_program_is_left_alone(path: Path, clock: Clock) -> None:
+    with closing(sqlite3.connect(path)) as db:
+        db.execute("CREATE TABLE theirs (a)")
+    with pytest.raises(NotAStore, match="another program"):
+        opened(path, clock)
+    path.write_bytes(b"# Notes\n" * 1000)
+    with pytest.raises(NotAStore):
+        opened(path, clock)
+    assert path.read_bytes() == b"# Notes\n" * 1000
+
+
+@pytest.mark.skipif(os.name != "posix", reason="there are no modes")
+def test_of_a_file_of_another_program_not_even_the_mode_is_changed(path: Path, clock: Clock) -> None:
+    path.write_bytes(b"# Notes\n" * 1000)
+    path.chmod(0o664)
+    with pytest.raises(NotAStore):
+        opened(path, clock)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o664
+
+
+class Overtaken(sqlite3.Connection):
+    """Another program makes the file just after this one has looked whether it is made."""
+
+    is_overtaken = False
+
+    def execute(self, sql: str, *values: object) -> sqlite3.Cursor:  # type: ignore[override]
+        if "user_version" in sql and not self.is_overtaken:
+            self.is_overtaken = True
+            other = sqlite3.connect(self.path, timeout=0, isolation_level=None)
+            with closing(other), suppress(sqlite3.OperationalError):  # it waits, then
+                prepare(other, self.path)
+        return super().execute(sql, *values)  # type: ignore[arg-type]
+
+    path: Path
+
+
+def test_two_programs_that_make_it_at_once_share_it(path: Path, clock: Clock) -> None:
+    with closing(sqlite3.connect(path, factory=Overtaken, isolation_level=None)) as db:
+        db.path = path
+        prepare(db, path)
+        assert db.is_overtaken
+    file = opened(path, clock)
+    file.record("k", body(), HEADERS)
+    assert keys(file) == ["k"]
+
+
+WRITING = """
+import sqlite3, sys
+try:
+    sqlite3.connect(sys.argv[1], timeout=0, isolation_level=None).execute("BEGIN IMMEDIATE")
+except sqlite3.OperationalError as problem:
+    print(problem)
+"""
+
+
+def test_another_client_of_the_program_does_not_take_the_lock_away(path: Path, clock: Clock) -> None:
+    """Whoever closes a file takes all locks from it that his process has there."""
+    file = opened(path, clock)
+    with file._writing():
+        open_file(path).close()
+        command = [sys.executable, "-c", WRITING, str(path)]
+        told = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    assert told.stdout == "database is locked\n"
+
+
+def test_a_file_that_cannot_be_written_is_told_at_once(
+    path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened(path, clock).close()
+    monkeypatch.setattr(os, "access", lambda *_: False)
+    with pytest.raises(StoreReadOnly, match="may not be written"):
+        opened(path, clock)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="nothing is forked there")
+def test_a_child_leaves_the_connection_alone_that_it_inherits(path: Path, clock: Clock) -> None:
+    file = opened(path, clock)
+    file.record("k", body(), HEADERS)
+    first = file._opened
+    file._process = -1  # as a child sees it: that of its parent
+    file.record("child", body(), HEADERS)
+    second = file._opened
+    assert (second is not first, keys(file)) == (True, ["k", "child"])
+    file._process = -1
+    file.close()
+    assert INHERITED[-2:] == [first, second]  # else they would be closed with their last reference
+    for each in INHERITED[-2:]:
+        each.close()
+
+
+def test_a_file_of_a_newer_version_is_left_alone(path: Path, clock: Clock) -> None:
+    opened(path, clock).close()
+    with closing(sqlite3.connect(path)) as db:
+        db.execute("PRAGMA user_version = 2")
+    with pytest.raises(StoreTooNew):
+        opened(path, clock)
+
+
+def test_a_folder_that_is_not_there_is_told(tmp_path: Path, clock: Clock) -> None:
+    with pytest.raises(StoreUnavailable, match="cannot be opened"):
+        opened(tmp_path / "none" / "unsent.db", clock)
+
+
+def test_an_outbox_without_room_or_name_is_refused() -> None:
+    for options in ({"most_messages": 0}, {"most_bytes": 0}, {"safe_for": 0}, {"sender": " "}):
+        with pytest.raises(InvalidInput):
+            Outbox(path="unsent.db", **options)  # type: ignore[arg-type]
+
+
+def test_a_closed_one_opens_again(path: Path, clock: Clock) -> None:
+    file = opened(path, clock)
+    file.record("k", body(), HEADERS)
+    file.close()
+    assert keys(file) == ["k"]
+
+
+def test_a_file_that_was_taken_away_is_made_anew(path: Path, clock: Clock) -> None:
+    file = opened(path, clock)
+    file.record("lost", body(), HEADERS)
+    path.unlink()
+    file.record("k", body(), HEADERS)
+    assert keys(file) == keys(opened(path, clock)) == ["k"]
+
+
+def test_a_damaged_file_is_told(path: Path, clock: Clock) -> None:
+    file = opened(path, clock)
+    file.record("k", body(), HEADERS)
+    file.close()
+    damaged = bytearray(path.read_bytes())
+    damaged[4096:8192] = b"\xff" * 4096
+    path.write_bytes(damaged)
+    with pytest.raises(StoreCorrupt):
+        file.pending()
+
+
+def test_threads_share_it(path: Path, clock: Clock) -> None:
+    file, barrier = opened(path, clock), threading.Barrier(8)
+
+    def work(name: str) -> None:
+        barrier.wait()
+        for number in range(3):
+            file.record(f"{name}{number}", body(), HEADERS)
+            if number != 2:
+                file.done(f"{name}{number}")
+
+    threads = [threading.Thread(target=work, args=(name,)) for name in "abcdefgh"]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(keys(file)) == [f"{name}2" for name in "abcdefgh"]
+
+
+CLAIMING = """
+import sys
+from turnledger.client.outbox.file import OutboxFile
+from turnledger.client.outbox.message import Outbox
+
+file, after = OutboxFile(Outbox(path=sys.argv[1]), "http://server", "secret"), 0
+print("ready", flush=True)
+sys.stdin.readline()
+while (unsent := file.claim(after)) is not None:
+    after = unsent.id
+    print(unsent.idempotency_key)
+    file.done(unsent.idempotency_key)
+"""
+
+
+def test_processes_that_send_at_once_send_each_message_once(path: Path) -> None:
+    file = OutboxFile(Outbox(path=path), URL, "secret")
+    OPENED.append(file)
+    for number in range(20):
+        file.record(str(number), body(chat=f"conv_{number}"), HEADERS)
+        file.keep(str(number), may_have_arrived=True)
+    command = [sys.executable, "-c", CLAIMING, str(path)]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    programs = [subprocess.Popen(command, text=True, **pipes) for _ in range(2)]  # type: ignore[call-overload]
+    for program in programs:
+        assert program.stdout.readline() == "ready\n"
+    told = [set(program.communicate("go\n", timeout=60)[0].split()) for program in programs]
+    assert not told[0] & told[1]
+    assert sorted(map(int, told[0] | told[1])) == list(range(20))
+    assert keys(file) == []

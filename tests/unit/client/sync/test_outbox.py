@@ -1,0 +1,289 @@
+"""Unsent messages: what is recorded before it leaves, what becomes of it, and that it is sent once later."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import httpx2
+import pytest
+from msgspec.structs import replace
+
+from tests.unit.client.scripted_server import CHAT, ScriptedServer, is_away, loses_the_answer, refuses
+from turnledger.client import Answer, Client, Outbox, Retries
+from turnledger.client.outbox.file import OutboxFile
+from turnledger.errors import (
+    ConversationNotFound,
+    InvalidInput,
+    NotAdmitted,
+    OutcomeUnknown,
+    QueueFull,
+    ServerUnavailable,
+    StoreFull,
+    TurnledgerError,
+)
+from turnledger.model.event import TurnFinished
+
+
+@pytest.fixture
+def server() -> ScriptedServer:
+    return ScriptedServer()
+
+
+@pytest.fixture
+def open_client(server: ScriptedServer, tmp_path: Path) -> Iterator[Callable[..., Client]]:
+    opened: list[Client] = []
+
+    def make(**options: object) -> Client:
+        settings: dict[str, object] = {
+            "model": "m",
+            "outbox": tmp_path / "unsent.db",
+            "retries": Retries(times=0),
+            "http": httpx2.Client(transport=httpx2.MockTransport(server)),
+        }
+        opened.append(Client("https://server", "secret", **{**settings, **options}))  # type: ignore[arg-type]
+        return opened[-1]
+
+    yield make
+    for client in opened:
+        client.close()
+
+
+def inputs(client: Client) -> list[object]:
+    return [each.asked["input"] for each in client.outbox.pending()]
+
+
+def test_a_message_is_on_disk_before_it_leaves_and_gone_when_it_was_answered(
+    server: ScriptedServer, open_client: Callable[..., Client]
+) -> None:
+    client, other = open_client(), open_client()
+    seen: list[list[object]] = []
+
+    def look(request: httpx2.Request) -> httpx2.Response:
+        seen.append(inputs(other))
+        return server.answer(request)
+
+    server.troubles = [look]
+    answer = client.chats.open(CHAT).send("Hello", idempotency_key="k")
+    assert (answer.text, seen, inputs(client)) == ("Yes.", [["Hello"]], [])
+
+
+def test_what_found_no_server_is_sent_later_by_another_program(
+    server: ScriptedServer, open_client: Callable[..., Client]
+) -> None:
+    first = open_client()
+    server.troubles = [is_away]
+    with pytest.raises(ServerUnavailable) as problem:
+        first.chats.open(CHAT).send("Hello")
+    [unsent] = first.outbox.pending()
+    assert (unsent.idempotency_key, unsent.first_tried_at) == (problem.value.idempotency_key, None)
+    [(sent, answer)] = open_client().outbox.send_all()
+    assert (sent.id, isinstance(answer, Answer)) == (unsent.id, True)
+    assert list(server.turns) == [unsent.idempotency_key]
+    assert (first.outbox.pending(), first.outbox.send_all()) == ([], [])
+
+
+def test_what_was_answered_unheard_is_given_its_answer_and_not_carried_out_twice(
+    server: ScriptedServer, open_client: Callable[..., Client]
+) -> None:
+    client = open_client()
+    server.troubles = [loses_the_answer(server)]
+    with pytest.raises(ServerUnavailable):
+        client.chats.open(conversation_key="k", scope="shop").edit(
+            "turn_01890000000070008000000000000000", "Hello", on_stop="discard", primer="Before"
+        )
+    [unsent] = client.outbox.pending()
+    assert unsent.first_tried_at == unsent.recorded_at
+    assert {"conversation_key", "scope", "replaces", "primer"} < unsent.asked.keys()
+    assert unsent.headers["x-turn-on-stop"] == "discard"
+    [(_, answer)] = client.outbox.send_all()
+    assert isinstance(answer, Answer)
+    assert (len(server.turns), server.heard) == (1, ["Hello", "Hello"])
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "error", "is_kept"),
+    [
+        (404, "conversation_not_found", ConversationNotFound, False),
+        (400, "invalid_input", InvalidInput, False),
+        (401, "token_expired", NotAdmitted, True),
+        (403, "wrong_scope", NotAdmitted, True),
+        (429, "queue_full", QueueFull, True),
+        (503, "shutting_down", ServerUnavailable, True),
+    ],
+)
+def test_what_is_refused_for_good_is_gone_and_what_may_be_taken_later_stays(
+    server: ScriptedServer,
+    open_client: Callable[..., Client],
+    status: int,
+    code: str,
+    error: type[TurnledgerError],
+    is_kept: bool,
+) -> None:
+    client = open_client()
+    server.troubles = [refuses(status, code)]
+    with pytest.raises(error):
+        client.chats.open(CHAT).send("Hello")
+    assert inputs(client) == (["Hello"] if is_kept else [])
+
+
+def test_they_are_sent_in_order_until_there_is_no_server(
+    server: ScriptedServer, open_client: Callable[..., Client]
+) -> None:
+    client = open_client()
+    for text in ("one", "two", "three", "four"):
+        server.troubles = [is_away]
+        with pytest.raises(ServerUnavailable):
+            client.chats.open(CHAT).send(text)
+    server.heard.clear()
+    server.troubles = [server.answer, refuses(410, "conversation_deleted"), is_away]
+    told = client.outbox.send_all()
+    assert [type(each).__name__ for _, each in told] == ["Answer", "ConversationDeleted", "ServerUnavailable"]
+    assert (server.heard, inputs(client)) == (["one", "two", "three"], ["three", "four"])
+
+
+def test_what_was_not_read_to_its_end_can_be_sent_again_at_once(
+    server: ScriptedServer, open_client: Callable[..., Client]
+) -> None:
+    client = open_client()
+    chat = client.chats.open(CHAT)
+    chat.send("closed", stream=True).close()
+    for _ in chat.send("left alone", stream=True):
+        break
+    reading = chat.send("still read", stream=True)
+    assert [unsent.asked["input"] for unsent, _ in client.outbox.send_all()] == ["closed", "left alone"]
+    assert [type(event).__name__ for event in reading][-1] == "TurnFinished"
+    assert inputs(client) == []
+
+
+def test_with_the_last_event_of_a_stream_its_end_is_known(
+    server: ScriptedServer, open_client: Callable[..., Client]
+) -> None:
+    client = open_client()
+    for event in client.chats.open(CHAT).send("Hello", stream=True):
+        if isinstance(event, TurnFinished):
+            assert inputs(client) == []
+            break
+    else:
+        raise AssertionError("there is no last event")
+    assert inputs(client) == []
+
+
+def test_a_message_whose_token_ended_while_it_was_answered_stays(
+    server: ScriptedServer, open_client: Callable[..., Client]
+) -> None:
+    told = b'event: error\ndata: {"error":{"message":"No.","type":"t","code":"token_expired"}}\n\n'
+
+    def shows_the_door(request: httpx2.Request) -> httpx2.Response:
+        return httpx2.Response(200, headers=server.answer(request).headers, stream=httpx2.ByteStream(told))
+
+    client = open_client()
+    server.troubles = [shows_the_door]
+    with pytest.raises(NotAdmitted):
+        client.chats.open(CHAT).send("Hello")
+    assert inputs(client) == ["Hello"]
+
+
+def test_behind_a_message_that_found_no_room_the_others_of_its_chat_wait(
+    server: ScriptedServer, open_client: Callable[..., Client]
+) -> None:
+    client = open_client()
+    other = CHAT[:-1] + "9"
+    for chat, text in [(CHAT, "one"), (CHAT, "two"), (other, "elsewhere")]:
+        server.troubles = [is_away]
+        with pytest.raises(ServerUnavailable):
+            client.chats.open(chat).send(text)
+    server.heard.clear()
+    server.troubles = [refuses(429, "queue_full")]
+    assert [type(each).__name__ for _, each in client.outbox.send_all()] == ["QueueFull", "Answer"]
+    assert (server.heard, inputs(client)) == (["one", "elsewhere"], ["one", "two"])
+
+
+def test_a_message_that_is_not_allowed_any_more_does_not_hold_up_other_chats(
+    server: ScriptedServer, open_client: Callable[..., Client]
+) -> None:
+    client = open_client()
+    for chat in (CHAT, CHAT[:-1] + "9"):
+        server.troubles = [is_away]
+        with pytest.raises(ServerUnavailable):
+            client.chats.open(chat).send(chat)
+    server.troubles = [refuses(403, "model_not_allowed")]
+    assert [type(each).__name__ for _, each in client.outbox.send_all()] == ["NotAdmitted", "Answer"]
+    server.troubles = [refuses(401, "token_expired")]
+    assert len(client.outbox.send_all()) == 1
+    assert inputs(client) == [CHAT]
+
+
+def test_what_may_be_too_old_is_told_and_not_sent(
+    server: ScriptedServer, open_client: Callable[..., Client], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = open_client()
+    server.troubles = [loses_the_answer(server)]
+    with pytest.raises(ServerUnavailable):
+        client.chats.open(CHAT).send("Hello")
+    server.heard.clear()
+    found = OutboxFile.claim
+
+    def old(self: OutboxFile, after: int) -> object:
+        unsent = found(self, after)
+        return None if unsent is None else replace(unsent, is_uncertain=True)
+
+    monkeypatch.setattr(OutboxFile, "claim", old)
+    [(unsent, problem)] = client.outbox.send_all()
+    assert (type(problem), server.heard) == (OutcomeUnknown, [])
+    assert (client.outbox.forget(unsent.id), client.outbox.pending()) == (True, [])
+
+
+def test_what_cannot_be_recorded_is_not_sent(
+    server: ScriptedServer, open_client: Callable[..., Client], tmp_path: Path
+) -> None:
+    client = open_client(outbox=Outbox(path=tmp_path / "small.db", most_bytes=100))
+    with pytest.raises(StoreFull):
+        client.chats.open(CHAT).send("Hello" * 100)
+    assert server.heard == []
+
+
+def test_an_answer_is_not_kept_back_because_the_record_cannot_be_updated(
+    open_client: Callable[..., Client], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    client = open_client()
+
+    def fail(*_: object) -> None:
+        raise StoreFull("The disk is full.")
+
+    monkeypatch.setattr(OutboxFile, "done", fail)
+    assert client.chats.open(CHAT).send("Hello").text == "Yes."
+    assert "The disk is full." in caplog.text
+
+
+def test_the_model_is_named_so_that_nothing_need_be_asked_before_it_is_recorded(
+    server: ScriptedServer, open_client: Callable[..., Client]
+) -> None:
+    chat = open_client(model=None).chats.open(CHAT)
+    with pytest.raises(InvalidInput, match="which model"):
+        chat.send("Hello")
+    assert chat.send("Hello", model="m").text == "Yes."
+
+
+def test_without_an_outbox_nothing_is_recorded_and_there_is_nothing_to_send(
+    open_client: Callable[..., Client],
+) -> None:
+    client = open_client(outbox=None)
+    assert client.chats.open(CHAT).send("Hello").text == "Yes."
+    with pytest.raises(InvalidInput, match="keeps no record"):
+        client.outbox.pending()
+
+
+def test_nothing_overtakes_what_is_to_be_sent_later(
+    server: ScriptedServer, open_client: Callable[..., Client]
+) -> None:
+    client, elsewhere = open_client(), "conv_01a1e29c3b7e74b1824da121735f1aaa"
+    server.troubles = [is_away] * 3
+    for chat, words in ((CHAT, "One"), (CHAT, "Two"), (elsewhere, "Other")):
+        with pytest.raises(ServerUnavailable):
+            client.chats.open(chat).send(words)
+    server.troubles = [refuses(429, "queue_full")]
+    sent = [(each.asked["input"], type(told)) for each, told in client.outbox.send_all()]
+    assert sent == [("One", QueueFull), ("Other", Answer)]
+    assert inputs(client) == ["One", "Two"]
+    assert [isinstance(told, Answer) for _, told in client.outbox.send_all()] == [True, True]

@@ -1,0 +1,155 @@
+"""What a server says becomes the error of its code, and it is known whether asking again may help."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from tests.unit.client.scripted import refused
+from turnledger import errors
+from turnledger.client.core.steps import Reply
+from turnledger.client.errors import DAY, OF_THE_PROCESS, error_of, failed_with, told_by, told_in_stream
+from turnledger.errors import TurnledgerError
+from turnledger.model.attempt import Failure
+from turnledger.server.access.auth import missing, why_not
+from turnledger.server.errors import KINDS, Refused, error_body, kind_of
+
+
+def tree(kind: type[TurnledgerError] = TurnledgerError) -> list[type[TurnledgerError]]:
+    below = [each for child in kind.__subclasses__() for each in tree(child)]
+    return [kind, *(each for each in below if each.__module__ == errors.__name__)]
+
+
+TOLD = [kind for kind in tree() if kind not in (errors.TurnReplayed, errors.TurnAttached)]
+
+
+@pytest.mark.parametrize("kind", TOLD, ids=lambda kind: kind.__name__)
+def test_every_error_of_the_tree_comes_back_by_its_code(kind: type[TurnledgerError]) -> None:
+    error = error_of(kind.code, "So it is.", status=418, request_id="req_7")
+    assert type(error) is kind
+    assert (str(error), error.code, error.status, error.request_id) == ("So it is.", kind.code, 418, "req_7")
+
+
+@pytest.mark.parametrize("kind", TOLD, ids=lambda kind: kind.__name__)
+def test_errors_made_here_have_the_fields_of_those_made_there(kind: type[TurnledgerError]) -> None:
+    made = {
+        errors.MissingToolResults: lambda: errors.MissingToolResults(("a",)),
+        errors.StorageFull: lambda: errors.StorageFull(1),
+        errors.RevisionConflict: lambda: errors.RevisionConflict(1),
+        errors.ModelRefused: lambda: errors.ModelRefused(400),
+    }.get(kind, kind)()
+    assert vars(error_of(kind.code, "")).keys() >= vars(made).keys()
+
+
+def test_a_code_that_nobody_knows_is_a_request_that_failed() -> None:
+    error = told_by(refused(418, "teapot")).error
+    assert (type(error), error.code, error.status) == (errors.RequestFailed, "teapot", 418)
+
+
+@pytest.mark.parametrize(
+    ("status", "kind"),
+    [
+        (401, errors.NotAdmitted),
+        (403, errors.NotAdmitted),
+        (429, errors.TooManyRequests),
+        (502, errors.ServerUnavailable),
+        (503, errors.ServerUnavailable),
+        (404, errors.RequestFailed),
+    ],
+)
+def test_a_status_says_what_kind_of_failure_it_is(status: int, kind: type[TurnledgerError]) -> None:
+    assert type(told_by(refused(status, "unheard_of")).error) is kind
+
+
+def test_what_speaks_no_turnledger_is_told_by_its_status() -> None:
+    told = told_by(Reply(502, {}, b"<html>Bad Gateway</html>"))
+    assert (told.error.code, told.error.status, told.error.request_id) == ("status_502", 502, None)
+    assert told.is_passing
+
+
+@pytest.mark.parametrize("status", [408, 425, 429, 500, 502, 503, 504])
+def test_passing_statuses(status: int) -> None:
+    assert told_by(refused(status, "x")).is_passing
+    assert not told_by(refused(status, "x", x_should_retry="false")).is_passing
+
+
+@pytest.mark.parametrize("status", [400, 401, 403, 404, 409, 410, 412, 422, 507])
+def test_statuses_that_stay(status: int) -> None:
+    assert not told_by(refused(status, "x")).is_passing
+
+
+@pytest.mark.parametrize(
+    "code",
+    ["model_error", "model_unavailable", "model_timeout", "malformed_answer", "turn_failed", "empty_turn"],
+)
+def test_what_the_model_did_is_not_repeated(code: str) -> None:
+    assert not told_by(refused(502, code)).is_passing
+    body = refused(502, code, kind="server_error").body
+    assert not told_in_stream(body, None).is_passing
+
+
+@pytest.mark.parametrize(("given", "seconds"), [("2", 2.0), ("0.5", 0.5), ("-1", 0.0), ("Fri, 1 Jan", None)])
+def test_how_long_to_wait(given: str, seconds: float | None) -> None:
+    assert told_by(refused(503, "shutting_down", retry_after=given)).retry_after == seconds
+
+
+@pytest.mark.parametrize("kind", list(KINDS), ids=lambda kind: kind.__name__)
+def test_in_a_stream_the_same_errors_pass_as_by_their_status(kind: type[TurnledgerError]) -> None:
+    if kind in (errors.TurnReplayed, errors.TurnAttached, errors.ModelRefused, TurnledgerError):
+        return
+    error = kind.__new__(kind)
+    Exception.__init__(error, "So it is.")
+    answer = kind_of(error)
+    headers = {name.decode(): value.decode() for name, value in answer.headers}
+    if issubclass(kind, errors.RequestFailed):
+        return  # of the client alone
+    by_status = told_by(Reply(answer.status, headers, error_body(error)))
+    assert told_in_stream(error_body(error), None).is_passing == by_status.is_passing
+
+
+def test_a_garbled_error_in_a_stream_is_worth_another_try() -> None:
+    assert told_in_stream(b"{", "req_1").is_passing
+
+
+def test_a_failure_is_the_error_of_its_code_without_the_name_of_its_class() -> None:
+    error = failed_with(Failure("model_timeout", "ModelTimeout: It took too long."))
+    assert (type(error), str(error)) == (errors.ModelTimeout, "It took too long.")
+
+
+def test_a_failure_without_a_class_is_a_turn_that_failed_under_its_own_code() -> None:
+    error = failed_with(Failure("KeyError", "KeyError: 'x'"))
+    assert (type(error), error.code, str(error)) == (errors.TurnFailed, "KeyError", "KeyError: 'x'")
+    assert type(failed_with(None)) is errors.TurnFailed
+
+
+def test_failures_of_the_process_and_of_the_model_are_told_apart() -> None:
+    assert {"process_died", "cancelled", "superseded", "store_unavailable", "ledger_closed"} <= OF_THE_PROCESS
+    assert not {kind.code for kind in tree(errors.ModelError)} & OF_THE_PROCESS
+    assert errors.ConversationDeleted.code not in OF_THE_PROCESS
+
+
+def test_codes_may_be_numbers() -> None:
+    reply = Reply(400, {}, msgspec.json.encode({"error": {"message": "No.", "code": 17}}))
+    assert told_by(reply).error.code == "17"
+
+
+@pytest.mark.parametrize(
+    ("said", "seconds"), [("7", 7.0), ("0.5", 0.5), ("-1", 0.0), ("inf", DAY), ("1e300", DAY), ("nan", 0.0)]
+)
+def test_nobody_is_sent_away_for_longer_than_a_day(said: str, seconds: float) -> None:
+    assert told_by(refused(503, "shutting_down", retry_after=said)).retry_after == seconds
+
+
+@pytest.mark.parametrize("problem", [missing(), why_not(None)])
+def test_who_is_shown_the_door_of_a_stream_is_told_as_at_the_door(problem: Refused) -> None:
+    """A stream has no status any more."""
+    error = told_in_stream(error_body(problem), "req_1").error
+    assert (type(error), error.status, error.code) == (errors.NotAdmitted, 401, problem.code)
+
+
+@pytest.mark.parametrize("code", ["token_revoked", "token_expired"])
+def test_nor_is_a_token_that_has_ended_a_word_without_a_class(code: str) -> None:
+    body = (
+        b'{"error":{"message":"No.","type":"invalid_request_error","param":null,"code":"%s"}}' % code.encode()
+    )
+    assert isinstance(told_in_stream(body, None).error, errors.NotAdmitted)

@@ -1,0 +1,76 @@
+"""Tokens when answers are lost or processes race: each is made once, ended once, and bounded by its maker."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+
+from turnledger import Ledger, TokenScope
+from turnledger.engine.access.tokens import create, revoke
+from turnledger.engine.limits import Limits
+from turnledger.errors import TokenEnded, TooManyTokens
+from turnledger.stores.memory import Database, MemoryStore
+from turnledger.testing.gates import Fate, GatedStore
+
+ALL = tuple(TokenScope)
+
+
+@pytest.fixture
+def database() -> Database:
+    return Database()
+
+
+@pytest.fixture
+async def store(database: Database) -> GatedStore:
+    return GatedStore(MemoryStore(database))
+
+
+@pytest.fixture
+async def ledger(store: GatedStore) -> AsyncIterator[Ledger]:
+    async with await Ledger.over(store, limits=Limits(tokens=2)) as ledger:
+        yield ledger
+
+
+@pytest.mark.parametrize("fate", Fate)
+async def test_a_token_is_made_once_though_the_answer_was_lost(
+    ledger: Ledger, store: GatedStore, database: Database, fate: Fate
+) -> None:
+    store.lose_answer(create, fate)
+    made, _ = await ledger.tokens.create(scopes=ALL)
+    assert list(database.tokens.values()) == [made]
+    assert (await ledger.tokens.find(made.digest)).token == made
+    assert database.admissions == {"local": 1}
+
+
+@pytest.mark.parametrize("fate", Fate)
+async def test_a_token_is_revoked_once_though_the_answer_was_lost(
+    ledger: Ledger, store: GatedStore, database: Database, fate: Fate
+) -> None:
+    parent, _ = await ledger.tokens.create(owner="ann", scopes=ALL)
+    child, _ = await ledger.tokens.create(scopes=ALL, parent=parent.id)
+    store.lose_answer(revoke, fate)
+    ended = await ledger.tokens.revoke(parent.id)
+    assert [each.id for each in ended] == [parent.id, child.id]
+    assert list(database.tokens.values()) == list(ended)
+    assert database.admissions["ann"] == 1
+
+
+async def test_a_maker_that_is_revoked_meanwhile_makes_nothing(
+    ledger: Ledger, store: GatedStore, database: Database
+) -> None:
+    parent, _ = await ledger.tokens.create(scopes=ALL)
+    with store.hold(create) as gate:
+        making = asyncio.create_task(ledger.tokens.create(scopes=ALL, parent=parent.id))
+        await gate.arrived()
+        await ledger.tokens.revoke(parent.id)
+    with pytest.raises(TokenEnded):
+        await making
+    assert list(database.tokens) == [parent.id]
+
+
+async def test_the_limit_is_kept_by_who_come_at_once(ledger: Ledger, database: Database) -> None:
+    made = await asyncio.gather(*(ledger.tokens.create(scopes=ALL) for _ in range(5)), return_exceptions=True)
+    assert sum(isinstance(each, TooManyTokens) for each in made) == 3
+    assert len(database.tokens) == 2

@@ -1,0 +1,193 @@
+"""What a request finds under its idempotency_key, by how the attempt it stands for fares."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from tests.unit.engine.stage import CONVERSATION, attempt, branch, conversation, drive, ticket
+from tests.unit.model.shapes import any_items, repeatable, some_id, turn, user
+from turnledger.engine.attempt.end import Ended
+from turnledger.engine.attempt.idempotency import (
+    Fresh,
+    Key,
+    Share,
+    began_while_waiting,
+    claimed_as,
+    claimed_within,
+    fingerprint,
+    look_up,
+)
+from turnledger.engine.conversations.resolve import Target
+from turnledger.errors import ConversationDeleted, ConversationExpired, IdempotencyMismatch, TurnStopped
+from turnledger.model.access.visibility import Within
+from turnledger.model.attempt import Attempt, AttemptState, Failure
+from turnledger.model.conversation import Claim, ConversationState, Ticket
+from turnledger.model.ids import ConversationId, TurnId
+from turnledger.model.item import Item
+from turnledger.model.turn import TurnKind
+from turnledger.stores.memory import Database, MemoryTables
+
+PRINT = fingerprint([user()])
+ANN, BOB = Target("ann", conversation().id), Target("bob", conversation().id)
+KEY = Key("order-1", PRINT)
+ID = some_id(TurnId, 1)
+CLAIM = Claim(
+    owner="ann", idempotency_key="order-1", fingerprint=PRINT, conversation=conversation().id, attempt=ID
+)
+FAILURE = Failure("boom", "it broke")
+
+requests = st.lists(any_items, max_size=3)
+
+
+def claimed(row: Attempt | None = None) -> MemoryTables:
+    tables = MemoryTables(Database())
+    drive(tables.add_conversation(conversation()))
+    drive(tables.add_branch(branch()))
+    drive(tables.save_claim(CLAIM))
+    if row is not None:
+        drive(tables.add_attempt(row))
+    return tables
+
+
+@repeatable
+@given(requests, requests)
+def test_fingerprints_are_equal_for_equal_requests_only(
+    one: tuple[str, list[Item]], other: tuple[str, list[Item]]
+) -> None:
+    assert (fingerprint(one) == fingerprint(other)) == (one == other)
+
+
+def test_a_fingerprint_sees_order_and_target() -> None:
+    prints = [
+        fingerprint([user("a"), user("b")]),
+        fingerprint([user("b"), user("a")]),
+        fingerprint([user("ab")]),
+        fingerprint([]),
+    ]
+    assert len(set(prints)) == len(prints)
+
+
+def test_nothing_there_is_a_fresh_start() -> None:
+    assert drive(look_up(MemoryTables(Database()), ANN, KEY, None)) == Fresh()
+
+
+def test_the_key_of_another_owner_does_not_exist() -> None:
+    assert drive(look_up(claimed(attempt(1)), BOB, KEY, None)) == Fresh()
+
+
+def test_another_body_is_refused() -> None:
+    with pytest.raises(IdempotencyMismatch):
+        drive(look_up(claimed(attempt(1)), ANN, Key(KEY.text, b"other"), None))
+
+
+def test_a_running_attempt_is_shared() -> None:
+    assert drive(look_up(claimed(attempt(1)), ANN, KEY, None)) == Share(ID, None, CONVERSATION)
+
+
+@pytest.mark.parametrize(
+    ("kind", "state"),
+    [
+        (TurnKind.COMPLETED, AttemptState.COMPLETED),
+        (TurnKind.INTERRUPTED, AttemptState.KEPT),
+        (TurnKind.SETTLED, AttemptState.SETTLED),
+    ],
+)
+def test_a_committed_turn_is_replayed(kind: TurnKind, state: AttemptState) -> None:
+    tables = claimed(attempt(1, AttemptState.SETTLED) if kind is TurnKind.SETTLED else None)
+    committed = replace(turn(), kind=kind)
+    drive(tables.add_turn(committed))
+    assert drive(look_up(tables, ANN, KEY, None)) == Share(ID, Ended(state, committed), CONVERSATION)
+
+
+def test_a_failed_attempt_may_be_resumed_by_a_later_request() -> None:
+    failed = attempt(1, AttemptState.FAILED, failure=FAILURE)
+    assert drive(look_up(claimed(failed), ANN, KEY, None)) == Fresh(CLAIM, failed)
+
+
+def test_a_failed_attempt_that_is_gone_is_begun_afresh_where_it_was() -> None:
+    assert drive(look_up(claimed(), ANN, KEY, None)) == Fresh(CLAIM)
+
+
+def test_a_discarded_attempt_is_not_run_again() -> None:
+    with pytest.raises(TurnStopped):
+        drive(look_up(claimed(attempt(1, AttemptState.DISCARDED)), ANN, KEY, None))
+
+
+def test_who_was_waiting_when_it_began_shares_the_failure() -> None:
+    failed = attempt(1, AttemptState.FAILED, failure=FAILURE)
+    shared = Share(ID, Ended(AttemptState.FAILED, failure=FAILURE), CONVERSATION)
+    assert drive(look_up(claimed(failed), ANN, KEY, ticket(2))) == shared
+
+
+def test_who_came_after_the_failure_and_waited_then_is_a_retry() -> None:
+    failed = attempt(1, AttemptState.FAILED, failure=FAILURE)
+    waiting = ticket(2, claimed=ID)
+    assert drive(look_up(claimed(failed), ANN, KEY, waiting)) == Fresh(CLAIM, failed)
+
+
+@pytest.mark.parametrize(
+    ("waiting", "began"),
+    [
+        (None, False),
+        (ticket(2), True),
+        (ticket(2, claimed=some_id(TurnId, 9)), True),
+        (ticket(2, claimed=ID), False),
+    ],
+)
+def test_an_attempt_began_while_waiting_if_it_was_not_there_before(
+    waiting: Ticket | None, began: bool
+) -> None:
+    assert began_while_waiting(waiting, CLAIM) is began
+
+
+def test_a_replay_after_a_delete_is_reported() -> None:
+    tables = claimed(attempt(1))
+    drive(tables.save_conversation(replace(conversation(), state=ConversationState.DELETED)))
+    with pytest.raises(ConversationDeleted):
+        drive(look_up(tables, ANN, KEY, None))
+
+
+def test_a_claim_in_a_conversation_nobody_knows_any_more_is_reported() -> None:
+    tables = claimed()
+    drive(tables.save_claim(replace(CLAIM, conversation=some_id(ConversationId, 9))))
+    with pytest.raises(ConversationDeleted):
+        drive(look_up(tables, ANN, KEY, None))
+
+
+def test_the_same_key_on_another_conversation_is_refused() -> None:
+    with pytest.raises(IdempotencyMismatch):
+        drive(look_up(claimed(attempt(1)), Target("ann", some_id(ConversationId, 9)), KEY, None))
+
+
+def test_a_replay_after_expiry_is_reported() -> None:
+    tables = claimed(attempt(1))
+    drive(tables.save_conversation(replace(conversation(), state=ConversationState.EXPIRED)))
+    with pytest.raises(ConversationExpired):
+        drive(look_up(tables, ANN, KEY, None))
+
+
+def test_looking_up_writes_nothing() -> None:
+    database = Database()
+    tables = MemoryTables(database)
+    drive(look_up(tables, ANN, KEY, None))
+    assert not tables.has_written
+
+
+def test_who_sees_one_scope_only_claims_under_names_of_their_own() -> None:
+    assert claimed_as("i", Within()) == "i"
+    names = {
+        claimed_as("i", Within()),
+        claimed_as("i", Within("")),
+        claimed_as("i", Within("shop")),
+        claimed_as("hopi", Within("s")),
+    }
+    assert len(names) == 4
+
+
+@pytest.mark.parametrize(
+    "within", [Within(), Within(""), Within("shop"), Within(chat=some_id(ConversationId, 9))]
+)
+def test_a_name_tells_who_claimed_it(within: Within) -> None:
+    assert claimed_within(claimed_as("i", within)) == within
+    assert claimed_within(claimed_as("a\x02b", within)) == within

@@ -1,0 +1,393 @@
+"""What is kept beside a turn: a log that cannot be told and a flag that hides nothing are seen.
+
+Lines: a gap, a wrong parent, a broken pair, an origin that leads elsewhere; each is seen where it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from tests.unit.engine.check.test_check import raw_id
+from tests.unit.engine.lived_in import Lived, change_branch, change_turn, remove_turn, say
+from tests.unit.model.shapes import assistant, call, result, user
+from turnledger import Rule, TurnKind
+from turnledger.chat import Chat
+from turnledger.errors import StoreCorrupt
+from turnledger.model import codec, event_log
+from turnledger.model.attempt import AttemptState
+from turnledger.model.conversation import Branch, Stretch
+from turnledger.model.event_log import INLINE, ITEM, LogChunk, WholeLog
+from turnledger.model.flags import Flags
+from turnledger.model.ids import ConversationId, TurnId
+from turnledger.model.turn import TurnBody
+from turnledger.stores.memory import Database
+
+
+def inline(raw: bytes) -> bytes:
+    log = bytearray()
+    event_log.pack_inline(log, INLINE, raw)
+    return bytes(log)
+
+
+@pytest.mark.parametrize(
+    ("kept", "said"),
+    [
+        (b"\xff" * 6, "A stored event log cannot be read"),
+        (b"\x00\xff", "A stored event log is cut off"),
+        (b"\x00" + bytes([ITEM] * 9), "tells more items than there are"),
+        (b"\x00" + bytes([99]), "tells more text than there is"),
+        (b"\x00" + bytes([ITEM]), "It tells 1 items of an output of 4"),
+        (b"\x00" + bytes([ITEM] * 4) + inline(b"{}"), "A stored item cannot be read"),
+        (b"\x02torn", "A stored event log cannot be read"),
+    ],
+)
+async def test_a_log_that_cannot_be_told_is_seen(
+    lived: Lived, database: Database, kept: bytes, said: str
+) -> None:
+    turn = (await lived.plain.turns())[1]
+    database.turn_logs[turn.id] = kept
+    [finding] = await lived.ledger.check()
+    assert (finding.rule, finding.owner, finding.turn) == (Rule.DOCUMENT, "ann", turn.id)
+    assert finding.message.startswith("Its event log cannot be read: ")
+    assert said in finding.message
+
+
+async def test_the_log_of_a_settled_turn_is_looked_at_as_well(lived: Lived, database: Database) -> None:
+    turn = next(each for each in await lived.settled.turns() if each.kind is TurnKind.SETTLED)
+    torn = WholeLog(log=bytes([ITEM]), text="", state=AttemptState.FAILED)
+    database.turn_logs[turn.id] = event_log.stored_whole(torn)
+    [finding] = await lived.ledger.check()
+    assert (finding.rule, finding.turn) == (Rule.DOCUMENT, turn.id)
+    with pytest.raises(StoreCorrupt):
+        [event async for event in lived.settled.events(turn.id)]
+
+
+async def test_the_log_of_an_attempt_that_was_set_aside_is_looked_at(
+    lived: Lived, database: Database
+) -> None:
+    [attempt] = [each.attempt for each in await lived.waiting.attempts()]
+    assert await lived.ledger.check() == []
+    database.logs[attempt.id] = {0: codec.encode(LogChunk(log=bytes([99]), text=""))}
+    [finding] = await lived.ledger.check()
+    assert (finding.rule, finding.turn) == (Rule.DOCUMENT, attempt.id)
+    assert "tells more text than there is" in finding.message
+
+
+async def test_a_flag_at_a_place_that_its_turn_does_not_have_is_seen(
+    lived: Lived, database: Database
+) -> None:
+    turn = (await lived.plain.turns())[1]
+    await lived.plain.flag(turn.id, to_user=False)
+    assert await lived.ledger.check() == []
+    database.flags["ann", turn.id] = {len(turn.items): Flags(to_user=False)}
+    [finding] = await lived.ledger.check()
+    assert (finding.rule, finding.turn) == (Rule.ORPHAN, turn.id)
+    assert "Item 5 is flagged, but it has 5" in finding.message
+
+
+Damage = Callable[[Database, Lived], object]
+
+
+def shown(database: Database, chat: Chat) -> Branch:
+    """The branch that a conversation shows."""
+    return database.branches[database.conversations[chat.id].branch]
+
+
+def turn_at(database: Database, chat: Chat, number: int) -> TurnId:
+    return database.lines[shown(database, chat).id][number].id
+
+
+def made(database: Database, chat: Chat) -> Branch:
+    """The branch that an edit has made from another."""
+    return next(
+        each
+        for each in database.branches.values()
+        if each.conversation == chat.id and each.start and each.length > each.start
+    )
+
+
+def body(*items: Any, input: int = 1) -> bytes:
+    return codec.encode(TurnBody(input=input, items=codec.raws(items)))
+
+
+def lose_a_turn(database: Database, lived: Lived) -> None:
+    remove_turn(database, turn_at(database, lived.plain, 2))
+
+
+def lose_the_last_turn(database: Database, lived: Lived) -> None:
+    remove_turn(database, turn_at(database, lived.plain, 3))
+
+
+def change_a_parent(database: Database, lived: Lived) -> None:
+    change_turn(database, turn_at(database, lived.plain, 3), parent=turn_at(database, lived.plain, 1))
+
+
+def change_the_first_parent_of_a_branch(database: Database, lived: Lived) -> None:
+    branch = made(database, lived.edited)
+    first = database.lines[branch.id][branch.start + 1]
+    change_turn(database, first.id, parent=None)
+
+
+def move_the_head_back(database: Database, lived: Lived) -> None:
+    head = turn_at(database, lived.plain, 2)
+    change_branch(database, shown(database, lived.plain), head=head)
+
+
+def shorten(database: Database, lived: Lived) -> None:
+    head = turn_at(database, lived.plain, 2)
+    change_branch(database, shown(database, lived.plain), head=head, length=2)
+
+
+def start_late(database: Database, lived: Lived) -> None:
+    """With turns of its own that it then has no place for: of a branch without any."""
+    branch = next(each for each in database.branches.values() if each.length == each.start > 0)
+    change_branch(database, branch, start=branch.start - 1)
+
+
+def lose_an_origin(database: Database, lived: Lived) -> None:
+    branch = next(each for each in database.branches.values() if each.length == each.start > 0)
+    del database.origins[branch.id]
+
+
+def lose_a_base(database: Database, lived: Lived) -> None:
+    branch = made(database, lived.edited)
+    gone = TurnId("turn_" + raw_id(9))
+    database.origins[branch.id] = replace(database.origins[branch.id], base=gone)
+
+
+def lead_astray(database: Database, lived: Lived) -> None:
+    branch = next(each for each in database.branches.values() if each.length == each.start > 0)
+    origin = database.origins[branch.id]
+    astray = Stretch(shown(database, lived.plain).id, 0, branch.start)
+    database.origins[branch.id] = replace(origin, line=(astray,))
+
+
+def forget_stretches(database: Database, lived: Lived) -> None:
+    branch = next(each for each in database.branches.values() if each.length == each.start > 0)
+    origin = database.origins[branch.id]
+    assert len(origin.line) > 1
+    database.origins[branch.id] = replace(origin, line=origin.line[:1])
+
+
+def change_who_made_it(database: Database, lived: Lived) -> None:
+    branch = made(database, lived.edited)
+    other = ConversationId("conv_" + raw_id(9))
+    database.origins[branch.id] = replace(database.origins[branch.id], conversation=other)
+
+
+def rewrite(database: Database, id: TurnId, body: bytes) -> None:
+    """Change what a turn says, and leave no log that tells otherwise."""
+    change_turn(database, id, body=body)
+    database.turn_logs.pop(id, None)
+
+
+def leave_a_stray_result(database: Database, lived: Lived) -> None:
+    rewrite(database, turn_at(database, lived.plain, 2), body(result("stray"), user(), input=2))
+
+
+def leave_a_call_open(database: Database, lived: Lived) -> None:
+    rewrite(database, turn_at(database, lived.plain, 2), body(user(), call("open")))
+
+
+def forget_what_is_pending(database: Database, lived: Lived) -> None:
+    change_branch(database, shown(database, lived.asking), pending=())
+
+
+def tear_a_body(database: Database, lived: Lived) -> None:
+    change_turn(database, turn_at(database, lived.plain, 2), body=b'{"v":1,"input":1,"items":[{')
+
+
+def miscount_the_input(database: Database, lived: Lived) -> None:
+    change_turn(database, turn_at(database, lived.plain, 2), body=body(user(), input=2))
+
+
+def come_from_the_future(database: Database, lived: Lived) -> None:
+    change_turn(database, turn_at(database, lived.plain, 2), body=b'{"v":99,"input":1,"items":[]}')
+
+
+def store_what_is_no_item(database: Database, lived: Lived) -> None:
+    torn = b'{"v":1,"input":1,"items":[{"type":"message","role":"nobody"}]}'
+    change_turn(database, turn_at(database, lived.plain, 2), body=torn)
+
+
+def store_details_that_are_none(database: Database, lived: Lived) -> None:
+    whole = body(user(), assistant())
+    change_turn(database, turn_at(database, lived.plain, 2), body=whole[:-1] + b',"details":["model"]}')
+
+
+def lower_the_settled_bound(database: Database, lived: Lived) -> None:
+    branch = shown(database, lived.settled)
+    assert branch.settled
+    change_branch(database, branch, settled=0)
+
+
+def lower_the_bound_of_a_branch_that_shares_it(database: Database, lived: Lived) -> None:
+    fork = next(each for each in database.branches.values() if each.settled and each.length == each.start)
+    change_branch(database, fork, settled=0)
+
+
+@pytest.mark.parametrize(
+    ("damage", "rule", "said"),
+    [
+        (lose_a_turn, Rule.CHAIN, "Turn 2 is not there: the history has a gap"),
+        (lose_the_last_turn, Rule.CHAIN, "Turn 3 is not there"),
+        (change_a_parent, Rule.CHAIN, "Turn 3 was made on turn_"),
+        (change_the_first_parent_of_a_branch, Rule.CHAIN, "was made on None, but turn_"),
+        (move_the_head_back, Rule.CHAIN, "but its last turn is turn_"),
+        (shorten, Rule.CHAIN, "Turn 3 stands behind the head, which is number 2"),
+        (start_late, Rule.CHAIN, "but was made from turn"),
+        (lose_an_origin, Rule.CHAIN, "and nothing says which: its beginning is lost"),
+        (lose_a_base, Rule.CHAIN, "which is not there: its beginning is lost"),
+        (lead_astray, Rule.CHAIN, "do not lead from its base to the first turn"),
+        (forget_stretches, Rule.CHAIN, "do not lead from its base to the first turn"),
+        (change_who_made_it, Rule.ORPHAN, "it is not shown among its siblings"),
+        (leave_a_stray_result, Rule.PAIRS, "There is a result for stray, but no such call"),
+        (forget_what_is_pending, Rule.PAIRS, "It waits for no call, which is not what its head leaves open"),
+        (tear_a_body, Rule.DOCUMENT, "It cannot be read: A stored document cannot be read"),
+        (miscount_the_input, Rule.DOCUMENT, "It says that 2 of its 1 items are input"),
+        (come_from_the_future, Rule.DOCUMENT, "has version 99"),
+        (store_what_is_no_item, Rule.DOCUMENT, "A stored item cannot be read"),
+        (store_details_that_are_none, Rule.DOCUMENT, "A stored object cannot be read"),
+        (lower_the_settled_bound, Rule.SETTLED, "tells what tools did, but it counts on none after 0"),
+        (lower_the_bound_of_a_branch_that_shares_it, Rule.SETTLED, "it counts on none after 0"),
+    ],
+)
+async def test_damage_is_seen_and_named(
+    lived: Lived, database: Database, damage: Damage, rule: Rule, said: str
+) -> None:
+    await lived.settled.fork()
+    assert await lived.ledger.check() == []
+    damage(database, lived)
+    [finding] = await lived.ledger.check()
+    assert (finding.rule, finding.owner) == (rule, "ann")
+    assert said in finding.message
+
+
+async def test_a_call_without_a_result_is_seen_at_the_turn_that_passed_it_over(
+    lived: Lived, database: Database
+) -> None:
+    leave_a_call_open(database, lived)
+    [finding] = await lived.ledger.check()
+    assert finding.rule is Rule.PAIRS
+    assert finding.turn == turn_at(database, lived.plain, 3)
+    assert "The call open of the turn before it has no result" in finding.message
+
+
+async def test_a_branch_that_is_shorter_than_what_it_shares_hides_turns(
+    lived: Lived, database: Database
+) -> None:
+    branch = next(each for each in database.branches.values() if each.length == each.start > 1)
+    change_branch(database, branch, length=branch.start - 1)
+    [finding] = await lived.ledger.check()
+    assert "it hides some" in finding.message
+
+
+async def test_turns_of_an_ended_conversation_stay_only_while_somebody_needs_them(
+    lived: Lived, database: Database
+) -> None:
+    origin = database.origins[shown(database, lived.forked).id]
+    source = origin.line[0].branch
+    assert sorted(database.lines[source]) == [1, 2]
+    remove_turn(database, database.lines[source][1].id)
+    [finding] = await lived.ledger.check()
+    assert (finding.rule, finding.branch) == (Rule.CHAIN, source)
+    assert "Turn 1 is not there" in finding.message
+
+
+async def test_a_settled_turn_is_found_however_many_branches_came_between(
+    lived: Lived, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("turnledger.engine.check.audit.REMEMBERED", 1)
+    forks = [await lived.settled.fork() for _ in range(3)]
+    await say(forks[0], "go on")
+    assert await lived.ledger.check() == []
+    last = shown(database, forks[2])
+    change_branch(database, last, settled=1)
+    assert [each.branch for each in await lived.ledger.check()] == ([last.id] if last.settled > 1 else [])
+    change_branch(database, last, settled=0)
+    [finding] = await lived.ledger.check()
+    assert (finding.rule, finding.branch) == (Rule.SETTLED, last.id)
+
+
+async def test_what_was_settled_on_a_branch_later_is_no_matter_to_those_made_before(
+    lived: Lived, database: Database
+) -> None:
+    chat = lived.waiting
+    await say(chat, "one")
+    fork = await chat.fork()
+    assert [turn.kind for turn in await fork.turns()] == [TurnKind.SETTLED, TurnKind.COMPLETED]
+    assert await lived.ledger.check() == []
+
+
+async def test_a_gap_as_wide_as_the_sea_is_told_once(lived: Lived, database: Database) -> None:
+    branch = shown(database, lived.plain)
+    change_branch(database, branch, length=10**15)
+    [finding] = await lived.ledger.check()
+    assert "Turns 4 to 1000000000000000 are not there" in finding.message
+
+
+async def test_deep_edits_are_sound_beyond_the_stretches_that_an_origin_lists(lived: Lived) -> None:
+    chat = await lived.ledger.conversation(owner="ann")
+    await say(chat, "start")
+    for count in range(70):
+        turn = await say(chat, f"q{count}")
+        async with chat.edit(turn.id, f"better {count}") as block:
+            block.emit("Yes.")
+    assert await lived.ledger.check() == []
+
+
+async def instruct(chat: Chat) -> None:
+    """Instructions of every kind: from turn 2 on, once, and none any more; and on a branch behind them."""
+    await say(chat, "one")
+    await say(chat, "two", instructions="Be brief.")
+    await say(chat, "three", instructions_once="Be long.")
+    await say(chat, "four")
+    await (await chat.fork()).undo()
+    await say(chat, "five", instructions="")
+
+
+async def test_a_turn_that_changes_what_is_in_force_without_saying_so_is_seen(
+    lived: Lived, database: Database
+) -> None:
+    chat = await lived.ledger.conversation(owner="ann")
+    await instruct(chat)
+    assert await lived.ledger.check() == []
+    third = database.turns[turn_at(database, chat, 3)]
+    changed = replace(codec.decode(TurnBody, third.body), instructed=1)
+    change_turn(database, third.id, body=codec.encode(changed))
+    found = await lived.ledger.check()
+    assert {each.rule for each in found} == {Rule.INSTRUCTIONS}
+    assert found[0].turn == third.id
+    assert "the instructions of turn 1 in force, but found those of turn 2 so" in found[0].message
+
+
+async def test_a_branch_that_has_lost_its_instructions_is_seen(lived: Lived, database: Database) -> None:
+    chat = await lived.ledger.conversation(owner="ann")
+    await instruct(chat)
+    fork = await chat.fork((await chat.turns())[3].id)
+    branch = shown(database, fork)
+    assert branch.instructed == 2
+    change_branch(database, branch, instructed=0)
+    [finding] = await lived.ledger.check()
+    assert (finding.rule, finding.branch) == (Rule.INSTRUCTIONS, branch.id)
+    assert "It counts on the instructions of turn 0" in finding.message
+    change_branch(database, branch, instructed=2)
+    own = shown(database, chat)
+    change_branch(database, own, instructed=2)
+    [finding] = await lived.ledger.check()
+    assert (finding.rule, finding.branch) == (Rule.INSTRUCTIONS, own.id)
+
+
+async def test_turns_of_a_conversation_that_can_be_restored_have_to_be_there(
+    lived: Lived, database: Database
+) -> None:
+    await lived.plain.delete()
+    assert await lived.ledger.check() == []
+    branch = database.conversations[lived.plain.id].branch
+    remove_turn(database, database.lines[branch][2].id)
+    findings = await lived.ledger.check()
+    assert (findings[0].rule, findings[0].branch) == (Rule.CHAIN, branch)

@@ -1,0 +1,214 @@
+"""A conversation lives by its interactions: a turn that began, and a turn that was committed."""
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from random import Random
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from tests.unit.engine.stage import CONVERSATION, HandClock, branch, conversation, drive
+from tests.unit.model.shapes import some_id
+from turnledger import Ledger, OnFailure, RunningTurn
+from turnledger.chat import Chat
+from turnledger.engine.conversations.resolve import (
+    ResolveRequest,
+    Target,
+    check_live,
+    insert,
+    resolve,
+    resolve_settled,
+)
+from turnledger.errors import ConversationDeleted, ConversationExpired, ConversationNotFound
+from turnledger.model.access.visibility import Within
+from turnledger.model.conversation import Conversation, ConversationState
+from turnledger.model.ids import BranchId, ConversationId, TurnId
+from turnledger.model.retention import ResetPolicy
+from turnledger.stores.memory import Database, MemoryStore, MemoryTables
+
+HOUR = 3600.0
+
+
+@pytest.fixture
+def clock() -> HandClock:
+    return HandClock()
+
+
+@pytest.fixture
+async def chat(clock: HandClock) -> AsyncIterator[Chat]:
+    async with await Ledger.over(MemoryStore(), clock=clock, random=Random(1)) as ledger:
+        yield await ledger.conversation(expires_after=HOUR)
+
+
+async def complete(chat: Chat, clock: HandClock) -> None:
+    async with chat.turn("Hello") as turn:
+        clock.advance(2 * HOUR)
+        turn.emit("Hi")
+
+
+async def stop(chat: Chat, clock: HandClock) -> None:
+    async with chat.turn("Hello") as turn:
+        clock.advance(2 * HOUR)
+        turn.emit("H")
+        turn.stop()
+
+
+async def fail_and_keep(chat: Chat, clock: HandClock) -> None:
+    async def run(turn: RunningTurn) -> None:
+        clock.advance(2 * HOUR)
+        turn.emit("H")
+        raise ValueError("broken")
+
+    with pytest.raises(ValueError, match="broken"):
+        await chat.run(run, "Hello", on_failure=OnFailure.KEEP)
+
+
+@pytest.mark.parametrize("way", [complete, stop, fail_and_keep])
+async def test_a_committed_turn_is_an_interaction_however_it_ended(
+    chat: Chat, clock: HandClock, way: Callable[[Chat, HandClock], Awaitable[None]]
+) -> None:
+    await way(chat, clock)
+    assert len(await chat.turns()) == 1
+    assert (await chat.info()).touched_at == clock.now_ms()
+
+
+async def test_a_turn_that_began_is_an_interaction(chat: Chat, clock: HandClock) -> None:
+    clock.advance(0.9 * HOUR)
+    async with chat.turn("Hello") as turn:
+        clock.advance(0.9 * HOUR)
+        assert (await chat.info()).state is ConversationState.LIVE
+        turn.emit("Hi")
+
+
+async def test_reading_and_renaming_are_no_interactions(chat: Chat, clock: HandClock) -> None:
+    clock.advance(0.9 * HOUR)
+    await chat.update(title="Other")
+    await chat.turns()
+    clock.advance(0.1 * HOUR)
+    with pytest.raises(ConversationExpired):
+        await chat.info()
+
+
+@pytest.mark.parametrize(
+    ("found", "problem"),
+    [
+        (None, ConversationNotFound),
+        (conversation(state=ConversationState.DELETED), ConversationDeleted),
+        (conversation(state=ConversationState.DELETED, expires_after=1), ConversationDeleted),
+        (conversation(state=ConversationState.EXPIRED), ConversationExpired),
+        (conversation(expires_after=1), ConversationExpired),
+    ],
+)
+def test_what_cannot_be_continued_says_why(found: Conversation | None, problem: type[Exception]) -> None:
+    with pytest.raises(problem):
+        drive(check_live(MemoryTables(Database()), found, 1_000))
+
+
+def test_a_live_conversation_is_returned_as_it_is() -> None:
+    assert drive(check_live(MemoryTables(Database()), conversation(), 1_000)) == conversation()
+
+
+def test_a_target_may_mean_what_it_names_and_nothing_else() -> None:
+    row = conversation(conversation_key="k")
+    other = some_id(ConversationId, 99)
+    assert Target("ann", row.id).may_mean(row)
+    assert Target("ann", None, "k", row).may_mean(row)
+    assert Target("ann", other, "k").may_mean(row)
+    assert Target("ann").may_mean(row)
+    assert not Target("ann", other).may_mean(row)
+    assert not Target("ann", None, "j", row).may_mean(row)
+    assert not Target("ann", None, "k", row).may_mean(conversation(conversation_key=None))
+
+
+def test_a_target_means_nothing_of_another_scope_but_by_its_id() -> None:
+    row = conversation(conversation_key="k", scope="shop")
+    other = some_id(ConversationId, 99)
+    assert Target("ann", row.id).may_mean(row)
+    assert Target("ann", None, "k", scope="shop").may_mean(row)
+    assert Target("ann", scope="shop").may_mean(row)
+    assert not Target("ann", None, "k").may_mean(row)
+    assert not Target("ann", other, "k", scope="desk").may_mean(row)
+    assert not Target("ann").may_mean(row)
+
+
+def test_a_narrowed_target_sees_one_scope_and_goes_on_so() -> None:
+    row = conversation(scope="shop")
+    assert Target("ann").sees(row)
+    assert Target("ann", within=Within("shop")).sees(row)
+    assert not Target("ann", within=Within("")).sees(row)
+    assert not Target("ann", within=Within("desk")).at(row.id).sees(row)
+
+
+def test_a_key_that_was_given_to_another_by_a_reset_may_still_mean_the_old_one() -> None:
+    row = conversation(conversation_key=None, former_conversation_key="k")
+    assert Target("ann", None, "k", row).may_mean(row)
+    assert Target("ann", some_id(ConversationId, 99), "k").may_mean(row)
+    assert not Target("ann", None, "j", row).may_mean(row)
+    assert not Target("ann", some_id(ConversationId, 99)).may_mean(row)
+
+
+HOURLY = ResetPolicy.idle(HOUR)
+LATER = 1 + round(HOUR * 1000)
+
+
+def keyed(database: Database, **changes: Any) -> tuple[MemoryTables, Target]:
+    """A conversation under the key "k", and a request for that key."""
+    tables = MemoryTables(database)
+    row = conversation(conversation_key="k", **{"reset_policy": HOURLY, **changes})
+    drive(insert(tables, row))
+    fresh = conversation(id=FRESH, branch=some_id(BranchId, 99), conversation_key="k")
+    return tables, Target("ann", None, "k", fresh)
+
+
+FRESH = some_id(ConversationId, 99)
+
+
+def test_a_conversation_that_is_over_by_policy_is_replaced_and_its_successor_has_the_policy() -> None:
+    tables, target = keyed(Database())
+    assert drive(resolve(tables, target, LATER - 1)).id == CONVERSATION
+    after = drive(resolve(tables, target, LATER))
+    assert (after.id, after.reset_policy) == (FRESH, HOURLY)
+    assert drive(tables.conversation_by_key("ann", "", "k")) == after
+
+
+@pytest.mark.parametrize(
+    "who", ["a running turn", "a system write", "who may not create", "who names the id", "a lost answer"]
+)
+def test_these_find_a_conversation_that_is_over_by_policy_as_it_is(who: str) -> None:
+    tables, target = keyed(Database())
+    if who == "a running turn":
+        drive(tables.save_branch(branch(running=some_id(TurnId, 1))))
+    elif who == "who may not create":
+        target = Target("ann", None, "k")
+    elif who == "who names the id":
+        target = Target("ann", CONVERSATION, "k")
+    elif who == "a lost answer":
+        target = Target("ann", None, "k", conversation(conversation_key="k"))
+    found = drive(resolve(tables, target, LATER, is_interaction=who != "a system write"))
+    assert found.id == CONVERSATION
+    if who != "a system write":
+        assert drive(resolve_settled(tables, ResolveRequest(target, LATER))) == found
+
+
+def test_an_expired_conversation_that_is_over_by_policy_is_replaced() -> None:
+    tables, target = keyed(Database(), expires_after=1)
+    drive(
+        tables.save_conversation(
+            conversation(conversation_key="k", reset_policy=HOURLY, state=ConversationState.EXPIRED)
+        )
+    )
+    assert drive(resolve(tables, target, LATER)).id == FRESH
+
+
+def test_a_policy_that_is_given_is_the_policy_of_the_key_from_now_on() -> None:
+    tables, target = keyed(Database())
+    for policy in (ResetPolicy.daily(3), ResetPolicy.never()):
+        given = replace(target, reset_policy=policy)
+        assert drive(resolve_settled(tables, ResolveRequest(given, 2))) is None
+        found = drive(resolve(tables, given, 2))
+        assert found == conversation(conversation_key="k", reset_policy=policy)
+        assert drive(resolve_settled(tables, ResolveRequest(given, 2))) == found
+    assert drive(resolve(tables, target, LATER)).id == CONVERSATION
+    given = replace(target, reset_policy=ResetPolicy.idle(1))
+    assert drive(resolve_settled(tables, ResolveRequest(given, LATER))) is None
+    assert drive(resolve(tables, given, LATER)).reset_policy == ResetPolicy.idle(1)

@@ -1,0 +1,262 @@
+"""The feed: one look for all who follow, nobody is waited for, and nothing is lost between store and feed."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from turnledger import ChangeKind, Ledger, Limits
+from turnledger.engine.feed import feed
+from turnledger.engine.feed.changes import newest_position, read_tail, resume
+from turnledger.engine.feed.feed import Following
+from turnledger.errors import StoreUnavailable
+from turnledger.model.change import Position
+from turnledger.stores.memory import Database, MemoryStore
+from turnledger.testing.gates import GatedStore, When
+
+LIMITS = Limits(lease_time=600.0, flush_every=6_000.0, followed_changes=8)
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@asynccontextmanager
+async def opened(database: Database | None = None) -> AsyncIterator[tuple[Ledger, GatedStore]]:
+    store = GatedStore(MemoryStore(database))
+    async with await Ledger.over(store, limits=LIMITS) as ledger:
+        yield ledger, store
+
+
+async def kinds(following: Following, count: int) -> list[ChangeKind]:
+    heard: list[ChangeKind] = []
+    async with asyncio.timeout(10):
+        while len(heard) < count:
+            heard += [change.kind for change in await following.next_batch()]
+    return heard
+
+
+async def handed_out(ledger: Ledger) -> None:
+    """Wait until the feed has handed out everything there is."""
+    there = Position.of(await ledger.position())
+    async with asyncio.timeout(10):
+        while ledger._process.feed.handed_out != there:
+            await asyncio.sleep(0)
+
+
+async def test_all_who_follow_are_told_by_one_look() -> None:
+    async with opened() as (ledger, store):
+        followers = [ledger.follow() for _ in range(20)]
+        for each in followers:
+            each.__enter__()
+            assert await kinds(each, 1) == [ChangeKind.START]
+        store.trips.clear()
+        await ledger.conversation()
+        for each in followers:
+            assert await kinds(each, 1) == [ChangeKind.CHAT_CREATED]
+        assert store.trips.count("read_tail") <= 2
+        assert store.trips.count("resume") == 0
+        for each in followers:
+            each.__exit__()
+
+
+async def test_while_nobody_follows_nothing_is_looked_at() -> None:
+    async with opened() as (ledger, store):
+        with ledger.follow() as following:
+            await kinds(following, 1)
+            assert ledger._process.store is not store
+        assert ledger._process.store is store
+        store.trips.clear()
+        await ledger.conversation()
+        assert "read_tail" not in store.trips
+
+
+async def test_one_after_the_other_can_follow() -> None:
+    async with opened() as (ledger, _):
+        for _ in range(3):
+            with ledger.follow() as following:
+                await kinds(following, 1)
+                await ledger.conversation()
+                assert await kinds(following, 1) == [ChangeKind.CHAT_CREATED]
+
+
+async def test_who_does_not_keep_up_reads_from_the_store() -> None:
+    async with opened() as (ledger, store):
+        with ledger.follow() as following:
+            await kinds(following, 1)
+            for _ in range(20):
+                await ledger.conversation()
+                await handed_out(ledger)
+            store.trips.clear()
+            assert await kinds(following, 20) == [ChangeKind.CHAT_CREATED] * 20
+            assert "resume" in store.trips
+            await ledger.conversation()
+            assert await kinds(following, 1) == [ChangeKind.CHAT_CREATED]
+
+
+async def test_what_comes_while_the_store_is_read_is_told_once() -> None:
+    async with opened() as (ledger, store):
+        with (
+            ledger.follow(after=await ledger.position()) as following,
+            store.hold(resume, When.AFTER) as gate,
+        ):
+            first = asyncio.create_task(following.next_batch())
+            await gate.arrived()
+            await ledger.conversation()
+            await handed_out(ledger)
+            gate.release()
+            assert [change.kind for change in await first] == [ChangeKind.CHAT_CREATED]
+            await ledger.conversation()
+            assert await kinds(following, 1) == [ChangeKind.CHAT_CREATED]
+
+
+async def test_a_crowd_that_comes_back_reads_the_store_once() -> None:
+    async with opened() as (ledger, store):
+        start = await ledger.position()
+        for _ in range(300):
+            await ledger.conversation()
+        store.trips.clear()
+        followers = [ledger.follow(after=start).__enter__() for _ in range(30)]
+        heard = await asyncio.gather(*(kinds(each, 300) for each in followers))
+        assert [len(each) for each in heard] == [300] * 30
+        assert store.trips.count("resume") == 2
+        late = ledger.follow(after=start).__enter__()
+        assert len(await kinds(late, 300)) == 300
+        assert store.trips.count("resume") == 3
+        for each in (*followers, late):
+            each.__exit__()
+
+
+async def test_who_comes_late_is_told_of_no_title_that_is_gone() -> None:
+    async with opened() as (ledger, _):
+        start = await ledger.position()
+        chat = await ledger.conversation(title="secret")
+        for _ in range(300):
+            await ledger.conversation()
+        with ledger.follow(after=start) as following, ledger.follow(after=start) as late:
+            assert (await following.next_batch())[0].chat.title == "secret"
+            await chat.delete(purge=True)
+            await handed_out(ledger)
+            [first, *_] = await late.next_batch()
+            assert first.conversation == chat.id
+            assert first.chat.title is None
+
+
+async def test_who_is_cancelled_while_the_store_is_read_has_lost_nothing() -> None:
+    async with opened() as (ledger, store):
+        start = await ledger.position()
+        await ledger.conversation()
+        with ledger.follow(after=start) as following:
+            with store.hold(resume, When.AFTER) as gate:
+                first = asyncio.create_task(following.next_batch())
+                await gate.arrived()
+                await ledger.conversation()
+                await handed_out(ledger)
+                first.cancel()
+                await asyncio.wait((first,))
+            assert await kinds(following, 2) == [ChangeKind.CHAT_CREATED] * 2
+
+
+async def test_who_comes_while_the_feed_reads_misses_nothing() -> None:
+    async with opened() as (ledger, store):
+        with ledger.follow(owner="ann") as first, ledger.follow(owner="bob") as second:
+            await kinds(first, 1)
+            with store.hold(read_tail, When.AFTER) as gate:
+                await ledger.conversation(owner="ann")
+                await gate.arrived()
+                await kinds(second, 1)
+                await ledger.conversation(owner="bob")
+            assert await kinds(second, 1) == [ChangeKind.CHAT_CREATED]
+            assert await kinds(first, 1) == [ChangeKind.CHAT_CREATED]
+
+
+async def test_a_store_out_of_reach_only_delays(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(feed, "LONGEST_PAUSE", 0.01)
+    async with opened() as (ledger, store):
+        store.refuse(newest_position, StoreUnavailable(), times=2)
+        with ledger.follow(after=await _position_of(ledger)) as following:
+            store.refuse(read_tail, StoreUnavailable(), times=3)
+            await ledger.conversation()
+            assert await kinds(following, 1) == [ChangeKind.CHAT_CREATED]
+            await ledger.conversation()
+            assert await kinds(following, 1) == [ChangeKind.CHAT_CREATED]
+
+
+async def _position_of(ledger: Ledger) -> str:
+    while True:
+        try:
+            return await ledger.position()
+        except StoreUnavailable:
+            continue
+
+
+async def test_an_error_of_the_store_leaves_who_follows_where_he_was() -> None:
+    async with opened() as (ledger, store):
+        start = await ledger.position()
+        await ledger.conversation()
+        with ledger.follow(after=start) as following:
+            store.refuse(resume, StoreUnavailable())
+            with pytest.raises(StoreUnavailable):
+                await following.next_batch()
+            assert await kinds(following, 1) == [ChangeKind.CHAT_CREATED]
+
+
+async def test_after_a_long_silence_falling_behind_is_no_gap() -> None:
+    """What others were told of in between is gone; nothing of his was among it."""
+    database = Database()
+    async with opened(database) as (ledger, _):
+        with ledger.follow(owner="ann") as following:
+            await kinds(following, 1)
+            for _ in range(5):
+                await ledger.conversation(owner="bob")
+            await handed_out(ledger)
+            for number in list(database.changes)[:-1]:
+                del database.changes[number]
+            for _ in range(20):
+                await ledger.conversation(owner="ann")
+                await handed_out(ledger)
+            assert await kinds(following, 20) == [ChangeKind.CHAT_CREATED] * 20
+
+
+async def test_who_missed_what_is_gone_is_told_of_a_gap() -> None:
+    database = Database()
+    async with opened(database) as (ledger, _):
+        with ledger.follow() as following:
+            await kinds(following, 1)
+            for _ in range(20):
+                await ledger.conversation()
+                await handed_out(ledger)
+            for number in list(database.changes)[:-1]:
+                del database.changes[number]
+            assert await kinds(following, 1) == [ChangeKind.GAP]
+            await ledger.conversation()
+            assert await kinds(following, 1) == [ChangeKind.CHAT_CREATED]
+
+
+async def test_who_is_woken_knows_how_far_there_was_nothing() -> None:
+    async with opened() as (ledger, _):
+        with ledger.follow(owner="ann") as following:
+            await kinds(following, 1)
+            await ledger.conversation(owner="bob")
+            await handed_out(ledger)
+            following.wake()
+            assert await following.next_batch() == ()
+            assert str(following.position) == await ledger.position()
+
+
+async def test_who_comes_back_late_sees_a_chat_as_it_is_by_then(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(feed, "PAGE", 2)
+    async with opened() as (ledger, _):
+        chat = await ledger.conversation(title="A secret")
+        for _ in range(3):
+            await ledger.conversation()
+        with ledger.follow(after=str(Position())) as early:
+            assert (await early.next_batch())[0].chat.title == "A secret"  # type: ignore[union-attr]
+            await chat.update(title="Nothing")
+            await handed_out(ledger)
+            with ledger.follow(after=str(Position())) as late:
+                assert (await late.next_batch())[0].chat.title == "Nothing"  # type: ignore[union-attr]

@@ -1,0 +1,246 @@
+"""The lane: who goes before whom, and whom a bell wakes."""
+
+import asyncio
+from collections.abc import Iterable
+from contextlib import ExitStack
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.unit.engine.stage import CONVERSATION, OTHER, OWN, branch, drive, ticket
+from tests.unit.model.shapes import repeatable, some_id
+from turnledger.engine.lane.queue import Bells, Waiter, is_dead, queue_before
+from turnledger.model.conversation import Ticket
+from turnledger.model.ids import ConversationId, TurnId
+from turnledger.stores.memory import Database, MemoryTables
+
+FOREVER = 3600.0
+ELSEWHERE = some_id(ConversationId, 2)
+
+
+def tables_with(*tickets: Ticket) -> MemoryTables:
+    tables = MemoryTables(Database())
+    drive(tables.beat(OWN))
+    drive(tables.beat(OTHER))
+    for each in tickets:
+        drive(tables.add_ticket(each))
+    return tables
+
+
+def before(
+    tables: MemoryTables, number: int, *, front: bool = False, now: int = 0, dead: bool = False
+) -> list[int]:
+    found, _ = drive(
+        queue_before(
+            tables,
+            branch(last_ticket=9),
+            some_id(TurnId, number),
+            front=front,
+            dead={OTHER: 1} if dead else {},
+            now=now,
+        )
+    )
+    return [each.number for each in found]
+
+
+def test_nobody_is_before_the_first() -> None:
+    assert before(tables_with(), 9) == []
+
+
+def test_all_live_tickets_are_before_a_newcomer() -> None:
+    assert before(tables_with(ticket(1), ticket(2)), 9) == [1, 2]
+
+
+def test_only_lower_tickets_are_before_one_that_waits() -> None:
+    tables = tables_with(ticket(1), ticket(2), ticket(3))
+    assert before(tables, 2) == [1]
+    _, own = drive(
+        queue_before(tables, branch(last_ticket=9), some_id(TurnId, 2), front=False, dead={}, now=0)
+    )
+    assert own is not None
+    assert own.number == 2
+
+
+def test_a_front_request_passes_all_but_earlier_front_ones() -> None:
+    tables = tables_with(ticket(1), ticket(2, front=True), ticket(3))
+    assert before(tables, 9, front=True) == [2]
+    assert before(tables, 9) == [2, 1, 3]
+
+
+def test_a_ticket_past_its_deadline_is_skipped() -> None:
+    tables = tables_with(ticket(1, deadline=10), ticket(2, deadline=11))
+    assert before(tables, 9, now=9) == [1, 2]
+    assert before(tables, 9, now=10) == [2]
+
+
+def test_a_ticket_of_a_dead_process_is_skipped_until_it_beats_again() -> None:
+    tables = tables_with(ticket(1, lease=OTHER), ticket(2))
+    assert before(tables, 9, dead=True) == [2]
+    drive(tables.beat(OTHER))
+    assert before(tables, 9, dead=True) == [1, 2]
+
+
+def test_tickets_of_other_branches_do_not_count() -> None:
+    assert before(tables_with(ticket(1, branch=ELSEWHERE)), 9) == []
+
+
+def test_a_lease_is_dead_only_at_the_beat_it_was_found_dead_at() -> None:
+    tables = tables_with()
+    assert drive(is_dead(tables, OTHER, {OTHER: 1}))
+    assert not drive(is_dead(tables, OTHER, {OTHER: 0}))
+    assert not drive(is_dead(tables, OTHER, {}))
+    drive(tables.drop_lease(OTHER))
+    assert drive(is_dead(tables, OTHER, {OTHER: None}))
+    assert not drive(is_dead(tables, OTHER, {OTHER: 1}))
+
+
+# Bells.
+
+
+async def woken(waiters: Iterable[Waiter]) -> list[int]:
+    """Which of these hear a bell, without waiting for one that has not rung."""
+    tasks = [asyncio.create_task(each.wait(FOREVER)) for each in waiters]
+    for _ in range(5):
+        await asyncio.sleep(0)
+    found = [at for at, task in enumerate(tasks) if task.done()]
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    return found
+
+
+FRONT, BACK = False, True
+
+
+@pytest.mark.parametrize(
+    ("places", "first"),
+    [
+        ([(BACK, 2), (BACK, 1), (BACK, 3)], 1),
+        ([(BACK, 1), (FRONT, 7), (BACK, 2)], 1),
+        ([(FRONT, 7), (BACK, 1), (FRONT, 5)], 2),
+        ([(BACK, 4)], 0),
+    ],
+)
+async def test_the_first_in_the_lane_is_woken_alone(places: list[tuple[bool, int]], first: int) -> None:
+    bells = Bells()
+    with ExitStack() as lane:
+        waiters = [lane.enter_context(bells.enlist(CONVERSATION, place)) for place in places]
+        bells.ring(CONVERSATION)
+        assert await woken(waiters) == [first]
+
+
+@repeatable
+@given(st.lists(st.none() | st.tuples(st.booleans(), st.integers(1, 9)), unique=True, max_size=6))
+def test_a_ring_wakes_every_listener_and_one_of_the_lane(places: list[tuple[bool, int] | None]) -> None:
+    async def ring() -> None:
+        bells = Bells()
+        queued = [place for place in places if place is not None]
+        expected = [at for at, place in enumerate(places) if place is None or place == min(queued)]
+        with ExitStack() as lane:
+            waiters = [lane.enter_context(bells.enlist(CONVERSATION, place)) for place in places]
+            bells.ring(CONVERSATION)
+            assert await woken(waiters) == expected
+
+    asyncio.run(ring())
+
+
+async def test_everyone_who_waits_for_an_outcome_is_woken() -> None:
+    bells = Bells()
+    with (
+        bells.enlist(CONVERSATION) as one,
+        bells.enlist(CONVERSATION, (BACK, 1)) as first,
+        bells.enlist(CONVERSATION) as two,
+    ):
+        bells.ring(CONVERSATION)
+        assert await woken([one, first, two]) == [0, 1, 2]
+
+
+async def test_a_bell_that_rang_before_the_wait_is_heard_once() -> None:
+    bells = Bells()
+    with bells.enlist(CONVERSATION, (BACK, 1)) as waiter:
+        bells.ring(CONVERSATION)
+        bells.ring(CONVERSATION)
+        assert await woken([waiter]) == [0]
+        assert await woken([waiter]) == []
+
+
+async def test_a_bell_that_rang_is_heard_even_without_time_left() -> None:
+    waiter = Waiter(CONVERSATION, None)
+    waiter.wake()
+    await waiter.wait(0)
+    assert await woken([waiter]) == []
+
+
+async def test_waiting_ends_without_a_bell() -> None:
+    waiter = Waiter(CONVERSATION, None)
+    await waiter.wait(0)
+    waiter.wake()
+    assert await woken([waiter]) == [0]
+
+
+async def test_a_cancelled_wait_is_cancelled() -> None:
+    task = asyncio.create_task(Waiter(CONVERSATION, None).wait(FOREVER))
+    await asyncio.sleep(0)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+
+async def test_who_has_left_is_not_woken_in_place_of_the_next() -> None:
+    bells = Bells()
+    with bells.enlist(CONVERSATION, (BACK, 2)) as second:
+        with bells.enlist(CONVERSATION, (BACK, 1)):
+            pass
+        bells.ring(CONVERSATION)
+        assert await woken([second]) == [0]
+
+
+async def test_a_bell_rings_on_one_branch_or_on_all() -> None:
+    bells = Bells()
+    with bells.enlist(CONVERSATION) as here, bells.enlist(ELSEWHERE) as there:
+        bells.ring(CONVERSATION)
+        assert await woken([here, there]) == [0]
+        bells.ring_all()
+        assert await woken([here, there]) == [0, 1]
+
+
+async def test_who_lost_its_place_is_woken_wherever_it_stands() -> None:
+    bells = Bells()
+    one, two = some_id(TurnId, 1), some_id(TurnId, 2)
+    with (
+        bells.enlist(CONVERSATION, (BACK, 1), one) as first,
+        bells.enlist(CONVERSATION, (BACK, 2), two) as second,
+        bells.enlist(CONVERSATION) as listener,
+    ):
+        assert bells.queued() == [one, two]
+        bells.wake(None)
+        bells.wake(some_id(TurnId, 3))
+        assert await woken([first, second, listener]) == []
+        bells.wake(two)
+        assert await woken([first, second, listener]) == [1]
+    assert bells.queued() == []
+
+
+def test_nothing_is_kept_of_those_who_left() -> None:
+    bells = Bells()
+    with pytest.raises(ValueError, match="out"), bells.enlist(CONVERSATION):
+        raise ValueError("out")
+    assert bells._waiters == {}
+    bells.ring(CONVERSATION)
+    bells.ring_all()
+
+
+def test_where_nobody_ever_waited_no_ticket_is_looked_for() -> None:
+    found, own = drive(
+        queue_before(tables_with(ticket(1)), branch(), some_id(TurnId, 2), front=False, dead={}, now=0)
+    )
+    assert (found, own) == ([], None)
+
+
+def test_who_waits_in_a_lane_is_known_by_where() -> None:
+    bells, attempt = Bells(), some_id(TurnId, 1)
+    with bells.enlist(CONVERSATION), bells.enlist(CONVERSATION, (True, 1), attempt):
+        assert (bells.queued(), bells.lane_of(attempt)) == ([attempt], CONVERSATION)
+        assert bells.lane_of(some_id(TurnId, 2)) is None
+    assert (bells.queued(), bells.lane_of(attempt)) == ([], None)

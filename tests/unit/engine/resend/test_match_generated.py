@@ -1,0 +1,309 @@
+"""Whatever clients do to generated histories, no message is doubled and no beginning lost."""
+
+import contextlib
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import strategies as st
+
+from tests.unit.engine.copies import (
+    ALL,
+    ANSWERED,
+    COMPLETED,
+    INTERRUPTED,
+    LINE,
+    NEW,
+    SETTLED,
+    SYSTEM,
+    Sent,
+    Tag,
+    Told,
+    asked,
+    chat,
+    copies,
+    id,
+    lines,
+    plain,
+    trimmed,
+    turn,
+)
+from tests.unit.model.shapes import json_values, repeatable
+from turnledger.engine.resend import match
+from turnledger.engine.resend.match import Continuation, Divergence, Meaning, Regeneration, decide
+from turnledger.errors import MalformedItems, NoNewInput
+from turnledger.model.item import message
+
+thorough = settings(repeatable, max_examples=150, suppress_health_check=[HealthCheck.too_slow])
+
+
+def implied(told: Sequence[Told], sent: Sequence[Sent], meaning: Meaning) -> list[Tag]:
+    """The history that the decision makes: the line up to the common turn, what was kept of the next, and the
+    input."""
+    places = {each.turn.id: at for at, each in enumerate(told)}
+    kept: list[Tag] = []
+    if isinstance(meaning, Regeneration):
+        at = places[meaning.turn]
+        before, input = told[:at], told[at].input
+    elif isinstance(meaning, Divergence):
+        before = told[: places[meaning.after] + 1] if meaning.after else []
+        kept = [(len(before), item.text) for item in meaning.kept if item.type == "message"]
+        input = list(sent[meaning.new :])
+    else:
+        before, input = told, list(sent[meaning.new :])
+    told_before = [tag for each in before for tag in each.tags]
+    return [*told_before, *kept, *(tag for each in input for tag in each.tags)]
+
+
+def assert_neither_doubled_nor_lost(told: Sequence[Told], sent: Sequence[Sent], meaning: Meaning) -> None:
+    """The history that follows reads as the client's copy does, up to what was trimmed from its beginning and
+    what it need not hold; and it begins as the line does, up to where the copy begins."""
+    copy = [tag for each in sent for tag in each.tags]
+    history = implied(told, sent, meaning)
+    left = list(copy)
+    for tag in reversed(history):
+        if not left:
+            break
+        if tag == left[-1]:
+            left.pop()
+        else:
+            assert tag[0] != NEW, f"{tag} was doubled"
+            assert need_not_hold(told, tag), f"{tag} is not in the copy"
+    assert left == []
+    if copy[0][0] != NEW:
+        line = [tag for each in told for tag in each.tags]
+        before = [tag for tag in line[: line.index(copy[0])] if not need_not_hold(told, tag)]
+        assert [tag for tag in history if not need_not_hold(told, tag)][: len(before)] == before
+
+
+def need_not_hold(told: Sequence[Told], tag: Tag) -> bool:
+    return tag[0] != NEW and (told[tag[0]].may_be_absent or tag in told[tag[0]].hidden)
+
+
+def new(text: str, role: str = "user") -> Sent:
+    return Sent({"role": role, "content": text}, ((NEW, text),))
+
+
+def decided(told: Sequence[Told], sent: Sequence[Sent]) -> Meaning:
+    meaning = decide([each.turn for each in told], [each.message for each in sent])
+    assert_neither_doubled_nor_lost(told, sent, meaning)
+    return meaning
+
+
+def has_answer(sent: Sequence[Sent]) -> bool:
+    return any(each.role == "assistant" and each.tags for each in sent)
+
+
+@thorough
+@given(st.data(), lines(), st.booleans())
+def test_whatever_a_client_does_to_its_copy_a_new_message_continues(
+    data: st.DataObject, told: list[Told], dated: bool
+) -> None:
+    copy = data.draw(copies(told).flatmap(trimmed))
+    assume(has_answer(copy))
+    front = [Sent(SYSTEM, ())] if dated else []
+    sent = [*front, *copy, *(new(f"new {each}") for each in range(data.draw(st.integers(1, 2))))]
+    assert decided(told, sent) == Continuation(len(front) + len(copy), instructions=len(front))
+
+
+@thorough
+@given(st.data(), lines(at_least=2))
+def test_a_regeneration_is_seen_at_any_depth(data: st.DataObject, told: list[Told]) -> None:
+    depth = data.draw(st.integers(1, len(told) - 1))
+    assume(told[depth].turn.kind is not SETTLED)
+    copy = data.draw(copies(told[:depth]).flatmap(trimmed))
+    assume(has_answer(copy))
+    sent = [*copy, *told[depth].input]
+    assert decided(told, sent) == Regeneration(told[depth].turn.id)
+
+
+@thorough
+@given(st.data(), lines(at_least=2), st.booleans(), st.booleans())
+def test_an_edited_question_or_answer_branches_off_before_it(
+    data: st.DataObject, told: list[Told], of_answer: bool, and_all_behind_it: bool
+) -> None:
+    depth = data.draw(st.integers(0, len(told) - 1))
+    assume(any(not each.may_be_absent and not each.hidden for each in told[depth:]))
+    before = data.draw(copies(told[:depth]).flatmap(trimmed))
+    if of_answer:
+        edited = [*told[depth].input, new("edited", "assistant")]
+    else:
+        edited = [new("edited"), *(told[depth].output if and_all_behind_it else [])]
+    behind = data.draw(copies(told[depth + 1 :])) if and_all_behind_it else []
+    sent = [*before, *edited, *behind, new("and now?")]
+    assume(has_answer(sent) and sent[0].role != "system")
+    meaning = decided(told, sent)
+    if before and has_answer(before) and not told[depth].may_be_absent and not told[depth].hidden:
+        assert isinstance(meaning, Divergence)
+        assert meaning.new == len(before)
+
+
+@thorough
+@given(st.data(), lines(at_least=2, kinds=["plain", "several", "several", "hidden", "client_tools"]))
+def test_an_edit_within_a_turn_keeps_what_was_trimmed_of_it(data: st.DataObject, told: list[Told]) -> None:
+    depth = data.draw(st.integers(0, len(told) - 1))
+    end = data.draw(st.integers(0, len(told[depth].input) - 1))
+    part = replace(told[depth], input=told[depth].input[:end], output=[])
+    before = data.draw(copies([*told[:depth], part]).flatmap(trimmed))
+    assume(has_answer(before))
+    decided(told, [*before, new("edited, which is no number")])
+
+
+@thorough
+@given(st.data(), lines(kinds=["plain", "server_tools"]), st.booleans())
+def test_a_question_between_the_parts_of_an_answer_doubles_none(
+    data: st.DataObject, told: list[Told], and_all_behind_it: bool
+) -> None:
+    depth = data.draw(st.integers(0, len(told) - 1))
+    [answer] = told[depth].output
+    parts = [Sent({"role": "assistant", "content": text}, ((at, text),)) for at, text in answer.tags]
+    assume(len(parts) > 1)
+    before = data.draw(copies(told[:depth]))
+    behind = [sent for each in told[depth + 1 :] for sent in each.copy] if and_all_behind_it else []
+    sent = [*before, *told[depth].input, parts[0], new("inserted"), *parts[1:], *behind, new("and now?")]
+    begin = data.draw(st.integers(0, len(before) + len(told[depth].input)))
+    assume(sent[begin].tags)
+    decided(told, sent[begin:])
+
+
+@thorough
+@given(st.data(), lines(at_least=2, kinds=["plain", "several"]), st.booleans())
+def test_an_edited_question_at_the_edge_is_placed_by_its_answer(
+    data: st.DataObject, told: list[Told], and_all_behind_it: bool
+) -> None:
+    line = [sent for each in told for sent in each.copy if not each.hidden.intersection(sent.tags)]
+    roles = [sent.role for sent in line]
+    begins = [at for at in range(len(line) - 1) if roles[at : at + 2] == ["user", "assistant"]]
+    assume(begins)
+    begin = data.draw(st.sampled_from(begins))
+    behind = line[begin + 1 :] if and_all_behind_it else line[begin + 1 : begin + 2]
+    history = implied(told, sent := [new("edited"), *behind, new("and now?")], decided(told, sent))
+    before = [tag for each in line[:begin] for tag in each.tags]
+    assert [tag for tag in history if not need_not_hold(told, tag)][: len(before)] == before
+
+
+@thorough
+@given(st.data(), lines(at_least=3))
+def test_a_deleted_exchange_branches_off_before_it(data: st.DataObject, told: list[Told]) -> None:
+    first = data.draw(st.integers(1, len(told) - 2))
+    last = data.draw(st.integers(first + 1, len(told) - 1))
+    before, behind = data.draw(copies(told[:first])), data.draw(copies(told[last:]))
+    sent = [*before, *behind, new("and now?")]
+    assume(has_answer(sent) and sent[0].role != "system")
+    decided(told, sent)
+
+
+@thorough
+@given(
+    st.lists(st.sampled_from(["yes", "no"]), min_size=2, max_size=12).filter(
+        lambda texts: len(texts) % 2 == 0
+    ),
+    st.lists(st.sampled_from(["yes", "no"]), min_size=2, max_size=11),
+    st.booleans(),
+)
+def test_repeated_messages_never_double_or_lose_anything(
+    stored: list[str], sent: list[str], begins_with_answer: bool
+) -> None:
+    line = plain(*stored)
+    request = chat("-", *sent)[1:] if begins_with_answer else chat(*sent)
+    flat = [(at % 2, text) for at, text in enumerate(stored)]
+    copy = [(int(each["role"] == "assistant"), each["content"]) for each in request]
+    answers = max(at for at, (role, _) in enumerate(copy) if role) + 1
+    if answers == len(copy):
+        return
+    meaning = decide(line, request)
+    if copy[:answers] == flat[-answers:]:
+        assert meaning == Continuation(answers)
+        return
+    windows = [
+        at // 2 + 1 for at in range(0, len(flat), 2) if flat[max(0, at + 1 - len(copy)) : at + 1] == copy
+    ]
+    if windows:
+        assert isinstance(meaning, Regeneration)
+        assert meaning.turn in [id(number) for number in windows]
+        return
+    assert not isinstance(meaning, Regeneration)
+    after = meaning.after if isinstance(meaning, Divergence) else line[-1].id
+    common = next((each.number for each in line if each.id == after), 0)
+    history = flat[: 2 * common] + copy[meaning.new :]
+    assert history[-len(copy) :] == copy
+    agreed = [
+        size
+        for begin in range(len(flat))
+        for size in range(1, len(copy))
+        if (begin + size) % 2 == 0 and flat[begin : begin + size] == copy[:size]
+    ]
+    assert meaning.new == max(agreed, default=0)
+
+
+def reads_as(history: Sequence[tuple[tuple[int, str], bool]], copy: Sequence[tuple[int, str]]) -> bool:
+    """Whether the copy is the end of the history, up to what may be absent."""
+    lefts = {len(copy)}
+    for what, may_be_absent in reversed(history):
+        if 0 in lefts:
+            return True
+        matched = {left - 1 for left in lefts if copy[left - 1] == what}
+        lefts = matched | lefts if may_be_absent else matched
+    return 0 in lefts
+
+
+@thorough
+@given(
+    st.lists(
+        st.tuples(st.sampled_from("cccis"), st.sampled_from("xy"), st.sampled_from("xy")),
+        min_size=1,
+        max_size=6,
+    ),
+    st.lists(st.tuples(st.integers(0, 1), st.sampled_from("xy")), min_size=2, max_size=9),
+)
+def test_repeated_messages_and_turns_that_did_not_end_well_never_double_or_lose_anything(
+    stored: list[tuple[str, str, str]], copy: list[tuple[int, str]]
+) -> None:
+    kinds = {"c": COMPLETED, "i": INTERRUPTED, "s": SETTLED}
+    line = [
+        turn(at + 1, [message("user", question)], [message("assistant", answer)], kinds[kind])
+        for at, (kind, question, answer) in enumerate(stored)
+    ]
+    flat = [((role, text), kind != "c") for kind, *texts in stored for role, text in enumerate(texts)]
+    assume(any(role for role, _ in copy))
+    request = [{"role": ("user", "assistant")[role], "content": text} for role, text in copy]
+    try:
+        meaning = decide(line, request)
+    except NoNewInput:
+        assert copy[-1][0] == 1
+        return
+    if isinstance(meaning, Regeneration):
+        at = 2 * [each.id for each in line].index(meaning.turn)
+        assert reads_as([*flat[:at], (flat[at][0], False)], copy)
+        return
+    after = meaning.after if isinstance(meaning, Divergence) else line[-1].id
+    common = next((each.number for each in line if each.id == after), 0)
+    input = [(what, False) for what in copy[meaning.new :]]
+    assert reads_as([*flat[: 2 * common], *input], copy)
+    if common and meaning.new and copy[meaning.new][0] == 1:
+        # Another answer than the stored one stands in its place, and not behind it.
+        kind, question, _ = stored[common - 1]
+        assert kind != "i" or copy[meaning.new - 1] != (0, question)
+    if isinstance(meaning, Divergence):
+        kind, question, answer = stored[common]
+        assert kind != "s"
+        is_edited = kind == "i" and not {(0, question), (1, answer)}.isdisjoint(copy[meaning.new :])
+        assert is_edited or any(kind == "c" for kind, *_ in stored[common:])
+
+
+odd_messages = st.dictionaries(
+    st.sampled_from(["role", "content", "tool_calls", "tool_call_id", "refusal", "function_call"]),
+    st.sampled_from(["user", "assistant", "tool", "system", "other"]) | json_values,
+    max_size=5,
+)
+
+
+@thorough
+@given(st.lists(odd_messages, max_size=4), st.sampled_from([None, *match.Sent]))
+def test_what_is_no_message_is_refused_and_never_breaks(
+    odd: list[dict[str, Any]], sent: match.Sent | None
+) -> None:
+    for request in (odd, [*ALL, *odd], [*odd, *ALL, asked("q4")]):
+        with contextlib.suppress(NoNewInput, MalformedItems):
+            decide([*LINE, *ANSWERED], request, sent)

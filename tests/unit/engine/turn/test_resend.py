@@ -1,0 +1,310 @@
+"""What a resent history asks for: its key, its input, its place, and the line it was read against."""
+
+from collections import UserDict
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from tests.unit.engine.lived_in import fail, say
+from turnledger import Ledger
+from turnledger.chat import Chat
+from turnledger.engine.attempt.divergence import Divergence
+from turnledger.engine.turn.request import BeginRequest
+from turnledger.engine.turn.resend import OnDivergence
+from turnledger.engine.turn.validation import resent_request, target_of
+from turnledger.errors import ConversationNotFound, HistoryDiverged, InvalidInput, MalformedItems
+from turnledger.model.ids import ConversationId
+from turnledger.model.turn import TurnKind
+from turnledger.testing.scripted_model import Tool
+
+
+@pytest.fixture
+async def ledger() -> AsyncIterator[Ledger]:
+    async with await Ledger.open("memory:") as ledger:
+        yield ledger
+
+
+@pytest.fixture
+async def chat(ledger: Ledger) -> Chat:
+    chat = await ledger.conversation()
+    for number in (1, 2):
+        async with chat.turn(f"q{number}", instructions="Be brief." if number == 1 else None) as turn:
+            turn.emit(f"a{number}")
+    return chat
+
+
+def talk(*texts: str) -> list[dict[str, Any]]:
+    return [{"role": ("user", "assistant")[place % 2], "content": text} for place, text in enumerate(texts)]
+
+
+def request(chat: Chat, messages: Any, on_divergence: str = "branch", **options: Any) -> BeginRequest:
+    return resent_request(chat._process, chat._target, messages, None, on_divergence, options)  # type: ignore[arg-type]
+
+
+async def read(asked: BeginRequest, conversation: ConversationId | None = None) -> BeginRequest:
+    assert asked.reread is not None
+    return await asked.reread(asked, conversation)
+
+
+def key(chat: Chat, messages: Any, **options: Any) -> bytes:
+    made = request(chat, messages, idempotency_key="i", **options).key
+    assert made is not None
+    return made.fingerprint
+
+
+async def test_a_continuation_brings_what_is_new(chat: Chat) -> None:
+    found = await read(request(chat, talk("q1", "a1", "q2", "a2", "q3")))
+    assert [item.text for item in found.input] == ["q3"]
+    assert (found.diverge, found.instructions) == (None, None)
+    assert found.seen is not None
+    assert (found.seen.branch, found.seen.is_instructed) == ((await chat.info()).branch, False)
+
+
+async def test_instructions_in_force_are_known_to_be(chat: Chat) -> None:
+    system = {"role": "system", "content": "Be brief."}
+    found = await read(request(chat, [system, *talk("q1", "a1", "q2", "a2", "q3")]))
+    assert found.instructions is not None
+    assert found.seen is not None
+    assert found.seen.is_instructed
+
+
+async def test_an_edit_replaces_the_first_turn_that_differs(chat: Chat) -> None:
+    first, second = await chat.turns()
+    for messages, replaced in ((talk("q1", "a1", "x"), second), (talk("x", "a1", "q2"), first)):
+        found = await read(request(chat, messages))
+        assert isinstance(found.diverge, Divergence)
+        assert (found.diverge.replaces, found.diverge.regenerates) == (replaced.id, False)
+
+
+async def test_another_answer_replaces_its_turn_and_is_never_rejected(chat: Chat) -> None:
+    found = await read(request(chat, talk("q1", "a1", "q2"), OnDivergence.REJECT))
+    assert found.diverge is not None
+    assert (found.diverge.regenerates, found.input) == (True, ())
+    with pytest.raises(HistoryDiverged):
+        await read(request(chat, talk("q1", "a1", "x"), OnDivergence.REJECT))
+
+
+async def test_it_is_read_for_the_conversation_that_begin_found(ledger: Ledger, chat: Chat) -> None:
+    empty = await ledger.conversation()
+    found = await read(request(empty, talk("q1", "a1", "q2", "a2", "q3")), chat.id)
+    assert [item.text for item in found.input] == ["q3"]
+
+
+async def test_one_that_begin_will_make_is_empty_and_any_other_is_missing(ledger: Ledger) -> None:
+    process = ledger._process
+    target = target_of(process, None, "k", "local")
+    assert target.fresh is not None
+    asked = resent_request(process, target, talk("q1", "a1", "q2"), None, "branch", {})
+    for conversation in (None, target.fresh.id):
+        found = await read(asked, conversation)
+        assert [item.text for item in found.input] == ["q1", "a1", "q2"]
+        assert found.seen is not None
+        assert (found.seen.branch, found.seen.head) == (target.fresh.branch, None)
+    with pytest.raises(ConversationNotFound):
+        await read(asked, process.ids.new(ConversationId))
+
+
+async def test_the_key_covers_all_that_was_said(chat: Chat) -> None:
+    messages = talk("q1")
+    others = [
+        key(chat, talk("q2")),
+        key(chat, messages, priming="x"),
+        key(chat, messages, on_divergence="reject"),
+    ]
+    assert len({key(chat, messages), *others}) == 4
+    assert key(chat, [UserDict(messages[0])]) == key(chat, tuple(messages)) == key(chat, messages)
+
+
+@pytest.mark.parametrize("bad", [["q"], [{"role": "user", "content": object()}], [{"role": "\ud800"}]])
+async def test_what_is_no_json_has_no_key(chat: Chat, bad: Any) -> None:
+    with pytest.raises(MalformedItems):
+        key(chat, bad)
+
+
+@pytest.mark.parametrize("name", ["instructions", "instructions_once"])
+async def test_instructions_come_with_the_messages_only(chat: Chat, name: str) -> None:
+    with pytest.raises(InvalidInput):
+        request(chat, talk("q"), **{name: "Sing."})
+
+
+def calls(*ids: str) -> dict[str, Any]:
+    asked = [
+        {"id": id, "type": "function", "function": {"name": "look", "arguments": f'{{"at": {number}}}'}}
+        for number, id in enumerate(ids)
+    ]
+    return {"role": "assistant", "content": None, "tool_calls": asked}
+
+
+def found(call_id: str, text: str) -> dict[str, Any]:
+    return {"role": "tool", "tool_call_id": call_id, "content": text}
+
+
+@pytest.fixture
+async def pending(ledger: Ledger) -> Chat:
+    chat = await ledger.conversation()
+    async with chat.turn("q1") as turn:
+        for number, call_id in enumerate(("s1", "s2")):
+            arguments = f'{{"at": {number}}}'
+            await turn.add(
+                {"type": "function_call", "call_id": call_id, "name": "look", "arguments": arguments}
+            )
+    return chat
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        [calls("s1", "s2"), found("s1", "one"), found("s2", "two")],
+        [calls("c1", "c2"), found("c1", "one"), found("c2", "two")],
+        [calls("c1", "c2"), found("c2", "two"), found("c1", "one")],  # which call it is, the client says
+        [calls("s2", "s1"), found("s2", "one"), found("s1", "two")],
+        [calls("c1", "c2"), found("x", "one"), found("y", "two")],
+        [calls("s1", "s2"), found("x", "one"), found("y", "two")],
+        [calls("c1", "c2"), found("s2", "two"), found("x", "one")],
+        [calls("c", "c"), found("c", "one"), found("c", "two")],
+    ],
+)
+async def test_results_answer_the_pending_calls_under_whatever_ids_the_client_has(
+    pending: Chat, sent: list[dict[str, Any]]
+) -> None:
+    for messages in ([*talk("q1"), *sent], sent):
+        read_as = await read(request(pending, [*messages, *talk("q2")]))
+        results = {item.call_id: item.fields["output"] for item in read_as.input if item.is_result}
+        assert results == {"s1": "one", "s2": "two"}
+        assert (read_as.diverge, read_as.input[-1].text) == (None, "q2")
+
+
+async def test_results_of_calls_that_are_new_themselves_keep_their_ids(pending: Chat) -> None:
+    later = [*talk("q2"), calls("c1"), found("c1", "three"), *talk("q3")]
+    first = [*talk("q1"), calls("c1", "c2"), found("c1", "one"), found("c2", "two")]
+    read_as = await read(request(pending, [*first, *later]))
+    assert [item.call_id for item in read_as.input if item.is_result] == ["s1", "s2", "c1"]
+
+
+async def test_results_without_their_calls_are_not_guessed_at(pending: Chat) -> None:
+    read_as = await read(request(pending, [found("c1", "one"), found("c2", "two")]))
+    assert [item.call_id for item in read_as.input] == ["c1", "c2"]
+
+
+async def test_an_edit_behind_calls_answers_them_under_their_ids(pending: Chat) -> None:
+    async with pending.resent(
+        [*talk("q1"), calls("c1", "c2"), found("c1", "one"), found("c2", "two")]
+    ) as turn:
+        turn.emit("a2")
+    sent = [*talk("q1"), calls("c1", "c2"), found("c1", "one"), found("c2", "other"), *talk("q2")]
+    read_as = await read(request(pending, sent))
+    assert read_as.diverge is not None
+    assert [item.call_id for item in read_as.input if item.is_result] == ["s1", "s2"]
+
+
+async def test_what_is_hidden_from_the_user_is_read_as_they_see_it(chat: Chat) -> None:
+    first, second = await chat.turns()
+    await chat.flag(first.id, 1, to_user=False)
+    for seen in (talk("q1"), talk("q1", "a1")):  # its client may have it still
+        found = await read(request(chat, [*seen, *talk("q2", "a2", "q3")]))
+        assert ([item.text for item in found.input], found.diverge) == (["q3"], None)
+    await chat.flag(first.id, 1, to_user=True)
+    without = [*talk("q1"), *talk("q2", "a2", "q3")]
+    assert (await read(request(chat, without))).diverge is not None
+    await chat.flag(second.id, to_user=False)
+    found = await read(request(chat, talk("q1", "a1", "q3")))
+    assert ([item.text for item in found.input], found.diverge) == (["q3"], None)
+
+
+async def test_what_is_hidden_from_the_model_only_is_still_seen(chat: Chat) -> None:
+    first, _ = await chat.turns()
+    await chat.flag(first.id, 1, to_model=False)
+    without = [*talk("q1"), *talk("q2", "a2", "q3")]
+    assert (await read(request(chat, without))).diverge is not None
+    assert (await read(request(chat, talk("q1", "a1", "q2", "a2", "q3")))).diverge is None
+
+
+async def test_the_flags_of_a_line_are_read_once(chat: Chat, monkeypatch: pytest.MonkeyPatch) -> None:
+    first, _ = await chat.turns()
+    await chat.flag(first.id, 1, to_user=False)
+    reads: list[str] = []
+    store = chat._process.store
+    original = type(store).read
+
+    async def counted(self: Any, operation: Any, request: Any) -> Any:
+        reads.append(operation.__name__)
+        return await original(self, operation, request)
+
+    monkeypatch.setattr(type(store), "read", counted)
+    for _ in range(2):
+        await read(request(chat, talk("q1", "a1", "q2", "a2", "q3")))
+    assert reads.count("read_flags") == 1
+    await chat.flag(first.id, 0, to_user=False)
+    await read(request(chat, talk("q1", "a1", "q2", "a2", "q3")))
+    assert reads.count("read_flags") == 2
+
+
+@pytest.fixture
+async def brought(ledger: Ledger) -> Chat:
+    """A conversation whose first request brought a history of its own."""
+    chat = await ledger.conversation()
+    async with chat.resent(talk("q1", "a1", "q2", "a2", "q3")) as turn:
+        turn.emit("a3")
+    return chat
+
+
+async def test_an_edit_within_a_turn_begins_with_what_was_trimmed_of_it(brought: Chat) -> None:
+    async with brought.resent(talk("q2", "a2", "other")) as turn:
+        turn.emit("a4")
+    (only,) = await brought.turns()
+    assert [item.text for item in only.items] == ["q1", "a1", "q2", "a2", "other", "a4"]
+
+
+async def test_what_is_hidden_of_a_turn_does_not_come_back_with_what_was_trimmed(brought: Chat) -> None:
+    (first,) = await brought.turns()
+    await brought.flag(first.id, 0, to_user=False)
+    found = await read(request(brought, talk("q2", "a2", "other")), brought.id)
+    assert [item.text for item in found.input] == ["a1", "q2", "a2", "other"]
+
+
+async def test_results_stay_with_a_question_asked_again_before_what_was_settled(pending: Chat) -> None:
+    sent = [*talk("q1"), calls("c1", "c2"), found("c1", "one"), found("c2", "two"), *talk("q2")]
+    async with pending.resent(sent) as turn:
+        turn.emit("a2")
+    await fail(pending, "pay", Tool("pay"))
+    await say(pending, "go on")
+    async with pending.resent(sent, on_divergence="reject") as turn:  # another answer is no divergence
+        turn.emit("another")
+    settled, asked = await pending.turns()
+    assert settled.kind is TurnKind.SETTLED
+    results = {item.call_id: item.fields["output"] for item in asked.items if item.is_result}
+    assert results == {"s1": "one", "s2": "two"}
+    assert [item.text for item in asked.items if item.type == "message"] == ["q1", "q2", "another"]
+
+
+async def test_results_told_anew_answer_the_calls_that_a_settled_turn_has_closed(pending: Chat) -> None:
+    sent = [*talk("q1"), calls("c1", "c2"), found("c1", "one"), found("c2", "two"), *talk("q2")]
+    async with pending.resent(sent) as turn:
+        turn.emit("a2")
+    await fail(pending, "pay", Tool("pay"))
+    await say(pending, "go on")
+    (first, *_) = await pending.turns()
+    await pending.flag(first.id, 1, to_user=False)  # its client has the call still, and answers it
+    other = [*sent[:2], found("c1", "1"), found("c2", "2"), *talk("q2")]
+    for messages in (other, other[1:]):
+        read_as = await read(request(pending, [*messages, *talk("q3")]), pending.id)
+        assert read_as.diverge is not None
+        assert read_as.diverge.replaces == first.id
+        assert [item.text for item in read_as.input if item.type == "message"] == ["q1", "q2", "q3"]
+        assert [item.call_id for item in read_as.input if item.is_call] == ["s1", "s2"]
+        assert [item.call_id for item in read_as.input if item.is_result] == ["s1", "s2"]
+
+
+async def test_inserted_note_that_repeats_replaced_instructions_reaches_the_model(ledger: Ledger) -> None:
+    def note(text: str) -> dict[str, Any]:
+        return {"role": "system", "content": text}
+
+    said = talk("q1", "a1", "q2", "a2", "q3")
+    async with ledger.resent([note("one"), *said[:1]], conversation_key="k") as turn:
+        turn.emit("a1")
+    async with ledger.resent([note("two"), *said[:3]], conversation_key="k") as turn:
+        turn.emit("a2")
+    async with ledger.resent([note("two"), *said[:2], note("one"), *said[2:]], conversation_key="k") as turn:
+        assert [each["content"] for each in turn.messages if each["role"] == "system"] == ["two", "one"]
+        turn.emit("a3")

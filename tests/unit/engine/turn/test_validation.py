@@ -1,0 +1,256 @@
+"""What a caller asks for is checked before anything begins."""
+
+from collections.abc import AsyncIterator, Sequence
+from random import Random
+from typing import Any
+
+import pytest
+
+from tests.unit.engine.stage import HandClock
+from tests.unit.model.shapes import assistant, call, result, user
+from turnledger import Chat, Context, Ledger, Limits, ResetPolicy, Retry
+from turnledger.engine.attempt.client_retries import retry_within
+from turnledger.engine.attempt.idempotency import claimed_as, fingerprint
+from turnledger.engine.history.context import ALL
+from turnledger.engine.process.process import Process
+from turnledger.engine.turn.validation import begin_request, scope_in, target_of
+from turnledger.errors import InvalidInput, LedgerClosed, MalformedItems, NoNewInput
+from turnledger.model.access.visibility import Within
+from turnledger.model.instructions import Instructions
+from turnledger.model.item import Item, message
+from turnledger.model.retention import NEVER
+from turnledger.stores.memory import MemoryStore
+
+LIMITS = Limits(input_items=3, turn_bytes=400)
+
+
+@pytest.fixture
+async def chat() -> AsyncIterator[Chat]:
+    async with await Ledger.over(MemoryStore(), clock=HandClock(), random=Random(1), limits=LIMITS) as ledger:
+        yield await ledger.conversation()
+
+
+async def test_a_plain_request_asks_for_nothing_special(chat: Chat) -> None:
+    request = begin_request(chat._process, chat._target, "Hello")
+    assert (request.input, request.instructions, request.priming) == ((user(),), None, ())
+    assert request.context is ALL
+    assert request.key is None
+
+
+async def test_everything_is_passed_on(chat: Chat) -> None:
+    context = Context.last(3)
+    request = begin_request(
+        chat._process,
+        chat._target,
+        "Hello",
+        instructions_once="Sing.",
+        priming=[user(), assistant()],
+        context=context,
+        idempotency_key="i",
+    )
+    given = Instructions((message("system", "Sing."),), is_lasting=False)
+    assert (request.instructions, request.priming) == (given, (user(), assistant()))
+    assert request.context is context
+    assert request.key is not None
+    assert request.key.fingerprint == fingerprint(
+        (user(),), instructions=given, priming=(user(), assistant())
+    )
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "match"),
+    [
+        ({"instructions": "x" * 400}, MalformedItems, "instructions is too large"),
+        ({"instructions_once": ["a"] * 4}, MalformedItems, "instructions is too large"),
+        ({"instructions": "a", "instructions_once": "b"}, InvalidInput, "not both"),
+        ({"instructions": user()}, MalformedItems, "system or developer"),
+        ({"priming": ["a"] * 4}, MalformedItems, "primes the turn is too large"),
+        ({"priming": [call()]}, MalformedItems, "result for each"),
+        ({"priming": [result()]}, MalformedItems, "no such call"),
+        ({"input": ["a"] * 4}, MalformedItems, "input is too large"),
+        ({"input": " ", "instructions": "Be brief."}, NoNewInput, "user message"),
+        ({"idempotency_key": ""}, InvalidInput, "idempotency_key"),
+        ({"on_busy": "maybe"}, InvalidInput, "queue, reject"),
+        ({"context": "last"}, InvalidInput, "'last'; give .* Context.last"),
+        ({"context": 10}, InvalidInput, "10; give .* Context.last"),
+        ({"context": None}, InvalidInput, "give Context.all"),
+    ],
+)
+async def test_what_cannot_be_done_is_refused_at_once(
+    chat: Chat, options: dict[str, Any], error: type[Exception], match: str
+) -> None:
+    with pytest.raises(error, match=match):
+        chat.turn(**{"input": "Hello", **options})
+
+
+async def test_requests_differ_by_what_their_caller_asks_for_besides(chat: Chat) -> None:
+    digests = (b"", b"one", b"other", b"one")
+    requests = [
+        begin_request(chat._process, chat._target, "Hello", idempotency_key="i", body_digest=digest)
+        for digest in digests
+    ]
+    plain, one, other, again = [request.key and request.key.fingerprint for request in requests]
+    assert plain == fingerprint((user(),))
+    assert one == again
+    assert len({plain, one, other}) == 3
+
+
+def test_requests_differ_by_their_instructions_and_priming() -> None:
+    items = (message("system", "a"),)
+    lasting, once = Instructions(items), Instructions(items, is_lasting=False)
+    prints = [
+        fingerprint((user(),)),
+        fingerprint((user(), *items)),
+        fingerprint((user(),), None, None),
+        fingerprint((user(),), instructions=Instructions(())),
+        fingerprint((user(),), instructions=lasting),
+        fingerprint((user(),), instructions=once),
+        fingerprint((user(),), priming=items),
+        fingerprint((user(),), instructions=lasting, priming=items),
+        fingerprint((user(),), instructions=Instructions((*items, *items))),
+    ]
+    assert len(set(prints)) == len(prints)
+
+
+@pytest.fixture
+async def process() -> AsyncIterator[Process]:
+    async with await Ledger.open("memory:") as ledger:
+        yield ledger._process
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        ({"owner": ""}, "owner"),
+        ({"conversation_key": "k" * 513}, "conversation_key"),
+        ({"conversation_key": "\ud800"}, "Unicode"),
+        ({"id": "conv_1", "conversation_key": "k"}, "not both"),
+        ({"reset": ResetPolicy.idle(1)}, "conversation_key"),
+        ({"id": "conv_1", "reset": NEVER}, "conversation_key"),
+    ],
+)
+async def test_what_names_no_conversation_is_refused(
+    process: Process, arguments: dict[str, Any], reason: str
+) -> None:
+    given = {"id": None, "conversation_key": None, "owner": "ann", **arguments}
+    with pytest.raises(InvalidInput, match=reason):
+        target_of(process, given.pop("id"), given.pop("conversation_key"), given.pop("owner"), **given)
+
+
+async def test_a_policy_is_for_the_key_and_for_what_is_made_under_it(process: Process) -> None:
+    policy = ResetPolicy.daily(4)
+    target = target_of(process, None, "k", "ann", reset=policy)
+    assert target.fresh is not None
+    assert target.reset_policy == target.fresh.reset_policy == policy
+    plain = target_of(process, None, "k", "ann")
+    assert plain.fresh is not None
+    assert (plain.reset_policy, plain.fresh.reset_policy) == (None, NEVER)
+
+
+@pytest.mark.parametrize(
+    ("details", "reason"),
+    [
+        ({"title": "t" * 513}, "title"),
+        ({"metadata": {"a": "\ud800"}}, "Unicode"),
+        ({"expires_after": 0}, "above 0"),
+        ({"expires_after": 1e10}, "at most"),
+    ],
+)
+async def test_details_beyond_their_bounds_are_refused_for_every_new_conversation(
+    chat: Chat, details: dict[str, Any], reason: str
+) -> None:
+    with pytest.raises(InvalidInput, match=reason):
+        await Ledger(chat._process).conversation(**details)
+    with pytest.raises(InvalidInput, match=reason):
+        await chat.fork(**details)
+
+
+async def test_who_may_not_create_brings_nothing_to_insert(process: Process) -> None:
+    assert target_of(process, None, "k", "ann", create=False).fresh is None
+
+
+async def test_a_turn_is_an_interaction_unless_it_says_otherwise(process: Process) -> None:
+    target = target_of(process, None, "k", "ann")
+    assert begin_request(process, target, "q").is_interaction
+    assert not begin_request(process, target, "q", interaction=False).is_interaction
+
+
+async def test_a_closed_ledger_is_asked_for_nothing() -> None:
+    ledger = await Ledger.open("memory:")
+    await ledger.close()
+    with pytest.raises(LedgerClosed):
+        target_of(ledger._process, None, "k", "ann")
+
+
+@pytest.mark.parametrize(
+    ("scope", "within", "meant"),
+    [("", None, ""), ("shop", None, "shop"), ("", "shop", "shop"), ("shop", "shop", "shop"), ("", "", "")],
+)
+def test_the_scope_that_is_meant(scope: str, within: str | None, meant: str) -> None:
+    assert scope_in(scope, Within(within)) == meant
+
+
+@pytest.mark.parametrize(
+    ("scope", "within", "match"),
+    [
+        ("desk", "shop", "only 'shop' is open"),
+        ("shop", "", "only '' is open"),
+        ("x" * 513, None, "scope must be"),
+        ("\ud800", None, "Unicode"),
+        ("a\x02b", None, "control characters"),
+        ("", "a\nb", "within must be"),
+    ],
+)
+def test_scopes_that_are_refused(scope: str, within: str | None, match: str) -> None:
+    with pytest.raises(InvalidInput, match=match):
+        scope_in(scope, Within(within))
+
+
+async def test_requests_of_who_sees_one_scope_only_are_known_by_names_of_their_own(chat: Chat) -> None:
+    options: dict[str, Any] = {"scope": "", "within": Within("shop")}
+    target = target_of(chat._process, None, "k", "ann", **options)
+    assert (target.scope, target.within) == ("shop", Within("shop"))
+    assert target.fresh is not None
+    assert target.fresh.scope == "shop"
+    request = begin_request(chat._process, target, "Hello", idempotency_key="i")
+    assert request.key is not None
+    assert request.key.text == claimed_as("i", Within("shop"))
+    request = begin_request(chat._process, target, "Hello", retry=Retry(b"digest"))
+    assert request.retry == retry_within(Retry(b"digest"), Within("shop"))
+
+
+async def test_an_idempotency_key_cannot_look_like_one_of_a_scope(chat: Chat) -> None:
+    with pytest.raises(InvalidInput, match="control character"):
+        begin_request(chat._process, chat._target, "Hello", idempotency_key=claimed_as("i", Within("shop")))
+
+
+@pytest.mark.parametrize("field", ["input", "priming", "instructions", "instructions_once"])
+async def test_items_beyond_the_bound_are_counted_before_any_is_made(
+    field: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def never(*_: object) -> None:
+        raise AssertionError("an item was made")
+
+    async with await Ledger.open(limits=Limits(input_items=3)) as ledger:
+        with monkeypatch.context() as patch:
+            patch.setattr(Item, "of", never)
+            given: dict[str, Any] = {"input": "x", field: [{"role": "user", "content": "x"}] * 4}
+            with pytest.raises(MalformedItems, match="too large"):
+                ledger.turn(**given)
+
+
+async def test_messages_and_calls_beyond_the_bound_are_counted_before_any_is_made(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def never(messages: Sequence[object], *_: object) -> tuple[()]:
+        assert not messages, "an item was made"
+        return ()
+
+    one = {"id": "a", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+    ask, calls = {"role": "user", "content": "x"}, {"role": "assistant", "tool_calls": [one] * 4}
+    async with await Ledger.open(limits=Limits(input_items=3)) as ledger:
+        for messages in ([ask] * 4, [ask, calls], [{"role": "system", "content": "x"}] * 4 + [ask]):
+            with monkeypatch.context() as patch, pytest.raises(MalformedItems, match="too large"):
+                patch.setattr("turnledger.engine.turn.resend.items_of_messages", never)
+                async with ledger.resent(messages):
+                    pass

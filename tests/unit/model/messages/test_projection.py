@@ -1,0 +1,276 @@
+"""Turns and messages come down to the same few words, whoever wrote them and however."""
+
+import json
+import unicodedata
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.unit.model.shapes import (
+    assistant,
+    call,
+    histories,
+    json_values,
+    reasoning,
+    repeatable,
+    result,
+    user,
+)
+from turnledger.errors import MalformedItems
+from turnledger.model.item import Item
+from turnledger.model.messages.pairing import NOT_ANSWERED
+from turnledger.model.messages.projection import (
+    SILENT,
+    Entry,
+    Form,
+    Said,
+    canonical,
+    comparable,
+    items_before,
+    plain_text,
+    said,
+    same_calls,
+    shown,
+)
+
+IMAGE = {"type": "image_url", "image_url": {"url": "data:x"}}
+
+
+@pytest.mark.parametrize(
+    ("message", "expected"),
+    [
+        ({"role": "user", "content": " hi\n"}, Said("user", "hi")),
+        ({"role": "user", "content": "hi", "name": "ann"}, Said("user", "hi")),
+        ({"role": "user", "content": [{"text": "a "}, {"type": "text", "text": "b"}]}, Said("user", "a b")),
+        ({"role": "user", "content": [IMAGE]}, Said("user", "", (), ("data:x",))),
+        ({"role": "user", "content": " "}, Said(SILENT, "")),
+        ({"role": "system", "content": "Be kind."}, Said(SILENT, "Be kind.")),
+        ({"role": "developer", "content": "Be kind."}, Said(SILENT, "Be kind.")),
+        ({"role": "assistant", "content": None}, Said(SILENT, "")),
+        ({"role": "assistant", "content": None, "refusal": "No."}, Said("assistant", "No.")),
+        ({"role": "assistant", "content": "x", "refusal": None, "tool_calls": None}, Said("assistant", "x")),
+        (
+            {"role": "assistant", "tool_calls": [{"function": {"name": "look", "arguments": "{}"}}]},
+            Said("assistant", "", (("look", "{}"),)),
+        ),
+        (
+            {"role": "assistant", "tool_calls": [{"id": "a", "custom": {"name": "sh", "input": "ls"}}]},
+            Said("assistant", "", (("sh", "ls"),)),
+        ),
+        (
+            {"role": "assistant", "function_call": {"name": "look", "arguments": "{}"}},
+            Said("assistant", "", (("look", "{}"),)),
+        ),
+        ({"role": "tool", "tool_call_id": "a", "content": " 1 "}, Said("tool", "1", (), (), "a")),
+        ({"role": "tool", "content": ""}, Said("tool", "")),
+        ({"role": "function", "name": "look", "content": "1"}, Said("tool", "1")),
+    ],
+)
+def test_what_a_message_says(message: dict[str, Any], expected: Said) -> None:
+    assert said(message) == expected
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        {},
+        {"role": None, "content": "x"},
+        {"role": "assistant", "tool_calls": "x"},
+        {"role": "assistant", "tool_calls": ["x"]},
+        {"role": "assistant", "tool_calls": [{"id": "a"}]},
+    ],
+)
+def test_what_is_no_message_is_refused(message: dict[str, Any]) -> None:
+    with pytest.raises(MalformedItems):
+        said(message)
+
+
+@repeatable
+@given(st.text(), st.sampled_from(["NFC", "NFD"]), st.text(" \n\t", max_size=3))
+def test_a_text_is_the_same_in_either_unicode_form_and_with_white_space_around_it(
+    text: str, form: Any, space: str
+) -> None:
+    assert comparable(space + unicodedata.normalize(form, text) + space) == comparable(text)
+
+
+def test_white_space_within_a_text_counts() -> None:
+    assert comparable("a b") != comparable("a  b")
+
+
+@repeatable
+@given(st.dictionaries(st.text(), json_values, max_size=4), st.sampled_from([None, 2]))
+def test_arguments_mean_the_same_in_any_order_and_layout(
+    arguments: dict[str, Any], indent: int | None
+) -> None:
+    backwards = dict(reversed(arguments.items()))
+    assert canonical(json.dumps(arguments)) == canonical(
+        json.dumps(backwards, indent=indent, ensure_ascii=False)
+    )
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [("{}", ""), ("{}", " "), ('{"x":1.0}', '{"x": 1}'), ("ls -l", " ls -l\n"), ('{"x":1e3}', '{"x":1000}')],
+)
+def test_these_arguments_are_the_same(one: str, other: str) -> None:
+    assert same_calls([("look", one)], [("look", other)])
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ('{"x":1}', '{"x":true}'),
+        ('{"x":1}', '{"x":"1"}'),
+        ('{"x":null}', "{}"),
+        ("[1,2]", "[2,1]"),
+        ("ls", "ls -l"),
+        ("[" * 10_000, "[" * 9_999),
+    ],
+)
+def test_these_arguments_are_not(one: str, other: str) -> None:
+    assert not same_calls([("look", one)], [("look", other)])
+    assert not same_calls([("look", one)], [("see", one)])
+    assert not same_calls([("look", one)], [])
+
+
+def test_a_plain_text_is_nothing_but_a_text() -> None:
+    assert plain_text({"role": "user", "content": " x "}, "user") == "x"
+    assert plain_text({"role": "user", "content": [{"type": "text", "text": "x"}]}, "user") == "x"
+    assert plain_text({"role": "assistant", "content": "x"}, "user") is None
+    assert plain_text({"role": "assistant", "content": "x", "tool_calls": [{}]}, "assistant") is None
+    assert plain_text({"role": "user", "content": [IMAGE]}, "user") is None
+    assert plain_text({"role": "user", "content": [5]}, "user") is None
+
+
+def test_a_plain_turn_is_shown_as_question_and_answer() -> None:
+    found = shown([user(" q ")], [reasoning(), assistant("a")])
+    assert found.input == (Entry("user", ("q",)),)
+    assert found.output == (Entry("assistant", ("a",)),)
+    assert found.echo == [{"role": "user", "content": " q "}, {"role": "assistant", "content": "a"}]
+    assert found.plain == ("q", "a")
+    assert found.whole is None
+
+
+def test_several_messages_in_a_row_are_pieces_of_one_entry() -> None:
+    found = shown([user("q"), user("and")], [assistant("a"), assistant("b")])
+    assert found.entries == (Entry("user", ("q", "and")), Entry("assistant", ("a", "b")))
+    assert found.echo is not None
+    assert found.echo[-1] == {"role": "assistant", "content": "ab"}
+    assert found.plain is None
+
+
+def test_calls_that_were_run_here_are_shown_apart() -> None:
+    found = shown([user()], [assistant("a"), call("a"), result("a"), assistant("b"), call("c")])
+    assert found.output == (Entry("assistant", ("a", "b"), (("look", "{}"),)),)
+    assert found.whole is not None
+    assert [entry.role for entry in found.whole] == ["user", "assistant", "tool", "assistant"]
+
+
+def test_calls_that_were_run_side_by_side_are_all_paired() -> None:
+    found = shown([user()], [call("a"), call("b"), result("b"), result("a"), assistant("c")])
+    assert found.output == (Entry("assistant", ("c",)),)
+
+
+def test_a_call_id_that_repeats_is_paired_per_occurrence() -> None:
+    found = shown([result("a", output="1"), user()], [call("a"), result("a"), call("a")])
+    assert found.input[0] == Entry("tool", ("1",), (), (), ("a",))
+    assert found.output == (Entry("assistant", (), (("look", "{}"),)),)
+
+
+def test_notes_and_blank_messages_are_not_shown() -> None:
+    found = shown([Item.of({"role": "system", "content": "Be kind."}), user(" ")], [assistant("a")])
+    assert found.entries == (Entry("assistant", ("a",)),)
+
+
+def test_only_images_and_stated_results_may_be_absent() -> None:
+    assert Entry("user", (), (), ("data:x",)).may_be_absent
+    assert Entry("tool", (NOT_ANSWERED,)).may_be_absent
+    assert not Entry("tool", (NOT_ANSWERED, "1")).may_be_absent
+    assert not Entry("user", ("q",)).may_be_absent
+    assert not Entry("assistant", (), (("look", "{}"),)).may_be_absent
+
+
+def test_images_are_the_same_in_either_shape() -> None:
+    stored = Item.of({"role": "user", "content": [{"type": "input_image", "image_url": "data:x"}]})
+    file = {"type": "input_file", "file_id": "f"}
+    other = Item.of({"role": "user", "content": [{"type": "input_text", "text": "see"}, file]})
+    assert shown([stored], []).input[0].media == said({"role": "user", "content": [IMAGE]}).media
+    sent = {"role": "user", "content": [{"type": "file", "file": {"file_id": "f"}}]}
+    assert shown([other], []).input[0].media == said(sent).media == ("f",)
+
+
+def test_a_turn_that_did_not_end_well_has_no_one_way_of_being_shown() -> None:
+    assert shown([user()], [assistant()], is_complete=False).echo is None
+
+
+@repeatable
+@given(histories, st.integers(0, 14))
+def test_an_echo_says_what_the_entries_say(items: list[Item], asked: int) -> None:
+    found = shown(items[:asked], items[asked:])
+    if found.echo is None:
+        return
+    told = [said(message) for message in found.echo]
+    text = "".join("".join(entry.pieces) for entry in found.entries)
+    assert "".join(each.text for each in told) == text
+    assert [call for each in told for call in each.calls] == [
+        call for entry in found.entries for call in entry.calls
+    ]
+
+
+# What is hidden
+
+
+def words(entries: Iterable[Entry]) -> list[str]:
+    return ["".join(entry.pieces) for entry in entries]
+
+
+def test_what_is_hidden_is_left_out_and_may_be_held() -> None:
+    hidden = shown((user("q"), user("r")), (assistant("a"),), hidden=frozenset({0}))
+    assert words(hidden.entries) == ["r", "a"]
+    assert [words(way.entries) for way in hidden.held] == [["qr", "a"]]
+    assert hidden.echo is None
+    assert hidden.told(Form.SEEN) == hidden.entries
+    assert hidden.told(Form.HELD) == hidden.held[0].entries
+
+
+def test_of_a_few_hidden_items_any_may_be_held_and_of_many_all_or_none() -> None:
+    few = shown((user("q"),), (assistant("a"),), hidden=frozenset({0, 1}))
+    assert sorted(words(form) for form in few.forms) == [[], ["a"], ["q"], ["q", "a"]]
+    many = shown(tuple(user(f"{at}") for at in range(6)), (), hidden=frozenset(range(6)))
+    assert [words(form) for form in many.forms] == [[], ["012345"]]
+
+
+def test_what_was_done_on_this_side_is_held_by_nobody_who_was_not_told() -> None:
+    made = (assistant("One."), call("s"), result("s"), assistant("Two."))
+    hidden = shown((user("q"),), made, hidden=frozenset({2, 3}))
+    assert words(hidden.entries) == ["q", "One.Two."]
+    assert hidden.whole is None
+    assert [words(way.entries) for way in hidden.held] == [["q", "One.Two."]]
+    assert len(hidden.forms) == 2
+
+
+def test_with_nothing_hidden_there_is_one_way() -> None:
+    plain = shown((user("q"),), (assistant("a"),))
+    assert (plain.held, plain.ways, plain.forms) == ((), (plain,), (plain.entries,))
+    assert plain.told(Form.HELD) == plain.told(Form.WHOLE) == plain.entries
+
+
+def test_items_stand_before_the_piece_of_an_entry() -> None:
+    input = (user("q"), user("r"), assistant("a"))
+    output = (assistant("One."), call("s"), result("s"), assistant("Two."))
+
+    def before(form: Form, place: int, piece: int = 0, hidden: frozenset[int] = frozenset()) -> int:
+        items = items_before(input, output, hidden, (form, place, piece))
+        assert items == tuple((*input, *output)[: len(items)])
+        return len(items)
+
+    assert [before(Form.SEEN, place) for place in range(3)] == [0, 2, 3]
+    assert before(Form.SEEN, 0, 1) == 1
+    assert before(Form.SEEN, 2, 1) == 6
+    assert [before(Form.WHOLE, place) for place in range(5)] == [0, 2, 3, 5, 6]
+    assert before(Form.WHOLE, 2, 1) == 4
+    assert items_before(input, output, {0}, (Form.SEEN, 1, 0)) == input[1:2]
+    assert items_before(input, output, {0}, (Form.HELD, 0, 1)) == ()

@@ -1,0 +1,369 @@
+"""Repair makes any sequence of items well formed, says why, and makes up nothing."""
+
+from itertools import product
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.unit.model.shapes import (
+    CALL_IDS,
+    CALL_TYPES,
+    assistant,
+    call,
+    histories,
+    reasoning,
+    repeatable,
+    result,
+    user,
+)
+from turnledger.errors import InvalidInput, MalformedItems
+from turnledger.model.item import Item
+from turnledger.model.messages.pairing import open_calls
+from turnledger.model.messages.repair import Action, Change, Pending, repair
+
+BLANK = Item.of({"role": "assistant", "content": [{"type": "output_text", "text": " \n"}]})
+HOSTED = Item.of({"type": "web_search_call", "id": "ws", "call_id": "a"})
+SYSTEM = Item.of({"role": "system", "content": "Be kind."})
+
+
+def places(items: list[Item], **options: Any) -> list[int]:
+    """Where the items that stayed came from, in their order."""
+    of_object = {id(item): place for place, item in enumerate(items)}
+    assert len(of_object) == len(items), "each place needs an object of its own"
+    return [of_object[id(item)] for item in repair(items, **options).items]
+
+
+def fresh(*items: Item) -> list[Item]:
+    """The items, each an object of its own."""
+    return [Item(item.raw) for item in items]
+
+
+def why(items: list[Item], **options: Any) -> list[tuple[int, Action, str]]:
+    return [(change.place, change.action, change.why) for change in repair(items, **options).changes]
+
+
+# Whatever comes.
+
+nasty_items = st.one_of(
+    st.builds(call, st.sampled_from(CALL_IDS), st.sampled_from(CALL_TYPES)),
+    st.builds(result, st.sampled_from(CALL_IDS), st.sampled_from(CALL_TYPES)),
+    st.builds(call, st.just("a")),
+    st.builds(result, st.just("a")),
+    st.builds(reasoning),
+    st.sampled_from(
+        [
+            user(),
+            user(" "),
+            SYSTEM,
+            assistant(),
+            assistant(""),
+            BLANK,
+            HOSTED,
+            Item.of({"role": "assistant", "content": []}),
+            Item.of({"role": "assistant", "content": [{"type": "output_audio", "audio": {"id": "x"}}]}),
+            Item.of({"type": "some.day"}),
+            Item.of({"type": "note", "role": "user"}),
+            Item.of({"type": "some_new_call"}),
+            Item.of({"type": "web_search_call_output", "call_id": "a", "output": ""}),
+        ]
+    ),
+)
+nasty = st.lists(nasty_items, max_size=20).map(lambda items: fresh(*items))
+pendings = st.sampled_from(Pending)
+
+
+def is_from_others(item: Item) -> bool:
+    return not item.is_result and item.role not in (None, "assistant")
+
+
+def is_empty(item: Item) -> bool:
+    return item.role == "assistant" and item.is_blank
+
+
+def pairs(items: list[Item]) -> list[tuple[Item, Item]]:
+    """The calls and results of a well-formed history."""
+    waiting: dict[str | None, Item] = {}
+    found = []
+    for item in items:
+        if item.is_call:
+            waiting[item.call_id] = item
+        elif item.is_result:
+            found.append((waiting.pop(item.call_id), item))
+    return found
+
+
+def check_repair(items: list[Item], pending: Pending) -> None:
+    """Everything that repair promises of these items."""
+    repaired = repair(items, pending=pending)
+    kept = list(repaired.items)
+
+    # Well formed; what is open was asked of the other side last.
+    still_open = open_calls(kept)
+    last = max((place for place, item in enumerate(kept) if is_from_others(item)), default=-1)
+    assert all(any(each is item for item in kept[last + 1 :]) for each in still_open)
+    assert pending is Pending.KEEP or not still_open
+
+    # The same objects, each once; each change is told, and nothing else has changed.
+    kept_places = places(items, pending=pending)
+    told = {change.place: change.action for change in repaired.changes}
+    dropped = {place for place, action in told.items() if action is Action.DROPPED}
+    moved = {place for place, action in told.items() if action is Action.MOVED}
+    assert [change.place for change in repaired.changes] == sorted(told)
+    assert sorted(kept_places) == [place for place in range(len(items)) if place not in dropped]
+    assert [place for place in kept_places if place not in moved] == [
+        place for place in range(len(items)) if place not in told
+    ]
+    assert all(change.why.endswith(".") for change in repaired.changes)
+
+    # Only what can be broken is touched, and only results move: to where their call is.
+    assert all(
+        item.is_call or item.is_result or item.is_reasoning or is_empty(item)
+        for item in (items[place] for place in dropped)
+    )
+    assert not any(is_empty(item) for item in kept)
+    for place in moved:
+        before = kept[kept_places.index(place) - 1]
+        assert (before.call_id, f"{before.type}_output") == (items[place].call_id, items[place].type)
+    for asked, answer in pairs(kept):
+        assert kept_places[_at(kept, asked)] < kept_places[_at(kept, answer)]
+
+    check_reasoning(items, kept)
+
+    # Done once, it is done.
+    again = repair(kept, pending=pending)
+    assert [id(item) for item in again.items] == [id(item) for item in kept]
+    assert again.changes == ()
+
+
+def _at(items: list[Item], wanted: Item) -> int:
+    return next(place for place, item in enumerate(items) if item is wanted)
+
+
+def check_reasoning(items: list[Item], kept: list[Item]) -> None:
+    """Reasoning stands before what it led to in the original, or one of the calls made together with that."""
+    for place, item in enumerate(kept):
+        if item.is_reasoning:
+            follower = next(each for each in kept[place:] if not each.is_reasoning)
+            after = [each for each in items[_at(items, item) :] if not is_empty(each)]
+            while after[0].is_reasoning or after[0].is_result:
+                after.pop(0)
+            led_to = [after[0]]
+            while led_to[-1].is_call and len(after) > len(led_to) and after[len(led_to)].is_call:
+                led_to.append(after[len(led_to)])
+            assert any(follower is each for each in led_to)
+
+
+@repeatable
+@given(nasty, pendings)
+def test_whatever_comes_becomes_well_formed(items: list[Item], pending: Pending) -> None:
+    check_repair(items, pending)
+
+
+@pytest.mark.parametrize("pending", Pending)
+def test_every_short_history_becomes_well_formed(pending: Pending) -> None:
+    alphabet = (call(), result(), call("b"), result("b"), reasoning(), user(), assistant(), assistant(""))
+    for length in range(5):
+        for items in product(alphabet, repeat=length):
+            check_repair(fresh(*items), pending)
+
+
+@pytest.mark.parametrize("pending", Pending)
+def test_every_mix_of_one_call_id_becomes_well_formed(pending: Pending) -> None:
+    alphabet = (call(), result(), call(type="shell_call"), result(type="shell_call"), reasoning(), user())
+    for items in product(alphabet, repeat=5):
+        check_repair(fresh(*items), pending)
+
+
+@repeatable
+@given(histories)
+def test_a_well_formed_history_loses_only_the_calls_that_nobody_answered(items: list[Item]) -> None:
+    unanswered = open_calls(items)
+    last_word = max((place for place, item in enumerate(items) if is_from_others(item)), default=-1)
+    lost = [
+        place
+        for place, item in enumerate(items)
+        if place <= last_word and any(item is each for each in unanswered)
+    ]
+    repaired = repair(items)
+    calls_lost = [change.place for change in repaired.changes if items[change.place].is_call]
+    assert calls_lost == lost
+    assert all(items[change.place].is_reasoning for change in repaired.changes if change.place not in lost)
+    if not lost:
+        assert repaired.items == tuple(items)
+
+
+@repeatable
+@given(nasty)
+def test_a_pair_whose_id_nobody_else_uses_always_stays(items: list[Item]) -> None:
+    items = [*items[:3], call("mine"), *items[3:7], result("mine"), *items[7:]]
+    stayed = repair(items).items
+    assert call("mine") in stayed
+    assert result("mine") in stayed
+
+
+# One by one.
+
+
+def test_a_sound_history_stays_as_it_is() -> None:
+    items = [user(), reasoning(), call("a"), call("b"), result("b"), result("a"), HOSTED, assistant(), user()]
+    repaired = repair(iter(items))
+    assert repaired.items == tuple(items)
+    assert repaired.changes == ()
+    assert repair([]).items == ()
+
+
+def test_an_unanswered_call_goes_together_with_its_reasoning() -> None:
+    items = [user(), reasoning(), call("a"), user("Well?"), assistant()]
+    assert places(items) == [0, 3, 4]
+    assert why(items) == [
+        (1, Action.DROPPED, "What this reasoning led to is not there."),
+        (2, Action.DROPPED, "This function_call of the id a has no result."),
+    ]
+
+
+def test_reasoning_stays_with_the_parallel_calls_that_have_results() -> None:
+    items = [reasoning(), call("a"), call("b"), result("b"), user()]
+    assert places(items) == [0, 2, 3, 4]
+    assert places([reasoning(), call("b"), call("a"), result("b"), user()]) == [0, 1, 3, 4]
+
+
+def test_reasoning_is_not_handed_on_to_an_item_that_it_did_not_lead_to() -> None:
+    # Models refuse reasoning before another item than its own as they refuse it before none.
+    assert places([reasoning(), call("a"), assistant("Something else."), user()]) == [2, 3]
+    assert places([reasoning("1"), call("a"), reasoning("2"), call("b"), result("b"), user()]) == [2, 3, 4, 5]
+    items = [reasoning(), call("a"), result("a", "shell_call"), call("b"), result("b"), user()]
+    assert places(items) == [3, 4, 5]
+
+
+@pytest.mark.parametrize("after", [[], [user()], [SYSTEM], [assistant(""), user()]])
+def test_reasoning_that_led_to_nothing_goes(after: list[Item]) -> None:
+    items = fresh(assistant(), reasoning("1"), reasoning("2"), *after)
+    assert [change.place for change in repair(items).changes][:2] == [1, 2]
+
+
+def test_a_stray_result_goes() -> None:
+    items = [user(), result("a"), assistant()]
+    assert places(items) == [0, 2]
+    assert why(items) == [(1, Action.DROPPED, "No call of the id a stands before this result.")]
+
+
+def test_a_result_before_its_call_is_a_stray_one() -> None:
+    assert places([result(), call(), user()]) == [2]
+
+
+def test_of_two_results_the_later_goes() -> None:
+    items = [call(), result(output="1"), assistant(), result(output="2")]
+    assert places(items) == [0, 1, 2]
+    assert why(items) == [(3, Action.DROPPED, "The call a has a result already.")]
+
+
+def test_a_result_of_another_type_is_not_the_result_of_the_call() -> None:
+    items = [call(), result(type="shell_call"), result(), user()]
+    assert places(items) == [0, 2, 3]
+    reason = "This result for a is a shell_call_output, the call a function_call."
+    assert why(items) == [(1, Action.DROPPED, reason)]
+    assert places([call(), result(type="shell_call"), user()]) == [2]
+
+
+def test_results_may_come_in_any_order_and_late() -> None:
+    items = [call("a"), call("b"), result("b"), user(), assistant(), result("a")]
+    assert repair(items).changes == ()
+
+
+def test_a_result_never_goes_to_an_older_call_of_the_same_id() -> None:
+    # The first call was cut off; the results are the second one's, the last of them sent twice.
+    items = [call(id="1"), user(), call(id="2"), result(output="1"), result(output="2"), user("On.")]
+    assert places(items) == [1, 2, 3, 5]
+
+
+def test_parallel_calls_of_one_id_are_paired_in_order() -> None:
+    items = [reasoning(), call(name="x"), call(name="y"), result(output="1"), result(output="2"), user()]
+    assert places(items) == [0, 1, 3, 2, 4, 5]
+    assert why(items) == [(3, Action.MOVED, "Another call uses the id a before this result.")]
+
+
+def test_parallel_calls_of_one_id_and_different_types_are_told_apart() -> None:
+    items = [call(), call(type="shell_call"), result(type="shell_call"), result(), user()]
+    assert places(items) == [0, 3, 1, 2, 4]
+
+
+def test_a_result_that_stands_between_reasoning_and_its_item_makes_way() -> None:
+    items = [call("a"), reasoning(), result("a"), call("b"), result("b")]
+    assert places(items) == [0, 2, 1, 3, 4]
+    why_moved = "This result stands between reasoning and what that led to."
+    assert why(items) == [(2, Action.MOVED, why_moved)]
+
+
+def test_a_result_makes_no_way_for_reasoning_that_goes() -> None:
+    assert places([call("a"), reasoning(), result("a"), user()]) == [0, 2, 3]
+
+
+def test_calls_at_the_end_wait_for_their_client() -> None:
+    items = [user(), reasoning(), call("a"), call("b"), result("a"), assistant("One moment.")]
+    assert repair(items).changes == ()
+    assert places(items, pending="drop") == [0, 1, 2, 4, 5]
+
+
+def test_a_word_of_the_other_side_ends_the_wait() -> None:
+    for word in (user(), user(" "), SYSTEM):
+        assert places(fresh(call("a"), word)) == [1]
+
+
+def test_of_waiting_calls_with_one_id_the_last_waits() -> None:
+    assert places([call(name="x"), call(name="y")]) == [1]
+    assert places([call(name="x"), result(), call(name="y")]) == [0, 1, 2]
+    assert places([call(name="x"), call(name="y"), result()]) == [0, 2, 1]
+
+
+@pytest.mark.parametrize("content", ["", " \n", [], [{"type": "output_text", "text": ""}]])
+def test_an_empty_assistant_message_goes(content: Any) -> None:
+    empty = Item.of({"role": "assistant", "content": content, "status": "incomplete"})
+    items = [user(), empty, user("Still there?")]
+    assert places(items) == [0, 2]
+    assert why(items) == [(1, Action.DROPPED, "This assistant message says nothing.")]
+
+
+def test_what_shows_something_is_not_empty() -> None:
+    refusal = Item.of({"role": "assistant", "content": [{"type": "refusal", "refusal": "No."}]})
+    audio = Item.of({"role": "assistant", "content": [{"type": "output_audio", "audio": {"id": "x"}}]})
+    assert repair([refusal, audio]).changes == ()
+
+
+def test_blank_messages_of_others_stay() -> None:
+    blank = Item.of({"role": "system", "content": ""})
+    assert repair([blank, user(" "), assistant()]).changes == ()
+
+
+def test_reasoning_before_an_empty_message_stays_with_the_call_behind_it() -> None:
+    assert places([reasoning(), assistant(""), call(), result()]) == [0, 2, 3]
+
+
+def test_hosted_and_unknown_items_are_left_alone() -> None:
+    items = [HOSTED, Item.of({"type": "some.day"}), reasoning(), Item.of({"type": "some_new_call"})]
+    assert repair(items).changes == ()
+
+
+def test_a_long_history_is_repaired_in_one_pass_per_rule() -> None:
+    # Quadratic work would not end within the time limit of a test.
+    parallel = [*[call()] * 60_000, *[result()] * 60_000]
+    repaired = repair(parallel)
+    assert len(repaired.items) == 120_000
+    assert open_calls(repaired.items) == ()
+
+
+def test_what_is_done_with_pending_calls_is_one_of_two_words() -> None:
+    with pytest.raises(InvalidInput, match="answer"):
+        repair([], pending="answer")
+
+
+def test_a_change_can_be_compared_and_shown() -> None:
+    (change,) = repair([result()]).changes
+    assert change == Change(0, Action.DROPPED, "No call of the id a stands before this result.")
+
+
+def test_the_examples_of_this_file_need_repair() -> None:
+    for broken in ([reasoning(), user()], [result()], [call(), call(), result(), result()]):
+        with pytest.raises(MalformedItems):
+            open_calls(broken)

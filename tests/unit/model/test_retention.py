@@ -1,0 +1,116 @@
+"""A conversation is over by its idle time or at its hour, on the days that clocks are changed, too."""
+
+from datetime import datetime
+
+import pytest
+
+from turnledger.errors import InvalidInput
+from turnledger.model import retention
+from turnledger.model.retention import NEVER, ResetPolicy, last_daily
+
+DAY = 24 * 60 * 60 * 1000
+
+
+def at(text: str) -> int:
+    return round(datetime.fromisoformat(text).timestamp() * 1000)
+
+
+def test_never_is_never() -> None:
+    assert ResetPolicy.never() == ResetPolicy() == NEVER
+    assert not NEVER.is_over(0, 0, 10**15)
+
+
+@pytest.mark.parametrize(
+    ("started", "touched", "now", "over"),
+    [(0, 0, 59_999, False), (0, 0, 60_000, True), (0, 1, 60_000, False), (1, 0, 60_000, False)],
+)
+def test_idle_time_is_measured_from_start_and_last_interaction(
+    started: int, touched: int, now: int, over: bool
+) -> None:
+    assert ResetPolicy.idle(60).is_over(started, touched, now) is over
+
+
+def test_a_wall_clock_that_was_set_back_ends_no_conversation() -> None:
+    assert not ResetPolicy.idle(60).is_over(0, DAY, 60_000)
+    assert not ResetPolicy.daily(0).is_over(0, 2 * DAY + 1, DAY + 1)
+
+
+@pytest.mark.parametrize(
+    ("last", "now", "over"),
+    [
+        ("2026-05-04T03:59:59Z", "2026-05-04T04:00:00Z", True),
+        ("2026-05-04T04:00:00Z", "2026-05-05T03:59:59Z", False),
+        ("2026-05-04T03:00:00Z", "2026-05-04T03:59:59Z", False),
+        ("2026-05-01T12:00:00Z", "2026-05-04T12:00:00Z", True),
+    ],
+)
+def test_a_daily_reset_comes_when_its_hour_has_passed(last: str, now: str, over: bool) -> None:
+    policy = ResetPolicy.daily(4)
+    assert policy.is_over(0, at(last), at(now)) is over
+    assert policy.is_over(at(last), 0, at(now)) is over
+
+
+@pytest.mark.parametrize(
+    ("hour", "zone", "now", "last"),
+    [
+        (4, "UTC", "2026-01-01T02:00:00Z", "2025-12-31T04:00:00Z"),
+        (4, "America/New_York", "2026-01-15T08:00:00Z", "2026-01-14T09:00:00Z"),
+        (4, "America/New_York", "2026-07-15T08:00:00Z", "2026-07-15T08:00:00Z"),
+        (4, "Asia/Kolkata", "2026-01-15T00:00:00Z", "2026-01-14T22:30:00Z"),
+        # 02:00 does not come on this day: the clock jumps to 03:00.
+        (2, "Europe/Berlin", "2026-03-29T00:59:59Z", "2026-03-28T01:00:00Z"),
+        (2, "Europe/Berlin", "2026-03-29T01:00:00Z", "2026-03-29T01:00:00Z"),
+        # 02:00 comes twice on this day, and counts once.
+        (2, "Europe/Berlin", "2026-10-25T00:30:00Z", "2026-10-25T00:00:00Z"),
+        (2, "Europe/Berlin", "2026-10-25T01:30:00Z", "2026-10-25T00:00:00Z"),
+        # The 30th never came here: the first 04:00 after the 29th's is that of the 31st.
+        (4, "Pacific/Apia", "2011-12-30T10:10:00Z", "2011-12-29T14:00:00Z"),
+        (4, "Pacific/Apia", "2011-12-30T14:00:00Z", "2011-12-30T14:00:00Z"),
+    ],
+)
+def test_the_hour_is_that_of_its_time_zone(hour: int, zone: str, now: str, last: str) -> None:
+    assert last_daily(hour, zone, at(now)) == at(last)
+
+
+def test_whichever_comes_first_ends_a_conversation() -> None:
+    both = ResetPolicy(idle_after=60_000, daily_at=0)
+    assert both.is_over(0, DAY + 1, DAY + 60_001)
+    assert both.is_over(0, DAY - 1, DAY)
+    assert not both.is_over(0, DAY + 1, DAY + 60_000)
+
+
+def test_the_shortest_idle_time_is_not_none() -> None:
+    assert ResetPolicy.idle(1e-9).idle_after == 1
+
+
+@pytest.mark.parametrize("seconds", [0, -1, 1e10, float("nan")])
+def test_an_idle_time_has_bounds(seconds: float) -> None:
+    with pytest.raises(InvalidInput, match="above 0"):
+        ResetPolicy.idle(seconds)
+
+
+@pytest.mark.parametrize("hour", [-1, 24, 4.5, "4"])
+def test_an_hour_is_one_of_a_day(hour: int) -> None:
+    with pytest.raises(InvalidInput, match="0 to 23"):
+        ResetPolicy.daily(hour)
+
+
+@pytest.mark.parametrize("zone", ["Nowhere/City", "Europe", "../../etc/passwd", "/etc/passwd", "", "a\0b"])
+def test_an_unknown_time_zone_is_refused_with_the_remedy(zone: str) -> None:
+    with pytest.raises(InvalidInput, match="tzdata"):
+        ResetPolicy.daily(4, zone)
+
+
+def test_a_stored_time_zone_that_is_unknown_here_is_reported_and_not_guessed() -> None:
+    with pytest.raises(InvalidInput, match="Mars/Base"):
+        ResetPolicy(daily_at=4, timezone="Mars/Base").is_over(0, 0, DAY)
+
+
+def test_utc_needs_no_time_zone_database(monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_zones(name: str) -> None:
+        raise LookupError(name)
+
+    monkeypatch.setattr(retention, "ZoneInfo", no_zones)
+    assert ResetPolicy.daily(0).is_over(0, DAY - 1, DAY)
+    with pytest.raises(InvalidInput):
+        ResetPolicy.daily(0, "Europe/Berlin")

@@ -1,0 +1,113 @@
+"""What people said stays text, whatever it looks like."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from turnledger.model.conversation import Conversation
+from turnledger.model.ids import BranchId, ConversationId, TurnId
+from turnledger.model.item import Item, message
+from turnledger.model.text.markdown import escaped, fenced, markdown_head, markdown_turn
+from turnledger.model.turn import Turn, TurnKind
+
+HEX = "01890000000070008000000000000000"
+CALL = Item.of({"type": "function_call", "call_id": "c", "name": "f<b>", "arguments": '{"a":1}'})
+RESULT = Item.of({"type": "function_call_output", "call_id": "c", "output": "# r"})
+
+
+def turn(*output: Item, kind: TurnKind = TurnKind.COMPLETED) -> Turn:
+    return Turn.of(
+        id=TurnId(f"turn_{HEX}"),
+        branch=BranchId(f"branch_{HEX}"),
+        number=1,
+        parent=None,
+        kind=kind,
+        created_at=0,
+        committed_at=0,
+        input=(message("user", "Hello"),),
+        output=output,
+    )
+
+
+def conversation(title: str | None) -> Conversation:
+    return Conversation(
+        id=ConversationId(f"conv_{HEX}"),
+        owner="ann",
+        branch=BranchId(f"branch_{HEX}"),
+        title=title,
+        created_at=0,
+        touched_at=86_400_000,
+    )
+
+
+def test_a_turn_is_told_as_people_see_it() -> None:
+    told = markdown_turn(turn(CALL, RESULT, message("assistant", "Hi.")))
+    assert told == (
+        "\n## User\n\n```text\nHello\n```\n"
+        '\n**Tool call** f\\<b\\>\n\n```text\n{"a":1}\n```\n'
+        "\n**Tool result**\n\n```text\n# r\n```\n"
+        "\n## Assistant\n\n```text\nHi.\n```\n"
+    )
+
+
+def test_what_is_hidden_is_not_told_nor_its_other_half() -> None:
+    told = markdown_turn(turn(CALL, RESULT, message("assistant", "Hi.")), [1])
+    assert "Tool" not in told
+    assert "Hi." in told
+
+
+def test_how_a_turn_ended_is_told() -> None:
+    assert "interrupted" in markdown_turn(turn(kind=TurnKind.INTERRUPTED))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "```\n# no heading",
+        "````\n<script>alert(1)</script>\n````",
+        "![x](http://evil.example/x.png)",
+        "a\r```\r# b",
+        "a\u2028```\u2028# b",
+    ],
+)
+def test_no_text_leaves_its_fence(text: str) -> None:
+    fence, *inside, end, last = fenced(text).split("\n")
+    assert fence.removesuffix("text") == end
+    assert last == ""
+    assert not any(re.match(r" {0,3}" + end, line) for line in inside)
+
+
+@given(st.text())
+def test_no_text_at_all_leaves_its_fence(text: str) -> None:
+    fence, *inside, end, _ = fenced(text).split("\n")
+    assert fence.removesuffix("text") == end
+    assert not any(end in line for line in inside)
+    assert "\x1b" not in fenced(text)
+    assert "\u202e" not in fenced(text)
+
+
+def test_a_title_is_one_line_of_text() -> None:
+    told = markdown_head(conversation("# <b>x</b>\n[a](javascript:1) \x1b[31m"))
+    heading = told.split("\n")[0]
+    assert heading.startswith("# \\# \\<b\\>x\\<\\/b\\> \\[a\\]\\(javascript\\:1\\)")
+    assert "\x1b" not in told
+    assert markdown_head(conversation(None)).startswith("# Untitled chat\n")
+    assert "1970-01-02" in told
+
+
+@given(st.text())
+def test_escaped_text_has_no_bare_mark(text: str) -> None:
+    assert not re.search(r"(?<!\\)(?:\\\\)*[<\[*_`#]", escaped(text))
+
+
+def test_an_image_is_named_and_not_shown() -> None:
+    item = Item.of(
+        {"type": "message", "role": "user", "content": [{"type": "input_image", "image_url": "http://x/y"}]}
+    )
+    told = markdown_turn(turn(item))
+    assert "_[input\\_image]_" in told
+    assert "http" not in told

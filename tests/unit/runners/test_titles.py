@@ -1,0 +1,123 @@
+"""Titling: what a model is shown to name a chat, and what is made of its answer."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from turnledger import Ledger
+from turnledger.errors import MalformedAnswer, ModelUnavailable
+from turnledger.model.turn import Turn
+from turnledger.runners.chat_model import FINISH_REASONS, Asked
+from turnledger.runners.titles import ANSWERED_LENGTH, ASKED_LENGTH, Beginning, cleaned, title_by
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+class Namer:
+    """Answers with what it was made with, and remembers what it was asked."""
+
+    def __init__(self, **completion: Any) -> None:
+        self._completion = completion
+        self.finish_reasons = FINISH_REASONS
+        self.asked: list[Asked] = []
+
+    async def complete(self, asked: Asked) -> bytes:
+        self.asked.append(asked)
+        return msgspec.json.encode(self._completion)
+
+    def stream(self, asked: Asked) -> Any:
+        raise AssertionError("a title is not streamed")
+
+    async def models(self) -> list[dict[str, Any]]:
+        return []
+
+    async def close(self) -> None:
+        return
+
+
+def says(text: str | None, finish_reason: str | None = "stop") -> Namer:
+    message = {"role": "assistant", "content": text}
+    return Namer(choices=[{"message": message, "finish_reason": finish_reason}])
+
+
+@pytest.mark.parametrize(
+    ("said", "title"),
+    [
+        ("Trip to Rome", "Trip to Rome"),
+        ('  "Trip to Rome."\n', "Trip to Rome"),
+        ("**Title: Trip to Rome**", "Trip to Rome"),
+        ("# Trip to Rome\n\nThis title says what it is about.", "Trip to Rome"),
+        ("<think>They want\nRome.</think>\nTrip to Rome", "Trip to Rome"),
+        ("<think>They want Rome, and never came to", None),
+        ("„Reise nach Rom“", "Reise nach Rom"),
+        ("Wait and see...", "Wait and see..."),
+        ("Trip\x1b[2J to\x00 Rome\u202e", "Trip[2J to Rome"),
+        ("", None),
+        (' "" \n', None),
+    ],
+)
+def test_what_models_put_around_a_title_goes(said: str, title: str | None) -> None:
+    assert cleaned(said) == title
+
+
+def test_a_title_has_one_line_of_sixty_characters_at_most() -> None:
+    made = cleaned("word " * 100)
+    assert made is not None
+    assert len(made) <= 60
+    assert made.startswith("word word")
+
+
+async def first_turn(said: str, answered: str) -> Turn:
+    async with await Ledger.open() as ledger:
+        chat = await ledger.conversation()
+        async with chat.turn(said) as turn:
+            turn.emit(answered)
+        return (await chat.turns())[0]
+
+
+async def test_a_model_is_shown_the_beginning_of_both_texts_and_no_more() -> None:
+    beginning = Beginning.of(await first_turn("q" * 10_000, "a" * 10_000))
+    assert (beginning.asked, beginning.answered) == ("q" * ASKED_LENGTH, "a" * ANSWERED_LENGTH)
+    namer = says("Questions")
+    assert await title_by(namer, "tiny", beginning) == "Questions"
+    [asked] = namer.asked
+    assert asked.settings == {"model": "tiny"}
+    assert isinstance(asked.messages, list)
+    assert [each["role"] for each in asked.messages] == ["system", "user"]
+    assert "q" * ASKED_LENGTH in asked.messages[1]["content"]
+    assert len(asked.messages[1]["content"]) < ASKED_LENGTH + ANSWERED_LENGTH + 100
+
+
+@pytest.mark.parametrize("namer", [says(None), says(" "), Namer(choices=[]), Namer()])
+async def test_no_answer_is_no_title(namer: Namer) -> None:
+    assert await title_by(namer, "tiny", Beginning("Hi", "Hello.")) is None
+
+
+async def test_what_is_wrong_with_an_answer_is_raised() -> None:
+    with pytest.raises(ModelUnavailable):
+        await title_by(Namer(error={"message": "overloaded"}), "tiny", Beginning("Hi", "Hello."))
+    with pytest.raises(MalformedAnswer):
+        await title_by(says("word " * 20_000), "tiny", Beginning("Hi", "Hello."))
+
+
+@pytest.mark.parametrize(
+    ("reason", "problem"),
+    [("error", ModelUnavailable), ("odd", MalformedAnswer), (None, MalformedAnswer)],
+)
+async def test_title_of_an_answer_that_is_not_whole_is_refused(
+    reason: str | None, problem: type[Exception]
+) -> None:
+    with pytest.raises(problem):
+        await title_by(says("Trip to", reason), "tiny", Beginning("Hi", "Hello."))
+
+
+async def test_title_ends_with_the_models_own_finish_reason() -> None:
+    namer = says("Trip to Rome", "COMPLETE")
+    namer.finish_reasons = frozenset({"COMPLETE"})
+    assert await title_by(namer, "tiny", Beginning("Hi", "Hello.")) == "Trip to Rome"

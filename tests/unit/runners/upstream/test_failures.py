@@ -1,0 +1,108 @@
+"""Each way in which an upstream fails has its error, and says whether asking again may help."""
+
+from __future__ import annotations
+
+import socket
+import ssl
+
+import pytest
+
+from turnledger.errors import (
+    MalformedAnswer,
+    ModelError,
+    ModelRefused,
+    ModelTimeout,
+    ModelUnavailable,
+)
+from turnledger.runners.upstream.failures import (
+    BrokenOff,
+    closed,
+    cut,
+    encoded,
+    not_http,
+    of_connecting,
+    of_status,
+    too_slow,
+    unheard,
+)
+
+ERROR = {"message": "No.", "code": "c"}
+
+
+@pytest.mark.parametrize(
+    ("problem", "error", "may_retry"),
+    [
+        (TimeoutError(), ModelTimeout, True),
+        (TimeoutError(110, "host.invalid"), ModelTimeout, True),
+        (ConnectionRefusedError(111, "host.invalid"), ModelUnavailable, True),
+        (socket.gaierror(-2, "host.invalid"), ModelUnavailable, True),
+        (OSError(24, "too many open files"), ModelUnavailable, True),
+        (ConnectionResetError(104, "host.invalid"), ModelUnavailable, True),
+        (ssl.SSLCertVerificationError(1, "host.invalid"), ModelUnavailable, False),
+        (ssl.SSLError(1, "host.invalid"), ModelUnavailable, False),
+    ],
+)
+def test_why_there_is_no_connection(problem: OSError, error: type[ModelError], may_retry: bool) -> None:
+    broken_off = of_connecting(problem)
+    assert (type(broken_off.error), broken_off.may_retry) == (error, may_retry)
+    assert "host.invalid" not in str(broken_off.error)
+
+
+@pytest.mark.parametrize(
+    ("broken_off", "error", "may_retry"),
+    [
+        (cut(), ModelUnavailable, False),
+        (unheard(), ModelUnavailable, True),
+        (too_slow(), ModelTimeout, False),
+        (not_http(), MalformedAnswer, False),
+        (encoded(), MalformedAnswer, False),
+        (closed(), ModelUnavailable, False),
+    ],
+)
+def test_why_there_is_no_answer(broken_off: BrokenOff, error: type[ModelError], may_retry: bool) -> None:
+    assert (type(broken_off.error), broken_off.may_retry) == (error, may_retry)
+
+
+@pytest.mark.parametrize("status", [400, 404, 409, 413, 415, 418, 422, 429, 451])
+def test_statuses_about_the_request_are_refusals(status: int) -> None:
+    refused = of_status(status, {}, ERROR).error
+    assert isinstance(refused, ModelRefused)
+    assert (refused.status, refused.error) == (status, ERROR)
+
+
+@pytest.mark.parametrize("status", [201, 301, 307, 401, 402, 403, 407, 500, 502, 503, 504, 529])
+def test_other_statuses_are_the_upstreams_own_affair(status: int) -> None:
+    error = of_status(status, {}, {"message": "sk-secret"}).error
+    assert type(error) is ModelUnavailable
+    assert str(status) in str(error)
+    assert "sk-secret" not in str(error)
+
+
+def test_an_upstream_that_gave_up_waiting_is_a_timeout() -> None:
+    assert type(of_status(408, {}, ERROR).error) is ModelTimeout
+
+
+def test_few_statuses_are_worth_another_try() -> None:
+    assert [each for each in range(300, 600) if of_status(each, {}, {}).may_retry] == [429, 502, 503, 504]
+    assert not of_status(503, {b"x-should-retry": b"false"}, {}).may_retry
+
+
+@pytest.mark.parametrize(
+    ("headers", "seconds"),
+    [
+        ({}, None),
+        ({b"retry-after": b"2"}, 2.0),
+        ({b"retry-after-ms": b"30"}, 0.03),
+        ({b"retry-after-ms": b"30", b"retry-after": b"2"}, 0.03),
+        ({b"retry-after-ms": b"soon", b"retry-after": b"2"}, 2.0),
+        ({b"retry-after": b"Wed, 21 Oct 2026 07:28:00 GMT"}, None),
+        ({b"retry-after": b"-1"}, None),
+        ({b"retry-after": b"inf"}, None),
+        ({b"retry-after": b"nan"}, None),
+    ],
+)
+def test_how_long_to_wait_is_read(headers: dict[bytes, bytes], seconds: float | None) -> None:
+    broken_off = of_status(429, headers, {})
+    assert broken_off.retry_after == seconds
+    assert isinstance(broken_off.error, ModelRefused)
+    assert broken_off.error.retry_after == seconds

@@ -1,0 +1,415 @@
+"""An upstream is asked politely, and whatever goes wrong with it leaves the history as it was."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import pytest
+
+from tests.unit.runners.asking import ASKED, asking, payloads, text_of, upstream
+from tests.unit.runners.conftest import Waits
+from turnledger import Chat
+from turnledger.errors import (
+    InvalidInput,
+    MalformedAnswer,
+    ModelError,
+    ModelRefused,
+    ModelTimeout,
+    ModelUnavailable,
+)
+from turnledger.runners.chat_model import ChatModel
+from turnledger.runners.chat_runner import ChatRunner
+from turnledger.runners.http import connection
+from turnledger.runners.upstream.failures import BrokenOff
+from turnledger.runners.upstream.upstream import Retries, Timeouts, Upstream
+from turnledger.testing.gates import Gate
+from turnledger.testing.upstream import CUT, Call, Data, End, Head, Refusal, ScriptedUpstream, Status, Step
+
+pytestmark = pytest.mark.anyio
+
+NEVER = Retries(limit=0)
+HASTY = Timeouts(first_byte=0.01, between_chunks=0.01)
+BEGINS = Timeouts(first_byte=60.0, between_chunks=0.01)
+
+
+class Fault(NamedTuple):
+    script: Callable[[], Sequence[Step]]
+    error: type[ModelError]
+    timeouts: Timeouts = Timeouts()
+    shown: str = ""
+    """What the client has seen of it before."""
+
+
+STREAMED = {
+    "status": Fault(lambda: [Status(500)], ModelUnavailable),
+    "status about the request": Fault(lambda: [Status(422)], ModelRefused),
+    "status about the account": Fault(lambda: [Status(401)], ModelUnavailable),
+    "redirect": Fault(lambda: [Status(307, headers={"Location": "/v1/models"})], ModelUnavailable),
+    "cut before the status": Fault(lambda: [CUT], ModelUnavailable),
+    "hang before the status": Fault(lambda: [Gate()], ModelTimeout, HASTY),
+    "no HTTP": Fault(lambda: [Status(200, headers={"Bad\nheader": "x"})], MalformedAnswer),
+    "another content type": Fault(lambda: [Head("text/html"), b"<p>Hello</p>"], MalformedAnswer),
+    "an answer that is no stream": Fault(lambda: [Status(200, b'{"choices": []}')], MalformedAnswer),
+    "an error that is no stream": Fault(lambda: [Status(200)], ModelUnavailable),
+    "cut before the first token": Fault(lambda: [Head(), CUT], ModelUnavailable),
+    "hang before the first token": Fault(lambda: [Head(), Gate()], ModelTimeout, HASTY),
+    "cut mid-stream": Fault(lambda: ["Hel", CUT], ModelUnavailable, shown="Hel"),
+    "cut mid-chunk": Fault(lambda: ["Hel", b'data: {"choi', CUT], ModelUnavailable, shown="Hel"),
+    "cut without a mark": Fault(
+        lambda: [Head(chunked=False), "Hel", End("stop", done=False)], ModelUnavailable, shown="Hel"
+    ),
+    "stall mid-stream": Fault(lambda: ["Hel", Gate()], ModelTimeout, BEGINS, shown="Hel"),
+    "malformed chunk": Fault(lambda: ["Hel", Data(b'{"choices": [')], MalformedAnswer, shown="Hel"),
+    "malformed bytes": Fault(lambda: ["Hel", Data(b"\xff\xfe")], MalformedAnswer, shown="Hel"),
+    "another shape": Fault(lambda: ["Hel", Data(b'{"choices": {}}')], MalformedAnswer, shown="Hel"),
+    "another choice": Fault(
+        lambda: ["Hel", Data(b'{"choices": [{"index": 1, "delta": {"content": "x"}}]}')],
+        MalformedAnswer,
+        shown="Hel",
+    ),
+    "error object in the stream": Fault(
+        lambda: ["Hel", Data(b'{"error": {"message": "Overloaded"}}')], ModelUnavailable, shown="Hel"
+    ),
+    "end without a finish_reason": Fault(lambda: ["Hel", End(None)], MalformedAnswer, shown="Hel"),
+    "end without any mark": Fault(lambda: ["Hel", End(None, done=False)], MalformedAnswer, shown="Hel"),
+    "an empty answer": Fault(list, MalformedAnswer),
+    "a call without a name": Fault(lambda: [Call("")], MalformedAnswer, shown=""),
+    "too long": Fault(lambda: ["Hel", b"data: " + b"x" * (17 * 1024 * 1024)], MalformedAnswer, shown="Hel"),
+}
+
+WHOLE = {
+    "status": Fault(lambda: [Status(503)], ModelUnavailable),
+    "status about the request": Fault(lambda: [Status(429)], ModelRefused),
+    "hang before the status": Fault(lambda: [Gate()], ModelTimeout, HASTY),
+    "cut": Fault(lambda: ["Hel", CUT], ModelUnavailable),
+    "malformed": Fault(lambda: [Data(b'{"choices": [')], MalformedAnswer),
+    "no JSON": Fault(lambda: [b"<html>"], MalformedAnswer),
+    "error object": Fault(lambda: [Data(b'{"error": "no"}')], ModelUnavailable),
+    "no finish_reason": Fault(lambda: ["Hel", End(None)], MalformedAnswer),
+    "an empty answer": Fault(list, MalformedAnswer),
+    "too long": Fault(lambda: [Data(b"x" * (17 * 1024 * 1024))], MalformedAnswer),
+}
+
+
+@pytest.mark.parametrize("point", STREAMED)
+async def test_a_stream_that_fails_at_any_point_leaves_the_history_untouched(chat: Chat, point: str) -> None:
+    fault, shown = STREAMED[point], list[bytes]()
+    scripted = ScriptedUpstream(["One."], fault.script(), ["Two."])
+    async with (
+        asking(scripted, timeouts=fault.timeouts, retries=NEVER) as model,
+        upstream(scripted.url) as patient,
+    ):
+        before = await chat.run(ChatRunner(patient, {}), "a")
+        run = ChatRunner(model, {}, on_payloads=shown.extend)
+        with pytest.raises(fault.error) as caught:
+            await chat.run(run, "b")
+        assert type(caught.value) is fault.error
+        assert text_of(shown) == fault.shown
+        assert await chat.turns() == [before]
+        after = await chat.run(ChatRunner(patient, {}), "b")
+        assert [turn.text for turn in await chat.turns()] == ["One.", "Two."]
+        assert after.parent == before.id
+    asked = [[each["content"] for each in request.body["messages"]] for request in scripted.received]
+    assert asked == [["a"], ["a", "One.", "b"], ["a", "One.", "b"]]
+
+
+@pytest.mark.parametrize("point", WHOLE)
+async def test_a_whole_answer_that_fails_at_any_point_leaves_the_history_untouched(
+    chat: Chat, point: str
+) -> None:
+    fault = WHOLE[point]
+    async with asking(ScriptedUpstream(fault.script()), timeouts=fault.timeouts, retries=NEVER) as model:
+        with pytest.raises(fault.error) as caught:
+            await chat.run(ChatRunner(model, {}, stream=False), "Hi")
+    assert type(caught.value) is fault.error
+    assert await chat.history() == []
+
+
+@pytest.mark.parametrize("stream", [True, False])
+async def test_an_upstream_that_is_not_there_leaves_the_history_untouched(
+    chat: Chat, waits: Waits, stream: bool
+) -> None:
+    scripted = ScriptedUpstream()
+    async with asking(scripted, sleep=waits) as model:
+        await scripted.refuse()
+        with pytest.raises(ModelUnavailable, match="cannot be reached"):
+            await chat.run(ChatRunner(model, {}, stream=stream), "Hi")
+    assert len(waits) == 2
+    assert await chat.history() == []
+
+
+@pytest.mark.parametrize("stream", [True, False])
+@pytest.mark.parametrize("split", [None, 1, 7])
+async def test_an_answer_is_the_same_however_it_arrives(chat: Chat, stream: bool, split: int | None) -> None:
+    script = ["Hällo ", "wörld", Call("look", '{"at": "Zürich"}'), Call("see", "{}", "call_1", 1)]
+    async with asking(ScriptedUpstream(script, split=split)) as model:
+        turn = await chat.run(ChatRunner(model, {}, stream=stream), "Hi")
+    assert turn.text == "Hällo wörld"
+    assert [item.fields["arguments"] for item in turn.output[1:]] == ['{"at": "Zürich"}', "{}"]
+    assert turn.details["finish_reason"] == "tool_calls"
+
+
+@pytest.mark.parametrize("stream", [True, False])
+async def test_a_refusal_is_an_answer(chat: Chat, stream: bool) -> None:
+    async with asking(ScriptedUpstream([Refusal("No.")])) as model:
+        turn = await chat.run(ChatRunner(model, {}, stream=stream), "Hi")
+    assert turn.output[0].fields["content"] == [{"type": "refusal", "refusal": "No."}]
+
+
+async def test_unknown_fields_pass_both_ways() -> None:
+    odd = b'{"x_new": {"a": 1},  "choices": []}'
+    scripted = ScriptedUpstream([Data(odd)], [Data(odd)])
+    async with asking(scripted) as model:
+        assert odd in await payloads(model)
+        assert await model.complete(ASKED) == odd
+    assert [request.body["x_unknown"] for request in scripted.received] == [[1], [1]]
+    assert [request.body["stream"] for request in scripted.received] == [True, False]
+
+
+async def test_usage_comes_when_it_is_asked_for(chat: Chat) -> None:
+    async with asking(ScriptedUpstream(["Hi"], ["Hi"])) as model:
+        turn = await chat.run(ChatRunner(model, {}, stream_options={"include_usage": True}), "Hi")
+        assert turn.details["usage"] == {"prompt_tokens": 1, "completion_tokens": 2, "total_tokens": 3}
+        assert "usage" not in (await chat.run(ChatRunner(model, {}), "Hi")).details
+
+
+@pytest.mark.parametrize("api_key", [None, "sk-secret"])
+async def test_the_api_key_is_the_one_that_was_given(api_key: str | None) -> None:
+    scripted = ScriptedUpstream(["Hi"])
+    async with asking(scripted, api_key=api_key) as model:
+        await payloads(model)
+        assert "sk-secret" not in repr(model)
+    expected = f"Bearer {api_key}" if api_key else None
+    assert scripted.received[0].headers.get("authorization") == expected
+    assert scripted.received[0].headers["content-type"] == "application/json"
+
+
+async def test_cookies_are_not_kept() -> None:
+    scripted = ScriptedUpstream([Status(400, headers={"Set-Cookie": "a=b"})], ["Hi"])
+    async with asking(scripted) as model:
+        with pytest.raises(ModelRefused):
+            await payloads(model)
+        await payloads(model)
+    assert "cookie" not in scripted.received[1].headers
+
+
+async def test_a_request_is_made_again_while_nothing_was_answered(waits: Waits) -> None:
+    scripted = ScriptedUpstream([Status(503)], [CUT], ["Hi"])
+    async with asking(scripted, sleep=waits, chance=lambda: 1.0) as model:
+        assert text_of(await payloads(model)) == "Hi"
+    assert waits == [0.25, 0.5]
+    assert len({str(request.body) for request in scripted.received}) == 1
+
+
+async def test_a_server_that_comes_back_is_found(chat: Chat) -> None:
+    scripted = ScriptedUpstream(["Hi"])
+
+    async def come_back(_: float) -> None:
+        await scripted.listen()
+
+    async with asking(scripted, sleep=come_back) as model:
+        await scripted.refuse()
+        assert (await chat.run(ChatRunner(model, {}), "Hi")).text == "Hi"
+
+
+async def test_retries_have_an_end(waits: Waits) -> None:
+    scripted = ScriptedUpstream(otherwise=[Status(502)])
+    async with asking(scripted, sleep=waits, retries=Retries(limit=3)) as model:
+        with pytest.raises(ModelUnavailable, match="status 502"):
+            await model.complete(ASKED)
+    assert (len(scripted.received), len(waits)) == (4, 3)
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        lambda: [Status(400)],
+        lambda: [Status(401)],
+        lambda: [Status(500)],
+        lambda: [Status(429, headers={"retry-after": "60"})],
+        lambda: [Status(503, headers={"x-should-retry": "false"})],
+        lambda: [Head(), CUT],
+        lambda: ["Hel", CUT],
+    ],
+)
+async def test_what_was_answered_is_not_asked_again(script: Callable[[], list[Step]], waits: Waits) -> None:
+    scripted = ScriptedUpstream(script(), ["not asked for"])
+    async with asking(scripted, sleep=waits) as model:
+        with pytest.raises(ModelError):
+            await payloads(model)
+    assert (len(scripted.received), waits) == (1, [])
+
+
+async def test_an_upstream_says_when_to_come_back(waits: Waits) -> None:
+    scripted = ScriptedUpstream(
+        [Status(429, headers={"retry-after": "1.5"})], [Status(429, headers={"retry-after-ms": "30"})], ["Hi"]
+    )
+    async with asking(scripted, sleep=waits) as model:
+        await payloads(model)
+    assert waits == [1.5, 0.03]
+
+
+async def test_who_is_told_to_wait_long_is_told_how_long(waits: Waits) -> None:
+    async with asking(ScriptedUpstream([Status(429, headers={"retry-after": "60"})]), sleep=waits) as model:
+        with pytest.raises(ModelRefused) as caught:
+            await payloads(model)
+    assert (caught.value.status, caught.value.retry_after) == (429, 60.0)
+    assert caught.value.error["code"] == "scripted"
+
+
+async def test_what_is_about_the_account_is_not_told() -> None:
+    body = b'{"error": {"message": "Incorrect API key: sk-secret"}}'
+    async with asking(ScriptedUpstream([Status(401, body)])) as model:
+        with pytest.raises(ModelUnavailable) as caught:
+            await payloads(model)
+    assert "sk-secret" not in str(caught.value)
+
+
+async def test_a_connection_that_takes_too_long_is_a_timeout(waits: Waits) -> None:
+    async with asking(ScriptedUpstream(), timeouts=Timeouts(connect=1e-9), sleep=waits) as model:
+        with pytest.raises(ModelTimeout, match="reached in time"):
+            await payloads(model)
+    assert len(waits) == 2
+
+
+async def test_all_of_it_can_have_a_limit() -> None:
+    gate = Gate()
+    async with asking(ScriptedUpstream(["Hel", gate]), timeouts=Timeouts(total=0.05)) as model:
+        with pytest.raises(ModelTimeout):
+            await payloads(model)
+
+
+async def test_no_limit_is_no_limit() -> None:
+    timeouts = Timeouts(None, None, None, None)
+    async with asking(ScriptedUpstream(["Hi"]), timeouts=timeouts) as model:
+        assert text_of(await payloads(model)) == "Hi"
+
+
+async def test_the_models_of_the_upstream_are_listed() -> None:
+    async with asking(ScriptedUpstream()) as model:
+        assert [each["id"] for each in await model.models()] == ["scripted"]
+
+
+async def test_a_query_of_the_url_is_kept() -> None:
+    scripted = ScriptedUpstream(["Hi"])
+    async with scripted, upstream(f"{scripted.url}/?api-version=1") as model:
+        await payloads(model)
+    assert scripted.received[0].path == "/v1/chat/completions?api-version=1"
+
+
+@pytest.mark.parametrize("asked_before", [True, False])
+async def test_a_closed_upstream_says_so(asked_before: bool) -> None:
+    async with asking(ScriptedUpstream(["Hi"])) as model:
+        if asked_before:
+            await payloads(model)
+        await model.close()
+        with pytest.raises(ModelUnavailable, match="closed"):
+            await payloads(model)
+
+
+@pytest.mark.parametrize("idle", [0.0, 1e9])
+async def test_a_connection_that_was_left_alone_may_be_closed_without_a_failure(
+    idle: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its server closed it while we wrote: that is no failed try."""
+    monkeypatch.setattr(connection, "STALE_AFTER", idle)
+    scripted = ScriptedUpstream(["One"], [CUT], ["Two"], [CUT], [CUT], ["not asked for"])
+    async with asking(scripted, retries=NEVER) as model:
+        await payloads(model)
+        if idle:  # it was just used
+            with pytest.raises(ModelUnavailable, match="cut"):
+                await payloads(model)
+            assert len(scripted.received) == 2
+            return
+        assert text_of(await payloads(model)) == "Two"
+        assert scripted.connections == 2
+        with pytest.raises(ModelUnavailable, match="cut"):  # a new one that is closed is a failure
+            await payloads(model)
+        assert len(scripted.received) == 5
+
+
+async def test_what_an_old_connection_answered_is_not_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connection, "STALE_AFTER", 0.0)
+    scripted = ScriptedUpstream(["One"], [Status(503)], ["not asked for"])
+    async with asking(scripted, retries=NEVER) as model:
+        await payloads(model)
+        with pytest.raises(ModelUnavailable, match="503"):
+            await payloads(model)
+    assert len(scripted.received) == 2
+
+
+@pytest.mark.parametrize("script", [lambda gate: [gate], lambda gate: [Head(), gate]])
+@pytest.mark.parametrize("stream", [True, False])
+async def test_who_is_cancelled_holds_no_connection(
+    stream: bool, script: Callable[[Gate], Sequence[Step]]
+) -> None:
+    gate = Gate()
+    async with asking(ScriptedUpstream(script(gate))) as model:
+        asked = asyncio.ensure_future(payloads(model) if stream else model.complete(ASKED))
+        await gate.arrived()
+        asked.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await asked
+        assert model._pool is not None
+        while model._pool._open:
+            await asyncio.sleep(0)
+        assert model._pool.take() is None
+
+
+async def test_no_more_connections_are_made_than_may_be() -> None:
+    gates = [Gate() for _ in range(6)]
+    scripted = ScriptedUpstream(*([gate, "Hi"] for gate in gates))
+    async with asking(scripted, connections=2) as model:
+        asked = [asyncio.create_task(payloads(model)) for _ in gates]
+        await gates[0].arrived()
+        await gates[1].arrived()
+        for gate in gates:
+            gate.release()
+        assert [text_of(each) for each in await asyncio.gather(*asked)] == ["Hi"] * 6
+    assert scripted.connections == 2
+
+
+@pytest.mark.parametrize("url", ["", "localhost:1", "ftp://a/v1", "http://", "http://[", "/v1"])
+def test_what_is_no_url_is_refused(url: str) -> None:
+    with pytest.raises(InvalidInput, match="no URL of a model"):
+        Upstream(url)
+
+
+@pytest.mark.parametrize("seconds", [0, -1.0, float("nan")])
+@pytest.mark.parametrize("phase", ["connect", "first_byte", "between_chunks", "total"])
+def test_no_time_at_all_is_refused(phase: str, seconds: float) -> None:
+    with pytest.raises(InvalidInput, match=phase):
+        Timeouts(**{phase: seconds})
+
+
+def test_a_password_in_the_url_is_refused_and_not_repeated() -> None:
+    with pytest.raises(InvalidInput) as caught:
+        Upstream("http://me:secret@localhost/v1")
+    assert "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize("api_key", ["sk-secret\r\nX-Injected: 1", "sk-secret\n"])
+def test_an_api_key_cannot_say_more_than_it_is(api_key: str) -> None:
+    with pytest.raises(InvalidInput) as caught:
+        Upstream("http://localhost/v1", api_key)
+    assert "secret" not in str(caught.value)
+
+
+def test_waits_grow_up_to_a_limit_and_are_never_the_same_for_all() -> None:
+    retries, broken = Retries(limit=9), BrokenOff(ModelUnavailable(), may_retry=True)
+    assert [retries.wait(tries, broken, 1.0) for tries in (1, 2, 3, 4, 5, 10)] == [
+        0.25,
+        0.5,
+        1.0,
+        2.0,
+        2.0,
+        None,
+    ]
+    assert retries.wait(1, broken, 0.0) == 0.125
+
+
+def test_it_is_a_chat_model() -> None:
+    model: ChatModel = Upstream("http://localhost/v1")
+    assert model

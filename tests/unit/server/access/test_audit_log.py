@@ -1,0 +1,173 @@
+"""The audit log: one line for each request, with who asked and what for, and nothing that anybody said."""
+
+from __future__ import annotations
+
+import logging
+import os
+import stat
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from tests.guarded.walking import ALL, PAGE, SECRETS, Town, chat_body, unknown_token
+from turnledger import Ledger
+from turnledger.runners.demo import DemoModel
+from turnledger.server.access.audit_log import LEFT_OUT, STRANGERS, logger
+from turnledger.server.app import make_app
+from turnledger.server.config.settings import Settings
+from turnledger.server.models.models import Found, Models
+from turnledger.stores.memory import MemoryStore
+from turnledger.testing.fake_clock import FakeClock
+
+GONE = "conversation_deleted"
+
+
+@asynccontextmanager
+async def audited(path: Path) -> AsyncIterator[Town]:
+    """A server with one user, that writes its audit log to this file."""
+    clock = FakeClock()
+    async with await Ledger.over(MemoryStore(), clock=clock) as ledger:
+        models = Models({"demo": Found(DemoModel(pace=0), "demo")})
+        app = make_app(ledger, models, Settings(audit_log=str(path)), built=PAGE)
+        place = Town(app, ledger, clock)
+        made, place.tokens["ann"] = await ledger.tokens.create(owner="ann", scopes=ALL)
+        place.ids["ann"] = str(made.id)
+        try:
+            yield place
+        finally:
+            app.service.audit.close()
+
+
+def lines(path: Path) -> list[dict[str, Any]]:
+    return [msgspec.json.decode(line) for line in path.read_bytes().splitlines()]
+
+
+async def test_every_request_leaves_who_what_and_outcome(tmp_path: Path) -> None:
+    path = tmp_path / "audit.jsonl"
+    async with audited(path) as place:
+        said = await place.ask("POST", "/v1/chat/completions", "ann", chat_body(SECRETS[0]), key=SECRETS[1])
+        chat = (said.header(b"x-conversation-id") or b"").decode()
+        turn = (said.header(b"x-turn-id") or b"").decode()
+        await place.ask("GET", f"/api/chats/{chat}", "ann")
+        await place.ask("GET", f"/api/chats/{chat}/export", "ann")
+        minted = await place.ask("POST", "/api/tokens", "ann", {"owner": "ben", "scopes": ["chats:read"]})
+        shared = await place.ask("POST", "/api/shares", "ann", {"scope": "shop"})
+        visit = {"code": shared.json["code"], "nonce": "made-up-by-the-page-of-1"}
+        await place.ask("POST", "/api/shares/exchange", None, visit)
+        await place.ask("DELETE", f"/api/tokens/{minted.json['id']}", "ann")
+        await place.ask("DELETE", f"/api/shares/{shared.json['id']}", "ann")
+        await place.ask("DELETE", f"/api/chats/{chat}", "ann")
+        line = {"type": "chat", "schema_version": 1, "id": "x", "created_at": 1, "touched_at": 1}
+        imported = await place.ask("POST", "/api/import", "ann", line)
+        await place.ask("GET", f"/api/turns/{turn}/events", "ann")
+        place.tokens["ann"] = minted.json["token"]
+        await place.ask("GET", "/api/chats", "ann")
+        await place.ask("GET", "/healthz", None)
+    told = lines(path)
+    for each in told:
+        assert each.pop("timestamp").endswith("Z")
+        assert each.pop("request_id").startswith("req_")
+    ann = {"owner": "ann", "token": place.ids["ann"]}
+    token, share = minted.json["id"], shared.json["id"]
+    [came] = [each for each in told if each["action"] == "POST /api/shares/exchange"]
+    visitor = came.pop("minted")
+    assert came.pop("minted_for") == f"guest_{share.removeprefix('share_')}_{visitor.removeprefix('tok_')}"
+    [taken_in] = [each for each in told if each["action"] == "POST /api/import"]
+    assert taken_in.pop("imported") == [msgspec.json.decode(imported.body.splitlines()[-2])["chat"]]
+    one, ended = {**ann, "target_chat": chat}, {"target_token": token, "revoked": [token]}
+    assert told == [
+        {"action": "POST /v1/chat/completions", **one, "target_turn": turn, "status": 200},
+        {"action": "GET /api/chats/{chat}", **one, "status": 200},
+        {"action": "GET /api/chats/{chat}/export", **one},
+        {"action": "GET /api/chats/{chat}/export", **one, "status": 200},
+        {"action": "POST /api/tokens", **ann, "minted": token, "minted_for": "ben", "status": 201},
+        {"action": "POST /api/shares", **ann, "target_share": share, "status": 201},
+        {"action": "POST /api/shares/exchange", "target_share": share, "status": 200},
+        {"action": "DELETE /api/tokens/{token}", **ann, **ended, "status": 200},
+        {"action": "DELETE /api/shares/{share}", **ann, "target_share": share, "status": 200},
+        {"action": "DELETE /api/chats/{chat}", **one, "status": 200},
+        {"action": "POST /api/import", **ann, "status": 200},
+        {"action": "GET /api/turns/{turn}/events", **ann, "target_turn": turn},
+        {"action": "GET /api/turns/{turn}/events", **ann, "target_turn": turn, "status": 410, "code": GONE},
+        {"action": "GET /api/chats", "status": 401, "code": "token_revoked"},
+    ]
+    everything = path.read_text()
+    for secret in (*SECRETS[:2], place.tokens["ann"], shared.json["code"]):
+        assert secret not in everything
+
+
+async def test_refused_strangers_leave_a_bounded_number_of_lines_and_a_count(tmp_path: Path) -> None:
+    path = tmp_path / "audit.jsonl"
+    async with audited(path) as place:
+        place.tokens["stranger"] = unknown_token()
+        for _ in range(STRANGERS):
+            assert (await place.ask("GET", "/api/chats", None)).status == 401
+            assert (await place.ask("GET", "/api/chats/" + "x" * 10_000, "stranger")).status == 401
+        await place.ask("GET", "/api/chats", "ann")
+        place.clock.advance(60)
+        await place.ask("GET", "/api/search?q=x", None)
+        for _ in range(STRANGERS + 6):
+            await place.ask("GET", "/api/tokens", None)
+    told = lines(path)
+    strangers, ann = told[:STRANGERS], told[STRANGERS]
+    assert {each["status"] for each in strangers} == {401}
+    assert ann["owner"] == "ann"
+    count, searched, *others, last = told[STRANGERS + 1 :]
+    assert (count["action"], count["left_out"]) == (LEFT_OUT, STRANGERS)
+    assert searched["action"] == "GET /api/search"
+    assert [each["action"] for each in others] == ["GET /api/tokens"] * (STRANGERS - 1)
+    assert (last["action"], last["left_out"]) == (LEFT_OUT, 7)  # when the file is closed
+    assert max(map(len, path.read_bytes().splitlines())) < 500
+
+
+async def test_file_is_for_its_owner_alone_and_survives_rotation(tmp_path: Path) -> None:
+    path = tmp_path / "audit.jsonl"
+    before = os.umask(0)
+    try:
+        async with audited(path) as place:
+            assert stat.S_IMODE(path.stat().st_mode) == 0o600
+            await place.ask("GET", "/api/chats", "ann")
+            path.rename(tmp_path / "audit.jsonl.1")
+            await place.ask("GET", "/api/search?q=x", "ann")
+            assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    finally:
+        os.umask(before)
+    assert [each["action"] for each in lines(tmp_path / "audit.jsonl.1")] == ["GET /api/chats"]
+    assert [each["action"] for each in lines(path)] == ["GET /api/search"]
+
+
+async def test_request_is_answered_though_the_line_cannot_be_written(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder = tmp_path / "logs"
+    folder.mkdir()
+    async with audited(folder / "audit.jsonl") as place:
+        (folder / "audit.jsonl").unlink()
+        folder.rmdir()
+        for _ in range(2):
+            assert (await place.ask("GET", "/api/chats", "ann")).status == 200
+    assert [each.message for each in caplog.records].count("audit_log_failed") == 1
+
+
+async def test_lines_go_to_a_logger_of_its_own_and_to_no_other(tmp_path: Path) -> None:
+    heard: list[str] = []
+
+    class Hearing(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            heard.append(record.getMessage())
+
+    handler = Hearing()
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
+    try:
+        async with audited(tmp_path / "audit.jsonl") as place:
+            await place.ask("GET", "/api/chats", "ann")
+    finally:
+        logger.removeHandler(handler)
+        logger.setLevel(logging.NOTSET)
+    assert [msgspec.json.decode(each)["action"] for each in heard] == ["GET /api/chats"]
+    assert not logger.propagate

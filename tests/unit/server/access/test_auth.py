@@ -1,0 +1,224 @@
+"""From a token to the one who asks."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from turnledger import Ledger, Token
+from turnledger.engine.access.tokens import find, note_uses
+from turnledger.errors import StoreReadOnly
+from turnledger.model.access.token import TokenScope, new_token_text
+from turnledger.model.access.visibility import Within
+from turnledger.model.ids import SystemEntropy
+from turnledger.server.access.auth import REMEMBERED_FOR, Admission
+from turnledger.server.access.guard import Head
+from turnledger.server.config.settings import Settings
+from turnledger.server.errors import Refused
+from turnledger.stores.memory import MemoryStore
+from turnledger.testing.fake_clock import FakeClock
+from turnledger.testing.gates import GatedStore
+
+RUN = frozenset({TokenScope.TURNS_RUN})
+
+
+def shown(text: str | None = None, *others: tuple[bytes, bytes]) -> Head:
+    own = [] if text is None else [(b"authorization", f"Bearer {text}".encode())]
+    return Head({"headers": [(b"host", b"localhost"), *own, *others]})
+
+
+class Place:
+    def __init__(self, ledger: Ledger, store: GatedStore, clock: FakeClock, settings: Settings) -> None:
+        self.ledger, self.store, self.clock = ledger, store, clock
+        self.admission = Admission(ledger.tokens, settings, clock)
+
+    async def token(self, **asked: object) -> tuple[Token, str]:
+        return await self.ledger.tokens.create(**{"owner": "ann", "scopes": RUN, **asked})  # type: ignore[arg-type]
+
+    async def code(self, head: Head) -> tuple[int, str]:
+        with pytest.raises(Refused) as refused:
+            await self.admission.admit(head)
+        return refused.value.status, refused.value.code
+
+
+@asynccontextmanager
+async def place(settings: Settings | None = None) -> AsyncIterator[Place]:
+    store, clock = GatedStore(MemoryStore()), FakeClock()
+    async with await Ledger.over(store, clock=clock) as ledger:
+        yield Place(ledger, store, clock, settings or Settings())
+
+
+async def test_a_token_lets_in_its_owner_with_what_it_has() -> None:
+    async with place() as here:
+        token, text = await here.token(chat_scope="shop", models=["a"])
+        who = await here.admission.admit(shown(text))
+        assert (who.owner, who.scopes, who.within, who.token_id) == ("ann", RUN, Within("shop"), token.id)
+        assert (who.may_ask("a"), who.may_ask("b")) == (True, False)
+        who.check(None)
+        who.check(TokenScope.TURNS_RUN)
+        with pytest.raises(Refused, match="needs a token with the scope admin") as refused:
+            who.check(TokenScope.ADMIN)
+        assert (refused.value.status, refused.value.code) == (403, "insufficient_scope")
+        who.check_chat_scope(None)
+        who.check_chat_scope("shop")
+        with pytest.raises(Refused, match="narrowed"):
+            who.check_chat_scope("bar")
+
+
+@pytest.mark.parametrize("kind", [b"Bearer", b"bearer", b"BEARER  "])
+async def test_the_word_before_it_may_be_written_in_any_case(kind: bytes) -> None:
+    async with place() as here:
+        _, text = await here.token()
+        head = Head({"headers": [(b"authorization", kind + b" " + text.encode())]})
+        assert (await here.admission.admit(head)).owner == "ann"
+
+
+async def test_without_a_token_the_machine_is_let_in_until_there_is_one_and_never_as_admin() -> None:
+    async with place() as here:
+        for head in (shown(), shown("sk-unused"), Head({"headers": [(b"authorization", b"Basic YTpi")]})):
+            who = await here.admission.admit(head)
+            assert (who.owner, who.token, who.within, who.may_ask("any")) == ("local", None, Within(), True)
+            assert who.scopes == frozenset(TokenScope) - {TokenScope.ADMIN}
+            with pytest.raises(Refused, match="tokens create --scopes admin"):
+                who.check(TokenScope.ADMIN)
+        token, _ = await here.token()
+        assert await here.code(shown()) == (401, "missing_token")
+        assert await here.code(shown("sk-unused")) == (401, "invalid_token")
+        await here.ledger.tokens.revoke(token.id)
+        assert await here.code(shown()) == (401, "missing_token")  # who was locked out once stays so
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        b"forwarded",
+        b"x-forwarded-for",
+        b"x-forwarded-proto",
+        b"via",
+        b"x-real-ip",
+        b"cf-connecting-ip",
+        b"true-client-ip",
+    ],
+)
+async def test_what_came_through_a_proxy_needs_a_token(name: bytes) -> None:
+    async with place() as here:
+        assert await here.code(shown(None, (name, b"1.2.3.4"))) == (403, "forwarded_request")
+        _, text = await here.token()
+        assert (await here.admission.admit(shown(text, (name, b"1.2.3.4")))).owner == "ann"
+    async with place(Settings(insecure=True)) as here:
+        assert (await here.admission.admit(shown(None, (name, b"1.2.3.4")))).owner == "local"
+
+
+async def test_http_1_0_without_token_is_refused_as_proxied() -> None:
+    """nginx speaks it to its upstreams unless told otherwise, and adds no header."""
+    scope = {"headers": [(b"host", b"127.0.0.1:8383")], "http_version": "1.0"}
+    async with place() as here:
+        assert await here.code(Head(scope)) == (403, "forwarded_request")
+        assert await here.admission.admit(Head({**scope, "http_version": "1.1"}))
+        assert here.admission.recall(shown()) is not None
+        with pytest.raises(Refused):
+            here.admission.recall(Head(scope))
+
+
+async def test_beyond_this_machine_nobody_is_let_in_without() -> None:
+    async with place(Settings(host="0.0.0.0")) as here:
+        assert await here.code(shown()) == (401, "missing_token")
+    async with place(Settings(host="0.0.0.0", insecure=True)) as here:
+        assert (await here.admission.admit(shown())).owner == "local"
+
+
+async def test_one_that_has_ended_says_how() -> None:
+    async with place() as here:
+        revoked, text = await here.token()
+        await here.ledger.tokens.revoke(revoked.id)
+        assert await here.code(shown(text)) == (401, "token_revoked")
+        _, brief = await here.token(lifetime=5)
+        here.clock.advance(5)
+        assert await here.code(shown(brief)) == (401, "token_expired")
+        assert await here.code(shown(new_token_text(SystemEntropy()))) == (401, "invalid_token")
+
+
+async def test_what_cannot_be_a_token_costs_no_look_at_the_store_twice() -> None:
+    async with place() as here:
+        who = await here.admission.admit(shown("sk-unused"))
+        here.store.refuse(find)
+        assert here.admission.recall(shown("sk-other")) == who
+        assert here.admission.recall(shown()) == who
+
+
+async def test_who_shows_none_costs_no_look_at_the_store_once_there_is_one() -> None:
+    async with place() as here:
+        await here.token()
+        assert await here.code(shown()) == (401, "missing_token")
+        here.store.trips.clear()
+        for head in (shown(), shown("sk-unused")):
+            assert (await here.code(head))[0] == 401
+        assert here.store.trips == []
+
+
+async def test_who_was_let_in_is_recalled_until_he_expires() -> None:
+    async with place() as here:
+        _, text = await here.token(lifetime=5)
+        assert here.admission.recall(shown(text)) is None
+        who = await here.admission.admit(shown(text))
+        here.store.refuse(find)
+        assert here.admission.recall(shown(text)) == who
+        here.clock.advance(5)
+        with pytest.raises(Refused) as refused:
+            here.admission.recall(shown(text))
+        assert refused.value.code == "token_expired"
+
+
+async def test_who_was_let_in_is_looked_up_again_before_long() -> None:
+    async with place() as here:
+        _, text = await here.token()
+        await here.admission.admit(shown(text))
+        here.clock.advance(REMEMBERED_FOR)
+        assert here.admission.recall(shown(text)) is not None
+        here.clock.advance(1)
+        assert here.admission.recall(shown(text)) is None
+
+
+async def test_who_was_shut_out_is_not_recalled() -> None:
+    async with place() as here:
+        token, text = await here.token()
+        await here.admission.admit(shown(text))
+        await here.ledger.tokens.revoke(token.id)
+        assert await here.code(shown(text)) == (401, "token_revoked")
+        assert here.admission.recall(shown(text)) is None
+
+
+async def test_uses_are_noted_together_and_once_in_a_while() -> None:
+    async with place() as here:
+        admission = Admission(here.ledger.tokens, Settings(), here.clock, note_every=0)
+        (one, first), (two, second) = await here.token(), await here.token()
+        for text in (first, second):
+            await admission.admit(shown(text))
+        await admission.note_uses()
+        for _ in range(2):
+            here.store.trips.clear()
+            for text in (first, second, first):
+                here.clock.advance(1)
+                admission.recall(shown(text))
+            while note_uses.__name__ not in here.store.trips:  # though nobody else comes
+                await asyncio.sleep(0)
+            assert admission.noting is not None
+            await admission.noting
+            assert here.store.trips.count(note_uses.__name__) == 1
+            used = {each.id: each.used_at for each in await here.ledger.tokens.list()}
+            now = here.clock.now_ms()
+            assert used == {one.id: now, two.id: now - 1_000}
+
+
+async def test_uses_that_cannot_be_noted_cost_nobody_his_answer_and_are_noted_later() -> None:
+    async with place() as here:
+        token, text = await here.token()
+        await here.admission.admit(shown(text))
+        here.store.refuse(note_uses, StoreReadOnly())
+        for _ in range(2):
+            await here.admission.note_uses()
+        (found,) = await here.ledger.tokens.list()
+        assert (found.id, found.used_at) == (token.id, here.clock.now_ms())

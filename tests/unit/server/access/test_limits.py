@@ -1,0 +1,359 @@
+"""Turns per minute: an estimate that slides, and says when there is room again.
+
+Who is let in, who is refused and with what; and that nothing counts that was refused.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from random import Random
+
+import pytest
+
+from turnledger.server.access.limits import (
+    MINUTE,
+    REQUESTS,
+    STARTS,
+    STREAMS,
+    TURNS,
+    WAITING,
+    Pace,
+    Place,
+    Quotas,
+)
+from turnledger.server.config.settings import ServerLimits
+from turnledger.server.errors import Refused, kind_of
+from turnledger.server.ops.counters import Board, OwnBoard, SharedBoard
+from turnledger.server.ops.metrics import Metrics
+from turnledger.testing.fake_clock import FakeClock
+
+START = 1_700_000_000_000 // MINUTE * MINUTE
+
+
+def made(most: int, board: OwnBoard | None = None) -> tuple[Pace, FakeClock]:
+    clock = FakeClock(START)
+    return Pace(board or OwnBoard(), clock, most), clock
+
+
+def fill(pace: Pace, owner: str = "ann") -> int:
+    """Begin turns until there is no room; how many."""
+    begun = 0
+    while not pace.wait(owner):
+        pace.count(owner)
+        begun += 1
+    return begun
+
+
+def test_there_is_room_for_as_many_as_may_be_and_no_more() -> None:
+    pace, _ = made(5)
+    assert (fill(pace), pace.wait("bob")) == (5, 0.0)
+
+
+def test_the_last_minute_slides_out_bit_by_bit() -> None:
+    pace, clock = made(60)
+    assert fill(pace) == 60
+    clock.advance(60)
+    assert fill(pace) == 0
+    clock.advance(30)
+    assert fill(pace) == 30
+    clock.advance(15)
+    assert fill(pace) == 15
+
+
+def test_after_two_minutes_of_silence_all_is_forgotten() -> None:
+    pace, clock = made(3)
+    fill(pace)
+    clock.advance(120)
+    assert fill(pace) == 3
+
+
+def test_it_is_worth_another_try_when_it_says_so_and_not_before() -> None:
+    for most in (1, 2, 7, 60):
+        for offset in (0.0, 0.25, 31.0, 59.999):
+            pace, clock = made(most)
+            clock.advance(offset)
+            fill(pace)
+            clock.advance(3.0)
+            for _ in range(most + 2):
+                fill(pace)
+                wait = pace.wait("ann")
+                clock.advance(wait - 0.001)
+                assert pace.wait("ann") > 0, (most, offset)
+                clock.advance(0.001)
+                assert pace.wait("ann") == 0, (most, offset)
+
+
+def test_within_any_minute_there_are_not_many_more_than_may_be() -> None:
+    pace, clock = made(10)
+    begun: list[float] = []
+    for _ in range(600):
+        for _ in range(fill(pace)):
+            begun.append(clock.monotonic())
+        clock.advance(0.5)
+    most = max(sum(1 for each in begun if at <= each < at + 60) for at in begun)
+    assert 10 <= most <= 12
+    assert len(begun) >= 40
+
+
+def test_what_was_taken_back_leaves_room() -> None:
+    pace, _ = made(1)
+    pace.take_back("ann", pace.count("ann"))
+    assert pace.wait("ann") == 0
+
+
+def test_workers_count_together() -> None:
+    board = OwnBoard()
+    one, _ = made(2, board)
+    other, _ = made(2, board)
+    one.count("ann")
+    other.count("ann")
+    assert one.wait("ann") > 0 < other.wait("ann")
+
+
+def test_old_counts_leave_the_board() -> None:
+    board = OwnBoard()
+    pace, clock = made(1_000, board)
+    for minute in range(10):
+        for number in range(50):
+            pace.count(f"{minute}-{number}")
+        clock.advance(60)
+    assert board.sum(STARTS) <= 150
+
+
+def test_a_clock_that_is_set_back_leaves_nothing_behind_for_ever() -> None:
+    board = OwnBoard()
+    pace, clock = made(10, board)
+    pace.count("ann")
+    clock.set_wall_clock(START - 3_600_000)
+    pace.count("ann")
+    assert (board.sum(STARTS), pace.wait("ann")) == (1, 0.0)
+
+
+def quotas(board: Board | None = None, clock: FakeClock | None = None, **limits: int | None) -> Quotas:
+    return Quotas(ServerLimits(**limits), board or OwnBoard(), Metrics(), clock or FakeClock())  # type: ignore[arg-type]
+
+
+def turn(by: Quotas, owner: str = "ann") -> Place:
+    return by.turn(owner, is_tokenless=False)
+
+
+def as_many_as_may_be(by: Quotas, owner: str = "ann", *, tokenless: bool = False) -> list[Place]:
+    places = []
+    try:
+        while True:
+            places.append(by.turn(owner, is_tokenless=tokenless))
+    except Refused:
+        return places
+
+
+def refusal(act: Callable[[], object]) -> tuple[str, str]:
+    """The code, and the seconds to wait."""
+    with pytest.raises(Refused) as caught:
+        act()
+    kind = kind_of(caught.value)
+    assert (kind.status, kind.type) == (429, "rate_limit_error")
+    return caught.value.code, dict(kind.headers)[b"retry-after"].decode()
+
+
+def test_an_owner_has_as_many_turns_as_he_may_and_others_have_theirs() -> None:
+    by = quotas(owner_turns=2)
+    first = turn(by)
+    turn(by)
+    assert refusal(lambda: turn(by)) == ("too_many_turns", "2")
+    turn(by, "bob")
+    first.leave()
+    turn(by)
+
+
+def test_an_owner_has_as_many_other_requests_as_he_may_and_others_have_theirs() -> None:
+    by = quotas(owner_requests=1, owner_turns=1, owner_streams=1)
+    first = by.other("ann", is_tokenless=False)
+    with pytest.raises(Refused, match="`owner_requests`"):
+        by.other("ann", is_tokenless=False)
+    assert refusal(lambda: by.other("ann", is_tokenless=False)) == ("too_many_requests", "2")
+    by.other("bob", is_tokenless=False)
+    turn(by)
+    by.stream("ann", is_tokenless=False)
+    first.leave()
+    by.other("ann", is_tokenless=False)
+
+
+def test_a_turn_that_has_begun_waits_no_longer() -> None:
+    by = quotas(owner_waiting=1)
+    first = turn(by)
+    assert refusal(lambda: turn(by)) == ("too_many_waiting", "2")
+    first.begin()
+    turn(by)
+
+
+def test_streams_are_counted_apart_from_turns() -> None:
+    by = quotas(owner_streams=1, owner_turns=1)
+    turn(by)
+    reader = by.stream("ann", is_tokenless=False)
+    assert refusal(lambda: by.stream("ann", is_tokenless=False))[0] == "too_many_streams"
+    assert refusal(lambda: by.look_at_streams("ann", is_tokenless=False))[0] == "too_many_streams"
+    by.look_at_streams("bob", is_tokenless=False)
+    reader.leave()
+    by.stream("ann", is_tokenless=False)
+
+
+@pytest.mark.parametrize("limit", ["turns", "waiting"])
+def test_all_owners_together_are_bounded(limit: str) -> None:
+    by = quotas(**{limit: 3})
+    for owner in ("ann", "bob", "cyd"):
+        turn(by, owner)
+    assert refusal(lambda: turn(by, "dan")) == ("server_busy", "2")
+    assert refusal(lambda: by.turn("local", is_tokenless=True)) == ("server_busy", "2")
+
+
+def test_without_a_token_only_the_limits_of_all_hold() -> None:
+    by = quotas(turns=10, owner_turns=1, owner_waiting=1, owner_streams=1, owner_turns_per_minute=1)
+    assert len(as_many_as_may_be(by, "local", tokenless=True)) == 10
+    by.stream("local", is_tokenless=True)
+    by.stream("local", is_tokenless=True)
+
+
+def test_open_requests_are_bounded() -> None:
+    by = quotas(requests=1)
+    by.request_opened()
+    by.look_at_requests()
+    by.request_opened()
+    assert refusal(by.look_at_requests) == ("server_busy", "2")
+    by.request_closed()
+    by.look_at_requests()
+
+
+def test_what_is_refused_changes_no_count_whatever_refused_it() -> None:
+    board, clock = OwnBoard(), FakeClock()
+    by = quotas(board, clock, turns=30, waiting=20, owner_turns=5, owner_waiting=4, owner_turns_per_minute=9)
+    random, places, codes = Random(5), list[Place](), set[str]()
+    for _ in range(3_000):
+        before = dict(board._counts)
+        try:
+            places.append(turn(by, f"owner {random.randrange(12)}"))
+        except Refused as problem:
+            codes.add(problem.code)
+            assert dict(board._counts) == before
+        if random.random() < 0.5 and places:
+            places.pop(random.randrange(len(places))).leave()
+        elif places:
+            random.choice(places).begin()
+        clock.advance(random.random())
+    assert codes == {"server_busy", "too_many_turns", "too_many_waiting", "too_many_turns_per_minute"}
+    for place in places:
+        place.leave()
+        place.leave()
+    assert (board.sum(TURNS), board.sum(WAITING)) == (0, 0)
+
+
+def test_an_owner_waits_until_his_minute_has_room() -> None:
+    clock = FakeClock(0)
+    by = quotas(clock=clock, owner_turns_per_minute=2)
+    for _ in range(2):
+        turn(by).leave()
+    code, seconds = refusal(lambda: turn(by))
+    assert (code, seconds) == ("too_many_turns_per_minute", "90")
+    turn(by, "bob")
+    clock.advance(int(seconds))
+    turn(by)
+
+
+def test_one_owner_alone_leaves_a_fifth_to_whoever_comes_next() -> None:
+    by = quotas(turns=100, owner_turns=None, owner_waiting=None)
+    assert len(as_many_as_may_be(by)) == 80
+    assert refusal(lambda: turn(by)) == ("server_busy", "2")
+    turn(by, "bob")
+
+
+def test_of_several_who_want_more_than_there_is_each_gets_about_the_same() -> None:
+    by = quotas(turns=1_000, owner_turns=None, owner_waiting=None)
+    random = Random(7)
+    held: dict[str, list[Place]] = {"first": as_many_as_may_be(by, "first"), "second": [], "third": []}
+    for _ in range(20_000):
+        owner = random.choice(list(held))
+        with contextlib.suppress(Refused):
+            held[owner].append(turn(by, owner))
+        ending = held[random.choice(list(held))]
+        if ending and random.random() < 0.4:
+            ending.pop().leave()
+    counts = sorted(map(len, held.values()))
+    assert counts[0] > 0.8 * counts[2]
+    assert sum(counts) > 850
+    turn(by, "a newcomer")
+
+
+def test_few_places_can_all_be_taken_by_one() -> None:
+    assert [len(as_many_as_may_be(quotas(turns=most))) for most in (1, 2, 4, 5)] == [1, 2, 4, 4]
+
+
+def test_refusals_are_counted_by_limit() -> None:
+    metrics = Metrics()
+    by = Quotas(ServerLimits(turns=5, owner_turns=2), OwnBoard(), metrics, FakeClock())
+    for owner in ("ann", "ann", "ann", "bob", "bob", "cyd", "dan"):
+        with contextlib.suppress(Refused):
+            turn(by, owner)
+    text = metrics.text().decode()
+    assert 'turnledger_refusals_total{limit="owner_turns"} 1.0' in text
+    assert 'turnledger_refusals_total{limit="turns"} 1.0' in text
+
+
+def test_refusals_name_the_limit_and_what_to_do() -> None:
+    by = quotas(turns=5, owner_turns=1)
+    turn(by)
+    with pytest.raises(Refused, match=r"`owner_turns`.*Try again when one has ended\."):
+        turn(by)
+
+
+@pytest.fixture
+def parts() -> Iterator[list[SharedBoard]]:
+    made = SharedBoard.create(parts=2, cells=64)
+    attached = [SharedBoard(made.descriptor, part) for part in range(2)]
+    yield attached
+    for each in attached:
+        each.detach()
+    made.close()
+
+
+def test_workers_share_every_limit(parts: list[SharedBoard]) -> None:
+    limits = {"owner_turns": 2, "owner_streams": 1, "requests": 1}
+    here, there = (quotas(board, **limits) for board in parts)
+    turn(here)
+    turn(there)
+    assert refusal(lambda: turn(here))[0] == refusal(lambda: turn(there))[0] == "too_many_turns"
+    here.stream("ann", is_tokenless=False)
+    assert refusal(lambda: there.stream("ann", is_tokenless=False))[0] == "too_many_streams"
+    here.request_opened()
+    there.request_opened()
+    assert refusal(here.look_at_requests)[0] == "server_busy"
+    assert [parts[0].sum(kind) for kind in (TURNS, WAITING, STREAMS, REQUESTS)] == [2, 2, 1, 2]
+
+
+@pytest.mark.parametrize(
+    ("kind", "limit", "code"),
+    [
+        (TURNS, "owner_turns", "too_many_turns"),
+        (STARTS, "owner_turns_per_minute", "too_many_turns_per_minute"),
+    ],
+)
+def test_of_two_workers_at_the_same_moment_the_limit_holds(
+    parts: list[SharedBoard], kind: str, limit: str, code: str
+) -> None:
+    class Raced(OwnBoard):
+        """Counts on the shared board, after another worker has let in one."""
+
+        def add(self, kind_added: str, name: str, by: int = 1) -> None:
+            if by > 0 and kind_added == kind and not there:
+                there.append(turn(quotas(parts[1], **{limit: 1})))
+            parts[0].add(kind_added, name, by)
+
+        def total(self, kind_asked: str, name: str) -> int:
+            return parts[0].total(kind_asked, name)
+
+        def sum(self, kind_asked: str) -> int:
+            return parts[0].sum(kind_asked)
+
+    there: list[Place] = []
+    assert refusal(lambda: turn(quotas(Raced(), **{limit: 1})))[0] == code
+    assert [parts[0].sum(each) for each in (TURNS, WAITING)] == [1, 1]
+    assert parts[0].sum(STARTS) == (kind == STARTS)

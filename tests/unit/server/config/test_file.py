@@ -1,0 +1,275 @@
+"""Settings: from flags and a file, and every mistake is told with its file, its line and the remedy."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from turnledger.server.config.file import InvalidSettings, load_settings
+from turnledger.server.config.settings import (
+    ChatSettings,
+    ModelSettings,
+    ModelTimeouts,
+    ScopeSettings,
+    ServerLimits,
+    Settings,
+)
+
+WHOLE = """
+[server]
+host = "127.0.0.1"
+port = 9000
+store = "sqlite:///chats.db"
+hosts = ["chat.example"]
+origins = ["http://localhost:3000"]
+grace = 5
+log_format = "json"
+log_level = "warning"
+upstream = "https://api.example/v1"
+api_key_env = "API_KEY"
+
+[server.limits]
+body_bytes = 1000
+queue_wait = 2.5
+
+[server.timeouts]
+connect = 1
+
+[models.fast]
+upstream = "http://localhost:11434/v1"
+model = "llama3.2"
+
+[models."much slower"]
+upstream = "http://localhost:11434/v1"
+api_key_env = "API_KEY"
+timeouts = { total = 60 }
+"""
+
+
+def load(tmp_path: Path, text: str | None = None, **flags: Any) -> Settings:
+    config = None
+    if text is not None:
+        config = tmp_path / "my.toml"
+        config.write_text(text)
+    return load_settings(
+        flags,
+        config=config,
+        config_folder=tmp_path / "config",
+        data_folder=tmp_path / "data",
+        environ={"API_KEY": "secret", "EMPTY": ""},
+    )
+
+
+def problem(tmp_path: Path, text: str | None = None, **flags: Any) -> str:
+    with pytest.raises(InvalidSettings) as told:
+        load(tmp_path, text, **flags)
+    message = str(told.value)
+    assert message.isprintable()
+    assert message.endswith(".")
+    return message.replace(f"{tmp_path}/", "")
+
+
+def test_without_anything_it_is_a_file_in_the_data_folder_and_the_demo_model(tmp_path: Path) -> None:
+    assert load(tmp_path) == Settings(store=f"sqlite:///{tmp_path}/data/chats.db")
+    assert (tmp_path / "data").stat().st_mode & 0o777 == 0o700
+
+
+def test_a_file_can_say_everything(tmp_path: Path) -> None:
+    assert load(tmp_path, WHOLE) == Settings(
+        port=9000,
+        store="sqlite:///chats.db",
+        hosts=("chat.example",),
+        origins=("http://localhost:3000",),
+        grace=5.0,
+        log_format="json",
+        log_level="warning",
+        limits=ServerLimits(body_bytes=1000, queue_wait=2.5),
+        timeouts=ModelTimeouts(connect=1.0),
+        upstream="https://api.example/v1",
+        api_key_env="API_KEY",
+        models={
+            "fast": ModelSettings(upstream="http://localhost:11434/v1", model="llama3.2"),
+            "much slower": ModelSettings(
+                upstream="http://localhost:11434/v1",
+                api_key_env="API_KEY",
+                timeouts=ModelTimeouts(total=60.0),
+            ),
+        },
+    )
+
+
+def test_a_flag_outweighs_the_file(tmp_path: Path) -> None:
+    settings = load(tmp_path, WHOLE, port=1, log_format=None, body_bytes=7, insecure=True, host="0.0.0.0")
+    assert (settings.port, settings.log_format, settings.host) == (1, "json", "0.0.0.0")
+    assert settings.limits == ServerLimits(body_bytes=7, queue_wait=2.5)
+
+
+def test_the_users_own_file_is_read_and_the_current_folders_is_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "here").mkdir()
+    (tmp_path / "here" / "turnledger.toml").write_text("[server]\nport = 1\n")
+    monkeypatch.chdir(tmp_path / "here")
+    assert load(tmp_path).port == 8383
+    (tmp_path / "config").mkdir()
+    (tmp_path / "config" / "turnledger.toml").write_text("[server]\nport = 2\n")
+    assert load(tmp_path).port == 2
+    assert load(tmp_path, "[server]\nport = 3\n").port == 3
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("[server]\nport = 80 80\n", "my.toml, line 2: this is not TOML: "),
+        ("[server]\nstore = memory:\n", "my.toml, line 2: this is not TOML: "),
+        ("[server\n", "my.toml, line 1: this is not TOML: "),
+        ("\nserver = 3\n", "my.toml, line 2: `server` is a table. Write [server]"),
+        (
+            "# a\n[sever]\n",
+            "my.toml, line 2: `sever` is not known here. Known: [server], [chats], [models.NAME].",
+        ),
+        (
+            "[server]\n\nprot = 1\n",
+            "my.toml, line 3: `prot` is not a setting of [server]. Did you mean `port`",
+        ),
+        ("server.prot = 1\n", "my.toml, line 1: `prot` is not"),
+        ("[server]\nport = '80'\n", "my.toml, line 2: `port`: expected `int`, got `str`."),
+        ("[server]\nport = 99999\n", "my.toml, line 2: `port`: expected `int` <= 65535."),
+        ("[server]\ngrace = -1\n", "my.toml, line 2: `grace`: expected `float` >= 0"),
+        ("[server]\ngrace = nan\n", "my.toml, line 2: `grace`: "),
+        (
+            "[server]\nlog_level = 'loud'\n",
+            "my.toml, line 2: `log_level`: invalid enum value 'loud'. Known: debug, info, warning, error.",
+        ),
+        (
+            "[server]\nlog_format = 'xml'\n",
+            "my.toml, line 2: `log_format`: invalid enum value 'xml'. Known: console, json.",
+        ),
+        (
+            "[server]\ntimeouts = {connect = 0}\n",
+            "my.toml, line 2: `timeouts.connect`: expected `float` > 0.0.",
+        ),
+        (
+            "[models.a]\nupstream = 'http://a'\ntimeouts.total = 0\n",
+            "my.toml, line 3: `timeouts.total`: expected `float` > 0.0.",
+        ),
+        ("[server]\nhosts = 'a'\n", "my.toml, line 2: `hosts`: expected `array`, got `str`."),
+        ("[server]\nhosts = ['a', 3]\n", "my.toml, line 2: `hosts`: expected `str`, got `int`."),
+        ("[server]\nhosts = ['http://a']\n", "my.toml, line 2: `http://a` is not the name of a host."),
+        ("[server]\norigins = ['*']\n", "my.toml, line 2: `*` is not an origin."),
+        ("[server]\nframe_ancestors = [\"'self'\"]\n", "my.toml, line 2: `'self'` is not an origin."),
+        (
+            "[server]\nframe_ancestors = ['https://a.example/; x']\n",
+            "my.toml, line 2: `https://a.example/; x` is not",
+        ),
+        ("[server]\norigins = ['null']\n", "my.toml, line 2: `null` is not an origin."),
+        ("[server]\nstore = 'mysql://u:secret@h'\n", "my.toml, line 2: this URL names no store."),
+        (
+            "[server]\n[server.limits]\nbody = 1\n",
+            "my.toml, line 3: `body` is not a setting of [server.",
+        ),
+        (
+            "[server]\nlimits = {body_bytes = 0}\n",
+            "my.toml, line 2: `limits.body_bytes`: expected `int` >=",
+        ),
+        ("[server.limits]\nrequests = 0\n", "my.toml, line 2: `limits.requests`: expected `int` >= 1."),
+        ("[server]\nlimits = 3\n", "my.toml, line 2: `limits` is a table. Write [server.limits]"),
+        ("[server.models.a]\n", "my.toml, line 1: models have tables of their own: [models.NAME]."),
+        ("[server]\nupstream = 'ftp://a'\n", "my.toml, line 2: this is not the URL of an upstream."),
+        (
+            "[server]\nupstream = 'http://u:secret@a'\n",
+            "my.toml, line 2: this is not the URL of an upstream.",
+        ),
+        ("[server]\napi_key_env = 'API_KEY'\n", "my.toml, line 2: an api_key needs an `upstream`"),
+        (
+            "[server]\nupstream = 'http://a'\napi_key_env = 'EMPTY'\n",
+            "my.toml, line 3: the environment variable EMPTY is not set.",
+        ),
+        ("[models]\na = 'http://a'\n", "my.toml, line 2: `a` is a table. Write [models.a]"),
+        ("[models.a]\nmodel = 'x'\n", "my.toml, line 1: object missing required field `upstream`."),
+        (
+            "[models.b]\nupstream = 'http://b'\n[models.a]\nupstream = 'http://a'\napi_key = 'secret'\n",
+            "my.toml, line 5: `api_key` is not a setting of [models.a]. Did you mean `api_key_env`?",
+        ),
+        ("[models.a]\nupstream = 'localhost'\n", "my.toml, line 2: this is not the URL of an upstream."),
+        (
+            "[models.'a b']\nupstream = 'http://a'\ntimeouts.connect = 'x'\n",
+            "my.toml, line 3: `timeouts.connect`: expected `float`, got `str`.",
+        ),
+        (
+            "[models.a]\nupstream = 'http://a'\napi_key_env = 'NOT_SET'\n",
+            "my.toml, line 3: the environment variable NOT_SET is not set. Set it, or remove api_key_env.",
+        ),
+        ("[chats]\nkep = true\n", "my.toml, line 2: `kep` is not a setting of [chats]. Did you mean `keep`?"),
+        ("[chats]\nkeep = 'no'\n", "my.toml, line 2: `keep`: expected `bool`, got `str`."),
+        (
+            "[chats.scopes.desk]\nkept = true\n",
+            "my.toml, line 2: `kept` is not a setting of [chats.scopes.desk].",
+        ),
+        ("[chats]\nscopes = 3\n", "my.toml, line 2: `scopes` is a table. Write [chats.scopes]"),
+        (
+            "[chats]\ntitle_model = 'tiny'\n",
+            "my.toml, line 2: there is no model `tiny`. Known: demo. Give it",
+        ),
+        ("[server.chats]\nkeep = true\n", "my.toml, line 1: chats have tables of their own: [chats]."),
+        ('[server]\n"\\u001b[2J" = 1\n', "my.toml, line 2: `\\x1b[2J` is not a setting"),
+    ],
+)
+def test_a_mistake_is_told_with_its_line_and_the_remedy(tmp_path: Path, text: str, told: str) -> None:
+    message = problem(tmp_path, text)
+    assert message.startswith(told)
+    assert "secret" not in message
+
+
+@pytest.mark.parametrize(
+    ("flags", "told"),
+    [
+        ({"port": 99999}, "--port: `port`: expected `int` <= 65535."),
+        (
+            {"log_format": "xml"},
+            "--log-format: `log_format`: invalid enum value 'xml'. Known: console, json.",
+        ),
+        ({"upstream": "nonsense"}, "--upstream: this is not the URL of an upstream."),
+        ({"store": "nonsense"}, "--store: this URL names no store."),
+        ({"workers": 0}, "--workers: `workers`: expected `int` >= 1."),
+        ({"workers": 2, "store": "memory:"}, "--workers: several processes cannot share a store in memory."),
+        ({"body_bytes": 0}, "--body-bytes: `limits.body_bytes`: expected `int` >= 1."),
+        ({"upstream": "http://a", "api_key_env": "NOT_SET"}, "--api-key-env: the environment variable"),
+    ],
+)
+def test_a_mistake_in_a_flag_is_told_as_such(tmp_path: Path, flags: dict[str, Any], told: str) -> None:
+    assert problem(tmp_path, "[server]\ngrace = 3\n", **flags).startswith(told)
+
+
+def test_a_file_that_cannot_be_read_is_told(tmp_path: Path) -> None:
+    def told(config: Path) -> str:
+        with pytest.raises(InvalidSettings) as refused:
+            load_settings({}, config=config, config_folder=tmp_path, data_folder=tmp_path, environ={})
+        return str(refused.value)
+
+    assert told(tmp_path / "none.toml").endswith(
+        "none.toml cannot be read: No such file or directory. Name another file with --config."
+    )
+    assert "Is a directory" in told(tmp_path)
+    (tmp_path / "latin.toml").write_bytes(b"[server]\n# caf\xe9\n")
+    assert told(tmp_path / "latin.toml").endswith("line 2: this is not UTF-8. Save the file as UTF-8.")
+
+
+def test_a_data_folder_that_cannot_be_made_is_told(tmp_path: Path) -> None:
+    (tmp_path / "data").write_text("a file")
+    assert problem(tmp_path).startswith("data cannot be made: File exists. Name a store with --store.")
+
+
+def test_what_becomes_of_chats_is_said_for_all_and_by_scope(tmp_path: Path) -> None:
+    text = (
+        "[chats]\nkeep = false\ntitle_model = 'demo'\n[chats.scopes.desk]\nkeep = true\n[chats.scopes.shop]\n"
+    )
+    scopes = {"desk": ScopeSettings(keep=True), "shop": ScopeSettings()}
+    assert load(tmp_path, text).chats == ChatSettings(keep=False, title_model="demo", scopes=scopes)
+
+
+def test_an_upstream_may_have_any_model_to_make_titles(tmp_path: Path) -> None:
+    text = "[server]\nupstream = 'http://a'\n[chats]\ntitle_model = 'tiny'\n"
+    assert load(tmp_path, text).chats.title_model == "tiny"

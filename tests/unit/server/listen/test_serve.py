@@ -1,0 +1,203 @@
+"""A server as a process: where it listens, and how it ends with requests open."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+import socket
+from pathlib import Path
+
+import pytest
+
+from tests.unit.server.asgi import serving
+from tests.unit.server.processes import ServerProcess, read_until, request, rest_of, started
+from turnledger import Ledger
+from turnledger.engine.limits import Limits
+from turnledger.server.config.file import InvalidSettings
+from turnledger.server.config.settings import ChatSettings, ServerLimits, Settings
+from turnledger.server.listen import serve
+from turnledger.server.listen.serve import check_guarded, engine_limits
+from turnledger.server.listen.socket import bind
+
+STREAMING = "tests.unit.server.streaming_server"
+
+
+def opened(server: ServerProcess, path: str) -> socket.socket:
+    """A connection on which a stream has begun."""
+    connection = server.connect()
+    connection.sendall(request(path))
+    read_until(connection, "hello,")
+    return connection
+
+
+@pytest.mark.parametrize("told", [signal.SIGTERM, signal.SIGINT])
+def test_an_open_request_ends_well_within_the_grace(told: signal.Signals) -> None:
+    with started(STREAMING, "600") as server:
+        with opened(server, "/until-told") as connection:
+            server.process.send_signal(told)
+            assert " last words\r\n0\r\n\r\n" in rest_of(connection)
+        out, log = server.process.communicate(timeout=60)
+        assert (server.process.returncode, out) == (0, "closed\n")
+        assert '"shutting_down"' in log
+
+
+def test_after_the_grace_an_open_stream_is_told_so_and_closed() -> None:
+    with started(STREAMING, "0") as server, opened(server, "/for-ever") as connection:
+        server.process.send_signal(signal.SIGTERM)
+        assert " cancelled\r\n0\r\n\r\n" in rest_of(connection)
+        out, log = server.process.communicate(timeout=60)
+        assert (server.process.returncode, out) == (0, "closed\n")
+        assert '"requests_cancelled"' in log
+
+
+def post(conversation_key: str, said: str) -> bytes:
+    asked = {"model": "demo", "stream": True, "messages": [{"role": "user", "content": said}]}
+    body = json.dumps(asked).encode()
+    head = [
+        "POST /v1/chat/completions HTTP/1.1",
+        "Host: localhost",
+        "Content-Type: application/json",
+        f"Content-Length: {len(body)}",
+        f"X-Conversation-Id: {conversation_key}",
+    ]
+    return "\r\n".join([*head, "", ""]).encode() + body
+
+
+async def test_a_turn_that_outlasts_the_grace_never_happened_and_its_client_is_told(tmp_path: Path) -> None:
+    store = f"sqlite:///{tmp_path}/chats.db"
+    flags = ("--port", "0", "--grace", "0", "--store", store)
+    with started("turnledger", "serve", *flags) as server, server.connect() as connection:
+        connection.sendall(post("k", "Hello"))
+        read_until(connection, "[DONE]")
+        connection.sendall(post("k", "/stall after 2"))
+        read_until(connection, " said")
+        server.process.send_signal(signal.SIGTERM)
+        told = rest_of(connection)
+        log = server.process.communicate(timeout=60)[1]
+    assert server.process.returncode == 0
+    assert '"code":"shutting_down"' in told
+    assert "[DONE]" not in told
+    assert "internal_error" not in log
+    async with await Ledger.open(store) as ledger:
+        chat = await ledger.conversation(conversation_key="k", create=False)
+        assert len(await chat.turns()) == 1
+        assert len(await chat.attempts()) == 1
+
+
+def test_told_a_second_time_it_ends_at_once() -> None:
+    with started(STREAMING, "600") as server, opened(server, "/for-ever") as connection:
+        server.process.send_signal(signal.SIGINT)
+        server.wait_for('"shutting_down"')
+        server.process.send_signal(signal.SIGINT)
+        assert " cancelled\r\n0\r\n\r\n" in rest_of(connection)
+        out, log = server.process.communicate(timeout=60)
+        assert (server.process.returncode, out) == (0, "closed\n")
+        assert '"told_again"' in log
+
+
+def test_a_connection_without_a_request_holds_nobody_up() -> None:
+    with started(STREAMING, "600") as server, server.connect() as idle, server.connect() as half:
+        half.sendall(b"GET /healthz HTTP/1.1\r\nHost: loc")
+        assert '{"status":"ok"}' in server.get("/healthz")
+        assert server.end(signal.SIGTERM)[:2] == (0, "closed\n")
+        assert (rest_of(idle), rest_of(half)) == ("", "")
+
+
+def test_an_answer_says_neither_what_serves_nor_more_than_once() -> None:
+    with started(STREAMING, "0") as server:
+        head = server.get("/healthz").partition("\r\n\r\n")[0].lower().split("\r\n")
+        names = [line.partition(":")[0] for line in head[1:]]
+        assert "server" not in names
+        assert len(set(names)) == len(names)
+        assert "403 forbidden" in server.get("/v1/models", "Via: proxy").lower()
+        assert "403 forbidden" in server.get("/v1/models", "X-Forwarded-For: 1.2.3.4").lower()
+        assert server.end(signal.SIGTERM)[0] == 0
+
+
+def test_what_is_not_http_is_refused_and_logged_without_its_text() -> None:
+    with started(STREAMING, "0") as server:
+        with server.connect() as connection:
+            connection.sendall(b"secret \x1b[2J\r\n\r\n")
+            assert rest_of(connection).startswith("HTTP/1.1 400")
+        log = server.end(signal.SIGTERM)[2]
+        assert "Invalid HTTP request received." in log
+        assert "secret" not in log
+
+
+@pytest.mark.parametrize(
+    ("kind", "chunked", "refused"),
+    [
+        ("application/json", False, "413"),
+        ("application/json", True, "413"),
+        ("text/plain", False, "415"),
+        ("text/plain", True, "415"),
+    ],
+)
+def test_who_sends_more_than_is_wanted_still_gets_the_answer(kind: str, chunked: bool, refused: str) -> None:
+    with started(STREAMING, "0") as server, server.connect() as connection:
+        size = 20_000_000
+        length = "Transfer-Encoding: chunked" if chunked else f"Content-Length: {size}"
+        head = ["POST /echo HTTP/1.1", "Host: localhost", f"Content-Type: {kind}", length, "", ""]
+        connection.sendall("\r\n".join(head).encode())
+        if chunked:
+            connection.sendall(b"%x\r\n" % size)
+        connection.sendall(b"x" * size)  # as clients do that look at the answer only then
+        if chunked:
+            connection.sendall(b"\r\n0\r\n\r\n")
+        assert read_until(connection, "}}").startswith(f"HTTP/1.1 {refused} ")
+        connection.sendall(request("/healthz", "Connection: close"))
+        assert '{"status":"ok"}' in rest_of(connection)
+        assert server.end(signal.SIGTERM)[0] == 0
+
+
+async def test_beyond_this_machine_nothing_is_served_until_there_is_a_token() -> None:
+    settings = Settings(host="0.0.0.0", port=0)
+    with bind(settings) as listening:
+        async with await Ledger.open() as ledger:
+            with pytest.raises(InvalidSettings, match="turnledger tokens create"):
+                await check_guarded(ledger, settings, listening)
+            await check_guarded(ledger, Settings(host="0.0.0.0", port=0, insecure=True), listening)
+            await ledger.tokens.create(owner="ann", scopes=["turns:run"], lifetime=1)
+            await check_guarded(ledger, settings, listening)
+
+
+def test_the_memory_for_histories_is_shared_out() -> None:
+    assert engine_limits(Settings(limits=ServerLimits(streams=9_000, turns=1_000))) == Limits()
+    small = engine_limits(Settings(limits=ServerLimits(cached_bytes=10_000_000, streams=7, turns=5)))
+    assert (small.cached_bytes, small.chat_bytes, small.shown_bytes) == (3_333_333, 3_333_333, 1_666_666)
+    assert small.readers == 12
+
+
+def test_the_ledger_is_told_how_long_chats_are_kept() -> None:
+    chats = ChatSettings(restore_for=1.0, retain_for=2.0, retain_bytes=3)
+    told = engine_limits(Settings(chats=chats))
+    assert (told.restore_time, told.retain_for, told.retain_bytes) == (1.0, 2.0, 3)
+
+
+async def test_who_leaves_answers_once_more_on_each_connection_and_takes_no_new_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(serve, "LINGERING", 3600)
+    with bind(Settings(port=0)) as listening:
+        address = listening.getsockname()
+        async with serving() as app:
+            ready = asyncio.Event()
+            server = serve.Server(app, ready.set)
+            running = asyncio.create_task(server.answer_at(listening))
+            await ready.wait()
+            reader, writer = await asyncio.open_connection(*address)
+            writer.write(request("/healthz"))
+            assert b"connection: close" not in await reader.readuntil(b'{"status":"ok"}')
+            server.leave()
+            server.leave()
+            with pytest.raises(ConnectionError):
+                while True:
+                    (await asyncio.open_connection(*address))[1].close()
+            assert not running.done()
+            writer.write(request("/healthz"))
+            last = await reader.read()
+            assert (last.startswith(b"HTTP/1.1 200 "), b"connection: close" in last) == (True, True)
+            writer.close()
+            await writer.wait_closed()
+            await running

@@ -1,0 +1,444 @@
+"""The supervisor: workers that die are replaced, all are replaced on demand, and what keeps them from
+beginning is told."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import pty
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+from openai import AsyncOpenAI
+from typer.testing import CliRunner
+
+from tests.crash.killed_server import environment
+from tests.crash.served import completion, request
+from tests.crash.several_workers import SeveralWorkers, several_workers
+from tests.unit.server.logging_kept import kept_logging
+from turnledger.cli.main import app
+from turnledger.server.config.settings import ModelSettings, ServerLimits, Settings
+from turnledger.server.listen import supervisor as module
+from turnledger.server.listen.channel import Ready
+from turnledger.server.listen.socket import bind
+from turnledger.server.listen.supervisor import (
+    FIRST_PAUSE,
+    LONGEST_PAUSE,
+    Supervisor,
+    keep_folder,
+    pause_after,
+    unmoved,
+)
+from turnledger.server.listen.worker_process import WorkerFailed, WorkerProcess
+from turnledger.server.ops.counters import SharedBoard
+
+pytestmark = pytest.mark.skipif(os.name != "posix", reason="several workers need POSIX")
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+def test_who_dies_young_is_replaced_later_and_later_but_not_too_late() -> None:
+    pauses = [pause_after(deaths) for deaths in range(12)]
+    assert pauses[0] == 0.0
+    assert pauses[1:3] == [2 * FIRST_PAUSE, 4 * FIRST_PAUSE]
+    assert pauses == sorted(pauses)
+    assert pauses[-1] == LONGEST_PAUSE
+
+
+def test_what_a_running_server_cannot_change_stays_as_it_was() -> None:
+    used = Settings(port=1234, workers=2, store="sqlite:///here", grace=3, log_format="json")
+    models = {"m": ModelSettings(upstream="http://localhost")}
+    read = Settings(port=8383, workers=7, store="sqlite:///there", grace=5, models=models)
+    both = unmoved(read, used)
+    assert (both.port, both.workers, both.store, both.log_format) == (1234, 2, "sqlite:///here", "json")
+    assert (both.grace, both.models) == (5, models)
+
+
+async def test_a_worker_that_dies_is_replaced_each_time(tmp_path: Path) -> None:
+    async with several_workers(tmp_path, None) as server:
+        for _ in range(2):
+            line = await server.line()
+            seen = len(server.events)
+            os.kill(server.pids()[line.worker], signal.SIGKILL)
+            ended = await server.event("worker_ended", after=seen, worker=line.worker)
+            assert (ended["code"], ended["level"]) == (-signal.SIGKILL, "error")
+            await server.event("worker_started", after=seen)
+        assert len(server.pids()) == 2
+        # Who is asked to end does so by itself, and is replaced as well.
+        seen = len(server.events)
+        os.kill(server.pids()[line.worker], signal.SIGTERM)
+        assert (await server.event("worker_ended", after=seen))["code"] == 0
+        await server.event("worker_started", after=seen)
+        server.signal(signal.SIGTERM)
+        assert await server.all_ended() == 0
+        assert server.other_lines == []
+
+
+async def number(server: SeveralWorkers, name: str) -> float:
+    told = (await server.get("/metrics")).body.decode()
+    found = re.search(rf"^turnledger_{re.escape(name)} (\S+)$", told, re.MULTILINE)
+    return float(found[1]) if found else 0.0
+
+
+async def test_metrics_are_those_of_all_workers_and_outlive_them(tmp_path: Path) -> None:
+    async with several_workers(tmp_path, None) as server:
+        one, other = await server.two_lines()
+        for line, key in ((one, "a"), (other, "b")):
+            assert (await line.ask(completion("Hello", X_Conversation_Id=key))).status == 200
+        assert await number(server, 'turns_total{outcome="completed"}') == 2
+        assert await number(server, "commit_seconds_count") == 2
+        stalled = await server.line()
+        asking = asyncio.create_task(stalled.ask(completion("/stall after 1", X_Conversation_Id="c")))
+        # Others know of it within a second or so.
+        while await number(server, "running_turns") != 1:
+            pass
+        os.kill(server.pids()[stalled.worker], signal.SIGKILL)
+        await asking
+        await server.event("worker_ended", worker=stalled.worker)
+        assert await number(server, "running_turns") == 0
+        assert await number(server, 'turns_total{outcome="completed"}') == 2
+
+
+async def test_all_workers_are_replaced_and_busy_clients_notice_nothing(tmp_path: Path) -> None:
+    async with several_workers(tmp_path, None, "--log-level", "info") as server:
+        before, is_over = server.pids(), asyncio.Event()
+        answered = 0
+
+        async def talk(place: int, *, stream: bool) -> None:
+            nonlocal answered
+            async with AsyncOpenAI(
+                base_url=f"http://127.0.0.1:{server.port}/v1",
+                api_key="-",
+                max_retries=2,
+                default_headers={"X-Conversation-Id": f"talk-{place}"},
+            ) as client:
+                while not is_over.is_set():
+                    if stream:
+                        text = ""
+                        async for chunk in await client.chat.completions.create(
+                            model="demo", messages=[{"role": "user", "content": "Hi"}], stream=True
+                        ):
+                            text += chunk.choices[0].delta.content or ""
+                    else:
+                        told = await client.chat.completions.create(
+                            model="demo", messages=[{"role": "user", "content": "Hi"}]
+                        )
+                        text = told.choices[0].message.content or ""
+                    assert text.startswith("You said")
+                    answered += 1
+
+        talking = [asyncio.create_task(talk(place, stream=place % 2 == 0)) for place in range(6)]
+        for _ in range(2):
+            seen = len(server.events)
+            server.signal(signal.SIGHUP)
+            await server.event("workers_replaced", after=seen)
+        for pid in before.values():
+            await server.event("worker_ended", pid=pid, code=0)
+        is_over.set()
+        await asyncio.gather(*talking)
+        assert answered
+        assert not set(before.values()) & set(server.pids().values())
+        statuses = {event["status"] for event in server.events if event["event"] == "request"}
+        assert statuses <= {200, 503}
+        assert not [event for event in server.events if event["level"] == "error"]
+
+
+async def test_settings_are_read_anew_and_a_mistake_in_them_changes_nothing(tmp_path: Path) -> None:
+    config = tmp_path / "my.toml"
+    config.write_text("")
+    async with several_workers(tmp_path, None, "--config", str(config)) as server:
+        assert (await server.get("/v1/models/fast")).status == 404
+        config.write_text('[models.fast]\nupstream = "http://127.0.0.1:9/v1"\n')
+        server.signal(signal.SIGHUP)
+        for pid in server.pids().values():
+            await server.event("worker_ended", pid=pid)
+        for line in await server.two_lines():
+            assert (await line.ask(request("/v1/models/fast", method="GET"))).status == 200
+        pids = server.pids()
+        config.write_text("[models.fast]\n")
+        server.signal(signal.SIGHUP)
+        problem = await server.event("workers_not_replaced")
+        assert (problem["code"], "line 1" in problem["problem"]) == ("invalid_settings", True)
+        assert (await server.get("/v1/models/fast")).status == 200
+        assert server.pids() == pids
+
+
+def test_a_store_that_cannot_be_opened_is_told_as_by_one_process(tmp_path: Path) -> None:
+    (tmp_path / "chats.db").write_text("this is not a database" * 100)
+    flags = ["serve", "--port", "0", "--workers", "2", "--store", f"sqlite:///{tmp_path}/chats.db"]
+    with kept_logging():
+        told = [CliRunner().invoke(app, command) for command in (flags, [*flags, "--workers", "1"])]
+    assert [each.exit_code for each in told] == [2, 2]
+    assert told[0].stderr.startswith("not_a_store: ")
+    assert told[0].stderr == told[1].stderr
+
+
+def test_a_store_in_memory_is_refused() -> None:
+    with kept_logging():
+        done = CliRunner().invoke(app, ["serve", "--port", "0", "--workers", "2", "--store", "memory:"])
+    assert done.exit_code == 2
+    assert done.stderr.startswith("invalid_settings: --workers: several processes cannot share")
+    assert "--store sqlite:" in done.stderr
+
+
+def test_it_ends_when_its_terminal_is_closed(tmp_path: Path) -> None:
+    pid, terminal = pty.fork()
+    if not pid:
+        flags = ["--port", "0", "--workers", "2", "--store", f"sqlite:///{tmp_path}/chats.db"]
+        os.execve(
+            sys.executable, [sys.executable, "-m", "turnledger", "serve", *flags], environment(tmp_path)
+        )
+    told = b""
+    while b"Turnledger is at" not in told:
+        told += os.read(terminal, 4096)
+    os.close(terminal)
+    _, status = os.waitpid(pid, 0)
+    assert os.waitstatus_to_exitcode(status) == 0
+
+
+def test_started_with_nohup_it_outlives_its_terminal(tmp_path: Path) -> None:
+    reads, writes = os.pipe()
+    pid, terminal = pty.fork()
+    if not pid:
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
+        for descriptor in (1, 2):
+            os.dup2(writes, descriptor)
+        flags = ["--port", "0", "--workers", "2", "--store", f"sqlite:///{tmp_path}/chats.db"]
+        os.execve(
+            sys.executable, [sys.executable, "-m", "turnledger", "serve", *flags], environment(tmp_path)
+        )
+    os.close(writes)
+    told = b""
+    with os.fdopen(reads, "rb", 0) as log:
+        for awaited, act in (
+            (b"Turnledger is at", lambda: os.close(terminal)),
+            (b"workers_replaced", lambda: os.kill(pid, signal.SIGTERM)),
+        ):
+            while awaited not in told:
+                piece = log.read(4096)
+                assert piece, told
+                told += piece
+            act()
+        while log.read(4096):
+            pass
+    _, status = os.waitpid(pid, 0)
+    assert os.waitstatus_to_exitcode(status) == 0
+
+
+@contextmanager
+def supervisor(
+    folder: Path, reload: Callable[[], Settings], limits: ServerLimits | None = None
+) -> Iterator[Supervisor]:
+    """One in this process, of a server with one worker."""
+    settings = Settings(port=0, workers=1, store=f"sqlite:///{folder / 'chats.db'}")
+    if limits is not None:
+        settings = replace(settings, limits=limits)
+    board = SharedBoard.create(parts=2)
+    metrics = folder / "metrics"
+    metrics.mkdir()
+    with bind(settings) as listening:
+        try:
+            yield Supervisor(settings, environment(folder), listening, board, metrics, reload)
+        finally:
+            loop = asyncio.get_running_loop()
+            for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD):
+                loop.remove_signal_handler(number)
+            board.close()
+
+
+async def test_a_worker_that_dies_as_it_becomes_ready_does_not_count_as_one_that_serves(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    become_ready = WorkerProcess.ready
+
+    async def ready_and_dead(worker: WorkerProcess) -> list[str]:
+        """Its last word is heard after the news of its death."""
+        models = await become_ready(worker)
+        worker.kill()
+        await worker.ended.wait()
+        await asyncio.sleep(0)
+        return models
+
+    monkeypatch.setattr(WorkerProcess, "ready", ready_and_dead)
+    told = pytest.raises(WorkerFailed, match="as soon as it could be asked")
+    with supervisor(tmp_path, Settings) as one, told:
+        await one.run(lambda *_: one.end())
+
+
+async def test_a_worker_is_replaced_once_the_system_has_room_for_it_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    happened = []
+    start, become_ready = subprocess.Popen, WorkerProcess.ready
+
+    def start_or_not(*command: Any, **options: Any) -> subprocess.Popen[bytes]:
+        happened.append("start")
+        if len(happened) == 3:
+            raise BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable")
+        return start(*command, **options)
+
+    async def note_ready(worker: WorkerProcess) -> list[str]:
+        models = await become_ready(worker)
+        happened.append("ready")
+        if len(happened) == 5:
+            one.end()
+        else:
+            asyncio.get_running_loop().call_soon(worker.kill)
+        return models
+
+    monkeypatch.setattr(subprocess, "Popen", start_or_not)
+    monkeypatch.setattr(WorkerProcess, "ready", note_ready)
+    with supervisor(tmp_path, Settings) as one:
+        await one.run(lambda *_: None)
+    assert happened == ["start", "ready", "start", "start", "ready"]
+
+
+async def test_worker_whose_loop_stands_still_is_killed_and_replaced(tmp_path: Path) -> None:
+    config = tmp_path / "stall.toml"
+    config.write_text("[server.limits]\nstall_wait = 5\n")
+    async with several_workers(tmp_path, None, "--config", str(config)) as server:
+        line = await server.line()
+        os.kill(server.pids()[line.worker], signal.SIGSTOP)
+        await server.event("worker_stalled", worker=line.worker)
+        assert (await server.event("worker_ended", worker=line.worker))["code"] == -signal.SIGKILL
+        await server.event("worker_started", after=len(server.events) - 1)
+
+
+class Passing:
+    """In the place of asyncio: each sleep lets so many seconds pass, and the last one is cancelled."""
+
+    def __init__(self, *seconds: float) -> None:
+        self._left = list(seconds)
+        self._now = 0.0
+
+    def get_running_loop(self) -> Passing:
+        return self
+
+    def time(self) -> float:
+        return self._now
+
+    async def sleep(self, _: float) -> None:
+        if not self._left:
+            raise asyncio.CancelledError
+        self._now += self._left.pop(0)
+
+
+class Silent:
+    """A worker that was heard once."""
+
+    heard_at, part, pid = 0.0, 1, 1
+
+    def __init__(self, killed: list[int]) -> None:
+        self._killed = killed
+
+    def kill(self) -> None:
+        self._killed.append(self.pid)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "is_killed"),
+    [((1.0, 3600.0, 1.0), False), ((25.0, 25.0, 25.0), True), ((3600.0, 25.0, 25.0, 25.0), True)],
+)
+async def test_workers_are_not_killed_for_a_pause_of_the_whole_machine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seconds: tuple[float, ...], is_killed: bool
+) -> None:
+    killed: list[int] = []
+    worker: Any = Silent(killed)
+    with supervisor(tmp_path, Settings) as one:
+        one._serving.add(worker)
+        monkeypatch.setattr(module, "asyncio", Passing(*seconds))
+        with pytest.raises(asyncio.CancelledError):
+            await one._watch()
+    assert bool(killed) == is_killed
+
+
+async def test_worker_above_its_memory_is_replaced_by_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    workers: list[WorkerProcess] = []
+    become_ready = WorkerProcess.ready
+
+    async def note_ready(worker: WorkerProcess) -> Ready:
+        workers.append(worker)
+        return await become_ready(worker)
+
+    limits = ServerLimits(worker_bytes=1 << 30)
+    monkeypatch.setattr(module, "YOUNG", 0.0)
+    monkeypatch.setattr(module, "LOOK_EVERY", 0.01)
+    monkeypatch.setattr(module, "resident_bytes", lambda pid: (2 << 30) * (pid == workers[0].pid))
+    monkeypatch.setattr(WorkerProcess, "ready", note_ready)
+    with supervisor(tmp_path, Settings, limits) as one:
+        running = asyncio.create_task(one.run(lambda *_: None))
+        while not (len(workers) == 2 and workers[0].ended.is_set()):
+            await asyncio.sleep(0.01)
+        one.end()
+        await running
+    first, second = workers
+    assert (first.is_leaving, first.code) == (True, 0)
+    assert second.code == 0
+
+
+async def test_who_hangs_up_before_the_workers_are_there_has_them_replaced_then(tmp_path: Path) -> None:
+    happened = []
+
+    def reload() -> Settings:
+        happened.append("read anew")
+        one.end()
+        return Settings()
+
+    with supervisor(tmp_path, reload) as one:
+        running = asyncio.create_task(one.run(lambda *_: happened.append("announced")))
+        await asyncio.sleep(0)
+        one.hang_up()
+        await running
+    assert happened == ["announced", "read anew"]
+
+
+async def test_settings_with_which_no_worker_starts_are_given_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started: list[int] = []
+    become_ready = WorkerProcess.ready
+
+    async def note_ready(worker: WorkerProcess) -> list[str]:
+        try:
+            models = await become_ready(worker)
+        except WorkerFailed:
+            if len(started) == 1:
+                os.kill(started[0], signal.SIGKILL)
+                started.append(0)
+            raise
+        started.append(worker.pid)
+        if len(started) == 3:
+            one.end()
+        return models
+
+    def reload() -> Settings:
+        return Settings(models={"m": ModelSettings(upstream="no URL")})
+
+    monkeypatch.setattr(WorkerProcess, "ready", note_ready)
+    with supervisor(tmp_path, reload) as one:
+        await one.run(lambda *_: one.hang_up())
+    assert len(started) == 3
+
+
+def test_a_folder_that_was_cleared_away_is_made_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "metrics"
+    for _ in range(2):
+        keep_folder(folder)
+        assert folder.stat().st_mode & 0o777 == 0o700
+    monkeypatch.setattr(os, "getuid", lambda: folder.stat().st_uid + 1)
+    with pytest.raises(WorkerFailed, match="belongs to another user"):
+        keep_folder(folder)

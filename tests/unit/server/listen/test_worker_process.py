@@ -1,0 +1,165 @@
+"""A worker as a process: what it is given, what others can see of that, and what it reports."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.crash.killed_server import environment
+from turnledger.server.config.settings import ModelSettings, Settings
+from turnledger.server.listen.channel import Handover, Order
+from turnledger.server.listen.worker_process import WorkerFailed, WorkerProcess
+from turnledger.server.ops.counters import SharedBoard
+
+pytestmark = pytest.mark.skipif(os.name != "posix", reason="several workers need POSIX")
+PATIENCE = 60.0
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@asynccontextmanager
+async def started(folder: Path, settings: Settings, **environ: str) -> AsyncIterator[WorkerProcess]:
+    """A worker that is reaped when it ends."""
+    board = SharedBoard.create(parts=1)
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        handover = Handover(
+            settings=settings,
+            part=0,
+            listening=listening.fileno(),
+            board=board.descriptor,
+            metrics_folder=str(folder),
+            log_format="json",
+        )
+        try:
+            worker = await WorkerProcess.start(lambda: handover, {**environment(folder), **environ})
+        except OSError:
+            board.close()
+            raise
+        loop = asyncio.get_running_loop()
+        loop.add_signal_handler(signal.SIGCHLD, worker.poll)
+        try:
+            yield worker
+        finally:
+            worker.kill()
+            worker.poll()
+            await worker.ended.wait()
+            await worker.close()
+            loop.remove_signal_handler(signal.SIGCHLD)
+            board.close()
+
+
+def file_in(folder: Path) -> str:
+    return f"sqlite:///{folder / 'chats.db'}"
+
+
+async def test_it_is_ready_and_ends_when_told(tmp_path: Path) -> None:
+    async with started(tmp_path, Settings(store=file_in(tmp_path), workers=2)) as worker:
+        assert (await worker.ready()).models == ["demo"]
+        worker.end(Order.END, PATIENCE)
+        await worker.ended.wait()
+        assert worker.code == 0
+
+
+async def test_one_that_does_not_end_in_time_is_killed(tmp_path: Path) -> None:
+    async with started(tmp_path, Settings(store=file_in(tmp_path), workers=2)) as worker:
+        await worker.ready()
+        os.kill(worker.pid, signal.SIGSTOP)
+        worker.end(Order.END, 0.0)
+        await worker.ended.wait()
+        assert worker.code == -signal.SIGKILL
+
+
+async def test_what_keeps_it_from_beginning_is_told_under_its_own_code(tmp_path: Path) -> None:
+    (tmp_path / "chats.db").write_text("this is not a database" * 100)
+    async with started(tmp_path, Settings(store=file_in(tmp_path), workers=2)) as worker:
+        with pytest.raises(WorkerFailed, match="is not a database") as problem:
+            await worker.ready()
+        assert problem.value.code == "not_a_store"
+        await worker.ended.wait()
+        assert worker.code == 2
+
+
+async def test_one_that_dies_before_it_is_ready_has_failed(tmp_path: Path) -> None:
+    async with started(tmp_path, Settings(store=file_in(tmp_path), workers=2)) as worker:
+        worker.kill()
+        with pytest.raises(WorkerFailed, match=r"before it could be asked \(-9\)"):
+            await worker.ready()
+
+
+def command_line(pid: int) -> bytes:
+    return Path(f"/proc/{pid}/cmdline").read_bytes()
+
+
+def flags_of_descriptors(pid: int) -> list[int]:
+    """Of all but the standard ones."""
+    told = [place.read_text() for place in Path(f"/proc/{pid}/fdinfo").iterdir() if int(place.name) > 2]
+    lines = [line for each in told for line in each.splitlines() if line.startswith("flags:")]
+    return [int(line.split()[1], 8) for line in lines]
+
+
+@pytest.mark.skipif(not Path("/proc/self/cmdline").exists(), reason="no /proc here")
+async def test_others_see_nothing_of_the_settings_and_programs_it_starts_get_no_descriptors(
+    tmp_path: Path,
+) -> None:
+    models = {"m": ModelSettings(upstream="http://upstream.invalid/v1", api_key_env="SECRET_NAME")}
+    settings = Settings(store=file_in(tmp_path), workers=2, models=models)
+    async with started(tmp_path, settings, SECRET_NAME="secret") as worker:
+        assert (await worker.ready()).models == ["m"]
+        shown = command_line(worker.pid)
+        assert [word for word in (b"upstream.invalid", b"SECRET_NAME", b"chats.db") if word in shown] == []
+        flags = flags_of_descriptors(worker.pid)
+        assert flags
+        assert all(each & os.O_CLOEXEC for each in flags)
+
+
+def test_modules_in_the_current_folder_are_not_taken_for_ours(tmp_path: Path) -> None:
+    for name in ("msgspec", "turnledger", "uvicorn"):
+        (tmp_path / f"{name}.py").write_text("raise SystemExit('a stranger')")
+    flags = ["--port", "0", "--workers", "2", "--store", file_in(tmp_path)]
+    process = subprocess.Popen(
+        [sys.executable, "-P", "-m", "turnledger", "serve", *flags],
+        cwd=tmp_path,
+        env=environment(tmp_path),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    with process:
+        assert process.stdout is not None
+        assert "Turnledger is at" in process.stdout.readline()
+        process.terminate()
+        assert "a stranger" not in process.communicate(timeout=PATIENCE)[1]
+
+
+async def test_one_that_cannot_be_started_leaves_no_descriptor_open(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "no such program"))
+    descriptors = len(os.listdir("/dev/fd"))
+    for _ in range(3):
+        with pytest.raises(FileNotFoundError):
+            async with started(tmp_path, Settings(store=file_in(tmp_path), workers=2)):
+                pass
+    await asyncio.sleep(0)
+    # Of each board and its socket, `started` lets go itself.
+    assert len(os.listdir("/dev/fd")) == descriptors
+
+
+async def test_a_file_that_cannot_be_made_is_told(tmp_path: Path) -> None:
+    settings = Settings(store=file_in(tmp_path), workers=2)
+    (tmp_path / "counter_0.new").mkdir()
+    async with started(tmp_path, settings) as worker:
+        with pytest.raises(WorkerFailed, match=r"could not begin: .*counter_0\.new"):
+            await worker.ready()

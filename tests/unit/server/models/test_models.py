@@ -1,0 +1,195 @@
+"""Who answers to which name."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.unit.model.shapes import some_id
+from turnledger import Ledger
+from turnledger.errors import ModelError, ModelRefused, ModelUnavailable
+from turnledger.model.access.token import Token
+from turnledger.model.ids import TokenId
+from turnledger.runners.demo import DemoModel
+from turnledger.runners.upstream.upstream import Upstream
+from turnledger.server.access.auth import Principal
+from turnledger.server.config.settings import ModelSettings, ModelTimeouts, Settings
+from turnledger.server.errors import Refused
+from turnledger.server.models.models import Found, Models, make_models
+from turnledger.server.models.redacted import DiscreetModel
+
+ANYBODY = Principal("local", frozenset(), 0)
+
+
+class Named:
+    """A model that only knows the names it lists, and whether it was closed."""
+
+    def __init__(self, *names: str) -> None:
+        self.names = names
+        self.closed = 0
+
+    async def models(self) -> list[dict[str, Any]]:
+        if not self.names:
+            raise ModelUnavailable
+        return [{"id": name, "object": "model", "owned_by": "upstream"} for name in self.names]
+
+    async def close(self) -> None:
+        self.closed += 1
+
+
+def named(*names: str) -> Any:
+    return Named(*names)
+
+
+async def test_without_settings_there_is_the_demo_model_and_no_other() -> None:
+    models = make_models(Settings(), {})
+    model, name, _ = models.find("demo", ANYBODY)
+    assert isinstance(model, DemoModel)
+    assert name == "demo"
+    assert [each["id"] for each in await models.listing(ANYBODY)] == ["demo"]
+    with pytest.raises(Refused, match=r"There is no model 'gpt'\. Known: demo\.") as refused:
+        models.find("gpt", ANYBODY)
+    assert (refused.value.status, refused.value.code, refused.value.param) == (
+        404,
+        "model_not_found",
+        "model",
+    )
+    await models.close()
+
+
+async def test_an_upstream_alone_is_asked_for_every_model() -> None:
+    models = make_models(Settings(upstream="http://localhost:1/v1"), {})
+    model, name, _ = models.find("anything", ANYBODY)
+    assert isinstance(model, Upstream)
+    assert name == "anything"
+    assert models.names == []
+    await models.close()
+
+
+async def test_named_models_have_their_own_upstream_and_name_there() -> None:
+    settings = Settings(
+        models={
+            "fast": ModelSettings(upstream="http://a/v1", model="llama3.2"),
+            "same": ModelSettings(upstream="http://a/v1"),
+            "slow": ModelSettings(upstream="http://a/v1", timeouts=ModelTimeouts(total=3)),
+        }
+    )
+    models = make_models(settings, {})
+    assert models.find("fast", ANYBODY).upstream_name == "llama3.2"
+    assert models.find("same", ANYBODY).upstream_name == "same"
+    assert models.find("fast", ANYBODY).model is models.find("same", ANYBODY).model  # one pool of connections
+    assert models.find("slow", ANYBODY).model is not models.find("fast", ANYBODY).model
+    with pytest.raises(Refused):
+        models.find("llama3.2", ANYBODY)
+    await models.close()
+
+
+async def test_the_list_has_each_name_once() -> None:
+    upstream = named("x", "fast")
+    models = Models({"fast": Found(upstream, "llama3.2")}, upstream)
+    assert [(each["id"], each["owned_by"]) for each in await models.listing(ANYBODY)] == [
+        ("fast", "turnledger"),
+        ("x", "upstream"),
+    ]
+    with pytest.raises(ModelUnavailable):
+        await Models({}, named()).listing(ANYBODY)
+
+
+@pytest.mark.parametrize(("status", "kind"), [(404, ModelError), (422, ModelError), (429, ModelRefused)])
+async def test_an_upstream_without_a_list_has_not_refused_the_request(
+    status: int, kind: type[ModelError]
+) -> None:
+    class Listless(Named):
+        async def models(self) -> list[dict[str, Any]]:
+            raise ModelRefused(status)
+
+    listless: Any = Listless()
+    with pytest.raises(ModelError) as told:
+        await Models({}, listless).listing(ANYBODY)
+    assert type(told.value) is kind
+
+
+async def test_closing_closes_each_model_once() -> None:
+    one, other = named("a"), named("b")
+    await Models({"a": Found(one, "a"), "b": Found(one, "b")}, other).close()
+    assert (one.closed, other.closed) == (1, 1)
+
+
+def test_a_name_from_outside_is_cut_and_cannot_reach_a_terminal() -> None:
+    with pytest.raises(Refused) as refused:
+        Models({}).find("\x1b[2J" + "x" * 1000, ANYBODY)
+    assert str(refused.value).isprintable()
+    assert len(str(refused.value)) < 200
+
+
+@pytest.mark.parametrize(
+    "name", ["Model", "MODEL", "models", "Models", "model\u017f", "fallbacks", "extra_body"]
+)
+async def test_who_may_ask_some_models_names_no_others_beside(name: str) -> None:
+    models = Models({"fast": Found(named("fast"), "fast")})
+    async with await Ledger.open() as ledger:
+        narrow, _ = await ledger.tokens.create(scopes=["turns:run"], models=["fast"])
+        wide, _ = await ledger.tokens.create(scopes=["turns:run"])
+    fields = ["model", "temperature", name]
+    with pytest.raises(Refused, match="for some models only") as refused:
+        models.check_fields(fields, Principal("ann", narrow.scopes, 0, narrow))
+    assert (refused.value.status, refused.value.code, refused.value.param) == (403, "outside_models", name)
+    models.check_fields(fields[:2], Principal("ann", narrow.scopes, 0, narrow))
+    models.check_fields(fields, Principal("ann", wide.scopes, 0, wide))
+    models.check_fields(fields, ANYBODY)
+
+
+async def test_listing_for_a_narrowed_token_leaves_out_what_the_upstream_says_of_its_models() -> None:
+    async with await Ledger.open() as ledger:
+        narrow, _ = await ledger.tokens.create(scopes=["turns:run"], max_tokens=5)
+        wide, _ = await ledger.tokens.create(scopes=["turns:run"])
+    models = Models({}, named("fast"))
+    [told] = await models.listing(Principal("ann", narrow.scopes, 0, narrow))
+    assert told == {"id": "fast", "object": "model", "created": 0, "owned_by": "turnledger"}
+    [told] = await models.listing(Principal("ann", wide.scopes, 0, wide))
+    assert told["owned_by"] == "upstream"
+
+
+async def test_model_settings_for_finish_reasons_and_reuse_reach_the_upstream() -> None:
+    url = "http://localhost:1/v1"
+    one = ModelSettings(upstream=url, finish_reasons=("COMPLETE",), reuse=False)
+    settings = Settings(upstream=url, finish_reasons=("DONE",), models={"one": one})
+    models = make_models(settings, {})
+    named, other = models.find("one", ANYBODY).model, models.find("other", ANYBODY).model
+    assert isinstance(named, Upstream)
+    assert isinstance(other, Upstream)
+    assert "COMPLETE" in named.finish_reasons
+    assert "COMPLETE" not in other.finish_reasons
+    assert "DONE" in other.finish_reasons
+    assert (named._reuse, other._reuse) == (False, True)
+    await models.close()
+
+
+async def test_model_settings_for_the_length_field_belong_to_the_name_and_share_connections() -> None:
+    url = "http://localhost:1/v1"
+    one = ModelSettings(upstream=url, length_field="max_completion_tokens")
+    settings = Settings(upstream=url, length_field="max_tokens", models={"one": one})
+    models = make_models(settings, {})
+    named, other = models.find("one", ANYBODY), models.find("other", ANYBODY)
+    assert (named.length_field, other.length_field) == ("max_completion_tokens", "max_tokens")
+    assert named.model is other.model
+    await models.close()
+
+
+async def test_narrowed_caller_sees_neither_the_upstreams_words_nor_loses_its_finish_reasons() -> None:
+    class Telling(Named):
+        finish_reasons = frozenset({"COMPLETE"})
+
+        async def models(self) -> list[dict[str, Any]]:
+            raise ModelRefused(429, {"message": "Rate limit of organization org-7."}, None)
+
+    telling: Any = Telling()
+    token = Token(
+        id=some_id(TokenId, 1), owner="o", scopes=frozenset(), models=("m",), created_at=0, digest=b""
+    )
+    for narrowed, is_told in ((token, False), (None, True)):
+        with pytest.raises(ModelRefused) as refused:
+            await Models({}, telling).listing(Principal("o", frozenset(), 0, token=narrowed))
+        assert ("org-7" in f"{refused.value} {refused.value.error}") is is_told
+    assert DiscreetModel(telling).finish_reasons == {"COMPLETE"}

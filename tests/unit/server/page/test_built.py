@@ -1,0 +1,62 @@
+"""The chat page as it was built: its files by name, each with its kind and its version."""
+
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+
+import pytest
+
+from tests.unit.server.made_up_page import ASSET, FILES, PAGE
+from turnledger.server.page.built import POLICY, BuiltPage
+
+
+def test_a_folder_is_read_once_with_everything_below_it(tmp_path: Path) -> None:
+    for name, content in FILES.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_bytes(content)
+    page = BuiltPage.read(tmp_path)
+    (tmp_path / "index.html").write_bytes(b"changed since")
+    assert page.index is not None
+    assert page.index.content == FILES["index.html"]
+    assert page.assets.keys() == {name.removeprefix("assets/") for name in FILES if "/" in name}
+
+
+def test_what_was_not_built_has_no_files(tmp_path: Path) -> None:
+    page = BuiltPage.read(tmp_path / "nothing")
+    assert (page.index, page.icon, page.assets) == (None, None, {})
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        (ASSET, "text/javascript; charset=utf-8"),
+        ("index-Cd34.css", "text/css; charset=utf-8"),
+        ("letters-Ef56.woff2", "font/woff2"),
+        ("whatever-Gh78.bin", "application/octet-stream"),
+    ],
+)
+def test_each_file_is_of_the_kind_that_its_name_says(name: str, kind: str) -> None:
+    assert PAGE.assets[name].kind == kind
+
+
+def test_what_gets_smaller_is_compressed_under_a_version_of_its_own() -> None:
+    script, style, font = (PAGE.assets[name] for name in (ASSET, "index-Cd34.css", "letters-Ef56.woff2"))
+    assert script.packed is not None
+    assert gzip.decompress(script.packed) == script.content
+    assert script.packed_tag != script.tag
+    assert (style.packed, font.packed) == (None, None)  # too short; compressed already
+
+
+def test_the_policy_lets_the_page_ask_its_own_server_and_run_what_it_was_built_of() -> None:
+    allowed = dict(each.split(" ", 1) for each in POLICY.decode().split("; "))
+    assert allowed.pop("default-src") == "'none'"
+    assert {name: allowed[name] for name in ("script-src", "style-src", "connect-src", "frame-src")} == {
+        "script-src": "'self'",
+        "style-src": "'self'",
+        "connect-src": "'self'",
+        "frame-src": "'self'",
+    }
+    assert allowed["img-src"] == "'self' data: blob:"
+    assert allowed["require-trusted-types-for"] == "'script'"
+    assert not any(word in POLICY.decode() for word in ("unsafe", "http", "*"))

@@ -1,0 +1,489 @@
+"""A turn asked for at /api/turns: whole or by its events, in a chat or a new one, instead of another."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from starlette.types import Message
+
+from tests.unit.server.asgi import HOST, JSON, Reply, ask
+from turnledger import Ledger
+from turnledger.runners.chat_model import Asked
+from turnledger.runners.demo import DemoModel
+from turnledger.server.app import App, make_app
+from turnledger.server.config.settings import Settings
+from turnledger.server.models.models import Found, Models
+from turnledger.server.wire.sse import SIGN
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+class Place:
+    """A server with the demo model, and one who asks it for turns."""
+
+    def __init__(self, app: App, ledger: Ledger) -> None:
+        self.app, self.ledger = app, ledger
+
+    async def turn(self, input: Any = None, headers: dict[str, str] | None = None, **body: Any) -> Reply:
+        said = {"model": "demo", **({} if input is None else {"input": input}), **body}
+        return await self.post("/api/turns", said, headers)
+
+    async def post(self, path: str, body: Any, headers: dict[str, str] | None = None) -> Reply:
+        sent = msgspec.json.encode(body)
+        named = [(name.lower().encode(), value.encode()) for name, value in (headers or {}).items()]
+        fixed = [HOST, JSON, (b"content-length", b"%d" % len(sent))]
+        async with asyncio.timeout(10):
+            return await ask(self.app, path, method="POST", headers=[*fixed, *named], parts=(sent,))
+
+    async def once(self, body: Any, left: asyncio.Event, reply: Reply | None = None) -> Reply:
+        """Ask for a turn under one key, as a client that leaves when it is told to. A reply that is given is
+        filled as it comes."""
+        sent, reply = msgspec.json.encode(body), reply or Reply()
+        parts: list[Message] = [{"type": "http.request", "body": sent}]
+        headers = [HOST, JSON, (b"content-length", b"%d" % len(sent)), (b"idempotency-key", b"once")]
+
+        async def receive() -> Message:
+            if not parts:
+                await left.wait()
+            return parts.pop() if parts else {"type": "http.disconnect"}
+
+        async def send(message: Message) -> None:
+            if not left.is_set():
+                reply.status = reply.status or message["status"]
+                reply.headers = reply.headers or list(message["headers"])
+                reply.body += message.get("body", b"")
+
+        scope = {"type": "http", "method": "POST", "path": "/api/turns", "headers": headers}
+        await self.app({**scope, "query_string": b""}, receive, send)
+        return reply
+
+    async def get(self, path: str) -> Any:
+        path, _, query = path.partition("?")
+        return (await ask(self.app, path, query=query.encode())).json
+
+
+class Listening(DemoModel):
+    """Remembers what it was shown."""
+
+    def __init__(self) -> None:
+        super().__init__(sleep=_at_once)
+        self.shown: list[list[tuple[str, str]]] = []
+
+    async def complete(self, asked: Asked) -> bytes:
+        messages = msgspec.json.decode(asked.messages, type=list[dict[str, Any]])
+        self.shown.append([(each["role"], each["content"]) for each in messages])
+        return await super().complete(asked)
+
+
+@asynccontextmanager
+async def serving(
+    model: DemoModel | None = None, store: str = "memory:", **settings: Any
+) -> AsyncIterator[Place]:
+    async with await Ledger.open(store) as ledger:
+        model = model or DemoModel(sleep=_at_once)
+        app = make_app(ledger, Models({"demo": Found(model, "demo")}), Settings(**settings))
+        yield Place(app, ledger)
+
+
+async def _at_once(_: float) -> None:
+    await asyncio.sleep(0)
+
+
+def events_of(reply: Reply) -> list[tuple[str, Any]]:
+    """The kinds of the events of a stream, and what they say; their numbers are 1, 2, 3, …."""
+    told = re.findall(r"id: (\d+)\nevent: (\S+)\ndata: (.*)\n\n", reply.body.decode())
+    assert [int(number) for number, _, _ in told] == list(range(1, len(told) + 1))
+    return [(kind, msgspec.json.decode(said)) for _, kind, said in told]
+
+
+def texts(turn: dict[str, Any]) -> str:
+    return "".join(part["text"] for item in turn["output"] for part in item["content"])
+
+
+async def test_a_turn_of_a_new_chat_and_the_next_one() -> None:
+    async with serving() as place:
+        first = await place.turn("Hello")
+        assert first.status == 200, first.body
+        told = first.json
+        assert told["state"] == "created"
+        assert told["turn"]["number"] == 1
+        assert told["turn"]["input"][0]["role"] == "user"
+        assert told["branch"] == told["chat"]["branch"]
+        assert first.header(b"x-conversation-id") == told["chat"]["id"].encode()
+        assert first.header(b"x-turn-id") == told["turn"]["id"].encode()
+        second = (await place.turn("And again", chat=told["chat"]["id"])).json
+        assert (second["state"], second["turn"]["number"]) == ("continued", 2)
+        assert second["turn"]["parent"] == told["turn"]["id"]
+
+
+async def test_rapid_first_sends_with_one_conversation_key_make_one_chat() -> None:
+    async with serving() as place:
+        replies = await asyncio.gather(
+            *(place.turn(f"Hello {number}", conversation_key="page", scope="shop") for number in range(8))
+        )
+        assert [reply.status for reply in replies] == [200] * 8
+        assert len({reply.json["chat"]["id"] for reply in replies}) == 1
+        assert sorted(reply.json["turn"]["number"] for reply in replies) == list(range(1, 9))
+        assert [reply.json["state"] for reply in replies].count("created") == 1
+        assert {reply.json["chat"]["scope"] for reply in replies} == {"shop"}
+
+
+async def test_a_stream_is_that_of_the_turn_s_events() -> None:
+    async with serving() as place:
+        reply = await place.turn("Hello", stream=True)
+        assert reply.header(b"content-type") == b"text/event-stream; charset=utf-8"
+        told = events_of(reply)
+        assert told[0][0] == "turn.started"
+        assert told[-1][0] == "turn.finished"
+        assert told[-1][1]["state"] == "completed"
+        turn = (reply.header(b"x-turn-id") or b"").decode()
+        again = await ask(place.app, f"/api/turns/{turn}/events")
+        assert again.body == reply.body
+        shown = await place.get(f"/api/chats/{(reply.header(b'x-conversation-id') or b'').decode()}")
+        said = "".join(each["text"] for kind, each in told if kind == "text.delta")
+        assert said == texts(shown["turns"][0])
+
+
+async def test_a_turn_that_fails_in_a_stream_ends_with_its_last_event() -> None:
+    async with serving() as place:
+        reply = await place.turn("/fail after 1", stream=True, conversation_key="k")
+        told = events_of(reply)
+        assert (reply.status, told[-1][0], told[-1][1]["state"]) == (200, "turn.finished", "failed")
+        assert b"event: error" not in reply.body
+        whole = await place.turn("/fail", conversation_key="k")
+        assert (whole.status, whole.code) == (502, "model_unavailable")
+
+
+async def test_what_is_refused_before_it_begins_is_no_stream() -> None:
+    async with serving() as place:
+        reply = await place.turn("", stream=True)
+        assert (reply.status, reply.code) == (400, "no_new_input")
+
+
+async def test_an_edit_and_another_answer_go_to_branches_of_their_own() -> None:
+    async with serving() as place:
+        first = (await place.turn("One", conversation_key="k")).json
+        second = (await place.turn("Two", conversation_key="k")).json
+        edited = (await place.turn("Other", chat=first["chat"]["id"], replaces=second["turn"]["id"])).json
+        assert (edited["state"], edited["turn"]["number"]) == ("branched", 2)
+        assert edited["branch"] not in (first["branch"], second["branch"])
+        assert edited["chat"]["branch"] == edited["branch"]
+        for by_name in (False, True):
+            which = edited["turn"]["id"] if by_name else True
+            again = await place.turn(chat=first["chat"]["id"], regenerates=which)
+            assert again.json["turn"]["input"] == edited["turn"]["input"], again.body
+            assert again.json["state"] == "branched"
+            edited = again.json
+        siblings = await place.get(f"/api/chats/{first['chat']['id']}/turns/{edited['turn']['id']}/siblings")
+        assert len(siblings["data"]) == 4
+        assert [each["is_current"] for each in siblings["data"]] == [False, False, False, True]
+
+
+async def test_a_turn_tells_wherever_it_is_shown_what_is_hidden_of_it() -> None:
+    async with serving() as place:
+        once = {"Idempotency-Key": "once"}
+        first = (await place.turn("One", once, conversation_key="k")).json
+        id, chat = first["turn"]["id"], f"/api/chats/{first['chat']['id']}"
+        assert first["turn"]["hidden"] == []
+        await (await place.ledger.conversation(first["chat"]["id"])).flag(id, 0, to_user=False)
+        [again] = (await place.turn("One", once, conversation_key="k"),)
+        assert again.json["turn"] == {**first["turn"], "hidden": [0]}
+        assert (await place.get(f"/api/turns/{id}"))["turn"] == again.json["turn"]
+        assert (await place.get(chat))["turns"] == [again.json["turn"]]
+        asked_again = (await place.turn(conversation_key="k", regenerates=True)).json
+        assert asked_again["turn"]["hidden"] == [0]
+        siblings = await place.get(f"{chat}/turns/{asked_again['turn']['id']}/siblings")
+        assert [each["turn"]["hidden"] for each in siblings["data"]] == [[0], [0]]
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "code"),
+    [
+        ({"input": "Hi", "replaces": "turn_01890000000070008000000000000000"}, 400, "invalid_input"),
+        ({"regenerates": True}, 400, "invalid_input"),
+        ({"input": "Hi", "regenerates": True, "conversation_key": "k"}, 400, "invalid_input"),
+        ({"regenerates": True, "conversation_key": "unknown"}, 404, "conversation_not_found"),
+        ({"input": "Hi", "chat": "conv_01890000000070008000000000000000"}, 404, "conversation_not_found"),
+        ({"input": "Hi", "chat": "nonsense"}, 400, "invalid_id"),
+        ({"input": "Hi", "settings": {"messages": []}}, 400, "invalid_input"),
+        ({"input": "Hi", "settings": {"n": 2}}, 400, "unsupported_parameter"),
+        ({"input": "Hi", "settings": {"tools": [{"type": "mcp"}]}}, 400, "unsupported_tool"),
+        ({"input": "Hi", "inptu": "Hi"}, 400, "invalid_body"),
+        ({"input": [{"type": "message"}]}, 400, "malformed_items"),
+        ({}, 400, "no_new_input"),
+    ],
+)
+async def test_what_cannot_be_is_refused_and_changes_nothing(
+    body: dict[str, Any], status: int, code: str
+) -> None:
+    async with serving() as place:
+        await place.turn("Hello", conversation_key="k")
+        reply = await place.turn(**body)
+        assert (reply.status, reply.code) == (status, code), reply.body
+        chat = await place.ledger.conversation(conversation_key="k")
+        assert len(await chat.turns()) == 1
+        assert await chat.attempts() == []
+
+
+@pytest.mark.parametrize("header", ["X-Conversation-Id", "X-Turn-On-Divergence", "X-Conversation-Messages"])
+async def test_headers_that_would_say_nothing_are_refused(header: str) -> None:
+    async with serving() as place:
+        reply = await place.turn("Hello", {header: "new"})
+        assert (reply.status, reply.code) == (400, "invalid_input")
+        assert header.lower() in reply.json["error"]["message"]
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_request_that_is_repeated_happens_once(stream: bool) -> None:
+    async with serving() as place:
+        key = {"Idempotency-Key": "once"}
+        first = await place.turn("Hello", key, stream=stream)
+        again = await place.turn("Hello", key, stream=stream)
+        assert again.header(b"idempotency-replayed") == b"true"
+        assert again.header(b"x-turn-id") == first.header(b"x-turn-id")
+        if stream:
+            assert again.body == first.body
+        else:
+            assert again.json == {**first.json, "state": "continued"}
+        other = await place.turn("Something else", key, stream=stream)
+        assert (other.status, other.code) == (422, "idempotency_mismatch")
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_two_at_once_with_one_key_are_one_turn(stream: bool) -> None:
+    async with serving() as place:
+        key = {"Idempotency-Key": "once"}
+        replies = await asyncio.gather(*(place.turn("Hello", key, stream=stream) for _ in range(4)))
+        assert [reply.status for reply in replies] == [200] * 4
+        assert len({reply.header(b"x-turn-id") for reply in replies}) == 1
+        if stream:
+            assert len({reply.body for reply in replies}) == 1
+
+
+async def test_a_chat_that_is_expected_is_not_made() -> None:
+    async with serving() as place:
+        reply = await place.turn("Hello", {"X-Conversation-Expect": "continued"}, conversation_key="k")
+        assert (reply.status, reply.code) == (404, "conversation_not_found")
+
+
+async def test_instructions_and_settings_reach_the_model() -> None:
+    async with serving() as place:
+        told = (await place.turn("/help", instructions="Be brief.", settings={"temperature": 0})).json
+        chat = await place.ledger.conversation(told["chat"]["id"])
+        assert [item.text for item in await chat.instructions()] == ["Be brief."]
+        ended = await place.turn("Hi", chat=told["chat"]["id"], instructions="")
+        assert ended.status == 200
+        assert await chat.instructions() == ()
+
+
+@pytest.mark.parametrize(("policy", "kinds"), [("keep", ["interrupted"]), ("discard", [])])
+async def test_a_client_that_leaves_takes_its_turn_along_if_it_says_so(policy: str, kinds: list[str]) -> None:
+    begun = asyncio.Event()
+
+    async def never(_: float) -> None:
+        await asyncio.Event().wait()
+
+    async def leaves() -> Message:
+        await begun.wait()
+        return {"type": "http.disconnect"}
+
+    async def send(message: Message) -> None:
+        if b"turn.started" in message.get("body", b""):
+            begun.set()
+
+    async with await Ledger.open() as ledger:
+        app = make_app(ledger, Models({"demo": Found(DemoModel(sleep=never), "demo")}), Settings())
+        said = {"model": "demo", "input": "Hello", "stream": True, "conversation_key": "k"}
+        parts = [{"type": "http.request", "body": msgspec.json.encode(said)}]
+
+        async def receive() -> Message:
+            return parts.pop() if parts else await leaves()
+
+        headers = [HOST, JSON, (b"x-turn-on-disconnect", policy.encode())]
+        scope = {"type": "http", "method": "POST", "path": "/api/turns", "headers": headers}
+        async with asyncio.timeout(10):
+            await app({**scope, "query_string": b""}, receive, send)
+        chat = await ledger.conversation(conversation_key="k")
+        assert [turn.kind for turn in await chat.turns()] == kinds
+
+
+PRIMER = [{"role": "user", "content": "marzipan?"}, {"role": "assistant", "content": "Yes, marzipan."}]
+PRIMED = [(each["role"], each["content"]) for each in PRIMER]
+
+
+async def test_what_primes_a_turn_is_shown_between_instructions_and_history_in_this_turn_only() -> None:
+    model = Listening()
+    async with serving(model) as place:
+        first = await place.turn("Hello", instructions="Be brief.")
+        chat = first.json["chat"]["id"]
+        await place.turn("And now?", chat=chat, primer=PRIMER)
+        await place.turn("And then?", chat=chat)
+    system = ("system", "Be brief.")
+    assert model.shown[1][:4] == [system, *PRIMED, ("user", "Hello")]
+    assert model.shown[1][-1] == ("user", "And now?")
+    assert model.shown[2][:2] == [system, ("user", "Hello")]
+
+
+async def test_an_edit_and_a_regeneration_are_primed_as_well() -> None:
+    model = Listening()
+    async with serving(model) as place:
+        first = (await place.turn("Hello")).json
+        chat, turn = first["chat"]["id"], first["turn"]["id"]
+        edited = await place.turn("Ahoy", chat=chat, replaces=turn, primer=PRIMER)
+        again = await place.turn(chat=chat, regenerates=True, primer=PRIMER)
+    assert (edited.status, again.status) == (200, 200), again.body
+    assert model.shown[1:] == [[*PRIMED, ("user", "Ahoy")]] * 2
+
+
+def bytes_in(folder: Path) -> bytes:
+    return b"".join(path.read_bytes() for path in folder.iterdir())
+
+
+async def test_what_primes_a_turn_is_nowhere_in_the_store_also_if_the_turn_fails(tmp_path: Path) -> None:
+    key = {"Idempotency-Key": "once"}
+    async with serving(store=f"sqlite:///{tmp_path / 'chats.db'}") as place:
+        said = await place.turn("/count 3", key, primer=PRIMER)  # else the demo model tells what it was shown
+        failed = await place.turn("/fail after 1", chat=said.json["chat"]["id"], primer=PRIMER)
+        assert (said.status, failed.status) == (200, 502)
+    stored = bytes_in(tmp_path)
+    assert (b"/count 3" in stored, b"marzipan" in stored) == (True, False)
+
+
+async def test_another_primer_under_the_same_key_is_another_request() -> None:
+    key = {"Idempotency-Key": "once"}
+    async with serving() as place:
+        first = await place.turn("Hello", key, primer=PRIMER)
+        again = await place.turn("Hello", key, primer=PRIMER)
+        other = await place.turn("Hello", key, primer=PRIMER[:1])
+    assert again.json["turn"] == first.json["turn"]
+    assert (again.header(b"idempotency-replayed"), other.code) == (b"true", "idempotency_mismatch")
+
+
+async def test_a_primer_that_leaves_a_call_open_is_refused_and_makes_no_chat() -> None:
+    call = {"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}"}
+    async with serving() as place:
+        refused = await place.turn("Hello", primer=[call], conversation_key="k")
+        assert (refused.status, refused.code) == (400, "malformed_items")
+        assert not await place.ledger.is_named("k")
+        large = await place.turn("Hello", primer=["marzipan"] * 10_001)
+        assert (large.status, large.code) == (400, "malformed_items"), large.body
+
+
+@pytest.mark.parametrize("leaves", [False, True], ids=["both wait", "the first client leaves"])
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
+async def test_two_requests_with_one_key_in_the_queue_are_one_turn(leaves: bool, stream: bool) -> None:
+    said = {"model": "demo", "input": "Hi", "conversation_key": "k", "stream": stream}
+    async with serving() as place, asyncio.timeout(10):
+        left = asyncio.Event()
+        async with place.ledger.turn("Before", conversation_key="k") as before:
+            asked = []
+            for is_last in (False, True):
+                asked.append(asyncio.create_task(place.once(said, asyncio.Event() if is_last else left)))
+                while place.ledger.at_work().waiting < len(asked):
+                    await asyncio.sleep(0)
+                if leaves:
+                    left.set()
+            before.emit("Yes.")
+        first, second = await asyncio.gather(*asked)
+        late = await place.once(said, asyncio.Event())
+        chat = await place.ledger.conversation(conversation_key="k")
+        turns = [str(turn.id) for turn in await chat.turns()]
+        assert (len(turns), await chat.attempts(), place.ledger.at_work().waiting) == (2, [], 0)
+    for reply in (second, late) if leaves else (first, second, late):
+        assert (reply.status, reply.header(b"x-turn-id")) == (200, turns[1].encode()), reply.body
+    assert second.body == late.body if stream else second.json["turn"] == late.json["turn"]
+    assert (first.status, late.header(b"idempotency-replayed")) == (0 if leaves else 200, b"true")
+
+
+@asynccontextmanager
+async def queued_behind_another(
+    place: Place, *replies: Reply, **said: Any
+) -> AsyncIterator[list[asyncio.Task[Reply]]]:
+    """Requests that wait for a turn, which ends with the block, and were told nothing for a while."""
+    body = {"model": "demo", "input": "Hi", "conversation_key": "k", "stream": True, **said}
+    async with place.ledger.turn("Before", conversation_key="k") as before:
+        asked = [asyncio.create_task(place.once(body, asyncio.Event(), reply)) for reply in replies]
+        while place.ledger.at_work().waiting < len(replies):
+            await asyncio.sleep(0)
+        for _ in range(2):
+            place.app.service.heartbeats.beat()
+        yield asked
+        before.emit("Yes.")
+
+
+async def test_a_client_whose_turn_waits_for_others_is_told_where_and_that_it_does() -> None:
+    reply = Reply()
+    async with serving() as place, asyncio.timeout(10):
+        async with queued_behind_another(place, reply) as asked:
+            assert (reply.status, reply.body) == (200, SIGN)
+            id = (reply.header(b"x-turn-id") or b"").decode()
+            standing = await place.get(f"/api/turns/{id}")
+        await asyncio.gather(*asked)
+        chat = await place.ledger.conversation(conversation_key="k")
+        [_, turn] = await chat.turns()
+        assert place.app.service.heartbeats._open == {}
+    assert (standing["state"], standing["chat"]["id"]) == ("queued", chat.id)
+    assert (turn.id, reply.header(b"x-conversation-id")) == (id, chat.id.encode())
+    assert reply.header(b"x-conversation-state") == b"continued"
+    assert [kind for kind, _ in events_of(reply)][:1] == ["turn.started"]
+    assert [kind for kind, _ in events_of(reply)][-1:] == ["turn.finished"]
+
+
+async def test_what_ends_its_wait_stands_in_the_stream_then() -> None:
+    reply = Reply()
+    async with serving() as place, asyncio.timeout(10), queued_behind_another(place, reply) as asked:
+        chat = await place.ledger.conversation(conversation_key="k")
+        await chat.stop((reply.header(b"x-turn-id") or b"").decode())
+        await asyncio.gather(*asked)
+        assert (reply.status, reply.body.count(b"event: error")) == (200, 1)
+        assert b'"code":"turn_stopped"' in reply.body
+
+
+async def test_of_two_with_one_key_that_wait_one_is_told_to_ask_again() -> None:
+    replies = [Reply(), Reply()]
+    said = {"model": "demo", "input": "Hi", "conversation_key": "k", "stream": True}
+    async with serving() as place, asyncio.timeout(10):
+        async with queued_behind_another(place, *replies) as asked:
+            pass
+        await asyncio.gather(*asked)
+        again = await place.once(said, asyncio.Event())
+        chat = await place.ledger.conversation(conversation_key="k")
+        [_, turn] = await chat.turns()
+    [moved] = [reply for reply in replies if b"event: error" in reply.body]
+    [told] = [reply for reply in replies if reply is not moved]
+    assert b'"type":"server_error"' in moved.body
+    assert b'"code":"turn_moved"' in moved.body
+    assert told.header(b"x-turn-id") == again.header(b"x-turn-id") == turn.id.encode()
+    assert events_of(told) == events_of(again)
+
+
+@pytest.mark.parametrize("stream", [True, False])
+async def test_a_turn_has_its_model_and_what_it_took(stream: bool) -> None:
+    async with serving() as here:
+        assert (await here.turn("Hello", stream=stream)).status == 200
+        [listed] = (await here.ledger.catalogue.list()).chats
+        chat = await here.ledger.conversation(listed.conversation.id)
+        [turn] = await chat.turns()
+        assert turn.details["model"] == "demo"
+        assert turn.details["usage"]["total_tokens"] == 9
+        assert turn.committed_at >= turn.created_at
+
+
+@pytest.mark.parametrize("stream", [True, False])
+async def test_what_the_model_thinks_is_told_before_what_it_says(stream: bool) -> None:
+    async with serving() as here:
+        told = await here.turn("/think hard", stream=stream)
+        kinds = re.findall(rb'"type":"(reasoning|message)"', told.body)
+        assert kinds[-2:] == [b"reasoning", b"message"]
+        if stream:
+            assert told.body.index(b'"type":"reasoning"') < told.body.index(b"You")

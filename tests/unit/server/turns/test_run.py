@@ -1,0 +1,176 @@
+from __future__ import annotations
+
+import asyncio
+import gc
+from typing import Any
+
+import msgspec
+import pytest
+
+from tests.unit.server.asgi import HOST, JSON, Reply, ask
+from turnledger import Ledger
+from turnledger.engine.turn.commit import commit
+from turnledger.errors import CommitOutcomeUnknown, ModelTimeout, NoNewInput, TurnStopped
+from turnledger.model.turn import TurnKind
+from turnledger.runners.demo import DemoModel
+from turnledger.server.app import App, make_app
+from turnledger.server.config.settings import Settings
+from turnledger.server.models.models import Found, Models
+from turnledger.server.turns.run import outcome_of
+from turnledger.stores.memory import Database, MemoryStore
+from turnledger.testing.gates import GatedStore, When
+
+CHAT, TURNS = "/v1/chat/completions", "/api/turns"
+either_api = pytest.mark.parametrize("path", [CHAT, TURNS])
+
+
+def asked(path: str, text: str, *more: tuple[bytes, bytes], stream: bool) -> dict[str, Any]:
+    """A turn of the same conversation, by one API or the other."""
+    said: dict[str, Any] = {"messages": [{"role": "user", "content": text}]}
+    named = [(b"x-conversation-id", b"ada")]
+    if path == TURNS:
+        said, named = {"input": text, "conversation_key": "ada"}, []
+    body = msgspec.json.encode({"model": "demo", "stream": stream, **said})
+    return {"path": path, "method": "POST", "headers": (HOST, JSON, *named, *more), "parts": (body,)}
+
+
+def is_done(reply: Reply, path: str) -> bool:
+    """Whether a stream says that the turn was committed."""
+    last = b"data: [DONE]" if path == CHAT else b'"state":"completed"'
+    return last in reply.body[-200:]
+
+
+@either_api
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_commit_that_goes_through_is_not_denied_by_a_shutdown(path: str, stream: bool) -> None:
+    store = GatedStore(MemoryStore(Database()))
+    ledger = await Ledger.over(store)
+    models = Models({"demo": Found(DemoModel(pace=0), "demo")})
+    app = make_app(ledger, models, Settings())
+    with store.hold(commit, When.AFTER) as gate:
+        asking = asyncio.ensure_future(ask(app, **asked(path, "Hello", stream=stream)))
+        await gate.arrived()
+        app.service.shutting_down.set()
+        app.hurry()
+    reply: Reply = await asking
+    assert reply.status == 200
+    assert is_done(reply, path) if stream else reply.is_whole
+    assert b"error" not in reply.body
+    chat = await ledger.conversation(conversation_key="ada", create=False)
+    assert len(await chat.turns()) == 1
+    await ledger.close()
+
+
+def leaves_at(app: App, kind: str) -> Any:
+    """The application behind a connection that breaks while a message of this kind is on its way."""
+    left = asyncio.Event()
+
+    async def breaking(scope: Any, receive: Any, send: Any) -> None:
+        async def send_until(message: Any) -> None:
+            if message["type"] == kind and not message.get("more_body", False):
+                left.set()
+                await asyncio.sleep(0)
+                await asyncio.sleep(0)  # the server hears of it meanwhile
+            await send(message)
+
+        async def receive_until() -> Any:
+            hearing = asyncio.ensure_future(receive())
+            leaving = asyncio.ensure_future(left.wait())
+            done, waiting = await asyncio.wait((hearing, leaving), return_when=asyncio.FIRST_COMPLETED)
+            for each in waiting:
+                each.cancel()
+            return hearing.result() if hearing in done else {"type": "http.disconnect"}
+
+        await app(scope, receive_until, send_until)
+
+    return breaking
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize(
+    ("kind", "turns"), [("http.response.start", ["q"]), ("http.response.body", ["q", "q"])]
+)
+async def test_an_answer_whose_last_bytes_may_have_arrived_is_not_given_to_the_next_try(
+    kind: str, turns: list[str], stream: bool
+) -> None:
+    ledger = await Ledger.open("memory:")
+    app = make_app(ledger, Models({"demo": Found(DemoModel(pace=0), "demo")}), Settings())
+    for count in (b"0", b"1"):
+        told = leaves_at(app, kind) if count == b"0" else app
+        more = (b"x-stainless-retry-count", count), (b"x-conversation-messages", b"new")
+        reply = await ask(told, **asked(CHAT, "q", *more, stream=stream))
+    assert reply.is_whole
+    chat = await ledger.conversation(conversation_key="ada", create=False)
+    assert [turn.input[0].text for turn in await chat.turns()] == turns
+    await ledger.close()
+
+
+@pytest.mark.parametrize(
+    ("problem", "word"),
+    [
+        (TurnStopped(), "stopped"),
+        (CommitOutcomeUnknown(), "unknown"),
+        (NoNewInput(), "refused"),
+        (ModelTimeout(), "failed"),
+        (RuntimeError(), "failed"),
+    ],
+)
+def test_how_a_turn_ended_is_counted_in_a_word(problem: BaseException, word: str) -> None:
+    assert outcome_of(problem) == word
+
+
+@either_api
+@pytest.mark.parametrize("stream", [False, True])
+async def test_what_a_shutdown_cut_short_and_kept_is_not_told_as_done(path: str, stream: bool) -> None:
+    ledger = await Ledger.open("memory:")
+    stalled = asyncio.Event()
+
+    async def never(_: float) -> None:
+        stalled.set()
+        await asyncio.Event().wait()
+
+    models = Models({"demo": Found(DemoModel(pace=1, sleep=never), "demo")})
+    app = make_app(ledger, models, Settings())
+    keep = (b"x-turn-on-failure", b"keep")
+    asking = asyncio.ensure_future(ask(app, **asked(path, "/stall", keep, stream=stream)))
+    await stalled.wait()
+    app.service.shutting_down.set()
+    app.hurry()
+    reply: Reply = await asking
+    if path == TURNS and stream:  # its last event says it
+        assert b'"state":"kept"' in reply.body
+    else:
+        assert b"shutting_down" in reply.body
+    assert not is_done(reply, path)
+    chat = await ledger.conversation(conversation_key="ada", create=False)
+    assert [turn.kind for turn in await chat.turns()] == [TurnKind.INTERRUPTED]
+    await ledger.close()
+
+
+@either_api
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_turn_that_was_told_leaves_nothing_to_the_garbage_collector(path: str, stream: bool) -> None:
+    ledger = await Ledger.open()
+    app = make_app(ledger, Models({"demo": Found(DemoModel(pace=0), "demo")}), Settings())
+
+    async def turn() -> None:
+        reply = await ask(app, **asked(path, "Hello", stream=stream))
+        assert reply.status == 200
+
+    await turn()  # the conversation is made, which takes a way of its own
+    gc.collect()
+    gc.disable()
+    gc.set_debug(gc.DEBUG_SAVEALL)
+    try:
+        await turn()
+        for _ in range(5):
+            await asyncio.sleep(0)  # what was cancelled has ended
+        gc.collect()
+        left = [type(each).__name__ for each in gc.garbage]
+    finally:
+        gc.set_debug(0)
+        gc.garbage.clear()
+        gc.enable()
+    assert "RunningTurn" not in left
+    assert "Outlet" not in left
+    await ledger.close()

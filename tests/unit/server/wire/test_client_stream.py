@@ -1,0 +1,296 @@
+"""The outlet: nothing that is written waits for the client, and what became of it is known at the end."""
+
+import asyncio
+
+import pytest
+from starlette.types import Message
+
+from turnledger.server.wire.client_stream import CUT, Outlet, cut_of
+
+FOR_EVER = 3600.0
+
+
+class Client:
+    """The far end of an outlet: takes what is sent while it reads, and may leave."""
+
+    def __init__(self, *, reads: bool = True) -> None:
+        self.got: list[Message] = []
+        self._reads = asyncio.Event()
+        self._left = asyncio.Event()
+        self.problem: Exception | None = None
+        if reads:
+            self._reads.set()
+
+    @property
+    def body(self) -> bytes:
+        return b"".join(message.get("body", b"") for message in self.got)
+
+    async def send(self, message: Message) -> None:
+        if not self._reads.is_set():
+            await self._reads.wait()
+        if self.problem is not None:
+            raise self.problem
+        if not self._left.is_set():
+            self.got.append(message)
+
+    async def receive(self) -> Message:
+        await self._left.wait()
+        return {"type": "http.disconnect"}
+
+    def stop_reading(self) -> None:
+        self._reads.clear()
+
+    def read_on(self) -> None:
+        self._reads.set()
+
+    def leave(self) -> None:
+        """As servers do it: whoever waits to send is let go on, in vain."""
+        self._left.set()
+        self._reads.set()
+
+
+def outlet_to(client: Client, **options: int) -> Outlet:
+    return Outlet(client.send, client.receive, **options)
+
+
+async def test_what_is_written_to_a_client_that_keeps_up_has_left_at_once() -> None:
+    client = Client()
+    outlet = outlet_to(client)
+    outlet.begin(200, [(b"a", b"b")])
+    outlet.write(b"one")
+    assert [message["type"] for message in client.got] == ["http.response.start", "http.response.body"]
+    outlet.end(b"two")
+    assert client.body == b"onetwo"
+    assert [message.get("more_body") for message in client.got] == [None, True, False]
+    assert await outlet.close(FOR_EVER)
+
+
+async def test_nothing_waits_for_a_client_that_does_not_read_and_it_gets_all_in_order_later() -> None:
+    client = Client()
+    outlet = outlet_to(client)
+    outlet.begin(200, [])
+    client.stop_reading()
+    for number in range(100):
+        outlet.write(b"%d " % number)
+    outlet.end(b"end")
+    assert client.body == b""
+    client.read_on()
+    assert await outlet.close(FOR_EVER)
+    assert client.body == b"".join(b"%d " % number for number in range(100)) + b"end"
+    assert not outlet.is_broken
+
+
+async def test_a_client_may_stop_reading_again_and_again() -> None:
+    client = Client()
+    outlet = outlet_to(client)
+    outlet.begin(200, [])
+    for number in range(5):
+        client.stop_reading()
+        outlet.write(b"a%d " % number)
+        await asyncio.sleep(0)
+        outlet.write(b"b%d " % number)
+        client.read_on()
+        await outlet.flow(b"c%d " % number)
+    outlet.end()
+    assert await outlet.close(FOR_EVER)
+    assert client.body == b"".join(b"a%d b%d c%d " % (number, number, number) for number in range(5))
+
+
+async def test_a_client_that_falls_too_far_behind_is_cut_off() -> None:
+    client = Client(reads=False)
+    outlet = outlet_to(client, backlog=10)
+    outlet.begin(200, [])
+    outlet.write(b"12345")
+    outlet.write(b"67890")
+    assert not outlet.is_broken
+    outlet.write(b"!")
+    assert outlet.is_broken
+    outlet.write(b"more")
+    outlet.end(b"end")
+    client.read_on()
+    assert not await outlet.close(FOR_EVER)
+    assert client.got == []
+
+
+async def test_what_has_left_makes_room() -> None:
+    client = Client(reads=False)
+    outlet = outlet_to(client, backlog=10)
+    for _ in range(3):
+        client.stop_reading()
+        outlet.write(b"it waits")
+        outlet.write(b"1234567890")
+        client.read_on()
+        await outlet.flow(b"")
+    outlet.end()
+    assert await outlet.close(FOR_EVER)
+    assert client.body == b"it waits1234567890" * 3
+
+
+async def test_it_is_told_once_when_the_client_goes() -> None:
+    client, told = Client(), asyncio.Event()
+    outlet = outlet_to(client)
+    outlet.watch(told.set)
+    outlet.begin(200, [])
+    client.leave()
+    await told.wait()
+    assert outlet.is_broken
+    outlet.write(b"for nobody")
+    outlet.end()
+    assert not await outlet.close(FOR_EVER)
+    assert client.body == b""
+
+
+async def test_a_server_that_says_so_because_the_response_is_complete_means_no_harm() -> None:
+    client, told = Client(), asyncio.Event()
+    outlet = outlet_to(client)
+    outlet.watch(told.set)
+    outlet.begin(200, [])
+    outlet.end(b"all")
+    client.leave()
+    await asyncio.sleep(0)
+    assert await outlet.close(FOR_EVER)
+    assert not told.is_set()
+
+
+async def test_a_client_that_goes_before_it_read_the_end_has_not_got_it() -> None:
+    client, told = Client(), asyncio.Event()
+    outlet = outlet_to(client)
+    outlet.watch(told.set)
+    outlet.begin(200, [])
+    client.stop_reading()
+    outlet.end(b"the end")
+    await asyncio.sleep(0)
+    client.leave()
+    assert not await outlet.close(FOR_EVER)
+    assert client.body == b""
+
+
+async def test_a_client_that_is_told_of_the_end_and_does_not_read_it_is_not_waited_for_without_end() -> None:
+    client = Client(reads=False)
+    outlet = outlet_to(client)
+    outlet.begin(200, [])
+    outlet.end(b"the end")
+    assert not await outlet.close(0)
+    assert outlet.is_broken
+
+
+@pytest.mark.parametrize("reads", [True, False])
+async def test_an_error_of_the_socket_is_a_client_that_is_gone(reads: bool) -> None:
+    client = Client(reads=reads)
+    client.problem = ConnectionResetError()
+    outlet = outlet_to(client)
+    outlet.begin(200, [])
+    client.read_on()
+    outlet.end(b"the end")
+    assert not await outlet.close(FOR_EVER)
+    assert outlet.is_broken
+
+
+async def test_flow_waits_until_there_is_room() -> None:
+    client = Client(reads=False)
+    outlet = outlet_to(client)
+    flowing = asyncio.create_task(outlet.flow(b"one"))
+    await asyncio.sleep(0)
+    assert not flowing.done()
+    client.read_on()
+    await flowing
+    assert client.body == b"one"
+
+
+async def test_what_is_done_for_a_client_alone_ends_when_it_goes() -> None:
+    client = Client()
+    outlet = outlet_to(client)
+    async with outlet.until_gone():
+        client.leave()
+        await asyncio.Event().wait()
+    assert outlet.is_broken
+    current = asyncio.current_task()
+    assert current is not None
+    assert current.cancelling() == 0
+
+
+async def test_who_goes_after_all_was_done_for_him_cancels_nobody() -> None:
+    client = Client(reads=False)
+    outlet = outlet_to(client)
+    async with outlet.until_gone():
+        outlet.begin(200, [])
+        outlet.end(b"all of it")
+    asyncio.get_running_loop().call_soon(client.leave)
+    assert not await outlet.close(FOR_EVER)
+
+
+async def test_a_cancellation_by_somebody_else_passes_through() -> None:
+    client, doing = Client(), asyncio.Event()
+    outlet = outlet_to(client)
+
+    async def do() -> None:
+        async with outlet.until_gone():
+            doing.set()
+            await asyncio.Event().wait()
+
+    task = asyncio.create_task(do())
+    await doing.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert not outlet.is_broken
+    await outlet.close(FOR_EVER)
+
+
+async def test_who_falls_too_far_behind_counts_as_gone_and_is_told_so_once() -> None:
+    client, told, cut = Client(reads=False), list[int](), list[int]()
+    outlet = Outlet(client.send, client.receive, cut=lambda: cut.append(1), backlog=10)
+    outlet.watch(lambda: told.append(1))
+    outlet.begin(200, [])
+    outlet.write(b"12345678901")
+    outlet.write(b"more")
+    client.leave()  # as the server says once the connection is cut
+    await asyncio.sleep(0)
+    assert not await outlet.close(FOR_EVER)
+    assert (told, cut) == ([1], [1])
+
+
+async def test_who_does_not_read_the_end_is_cut_off() -> None:
+    client, cut = Client(reads=False), list[int]()
+    outlet = Outlet(client.send, client.receive, cut=lambda: cut.append(1))
+    outlet.begin(200, [])
+    outlet.end(b"the end")
+    assert not await outlet.close(0)
+    assert cut == [1]
+
+
+def test_a_server_that_cannot_cut_is_not_asked_to() -> None:
+    cut_of({"type": "http"})()
+    cut = list[int]()
+    cut_of({"type": "http", "extensions": {CUT: {"cut": lambda: cut.append(1)}}})()
+    assert cut == [1]
+
+
+@pytest.mark.parametrize("last", [b"", b"the end"])
+async def test_an_answer_may_have_arrived_once_its_last_bytes_were_handed_over(last: bytes) -> None:
+    client = Client(reads=False)
+    outlet = outlet_to(client)
+    outlet.watch(lambda: None)
+    outlet.begin(200, [])
+    outlet.write(b"text")
+    outlet.end(last)
+    assert not outlet.may_have_arrived
+    client.read_on()
+    await outlet.room()
+    assert outlet.may_have_arrived
+    client.leave()
+    assert await outlet.close(FOR_EVER)
+
+
+async def test_an_answer_that_was_cut_short_cannot_have_arrived() -> None:
+    client = Client(reads=False)
+    outlet = outlet_to(client)
+    outlet.watch(lambda: None)
+    outlet.begin(200, [])
+    outlet.write(b"text")
+    client.leave()
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    outlet.end(b"the end")
+    assert not await outlet.close(FOR_EVER)
+    assert not outlet.may_have_arrived

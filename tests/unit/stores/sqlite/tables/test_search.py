@@ -1,0 +1,332 @@
+"""Search in the file: what is looked through when, what a purge leaves, and what a damaged turn does.
+
+Terms of the full-text index: whatever people write is data to SQLite, never part of its language.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import apsw
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.unit.model.text.test_seen_text import turn
+from turnledger import Ledger, Limits
+from turnledger.engine.conversations import search as search_module
+from turnledger.engine.conversations.search import index_some, is_all_known
+from turnledger.model.item import message
+from turnledger.model.text.search import TITLES, Phrase, has, sought_in, words_of
+from turnledger.stores.sqlite import SqliteStore
+from turnledger.stores.sqlite.earlier_turns import add_functions
+from turnledger.stores.sqlite.migrations import MIGRATIONS, migrate
+from turnledger.stores.sqlite.tables import search as search_module2
+from turnledger.stores.sqlite.tables.queries import sql_text
+from turnledger.stores.sqlite.tables.search import asked, terms_of
+from turnledger.stores.sqlite.tables.tables import SqliteTables
+from turnledger.testing.gates import GatedStore
+
+QUIET = Limits(lease_time=600.0)
+
+
+@pytest.fixture
+async def ledger(store: SqliteStore) -> AsyncIterator[Ledger]:
+    async with await Ledger.over(store, limits=QUIET) as ledger:
+        yield ledger
+
+
+async def say(ledger: Ledger, text: str, conversation_key: str = "chat", owner: str = "local") -> None:
+    async with ledger.turn(text, conversation_key=conversation_key, owner=owner) as turn:
+        turn.emit("Yes.")
+
+
+def rows(path: Path, query: str) -> list[tuple[object, ...]]:
+    connection = apsw.Connection(str(path))
+    try:
+        return connection.execute(query).fetchall()
+    finally:
+        connection.close()
+
+
+async def test_a_commit_writes_no_words_and_a_search_does(ledger: Ledger, path: Path) -> None:
+    await say(ledger, "A heron?")
+    assert rows(path, "SELECT count(*) FROM turn_words_docsize") == [(0,)]
+    assert len((await ledger.search("heron")).hits) == 1
+    assert rows(path, "SELECT count(*) FROM turn_words_docsize") == [(1,)]
+
+
+async def test_turns_are_looked_through_in_steps_of_some_size(
+    ledger: Ledger, store: SqliteStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(search_module2, "BYTES_AT_ONCE", 2_000)
+    for _ in range(3):
+        await say(ledger, "long " * 300)
+    await ledger.conversation(title="Named")
+    done = [await store.transact(index_some, 10) for _ in range(4)]
+    assert done == [3, 1, 0, 0]
+    assert await store.read(is_all_known, None)
+
+
+async def test_the_text_is_not_in_the_index(ledger: Ledger, path: Path) -> None:
+    await say(ledger, "Zwiebelkuchen")
+    assert len((await ledger.search("zwiebel")).hits) == 1
+    kept = [str(row) for row in rows(path, "SELECT * FROM turn_words_docsize")]
+    assert not any("wiebel" in row for row in kept)
+    assert rows(path, "SELECT words FROM turn_words") == [(None,)]
+
+
+async def test_a_purge_takes_the_words_along(ledger: Ledger, path: Path) -> None:
+    chat = await ledger.conversation(title="Gone")
+    async with chat.turn("A heron?") as turn:
+        turn.emit("Yes.")
+    await chat.flag(turn.id, [1], to_user=False)
+    await say(ledger, "An egret?")
+    assert len((await ledger.search("heron")).hits) == 1
+    connection = apsw.Connection(str(path))
+    connection.execute("DELETE FROM turn")
+    connection.close()
+    assert rows(path, "SELECT count(*) FROM turn_words_docsize") == [(0,)]
+    assert rows(path, "SELECT count(*) FROM turn_due") == [(0,)]
+    assert rows(path, "SELECT turn FROM search_mark") == [(0,)]
+
+
+async def test_nothing_is_left_of_a_chat_that_was_purged(ledger: Ledger, path: Path) -> None:
+    chat = await ledger.conversation(title="Heron")
+    async with chat.turn("A heron?") as turn:
+        turn.emit("Yes.")
+    await chat.flag(turn.id, [1], to_user=False)
+    assert len((await ledger.search("heron")).hits) == 1
+    await chat.delete(purge=True)
+    for _ in range(3):
+        await ledger._tending.tend()
+    for name in ("turn_words_docsize", "title_words_docsize", "turn_due"):
+        assert rows(path, f"SELECT count(*) FROM {name}") == [(0,)]
+    assert await ledger.check() == []
+
+
+async def test_a_title_of_first_words_is_found_by_those(ledger: Ledger, path: Path) -> None:
+    await say(ledger, "A heron by the lake")
+    connection = apsw.Connection(str(path))
+    connection.execute("UPDATE conversation SET title = 'A heron', named_by = 'words'")
+    assert len((await ledger.search("heron")).hits) == 1
+    assert rows(path, "SELECT count(*) FROM title_words_docsize") == [(0,)]
+    connection.execute("UPDATE conversation SET named_by = 'person', title = title")
+    connection.close()
+    [hit] = (await ledger.search("heron")).hits
+    assert hit.turn is None
+
+
+async def test_a_damaged_turn_keeps_no_other_from_being_found(ledger: Ledger, path: Path) -> None:
+    await say(ledger, "A heron?", "one")
+    await say(ledger, "An egret?", "two")
+    connection = apsw.Connection(str(path))
+    connection.execute("UPDATE turn SET body = x'00' WHERE ref = 1")
+    connection.close()
+    page = await ledger.search("egret")
+    assert (len(page.hits), page.is_complete) == (1, True)
+
+
+async def test_a_turn_that_was_damaged_later_is_passed_over(ledger: Ledger, path: Path) -> None:
+    await say(ledger, "A heron?", "one")
+    await say(ledger, "A heron!", "two")
+    assert len((await ledger.search("heron")).hits) == 2
+    connection = apsw.Connection(str(path))
+    connection.execute("UPDATE turn SET body = x'00' WHERE ref = 1")
+    connection.close()
+    assert [hit.snippet for hit in (await ledger.search("heron")).hits] == ["A heron!"]
+
+
+async def test_a_store_that_cannot_be_written_to_is_searched_as_it_is(path: Path) -> None:
+    store = GatedStore(await SqliteStore.open(path))
+    async with await Ledger.over(store, limits=QUIET) as ledger:
+        await say(ledger, "A heron?", "one")
+        assert len((await ledger.search("heron")).hits) == 1
+        await say(ledger, "Another heron?", "two")
+        store.refuse(index_some)
+        page = await ledger.search("heron")
+        assert (len(page.hits), page.is_complete) == (1, False)
+
+
+async def test_what_was_there_before_search_is_found() -> None:
+    connection = apsw.Connection(":memory:")
+    add_functions(connection)
+    before = MIGRATIONS.index("0007_search.sql")
+    for name in MIGRATIONS[:before]:
+        connection.execute(sql_text(f"migrations/{name}"))
+    connection.pragma("user_version", before)
+    connection.execute(
+        "INSERT INTO conversation (id, owner, branch, state, internal, title, title_due, revision,"
+        " created_at, touched_at) VALUES (?, 'ann', ?, 'live', 0, 'A heron', 1, 1, 1, 1)",
+        (bytes(16), bytes(16)),
+    )
+    connection.execute(
+        "INSERT INTO branch (id, conversation, fence, length) VALUES (?, ?, 1, 1)", (bytes(16), bytes(16))
+    )
+    connection.execute(
+        "INSERT INTO turn (id, branch, number, kind, created_at, committed_at, body)"
+        " VALUES (?, 1, 1, 0, 1, 1, ?)",
+        (bytes(16), turn(message("user", "A heron?")).body),
+    )
+    migrate(connection, ":memory:")
+    tables = SqliteTables(connection.cursor())
+    assert not await tables.is_all_known()
+    assert await tables.index_texts(10) == 2
+    found = await tables.search("ann", None, sought_in("heron"), None, 10)
+    assert [each.place for each in found] == [TITLES + 1, 1]
+
+
+async def test_turns_of_many_blocks_are_found_in_order(
+    ledger: Ledger, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(search_module2, "BLOCK", 3)
+    for number in range(10):
+        await say(ledger, f"heron {number}", str(number))
+        await say(ledger, "egret" if number % 4 else "heron 10", "other")
+    hits = (await ledger.search("heron", limit=50)).hits
+    assert [hit.snippet for hit in hits] == [f"heron {number}" for number in (9, 10, *range(8, -1, -1))]
+    paged, cursor = [], None
+    while cursor is not None or not paged:
+        page = await ledger.search("her", limit=2, cursor=cursor)
+        paged += [hit.snippet for hit in page.hits]
+        cursor = page.next
+    assert [each for each in paged if each != "heron 10"] == [
+        f"heron {number}" for number in range(9, -1, -1)
+    ]
+    assert len((await ledger.search("5 her")).hits) == 1
+    blocks = rows(path, "SELECT turns FROM search_block")
+    assert blocks == [(3,)] * 6 + [(2,)]
+
+
+async def test_refs_that_are_given_again_go_into_blocks_of_their_own(
+    ledger: Ledger, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(search_module2, "BLOCK", 2)
+    for number in range(7):
+        await say(ledger, f"heron {number}", str(number))
+    assert len((await ledger.search("heron")).hits) == 7
+    connection = apsw.Connection(str(path))
+    connection.execute("DELETE FROM turn WHERE ref > 3")
+    connection.close()
+    for number in range(7, 10):
+        await say(ledger, f"heron {number}", str(number))
+    found: list[str] = []
+    cursor = None
+    while cursor is not None or not found:
+        page = await ledger.search("heron", limit=1, cursor=cursor)
+        found += [hit.snippet for hit in page.hits]
+        cursor = page.next
+    assert found == [f"heron {number}" for number in (9, 8, 7, 2, 1, 0)]
+
+
+async def test_titles_of_many_blocks_are_found_in_order_whenever_they_were_given(
+    ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(search_module2, "BLOCK", 3)
+    chats = [await ledger.conversation() for _ in range(20)]
+    order = [*range(0, 20, 2), *range(19, 0, -2), 4, 19, 4]
+    for number in order:
+        await chats[number].update(title=f"heron {order.index(number)} {number}")
+        assert (await ledger.search(f"heron {number}")).is_complete
+    paged: list[str] = []
+    cursor = None
+    while cursor is not None or not paged:
+        page = await ledger.search("her", limit=2, cursor=cursor)
+        paged += [str(hit.conversation.id) for hit in page.hits]
+        cursor = page.next
+    assert paged == [str(chat.id) for chat in reversed(chats)]
+    assert (await ledger.search("egret her")).hits == ()
+
+
+async def test_titles_lie_in_blocks_that_are_bounded(
+    ledger: Ledger, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(search_module2, "BLOCK", 3)
+    for number in range(9):
+        await ledger.conversation(title=f"heron {number}")
+    assert len((await ledger.search("heron")).hits) == 9
+    assert rows(path, "SELECT first, titles FROM title_block") == [(0, 3), (4, 3), (7, 3)]
+
+
+async def test_search_of_one_owner_does_not_wait_for_what_another_wrote(
+    ledger: Ledger, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(40):
+        await say(ledger, f"A heron {number}", owner="ann")
+    await say(ledger, "An egret of mine", "one", owner="bob")
+    await say(ledger, "A heron of mine", "two", owner="bob")
+    monkeypatch.setattr(search_module, "AT_ONCE", 4)
+    monkeypatch.setattr(search_module, "STEPS_FOR_OTHERS", 1)
+    page = await ledger.search("heron", owner="bob")
+    assert [hit.snippet for hit in page.hits] == ["A heron of mine"]
+    assert page.is_complete
+    assert rows(path, "SELECT turn FROM search_mark") == [(4,)]
+    assert rows(path, "SELECT count(*) FROM search_block WHERE owner = 'bob'") == [(1,)]
+    page = await ledger.search("heron", owner="bob")  # which looks through nothing twice
+    assert rows(path, "SELECT turn FROM search_mark") == [(8,)]
+    assert len(page.hits) == 1
+
+
+async def test_turns_found_ahead_are_found_once_when_the_others_are_known(
+    ledger: Ledger, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(search_module, "AT_ONCE", 1)
+    monkeypatch.setattr(search_module, "STEPS_FOR_OTHERS", 0)
+    monkeypatch.setattr(search_module, "STEPS_OF_SEARCH", 1)
+    for number in range(4):
+        await say(ledger, f"A heron {number}", str(number), owner="bob")
+        await say(ledger, f"An egret {number}", owner="ann")
+    page = await ledger.search("heron", owner="bob")
+    assert ([hit.snippet for hit in page.hits], page.is_complete) == (["A heron 3"], False)
+    assert await search_module.make_findable(ledger._process.store, 100)
+    page = await ledger.search("heron", owner="bob")
+    assert [hit.snippet for hit in page.hits] == ["A heron 3", "A heron 2", "A heron 1", "A heron 0"]
+    assert rows(path, "SELECT count(*) FROM turn_words_docsize") == [(8,)]
+    assert await ledger.check() == []
+
+
+TYPED = st.text() | st.text("aAb \"'*-+^:(){}é東京\x00") | st.sampled_from(["NEAR(a b)", "a OR b", "words:a"])
+
+
+@pytest.fixture(scope="module")
+def index() -> apsw.Connection:
+    connection = apsw.Connection(":memory:")
+    connection.execute(
+        "CREATE VIRTUAL TABLE w"
+        " USING fts5(words, content='', contentless_delete=1, detail='none', tokenize='ascii')"
+    )
+    return connection
+
+
+def finds(
+    index: apsw.Connection, texts: list[str], typed: str, owner: str = "ann", scope: str = "", block: int = 7
+) -> bool:
+    index.execute("DELETE FROM w WHERE rowid = 1")
+    index.execute("INSERT INTO w (rowid, words) VALUES (1, ?)", (terms_of("ann", "", 7, texts),))
+    query = asked(owner, scope, block, sought_in(typed))
+    return bool(index.execute("SELECT rowid FROM w WHERE w MATCH ?", (query,)).fetchall())
+
+
+@given(texts=st.lists(TYPED, max_size=3), typed=TYPED)
+def test_the_index_finds_what_has_the_words(index: apsw.Connection, texts: list[str], typed: str) -> None:
+    sought = sought_in(typed)
+    single = [Phrase((word,)) for phrase in sought for word in phrase.words]
+    if single:
+        single[-1] = Phrase(single[-1].words, sought[-1].is_open)
+        words = [word for text in texts for word in words_of(text)]
+        assert finds(index, texts, typed) == all(has(phrase, words) for phrase in single)
+
+
+@given(typed=TYPED)
+def test_every_text_is_found_by_itself(index: apsw.Connection, typed: str) -> None:
+    if len(sought_in(typed)) > 0:
+        assert finds(index, [typed], typed)
+        assert not finds(index, [typed], typed, owner="ben")
+        assert not finds(index, [typed], typed, scope="shop")
+        assert not finds(index, [typed], typed, block=0x77)
+
+
+def test_texts_without_words_have_no_terms() -> None:
+    assert terms_of("ann", "shop", 7, ["", "…", "🙂"]) == ""
+    assert terms_of("ann", "shop", 7, []) == ""

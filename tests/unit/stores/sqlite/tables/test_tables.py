@@ -1,0 +1,439 @@
+"""The tables: what goes in comes out, lookups keep owners apart, and removing is bounded."""
+
+from collections.abc import AsyncIterator
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import apsw
+import pytest
+from msgspec.structs import replace
+
+from tests.unit.stores.sqlite.operations import ids
+from turnledger.engine.ports import Tables
+from turnledger.errors import StoreError
+from turnledger.model.attempt import Attempt, AttemptState, Failure, OnFailure, OnStop
+from turnledger.model.conversation import Branch, Claim, Conversation, ConversationState, Lease, Ticket
+from turnledger.model.ids import BranchId, ConversationId, LeaseId, TurnId
+from turnledger.model.item import Item, message
+from turnledger.model.listing import ListPosition, Wanted
+from turnledger.model.turn import Turn, TurnKind
+from turnledger.stores.sqlite import SqliteStore
+from turnledger.stores.sqlite.tables.tables import LONG_INPUT
+
+CALL = Item(b'{"type":"function_call","call_id":"c1","name":"look","arguments":"{}"}')
+
+
+class Proxy:
+    """Calls each method of the tables as a transaction of its own."""
+
+    def __init__(self, store: SqliteStore) -> None:
+        self._store = store
+
+    def __getattr__(self, name: str) -> Any:
+        async def call(*arguments: Any) -> Any:
+            async def operation(tables: Tables, _: None) -> Any:
+                return await getattr(tables, name)(*arguments)
+
+            return await self._store.transact(operation, None)
+
+        return call
+
+
+@pytest.fixture
+async def tables(path: Path) -> AsyncIterator[Any]:
+    store = await SqliteStore.open(path, inline=True)
+    yield Proxy(store)
+    await store.close()
+
+
+def a_conversation(owner: str = "ada", **details: Any) -> Conversation:
+    times = {"created_at": 1, "touched_at": 1} | details
+    return Conversation(id=ids.new(ConversationId), owner=owner, branch=ids.new(BranchId), **times)
+
+
+def a_turn(branch: Branch, number: int, parent: TurnId | None, size: int = 10) -> Turn:
+    return Turn.of(
+        id=ids.new(TurnId),
+        branch=branch.id,
+        number=number,
+        parent=parent,
+        kind=TurnKind.COMPLETED,
+        created_at=5,
+        committed_at=7,
+        input=(message("user", "hello"),),
+        output=(message("assistant", "x" * size),),
+    )
+
+
+def an_attempt(conversation: Conversation, **details: Any) -> Attempt:
+    defaults: dict[str, Any] = {
+        "id": ids.new(TurnId),
+        "owner": conversation.owner,
+        "conversation": conversation.id,
+        "branch": conversation.branch,
+        "lease": ids.new(LeaseId),
+        "fence": 3,
+        "state": AttemptState.RUNNING,
+        "base": None,
+        "input": (message("user", "hello"),),
+        "created_at": 9,
+    }
+    return Attempt(**defaults | details)
+
+
+def ended(conversation: Conversation, at: int) -> Attempt:
+    return an_attempt(conversation, state=AttemptState.FAILED, ended_at=at)
+
+
+async def with_branch(tables: Any, conversation: Conversation) -> Branch:
+    branch = Branch(id=conversation.branch, conversation=conversation.id)
+    await tables.add_conversation(conversation)
+    await tables.add_branch(branch)
+    return branch
+
+
+async def add_chain(tables: Any, branch: Branch, count: int, size: int = 10) -> list[Turn]:
+    turns: list[Turn] = []
+    for number in range(1, count + 1):
+        turns.append(a_turn(branch, number, turns[-1].id if turns else None, size))
+        await tables.add_turn(turns[-1])
+    return turns
+
+
+async def test_a_conversation_comes_back_as_it_was(tables: Any) -> None:
+    plain = a_conversation()
+    full = a_conversation(
+        conversation_key="k", internal=True, title="T", metadata={"a": "ü"}, revision=4, expires_after=60
+    )
+    for each in (plain, full):
+        await tables.add_conversation(each)
+        assert await tables.conversation("ada", each.id) == each
+        assert await tables.conversation("bob", each.id) is None
+    assert await tables.conversation_by_key("ada", "", "k") == full
+    assert await tables.conversation_by_key("bob", "", "k") is None
+
+
+async def test_saving_changes_everything_but_id_and_owner(tables: Any) -> None:
+    first = a_conversation(conversation_key="k")
+    await tables.add_conversation(first)
+    changed = replace(
+        first, branch=ids.new(BranchId), title="T", metadata={"a": "b"}, revision=2, touched_at=8
+    )
+    await tables.save_conversation(changed)
+    assert await tables.conversation("ada", first.id) == changed
+
+
+async def test_a_conversation_that_was_read_is_touched_or_saved_whole(path: Path) -> None:
+    first, other = a_conversation(), a_conversation()
+
+    async def change(tables: Tables, _: None) -> None:
+        for each in (first, other):
+            await tables.add_conversation(each)
+        found = await tables.conversation("ada", first.id)
+        assert found is not None
+        await tables.save_conversation(replace(found, touched_at=20))
+        found = await tables.conversation("ada", first.id)
+        assert found is not None
+        await tables.save_conversation(replace(other, title="another row than the one read"))
+        await tables.save_conversation(replace(found, title="T", touched_at=30))
+
+    store = await SqliteStore.open(path, inline=True)
+    await store.transact(change, None)
+    tables = Proxy(store)
+    assert await tables.conversation("ada", first.id) == replace(first, title="T", touched_at=30)
+    assert (await tables.conversation("ada", other.id)).title == "another row than the one read"
+    await store.close()
+
+
+async def test_a_conversation_key_names_one_conversation_until_it_is_deleted(tables: Any) -> None:
+    first, second = a_conversation(conversation_key="k"), a_conversation(conversation_key="k")
+    await tables.add_conversation(first)
+    with pytest.raises(StoreError):
+        await tables.add_conversation(second)
+    await tables.save_conversation(replace(first, state=ConversationState.EXPIRED))
+    assert (await tables.conversation_by_key("ada", "", "k")).id == first.id
+    await tables.save_conversation(replace(first, state=ConversationState.PURGED))
+    await tables.add_conversation(second)
+    assert (await tables.conversation_by_key("ada", "", "k")).id == second.id
+    assert (await tables.conversation("ada", first.id)).conversation_key is None
+
+
+async def test_the_list_shows_live_ones_the_last_touched_first(tables: Any) -> None:
+    listed = [a_conversation(touched_at=touched) for touched in (5, 5, 3, 9)]
+    hidden = [
+        a_conversation(internal=True),
+        a_conversation("bob"),
+        a_conversation(state=ConversationState.PURGED),
+    ]
+    for each in (*listed, *hidden):
+        await with_branch(tables, each)
+    expected = sorted(listed, key=lambda each: (each.touched_at, each.id), reverse=True)
+    wanted = Wanted(owner="ada")
+    assert [each.conversation for each in await tables.listed(wanted, None, 10)] == expected
+    places = [ListPosition(each.touched_at, each.id) for each in expected]
+    pages = [await tables.listed(wanted, after, 1) for after in (None, *places)]
+    assert [each.conversation for page in pages for each in page] == expected
+
+
+async def test_lapsed_ones_are_live_over_time_and_idle(tables: Any) -> None:
+    lapsed = a_conversation(touched_at=10, expires_after=5)
+    busy = a_conversation(touched_at=10, expires_after=5)
+    for each in (lapsed, a_conversation(touched_at=10, expires_after=6), a_conversation(touched_at=1)):
+        await with_branch(tables, each)
+    branch = await with_branch(tables, busy)
+    await tables.save_branch(replace(branch, running=ids.new(TurnId)))
+    assert await tables.lapsed_conversations(15, 10) == [lapsed]
+    assert await tables.lapsed_conversations(15, 0) == []
+
+
+async def test_a_branch_comes_back_as_it_was(tables: Any) -> None:
+    branch = await with_branch(tables, a_conversation())
+    assert await tables.branch(branch.id) == branch
+    full = replace(
+        branch,
+        fence=9,
+        head=ids.new(TurnId),
+        length=4,
+        running=ids.new(TurnId),
+        unsettled=ids.new(TurnId),
+        pending=(CALL,),
+    )
+    await tables.save_branch(full)
+    assert await tables.branch(branch.id) == full
+    assert await tables.branch(ids.new(BranchId)) is None
+
+
+async def test_turns_come_back_with_their_parents(tables: Any) -> None:
+    conversation = a_conversation()
+    branch = await with_branch(tables, conversation)
+    turns = await add_chain(tables, branch, 5)
+    fork = await with_branch(tables, a_conversation())
+    forked = [a_turn(fork, 3, turns[1].id)]
+    forked.append(a_turn(fork, 4, forked[0].id))
+    for turn in forked:
+        await tables.add_turn(turn)
+    assert await tables.turns(branch.id, 0, 5, 10) == turns
+    assert await tables.turns(fork.id, 0, 9, 10) == forked
+    assert [before.id for before, _ in pairwise(turns)] == [turn.parent for turn in turns[1:]]
+    for turn in (*turns, *forked):
+        assert await tables.turn("ada", turn.id) == turn
+        assert await tables.turn("bob", turn.id) is None
+
+
+async def test_a_stretch_of_turns_is_its_last_ones_in_order(tables: Any) -> None:
+    branch = await with_branch(tables, a_conversation())
+    turns = await add_chain(tables, branch, 6)
+    assert await tables.turns(branch.id, 1, 5, 10) == turns[1:5]
+    assert await tables.turns(branch.id, 0, 5, 2) == turns[3:5]
+    assert await tables.turns(branch.id, 6, 9, 2) == []
+    assert await tables.turns(ids.new(BranchId), 0, 9, 2) == []
+
+
+async def test_a_turn_takes_its_id_and_its_number_once(tables: Any) -> None:
+    branch = await with_branch(tables, a_conversation())
+    (turn,) = await add_chain(tables, branch, 1)
+    with pytest.raises(StoreError):
+        await tables.add_turn(turn)
+    with pytest.raises(StoreError):
+        await tables.add_turn(a_turn(branch, 1, None))
+    with pytest.raises(StoreError):
+        await tables.add_turn(a_turn(replace(branch, id=ids.new(BranchId)), 1, None))
+
+
+@pytest.mark.parametrize("size", [5, LONG_INPUT, 100_000])
+async def test_an_attempt_comes_back_as_it_was(tables: Any, path: Path, size: int) -> None:
+    conversation = a_conversation()
+    attempt = an_attempt(
+        conversation,
+        base=ids.new(TurnId),
+        input=(message("user", "x" * size), CALL),
+        on_stop=OnStop.DISCARD,
+        on_failure=OnFailure.KEEP,
+        idempotency_key="i",
+    )
+    await tables.add_attempt(attempt)
+    assert await tables.attempt("ada", attempt.id) == attempt
+    assert await tables.attempt("bob", attempt.id) is None
+    assert await tables.running_of(attempt.lease) == [attempt]
+    changed = replace(
+        attempt,
+        state=AttemptState.FAILED,
+        stop=OnStop.KEEP,
+        failure=Failure("code", "why"),
+        partial="so far",
+        journaled=3,
+        fence=7,
+        lease=ids.new(LeaseId),
+        ended_at=99,
+    )
+    await tables.save_attempt(changed)
+    assert await tables.attempt("ada", attempt.id) == changed
+    assert await tables.running_of(changed.lease) == []
+    await tables.drop_attempt(attempt.id)
+    assert await tables.attempt("ada", attempt.id) is None
+    connection = apsw.Connection(str(path))
+    assert connection.execute("SELECT count(*) FROM attempt_input").fetchall() == [(0,)]
+    connection.close()
+
+
+@pytest.mark.parametrize("first", [AttemptState.RUNNING, AttemptState.FAILED])
+async def test_an_attempt_takes_its_id_once_running_or_ended(tables: Any, first: AttemptState) -> None:
+    conversation = a_conversation()
+    attempt = an_attempt(conversation, state=first)
+    await tables.add_attempt(attempt)
+    for state in (AttemptState.RUNNING, AttemptState.FAILED):
+        with pytest.raises(StoreError):
+            await tables.add_attempt(replace(attempt, state=state))
+    assert await tables.attempts(conversation.id, 9) == [attempt]
+
+
+async def test_journaling_writes_the_count_alone(path: Path) -> None:
+    attempt = an_attempt(a_conversation(), input=(message("user", "x" * 50_000),))
+
+    async def journal(tables: Tables, count: int) -> None:
+        found = await tables.attempt("ada", attempt.id)
+        assert found is not None
+        await tables.save_attempt(replace(found, journaled=count))
+
+    store = await SqliteStore.open(path, inline=True)
+    tables = Proxy(store)
+    await tables.add_attempt(attempt)
+    log = path.with_name(f"{path.name}-wal")
+    before = log.stat().st_size
+    await store.transact(journal, 5)
+    assert log.stat().st_size - before < 20_000
+    assert await tables.attempt("ada", attempt.id) == replace(attempt, journaled=5)
+    await store.close()
+
+
+async def test_attempts_of_a_conversation_are_listed_newest_first(tables: Any) -> None:
+    conversation = a_conversation()
+    attempts = [ended(conversation, 5), an_attempt(conversation), ended(conversation, 4)]
+    for each in (*attempts, an_attempt(a_conversation())):
+        await tables.add_attempt(each)
+    assert await tables.attempts(conversation.id, 10) == attempts[::-1]
+    assert await tables.attempts(conversation.id, 2) == attempts[:0:-1]
+
+
+async def test_old_attempts_are_removed_with_their_journals_unless_unsettled(tables: Any) -> None:
+    conversation = a_conversation()
+    branch = await with_branch(tables, conversation)
+    old, unsettled, fresh = ended(conversation, 5), ended(conversation, 5), ended(conversation, 10)
+    running = an_attempt(conversation)
+    for each in (old, unsettled, fresh, running):
+        await tables.add_attempt(each)
+        await tables.add_records(each.id, 0, [b"1"])
+    await tables.save_branch(replace(branch, unsettled=unsettled.id))
+    assert await tables.purge_attempts(10, 10) == 1
+    assert await tables.journal(old.id) == []
+    assert await tables.attempts(conversation.id, 10) == [running, fresh, unsettled]
+    assert await tables.purge_attempts(11, 10) == 1
+
+
+async def test_what_ended_conversations_leave_is_removed_by_and_by(tables: Any) -> None:
+    gone, kept = a_conversation(), a_conversation()
+    for each in (gone, kept):
+        branch = await with_branch(tables, each)
+        await add_chain(tables, branch, 3)
+        attempt = ended(each, 5)
+        await tables.add_attempt(attempt)
+        await tables.add_records(attempt.id, 0, [b"1"])
+    assert await tables.purge_ended(10) == 0
+    await tables.save_conversation(replace(gone, state=ConversationState.PURGED))
+    assert [await tables.purge_ended(2) for _ in range(3)] == [2, 2, 0]
+    assert await tables.turns(gone.branch, 0, 9, 9) == []
+    assert await tables.attempts(gone.id, 9) == []
+    assert len(await tables.turns(kept.branch, 0, 9, 9)) == 3
+    assert len(await tables.attempts(kept.id, 9)) == 1
+    assert (await tables.conversation("ada", gone.id)).state is ConversationState.PURGED
+
+
+async def test_a_conversation_is_swept_only_when_nothing_runs_on_it(tables: Any) -> None:
+    conversation = a_conversation(state=ConversationState.EXPIRED)
+    await with_branch(tables, conversation)
+    running = an_attempt(conversation)
+    await tables.add_attempt(running)
+    assert await tables.purge_ended(10) == 0
+    await tables.save_attempt(replace(running, state=AttemptState.FAILED, ended_at=3))
+    assert await tables.purge_ended(10) == 1
+
+
+async def test_a_journal_keeps_the_first_record_of_each_number(tables: Any) -> None:
+    attempt = ids.new(TurnId)
+    await tables.add_records(attempt, 0, [b"a", b"b"])
+    await tables.add_records(attempt, 1, [b"x", b"c"])
+    assert await tables.journal(attempt) == [b"a", b"b", b"c"]
+    await tables.drop_journal(attempt)
+    assert await tables.journal(attempt) == []
+
+
+async def test_tickets_are_numbered_per_branch_and_never_twice(tables: Any) -> None:
+    branch = await with_branch(tables, a_conversation())
+    lease = ids.new(LeaseId)
+
+    def ticket(**details: Any) -> Ticket:
+        return Ticket(
+            attempt=ids.new(TurnId),
+            conversation=branch.conversation,
+            branch=branch.id,
+            lease=lease,
+            deadline=9,
+            **details,
+        )
+
+    first = await tables.add_ticket(ticket(idempotency_key="i", fingerprint=b"f"))
+    second = await tables.add_ticket(ticket())
+    front = await tables.add_ticket(ticket(front=True))
+    assert [each.number for each in (first, second, front)] == [1, 2, 3]
+    assert await tables.tickets(branch.id) == [front, first, second]
+    assert await tables.tickets_of(lease) == sorted([first, second, front], key=lambda each: each.attempt)
+    assert await tables.ticket(first.attempt) == first
+    await tables.drop_ticket(front.attempt)
+    assert await tables.ticket(front.attempt) is None
+    assert (await tables.add_ticket(ticket())).number == 4
+
+
+async def test_a_claim_is_replaced_and_forgotten_in_time(tables: Any) -> None:
+    claim = Claim(
+        owner="ada",
+        idempotency_key="i",
+        fingerprint=b"f",
+        conversation=ids.new(ConversationId),
+        attempt=ids.new(TurnId),
+    )
+    await tables.save_claim(claim)
+    assert await tables.claim("ada", "i") == claim
+    assert await tables.claim("bob", "i") is None
+    assert await tables.purge_claims(1_000, 10) == 0
+    later = replace(claim, attempt=ids.new(TurnId), expires_at=10)
+    await tables.save_claim(later)
+    assert await tables.claim("ada", "i") == later
+    assert await tables.purge_claims(10, 10) == 0
+    assert await tables.purge_claims(11, 10) == 1
+    assert await tables.claim("ada", "i") is None
+
+
+async def test_a_lease_beats_until_it_is_dropped(tables: Any) -> None:
+    lease = ids.new(LeaseId)
+    assert await tables.lease(lease) is None
+    await tables.beat(lease)
+    await tables.beat(lease)
+    assert await tables.lease(lease) == Lease(lease, 2)
+    assert await tables.leases() == [Lease(lease, 2)]
+    await tables.drop_lease(lease)
+    assert await tables.leases() == []
+
+
+@pytest.mark.parametrize("size", [250, 800, 1_800])
+async def test_a_turn_takes_at_most_two_fifths_more_than_its_payload(path: Path, size: int) -> None:
+    async def fill(tables: Tables, _: None) -> int:
+        branch = await with_branch(tables, a_conversation())
+        return sum(len(turn.body) for turn in await add_chain(tables, branch, 2_000, size))
+
+    await (await SqliteStore.open(path)).close()
+    empty = path.stat().st_size  # noqa: ASYNC240
+    store = await SqliteStore.open(path)
+    payload = await store.transact(fill, None)
+    await store.close()
+    assert path.stat().st_size - empty <= 1.4 * payload  # noqa: ASYNC240

@@ -1,0 +1,399 @@
+"""Opening: what is refused, in which words, and that whatever was there stays as it was."""
+
+import asyncio
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import apsw
+import pytest
+
+from tests.unit.stores.sqlite.conftest import ROOT, Neighbour, wait_until_ready
+from tests.unit.stores.sqlite.operations import beat, beat_of, ids
+from turnledger.errors import (
+    NotAStore,
+    StoreCorrupt,
+    StoreError,
+    StoreReadOnly,
+    StoreTooNew,
+    UnsafeSqlite,
+)
+from turnledger.model.ids import LeaseId
+from turnledger.stores.sqlite import SqliteStore, connections, path_of
+from turnledger.stores.sqlite.connections import (
+    APPLICATION_ID,
+    BUSY_TIMEOUT,
+    LONG_WAIT,
+    SHORT_WAIT,
+    Patience,
+    check_sqlite,
+    connect_visitor,
+    connect_writer,
+    prepare,
+)
+from turnledger.stores.sqlite.migrations import VERSION
+from turnledger.testing.faulty_disk import FaultyDisk
+
+NOBODY = 65534
+
+
+def snapshot(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+@pytest.fixture
+def shelf() -> Iterator[Path]:
+    """A folder that every user can reach; pytest's own are private."""
+    with tempfile.TemporaryDirectory() as folder:
+        yield Path(folder)
+        Path(folder).chmod(0o700)
+
+
+def make_store(path: Path) -> None:
+    prepare(str(path))
+
+
+def refused(path: Path, kind: type[StoreError], vfs: str | None = None) -> str:
+    """Open it, expect this error, and that nothing changed; return the message."""
+    before = snapshot(path.parent) if path.is_file() else None
+    with pytest.raises(StoreError) as caught:
+        prepare(str(path), vfs)
+    assert type(caught.value) is kind
+    assert before is None or snapshot(path.parent) == before
+    return str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("url", "path"),
+    [
+        ("sqlite:///chats.db", "chats.db"),
+        ("sqlite:///data/chats.db", "data/chats.db"),
+        ("sqlite:////var/lib/chats.db", "/var/lib/chats.db"),
+        ("sqlite:///50% off.db", "50% off.db"),
+        ("sqlite:///chats.db?secure_delete=on", "chats.db"),
+        ("sqlite:///why?.db", "why?.db"),
+    ],
+)
+def test_a_url_names_a_file(url: str, path: str) -> None:
+    assert path_of(url) == path
+
+
+@pytest.mark.parametrize(
+    "url", ["sqlite:///", "sqlite://", "chats.db", "sqlite:///:memory:", "files:chats", "sqlite:///chats/"]
+)
+def test_a_url_without_a_file_is_refused(url: str) -> None:
+    with pytest.raises(NotAStore):
+        path_of(url)
+
+
+@pytest.mark.parametrize("version", ["3.40.1", "3.44.5", "3.45.0", "3.50.6", "3.51.0", "3.51.2"])
+def test_an_unsafe_sqlite_is_refused(version: str) -> None:
+    with pytest.raises(UnsafeSqlite, match=version):
+        check_sqlite(version)
+
+
+@pytest.mark.parametrize("version", ["3.44.6", "3.50.7", "3.51.3", "3.54.1", "4.0.0"])
+def test_a_safe_sqlite_is_taken(version: str) -> None:
+    check_sqlite(version)
+
+
+def test_a_new_store_is_marked_as_ours_and_uses_the_log(path: Path) -> None:
+    make_store(path)
+    connection = apsw.Connection(str(path))
+    assert connection.pragma("application_id") == APPLICATION_ID
+    assert connection.pragma("user_version") == VERSION
+    assert connection.pragma("journal_mode") == "wal"
+    connection.close()
+
+
+def test_closing_leaves_a_single_file(path: Path) -> None:
+    make_store(path)
+    assert [each.name for each in path.parent.iterdir()] == [path.name]
+
+
+def test_an_empty_file_becomes_a_store(path: Path) -> None:
+    path.touch()
+    make_store(path)
+    assert path.stat().st_size > 0
+
+
+def test_a_newer_store_is_refused_untouched(path: Path) -> None:
+    make_store(path)
+    connection = apsw.Connection(str(path))
+    connection.pragma("user_version", VERSION + 1)
+    connection.close()
+    assert f"schema {VERSION + 1}" in refused(path, StoreTooNew)
+
+
+def test_a_newer_store_is_refused_with_its_log_untouched(path: Path) -> None:
+    make_store(path)
+    connection = apsw.Connection(str(path))
+    connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
+    connection.pragma("user_version", VERSION + 1)
+    connection.close()
+    log = path.with_name(f"{path.name}-wal")
+    before = path.read_bytes(), log.read_bytes()
+    with pytest.raises(StoreTooNew):
+        prepare(str(path))
+    assert (path.read_bytes(), log.read_bytes()) == before
+
+
+def test_a_database_of_another_program_is_refused_untouched(path: Path) -> None:
+    connection = apsw.Connection(str(path))
+    connection.execute("CREATE TABLE theirs (x)")
+    connection.close()
+    assert "no Turnledger store" in refused(path, NotAStore)
+
+
+def test_a_file_that_is_no_database_is_refused_untouched(path: Path) -> None:
+    path.write_text("Dear diary,\n" * 100)
+    assert "not a database" in refused(path, NotAStore)
+
+
+def test_a_folder_is_refused_with_a_hint(path: Path) -> None:
+    path.mkdir()
+    assert str(path / "chats.db") in refused(path, NotAStore)
+
+
+def test_a_missing_folder_is_refused_with_the_remedy(path: Path) -> None:
+    assert f"mkdir -p {path.parent / 'no'}" in refused(path.parent / "no" / "chats.db", NotAStore)
+
+
+@pytest.mark.parametrize(("start", "end"), [(100, 4096), (16, 68)])
+def test_a_damaged_store_is_refused_untouched(path: Path, start: int, end: int) -> None:
+    make_store(path)
+    content = bytearray(path.read_bytes())
+    content[start:end] = b"\xff" * (end - start)
+    path.write_bytes(content)
+    assert "backup" in refused(path, StoreCorrupt)
+
+
+def leave_log(path: Path) -> Path:
+    """Write as a process that then dies: what it wrote, first page included, is in the log alone."""
+    connection = apsw.Connection(str(path))
+    connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
+    connection.execute("INSERT INTO lease (id, beat) VALUES (?, 1)", (bytes(16),))
+    connection.pragma("user_version", VERSION)
+    connection.close()
+    return path.with_name(f"{path.name}-wal")
+
+
+@pytest.mark.parametrize("filler", [b"\0", b"\xa5"])
+@pytest.mark.parametrize(("start", "end"), [(0, 16), (0, 100), (0, 4096), (0, 8192), (16, 8192)])
+def test_store_whose_first_page_a_crash_tore_opens_through_its_log(
+    path: Path, start: int, end: int, filler: bytes
+) -> None:
+    make_store(path)
+    leave_log(path)
+    content = bytearray(path.read_bytes())
+    content[start:end] = filler * (end - start)
+    path.write_bytes(content)
+    visitor = connect_visitor(str(path))
+    assert visitor.execute("SELECT count(*) FROM lease").get == 1
+    visitor.close()
+    make_store(path)
+    connection = apsw.Connection(str(path))
+    assert connection.execute("SELECT count(*) FROM lease").get == 1
+    assert connection.pragma("integrity_check") == "ok"
+    connection.close()
+
+
+def test_store_torn_beyond_what_its_log_can_restore_is_corrupt_and_left_untouched(path: Path) -> None:
+    make_store(path)
+    log = leave_log(path)
+    path.write_bytes(bytes(path.stat().st_size))
+    whole = bytearray(log.read_bytes())
+    whole[16:24] = bytes(8)  # the salts: no frame is valid any more
+    log.write_bytes(whole)
+    before = path.read_bytes(), log.read_bytes()
+    with pytest.raises(StoreCorrupt, match="restore it from a backup"):
+        prepare(str(path))
+    assert (path.read_bytes(), log.read_bytes()) == before
+
+
+@pytest.mark.parametrize("suffix", ["-wal", "-journal"])
+def test_foreign_file_beside_a_log_of_another_program_is_not_a_store(path: Path, suffix: str) -> None:
+    other = apsw.Connection(str(path))
+    other.pragma("journal_mode", suffix.strip("-").replace("journal", "persist"))
+    other.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
+    other.execute("CREATE TABLE theirs (x)")
+    other.execute("INSERT INTO theirs VALUES (1)")
+    other.close()
+    assert path.with_name(path.name + suffix).stat().st_size
+    assert "no Turnledger store" in refused(path, NotAStore)
+    path.write_bytes(b"Dear diary," * 1000)
+    assert "not a database" in refused(path, NotAStore)
+
+
+@pytest.mark.parametrize("is_absent", [True, False])
+def test_a_log_without_its_file_is_refused_untouched(path: Path, is_absent: bool) -> None:
+    make_store(path)
+    connection = apsw.Connection(str(path))
+    connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
+    connection.execute("INSERT INTO lease (id, beat) VALUES (x'00', 1)")
+    connection.close()
+    path.unlink()
+    if not is_absent:
+        path.touch()
+    before = snapshot(path.parent)
+    assert "may hold turns" in refused(path, StoreCorrupt)
+    assert snapshot(path.parent) == before
+    log = path.with_name(f"{path.name}-wal")
+    assert log.stat().st_size > 0
+    log.rename(path.with_name("aside"))
+    make_store(path)
+
+
+def test_the_log_of_a_link_is_the_one_beside_its_file(path: Path) -> None:
+    link = path.with_name("link.db")
+    link.symlink_to(path)
+    path.with_name(f"{path.name}-wal").write_text("turns")
+    assert "may hold turns" in refused(link, StoreCorrupt)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs POSIX locks")
+def test_opening_a_store_again_leaves_the_locks_of_this_process(path: Path) -> None:
+    make_store(path)
+    connection = apsw.Connection(str(path))
+    connection.execute("SELECT * FROM lease").fetchall()
+    make_store(path)
+    # The range that SQLite locks for sharing; free, it would let a neighbour remove the log.
+    script = (
+        "import fcntl, sys\n"
+        "with open(sys.argv[1], 'r+b') as file:\n"
+        "    try: fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB, 510, 0x40000002)\n"
+        "    except OSError: print('locked')\n"
+    )
+    ran = subprocess.run([sys.executable, "-c", script, path], capture_output=True, text=True, check=True)
+    assert ran.stdout == "locked\n"
+    connection.close()
+
+
+def test_the_log_shrinks_again_after_a_long_reader(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connections, "LOG_LIMIT", 50_000)
+    make_store(path)
+    reader, writer = connections.connect_reader(str(path)), connections.connect_writer(str(path))
+    writer.pragma("wal_autocheckpoint", 5)
+    log = path.with_name(f"{path.name}-wal")
+
+    def write(times: int) -> int:
+        for _ in range(times):
+            writer.execute("INSERT INTO lease (id, beat) VALUES (randomblob(16), 1)")
+        return log.stat().st_size
+
+    reader.execute("BEGIN")
+    reader.execute("SELECT count(*) FROM lease").fetchall()
+    assert write(50) > 400_000
+    reader.execute("ROLLBACK")
+    assert write(20) <= 50_000
+    reader.close()
+    writer.close()
+
+
+def test_a_store_on_a_read_only_disk_is_refused(path: Path, disk: FaultyDisk) -> None:
+    make_store(path)
+    disk.read_only = True
+    assert "can only be read" in refused(path, StoreReadOnly, disk.name)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs POSIX permissions")
+@pytest.mark.parametrize("place", ["file", "folder"])
+def test_what_this_user_may_not_write_is_refused(place: str, shelf: Path) -> None:
+    make_store(shelf / "chats.db")
+    shelf.joinpath("chats.db").chmod(0o444 if place == "file" else 0o666)
+    shelf.chmod(0o555 if place == "folder" else 0o777)
+    script = (
+        "import os, sys\n"
+        "from turnledger.errors import StoreReadOnly\n"
+        "from turnledger.stores.sqlite.connections import prepare\n"
+        "os.chdir(sys.argv[1])\n"
+        f"os.getuid() or os.setuid({NOBODY})\n"
+        "try: prepare('chats.db')\n"
+        "except StoreReadOnly as problem: print(problem)\n"
+    )
+    command = [sys.executable, "-c", script, str(shelf)]
+    ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert "Check its permissions" in ran.stdout, ran.stderr
+
+
+@pytest.mark.skipif("unix-none" not in apsw.vfs_names(), reason="needs a VFS without shared memory")
+def test_a_file_system_without_shared_memory_is_refused(path: Path) -> None:
+    assert "local disk" in refused(path, StoreError, vfs="unix-none")
+
+
+async def test_processes_that_create_one_store_at_once_end_up_with_one(
+    path: Path, neighbour: Neighbour
+) -> None:
+    lease = ids.new(LeaseId)
+    processes = [neighbour("write", path, lease, wait=False) for _ in range(4)]
+    store = await SqliteStore.open(path)
+    await store.transact(beat, lease)
+    for process in processes:
+        await asyncio.to_thread(wait_until_ready, process)
+    assert await store.read(beat_of, lease) == 5
+    await store.close()
+
+
+class Hours:
+    """Time that passes only while somebody sleeps."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+        self.slept: list[float] = []
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.slept.append(seconds)
+        self.now += seconds
+
+
+def test_a_writer_looks_often_at_first_and_gives_up_in_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    hours = Hours()
+    monkeypatch.setattr(connections, "time", hours)
+    patience = Patience()
+    for _ in range(2):  # each wait has its own time
+        hours.slept.clear()
+        tries = 0
+        while patience(tries):
+            tries += 1
+        assert (hours.slept[0], hours.slept[-1]) == (SHORT_WAIT, LONG_WAIT)
+        assert BUSY_TIMEOUT <= sum(hours.slept) <= BUSY_TIMEOUT + 2 * LONG_WAIT
+
+
+def test_a_writer_waits_for_the_one_before_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first, second = (connect_writer(f"{tmp_path}/x.db") for _ in range(2))
+    first.execute("CREATE TABLE t (x); BEGIN IMMEDIATE; INSERT INTO t VALUES (1)")
+    hours = Hours()
+    monkeypatch.setattr(hours, "sleep", lambda _: first.execute("COMMIT"))
+    monkeypatch.setattr(connections, "time", hours)
+    second.execute("BEGIN IMMEDIATE; INSERT INTO t VALUES (2); COMMIT")
+    assert second.execute("SELECT count(*) FROM t").fetchall() == [(2,)]
+    first.close()
+    second.close()
+
+
+@pytest.mark.parametrize("kind", ["database", "text"])
+def test_foreign_file_beside_a_log_of_ours_is_refused_and_left_alone(path: Path, kind: str) -> None:
+    connections.prepare(str(path))
+    first, second = (connect_writer(str(path)) for _ in range(2))
+    first.pragma("user_version", first.pragma("user_version"))
+    log = Path(f"{path}-wal").read_bytes()
+    first.close()
+    second.close()
+    path.unlink()
+    if kind == "text":
+        path.write_text("Somebody's words. " * 10_000)
+    else:
+        foreign = apsw.Connection(str(path))
+        foreign.pragma("application_id", 7)
+        foreign.execute("CREATE TABLE theirs (a)")
+        foreign.close()
+    before = path.read_bytes()
+    Path(f"{path}-wal").write_bytes(log)
+    with pytest.raises((StoreCorrupt, NotAStore)):
+        connections.prepare(str(path))
+    assert path.read_bytes() == before

@@ -1,0 +1,251 @@
+"""Files that are removed or replaced while the store is open: it takes no more writes, and loses no turn."""
+
+import asyncio
+import os
+import shutil
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.unit.stores.sqlite.conftest import Neighbour
+from tests.unit.stores.sqlite.operations import add_claims, beat_of, has_claim, ids, refuse
+from turnledger.engine.ports import Sync, Tables
+from turnledger.errors import StoreCorrupt, StoreUnavailable
+from turnledger.model.ids import LeaseId
+from turnledger.stores.sqlite import SqliteStore, connections
+from turnledger.stores.sqlite.writer import Job, Writer
+
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="there, an open file cannot be removed")
+
+
+@pytest.fixture
+def writer(path: Path) -> Iterator[Writer]:
+    connections.prepare(str(path))
+    writer = Writer(connections.connect_writer(str(path)), str(path))
+    add(writer, "first").outcome()
+    yield writer
+    writer.close()
+
+
+def add(writer: Writer, claim: str, sync: Sync = Sync.DISK) -> Job:
+    job = Job(add_claims, ("owner", claim), sync)
+    writer.run_batch([job])
+    return job
+
+
+async def has(path: Path, claim: str) -> bool:
+    store = await SqliteStore.open(path, inline=True)
+    found = await store.read(has_claim, ("owner", claim))
+    await store.close()
+    return found
+
+
+def content_of(path: Path) -> bytes:
+    return path.read_bytes()
+
+
+def log_of(path: Path) -> Path:
+    return path.with_name(f"{path.name}-wal")
+
+
+def test_a_removed_file_takes_no_more_writes(path: Path, writer: Writer) -> None:
+    path.unlink()
+    jobs = [Job(add_claims, ("owner", "a")), Job(refuse, None), Job(has_claim, ("owner", "a"))]
+    writer.run_batch(jobs)
+    for job in jobs:
+        with pytest.raises(StoreUnavailable, match=rf"{path} was removed or replaced .* put the file back"):
+            job.outcome()
+
+
+def test_a_replaced_file_takes_no_more_writes(path: Path, writer: Writer) -> None:
+    shutil.copy(path, path.with_name("copy"))
+    path.with_name("copy").replace(path)
+    with pytest.raises(StoreUnavailable):
+        add(writer, "a").outcome()
+
+
+def test_what_reaches_no_disk_or_writes_nothing_is_not_asked(path: Path, writer: Writer) -> None:
+    path.unlink()
+    job = Job(has_claim, ("owner", "first"))
+    writer.run_batch([job])
+    assert job.outcome() is True
+    assert add(writer, "a", Sync.PROCESS).error is None
+
+
+def test_a_file_that_is_put_back_takes_writes_again(path: Path, writer: Writer) -> None:
+    path.rename(path.with_name("aside"))
+    refused = add(writer, "a")
+    path.with_name("aside").rename(path)
+    assert isinstance(refused.error, StoreUnavailable)
+    assert add(writer, "b").error is None
+    assert asyncio.run(has(path, "b"))
+    assert not asyncio.run(has(path, "a"))
+
+
+async def test_closing_leaves_the_log_of_whoever_made_a_new_file(path: Path, neighbour: Neighbour) -> None:
+    store = await SqliteStore.open(path)
+    await store.transact(add_claims, ("owner", "a"))
+    for each in path.parent.iterdir():
+        each.unlink()
+    await asyncio.to_thread(neighbour, "write", path, ids.new(LeaseId))
+    size = log_of(path).stat().st_size
+    await store.close()
+    assert log_of(path).stat().st_size == size > 0
+
+
+def test_closing_leaves_the_log_when_it_is_all_that_is_left(path: Path, writer: Writer) -> None:
+    path.unlink()
+    writer.close()
+    assert log_of(path).stat().st_size > 0
+    with pytest.raises(StoreCorrupt, match="may hold turns"):
+        connections.prepare(str(path))
+
+
+def test_closing_carries_the_log_over_to_a_file_that_was_moved(path: Path, writer: Writer) -> None:
+    elsewhere = path.with_name("elsewhere.db")
+    path.rename(elsewhere)
+    writer.close()
+    log_of(path).unlink()
+    assert asyncio.run(has(elsewhere, "first"))
+
+
+def test_closing_leaves_nothing_in_the_log_beside_a_file_that_took_the_place(
+    path: Path, writer: Writer
+) -> None:
+    other = path.with_name("other.db")
+    connections.prepare(str(other))
+    other.replace(path)
+    writer.close()
+    assert log_of(path).stat().st_size == 0
+    assert not asyncio.run(has(path, "first"))
+
+
+@pytest.fixture(params=["-wal", "-shm"])
+def beside(path: Path, request: pytest.FixtureRequest) -> Path:
+    """One of the files beside a store."""
+    return path.with_name(f"{path.name}{request.param}")
+
+
+def test_writer_whose_log_or_index_was_removed_refuses_writes(writer: Writer, beside: Path) -> None:
+    beside.unlink()
+    with pytest.raises(StoreUnavailable, match=rf"{beside} was removed .* stop every process .* start again"):
+        add(writer, "a").outcome()
+    with pytest.raises(StoreUnavailable):
+        add(writer, "b", Sync.PROCESS).outcome()
+
+
+def test_writer_whose_log_or_index_was_replaced_refuses_writes(writer: Writer, beside: Path) -> None:
+    shutil.copy(beside, beside.with_name("copy"))
+    beside.with_name("copy").replace(beside)
+    with pytest.raises(StoreUnavailable, match=rf"{beside} was removed or replaced"):
+        add(writer, "a").outcome()
+
+
+def test_writer_whose_log_or_index_was_put_back_writes_again(
+    path: Path, writer: Writer, beside: Path
+) -> None:
+    beside.rename(beside.with_name("aside"))
+    assert isinstance(add(writer, "a").error, StoreUnavailable)
+    beside.with_name("aside").rename(beside)
+    assert add(writer, "b").error is None
+    writer.close()
+    assert [asyncio.run(has(path, claim)) for claim in ("first", "a", "b")] == [True, False, True]
+
+
+def test_removed_log_is_saved_into_the_file_at_the_next_look(path: Path, writer: Writer) -> None:
+    log_of(path).unlink()
+    writer.look_at_files()
+    alone = path.with_name("alone.db")
+    shutil.copy(path, alone)
+    assert asyncio.run(has(alone, "first"))
+
+
+def test_log_removed_during_a_transaction_is_saved_into_the_file(path: Path, writer: Writer) -> None:
+    async def add_and_remove_log(tables: Tables, claim: str) -> None:
+        await add_claims(tables, ("owner", claim))
+        log_of(path).unlink()
+
+    job = Job(add_and_remove_log, "a")
+    writer.run_batch([job])
+    assert isinstance(job.error, StoreUnavailable)
+    copy = path.with_name("copy.db")
+    shutil.copy(path, copy)
+    assert asyncio.run(has(copy, "first"))
+    assert not asyncio.run(has(copy, "a"))
+
+
+@pytest.mark.parametrize("lost", ["", "-wal"])
+def test_writer_that_looks_for_its_files_reports_a_lost_one_once(
+    path: Path, writer: Writer, lost: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    if lost:
+        os.truncate(log_of(path), 0)
+    else:
+        path.unlink()
+    writer.look_at_files()
+    writer.look_at_files()
+    [record] = caplog.records
+    assert f"{path}{lost} was" in record.getMessage()
+
+
+async def test_store_whose_log_was_removed_refuses_reads_soon(store: SqliteStore, path: Path) -> None:
+    await store.transact(add_claims, ("owner", "a"))
+    store.watch(lambda: None)
+    log_of(path).unlink()
+    with pytest.raises(StoreUnavailable, match="-wal was removed"):
+        async with asyncio.timeout(60):
+            while True:
+                await store.read(has_claim, ("owner", "a"))
+
+
+async def test_process_that_opens_a_store_in_use_without_its_log_is_refused(
+    path: Path, writer: Writer
+) -> None:
+    log_of(path).unlink()
+    with pytest.raises(StoreUnavailable, match="while another process used the store"):
+        connections.prepare(str(path))
+    with pytest.raises(StoreUnavailable, match="while another process used the store"):
+        connections.connect_visitor(str(path))
+    writer.look_at_files()
+    writer.close()
+    assert await has(path, "first")
+
+
+@pytest.mark.parametrize("suffixes", [["-shm"], ["-wal", "-shm"]])
+async def test_closing_after_another_process_made_new_files_leaves_its_turns(
+    path: Path, writer: Writer, neighbour: Neighbour, suffixes: list[str]
+) -> None:
+    for suffix in suffixes:
+        path.with_name(path.name + suffix).unlink()
+    writer.look_at_files()
+    lease = ids.new(LeaseId)
+    newcomer = await asyncio.to_thread(neighbour, "write", path, lease)
+    newcomer.kill()
+    newcomer.wait()
+    writer.close()
+    store = await SqliteStore.open(path, inline=True)
+    assert await store.read(beat_of, lease) == 1
+    assert await store.read(has_claim, ("owner", "first"))
+    await store.close()
+
+
+async def test_removed_log_is_not_saved_beside_the_index_of_another_process(
+    path: Path, writer: Writer, neighbour: Neighbour
+) -> None:
+    for suffix in ("-wal", "-shm"):
+        path.with_name(path.name + suffix).unlink()
+    await asyncio.to_thread(neighbour, "open", path)
+    assert log_of(path).stat().st_size == 0  # it has read, but not written
+    before = content_of(path)
+    writer.look_at_files()
+    assert isinstance(add(writer, "a").error, StoreUnavailable)
+    assert content_of(path) == before
+
+
+def test_log_that_was_cut_in_place_stops_all_writes(writer: Writer, path: Path) -> None:
+    os.truncate(f"{path}-wal", 0)
+    with pytest.raises(StoreUnavailable, match="-wal was cut short"):
+        add(writer, "second").outcome()
+    assert writer.files.lost == f"{path}-wal"

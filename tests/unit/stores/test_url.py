@@ -1,0 +1,110 @@
+"""A URL names a store, or is refused with the forms that are known and without its secrets."""
+
+import pytest
+
+from turnledger.errors import NotAStore
+from turnledger.stores.memory import Database, MemoryStore
+from turnledger.stores.url import open_store
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+async def database_of(url: str) -> Database:
+    store = await open_store(url)
+    assert isinstance(store, MemoryStore)
+    return store._db
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "",
+        "chats.db",
+        ":memory:",
+        "memory",
+        "memory://",
+        "MEMORY:",
+        "mysql://host/db",
+        "https://example.org",
+        " memory:",
+        "file:chats.db",
+    ],
+)
+async def test_an_unknown_url_is_refused_with_the_known_forms(url: str) -> None:
+    with pytest.raises(NotAStore) as caught:
+        await open_store(url)
+    message = str(caught.value)
+    assert "memory:" in message
+    assert "sqlite:///" in message
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "postgres://ann:hunter2@db.example.org/chats",
+        "postgres://ann:hunter2@db.example.org:5432/chats?sslmode=require",
+        "postgres://ann:p@hunter2@db.example.org/chats",
+        "redis://:hunter2@db.example.org",
+        "postgres:ann:hunter2@db.example.org",
+        "postgres:///chats?user=ann&password=hunter2",
+        "postgres://db.example.org/chats?password=hunter2",
+    ],
+)
+async def test_a_password_is_never_echoed(url: str) -> None:
+    with pytest.raises(NotAStore) as caught:
+        await open_store(url)
+    assert "hunter2" not in str(caught.value)
+
+
+async def test_memory_is_unbounded_unless_told() -> None:
+    for url in ("memory:", "memory:?"):
+        database = await database_of(url)
+        assert (database.max_conversations, database.ttl_ms) == (None, None)
+
+
+async def test_each_memory_is_a_new_one() -> None:
+    assert await database_of("memory:") is not await database_of("memory:")
+
+
+@pytest.mark.parametrize(
+    ("url", "maximum", "ttl_ms"),
+    [
+        ("memory:?max=1", 1, None),
+        ("memory:?ttl=3600", None, 3_600_000),
+        ("memory:?ttl=0.5", None, 500),
+        ("memory:?max=1000&ttl=60", 1_000, 60_000),
+        ("memory:?ttl=60&max=1000", 1_000, 60_000),
+    ],
+)
+async def test_memory_can_be_bounded(url: str, maximum: int | None, ttl_ms: int | None) -> None:
+    database = await database_of(url)
+    assert (database.max_conversations, database.ttl_ms) == (maximum, ttl_ms)
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "max=many",
+        "max=1.5",
+        "max=-1",
+        "max=0",
+        "max=",
+        "max",
+        "ttl=soon",
+        "ttl=-1",
+        "ttl=0",
+        "ttl=0.0001",
+        "ttl=",
+        "ttl=nan",
+        "ttl=inf",
+        "size=5",
+        "max=5&size=5",
+        "Max=5",
+    ],
+)
+async def test_bad_bounds_are_refused(query: str) -> None:
+    with pytest.raises(NotAStore, match="`max` and `ttl`"):
+        await open_store(f"memory:?{query}")

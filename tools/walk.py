@@ -1,0 +1,110 @@
+"""Count the modules that a reader of one turn passes: `python -m tools.walk`.
+
+Runs one `chat.turn()` on a ledger, and one streamed chat completion through a real server, each after
+one that warms up. Prints the modules of this package in the order in which their code runs first.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import threading
+from contextlib import asynccontextmanager, suppress
+from http.client import HTTPConnection
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from types import FrameType
+from typing import Any
+
+import turnledger
+from turnledger import Ledger
+from turnledger.server.config.settings import Settings
+from turnledger.server.listen.serve import opened, serve_app
+from turnledger.server.listen.socket import bind
+
+PACKAGE = str(Path(turnledger.__file__).parent) + "/"
+BODY = b'{"model": "demo", "stream": true, "messages": [{"role": "user", "content": "Hello"}]}'
+
+
+class Walk:
+    """The modules whose code runs while it is on, by first call, in all threads started after it."""
+
+    def __init__(self) -> None:
+        self.calls: dict[str, int] = {}
+        self.changes = 0
+        self.is_on = False
+        self._last = ""
+        threading.setprofile(self)
+        sys.setprofile(self)
+
+    def __call__(self, frame: FrameType, event: str, _: Any) -> None:
+        if not self.is_on or event != "call" or not frame.f_code.co_filename.startswith(PACKAGE):
+            return
+        module = frame.f_code.co_filename.removeprefix(PACKAGE).removesuffix(".py")
+        self.calls[module] = self.calls.get(module, 0) + 1
+        self.changes += module != self._last
+        self._last = module
+
+    def report(self, title: str) -> None:
+        sys.setprofile(None)
+        threading.setprofile(None)
+        calls = sum(self.calls.values())
+        print(f"{title}: {len(self.calls)} modules, {calls} calls, {self.changes} changes of module")
+        for number, (module, calls) in enumerate(self.calls.items(), 1):
+            print(f"{number:4} {module} ({calls})")
+
+
+async def walk_library(folder: str) -> Walk:
+    walk = Walk()
+    async with await Ledger.open(f"sqlite:///{folder}/library.db") as ledger:
+        chat = await ledger.conversation()
+        for walk.is_on in (False, True):
+            async with chat.turn("Hello") as turn:
+                turn.emit("Hi")
+        walk.is_on = False
+    return walk
+
+
+@asynccontextmanager
+async def served(settings: Settings) -> Any:
+    listening = bind(settings)
+    async with opened(settings, {}, listening) as app:
+        started = asyncio.Event()
+        serving = asyncio.create_task(serve_app(app, listening, lambda _: started.set()))
+        await started.wait()
+        try:
+            yield listening.getsockname()[1]
+        finally:
+            serving.cancel()
+            with suppress(asyncio.CancelledError):
+                await serving
+
+
+def complete(port: int, walk: Walk) -> None:
+    """Ask for two completions on one connection, and watch the second."""
+    connection = HTTPConnection("127.0.0.1", port)
+    for walk.is_on in (False, True):
+        headers = {"content-type": "application/json", "x-conversation-id": "walk"}
+        connection.request("POST", "/v1/chat/completions", BODY, headers)
+        answer = connection.getresponse().read()
+        if not answer.endswith(b"data: [DONE]\n\n"):
+            raise SystemExit(f"The completion failed: {answer!r}")
+    walk.is_on = False
+    connection.close()
+
+
+async def walk_server(folder: str) -> Walk:
+    walk = Walk()
+    async with served(Settings(port=0, store=f"sqlite:///{folder}/server.db")) as port:
+        await asyncio.to_thread(complete, port, walk)
+    return walk
+
+
+def main() -> None:
+    with TemporaryDirectory() as folder:
+        asyncio.run(walk_library(folder)).report("chat.turn()")
+        asyncio.run(walk_server(folder)).report("streamed chat completion")
+
+
+if __name__ == "__main__":
+    main()
