@@ -18,7 +18,7 @@ from bench.http.load import Client, connect, request
 from bench.http.upstream import CHUNKS
 from turnledger import Ledger
 from turnledger.engine.clock import SystemClock
-from turnledger.server.access.guard import Head
+from turnledger.server.access.guard import RequestHead
 from turnledger.server.access.limits import Quotas
 from turnledger.server.app import make_app
 from turnledger.server.config.settings import ServerLimits, Settings
@@ -173,10 +173,10 @@ async def let_in(rounds: int, *, has_token: bool) -> float:
             _, text = await ledger.tokens.create(owner="one", scopes=["turns:run"])
             headers.append((b"authorization", b"Bearer " + text.encode()))
         service, scope = app.service, {"type": "http", "headers": headers}
-        await service.admission.admit(Head(scope))
+        await service.admission.admit(RequestHead(scope))
         began = time.process_time()
         for _ in range(rounds):
-            who = service.admission.recall(Head(scope))
+            who = service.admission.recall(RequestHead(scope))
             assert who is not None
             service.quotas.turn(who.owner, is_tokenless=who.token is None).leave()
         return (time.process_time() - began) / rounds

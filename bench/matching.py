@@ -14,7 +14,7 @@ import msgspec
 from bench.measures import ANSWER, QUESTION, Line
 from turnledger.engine.history.history import History
 from turnledger.engine.history.shown_turns import ShownTurns
-from turnledger.engine.resend.match import Continuation, Divergence, Meaning, decide
+from turnledger.engine.resend.match import Continuation, MatchedEdit, Meaning, decide
 from turnledger.model.ids import BranchId, IdSource, TurnId
 from turnledger.model.item import message
 from turnledger.model.turn import Turn, TurnKind
@@ -32,7 +32,7 @@ def resent_history(messages: int, rounds: int) -> list[Line]:
         ("as they are", asks, Continuation, 2.0),
         ("each respelled", spaced, Continuation, 3.0),
         ("in parts", parts, Continuation, 3.0),
-        ("one edited", edited, Divergence, 30.0),  # rare, and the only one that searches the line
+        ("one edited", edited, MatchedEdit, 30.0),  # rare, and the only one that searches the line
     ]
     return [
         Line(f"match {messages} messages, {name}, of decoding", _ratio(line, sent, meaning, rounds), target)

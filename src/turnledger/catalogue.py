@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from turnledger.engine.conversations.catalogue import (
-    ListRequest,
+    ListChats,
     NamedChatRequest,
     NameRequest,
     list_page,
@@ -67,7 +67,7 @@ class Catalogue:
         )
         after = None if cursor is None else ListPosition.of(cursor)
         process = self._process
-        request = ListRequest(wanted, after, check_limit(limit), process.clock.due_ms(), within)
+        request = ListChats(wanted, after, check_limit(limit), process.clock.due_ms(), within)
         return await process.store.read(list_page, request)
 
     async def named(

@@ -14,9 +14,9 @@ from turnledger.engine.conversations.flags import FlagRequest, FlagsOfRequest, f
 from turnledger.engine.conversations.read import (
     BranchesRequest,
     InfoRequest,
-    Line,
-    PageRequest,
+    ListedBranch,
     SetAside,
+    TurnPageRequest,
     attempts_page,
     branches,
     hidden_in,
@@ -255,7 +255,7 @@ class Chat:
         request = move_request(self._process, self._target, move, **options)
         return (await relocate(self._process, request)).branch
 
-    async def branches(self, *, before: str | None = None, limit: int = 50) -> list[Line]:
+    async def branches(self, *, before: str | None = None, limit: int = 50) -> list[ListedBranch]:
         """The branches of the conversation, the last made first; `before` is the last id of the page
         before. Raises BranchNotFound for one that is none of them."""
         process, cursor = self._process, BranchId(before) if before is not None else None
@@ -340,8 +340,8 @@ class Chat:
         page = replace(self._page(None, limit), most_bytes=most_bytes)
         return await self._process.store.read(attempts_page, page)
 
-    def _page(self, before: int | None, limit: int) -> PageRequest:
-        return PageRequest(self.owner, self.id, before, check_limit(limit), self._process.clock.due_ms())
+    def _page(self, before: int | None, limit: int) -> TurnPageRequest:
+        return TurnPageRequest(self.owner, self.id, before, check_limit(limit), self._process.clock.due_ms())
 
     async def stop(self, turn: str | None = None, *, policy: OnStop | str | None = None) -> Ended | None:
         """Stop the running turn, or the named one, running or queued, in whatever process it is.

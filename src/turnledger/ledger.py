@@ -19,7 +19,7 @@ from turnledger.engine.conversations.resolve import ResolveRequest, resolve_now,
 from turnledger.engine.conversations.search import SearchPage, SearchRequest, place_of, search_all
 from turnledger.engine.events.live_log import EventSink
 from turnledger.engine.feed.changes import newest_position
-from turnledger.engine.feed.feed import Following
+from turnledger.engine.feed.feed import ChangeReader
 from turnledger.engine.lifecycle.create import make
 from turnledger.engine.lifecycle.delete import delete_for, restore_for
 from turnledger.engine.lifecycle.reset import NamedRequest, ResetRequest, named_by
@@ -432,10 +432,10 @@ class Ledger:
 
     def follow(
         self, *, owner: str = OWNER, within: Within = EVERYWHERE, after: str | None = None
-    ) -> Following:
+    ) -> ChangeReader:
         """As `changes`, in batches, and with the position in between: for servers."""
 
-        return Following(self._process, owner, within, after)
+        return ChangeReader(self._process, owner, within, after)
 
     async def position(self, *, owner: str = OWNER) -> str:
         """Where `changes` has to go on from, so that nothing is missed that happens from now on."""

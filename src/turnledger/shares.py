@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from turnledger.engine.access.shares import (
-    CreateRequest,
+    CreateShare,
     ExchangeRequest,
-    ListRequest,
-    RevokeRequest,
+    ListShares,
+    RevokeShare,
     SharesSeen,
     create,
     exchange,
@@ -99,7 +99,7 @@ class Shares:
             raise InvalidInput(f"name must be Unicode text of at most {TEXT_LENGTH} characters.")
         code = new_code(self._secret_bits)
         stay = end_of(None, visitor_lifetime, now, "visitor_lifetime")
-        request = CreateRequest(
+        request = CreateShare(
             id=process.ids.new(ShareId),
             digest=digest_of(code),
             owner=self._tokenless if owner is None else owner,
@@ -167,7 +167,7 @@ class Shares:
         """A page of links, in whatever state, the last made first: those of one owner, or of all, that lead
         to nothing beyond what is seen `within`. `before` is the last id of the page before."""
         cursor = None if before is None else ShareId(before)
-        request = ListRequest(SharesSeen(owner, within, only_chats), cursor, check_limit(limit))
+        request = ListShares(SharesSeen(owner, within, only_chats), cursor, check_limit(limit))
         return await self._process.store.read(list_shares, request)
 
     async def revoke(
@@ -184,7 +184,7 @@ class Shares:
         others. `by` is the token that asks for it: one that another token made revokes links to chats of its
         owner, and those that it or a descendant made."""
         seen = SharesSeen(owner, within, only_chats)
-        request = RevokeRequest(ShareId(id), seen, self._process.clock.now_ms(), by)
+        request = RevokeShare(ShareId(id), seen, self._process.clock.now_ms(), by)
         return await self._process.persist(revoke, request)
 
 

@@ -6,10 +6,10 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from turnledger.engine.access.tokens import (
     Admission,
-    CreateRequest,
+    CreateToken,
     FindRequest,
-    ListRequest,
-    RevokeRequest,
+    ListTokens,
+    RevokeToken,
     create,
     find,
     find_all,
@@ -78,7 +78,7 @@ class Tokens:
             raise InvalidInput(f"name must be Unicode text of at most {TEXT_LENGTH} characters.")
         if chat_scope is not None:
             check_scope("chat_scope", chat_scope)
-        request = CreateRequest(
+        request = CreateToken(
             id=process.ids.new(TokenId),
             digest=digest_of(text),
             owner=owner,
@@ -116,7 +116,7 @@ class Tokens:
         """A page of tokens, in whatever state, the last made first: those of one owner, or of all, that
         give nothing beyond what is seen `within`. `before` is the last id of the page before."""
         cursor = None if before is None else TokenId(before)
-        request = ListRequest(owner, within, cursor, check_limit(limit))
+        request = ListTokens(owner, within, cursor, check_limit(limit))
         return await self._process.store.read(list_tokens, request)
 
     async def revoke(
@@ -130,7 +130,7 @@ class Tokens:
         token made revokes itself and its descendants only.
         """
         revoker = None if by is None else TokenId(by)
-        request = RevokeRequest(TokenId(id), owner, within, self._process.clock.now_ms(), revoker)
+        request = RevokeToken(TokenId(id), owner, within, self._process.clock.now_ms(), revoker)
         return await self._process.persist(revoke, request)
 
     async def store_secret(self) -> bytes:

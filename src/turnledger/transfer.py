@@ -14,9 +14,9 @@ from turnledger.engine.limits import Limits
 from turnledger.engine.process.process import Process
 from turnledger.engine.transfer.export import (
     PAGE,
+    ExportPageRequest,
     ExportRequest,
     OwnedRequest,
-    PageRequest,
     ShownRequest,
     begin_of,
     outline,
@@ -86,7 +86,7 @@ class Transfer:
             told += len(lines)
             if len(lines) < PAGE:
                 return
-            lines = await process.store.read(page_of, PageRequest(outline, told))
+            lines = await process.store.read(page_of, ExportPageRequest(outline, told))
 
     async def markdown(
         self, chat: str, *, owner: str | None = None, within: Within = EVERYWHERE
@@ -222,7 +222,7 @@ class Transfer:
         read = self._process.store.read
         there = await read(outline, found)
         lines = [there.header]
-        while page := await read(page_of, PageRequest(there, len(lines) - 1)):
+        while page := await read(page_of, ExportPageRequest(there, len(lines) - 1)):
             lines += page  # in parts: other readers wait for each
         return await asyncio.to_thread(compared, plan, there, lines)
 

@@ -1,14 +1,14 @@
 """`turnledger` with its guard taken away: `python -m tests.browser.unguarded serve`."""
 
 from turnledger.cli import main
-from turnledger.server.access.guard import Guard, Head
+from turnledger.server.access.guard import Guard, RequestHead
 
 
-def check(self: Guard, head: Head, *, is_page: bool = False) -> None:
+def check(self: Guard, head: RequestHead, *, is_page: bool = False) -> None:
     """Let everybody in."""
 
 
-def answer_headers(self: Guard, head: Head) -> tuple[tuple[bytes, bytes], ...]:
+def answer_headers(self: Guard, head: RequestHead) -> tuple[tuple[bytes, bytes], ...]:
     """Let everybody read."""
     return ((b"access-control-allow-origin", b"*"),)
 

@@ -29,7 +29,7 @@ from tests.clients.playing import NotAsWritten, check_numbers
 from tests.crash.served import Served, served
 from turnledger import Ledger
 from turnledger.chat import Chat
-from turnledger.runners.chat_model import Asked
+from turnledger.runners.chat_model import ModelRequest
 from turnledger.runners.chat_runner import ChatRunner
 from turnledger.runners.demo import DemoModel
 from turnledger.server.config.settings import Settings
@@ -59,7 +59,7 @@ class CountingModel(DemoModel):
         super().__init__(pace=0)
         self.asked: Counter[str] = Counter()
 
-    def stream(self, asked: Asked) -> AbstractAsyncContextManager[AsyncIterator[list[bytes]]]:
+    def stream(self, asked: ModelRequest) -> AbstractAsyncContextManager[AsyncIterator[list[bytes]]]:
         if found := SCOPE.search(bytes(asked.messages).decode()):
             self.asked[found[0]] += 1
         return super().stream(asked)

@@ -13,7 +13,7 @@ from turnledger.errors import NotAdmitted
 from turnledger.runners.demo import DemoModel
 from turnledger.server.app import make_app
 from turnledger.server.config.settings import Settings
-from turnledger.server.models.models import Found, Models
+from turnledger.server.models.models import Models, ResolvedModel
 
 
 async def at_once(_: float) -> None:
@@ -26,7 +26,7 @@ async def test_an_answer_that_may_not_be_looked_up_is_told_by_asking_again(
 ) -> None:
     async with await Ledger.open() as ledger:
         _, text = await ledger.tokens.create(owner="ada", scopes=["turns:run"])
-        app = make_app(ledger, Models({"demo": Found(DemoModel(sleep=at_once), "demo")}), Settings())
+        app = make_app(ledger, Models({"demo": ResolvedModel(DemoModel(sleep=at_once), "demo")}), Settings())
         async with (
             httpx2.AsyncClient(transport=httpx2.ASGITransport(app)) as http,
             AsyncClient("http://localhost:8383", text, model="demo", http=http) as client,

@@ -35,7 +35,7 @@ from turnledger.server.app import App, make_app
 from turnledger.server.config.settings import DEMO, Settings
 from turnledger.server.listen.protocol import bounded_http
 from turnledger.server.listen.socket import bind, url_of
-from turnledger.server.models.models import Found, Models
+from turnledger.server.models.models import Models, ResolvedModel
 from turnledger.stores.url import open_store
 from turnledger.testing.gates import Gate, GatedStore
 from turnledger.testing.upstream import ScriptedUpstream, Step
@@ -261,7 +261,7 @@ async def _serve(
 ) -> None:
     async with served.upstream:
         upstream = Upstream(served.upstream.url, timeouts=timeouts, retries=Retries(limit=0))
-        demo = Found(DemoModel(pace=0, slow_pace=0, patience=0), DEMO)
+        demo = ResolvedModel(DemoModel(pace=0, slow_pace=0, patience=0), DEMO)
         models = Models({DEMO: demo}, upstream, length_field=settings.length_field)
         served.store = GatedStore(await open_store(store))
         served.ledger = await Ledger.over(served.store, clock=served.clock, limits=limits)

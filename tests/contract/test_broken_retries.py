@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import force_setattr, replace
 
 from turnledger.engine.attempt import client_retries
-from turnledger.engine.attempt.idempotency import Share
+from turnledger.engine.attempt.idempotency import SharedOutcome
 from turnledger.engine.ports import Store
 from turnledger.engine.process import deliveries
 from turnledger.engine.turn import acquire, begin, commit
@@ -72,7 +72,7 @@ async def forgets_that_the_client_has_left(tables: Any, notes: Any) -> list[Any]
 async def looks_and_does_not_claim(tables: Any, target: Any, retry: Any, sender: Any) -> Any:
     claim = await tables.claim(target.owner, retry.name)
     found = await LOOK_UP(tables, target, retry, sender)
-    if isinstance(found, Share):
+    if isinstance(found, SharedOutcome):
         await tables.save_claim(claim)
     return found
 

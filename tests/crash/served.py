@@ -19,7 +19,7 @@ from turnledger.runners.chat_model import ChatModel
 from turnledger.server.app import App, make_app
 from turnledger.server.config.settings import Settings
 from turnledger.server.listen.protocol import bounded_http
-from turnledger.server.models.models import Found, Models
+from turnledger.server.models.models import Models, ResolvedModel
 from turnledger.stores.memory import MemoryStore
 
 
@@ -101,7 +101,7 @@ async def served(
     """Serve a model, under the name `demo`, over an empty ledger; at a bound socket, if there is one."""
     async with await Ledger.over(store or MemoryStore(), clock=clock) as ledger:
         settings = settings or Settings()
-        app = make_app(ledger, Models({"demo": Found(model, "demo")}), settings)
+        app = make_app(ledger, Models({"demo": ResolvedModel(model, "demo")}), settings)
         serving = Served(ledger, app)
         http = bounded_http(settings.limits)
         config = uvicorn.Config(serving, http=http, ws="none", lifespan="off", log_config=None)

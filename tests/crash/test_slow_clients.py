@@ -11,7 +11,7 @@ import msgspec
 
 from tests.crash.served import Heard, completion, exchange, request, served
 from turnledger.model.messages.messages import checked_messages
-from turnledger.runners.chat_model import Asked
+from turnledger.runners.chat_model import ModelRequest
 from turnledger.runners.demo import DemoModel
 from turnledger.server.config.settings import ServerLimits, Settings
 from turnledger.server.wire.client_stream import BACKLOG
@@ -26,7 +26,7 @@ class Talker(DemoModel):
     """Says as many long words as it is asked for, as fast as it can."""
 
     @asynccontextmanager
-    async def stream(self, asked: Asked) -> AsyncIterator[AsyncIterator[list[bytes]]]:
+    async def stream(self, asked: ModelRequest) -> AsyncIterator[AsyncIterator[list[bytes]]]:
         yield self._pieces(int(checked_messages(asked.messages)[-1]["content"]))
 
     async def _pieces(self, count: int) -> AsyncIterator[list[bytes]]:

@@ -16,7 +16,7 @@ from turnledger.model.access.token import TokenScope
 from turnledger.runners.demo import DemoModel
 from turnledger.server.app import App, make_app
 from turnledger.server.config.settings import ServerLimits, Settings
-from turnledger.server.models.models import Found, Models
+from turnledger.server.models.models import Models, ResolvedModel
 
 T = TypeVar("T")
 Headers = Iterable[tuple[bytes, bytes]]
@@ -59,7 +59,9 @@ class Application:
         self.ledger = await Ledger.open()
         model = DemoModel(sleep=_at_once, patience=0)
         settings = Settings(limits=ServerLimits(body_bytes=BODY_LIMIT))
-        self.app: App = make_app(self.ledger, Models({"demo": Found(model, "demo")}), settings, built=PAGE)
+        self.app: App = make_app(
+            self.ledger, Models({"demo": ResolvedModel(model, "demo")}), settings, built=PAGE
+        )
         for text in ("One", "Two"):
             body = msgspec.json.encode({"model": "demo", "messages": [{"role": "user", "content": text}]})
             headers = [HOST, JSON, (b"x-conversation-id", KNOWN.replace(" ", "%20").encode())]

@@ -27,7 +27,7 @@ from turnledger.runners.demo import DemoModel
 from turnledger.server.access.limits import REQUESTS, STREAMS, TURNS, WAITING
 from turnledger.server.app import App, make_app
 from turnledger.server.config.settings import ServerLimits, Settings
-from turnledger.server.models.models import Found, Models
+from turnledger.server.models.models import Models, ResolvedModel
 from turnledger.server.ops.readiness import Readiness
 from turnledger.server.requests.headers import OF_MAKING, OF_MOVES, OF_TURNS, OnDisconnect
 from turnledger.server.wire.readers import READERS
@@ -88,7 +88,7 @@ class Crowd:
         self.ledger = await Ledger.over(store, limits=LIMITS, clock=clock, random=self._random)
         model = DemoModel(patience=8.0, now=self._loop.time)
         settings = Settings(limits=self._random.choice((WIDE, TIGHT)))
-        self.app: App = make_app(self.ledger, Models({"demo": Found(model, "demo")}), settings)
+        self.app: App = make_app(self.ledger, Models({"demo": ResolvedModel(model, "demo")}), settings)
         self.app.service.readiness = Readiness(self.ledger.probe, self._loop.time)
         for owner in OWNERS:
             await self._make(owner, owner, scopes=tuple(TokenScope))

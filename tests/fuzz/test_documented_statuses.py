@@ -27,7 +27,7 @@ from turnledger.model.ids import ConversationId
 from turnledger.runners.demo import DemoModel
 from turnledger.server.app import App, make_app
 from turnledger.server.config.settings import ChatSettings, ServerLimits, Settings
-from turnledger.server.models.models import Found, Models
+from turnledger.server.models.models import Models, ResolvedModel
 from turnledger.server.openapi.document import all_answers, path_of
 from turnledger.server.openapi.endpoint import Endpoint
 from turnledger.server.page.built import BuiltPage
@@ -295,7 +295,7 @@ OTHERWISE: dict[str, dict[str, Any]] = {
     "/api/chats/{chat}/switch": {"branch": f"branch_{UNKNOWN}"},
     "/api/chats/{chat}/undo": {"forget": True},
 }
-MODELS = Models({"demo": Found(DemoModel(pace=0, patience=0), "demo")})
+MODELS = Models({"demo": ResolvedModel(DemoModel(pace=0, patience=0), "demo")})
 PROVOKED: dict[int, Callable[[Place], Awaitable[None]]] = {
     200: find_it_there,
     201: go_well,

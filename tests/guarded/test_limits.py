@@ -16,13 +16,13 @@ from tests.guarded.walking import town
 from tests.unit.server.asgi import HOST, JSON, Reply, ask
 from turnledger import Ledger
 from turnledger.model.access.token import TokenScope
-from turnledger.runners.chat_model import Asked
+from turnledger.runners.chat_model import ModelRequest
 from turnledger.runners.demo import DemoModel
 from turnledger.server.access.limits import IMPORTS, OTHERS, STREAMS, TURNS, WAITING
 from turnledger.server.app import App, make_app
 from turnledger.server.config.settings import ServerLimits, Settings
 from turnledger.server.listen.serve import engine_limits
-from turnledger.server.models.models import Found, Models
+from turnledger.server.models.models import Models, ResolvedModel
 from turnledger.stores.memory import MemoryStore
 from turnledger.testing.fake_clock import FakeClock
 from turnledger.testing.gates import Gate
@@ -39,7 +39,7 @@ class Held(DemoModel):
         super().__init__(pace=0)
         self.gate = Gate()
 
-    async def complete(self, asked: Asked) -> bytes:
+    async def complete(self, asked: ModelRequest) -> bytes:
         await self.gate.pass_through()
         return await super().complete(asked)
 
@@ -123,7 +123,7 @@ async def house(**limits: int) -> AsyncIterator[House]:
     settings = Settings(limits=ServerLimits(**limits))  # type: ignore[arg-type]
     opening = Ledger.over(MemoryStore(), clock=clock, limits=engine_limits(settings))
     async with await opening as ledger, asyncio.timeout(60):
-        app = make_app(ledger, Models({"demo": Found(model, "demo")}), settings)
+        app = make_app(ledger, Models({"demo": ResolvedModel(model, "demo")}), settings)
         yield House(app, ledger, model, clock)
         assert [app.service.board.sum(kind) for kind in (TURNS, WAITING, STREAMS)] == [0, 0, 0]
 

@@ -19,7 +19,7 @@ from turnledger.model.ids import SystemEntropy
 from turnledger.runners.demo import DemoModel
 from turnledger.server.app import App, make_app
 from turnledger.server.config.settings import Settings
-from turnledger.server.models.models import Found, Models
+from turnledger.server.models.models import Models, ResolvedModel
 from turnledger.server.openapi.document import PATH, describe
 from turnledger.stores.memory import MemoryStore
 from turnledger.testing.fake_clock import FakeClock
@@ -183,7 +183,7 @@ async def town(store: Store | None = None) -> AsyncIterator[Town]:
     clock = FakeClock()
     async with await Ledger.over(store or MemoryStore(), clock=clock) as ledger:
         model = DemoModel(sleep=_at_once)
-        app = make_app(ledger, Models({"demo": Found(model, "demo")}), Settings(), built=PAGE)
+        app = make_app(ledger, Models({"demo": ResolvedModel(model, "demo")}), Settings(), built=PAGE)
         place = Town(app, ledger, clock)
         await place.settle()
         yield place

@@ -12,9 +12,9 @@ from turnledger.model.ids import BranchId, ConversationId, IdSource, TurnId
 from turnledger.model.item import message
 from turnledger.model.turn import Turn, TurnKind
 from turnledger.testing.simulation.clients.meaning import broken_by_resent
-from turnledger.testing.simulation.clients.transcript import Message, Resent, shown_as
-from turnledger.testing.simulation.oracle.promises import Line
-from turnledger.testing.simulation.world import Ask, Hidden, Kind, World
+from turnledger.testing.simulation.clients.transcript import Message, SentHistory, shown_as
+from turnledger.testing.simulation.oracle.promises import RestingBranch
+from turnledger.testing.simulation.world import ClientRequest, Hidden, RequestKind, World
 
 IDS = IdSource(lambda: 0, Random(0).getrandbits)
 CONVERSATION, BRANCH = IDS.new(ConversationId), IDS.new(BranchId)
@@ -43,15 +43,15 @@ def broken_by(turns: list[Turn], copy: list[Message], unseen: Hidden) -> list[st
     """What is said of the last turn, asked for with this copy while that was hidden from its user."""
     *before, last = turns
     asked = {"role": "user", "content": last.input[0].text}
-    resent = Resent(instructions=(), meant=(*copy, asked), cut=0, is_whole=True, old=len(copy))
+    resent = SentHistory(instructions=(), meant=(*copy, asked), cut=0, is_whole=True, old=len(copy))
     world = World()
-    drawn = Ask.draw(Random(0), "c", ("alpha",))
-    world.asked[last.id] = replace(drawn, kind=Kind.RESEND, resent=resent)
+    drawn = ClientRequest.draw(Random(0), "c", ("alpha",))
+    world.asked[last.id] = replace(drawn, kind=RequestKind.RESEND, resent=resent)
     world.places[last.id] = (BRANCH, BRANCH)
     world.heads[last.id] = before[-1].id
     world.unseen_at_begin[last.id] = unseen
     branch = Branch(id=BRANCH, conversation=CONVERSATION)
-    return list(broken_by_resent(world, [Line(CONVERSATION, branch, True, turns, [], {})]))
+    return list(broken_by_resent(world, [RestingBranch(CONVERSATION, branch, True, turns, [], {})]))
 
 
 def test_a_turn_that_its_client_did_not_send_may_stand_there_only_while_it_is_hidden_from_users() -> None:

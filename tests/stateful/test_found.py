@@ -8,7 +8,7 @@ from tests.stateful.names import BRANCHES, CONVERSATIONS, LEASES, TURNS
 from tests.stateful.pair import Pair
 from tests.unit.engine.stage import drive
 from tests.unit.model.shapes import user
-from turnledger.engine.conversations.catalogue import ListRequest, list_page
+from turnledger.engine.conversations.catalogue import ListChats, list_page
 from turnledger.engine.conversations.resolve import ResolveRequest, Target, new_conversation, resolve_now
 from turnledger.engine.lifecycle.delete import DeleteRequest, delete
 from turnledger.engine.ports import Tables
@@ -83,6 +83,6 @@ def test_a_page_is_not_empty_while_there_is_more_to_list(pair: Pair) -> None:
     """A lapsed conversation is taken out of the page, not out of what the page is taken from."""
     make(pair, 0, at=1_000)
     make(pair, 1, at=1_500, expires_after=100)
-    everything = pair.read(list_page, ListRequest(Wanted(owner="ann"), None, 10, 2_000)).value
+    everything = pair.read(list_page, ListChats(Wanted(owner="ann"), None, 10, 2_000)).value
     assert [each.conversation.id for each in everything.chats] == [CONVERSATIONS[0]]
-    assert pair.read(list_page, ListRequest(Wanted(owner="ann"), None, 1, 2_000)).value == everything
+    assert pair.read(list_page, ListChats(Wanted(owner="ann"), None, 1, 2_000)).value == everything

@@ -51,9 +51,9 @@ from turnledger.engine.attempt.takeover import (
     purge,
     take_over,
 )
-from turnledger.engine.conversations.catalogue import ListRequest, NameRequest, list_page, name_by_model
+from turnledger.engine.conversations.catalogue import ListChats, NameRequest, list_page, name_by_model
 from turnledger.engine.conversations.flags import FlagRequest, flag
-from turnledger.engine.conversations.read import PageRequest, attempts_page, turns_page
+from turnledger.engine.conversations.read import TurnPageRequest, attempts_page, turns_page
 from turnledger.engine.conversations.resolve import (
     ResolveRequest,
     Target,
@@ -462,13 +462,13 @@ class Operations(RuleBasedStateMachine):
     @has("requests")
     @rule(owner=owners, place=places, before=st.sampled_from([None, 1, 2, 9]), pick=picks)
     def is_read(self, owner: str, place: int, before: int | None, pick: int) -> None:
-        page = PageRequest(owner, CONVERSATIONS[place], before, 2, self.now)
+        page = TurnPageRequest(owner, CONVERSATIONS[place], before, 2, self.now)
         self.pair.read(turns_page, page)
         self.pair.read(attempts_page, page)
         behind = ListPosition(self.now, CONVERSATIONS[place])
         for scope, archived in product((None, "app"), (None, False, True)):
             wanted = Wanted(owner=owner, scope=scope, archived=archived)
-            self.pair.read(list_page, ListRequest(wanted, behind, 2, self.now))
+            self.pair.read(list_page, ListChats(wanted, behind, 2, self.now))
         fields = one_of(self.requests, pick).fields
         asked = OutcomeRequest(fields["target"].owner, fields["attempt"], CONVERSATIONS[place])
         self.pair.read(outcome, asked)

@@ -28,7 +28,7 @@ NEEDS = {
 """What to install, by the package that is not there."""
 
 
-class Told(TyperGroup):
+class CommandGroup(TyperGroup):
     """All commands. Whatever one raises ends here."""
 
     def invoke(self, ctx: Any) -> Any:

@@ -18,11 +18,11 @@ from turnledger.cli.commands.doctor import doctor
 from turnledger.cli.commands.serve import serve
 from turnledger.cli.commands.tokens import tokens
 from turnledger.cli.commands.transfer import export, import_chats
-from turnledger.cli.failures import Told
+from turnledger.cli.failures import CommandGroup
 
 app = typer.Typer(
     help="Keeps conversations for chat apps and agents, and makes every turn a transaction.",
-    cls=Told,
+    cls=CommandGroup,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,  # help of plain lines, in a fifth of the time

@@ -24,7 +24,7 @@ from turnledger.model.flags import Flags, FlagsOf
 from turnledger.model.ids import BranchId, ConversationId, LeaseId, ShareId, TokenId, TurnId
 from turnledger.model.listing import Listed, ListPosition, Wanted
 from turnledger.model.new_branch import NewBranch
-from turnledger.model.text.search import Found, Phrase
+from turnledger.model.text.search import FoundPlace, Phrase
 from turnledger.model.turn import Turn
 from turnledger.model.usage import Usage
 
@@ -394,7 +394,7 @@ class Tables(EndedTables, Protocol):
 
     async def search(
         self, owner: str, scope: str | None, sought: Sequence[Phrase], before: int | None, limit: int
-    ) -> list[Found]:
+    ) -> list[FoundPlace]:
         """Turns and titles of the owner, in one scope or in all, that have all words of these phrases, in
         falling order of their places, below `before`; in whatever state their conversations are, but for
         internal ones. Whether words stand together is not looked at, and one found may have changed since."""
@@ -540,7 +540,7 @@ class Store(Protocol):
         ...
 
 
-class Visit(Protocol):
+class StoreVisit(Protocol):
     """A look at a store by somebody who takes no part in it: no lease, nothing written, nothing created."""
 
     async def read(self, operation: Operation[Request, Result], request: Request) -> Result:

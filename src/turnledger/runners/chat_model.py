@@ -18,7 +18,7 @@ from turnledger.model.messages.messages import Message
 from turnledger.model.text.plain import plain
 
 
-class Asked(msgspec.Struct, frozen=True):
+class ModelRequest(msgspec.Struct, frozen=True):
     """What a model is asked: the messages to answer, and how."""
 
     messages: Sequence[Message] | msgspec.Raw
@@ -49,11 +49,11 @@ class ChatModel(Protocol):
 
     A model may have an attribute `finish_reasons` in place of FINISH_REASONS."""
 
-    async def complete(self, asked: Asked) -> bytes:
+    async def complete(self, asked: ModelRequest) -> bytes:
         """Return one whole `chat.completion`, as JSON."""
         ...
 
-    def stream(self, asked: Asked) -> AbstractAsyncContextManager[AsyncIterator[list[bytes]]]:
+    def stream(self, asked: ModelRequest) -> AbstractAsyncContextManager[AsyncIterator[list[bytes]]]:
         """Stream an answer. Entering it has the model begin, and raises before anything was said; iterating
         gives the JSON of its chunks, as many at a time as have arrived, and raises when it breaks off.
         Whether the answer is whole is for the reader to say: a `finish_reason` must have come."""

@@ -15,10 +15,10 @@ from turnledger.errors import MalformedAnswer, MalformedItems, ModelRefused
 from turnledger.model.item import Item
 from turnledger.model.messages.messages import items_of_messages
 from turnledger.runners.chat_model import (
-    Asked,
     ChatChunk,
     ChatModel,
     Delta,
+    ModelRequest,
     chunk_of,
     completion_of,
     failure_of,
@@ -84,7 +84,9 @@ class ChatRunner:
     async def __call__(self, turn: RunningTurn, /) -> None:
         self.held = []
         self.completion = b""
-        asked = Asked(msgspec.Raw(await turn.read_messages_json()), self._settings, self._stream_options)
+        asked = ModelRequest(
+            msgspec.Raw(await turn.read_messages_json()), self._settings, self._stream_options
+        )
         self._answer = answer = _Answer(turn, finish_reasons_of(self._model))
         if self._stream:
             await self._listen(asked, answer)
@@ -97,7 +99,7 @@ class ChatRunner:
             turn.details.setdefault("model", named)
         self.answer_id = answer.id
 
-    async def _listen(self, asked: Asked, answer: _Answer) -> None:
+    async def _listen(self, asked: ModelRequest, answer: _Answer) -> None:
         try:
             await self._follow(asked, answer)
         except ModelRefused as refused:  # before anything was said
@@ -105,7 +107,7 @@ class ChatRunner:
                 raise
             await self._follow(msgspec.structs.replace(asked, stream_options=None), answer)
 
-    async def _follow(self, asked: Asked, answer: _Answer) -> None:
+    async def _follow(self, asked: ModelRequest, answer: _Answer) -> None:
         on_payloads, held = self._on_payloads, self.held
         async with self._model.stream(asked) as batches:
             async for payloads in batches:

@@ -21,7 +21,7 @@ import msgspec
 
 from turnledger.errors import MalformedAnswer, MalformedItems, ModelRefused, ModelTimeout, ModelUnavailable
 from turnledger.model.messages.messages import CALL_BODIES, Message, checked_messages
-from turnledger.runners.chat_model import Asked
+from turnledger.runners.chat_model import ModelRequest
 from turnledger.runners.tool_call_deltas import CallDeltas
 
 HELP = """\
@@ -122,7 +122,7 @@ class Part:
         }
 
 
-def part_of(asked: Asked) -> Part:
+def part_of(asked: ModelRequest) -> Part:
     """Read the part from the messages. Raises ModelRefused, as a model does, for what are no messages."""
     try:
         messages = checked_messages(asked.messages)
@@ -301,7 +301,7 @@ class DemoModel:
         self._sleep = sleep
         self._now = now
 
-    async def complete(self, asked: Asked) -> bytes:
+    async def complete(self, asked: ModelRequest) -> bytes:
         """Say it all at once; see ChatModel."""
         part = part_of(asked)
         if part.is_slow:
@@ -314,7 +314,7 @@ class DemoModel:
         return msgspec.json.encode({**whole, "usage": part.usage})
 
     @asynccontextmanager
-    async def stream(self, asked: Asked) -> AsyncIterator[AsyncIterator[list[bytes]]]:
+    async def stream(self, asked: ModelRequest) -> AsyncIterator[AsyncIterator[list[bytes]]]:
         """Say it word by word; see ChatModel."""
         part = part_of(asked)
         if part.ending is Ending.FAILS and not part.deltas:
@@ -332,7 +332,7 @@ class DemoModel:
     async def close(self) -> None:
         """There is nothing to let go of."""
 
-    async def _chunks(self, asked: Asked, part: Part) -> AsyncGenerator[list[bytes], None]:
+    async def _chunks(self, asked: ModelRequest, part: Part) -> AsyncGenerator[list[bytes], None]:
         pace = self._slow_pace if part.is_slow else self._pace
         wants_usage = _wants_usage(asked.stream_options)
         usage: dict[str, Any] = {"usage": None} if wants_usage else {}  # as OpenAI's: null until the last
@@ -356,12 +356,12 @@ class DemoModel:
             raise ModelTimeout(_STALLED)
 
     def _chunk(
-        self, asked: Asked, delta: dict[str, Any], finish_reason: str | None = None, **more: Any
+        self, asked: ModelRequest, delta: dict[str, Any], finish_reason: str | None = None, **more: Any
     ) -> list[bytes]:
         choice = {"index": 0, "delta": delta, "finish_reason": finish_reason}
         return [msgspec.json.encode({**self._answer("chat.completion.chunk", asked, [choice]), **more})]
 
-    def _answer(self, kind: str, asked: Asked, choices: list[dict[str, Any]]) -> dict[str, Any]:
+    def _answer(self, kind: str, asked: ModelRequest, choices: list[dict[str, Any]]) -> dict[str, Any]:
         return {
             "id": "chatcmpl-demo",
             "object": kind,

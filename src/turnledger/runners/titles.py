@@ -12,8 +12,8 @@ from turnledger.model.item import Item
 from turnledger.model.text.summary import title_of
 from turnledger.model.turn import Turn
 from turnledger.runners.chat_model import (
-    Asked,
     ChatModel,
+    ModelRequest,
     completion_of,
     failure_of,
     failure_of_end,
@@ -56,7 +56,7 @@ async def title_by(model: ChatModel, name: str, beginning: Beginning) -> str | N
     gives none; raises a ModelError if it does not answer, or its answer is not whole."""
     shown = f"<chat>\nUser: {beginning.asked}\n\nAssistant: {beginning.answered}\n</chat>"
     messages = [{"role": "system", "content": TASK}, {"role": "user", "content": shown}]
-    body = await model.complete(Asked(messages, {"model": name}))
+    body = await model.complete(ModelRequest(messages, {"model": name}))
     if len(body) > ANSWER_BYTES:
         raise MalformedAnswer("The model was asked for a title, and gave something much longer.")
     completion = completion_of(body)

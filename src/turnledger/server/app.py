@@ -12,7 +12,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from turnledger.errors import TurnledgerError
 from turnledger.ledger import Ledger
 from turnledger.server.access.auth import Principal
-from turnledger.server.access.guard import Guard, Head
+from turnledger.server.access.guard import Guard, RequestHead
 from turnledger.server.config.settings import Settings
 from turnledger.server.errors import ClientGone, Refused, answer_error, shutting_down
 from turnledger.server.models.models import Models
@@ -178,7 +178,7 @@ class App:
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         began = time.perf_counter()
-        head = Head(scope)
+        head = RequestHead(scope)
         state = scope.setdefault("state", {})
         state["head"] = head
         state["request_id"] = request_id = self._guard.request_id(head)
@@ -242,7 +242,7 @@ class App:
         else:
             unexpected(problem, request_id=request_id)
 
-    async def _admit(self, endpoint: Endpoint, head: Head) -> Principal:
+    async def _admit(self, endpoint: Endpoint, head: RequestHead) -> Principal:
         admission = self.service.admission
         principal = admission.recall(head) if endpoint.checks_version or endpoint.is_stream else None
         if principal is not None and endpoint.is_stream:

@@ -57,7 +57,7 @@ def shutting_down() -> Refused:
     return Refused(503, "shutting_down", message, headers=[(b"retry-after", b"1")])
 
 
-class Kind(NamedTuple):
+class ErrorKind(NamedTuple):
     """How errors of one class are answered."""
 
     status: int
@@ -67,58 +67,58 @@ class Kind(NamedTuple):
 
 REQUEST, LIMIT = "invalid_request_error", "rate_limit_error"
 SERVER, UPSTREAM = "server_error", "upstream_error"
-CONFLICT = Kind(409, REQUEST, (NO_RETRY,))
-BROKEN_STORE = Kind(500, SERVER, (NO_RETRY,))
-UNAVAILABLE = Kind(503, SERVER, ((b"retry-after", b"1"),))
+CONFLICT = ErrorKind(409, REQUEST, (NO_RETRY,))
+BROKEN_STORE = ErrorKind(500, SERVER, (NO_RETRY,))
+UNAVAILABLE = ErrorKind(503, SERVER, ((b"retry-after", b"1"),))
 
 PASSED_ON = frozenset({400, 404, 413, 422, 429})
 """What an upstream says about the request, in its own status; anything else is between it and the server."""
 
-KINDS: dict[type[TurnledgerError], Kind] = {
-    TurnledgerError: Kind(500, SERVER),
-    errors.InvalidInput: Kind(400, REQUEST),
-    errors.InvalidId: Kind(400, REQUEST),
-    errors.NoNewInput: Kind(400, REQUEST),
-    errors.MissingToolResults: Kind(400, REQUEST),
-    errors.MalformedItems: Kind(400, REQUEST),
-    errors.EmptyTurn: Kind(502, UPSTREAM),
-    errors.IdempotencyMismatch: Kind(422, REQUEST),
-    errors.ConversationUnavailable: Kind(404, REQUEST),
-    errors.ConversationNotFound: Kind(404, REQUEST),
-    errors.ConversationDeleted: Kind(410, REQUEST),
-    errors.ConversationExpired: Kind(410, REQUEST),
-    errors.HistoryUnavailable: Kind(404, REQUEST),
-    errors.TurnNotFound: Kind(404, REQUEST),
-    errors.BranchNotFound: Kind(404, REQUEST),
+KINDS: dict[type[TurnledgerError], ErrorKind] = {
+    TurnledgerError: ErrorKind(500, SERVER),
+    errors.InvalidInput: ErrorKind(400, REQUEST),
+    errors.InvalidId: ErrorKind(400, REQUEST),
+    errors.NoNewInput: ErrorKind(400, REQUEST),
+    errors.MissingToolResults: ErrorKind(400, REQUEST),
+    errors.MalformedItems: ErrorKind(400, REQUEST),
+    errors.EmptyTurn: ErrorKind(502, UPSTREAM),
+    errors.IdempotencyMismatch: ErrorKind(422, REQUEST),
+    errors.ConversationUnavailable: ErrorKind(404, REQUEST),
+    errors.ConversationNotFound: ErrorKind(404, REQUEST),
+    errors.ConversationDeleted: ErrorKind(410, REQUEST),
+    errors.ConversationExpired: ErrorKind(410, REQUEST),
+    errors.HistoryUnavailable: ErrorKind(404, REQUEST),
+    errors.TurnNotFound: ErrorKind(404, REQUEST),
+    errors.BranchNotFound: ErrorKind(404, REQUEST),
     errors.HistoryDiverged: CONFLICT,
     errors.ConversationBusy: CONFLICT,
-    errors.QueueFull: Kind(429, LIMIT, ((b"retry-after", b"2"),)),
+    errors.QueueFull: ErrorKind(429, LIMIT, ((b"retry-after", b"2"),)),
     errors.WaitEnded: CONFLICT,
-    errors.StorageFull: Kind(507, REQUEST, (NO_RETRY,)),
-    errors.TooManyReaders: Kind(429, LIMIT, ((b"retry-after", b"5"),)),
-    errors.RevisionConflict: Kind(412, REQUEST),
-    errors.TokenRefused: Kind(403, REQUEST),
-    errors.TokenNotFound: Kind(404, REQUEST),
-    errors.TokenEnded: Kind(401, REQUEST),
-    errors.TokenTooWide: Kind(403, REQUEST),
+    errors.StorageFull: ErrorKind(507, REQUEST, (NO_RETRY,)),
+    errors.TooManyReaders: ErrorKind(429, LIMIT, ((b"retry-after", b"5"),)),
+    errors.RevisionConflict: ErrorKind(412, REQUEST),
+    errors.TokenRefused: ErrorKind(403, REQUEST),
+    errors.TokenNotFound: ErrorKind(404, REQUEST),
+    errors.TokenEnded: ErrorKind(401, REQUEST),
+    errors.TokenTooWide: ErrorKind(403, REQUEST),
     errors.TooManyTokens: CONFLICT,
-    errors.ShareRefused: Kind(403, REQUEST),
-    errors.ShareNotFound: Kind(404, REQUEST),
-    errors.LinkNotValid: Kind(404, REQUEST),
+    errors.ShareRefused: ErrorKind(403, REQUEST),
+    errors.ShareNotFound: ErrorKind(404, REQUEST),
+    errors.LinkNotValid: ErrorKind(404, REQUEST),
     errors.TooManyShares: CONFLICT,
-    errors.TooManyVisitors: Kind(429, LIMIT, ((b"retry-after", b"60"),)),
+    errors.TooManyVisitors: ErrorKind(429, LIMIT, ((b"retry-after", b"60"),)),
     errors.AdmissionMoved: UNAVAILABLE,
     errors.TurnEnded: CONFLICT,
     errors.TurnReplayed: CONFLICT,
     errors.TurnAttached: CONFLICT,
-    errors.TurnFailed: Kind(502, UPSTREAM),
+    errors.TurnFailed: ErrorKind(502, UPSTREAM),
     errors.TurnStopped: CONFLICT,
     errors.Superseded: CONFLICT,
-    errors.ModelError: Kind(502, UPSTREAM),
-    errors.ModelUnavailable: Kind(502, UPSTREAM),
-    errors.ModelTimeout: Kind(504, UPSTREAM),
-    errors.ModelRefused: Kind(502, UPSTREAM),  # or the upstream's own status: see kind_of
-    errors.MalformedAnswer: Kind(502, UPSTREAM),
+    errors.ModelError: ErrorKind(502, UPSTREAM),
+    errors.ModelUnavailable: ErrorKind(502, UPSTREAM),
+    errors.ModelTimeout: ErrorKind(504, UPSTREAM),
+    errors.ModelRefused: ErrorKind(502, UPSTREAM),  # or the upstream's own status: see kind_of
+    errors.MalformedAnswer: ErrorKind(502, UPSTREAM),
     errors.StoreError: UNAVAILABLE,
     errors.StoreUnavailable: UNAVAILABLE,
     errors.StoreFull: UNAVAILABLE,
@@ -130,29 +130,29 @@ KINDS: dict[type[TurnledgerError], Kind] = {
     errors.OutcomeUnknown: UNAVAILABLE,
     errors.CommitOutcomeUnknown: UNAVAILABLE,
     # A server that asks another one by the client passes on that it could not.
-    errors.RequestFailed: Kind(502, UPSTREAM),
-    errors.NotAdmitted: Kind(502, UPSTREAM),
-    errors.TooManyRequests: Kind(502, UPSTREAM),
-    errors.ServerUnavailable: Kind(502, UPSTREAM),
+    errors.RequestFailed: ErrorKind(502, UPSTREAM),
+    errors.NotAdmitted: ErrorKind(502, UPSTREAM),
+    errors.TooManyRequests: ErrorKind(502, UPSTREAM),
+    errors.ServerUnavailable: ErrorKind(502, UPSTREAM),
     errors.LedgerElsewhere: UNAVAILABLE,
     errors.LedgerClosed: UNAVAILABLE,
 }
 """Every class of the tree has its line, so that a new one is answered on purpose."""
 
 
-def kind_of(problem: BaseException) -> Kind:
+def kind_of(problem: BaseException) -> ErrorKind:
     """How a problem is answered; what is not of the tree is an internal error."""
     if isinstance(problem, Refused):
-        return Kind(problem.status, _type_of(problem.status), problem.headers)
+        return ErrorKind(problem.status, _type_of(problem.status), problem.headers)
     if isinstance(problem, ModelRefused) and problem.status in PASSED_ON:
         wait = (b"retry-after", b"%d" % math.ceil(problem.retry_after or 1))
-        return Kind(problem.status, _type_of(problem.status), (wait,) if problem.status == 429 else ())
+        return ErrorKind(problem.status, _type_of(problem.status), (wait,) if problem.status == 429 else ())
     if isinstance(problem, MemoryError):
         return UNAVAILABLE
     for each in type(problem).__mro__:
         if each in KINDS:
             return KINDS[each]
-    return Kind(500, SERVER)
+    return ErrorKind(500, SERVER)
 
 
 def error_body(problem: BaseException) -> bytes:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from turnledger.ledger import Ledger
 from turnledger.server.access.audit_log import AuditLog
-from turnledger.server.access.auth import Admission
+from turnledger.server.access.auth import Authenticator
 from turnledger.server.access.cursors import Sealing
 from turnledger.server.access.limits import Quotas
 from turnledger.server.config.settings import Settings
@@ -39,7 +39,7 @@ class Service:
         self.ledger = ledger
         self.models = models
         self.page = own_page() if page is None else page
-        self.admission = Admission(ledger.tokens, settings, ledger.clock)
+        self.admission = Authenticator(ledger.tokens, settings, ledger.clock)
         self.sealing = Sealing(ledger.tokens)
         self.staying = Staying(ledger.tokens, ledger.clock)
         self.settings = settings

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from urllib.parse import parse_qsl
 
-from turnledger.engine.ports import Store, Visit
+from turnledger.engine.ports import Store, StoreVisit
 from turnledger.errors import NotAStore
 from turnledger.stores.memory import Database, MemoryStore
 from turnledger.stores.sqlite import SqliteStore, SqliteVisit, path_of
@@ -30,7 +30,7 @@ async def open_store(url: str, *, page_bytes: int | None = None) -> Store:
     raise NotAStore(f"This URL names no store. Known forms: {KNOWN}.")
 
 
-async def visit_store(url: str) -> Visit:
+async def visit_store(url: str) -> StoreVisit:
     """Open the store that the URL names to look at it and no more; raises NotAStore if it is not there."""
     if url.startswith("memory:"):
         raise NotAStore("A store in memory cannot be visited: it is gone with its process.")

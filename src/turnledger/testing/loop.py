@@ -38,7 +38,7 @@ from turnledger.testing.process import (
     AnyHandle,
     Future,
     Handle,
-    Process,
+    SimulatedProcess,
     Task,
     Timer,
     current_owner,
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 else:
     _EventLoop = asyncio.AbstractEventLoop
 
-__all__ = ["Deadlock", "Livelock", "Process", "SimulatedLoop", "UnhandledError"]
+__all__ = ["Deadlock", "Livelock", "SimulatedLoop", "SimulatedProcess", "UnhandledError"]
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
@@ -113,12 +113,12 @@ class SimulatedLoop(_EventLoop):
         self._futures_created = 0
         self._timers_cancelled = 0
         self._context = contextvars.copy_context()
-        self._root = Process(self, "main", self._context)
+        self._root = SimulatedProcess(self, "main", self._context)
         self._living = [self._root]
-        self._runnable: list[Process] = []
+        self._runnable: list[SimulatedProcess] = []
         self._running_process = self._root
         # Keyed by id: a generator's weak references are gone by the time its finalizer hook is called.
-        self._asyncgens: dict[int, tuple[weakref.ref[AsyncGenerator[Any, Any]], Process]] = {}
+        self._asyncgens: dict[int, tuple[weakref.ref[AsyncGenerator[Any, Any]], SimulatedProcess]] = {}
         self._thread = threading.get_ident()
         self._running = self._stopping = self._closed = self._debug = False
         self._task_factory: Any = None
@@ -126,21 +126,21 @@ class SimulatedLoop(_EventLoop):
 
     # Processes
 
-    def process(self, name: str) -> Process:
+    def process(self, name: str) -> SimulatedProcess:
         """Create a process. A dead one's name may be used again; a living one's raises ValueError."""
         self._check_open()
         if any(process.name == name for process in self._living):
             raise ValueError(f"process {name} is alive")
-        process = Process(self, name, self._context)
+        process = SimulatedProcess(self, name, self._context)
         self._living.append(process)
         return process
 
     @property
-    def current_process(self) -> Process:
+    def current_process(self) -> SimulatedProcess:
         """The process whose code is running; the simulator's own is called `main`."""
         return current_owner.get() or self._root
 
-    def _process_of(self, context: contextvars.Context | None) -> Process:
+    def _process_of(self, context: contextvars.Context | None) -> SimulatedProcess:
         return (current_owner.get() if context is None else context.get(current_owner)) or self._root
 
     async def never(self) -> NoReturn:
@@ -148,7 +148,7 @@ class SimulatedLoop(_EventLoop):
         await self.create_future()
         raise AssertionError("nobody holds this future")
 
-    def _update_runnable(self, process: Process) -> None:
+    def _update_runnable(self, process: SimulatedProcess) -> None:
         runnable = process.alive and process._paused_until is None and bool(process._ready)
         if runnable and process not in self._runnable:
             self._runnable.append(process)
@@ -253,7 +253,7 @@ class SimulatedLoop(_EventLoop):
             discard(handle)
 
     @staticmethod
-    def _retire(task: asyncio.Task[Any], process: Process) -> None:
+    def _retire(task: asyncio.Task[Any], process: SimulatedProcess) -> None:
         process._tasks.pop(task, None)
         if task._log_traceback:
             process._failed.append(weakref.ref(task))
@@ -422,7 +422,7 @@ class SimulatedLoop(_EventLoop):
         if process.alive and not self._closed:
             process.spawn(_aclose(agen))
 
-    def _asyncgens_of(self, process: Process) -> list[AsyncGenerator[Any, Any]]:
+    def _asyncgens_of(self, process: SimulatedProcess) -> list[AsyncGenerator[Any, Any]]:
         refs = [ref for ref, owner in self._asyncgens.values() if owner is process]
         return [agen for agen in (ref() for ref in refs) if agen is not None]
 
@@ -441,7 +441,7 @@ class SimulatedLoop(_EventLoop):
     def call_exception_handler(self, context: _ErrorContext) -> None:
         """Note the error in `errors` and hand it to the exception handler, unless it is a dead process's."""
         culprit = context.get("task") or context.get("future") or context.get("handle")
-        process: Process = getattr(culprit, "process", None) or self.current_process
+        process: SimulatedProcess = getattr(culprit, "process", None) or self.current_process
         if self._closed or not process.alive:
             return
         exception = context.get("exception")

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-current_owner = contextvars.ContextVar["Process | None"]("simulated process", default=None)
+current_owner = contextvars.ContextVar["SimulatedProcess | None"]("simulated process", default=None)
 """The process whose code is running; None is the simulator's own."""
 
 
@@ -29,7 +29,7 @@ class Future(asyncio.Future[T]):
 
     __slots__ = ("number", "process")
 
-    def __init__(self, process: Process, number: int, *, loop: SimulatedLoop) -> None:
+    def __init__(self, process: SimulatedProcess, number: int, *, loop: SimulatedLoop) -> None:
         self.process = process
         self.number = number
         super().__init__(loop=loop)
@@ -43,7 +43,9 @@ class Task(asyncio.Task[T]):
 
     __slots__ = ("number", "process")
 
-    def __init__(self, process: Process, number: int, coro: Coroutine[Any, Any, T], **options: Any) -> None:
+    def __init__(
+        self, process: SimulatedProcess, number: int, coro: Coroutine[Any, Any, T], **options: Any
+    ) -> None:
         self.process = process
         self.number = number
         super().__init__(coro, **options)
@@ -54,14 +56,14 @@ class Task(asyncio.Task[T]):
 
 class Handle(asyncio.Handle):
     __slots__ = ("process", "task")
-    process: Process
+    process: SimulatedProcess
     task: asyncio.Task[Any] | None  # the task of which this is the next step
 
 
 class Timer(asyncio.TimerHandle):
     __slots__ = ("process", "task")
     _scheduled: bool  # is in the heap
-    process: Process
+    process: SimulatedProcess
     task: asyncio.Task[Any] | None
 
 
@@ -118,7 +120,7 @@ class ReadyQueue:
         self.later.clear()
 
 
-class Process:
+class SimulatedProcess:
     """A simulated operating-system process: what its tasks start is its own, and dies with it.
 
     Made by `SimulatedLoop.process`. Memory is not isolated: give each process its own objects.

@@ -8,11 +8,11 @@ from typing import Any
 from msgspec.structs import replace
 
 from tests.simulation.broken.registry import Patch, broken
-from turnledger.engine.resend.match import Continuation, Divergence, Sent, decide
-from turnledger.engine.resend.transcript import Resent
+from turnledger.engine.resend.match import Continuation, MatchedEdit, Sent, decide
+from turnledger.engine.resend.transcript import ClientTranscript
 from turnledger.engine.turn import begin, resend
 from turnledger.engine.turn.request import HistoryMoved
-from turnledger.engine.turn.resend import Resending
+from turnledger.engine.turn.resend import ResentRequest
 from turnledger.model.ids import TurnId
 from turnledger.model.turn import Turn
 
@@ -21,10 +21,10 @@ from turnledger.model.turn import Turn
 
 @broken
 def reads_a_resent_history_before_it_waits_only() -> list[Patch]:
-    true = Resending.reread
+    true = ResentRequest.reread
     read: dict[TurnId, Any] = {}
 
-    async def read_once(self: Resending, request: Any, conversation: Any) -> Any:
+    async def read_once(self: ResentRequest, request: Any, conversation: Any) -> Any:
         if request.attempt not in read:
             read[request.attempt] = await true(self, request, conversation)
         first = read[request.attempt]
@@ -40,7 +40,7 @@ def reads_a_resent_history_before_it_waits_only() -> list[Patch]:
         if request.reread is not None and request.seen is None:
             raise HistoryMoved(branch.conversation)
 
-    return [(Resending, "reread", read_once), (begin, "_check_seen", check_seen)]
+    return [(ResentRequest, "reread", read_once), (begin, "_check_seen", check_seen)]
 
 
 # Nothing is doubled.
@@ -58,7 +58,7 @@ def takes_all_that_is_resent_for_new() -> list[Patch]:
 def goes_on_behind_the_head_with_an_edited_history() -> list[Patch]:
     def behind_the_head(turns: Sequence[Turn], messages: Sequence[Mapping[str, Any]], sent: Any) -> Any:
         meaning = decide(turns, messages, sent)
-        if isinstance(meaning, Divergence):
+        if isinstance(meaning, MatchedEdit):
             return Continuation(meaning.new, meaning.instructions)
         return meaning
 
@@ -67,7 +67,7 @@ def goes_on_behind_the_head_with_an_edited_history() -> list[Patch]:
 
 @broken
 def appends_another_answer_behind_that_of_an_interrupted_turn() -> list[Patch]:
-    return [(Resent, "is_answered_otherwise", lambda *_: False)]
+    return [(ClientTranscript, "is_answered_otherwise", lambda *_: False)]
 
 
 # Nothing is lost.
@@ -75,7 +75,7 @@ def appends_another_answer_behind_that_of_an_interrupted_turn() -> list[Patch]:
 
 @broken
 def drops_what_is_inserted_for_the_model() -> list[Patch]:
-    return [(Resending, "_new_notes", lambda *_: ())]
+    return [(ResentRequest, "_new_notes", lambda *_: ())]
 
 
 @broken

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from tests.simulation.broken.registry import Patch, broken
 from turnledger.engine.attempt import client_retries
-from turnledger.engine.attempt.idempotency import NOTHING_CLAIMED, Share
+from turnledger.engine.attempt.idempotency import NOTHING_CLAIMED, SharedOutcome
 from turnledger.engine.process import deliveries
 from turnledger.engine.turn import commit
 
@@ -44,7 +44,7 @@ def gives_a_lost_answer_without_recording_that() -> list[Patch]:
     async def look_up(tables: Any, target: Any, retry: Any, sender: Any) -> Any:
         claim = await tables.claim(target.owner, retry.name)
         found = await true(tables, target, retry, sender)
-        if isinstance(found, Share):
+        if isinstance(found, SharedOutcome):
             await tables.save_claim(claim)
         return found
 

@@ -7,7 +7,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from tests.simulation.broken.registry import Patch, broken
-from turnledger.engine.events.reader import Reader
+from turnledger.engine.events.reader import EventReader
 from turnledger.engine.process import flush
 from turnledger.engine.turn.running_turn import RunningTurn
 
@@ -48,43 +48,43 @@ def forgets_the_deltas_when_it_commits() -> list[Patch]:
 
 @broken
 def listens_from_now_on_only() -> list[Patch]:
-    true = Reader._runs_here
+    true = EventReader._runs_here
 
-    def runs_here(self: Reader) -> bool:
+    def runs_here(self: EventReader) -> bool:
         is_here = true(self)
         if is_here and self._live is not None and self._after:
             self._after = max(self._after, self._live.count)
         return is_here
 
-    return [(Reader, "_runs_here", runs_here)]
+    return [(EventReader, "_runs_here", runs_here)]
 
 
 @broken
 def reads_on_from_the_chunk_it_knows_by_number() -> list[Patch]:
-    true = Reader.__init__
+    true = EventReader.__init__
 
-    def start(self: Reader, process: Any, owner: Any, conversation: Any, turn: Any, after: int) -> None:
+    def start(self: EventReader, process: Any, owner: Any, conversation: Any, turn: Any, after: int) -> None:
         true(self, process, owner, conversation, turn, after)
         self._chunks, self._number = (1, after) if after else (0, 0)
 
-    return [(Reader, "__init__", start)]
+    return [(EventReader, "__init__", start)]
 
 
 @broken
 def keeps_the_end_from_who_heard_more() -> list[Patch]:
-    def unread(self: Reader, found: Any) -> Any:
+    def unread(self: EventReader, found: Any) -> Any:
         return (event for event in found.events() if event.number > self._after)
 
-    return [(Reader, "_unread", unread)]
+    return [(EventReader, "_unread", unread)]
 
 
 @broken
 def counts_no_items_of_what_it_has_read() -> list[Patch]:
-    true = Reader._told_by
+    true = EventReader._told_by
 
-    def told_by(self: Reader, found: Any) -> Any:
+    def told_by(self: EventReader, found: Any) -> Any:
         told = true(self, found)
         self._items = 0
         return told
 
-    return [(Reader, "_told_by", told_by)]
+    return [(EventReader, "_told_by", told_by)]

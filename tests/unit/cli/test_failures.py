@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from tests.unit.cli.commands.test_chats import say
 from turnledger.cli import INTERRUPTED, NEEDS_SERVER
-from turnledger.cli.failures import NEEDS_CLI, Told
+from turnledger.cli.failures import NEEDS_CLI, CommandGroup
 from turnledger.errors import StoreFull
 
 COMMAND = (sys.executable, "-m", "turnledger")
@@ -22,7 +22,7 @@ COMMAND = (sys.executable, "-m", "turnledger")
 
 def ended_with(problem: BaseException) -> tuple[int, str, str]:
     """How a command ends that raises this: its code, and what it wrote."""
-    app = typer.Typer(cls=Told)
+    app = typer.Typer(cls=CommandGroup)
 
     @app.callback()
     def group() -> None: ...
@@ -52,7 +52,7 @@ def test_a_problem_is_one_line_and_a_code(problem: BaseException, code: int, sai
 
 
 def test_a_mistake_of_ours_is_not_hidden() -> None:
-    app = typer.Typer(cls=Told)
+    app = typer.Typer(cls=CommandGroup)
 
     @app.callback()
     def group() -> None: ...

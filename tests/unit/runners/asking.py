@@ -8,11 +8,11 @@ from typing import Any
 
 import msgspec
 
-from turnledger.runners.chat_model import Asked
+from turnledger.runners.chat_model import ModelRequest
 from turnledger.runners.upstream.upstream import Upstream
 from turnledger.testing.upstream import ScriptedUpstream
 
-ASKED = Asked([{"role": "user", "content": "Hi"}], {"model": "m", "x_unknown": [1]})
+ASKED = ModelRequest([{"role": "user", "content": "Hi"}], {"model": "m", "x_unknown": [1]})
 
 
 @asynccontextmanager
@@ -30,7 +30,7 @@ async def asking(scripted: ScriptedUpstream, **options: Any) -> AsyncIterator[Up
         yield model
 
 
-async def payloads(model: Upstream, asked: Asked = ASKED) -> list[bytes]:
+async def payloads(model: Upstream, asked: ModelRequest = ASKED) -> list[bytes]:
     async with model.stream(asked) as batches:
         return [payload async for batch in batches for payload in batch]
 

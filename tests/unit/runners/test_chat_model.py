@@ -8,13 +8,13 @@ import msgspec
 import pytest
 
 from turnledger.errors import MalformedAnswer, ModelUnavailable
-from turnledger.runners.chat_model import Asked, chunk_of, completion_of, failure_of
+from turnledger.runners.chat_model import ModelRequest, chunk_of, completion_of, failure_of
 
 HELLO = [{"role": "user", "content": "Hello"}]
 
 
 def test_a_request_holds_all_fields_that_were_given() -> None:
-    asked = Asked(HELLO, {"model": "m", "seed": 7, "x_unknown": {"a": [1]}}, {"include_usage": True})
+    asked = ModelRequest(HELLO, {"model": "m", "seed": 7, "x_unknown": {"a": [1]}}, {"include_usage": True})
     fields = {"model": "m", "seed": 7, "x_unknown": {"a": [1]}, "messages": HELLO}
     assert json.loads(asked.body(stream=False)) == {**fields, "stream": False}
     streamed = {**fields, "stream": True, "stream_options": {"include_usage": True}}
@@ -23,7 +23,7 @@ def test_a_request_holds_all_fields_that_were_given() -> None:
 
 def test_values_given_as_json_are_passed_on_verbatim() -> None:
     messages = b'[ {"role": "user",  "content": "1e2"} ]'
-    body = Asked(msgspec.Raw(messages), {"temperature": msgspec.Raw(b"1.00")}).body(stream=False)
+    body = ModelRequest(msgspec.Raw(messages), {"temperature": msgspec.Raw(b"1.00")}).body(stream=False)
     assert messages in body
     assert b'"temperature":1.00' in body
 

@@ -11,7 +11,7 @@ import pytest
 
 from turnledger import Chat, Ledger, Limits, Turn
 from turnledger.errors import MalformedAnswer, ModelError, ModelRefused, ModelUnavailable
-from turnledger.runners.chat_model import Asked, ChatModel
+from turnledger.runners.chat_model import ChatModel, ModelRequest
 from turnledger.runners.chat_runner import ChatRunner
 
 pytestmark = pytest.mark.anyio
@@ -45,14 +45,14 @@ class Canned:
     def __init__(self, *batches: list[bytes] | ModelError, completion: bytes = b"") -> None:
         self.batches = batches
         self.completion = completion
-        self.asked: list[Asked] = []
+        self.asked: list[ModelRequest] = []
 
-    async def complete(self, asked: Asked) -> bytes:
+    async def complete(self, asked: ModelRequest) -> bytes:
         self.asked.append(asked)
         return self.completion
 
     @asynccontextmanager
-    async def stream(self, asked: Asked) -> AsyncIterator[AsyncIterator[list[bytes]]]:
+    async def stream(self, asked: ModelRequest) -> AsyncIterator[AsyncIterator[list[bytes]]]:
         self.asked.append(asked)
         yield self._batches()
 
@@ -77,7 +77,7 @@ def kinds(turn: Turn) -> list[str]:
     return [item.text or item.type for item in turn.output]
 
 
-def sent_in(asked: Asked) -> Any:
+def sent_in(asked: ModelRequest) -> Any:
     """The messages that a model was asked with."""
     return msgspec.json.decode(asked.body(stream=False))["messages"]
 
@@ -428,7 +428,7 @@ class Strict(Canned):
     """Refuses what it does not know."""
 
     @asynccontextmanager
-    async def stream(self, asked: Asked) -> AsyncIterator[AsyncIterator[list[bytes]]]:
+    async def stream(self, asked: ModelRequest) -> AsyncIterator[AsyncIterator[list[bytes]]]:
         if asked.stream_options is not None:
             self.asked.append(asked)
             raise ModelRefused(400, {"message": "Unrecognized request argument supplied: stream_options"})

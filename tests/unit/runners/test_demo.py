@@ -10,7 +10,7 @@ import pytest
 from tests.unit.runners.conftest import Waits
 from turnledger import Chat
 from turnledger.errors import MalformedAnswer, ModelError, ModelTimeout, ModelUnavailable
-from turnledger.runners.chat_model import Asked, ChatModel
+from turnledger.runners.chat_model import ChatModel, ModelRequest
 from turnledger.runners.chat_runner import ChatRunner
 from turnledger.runners.demo import DemoModel
 
@@ -24,11 +24,11 @@ def model(waits: Waits) -> DemoModel:
     return DemoModel(pace=0.125, sleep=waits, now=lambda: 7.5)
 
 
-def asked(text: str, options: Any = None, **settings: Any) -> Asked:
-    return Asked([{"role": "user", "content": text}], settings, options)
+def asked(text: str, options: Any = None, **settings: Any) -> ModelRequest:
+    return ModelRequest([{"role": "user", "content": text}], settings, options)
 
 
-async def chunks(model: ChatModel, request: Asked) -> list[Any]:
+async def chunks(model: ChatModel, request: ModelRequest) -> list[Any]:
     async with model.stream(request) as batches:
         return [msgspec.json.decode(payload) async for batch in batches for payload in batch]
 

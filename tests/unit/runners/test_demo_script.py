@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from turnledger.errors import ModelRefused
 from turnledger.model.messages.messages import Message
-from turnledger.runners.chat_model import Asked
+from turnledger.runners.chat_model import ModelRequest
 from turnledger.runners.demo import HELP, MARKDOWN, Ending, Part, part_of
 
 TOOLS = [
@@ -27,7 +27,7 @@ def user(text: str) -> Message:
 
 def part(*messages: Message | str, tools: Any = None) -> Part:
     listed = [user(each) if isinstance(each, str) else each for each in messages]
-    return part_of(Asked(listed, {"tools": tools} if tools else {}))
+    return part_of(ModelRequest(listed, {"tools": tools} if tools else {}))
 
 
 def text(found: Part, field: str = "content") -> str:
@@ -174,7 +174,7 @@ def test_it_does_not_count_for_ever() -> None:
 @pytest.mark.parametrize("messages", [b"{}", b"[1]", b'[{"role": "king", "content": ""}]', b'"Hi"', b"null"])
 def test_what_are_no_messages_is_refused_as_models_do(messages: bytes) -> None:
     with pytest.raises(ModelRefused, match="messages") as caught:
-        part_of(Asked(msgspec.Raw(messages)))
+        part_of(ModelRequest(msgspec.Raw(messages)))
     assert (caught.value.status, caught.value.error["param"]) == (400, "messages")
 
 
@@ -190,7 +190,7 @@ ROLES = st.sampled_from(["user", "assistant", "tool", "system"])
 @given(st.lists(st.dictionaries(FIELDS, JSON | ROLES)) | JSON, JSON | st.lists(st.dictionaries(FIELDS, JSON)))
 def test_whatever_it_is_sent_it_answers_or_refuses(messages: Any, tools: Any) -> None:
     try:
-        found = part_of(Asked(msgspec.Raw(msgspec.json.encode(messages)), {"tools": tools}))
+        found = part_of(ModelRequest(msgspec.Raw(msgspec.json.encode(messages)), {"tools": tools}))
     except ModelRefused:
         return
     assert found.deltas

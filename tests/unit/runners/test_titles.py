@@ -10,7 +10,7 @@ import pytest
 from turnledger import Ledger
 from turnledger.errors import MalformedAnswer, ModelUnavailable
 from turnledger.model.turn import Turn
-from turnledger.runners.chat_model import FINISH_REASONS, Asked
+from turnledger.runners.chat_model import FINISH_REASONS, ModelRequest
 from turnledger.runners.titles import ANSWERED_LENGTH, ASKED_LENGTH, Beginning, cleaned, title_by
 
 
@@ -25,13 +25,13 @@ class Namer:
     def __init__(self, **completion: Any) -> None:
         self._completion = completion
         self.finish_reasons = FINISH_REASONS
-        self.asked: list[Asked] = []
+        self.asked: list[ModelRequest] = []
 
-    async def complete(self, asked: Asked) -> bytes:
+    async def complete(self, asked: ModelRequest) -> bytes:
         self.asked.append(asked)
         return msgspec.json.encode(self._completion)
 
-    def stream(self, asked: Asked) -> Any:
+    def stream(self, asked: ModelRequest) -> Any:
         raise AssertionError("a title is not streamed")
 
     async def models(self) -> list[dict[str, Any]]:

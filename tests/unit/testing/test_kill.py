@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.unit.testing.simulation import forbidden, simulation
-from turnledger.testing.loop import Process, SimulatedLoop
+from turnledger.testing.loop import SimulatedLoop, SimulatedProcess
 
 
 class Resource:
@@ -162,7 +162,7 @@ def test_a_process_can_die_at_any_step_without_effect() -> None:
                 process.spawn(guarded(wait, []))
                 process.spawn(in_async_generator(wait, []))
 
-            async def main(process: Process = process, steps: int = steps) -> None:
+            async def main(process: SimulatedProcess = process, steps: int = steps) -> None:
                 for _ in range(steps):
                     await asyncio.sleep(0)
                 process.kill()

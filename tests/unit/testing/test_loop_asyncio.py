@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from tests.unit.testing.simulation import run, simulation
-from turnledger.testing.loop import Process
+from turnledger.testing.loop import SimulatedProcess
 
 SEEDS = range(200)
 
@@ -260,7 +260,7 @@ def test_asyncio_keeps_its_promises_under_every_seed(main: Callable[[], Coroutin
 def test_a_dropped_async_generator_of_a_living_process_is_closed_in_that_process() -> None:
     with simulation() as loop:
         server = loop.process("server")
-        closed_in: list[Process] = []
+        closed_in: list[SimulatedProcess] = []
 
         async def numbers() -> AsyncIterator[int]:
             try:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.unit.testing.simulation import simulation
-from turnledger.testing.loop import Deadlock, Process, SimulatedLoop
+from turnledger.testing.loop import Deadlock, SimulatedLoop, SimulatedProcess
 
 # Owning
 
@@ -28,7 +28,7 @@ def test_a_callback_belongs_to_the_process_that_registered_it() -> None:
                 await f
                 ran_in.append(loop.current_process.name)
 
-            async def complete_and_die(f: Any = future, server: Process = server) -> None:
+            async def complete_and_die(f: Any = future, server: SimulatedProcess = server) -> None:
                 await asyncio.sleep(1)
                 f.set_result(None)
                 await server.die()
@@ -91,7 +91,10 @@ def test_a_dead_process_runs_nothing_new_and_its_name_is_free() -> None:
             first.spawn(asyncio.sleep(0))
         second = loop.process("server")
         assert loop.run_until_complete(second.spawn(asyncio.sleep(1, "alive"))) == "alive"
-        assert (repr(first), repr(second)) == ("<Process server dead>", "<Process server alive>")
+        assert (repr(first), repr(second)) == (
+            "<SimulatedProcess server dead>",
+            "<SimulatedProcess server alive>",
+        )
 
 
 def test_only_the_process_itself_can_die() -> None:

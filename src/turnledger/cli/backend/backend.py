@@ -50,7 +50,7 @@ class Source(Protocol):
     def tell(self) -> int: ...
 
 
-class Place(Protocol):
+class Backend(Protocol):
     """What commands do with chats and tokens. A chat is named by its id, or by its conversation_key, which is
     looked up in `scope`."""
 
@@ -140,7 +140,7 @@ class Where:
         self._store, self._config, self._owner = store, config, owner
         self._makes, self._deletes = makes, deletes
 
-    def open(self) -> AbstractAsyncContextManager[Place]:
+    def open(self) -> AbstractAsyncContextManager[Backend]:
         """Go there. Raises InvalidInput, or StoreError if the store cannot be opened."""
         if self.server is not None:
             from turnledger.cli.backend.server import at_server
@@ -153,7 +153,7 @@ class Where:
         limits = limits_of(self._store, self._config) if self._deletes else None
         return in_store(url, self._owner, limits, makes=self._makes)
 
-    def do(self, work: Callable[[Place], Coroutine[Any, Any, Done]]) -> Done:
+    def do(self, work: Callable[[Backend], Coroutine[Any, Any, Done]]) -> Done:
         """Do something there, and come back with what came of it."""
         import asyncio
 

@@ -18,13 +18,13 @@ async def last_used(
 ) -> tuple[ListedChat, ...]:
     """The chats of an owner that were used last. Takes no part in the store, and writes nothing."""
     from turnledger.engine.clock import SystemClock
-    from turnledger.engine.conversations.catalogue import ListRequest, list_page
+    from turnledger.engine.conversations.catalogue import ListChats, list_page
     from turnledger.stores.url import visit_store
 
     wanted = Wanted(owner=owner or LOCAL, scope=scope, archived=None if deleted else False, deleted=deleted)
     visit = await visit_store(url)
     try:
-        page = await visit.read(list_page, ListRequest(wanted, None, limit, SystemClock().now_ms()))
+        page = await visit.read(list_page, ListChats(wanted, None, limit, SystemClock().now_ms()))
     finally:
         await visit.close()
     return tuple(map(listed, page.chats))
@@ -32,7 +32,7 @@ async def last_used(
 
 async def all_tokens(url: str, owner: str | None) -> Sequence[TokenTold]:
     """All tokens, of an owner or of all, the last made first. Takes no part in the store either."""
-    from turnledger.engine.access.tokens import ListRequest, list_tokens
+    from turnledger.engine.access.tokens import ListTokens, list_tokens
     from turnledger.model.access.visibility import EVERYWHERE
     from turnledger.stores.url import visit_store
 
@@ -41,7 +41,7 @@ async def all_tokens(url: str, owner: str | None) -> Sequence[TokenTold]:
     try:
         while True:
             before = found[-1].id if found else None
-            page = await visit.read(list_tokens, ListRequest(owner, EVERYWHERE, before, TOKENS))
+            page = await visit.read(list_tokens, ListTokens(owner, EVERYWHERE, before, TOKENS))
             found += page
             if len(page) < TOKENS:
                 return tuple(map(token_told, found))

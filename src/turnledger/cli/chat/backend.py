@@ -53,7 +53,7 @@ class RunningNow(Struct, frozen=True):
     asked: str
 
 
-class Seen(Struct, frozen=True):
+class ChatState(Struct, frozen=True):
     """A chat, some of its turns in order, and the one that runs; or the one whose process died, if that is
     the last that happened: a process that starts may have ended it before anybody could see it run."""
 
@@ -168,7 +168,7 @@ class Talk(Protocol):
     def ask(self, wish: Wish) -> Answering: ...
     def follow(self, turn: str) -> Answering: ...
 
-    async def look(self, *, before: int | None = None, limit: int = 50) -> Seen:
+    async def look(self, *, before: int | None = None, limit: int = 50) -> ChatState:
         """The last turns, or those before a number."""
         ...
 
@@ -184,7 +184,7 @@ class Talk(Protocol):
     def export(self, *, is_markdown: bool) -> AsyncIterator[bytes]: ...
 
 
-class Place(Protocol):
+class ChatBackend(Protocol):
     """Holds chats, and has models to answer in them."""
 
     @property

@@ -21,7 +21,7 @@ from turnledger.cli.output.streams import say
 from turnledger.errors import InvalidInput, NotAdmitted, TurnStopped
 
 if TYPE_CHECKING:
-    from turnledger.cli.chat.backend import Place, Talk
+    from turnledger.cli.chat.backend import ChatBackend, Talk
     from turnledger.cli.chat.connect import Options
 
 TERMINATED = 143
@@ -129,7 +129,7 @@ def _end_in_order(*signals: signal.Signals) -> None:
             loop.add_signal_handler(each, talking.cancel)
 
 
-async def _chosen(place: Place, name: str | None, *, resume: bool) -> Talk | None:
+async def _chosen(place: ChatBackend, name: str | None, *, resume: bool) -> Talk | None:
     """The chat to go on with; None for a new one."""
     if name is not None:
         return await place.open(name)
@@ -137,7 +137,7 @@ async def _chosen(place: Place, name: str | None, *, resume: bool) -> Talk | Non
     return await place.open(last[0].id) if last else None
 
 
-async def _interact(place: Place, models: list[str], talk: Talk | None, *, wants_last: bool) -> None:
+async def _interact(place: ChatBackend, models: list[str], talk: Talk | None, *, wants_last: bool) -> None:
     from rich.text import Text
 
     from turnledger.cli.chat.connect import history_folder

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from msgspec import Struct
 
 from turnledger.cli.backend.backend import API_KEY, SERVER
-from turnledger.cli.chat.backend import Place
+from turnledger.cli.chat.backend import ChatBackend
 from turnledger.cli.chat.store_models import KnownModels, StoreModels
 from turnledger.engine.limits import Limits
 from turnledger.errors import InvalidInput
@@ -30,7 +30,7 @@ class Options(Struct, frozen=True, kw_only=True):
     scope: str | None = None
 
 
-async def open_place(options: Options, environ: Mapping[str, str]) -> Place:
+async def open_place(options: Options, environ: Mapping[str, str]) -> ChatBackend:
     """Open it. Raises InvalidInput for options that do not go together, and what keeps a store from being
     opened."""
     of_store = {
@@ -48,7 +48,7 @@ async def open_place(options: Options, environ: Mapping[str, str]) -> Place:
     return await _open_store(options, environ)
 
 
-def _open_server(url: str, options: Options, environ: Mapping[str, str]) -> Place:
+def _open_server(url: str, options: Options, environ: Mapping[str, str]) -> ChatBackend:
     from turnledger.cli.chat.server import open_server
 
     try:
@@ -57,7 +57,7 @@ def _open_server(url: str, options: Options, environ: Mapping[str, str]) -> Plac
         raise InvalidInput(f"--server or {SERVER}, or the token in {API_KEY}: {problem}") from None
 
 
-async def _open_store(options: Options, environ: Mapping[str, str]) -> Place:
+async def _open_store(options: Options, environ: Mapping[str, str]) -> ChatBackend:
     from turnledger.cli.chat.store import OnStore
     from turnledger.cli.chat.titles import Naming
     from turnledger.ledger import Ledger

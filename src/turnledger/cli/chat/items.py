@@ -11,7 +11,7 @@ from datetime import datetime
 from rich.text import Text
 
 from turnledger.cli.chat.backend import SeenTurn
-from turnledger.cli.chat.markdown import Block, blocks_of
+from turnledger.cli.chat.markdown import MarkdownBlock, blocks_of
 from turnledger.cli.chat.sanitize import harmless, on_one_line
 from turnledger.cli.chat.screen import Screen
 from turnledger.model.item import Item
@@ -104,7 +104,7 @@ def _parts(parts: object) -> str:
     return " ".join(text for text in texts if isinstance(text, str))
 
 
-def _blocks(text: str) -> Iterator[Block]:
+def _blocks(text: str) -> Iterator[MarkdownBlock]:
     return iter(blocks_of(harmless(text)))
 
 

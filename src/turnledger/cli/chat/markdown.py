@@ -59,7 +59,7 @@ splitter = MarkdownIt("commonmark", {"html": False}).enable("table").disable(["r
 """Finds the same blocks, and does not look into them: that would take most of the time."""
 
 
-class Block(Struct, frozen=True):
+class MarkdownBlock(Struct, frozen=True):
     """A part of an answer that is shown by itself: a paragraph, an item of a list, a piece of code."""
 
     text: str
@@ -78,7 +78,7 @@ class Markdown(rich_markdown.Markdown):
 
     elements: ClassVar[dict[str, type[rich_markdown.MarkdownElement]]]
 
-    def __init__(self, block: Block, *, code_theme: str) -> None:
+    def __init__(self, block: MarkdownBlock, *, code_theme: str) -> None:
         super().__init__("", code_theme=code_theme, hyperlinks=False)
         self.block = block
         self._text = harmless(block.text)
@@ -101,11 +101,11 @@ class _Code(rich_markdown.CodeBlock):
     @classmethod
     def create(cls, markdown: rich_markdown.Markdown, token: Token) -> _Code:
         made = cls(token.info.partition(" ")[0] or "text", markdown.code_theme)
-        made.block = markdown.block if isinstance(markdown, Markdown) else Block("")
+        made.block = markdown.block if isinstance(markdown, Markdown) else MarkdownBlock("")
         made.info = token.info
         return made
 
-    block: Block
+    block: MarkdownBlock
     info: str
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
@@ -158,7 +158,7 @@ Markdown.elements = {
 }
 
 
-def blocks_of(text: str) -> list[Block]:
+def blocks_of(text: str) -> list[MarkdownBlock]:
     """The blocks of a text; items of a list are blocks of their own, so that a long one need not be held."""
     lines, begun = text.split("\n"), list(_beginnings(splitter.parse(text)))
     if not begun:
@@ -166,7 +166,7 @@ def blocks_of(text: str) -> list[Block]:
     ends = [line for line, *_ in begun[1:]] + [len(lines)]
     start, blocks = 0, []
     for (_, is_item, joins), end in zip(begun, ends, strict=True):
-        blocks.append(Block("\n".join(lines[start:end]), joins=joins, is_item=is_item))
+        blocks.append(MarkdownBlock("\n".join(lines[start:end]), joins=joins, is_item=is_item))
         start = end
     return blocks
 

@@ -15,7 +15,7 @@ from rich.console import Console, RenderableType
 from rich.segment import Segment, Segments
 from rich.text import Text
 
-from turnledger.cli.chat.markdown import THEME, Block, Markdown
+from turnledger.cli.chat.markdown import THEME, Markdown, MarkdownBlock
 from turnledger.cli.chat.sanitize import harmless
 
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
@@ -45,7 +45,7 @@ class Screen:
         self._live: list[str] = []
         self._is_blank = True
         # The block that was drawn last, and how: while nothing comes, it is the same.
-        self._drawn: tuple[Block, int] | None = None
+        self._drawn: tuple[MarkdownBlock, int] | None = None
         self._drawn_lines: list[str] = []
         self.can_rewrite = console.is_terminal and not console.is_dumb_terminal
 
@@ -75,7 +75,9 @@ class Screen:
         """Somebody has typed a line: what comes next stands below it."""
         self._is_blank = False
 
-    def blocks(self, done: Sequence[Block], tail: Block | None = None, status: str = "") -> None:
+    def blocks(
+        self, done: Sequence[MarkdownBlock], tail: MarkdownBlock | None = None, status: str = ""
+    ) -> None:
         """Show these blocks for good, and below them one that is not finished, and how it goes on. Of one
         that is higher than the window, the end is shown until it is finished."""
         self._check_width()
@@ -101,7 +103,7 @@ class Screen:
             self._out("\x1b[1A\r\x1b[J")  # the last one says how it goes on
             self._live, self._is_blank = [], False
 
-    def _spaced(self, block: Block, before: Sequence[str]) -> list[str]:
+    def _spaced(self, block: MarkdownBlock, before: Sequence[str]) -> list[str]:
         """The lines of a block, and an empty one before it where that is needed."""
         drawn = (block, self.width)
         if drawn != self._drawn:

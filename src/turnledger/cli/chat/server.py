@@ -9,9 +9,9 @@ from contextlib import asynccontextmanager, suppress
 
 from turnledger.cli.backend.backend import allows_http
 from turnledger.cli.chat.backend import (
+    ChatState,
     Heard,
     Restarted,
-    Seen,
     SeenBranch,
     SeenChat,
     SeenTurn,
@@ -138,11 +138,11 @@ class ServedTalk:
             raise ConversationNotFound("Nothing was said here yet.")
         return self._chat
 
-    def ask(self, wish: Wish) -> Asked:
-        return Asked(self, wish)
+    def ask(self, wish: Wish) -> RequestedTurn:
+        return RequestedTurn(self, wish)
 
-    def follow(self, turn: str) -> Followed:
-        return Followed(self._there, turn)
+    def follow(self, turn: str) -> ServerTurn:
+        return ServerTurn(self._there, turn)
 
     async def begun(self) -> AsyncChat:
         """The chat, which is made for its first turn."""
@@ -150,10 +150,10 @@ class ServedTalk:
             self._chat = await self.place.make()
         return self._chat
 
-    async def look(self, *, before: int | None = None, limit: int = 50) -> Seen:
+    async def look(self, *, before: int | None = None, limit: int = 50) -> ChatState:
         page = await self._there.read(before=before, limit=limit)
         attempts = page.attempts if before is None else ()
-        return Seen(
+        return ChatState(
             seen_chat(page.chat),
             page.chat.branch or "",
             [seen_turn(each) for each in page.turns],
@@ -234,7 +234,7 @@ class _Streamed(ABC):
         return True
 
 
-class Asked(_Streamed):
+class RequestedTurn(_Streamed):
     """A turn that is asked for here."""
 
     def __init__(self, talk: ServedTalk, wish: Wish) -> None:
@@ -258,7 +258,7 @@ class Asked(_Streamed):
         return await chat.send(wish.text, stream=True, model=model, idempotency_key=key)
 
 
-class Followed(_Streamed):
+class ServerTurn(_Streamed):
     """A turn that somebody else asked for."""
 
     def __init__(self, chat: AsyncChat, turn: str) -> None:

@@ -12,14 +12,14 @@ from uuid import uuid4
 from msgspec.structs import replace
 from rich.text import Text
 
-from turnledger.cli.chat.backend import Answering, Place, Seen, SeenChat, SeenTurn, Talk, Wish
+from turnledger.cli.chat.backend import Answering, ChatBackend, ChatState, SeenChat, SeenTurn, Talk, Wish
 from turnledger.cli.chat.interrupts import Presses, forget_keys
 from turnledger.cli.chat.items import DIM, age_of, notes, prompt_label, question, show_turn
 from turnledger.cli.chat.picker import title_of
 from turnledger.cli.chat.sanitize import on_one_line
 from turnledger.cli.chat.screen import Screen
 from turnledger.cli.chat.slash import typed_for
-from turnledger.cli.chat.turn_view import Telling, Told
+from turnledger.cli.chat.turn_view import Telling, TurnEnd
 from turnledger.errors import ServerUnavailable, TurnledgerError, TurnStopped
 
 LAST = 5
@@ -32,12 +32,12 @@ PATIENCE = 2.0
 """Seconds that a person waits for what is only good to know."""
 
 
-class Look(NamedTuple):
+class ChatView(NamedTuple):
     """A chat as it was found, by who knew so much of it then."""
 
     talk: Talk
     known: int
-    seen: Seen
+    seen: ChatState
 
 
 class Talker:
@@ -46,7 +46,7 @@ class Talker:
 
     def __init__(
         self,
-        place: Place,
+        place: ChatBackend,
         screen: Screen,
         models: Sequence[str],
         presses: Presses,
@@ -104,13 +104,13 @@ class Talker:
         self.edits.clear()
         self._failed = None
 
-    def _take_model(self, seen: Seen) -> None:
+    def _take_model(self, seen: ChatState) -> None:
         """Go on with the model that answered last, if it is one of those."""
         answered = seen.turns[-1].details.get("model") if seen.turns else None
         if isinstance(answered, str) and answered in self.models:
             self.model = answered
 
-    def _show_heading(self, seen: Seen) -> None:
+    def _show_heading(self, seen: ChatState) -> None:
         chat, first = seen.chat, seen.turns[0].number if seen.turns else 1
         self.screen.blank()
         self.screen.say(Text(title_of(chat), "bold"))
@@ -135,7 +135,7 @@ class Talker:
             if turn.number >= number:
                 show_turn(self.screen, turn)
 
-    def _take(self, seen: Seen) -> None:
+    def _take(self, seen: ChatState) -> None:
         """Note what is on the screen by now."""
         self._known += 1
         self.chat = seen.chat
@@ -153,12 +153,12 @@ class Talker:
             look = await self.look_around()
         return None if look is None else next((turn for turn in look.seen.turns if turn.id == own), None)
 
-    async def look_around(self) -> Look | None:
+    async def look_around(self) -> ChatView | None:
         """Look at the chat, and show nothing yet; None while there is none."""
         talk, known = self.talk, self._known
-        return None if talk.id is None else Look(talk, known, await talk.look(limit=NEWS))
+        return None if talk.id is None else ChatView(talk, known, await talk.look(limit=NEWS))
 
-    def show_news(self, look: Look, own: str | None = None) -> bool:
+    def show_news(self, look: ChatView, own: str | None = None) -> bool:
         """Show what is new in it; False if somebody has looked since: then it may be older than what is on
         the screen."""
         if (look.talk, look.known) != (self.talk, self._known):
@@ -176,11 +176,11 @@ class Talker:
             show_turn(self.screen, turn)
         return True
 
-    def has_news(self, look: Look) -> bool:
+    def has_news(self, look: ChatView) -> bool:
         """Whether there is something new to be seen."""
         return any(map(self._is_news, look.seen.turns)) or self._undone(look.seen) > 0
 
-    def _undone(self, seen: Seen) -> int:
+    def _undone(self, seen: ChatState) -> int:
         last = seen.turns[-1].number if seen.turns else 0
         return sum(number > last for number in self._on_screen)
 
@@ -231,7 +231,7 @@ class Talker:
             self._say_why(told)
             self.unsent = "" if told.may_go_on else typed_for(asked)
 
-    async def _told(self, answering: Answering) -> Told:
+    async def _told(self, answering: Answering) -> TurnEnd:
         self.screen.blank()
         self.is_following = True
         try:
@@ -261,7 +261,7 @@ class Talker:
                 told = f"Version {ids.index(turn) + 1} of {len(ids)}; /prev shows the one before."
                 self.screen.say(Text(told, DIM))
 
-    def _take_back(self, wish: Wish, told: Told) -> None:
+    def _take_back(self, wish: Wish, told: TurnEnd) -> None:
         """Say why there is no answer, and have the text again."""
         forget_keys()
         if not isinstance(told.problem, TurnStopped):
@@ -275,7 +275,7 @@ class Talker:
             self.unsent = typed_for(wish.text)
             self.screen.say(Text(_whether_kept(told), DIM))
 
-    def _say_why(self, told: Told) -> None:
+    def _say_why(self, told: TurnEnd) -> None:
         self.screen.blank()
         if isinstance(told.problem, TurnStopped):
             self.screen.say(Text("■ Stopped.", "yellow"))
@@ -292,11 +292,11 @@ class Talker:
 _SAID_ONCE = "Sent as it is, it is still said once."
 
 
-def _may_be_there(told: Told) -> bool:
+def _may_be_there(told: TurnEnd) -> bool:
     return told.may_go_on or isinstance(told.problem, ServerUnavailable)
 
 
-def _whether_kept(told: Told) -> str:
+def _whether_kept(told: TurnEnd) -> str:
     kept = _SAID_ONCE if _may_be_there(told) else "Nothing of it is kept."
     return f"{kept} Your text is in the prompt again."
 

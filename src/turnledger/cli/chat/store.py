@@ -8,7 +8,7 @@ from contextlib import suppress
 
 from turnledger.chat import Chat
 from turnledger.cli.chat.backend import (
-    Seen,
+    ChatState,
     SeenBranch,
     SeenChat,
     SeenTurn,
@@ -119,22 +119,22 @@ class StoredTalk:
     def ask(self, wish: Wish) -> RunningHere:
         return RunningHere(self._place, self, wish)
 
-    def follow(self, turn: str) -> Followed:
-        return Followed(self._there, turn)
+    def follow(self, turn: str) -> StoreTurn:
+        return StoreTurn(self._there, turn)
 
     async def began_in(self, conversation: str) -> None:
         """Its first turn has begun: from now on it is this one."""
         if self._chat is None:
             self._chat = await self._place.ledger.conversation(conversation, owner=self._place.owner)
 
-    async def look(self, *, before: int | None = None, limit: int = 50) -> Seen:
+    async def look(self, *, before: int | None = None, limit: int = 50) -> ChatState:
         chat = self._there
         turns = await chat.turns(before=before, limit=limit)
         shown = await seen_turns(chat, turns)
         summary = await chat.summary()
         aside = await chat.attempts(limit=10) if before is None else []
         attempts = [each.attempt for each in aside]
-        return Seen(
+        return ChatState(
             seen_chat(summary),
             summary.conversation.branch,
             shown,
@@ -184,7 +184,7 @@ class StoredTalk:
                 yield line
 
 
-class Followed:
+class StoreTurn:
     """A turn that somebody else asked for."""
 
     def __init__(self, chat: Chat, turn: str) -> None:

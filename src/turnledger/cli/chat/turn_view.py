@@ -17,7 +17,7 @@ from rich.text import Text
 from turnledger.cli.chat.backend import Answering, Heard, Restarted
 from turnledger.cli.chat.interrupts import Presses
 from turnledger.cli.chat.items import told_item
-from turnledger.cli.chat.markdown import LARGEST, Block, blocks_of
+from turnledger.cli.chat.markdown import LARGEST, MarkdownBlock, blocks_of
 from turnledger.cli.chat.sanitize import harmless
 from turnledger.cli.chat.screen import Screen
 from turnledger.errors import TurnledgerError
@@ -60,14 +60,14 @@ class Streamed:
         self.is_blank = self.is_blank and not text.strip()
         self._text += harmless(text)
 
-    def finished(self) -> list[Block]:
+    def finished(self) -> list[MarkdownBlock]:
         """Let go of the blocks that nothing can change any more."""
         blocks = blocks_of(self._text)
         if len(blocks) > 1 and _UNDECIDED.fullmatch(blocks[-1].text):
             blocks[-2:] = [replace(blocks[-2], text=f"{blocks[-2].text}\n{blocks[-1].text}")]
         return [*self._all_but_last(blocks), *self._pieces()]
 
-    def _all_but_last(self, blocks: list[Block]) -> list[Block]:
+    def _all_but_last(self, blocks: list[MarkdownBlock]) -> list[MarkdownBlock]:
         if len(blocks) < 2:
             return []
         done = [self._placed(blocks[0]), *blocks[1:-1]]
@@ -75,34 +75,34 @@ class Streamed:
         self._behind = Behind.ITEM if blocks[-1].joins else Behind.BLOCK
         return done
 
-    def _pieces(self) -> list[Block]:
+    def _pieces(self) -> list[MarkdownBlock]:
         """What is finished of a block that goes on and on."""
-        done: list[Block] = []
+        done: list[MarkdownBlock] = []
         fence = _FENCE.match(self._text)
         lines = self._text.split("\n")
         half = self._code_lines // 2
         while fence is not None and len(lines) > self._code_lines:
-            done.append(self._placed(Block("\n".join(lines[: half + 1]), closes=False)))
+            done.append(self._placed(MarkdownBlock("\n".join(lines[: half + 1]), closes=False)))
             lines[1 : half + 1] = []
             self._text, self._behind = "\n".join(lines), Behind.CODE
         if len(self._text) > LARGEST:
-            done.append(self._placed(Block(self._text)))
+            done.append(self._placed(MarkdownBlock(self._text)))
             self._text, self._behind = "", Behind.PIECE
         return done
 
-    def _placed(self, first: Block) -> Block:
+    def _placed(self, first: MarkdownBlock) -> MarkdownBlock:
         """The first block that is held, as it stands behind the one before."""
         is_next_item = self._behind is Behind.ITEM and first.is_item
         goes_on = self._behind in (Behind.CODE, Behind.PIECE)
         return replace(first, joins=is_next_item or goes_on, opens=self._behind is not Behind.CODE)
 
     @property
-    def tail(self) -> Block | None:
+    def tail(self) -> MarkdownBlock | None:
         """The block that is not finished."""
         blocks = blocks_of(self._text)
         return self._placed(blocks[0]) if blocks else None
 
-    def rest(self) -> list[Block]:
+    def rest(self) -> list[MarkdownBlock]:
         """Let go of everything: nothing comes any more."""
         self._text += harmless(self._half)
         done = [*self._all_but_last(blocks_of(self._text)), *self._pieces()]
@@ -123,7 +123,7 @@ TURNING = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 PLAINLY_TURNING = "|/-\\"
 
 
-class Told:
+class TurnEnd:
     """How a turn came to its end."""
 
     def __init__(self) -> None:
@@ -151,10 +151,10 @@ class Telling:
         self._is_told = True  # whether what was streamed so far is on the screen
         self._has_started = False
         self._is_stopping = False
-        self._told = Told()
+        self._told = TurnEnd()
         self._width, self._changed_at = screen.width, float("-inf")
 
-    async def follow(self, answering: Answering, presses: Presses) -> Told:
+    async def follow(self, answering: Answering, presses: Presses) -> TurnEnd:
         """Show the turn until it has ended. Ctrl-C stops it, and what it said is kept; once more, and it is
         left to itself. Whatever is wrong with the turn is told by what is returned."""
         hearing = asyncio.create_task(self._hear(answering), name="turnledger answer")

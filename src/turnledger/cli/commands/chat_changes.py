@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from turnledger.cli.backend.backend import Place, Where
+from turnledger.cli.backend.backend import Backend, Where
 from turnledger.cli.expiry import date_of
 from turnledger.cli.failures import NOT_DONE
 from turnledger.cli.options import AsJson, Config, Deleted, Named, Owner, Scope, Server, Several, Store
@@ -97,7 +97,7 @@ def delete(
 ) -> None:
     """Delete chats. What runs in one ends with it."""
 
-    async def one(place: Place, name: str) -> str:
+    async def one(place: Backend, name: str) -> str:
         deleted = await place.delete(name, scope=scope, purge=purge)
         return json_of(deleted) if as_json else _deleted(deleted)
 
@@ -115,7 +115,7 @@ def restore(
 ) -> None:
     """Bring deleted chats back."""
 
-    async def one(place: Place, name: str) -> str:
+    async def one(place: Backend, name: str) -> str:
         chat = await place.restore(name)
         return json_of(chat) if as_json else _restored(chat)
 
@@ -141,20 +141,20 @@ def _update_each(
     changes: dict[str, Any],
     told: Callable[[ListedChat], str],
 ) -> None:
-    async def one(place: Place, name: str) -> str:
+    async def one(place: Backend, name: str) -> str:
         return told(await place.update(name, scope=scope, **changes))
 
     _do_each(where, names, one, "Changing")
 
 
 def _do_each(
-    where: Where, names: Sequence[str], do: Callable[[Place, str], Awaitable[str]], doing: str
+    where: Where, names: Sequence[str], do: Callable[[Backend, str], Awaitable[str]], doing: str
 ) -> None:
     """Do something with each of these chats, and tell what was done, and what is wrong with the others."""
 
     problems: list[str] = []
 
-    async def work(place: Place) -> None:
+    async def work(place: Backend) -> None:
         with Progress(doing, len(names)) as progress:
             for name in names:
                 try:

@@ -25,7 +25,7 @@ from turnledger.cli.output.streams import is_terminal, json_of, say
 from turnledger.cli.output.table import GAP, print_records
 
 if TYPE_CHECKING:
-    from turnledger.cli.output.chat_text import Line
+    from turnledger.cli.output.chat_text import TextLine
     from turnledger.cli.output.json import HitTold
 
 chats = typer.Typer(
@@ -117,7 +117,7 @@ def show(
     _print_lines(lines_of(shown))
 
 
-def _print_lines(lines: Iterable[Line]) -> None:
+def _print_lines(lines: Iterable[TextLine]) -> None:
     if not is_terminal():
         for line in lines:
             typer.echo(str(line))
@@ -132,14 +132,14 @@ def _print_lines(lines: Iterable[Line]) -> None:
 
 
 def _print_hits(hits: Iterable[HitTold]) -> None:
-    from turnledger.cli.output.chat_text import Line, pieces_of, title_of
+    from turnledger.cli.output.chat_text import TextLine, pieces_of, title_of
 
     for hit in hits:
         title, pieces = f"{hit.chat.id}  {title_of(hit.chat) or '-'}", pieces_of(hit)
         if is_terminal():
             _print_marked(title, pieces)
         else:
-            _print_lines([Line(title), Line("".join(piece for piece, _ in pieces), 2)])
+            _print_lines([TextLine(title), TextLine("".join(piece for piece, _ in pieces), 2)])
 
 
 def _print_marked(title: str, pieces: Iterable[tuple[str, bool]]) -> None:

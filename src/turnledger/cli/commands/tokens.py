@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from turnledger.cli.backend.backend import Place, Where
+from turnledger.cli.backend.backend import Backend, Where
 from turnledger.cli.expiry import date_of, expiry_of
 from turnledger.cli.failures import NOT_DONE
 from turnledger.cli.options import AsJson, Config, Server, Store
@@ -110,9 +110,9 @@ def list_(
     now = _now()
     listed = [each for each in found if all_ or each.state(now) == "valid"]
     if as_json:
-        from turnledger.cli.output.json import Tokens
+        from turnledger.cli.output.json import TokenList
 
-        typer.echo(json_of(Tokens(tuple(listed))))
+        typer.echo(json_of(TokenList(tuple(listed))))
         return
     print_records(COLUMNS, [record_of(each, now) for each in listed])
     if not listed:
@@ -147,9 +147,9 @@ def revoke(
 
 def _tell_ended(ended: Sequence[Sequence[TokenTold]], *, as_json: bool) -> None:
     if as_json:
-        from turnledger.cli.output.json import Tokens
+        from turnledger.cli.output.json import TokenList
 
-        typer.echo(json_of(Tokens(tuple(each for family in ended for each in family))))
+        typer.echo(json_of(TokenList(tuple(each for family in ended for each in family))))
         return
     for token, *made in ended:
         tell(f"Revoked {token.id}{f', and {len(made)} made by it' if made else ''}.")
@@ -166,7 +166,7 @@ def _check(ids: Sequence[str]) -> None:
 
 
 async def _revoke(
-    place: Place, ids: Sequence[str], ended: list[Sequence[TokenTold]], problems: list[str]
+    place: Backend, ids: Sequence[str], ended: list[Sequence[TokenTold]], problems: list[str]
 ) -> None:
     """Revoke each of these; note what has ended, and what is wrong with the others."""
     from turnledger.model.access.token import is_token_text

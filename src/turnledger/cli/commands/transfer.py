@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, BinaryIO
 
 import typer
 
-from turnledger.cli.backend.backend import Place, Where
+from turnledger.cli.backend.backend import Backend, Where
 from turnledger.cli.backend.completion import chats_beginning_with
 from turnledger.cli.failures import NOT_DONE
 from turnledger.cli.options import AsJson, Config, Owner, Server, Store
@@ -70,7 +70,7 @@ def export(
     if everything and format is Format.MARKDOWN:
         raise InvalidInput("Markdown is for chats that are named. Leave --format out to export --all.")
 
-    async def work(place: Place) -> None:
+    async def work(place: Backend) -> None:
         with _writing(file, format) as write, _progress_of(file) as progress:
             if everything:
                 await _write(place.export_all(scope=scope), write, progress)
@@ -130,7 +130,7 @@ def import_chats(
 ) -> None:
     """Take in chats from a file. What is there is never changed; the same file again changes nothing."""
 
-    async def work(place: Place) -> Counter[str]:
+    async def work(place: Backend) -> Counter[str]:
         done: Counter[str] = Counter()
         with _reading(file) as source, Progress("Importing", _size(source), in_bytes=True) as progress:
             async for report in place.import_lines(_Counted(source, progress), scope=scope):

@@ -18,7 +18,7 @@ COLUMNS = (Column("LAST USED"), Column("TURNS", is_spare=True), Column("ID"), Co
 TAB = 4
 
 
-class Line(NamedTuple):
+class TextLine(NamedTuple):
     """A line of a chat: what it says, how far to the right it begins, and how it stands out, if it does."""
 
     text: str
@@ -57,18 +57,18 @@ def _part(text: str) -> str:
     return plain(harmless(text))  # a line that begins within is no news here
 
 
-def lines_of(chat: ChatShown) -> Iterator[Line]:
+def lines_of(chat: ChatShown) -> Iterator[TextLine]:
     """A chat from its title to its last word."""
-    yield Line(title_of(chat) or "(no title)", style="bold")
-    yield Line(plain(", ".join(_facts(chat))), style="dim")
+    yield TextLine(title_of(chat) or "(no title)", style="bold")
+    yield TextLine(plain(", ".join(_facts(chat))), style="dim")
     for turn in chat.turns:
-        yield Line("")
+        yield TextLine("")
         yield from _lines_of_turn(turn)
 
 
-def _lines_of_turn(turn: TurnTold) -> Iterator[Line]:
+def _lines_of_turn(turn: TurnTold) -> Iterator[TextLine]:
     kind = "" if turn.kind == TurnKind.COMPLETED else f", {turn.kind}"
-    yield Line(plain(f"[{turn.number}] {date_of(turn.committed_at)} {turn.id}{kind}"), style="dim")
+    yield TextLine(plain(f"[{turn.number}] {date_of(turn.committed_at)} {turn.id}{kind}"), style="dim")
     for item in (*turn.input, *turn.output):
         yield from _lines_of_item(item)
 
@@ -85,10 +85,10 @@ def _facts(chat: ChatTold) -> Iterator[str]:
     yield f"last used {date_of(chat.touched_at)} UTC"
 
 
-def _lines_of_item(item: Item) -> Iterator[Line]:
+def _lines_of_item(item: Item) -> Iterator[TextLine]:
     fields = item.fields
     if item.is_call:
-        yield Line(plain(f"{fields.get('name')}({fields.get('arguments', fields.get('input', ''))})"), 2)
+        yield TextLine(plain(f"{fields.get('name')}({fields.get('arguments', fields.get('input', ''))})"), 2)
     elif item.is_result:
         yield from _under("result", _said(fields.get("output", "")))
     elif item.role is not None:
@@ -108,9 +108,9 @@ def _words_of(part: object) -> str:
     return str(part.get("text") or part.get("refusal") or f"[{part.get('type')}]")
 
 
-def _under(who: str, text: str) -> Iterator[Line]:
+def _under(who: str, text: str) -> Iterator[TextLine]:
     """A text of several lines: each begins far enough to the right to be taken for nothing else."""
     first, *others = text.expandtabs(TAB).splitlines() or [""]
-    yield Line(plain(f"{who}: {harmless(first)}"), 2)
+    yield TextLine(plain(f"{who}: {harmless(first)}"), 2)
     for line in others:
-        yield Line(plain(harmless(line)), 4)
+        yield TextLine(plain(harmless(line)), 4)

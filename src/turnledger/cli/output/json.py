@@ -171,7 +171,7 @@ class TokenMade(TokenTold, frozen=True, kw_only=True):
     token: str
 
 
-class Tokens(Struct, frozen=True):
+class TokenList(Struct, frozen=True):
     """Some tokens."""
 
     data: tuple[TokenTold, ...]

@@ -16,15 +16,15 @@ NARROWEST = 8
 """Characters of a text in a line, however little room there is."""
 
 
-def open_screen() -> Screen:
+def open_screen() -> TerminalLines:
     """The terminal behind the standard output. NO_COLOR and TERM are heard."""
     console = Console(highlight=False, markup=False, emoji=False)
     if console.is_dumb_terminal:  # rich takes each of them for one of 80 columns
         console.size = get_terminal_size()
-    return Screen(console)
+    return TerminalLines(console)
 
 
-class Screen:
+class TerminalLines:
     """Lines for people."""
 
     def __init__(self, console: Console) -> None:

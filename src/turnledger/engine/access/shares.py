@@ -33,7 +33,7 @@ AGAIN_MS = 60_000
 MINUTE_MS = 60_000
 
 
-class CreateRequest(Struct, frozen=True, kw_only=True):
+class CreateShare(Struct, frozen=True, kw_only=True):
     """A link to be made, to a scope or to a conversation. What is None is as wide as it may be."""
 
     id: ShareId
@@ -57,7 +57,7 @@ class CreateRequest(Struct, frozen=True, kw_only=True):
     """What is over by then is over; see trusted_clock."""
 
 
-async def create(tables: Tables, request: CreateRequest) -> Share:
+async def create(tables: Tables, request: CreateShare) -> Share:
     """Make a link. One that a token makes gives nothing that the token does not give, which must be valid in
     this very transaction: to a scope, it needs `admin`; to a conversation, `chats:write` of its owner.
     Repeating it returns the same.
@@ -83,7 +83,7 @@ async def create(tables: Tables, request: CreateRequest) -> Share:
     return share
 
 
-async def _parent(tables: Tables, request: CreateRequest) -> Token:
+async def _parent(tables: Tables, request: CreateShare) -> Token:
     parent = None if request.parent is None else await tables.token(None, request.parent)
     if parent is None or not parent.is_valid(request.now):
         raise TokenEnded
@@ -95,7 +95,7 @@ async def _parent(tables: Tables, request: CreateRequest) -> Token:
     return parent
 
 
-async def _share(tables: Tables, request: CreateRequest, parent: Token | None) -> Share:
+async def _share(tables: Tables, request: CreateShare, parent: Token | None) -> Share:
     owner, chat_scope = request.owner, request.chat_scope
     models, expires_at = request.models, request.expires_at
     within, bounds = EVERYWHERE, request.bounds
@@ -230,13 +230,13 @@ class SharesSeen(Struct, frozen=True):
         return self.within.covers(share.within) and not (self.only_chats and share.conversation is None)
 
 
-class ListRequest(Struct, frozen=True):
+class ListShares(Struct, frozen=True):
     seen: SharesSeen
     before: ShareId | None
     limit: int
 
 
-async def list_shares(tables: Tables, request: ListRequest) -> list[Share]:
+async def list_shares(tables: Tables, request: ListShares) -> list[Share]:
     """A page of links in whatever state, the last made first."""
     before, seen = request.before, request.seen
     listed: list[Share] = []
@@ -249,7 +249,7 @@ async def list_shares(tables: Tables, request: ListRequest) -> list[Share]:
     return listed[: request.limit]
 
 
-class RevokeRequest(Struct, frozen=True):
+class RevokeShare(Struct, frozen=True):
     id: ShareId
     seen: SharesSeen
     now: int
@@ -264,7 +264,7 @@ async def _may_revoke(tables: Tables, by: Token | None, share: Share) -> bool:
     return await may_revoke(tables, by.id, share.parent)
 
 
-async def revoke(tables: Tables, request: RevokeRequest) -> Share:
+async def revoke(tables: Tables, request: RevokeShare) -> Share:
     """End a link, and in the same step all tokens that were got by it. What is revoked already stays as it
     is, so it can be repeated. Raises ShareNotFound."""
     share = await tables.share(request.seen.owner, request.id)

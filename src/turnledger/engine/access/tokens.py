@@ -22,7 +22,7 @@ from turnledger.model.access.visibility import Within
 from turnledger.model.ids import ConversationId, TokenId
 
 
-class CreateRequest(Struct, frozen=True, kw_only=True):
+class CreateToken(Struct, frozen=True, kw_only=True):
     """A token to be made. What is None is as wide as it may be: as the parent has it, if there is one."""
 
     id: TokenId
@@ -44,7 +44,7 @@ class CreateRequest(Struct, frozen=True, kw_only=True):
     """What is over by then is over; see trusted_clock."""
 
 
-async def create(tables: Tables, request: CreateRequest) -> Token:
+async def create(tables: Tables, request: CreateToken) -> Token:
     """Make a token. One that a parent makes gives nothing that the parent does not give, which must have
     `admin` and be valid in this very transaction. Repeating it returns the same.
 
@@ -87,7 +87,7 @@ async def _check_conversation(tables: Tables, token: Token, id: ConversationId, 
     await check_live(tables, found if found is not None and token.within.sees(found) else None, due)
 
 
-def _token(request: CreateRequest, parent: Token | None) -> Token:
+def _token(request: CreateToken, parent: Token | None) -> Token:
     owner, expires_at = request.owner, request.expires_at
     chat_scope, models, bounds = request.chat_scope, request.models, request.bounds
     if parent is not None:
@@ -160,7 +160,7 @@ async def admission_of(tables: Tables, owner: str) -> int:
     return await tables.admission(owner)
 
 
-class ListRequest(Struct, frozen=True):
+class ListTokens(Struct, frozen=True):
     owner: str | None
     within: Within
     """Only tokens that are narrowed as much."""
@@ -168,7 +168,7 @@ class ListRequest(Struct, frozen=True):
     limit: int
 
 
-async def list_tokens(tables: Tables, request: ListRequest) -> list[Token]:
+async def list_tokens(tables: Tables, request: ListTokens) -> list[Token]:
     """A page of tokens in whatever state, of one owner or of all, the last made first."""
     before = request.before
     listed: list[Token] = []
@@ -181,7 +181,7 @@ async def list_tokens(tables: Tables, request: ListRequest) -> list[Token]:
     return listed[: request.limit]
 
 
-class RevokeRequest(Struct, frozen=True):
+class RevokeToken(Struct, frozen=True):
     id: TokenId
     owner: str | None
     within: Within
@@ -190,7 +190,7 @@ class RevokeRequest(Struct, frozen=True):
     """The token that revokes it; None: whoever runs the store does."""
 
 
-async def revoke(tables: Tables, request: RevokeRequest) -> tuple[Token, ...]:
+async def revoke(tables: Tables, request: RevokeToken) -> tuple[Token, ...]:
     """End a token and all that it made, and what those made, links among it, in one step; return the tokens,
     itself first. What is
     revoked already stays as it is, so it can be repeated. Raises TokenNotFound."""

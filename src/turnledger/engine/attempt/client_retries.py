@@ -14,7 +14,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from turnledger.engine.attempt.end import CLAIM_KEPT_MS, DIED, STATE_OF, Ended, failure_of
-from turnledger.engine.attempt.idempotency import NOTHING_CLAIMED, Fresh, Share, Verdict
+from turnledger.engine.attempt.idempotency import NOTHING_CLAIMED, Fresh, SharedOutcome, Verdict
 from turnledger.engine.conversations.resolve import Target
 from turnledger.engine.ports import Tables
 from turnledger.errors import InvalidInput
@@ -108,7 +108,7 @@ async def look_up(tables: Tables, target: Target, retry: Retry, sender: TurnId) 
         if attempt.state is not AttemptState.RUNNING:
             return Fresh(claim, attempt)
     await tables.save_claim(replace(claim, retries=retry.count, is_lost=False, sender=sender))
-    return Share(claim.attempt, ended, claim.conversation)
+    return SharedOutcome(claim.attempt, ended, claim.conversation)
 
 
 def comes_later(claim: Claim, retry: Retry, sender: TurnId) -> bool:

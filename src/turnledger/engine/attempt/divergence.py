@@ -76,7 +76,7 @@ async def turn_on(tables: Tables, owner: str, lane: Branch, id: TurnId) -> Turn:
     return turn
 
 
-class Place(Struct, frozen=True, kw_only=True):
+class CommitPlace(Struct, frozen=True, kw_only=True):
     """Where a turn goes that does not go behind the head: a fork, and the turns that go along."""
 
     fork: Fork
@@ -126,7 +126,7 @@ async def fork_at(
     return Fork(branch=wish.branch, base=base, number=number, forget=wish.forget, repeats=repeats)
 
 
-async def place_of(tables: Tables, owner: str, lane: Branch, fork: Fork) -> Place:
+async def place_of(tables: Tables, owner: str, lane: Branch, fork: Fork) -> CommitPlace:
     """What a turn on this fork runs on. The same for the same branch and head, whenever it is asked, but for
     the flags, which may change at any time."""
     base = await tables.turn(owner, fork.base) if fork.base is not None else None
@@ -142,11 +142,11 @@ async def place_of(tables: Tables, owner: str, lane: Branch, fork: Fork) -> Plac
         instructed=instructed,
     )
     copies = await copies_behind(tables, owner, end, originals)
-    place = Place(fork=fork, copies=copies, pending=() if copies else pending, instructed=instructed)
+    place = CommitPlace(fork=fork, copies=copies, pending=() if copies else pending, instructed=instructed)
     return place if fork.repeats is None else await _with_flags_of(tables, owner, place, fork.repeats)
 
 
-async def _with_flags_of(tables: Tables, owner: str, place: Place, repeats: TurnId) -> Place:
+async def _with_flags_of(tables: Tables, owner: str, place: CommitPlace, repeats: TurnId) -> CommitPlace:
     """The place with the flags of the input that is asked again there."""
     flags = (await tables.flags(owner, (repeats,))).get(repeats)
     turn = await tables.turn(owner, repeats) if flags else None
@@ -156,7 +156,7 @@ async def _with_flags_of(tables: Tables, owner: str, place: Place, repeats: Turn
     return replace(place, asked=moved_flags(flags, turn.items, input))
 
 
-def asked_again(place: Place, turn: Turn) -> tuple[Item, ...]:
+def asked_again(place: CommitPlace, turn: Turn) -> tuple[Item, ...]:
     """The input of a turn, to be asked again at another place. Where settled turns came between, they have
     closed the calls that its results were for."""
     input = without_answers(turn.input) if place.copies else turn.input
@@ -166,7 +166,7 @@ def asked_again(place: Place, turn: Turn) -> tuple[Item, ...]:
 
 
 async def make_branch(
-    tables: Tables, owner: str, lane: Branch, place: Place, conversation: ConversationId
+    tables: Tables, owner: str, lane: Branch, place: CommitPlace, conversation: ConversationId
 ) -> Branch:
     """Make the branch of a fork of this line, with the turns that go along."""
     fork = place.fork
@@ -191,7 +191,7 @@ async def make_branch(
     return made
 
 
-async def open_branch(tables: Tables, owner: str, lane: Branch, place: Place) -> Branch:
+async def open_branch(tables: Tables, owner: str, lane: Branch, place: CommitPlace) -> Branch:
     """Make the branch of a fork, and the conversation's current one. The caller holds the lane, and saves
     both branches when it has added what goes behind."""
     made = await make_branch(tables, owner, lane, place, lane.conversation)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from msgspec.structs import replace
 
 from turnledger.engine.attempt import unfinished
-from turnledger.engine.attempt.divergence import Place, open_branch, place_of
+from turnledger.engine.attempt.divergence import CommitPlace, open_branch, place_of
 from turnledger.engine.attempt.effect_copies import moved_flags
 from turnledger.engine.attempt.told import Told, flushed, left_of, log_of_kept, set_aside, told_aside
 from turnledger.engine.conversations.entry import enter, hidden_of, preview_at
@@ -178,7 +178,7 @@ def is_well_formed(pending: tuple[Item, ...], attempt: Attempt, journal: Journal
 async def _keep(
     tables: Tables,
     branch: Branch,
-    place: Place | None,
+    place: CommitPlace | None,
     attempt: Attempt,
     journal: Journal,
     told: Told,

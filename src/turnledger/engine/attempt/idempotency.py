@@ -37,7 +37,7 @@ class Fresh:
 
 
 @dataclass(frozen=True)
-class Share:
+class SharedOutcome:
     """The outcome of another attempt is this request's outcome, now or when it ends."""
 
     attempt: TurnId
@@ -49,11 +49,11 @@ class Share:
     was_waiting: bool = False
     """Whether the request was waiting already when that attempt began: then it shares its death, too."""
 
-    def with_ticket(self, *, is_there: bool) -> Share:
+    def with_ticket(self, *, is_there: bool) -> SharedOutcome:
         return replace(self, has_ticket=is_there)
 
 
-Verdict: TypeAlias = Fresh | Share
+Verdict: TypeAlias = Fresh | SharedOutcome
 
 NOTHING_CLAIMED = Fresh()
 
@@ -117,17 +117,17 @@ async def look_up(tables: Tables, target: Target, key: Key, ticket: Ticket | Non
         raise IdempotencyMismatch
     turn = await tables.turn(owner, claim.attempt)
     if turn is not None:
-        return Share(turn.id, Ended(STATE_OF[turn.kind], turn), claim.conversation)
+        return SharedOutcome(turn.id, Ended(STATE_OF[turn.kind], turn), claim.conversation)
     attempt = await tables.attempt(owner, claim.attempt)
     if attempt is None:
         return Fresh(claim)
     was_waiting = began_while_waiting(ticket, claim)
     if attempt.state is AttemptState.RUNNING:
-        return Share(attempt.id, None, claim.conversation, was_waiting=was_waiting)
+        return SharedOutcome(attempt.id, None, claim.conversation, was_waiting=was_waiting)
     if attempt.state is AttemptState.DISCARDED:
         raise TurnStopped
     if was_waiting:
-        return Share(attempt.id, Ended(attempt.state, failure=attempt.failure), claim.conversation)
+        return SharedOutcome(attempt.id, Ended(attempt.state, failure=attempt.failure), claim.conversation)
     return Fresh(claim, attempt)
 
 

@@ -23,7 +23,7 @@ UNREADABLE = (StoreCorrupt, StoreTooNew, LookupError, ValueError, TypeError, msg
 """What a row raises that cannot be read, on whatever store."""
 
 
-class Place(msgspec.Struct, frozen=True, kw_only=True):
+class Location(msgspec.Struct, frozen=True, kw_only=True):
     """Where something is, as far as it is known."""
 
     owner: str | None = None
@@ -36,7 +36,7 @@ class Enough(Exception):
     """More is wrong than was asked for."""
 
 
-class Block:
+class AuditStep:
     """A block that is left at certain errors, which are told and go no further."""
 
     def __init__(
@@ -69,7 +69,7 @@ class Audit:
         self._limit = limit
         self._settled: dict[BranchId, tuple[int, ...]] = {}
 
-    def found(self, rule: Rule, place: Place, message: str) -> None:
+    def found(self, rule: Rule, place: Location, message: str) -> None:
         if len(self.findings) >= self._limit:
             raise Enough
         self.findings.append(
@@ -83,17 +83,17 @@ class Audit:
             )
         )
 
-    def noting(self, place: Place) -> Block:
+    def noting(self, place: Location) -> AuditStep:
         """Note what cannot be read in a block, and go on behind it."""
-        return Block(UNREADABLE, lambda problem: self.note_unreadable(place, "It", problem))
+        return AuditStep(UNREADABLE, lambda problem: self.note_unreadable(place, "It", problem))
 
-    def note_unreadable(self, place: Place, what: str, problem: BaseException) -> None:
+    def note_unreadable(self, place: Location, what: str, problem: BaseException) -> None:
         reason = str(problem) if isinstance(problem, TurnledgerError) else repr(problem)
         self.found(Rule.DOCUMENT, place, f"{what} cannot be read: {reason}")
 
-    def passing_over(self, *more: type[Exception]) -> Block:
+    def passing_over(self, *more: type[Exception]) -> AuditStep:
         """Leave a block at a row that cannot be read: it is noted when it is looked at for its own sake."""
-        return Block((*UNREADABLE, *more), None)
+        return AuditStep((*UNREADABLE, *more), None)
 
     def remember_settled(self, branch: BranchId, numbers: tuple[int, ...]) -> None:
         """Keep which turns of a line are settled."""

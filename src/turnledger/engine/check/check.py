@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 from msgspec import Struct
 
 from turnledger.engine.attempt.idempotency import claimed_within
-from turnledger.engine.check.audit import PAGE, Audit, Enough, Place, is_whole
+from turnledger.engine.check.audit import PAGE, Audit, Enough, Location, is_whole
 from turnledger.engine.check.lanes import check_attempt, check_lane, check_ticket
 from turnledger.engine.check.lines import check_aside, check_line
 from turnledger.engine.check.tokens import check_token
@@ -61,12 +61,12 @@ async def check(tables: Tables, request: CheckRequest) -> Report:
     is_whole = True
     try:
         for sentence in await tables.oddities(request.limit):
-            audit.found(Rule.STORE, Place(), sentence)
+            audit.found(Rule.STORE, Location(), sentence)
         await _everything(audit)
         if not any(finding.is_damage for finding in audit.findings):
             # What is lost or torn has other bytes, too: that need not be said twice.
             for sentence in await tables.miscounts(request.limit):
-                audit.found(Rule.STORE, Place(), sentence)
+                audit.found(Rule.STORE, Location(), sentence)
     except Enough:
         is_whole = False
     except Exception as problem:
@@ -113,7 +113,7 @@ async def _each(
 
 async def _conversation(audit: Audit, owner: str, id: ConversationId) -> None:
     audit.conversations += 1
-    place = Place(owner=owner, conversation=id)
+    place = Location(owner=owner, conversation=id)
     found: Conversation | None = None
     with audit.noting(place):
         found = await audit.tables.conversation(owner, id)
@@ -129,7 +129,7 @@ async def _conversation(audit: Audit, owner: str, id: ConversationId) -> None:
         await _check_key(audit, place, found)
 
 
-def _check_state(audit: Audit, place: Place, found: Conversation) -> None:
+def _check_state(audit: Audit, place: Location, found: Conversation) -> None:
     """Whether a conversation is deleted as far as it says."""
     is_restorable = found.state is ConversationState.DELETED
     if is_restorable and found.purge_at is None:
@@ -140,7 +140,7 @@ def _check_state(audit: Audit, place: Place, found: Conversation) -> None:
         audit.found(Rule.STATE, place, f"It is {found.state}, but what was said about it is still there.")
 
 
-async def _check_key(audit: Audit, place: Place, found: Conversation) -> None:
+async def _check_key(audit: Audit, place: Location, found: Conversation) -> None:
     if found.conversation_key is None:
         return
     if found.is_deleted:
@@ -158,13 +158,13 @@ async def _check_key(audit: Audit, place: Place, found: Conversation) -> None:
 
 async def _branch(audit: Audit, owner: str | None, id: BranchId) -> None:
     audit.branches += 1
-    place = Place(owner=owner, branch=id)
+    place = Location(owner=owner, branch=id)
     branch = None
     with audit.noting(place):
         branch = await audit.tables.branch(id)
     if branch is None:
         return
-    place = Place(owner=owner, branch=id, conversation=branch.conversation)
+    place = Location(owner=owner, branch=id, conversation=branch.conversation)
     if owner is None:
         audit.found(Rule.ORPHAN, place, "Its conversation is not there: nobody can reach it.")
         return
@@ -176,7 +176,7 @@ async def _branch(audit: Audit, owner: str | None, id: BranchId) -> None:
             await check_lane(audit, place, branch, conversation)
 
 
-async def _check_shared(audit: Audit, place: Place, conversation: Conversation) -> None:
+async def _check_shared(audit: Audit, place: Location, conversation: Conversation) -> None:
     """Whether a branch begins with turns of its own scope only."""
     tables = audit.tables
     with audit.passing_over():  # an origin that cannot be read is noted with its line
@@ -197,18 +197,18 @@ async def _check_shared(audit: Audit, place: Place, conversation: Conversation) 
 async def _attempt(audit: Audit, owner: str, id: TurnId) -> None:
     audit.attempts += 1
     attempt = None
-    with audit.noting(Place(owner=owner, turn=id)):
+    with audit.noting(Location(owner=owner, turn=id)):
         attempt = await audit.tables.attempt(owner, id)
     if attempt is None:
         return
-    place = Place(owner=owner, conversation=attempt.conversation, branch=attempt.branch, turn=id)
+    place = Location(owner=owner, conversation=attempt.conversation, branch=attempt.branch, turn=id)
     with audit.passing_over():
         await check_attempt(audit, place, attempt)
         await check_aside(audit, place, attempt)
 
 
 async def _ticket(audit: Audit, owner: str | None, ticket: Ticket) -> None:
-    place = Place(owner=owner, conversation=ticket.conversation, branch=ticket.branch, turn=ticket.attempt)
+    place = Location(owner=owner, conversation=ticket.conversation, branch=ticket.branch, turn=ticket.attempt)
     if owner is None:
         audit.found(Rule.ORPHAN, place, "A ticket waits for a conversation that is not there: in vain.")
         return
@@ -220,7 +220,7 @@ async def _ticket(audit: Audit, owner: str | None, ticket: Ticket) -> None:
 
 async def _claim(audit: Audit, claim: Claim) -> None:
     tables = audit.tables
-    place = Place(owner=claim.owner, conversation=claim.conversation, turn=claim.attempt)
+    place = Location(owner=claim.owner, conversation=claim.conversation, turn=claim.attempt)
     with audit.passing_over():
         found = await tables.conversation(claim.owner, claim.conversation)
         if found is None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from turnledger.engine.check.audit import UNREADABLE, Audit, Place, is_live, is_whole
+from turnledger.engine.check.audit import UNREADABLE, Audit, Location, is_live, is_whole
 from turnledger.model.attempt import Attempt, AttemptState
 from turnledger.model.conversation import Branch, Conversation, Ticket
 from turnledger.model.finding import Rule
@@ -13,7 +13,7 @@ from turnledger.model.turn import Turn, TurnKind
 SET_ASIDE = (AttemptState.FAILED, AttemptState.DISCARDED)
 
 
-async def check_lane(audit: Audit, place: Place, branch: Branch, conversation: Conversation) -> None:
+async def check_lane(audit: Audit, place: Location, branch: Branch, conversation: Conversation) -> None:
     """Check what a branch says of its lane."""
     with audit.passing_over():
         await _check_running(audit, place, branch, live=is_live(conversation))
@@ -22,7 +22,7 @@ async def check_lane(audit: Audit, place: Place, branch: Branch, conversation: C
             await _check_unsettled(audit, place, branch)
 
 
-async def _check_running(audit: Audit, place: Place, branch: Branch, *, live: bool) -> None:
+async def _check_running(audit: Audit, place: Location, branch: Branch, *, live: bool) -> None:
     if branch.running is None:
         return
     attempt = await audit.tables.attempt(place.owner or "", branch.running)
@@ -41,7 +41,7 @@ async def _check_running(audit: Audit, place: Place, branch: Branch, *, live: bo
     audit.found(Rule.LANE, place, f"Its lane is held by {branch.running}, {wrong}: it does not come free.")
 
 
-async def _check_unsettled(audit: Audit, place: Place, branch: Branch) -> None:
+async def _check_unsettled(audit: Audit, place: Location, branch: Branch) -> None:
     if branch.unsettled is None:
         return
     attempt = await audit.tables.attempt(place.owner or "", branch.unsettled)
@@ -58,7 +58,7 @@ async def _check_unsettled(audit: Audit, place: Place, branch: Branch) -> None:
     audit.found(Rule.EFFECT, place, f"It waits to settle the effects of {branch.unsettled}, {wrong}.")
 
 
-async def check_attempt(audit: Audit, place: Place, attempt: Attempt) -> None:
+async def check_attempt(audit: Audit, place: Location, attempt: Attempt) -> None:
     """Check an attempt against its branch, its journal and the history."""
     tables = audit.tables
     conversation = await tables.conversation(attempt.owner, attempt.conversation)
@@ -84,7 +84,7 @@ async def check_attempt(audit: Audit, place: Place, attempt: Attempt) -> None:
 
 
 def _check_against_turn(
-    audit: Audit, place: Place, attempt: Attempt, turn: Turn | None, conversation: Conversation
+    audit: Audit, place: Location, attempt: Attempt, turn: Turn | None, conversation: Conversation
 ) -> None:
     is_settled = attempt.state is AttemptState.SETTLED
     if turn is None and is_settled and is_whole(conversation):
@@ -104,7 +104,7 @@ def _check_against_turn(
 
 
 async def _check_journal(
-    audit: Audit, place: Place, attempt: Attempt, branch: Branch, conversation: Conversation
+    audit: Audit, place: Location, attempt: Attempt, branch: Branch, conversation: Conversation
 ) -> None:
     records = await audit.tables.journal(attempt.id)
     if len(records) != attempt.journaled:
@@ -129,7 +129,7 @@ async def _check_journal(
         )
 
 
-async def check_ticket(audit: Audit, place: Place, ticket: Ticket, conversation: Conversation) -> None:
+async def check_ticket(audit: Audit, place: Location, ticket: Ticket, conversation: Conversation) -> None:
     """Check that a ticket waits for something, and is found if its process dies."""
     branch = await audit.tables.branch(ticket.branch)
     if branch is None or branch.conversation != conversation.id:
@@ -145,7 +145,7 @@ async def check_ticket(audit: Audit, place: Place, ticket: Ticket, conversation:
     await _check_lease(audit, place, ticket.lease, "ticket waits")
 
 
-async def _check_lease(audit: Audit, place: Place, lease: LeaseId, what: str) -> None:
+async def _check_lease(audit: Audit, place: Location, lease: LeaseId, what: str) -> None:
     if await audit.tables.lease(lease) is None:
         audit.found(
             Rule.LANE, place, f"This {what} under {lease}, which is not there: nobody finds it and ends it."

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from turnledger.engine.attempt.stored_events import Over, events_of
 from turnledger.engine.attempt.told import told_aside
-from turnledger.engine.check.audit import PAGE, UNREADABLE, Audit, Place
+from turnledger.engine.check.audit import PAGE, UNREADABLE, Audit, Location
 from turnledger.engine.history import line
 from turnledger.errors import MalformedItems, StoreCorrupt, StoreError
 from turnledger.model import codec, event_log
@@ -30,7 +30,7 @@ from turnledger.model.messages.pairing import left_open, open_calls
 from turnledger.model.turn import Turn, TurnBody
 
 
-async def check_beside(audit: Audit, place: Place, turn: Turn) -> None:
+async def check_beside(audit: Audit, place: Location, turn: Turn) -> None:
     """Check what is kept beside a turn whose items can be read."""
     place = replace(place, turn=turn.id)
     try:
@@ -56,7 +56,7 @@ async def check_beside(audit: Audit, place: Place, turn: Turn) -> None:
         )
 
 
-async def check_aside(audit: Audit, place: Place, attempt: Attempt) -> None:
+async def check_aside(audit: Audit, place: Location, attempt: Attempt) -> None:
     """Check the log of an attempt that was set aside."""
     if attempt.state is AttemptState.RUNNING:
         return
@@ -85,7 +85,7 @@ def _check_items_told(turn: Turn, kept: bytes) -> None:
 class _Walk:
     """How far the turns of a branch were followed. None stands for what damage made unknown."""
 
-    place: Place
+    place: Location
     number: int
     """Of the last turn seen."""
     before: TurnId | None = None
@@ -97,7 +97,7 @@ class _Walk:
     settled: list[int] = field(default_factory=list)
 
 
-async def check_line(audit: Audit, place: Place, branch: Branch, *, whole: bool) -> None:
+async def check_line(audit: Audit, place: Location, branch: Branch, *, whole: bool) -> None:
     """Check the own turns of a branch, and its origin. Of a conversation that is not whole, only what
     branches elsewhere need must be there."""
     walk = await _from_origin(audit, place, branch, whole=whole)
@@ -117,7 +117,7 @@ async def check_line(audit: Audit, place: Place, branch: Branch, *, whole: bool)
         audit.remember_settled(branch.id, tuple(walk.settled))
 
 
-async def _from_origin(audit: Audit, place: Place, branch: Branch, *, whole: bool) -> _Walk:
+async def _from_origin(audit: Audit, place: Location, branch: Branch, *, whole: bool) -> _Walk:
     """The walk as it begins: behind the turn that the branch was made from."""
     unknown = _Walk(place, branch.start, is_sure=False, pending=None, instructed=None)
     origin: Origin | None = None
@@ -178,7 +178,7 @@ async def _wrong_with(audit: Audit, branch: Branch, origin: Origin, base: Turn |
     return None
 
 
-async def _behind(audit: Audit, place: Place, base: Turn) -> _Walk:
+async def _behind(audit: Audit, place: Location, base: Turn) -> _Walk:
     """The walk behind a base: with the calls that it leaves open, and what is settled up to there."""
     walk = _Walk(place, base.number, base.id, pending=None, instructed=None)
     with audit.passing_over():
@@ -274,7 +274,7 @@ def _check_turn(audit: Audit, walk: _Walk, turn: Turn) -> bool:
     return True
 
 
-def _check_instructed(audit: Audit, place: Place, before: int | None, turn: Turn) -> None:
+def _check_instructed(audit: Audit, place: Location, before: int | None, turn: Turn) -> None:
     """What is in force behind a turn was so before it, or came with it."""
     given, says = turn.instructions, turn.instructed
     came_with_it = given is not None and says == (turn.number if given else 0)
@@ -302,7 +302,7 @@ def items_of(turn: Turn) -> tuple[Item, ...]:
 
 
 def _check_pairs(
-    audit: Audit, place: Place, pending: tuple[Item, ...] | None, items: tuple[Item, ...]
+    audit: Audit, place: Location, pending: tuple[Item, ...] | None, items: tuple[Item, ...]
 ) -> None:
     if pending is None:
         return  # what came before cannot be read, so nobody can tell what it left open

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from turnledger.engine.check.audit import UNREADABLE, Audit, Place
+from turnledger.engine.check.audit import UNREADABLE, Audit, Location
 from turnledger.model.access.token import Token
 from turnledger.model.finding import Rule
 from turnledger.model.ids import TokenId
@@ -10,7 +10,7 @@ from turnledger.model.ids import TokenId
 
 async def check_token(audit: Audit, owner: str, id: TokenId) -> None:
     """Check one token."""
-    place = Place(owner=owner)
+    place = Location(owner=owner)
     try:
         token = await audit.tables.token(owner, id)
     except UNREADABLE as problem:
@@ -31,13 +31,13 @@ async def check_token(audit: Audit, owner: str, id: TokenId) -> None:
             )
 
 
-async def _check_text(audit: Audit, place: Place, token: Token) -> None:
+async def _check_text(audit: Audit, place: Location, token: Token) -> None:
     found = await audit.tables.token_by_digest(token.digest)
     if found is None or found[0].id != token.id:
         audit.found(Rule.TOKEN, place, f"{token.id} is not found by its text: it lets nobody in.")
 
 
-async def _check_share(audit: Audit, place: Place, token: Token) -> None:
+async def _check_share(audit: Audit, place: Location, token: Token) -> None:
     if token.share is None or token.revoked_at is not None:
         return
     share = await audit.tables.share(None, token.share)
@@ -53,7 +53,7 @@ async def _check_share(audit: Audit, place: Place, token: Token) -> None:
         audit.found(Rule.TOKEN, place, told)
 
 
-async def _check_parent(audit: Audit, place: Place, token: Token) -> None:
+async def _check_parent(audit: Audit, place: Location, token: Token) -> None:
     if token.parent is None or token.revoked_at is not None:
         return
     parent = await audit.tables.token(None, token.parent)

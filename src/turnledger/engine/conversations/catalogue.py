@@ -18,7 +18,7 @@ from turnledger.model.listing import Listed, ListPosition, Page, Wanted
 
 
 @dataclass(frozen=True)
-class ListRequest:
+class ListChats:
     wanted: Wanted
     after: ListPosition | None
     limit: int
@@ -26,7 +26,7 @@ class ListRequest:
     within: Within = EVERYWHERE
 
 
-async def list_page(tables: Tables, request: ListRequest) -> Page:
+async def list_page(tables: Tables, request: ListChats) -> Page:
     """A page of chats, the last used first: turns, preview and time as the last commit wrote them. Internal
     ones never show, nor do those whose first turn is not committed yet."""
     as_of = str(await newest_position(tables))
@@ -47,7 +47,7 @@ async def list_page(tables: Tables, request: ListRequest) -> Page:
     return Page(page, ListPosition.behind(page[-1]).cursor if has_more else None, as_of)
 
 
-async def _alone(tables: Tables, request: ListRequest, id: ConversationId) -> tuple[Listed, ...]:
+async def _alone(tables: Tables, request: ListChats, id: ConversationId) -> tuple[Listed, ...]:
     """The list of who may see one chat only."""
     found = await tables.conversation(request.wanted.owner, id)
     branch = await tables.branch(found.branch) if found is not None else None

@@ -27,7 +27,7 @@ from turnledger.model.turn import Turn
 
 
 @dataclass(frozen=True)
-class PageRequest:
+class TurnPageRequest:
     """The last `limit` turns numbered below `before`, or the last ones of all."""
 
     owner: str
@@ -45,7 +45,7 @@ FEW = 4
 """Turns that are read at first where it is not known how many a page has room for."""
 
 
-async def turns_page(tables: Tables, request: PageRequest) -> list[Turn]:
+async def turns_page(tables: Tables, request: TurnPageRequest) -> list[Turn]:
     """A page of turns in order; its cost does not depend on how many there are. Raises BranchNotFound."""
     conversation = await _live(tables, request.owner, request.conversation, request.now)
     branch = await tables.branch(request.branch or conversation.branch)
@@ -79,7 +79,7 @@ async def _bounded(tables: Tables, branch: Branch, through: int, limit: int, mos
 
 
 @dataclass(frozen=True)
-class Line:
+class ListedBranch:
     """A branch of a conversation, as it is listed."""
 
     branch: Branch
@@ -98,7 +98,7 @@ class BranchesRequest:
     now: int
 
 
-async def branches(tables: Tables, request: BranchesRequest) -> list[Line]:
+async def branches(tables: Tables, request: BranchesRequest) -> list[ListedBranch]:
     """A page of the branches of a conversation, the last made first. Raises BranchNotFound."""
     conversation = await _live(tables, request.owner, request.conversation, request.now)
     before = await tables.branch(request.before) if request.before else None
@@ -107,7 +107,7 @@ async def branches(tables: Tables, request: BranchesRequest) -> list[Line]:
     found = await tables.branches(conversation.id, request.before, request.limit)
     origins = [await tables.origin(each.id) for each in found]
     return [
-        Line(branch, origin.base if origin else None, branch.id == conversation.branch)
+        ListedBranch(branch, origin.base if origin else None, branch.id == conversation.branch)
         for branch, origin in zip(found, origins, strict=True)
     ]
 
@@ -120,7 +120,7 @@ class SetAside:
     journal: Journal
 
 
-async def attempts_page(tables: Tables, request: PageRequest) -> list[SetAside]:
+async def attempts_page(tables: Tables, request: TurnPageRequest) -> list[SetAside]:
     """The attempts of a conversation that run or were kept aside, newest first."""
     conversation = await _live(tables, request.owner, request.conversation, request.now)
     page: list[SetAside] = []
@@ -193,7 +193,7 @@ class PageOfLine(Struct, frozen=True):
     """Asks for turns of the line that a conversation showed when its first page was read: what is switched,
     undone or edited since is no matter."""
 
-    page: PageRequest
+    page: TurnPageRequest
     branch: Branch | None = None
 
 
@@ -255,7 +255,7 @@ async def hidden_in(store: Store, owner: str, turns: Sequence[Turn], page: int) 
     return [tuple(sorted(places)) for places in gone]
 
 
-async def whole_history(store: Store, page_before: Callable[[int | None], PageRequest]) -> list[Item]:
+async def whole_history(store: Store, page_before: Callable[[int | None], TurnPageRequest]) -> list[Item]:
     """All items that their user sees, read in pages, the last one first."""
     turns: list[Turn] = []
     flags: dict[TurnId, Mapping[int, Flags]] = {}

@@ -20,7 +20,7 @@ from turnledger.model.access.visibility import EVERYWHERE, Within
 from turnledger.model.conversation import Conversation, ConversationState, NamedBy
 from turnledger.model.flags import hidden_from_user
 from turnledger.model.ids import BranchId, ConversationId, TurnId
-from turnledger.model.text.search import TITLES, Found, Phrase, Snippet, snippet_of
+from turnledger.model.text.search import TITLES, FoundPlace, Phrase, Snippet, snippet_of
 from turnledger.model.text.summary import seen_texts
 from turnledger.model.turn import Turn
 
@@ -141,7 +141,7 @@ async def _homes(tables: Tables, request: SearchRequest) -> frozenset[Conversati
 
 
 async def _hit(
-    tables: Tables, request: SearchRequest, found: Found, hits: dict[ConversationId, Hit]
+    tables: Tables, request: SearchRequest, found: FoundPlace, hits: dict[ConversationId, Hit]
 ) -> Hit | None:
     """What is to be shown of a place; None if it is not, or if its chat is shown already."""
     if found.conversation in hits:

@@ -30,13 +30,13 @@ async def read_events(
     process: Process, owner: str, conversation: ConversationId, turn: TurnId, after: int
 ) -> AsyncIterator[Event]:
     """Yield the events of a turn numbered above `after`, and in any case the last one; see Chat.events."""
-    with Reader(process, owner, conversation, turn, after) as reader:
+    with EventReader(process, owner, conversation, turn, after) as reader:
         while batch := await reader.next_batch():
             for event in batch:
                 yield event
 
 
-class Reader:
+class EventReader:
     """One who reads one turn. Used once, by one task."""
 
     def __init__(
@@ -57,7 +57,7 @@ class Reader:
         # How far the log in the store was read: chunks, items that they spoke of, and the last number.
         self._chunks = self._items = self._number = 0
 
-    def __enter__(self) -> Reader:
+    def __enter__(self) -> EventReader:
         process = self._process
         process.home.check()
         if process.is_closed:

@@ -90,7 +90,7 @@ class ResumeRequest:
 
 
 @dataclass(frozen=True)
-class Page:
+class ChangePage:
     """Changes in order, and up to where that is all of them."""
 
     changes: list[LiveChange]
@@ -101,18 +101,18 @@ class Page:
     has_more: bool = False
 
 
-async def resume(tables: Tables, request: ResumeRequest) -> Page:
+async def resume(tables: Tables, request: ResumeRequest) -> ChangePage:
     """The next changes of an owner."""
     newest = await newest_position(tables)
     after = request.after
     if after is None:
-        return Page([], newest, is_whole=True)
+        return ChangePage([], newest, is_whole=True)
     if not await _is_kept(tables, after):
-        return Page([], newest, is_whole=False)
+        return ChangePage([], newest, is_whole=False)
     found = await tables.changes_of(request.owner, after.number, request.limit)
     has_more = len(found) == request.limit
     through = found[-1].position if has_more else newest
-    return Page(await _with_chats(tables, found), through, is_whole=True, has_more=has_more)
+    return ChangePage(await _with_chats(tables, found), through, is_whole=True, has_more=has_more)
 
 
 @dataclass(frozen=True)
@@ -124,16 +124,16 @@ class TailRequest:
     limit: int
 
 
-async def read_tail(tables: Tables, request: TailRequest) -> Page:
+async def read_tail(tables: Tables, request: TailRequest) -> ChangePage:
     """The next changes, of whichever of the owners: one look for all who follow in a process."""
     after = request.after
     if not await _is_kept(tables, after):
-        return Page([], await newest_position(tables), is_whole=False)
+        return ChangePage([], await newest_position(tables), is_whole=False)
     found, through = await tables.changes(after.number, request.owners, request.limit)
     if through is None:
-        return Page([], after, is_whole=True)
+        return ChangePage([], after, is_whole=True)
     has_more = through.number - after.number >= request.limit
-    return Page(await _with_chats(tables, found), through, is_whole=True, has_more=has_more)
+    return ChangePage(await _with_chats(tables, found), through, is_whole=True, has_more=has_more)
 
 
 async def newest_position(tables: Tables, _: object = None) -> Position:

@@ -14,7 +14,7 @@ from enum import Enum
 from typing import TYPE_CHECKING
 
 from turnledger.engine.feed.changes import (
-    Page,
+    ChangePage,
     ResumeRequest,
     TailRequest,
     newest_position,
@@ -56,7 +56,7 @@ class Stand(Enum):
     LIVE = "live"  # it is handed to him, and fits on to what he was told
 
 
-class Following:
+class ChangeReader:
     """One who follows the changes of an owner. Used by one task, as a context manager."""
 
     def __init__(self, process: Process, owner: str, within: Within, after: str | None) -> None:
@@ -74,7 +74,7 @@ class Following:
         self._bell = asyncio.Event()
         self._is_woken = False
 
-    def __enter__(self) -> Following:
+    def __enter__(self) -> ChangeReader:
         process = self._process
         process.home.check()
         if process.is_closed:
@@ -173,10 +173,10 @@ class Following:
             return page.changes
         return [change for change in page.changes if self._sees(change)]
 
-    async def _read(self) -> Page:
+    async def _read(self) -> ChangePage:
         if self._is_first or self._is_unknown:
             newest = await self._process.store.read(newest_position, None)
-            return Page([], newest, is_whole=self._is_first)
+            return ChangePage([], newest, is_whole=self._is_first)
         return await self._feed.page(ResumeRequest(self.owner, self.position, PAGE))
 
     def _sees(self, change: LiveChange) -> bool:
@@ -188,7 +188,7 @@ class Feed:
 
     def __init__(self, process: Process) -> None:
         self._process = process
-        self._followers: dict[str, dict[Following, None]] = {}
+        self._followers: dict[str, dict[ChangeReader, None]] = {}
         self._owners: frozenset[str] = frozenset()
         self._position = Position()
         self.handed_out = Position()
@@ -197,8 +197,8 @@ class Feed:
         self._ready: asyncio.Event = asyncio.Event()
         self._reading: asyncio.Task[None] | None = None
         self._store: Store | None = None
-        self._asked: dict[ResumeRequest, asyncio.Task[Page]] = {}
-        self._full_pages: dict[ResumeRequest, Page] = {}
+        self._asked: dict[ResumeRequest, asyncio.Task[ChangePage]] = {}
+        self._full_pages: dict[ResumeRequest, ChangePage] = {}
         self._forgotten = 0
         """How often pages were forgotten: what was being read meanwhile may be too old as well."""
 
@@ -212,10 +212,10 @@ class Feed:
         for follower in self._everyone():
             follower.wake()
 
-    def _everyone(self) -> list[Following]:
+    def _everyone(self) -> list[ChangeReader]:
         return [follower for followers in self._followers.values() for follower in followers]
 
-    def join(self, follower: Following) -> None:
+    def join(self, follower: ChangeReader) -> None:
         followers = self._followers.setdefault(follower.owner, {})
         followers[follower] = None
         if len(followers) == 1:
@@ -227,7 +227,7 @@ class Feed:
             self._ready = asyncio.Event()
             self._reading = asyncio.create_task(self._read(self._ready), name="turnledger feed")
 
-    def leave(self, follower: Following) -> None:
+    def leave(self, follower: ChangeReader) -> None:
         followers = self._followers[follower.owner]
         del followers[follower]
         if not followers:
@@ -244,7 +244,7 @@ class Feed:
         """Wait until everything told from now on comes live."""
         await self._ready.wait()
 
-    async def page(self, request: ResumeRequest) -> Page:
+    async def page(self, request: ResumeRequest) -> ChangePage:
         """What the store has behind a position. A crowd that falls behind or comes back asks for the same: it
         is read once. What is not the last page is kept until a chat of its owner changes; the last one is for
         those who ask before it is read: it may be too old for who asks later."""
@@ -258,7 +258,7 @@ class Feed:
             self._asked[request] = task
         return await asyncio.shield(task)
 
-    async def _read_page(self, request: ResumeRequest) -> Page:
+    async def _read_page(self, request: ResumeRequest) -> ChangePage:
         # A task starts after all who were woken together have asked.
         del self._asked[request]
         forgotten = self._forgotten
@@ -349,7 +349,7 @@ class Feed:
         return woken
 
 
-def _heed(task: asyncio.Task[Page]) -> None:
+def _heed(task: asyncio.Task[ChangePage]) -> None:
     """Take note of an error that everybody left before it came."""
     if not task.cancelled():
         task.exception()

@@ -20,7 +20,7 @@ ANY_TIME = 2**62
 
 
 @dataclass(frozen=True)
-class Bounds:
+class RetentionBounds:
     """How long, and how much of it, each owner keeps."""
 
     now: int
@@ -37,13 +37,13 @@ class Bounds:
         return None if self.age_ms is None else self.due - self.age_ms
 
 
-async def beyond(tables: Tables, asked: tuple[Sequence[str], Bounds]) -> list[str]:
+async def beyond(tables: Tables, asked: tuple[Sequence[str], RetentionBounds]) -> list[str]:
     """Those of these owners that have something old, or too much."""
     owners, bounds = asked
     return [owner for owner in owners if await _is_beyond(tables, owner, bounds)]
 
 
-async def _is_beyond(tables: Tables, owner: str, bounds: Bounds) -> bool:
+async def _is_beyond(tables: Tables, owner: str, bounds: RetentionBounds) -> bool:
     if bounds.bytes is not None and (await tables.stored(owner)).bytes > bounds.bytes:
         return True
     by = bounds.touched_by
@@ -53,7 +53,7 @@ async def _is_beyond(tables: Tables, owner: str, bounds: Bounds) -> bool:
 @dataclass(frozen=True)
 class RetireRequest:
     owner: str
-    bounds: Bounds
+    bounds: RetentionBounds
     purge_at: int
     """Until when those can be restored that are old."""
     limit: int
@@ -139,7 +139,7 @@ class Retaining:
         next round."""
         process, limits = self._process, self._process.limits
         age_ms = None if limits.retain_for is None else round(limits.retain_for * 1000)
-        bounds = Bounds(process.clock.now_ms(), process.clock.due_ms(), age_ms, limits.retain_bytes)
+        bounds = RetentionBounds(process.clock.now_ms(), process.clock.due_ms(), age_ms, limits.retain_bytes)
         if bounds.age_ms is None and bounds.bytes is None:
             return Retained()
         gone: list[Retired] = []

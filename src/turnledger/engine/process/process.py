@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
-from turnledger.engine.attempt.divergence import Place
+from turnledger.engine.attempt.divergence import CommitPlace
 from turnledger.engine.clock import TrustedClock
 from turnledger.engine.conversations.flags import FlagCache
 from turnledger.engine.feed.feed import Feed
@@ -117,7 +117,7 @@ class Process:
             await asyncio.sleep(FIRST_DELAY * 2 ** (tried - 1))
         raise AssertionError  # the last try returns or raises
 
-    async def snapshot(self, branch: Branch, place: Place | None = None) -> History:
+    async def snapshot(self, branch: Branch, place: CommitPlace | None = None) -> History:
         """The turns that a turn runs on, up to the head or at its place: from the cache as far as it goes,
         the rest from the store."""
         head, length = (branch.head, branch.length) if place is None else (place.fork.base, place.fork.number)

@@ -15,7 +15,7 @@ LINE_BYTES = 2_000
 """What a line takes in memory, beside calls that are open."""
 
 
-class Line(NamedTuple):
+class LatestLine(NamedTuple):
     """What a conversation showed."""
 
     branch: Branch
@@ -44,9 +44,9 @@ class LatestLines:
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes
         self._bytes = 0
-        self._lines: OrderedDict[tuple[str, str, str], Line] = OrderedDict()
+        self._lines: OrderedDict[tuple[str, str, str], LatestLine] = OrderedDict()
 
-    def guess(self, target: Target) -> Line | None:
+    def guess(self, target: Target) -> LatestLine | None:
         """What the target most likely shows; None if nothing is known of it."""
         if target.id is not None:
             known = self._lines.get((target.owner, "", target.id))
@@ -56,7 +56,7 @@ class LatestLines:
             return None
         return self._lines.get((target.owner, target.scope, name))
 
-    def keep(self, conversation: Conversation, line: Line) -> None:
+    def keep(self, conversation: Conversation, line: LatestLine) -> None:
         """It shows this now."""
         owner, key = conversation.owner, conversation.conversation_key
         names: list[tuple[str, str, str]] = [(owner, "", conversation.id)]

@@ -16,9 +16,9 @@ from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 import msgspec
 
-from turnledger.engine.resend.transcript import BACKWARDS, FORWARDS, Resent
+from turnledger.engine.resend.transcript import BACKWARDS, FORWARDS, ClientTranscript
 from turnledger.engine.resend.window import (
-    Line,
+    MessageLine,
     Spot,
     common_lengths,
     find,
@@ -60,7 +60,7 @@ class Regeneration(msgspec.Struct, frozen=True):
     instructions: int = 0
 
 
-class Divergence(msgspec.Struct, frozen=True):
+class MatchedEdit(msgspec.Struct, frozen=True):
     """An edit: messages[new:] are input on a new branch after this turn, or from the very beginning; behind
     `kept`, what the client has trimmed of the turn that was edited."""
 
@@ -70,7 +70,7 @@ class Divergence(msgspec.Struct, frozen=True):
     kept: tuple[Item, ...] = ()
 
 
-Meaning: TypeAlias = Continuation | Regeneration | Divergence
+Meaning: TypeAlias = Continuation | Regeneration | MatchedEdit
 _Way = TypeVar("_Way")
 
 
@@ -96,7 +96,7 @@ class _Reach(msgspec.Struct, frozen=True):
 def decide(turns: Sequence[Turn], messages: Sequence[Mapping[str, Any]], sent: Sent | None = None) -> Meaning:
     """Say what these messages mean to a branch of these turns; raise NoNewInput when they bring nothing new,
     MalformedItems when one is not a message."""
-    request = Resent(messages)
+    request = ClientTranscript(messages)
     first = request.first
     answered = _end_of_answers(request)
     if sent is Sent.NEW or not turns:
@@ -114,13 +114,13 @@ def decide(turns: Sequence[Turn], messages: Sequence[Mapping[str, Any]], sent: S
     return _continued(turns, request, origin.place)
 
 
-def _continuation(request: Resent, new: int) -> Continuation:
+def _continuation(request: ClientTranscript, new: int) -> Continuation:
     if not _has_input(request, new):
         raise NoNewInput
     return Continuation(new, request.first)
 
 
-def _meaning(turns: Sequence[Turn], request: Resent, reach: _Reach) -> Meaning:
+def _meaning(turns: Sequence[Turn], request: ClientTranscript, reach: _Reach) -> Meaning:
     if reach.regenerated is not None:
         return Regeneration(turns[reach.regenerated].id, request.first)
     common, kept = reach.common, reach.kept
@@ -132,10 +132,10 @@ def _meaning(turns: Sequence[Turn], request: Resent, reach: _Reach) -> Meaning:
         common, kept = _with_unseen(turns, common, is_answer=request.answers(reach.place)), ()
     if not _has_input(request, reach.place):
         raise NoNewInput
-    return Divergence(turns[common - 1].id if common else None, reach.place, request.first, kept)
+    return MatchedEdit(turns[common - 1].id if common else None, reach.place, request.first, kept)
 
 
-def _continued(turns: Sequence[Turn], request: Resent, place: int) -> Meaning:
+def _continued(turns: Sequence[Turn], request: ClientTranscript, place: int) -> Meaning:
     """What continues at the head, unless it has other results than an interrupted turn there was given: these
     go where the calls wait."""
     meaning = _continuation(request, place)
@@ -144,11 +144,11 @@ def _continued(turns: Sequence[Turn], request: Resent, place: int) -> Meaning:
         left -= 1
         is_answered = any(item.is_result for item in turns[left].input)
         if turns[left].kind is TurnKind.INTERRUPTED and is_answered and left_open(turns[left - 1].items):
-            return Divergence(turns[left - 1].id, place, request.first)
+            return MatchedEdit(turns[left - 1].id, place, request.first)
     return meaning
 
 
-def _end_of_answers(request: Resent) -> int:
+def _end_of_answers(request: ClientTranscript) -> int:
     """The place behind the last assistant message that says something; `first` when there is none."""
     for place in range(request.end, request.first, -1):
         message = request.messages[place - 1]
@@ -157,7 +157,7 @@ def _end_of_answers(request: Resent) -> int:
     return request.first
 
 
-def _behind_questions(turns: Sequence[Turn], request: Resent) -> int:
+def _behind_questions(turns: Sequence[Turn], request: ClientTranscript) -> int:
     """Where a request without answers is new: all of it, unless the line ends with questions whose answers
     its client may not know of, and it begins with these."""
     left = len(turns)
@@ -178,7 +178,7 @@ def _is_answered(turn: Turn) -> bool:
     return any(entry.role == "assistant" for entry in turn.shown.entries)
 
 
-def _has_input(request: Resent, new: int) -> bool:
+def _has_input(request: ClientTranscript, new: int) -> bool:
     """Whether there is a user message that says something, or a result, from here on."""
     return any(_is_input(request.messages[place]) for place in range(new, request.end))
 
@@ -216,7 +216,9 @@ def _with_unseen(turns: Sequence[Turn], common: int, *, is_answer: bool) -> int:
     return common
 
 
-def _ending_at_head(turns: Sequence[Turn], request: Resent, answered: int) -> tuple[_Origin, int] | None:
+def _ending_at_head(
+    turns: Sequence[Turn], request: ClientTranscript, answered: int
+) -> tuple[_Origin, int] | None:
     """Read backwards from the head. Returns where the history ends in the request, and the turn in which the
     request begins."""
     last = request.end
@@ -231,7 +233,7 @@ def _ending_at_head(turns: Sequence[Turn], request: Resent, answered: int) -> tu
 
 
 def _read_back(
-    turns: Sequence[Turn], before: int, request: Resent, origins: Sequence[int]
+    turns: Sequence[Turn], before: int, request: ClientTranscript, origins: Sequence[int]
 ) -> tuple[_Origin, int] | None:
     """Follow all ways of reading the request back: from its origins at the head, and from its end as the
     question of a turn that counts as the head. The first to arrive wins, of several the one that leaves least
@@ -264,7 +266,7 @@ def _read_back(
     return None
 
 
-def _step(request: Resent, turn: Turn, places: Mapping[int, _Origin]) -> dict[int, _Origin]:
+def _step(request: ClientTranscript, turn: Turn, places: Mapping[int, _Origin]) -> dict[int, _Origin]:
     reached: dict[int, _Origin] = {}
     for place, origin in places.items():
         for found in request.through(turn.kind, turn.shown, place, BACKWARDS):
@@ -280,7 +282,7 @@ def _fewer(places: dict[int, _Way]) -> dict[int, _Way]:
     return dict([*ordered[: MOST_PLACES - 1], ordered[-1]])
 
 
-def _read_on(turns: Sequence[Turn], request: Resent, begin: int, cut: Shown | None) -> _Reach:
+def _read_on(turns: Sequence[Turn], request: ClientTranscript, begin: int, cut: Shown | None) -> _Reach:
     """Read forwards from a turn, or from what `cut` leaves of it, as far as line and request agree."""
     best = (request.first, begin)
     edited: tuple[int, int] | None = None
@@ -312,7 +314,7 @@ def _read_on(turns: Sequence[Turn], request: Resent, begin: int, cut: Shown | No
     return _Reach(*best)
 
 
-def _asks_again(request: Resent, turn: Turn, shown: Shown, place: int) -> bool:
+def _asks_again(request: ClientTranscript, turn: Turn, shown: Shown, place: int) -> bool:
     """Whether the request ends with the input of this turn."""
     if turn.kind is TurnKind.SETTLED or request.is_over(place, FORWARDS):
         return False
@@ -320,7 +322,7 @@ def _asks_again(request: Resent, turn: Turn, shown: Shown, place: int) -> bool:
     return any(end is not None and end > place and request.is_over(end, FORWARDS) for end in ends)
 
 
-def _longest_agreement(turns: Sequence[Turn], request: Resent) -> _Reach:
+def _longest_agreement(turns: Sequence[Turn], request: ClientTranscript) -> _Reach:
     """Read forwards from the beginning and from where a trimmed request could begin; the longest wins."""
     ranked = [(_read_from(turns, request, spot), length) for spot, length in windows(turns, request)]
     # Within the turn where they part, what agrees is seen at a glance only.
@@ -330,7 +332,7 @@ def _longest_agreement(turns: Sequence[Turn], request: Resent) -> _Reach:
     return reach
 
 
-def _read_from(turns: Sequence[Turn], request: Resent, spot: Spot) -> _Reach:
+def _read_from(turns: Sequence[Turn], request: ClientTranscript, spot: Spot) -> _Reach:
     """Read forwards from a place in the line. Where they part within its turn, what was trimmed of that stays
     before what was sent."""
     cut = spot.cut(turns) if spot.place or spot.piece else None
@@ -340,7 +342,7 @@ def _read_from(turns: Sequence[Turn], request: Resent, spot: Spot) -> _Reach:
     return msgspec.structs.replace(reach, kept=spot.before(turns))
 
 
-def _begun_with_a_cut(turns: Sequence[Turn], request: Resent) -> _Reach | None:
+def _begun_with_a_cut(turns: Sequence[Turn], request: ClientTranscript) -> _Reach | None:
     """Read on from the answer that a trimmed request begins with a part of. Of several such answers the one
     with most behind it wins, then the last."""
     heard, behind = _first_in_a_row(request)
@@ -358,7 +360,9 @@ def _begun_with_a_cut(turns: Sequence[Turn], request: Resent) -> _Reach | None:
     return best if parted is None or furthest[0] > behind else parted
 
 
-def _goes_on(turns: Sequence[Turn], spot: Spot, request: Resent, heard: Sequence[Said], behind: int) -> bool:
+def _goes_on(
+    turns: Sequence[Turn], spot: Spot, request: ClientTranscript, heard: Sequence[Said], behind: int
+) -> bool:
     """Whether the answer that a request begins with the beginning of goes on behind something inserted."""
     begun = bare("".join(each.text for each in heard))
     whole = turns[spot.turn].shown.entries[spot.place].bare
@@ -381,15 +385,15 @@ def _parted_behind(turns: Sequence[Turn], spot: Spot, first: int, behind: int) -
     return _Reach(first, spot.turn, kept=spot.before(turns))
 
 
-def _cut_answers(turns: Sequence[Turn], request: Resent) -> list[tuple[int, Spot]]:
+def _cut_answers(turns: Sequence[Turn], request: ClientTranscript) -> list[tuple[int, Spot]]:
     """The answers that a request may begin with a part of, and how much agrees behind each, most first:
     clients trim by letters, too, and whoever pressed stop saw less of an answer, or more."""
     heard, behind = _first_in_a_row(request)
     text = bare("".join(each.text for each in heard))
     if not text or heard[0].role != "assistant":
         return []
-    line = Line.of(turns)
-    lengths = [*common_lengths(words_of_request(Resent(request.messages, behind)), line.words), 0]
+    line = MessageLine.of(turns)
+    lengths = [*common_lengths(words_of_request(ClientTranscript(request.messages, behind)), line.words), 0]
     begins = (
         (lengths[at + 1], at)
         for at, spot in enumerate(line.spots)
@@ -398,7 +402,7 @@ def _cut_answers(turns: Sequence[Turn], request: Resent) -> list[tuple[int, Spot
     return [(length, line.spots[at]) for length, at in nlargest(MOST_PLACES, begins)]
 
 
-def _first_in_a_row(request: Resent) -> tuple[list[Said], int]:
+def _first_in_a_row(request: ClientTranscript) -> tuple[list[Said], int]:
     """What one role says at the beginning of a request, and the place behind it."""
     heard: list[Said] = []
     place = request.first
@@ -415,7 +419,7 @@ def _is_part(turn: Turn, answer: Spot, text: str) -> bool:
     return whole.startswith(text) or whole.endswith(text) or is_longer
 
 
-def _edited_at_the_edge(turns: Sequence[Turn], request: Resent) -> _Reach | None:
+def _edited_at_the_edge(turns: Sequence[Turn], request: ClientTranscript) -> _Reach | None:
     """A trimmed request whose first message was edited, or all that one role says there, still shows by what
     follows where it stands."""
     heard, behind = _first_in_a_row(request)
@@ -423,7 +427,7 @@ def _edited_at_the_edge(turns: Sequence[Turn], request: Resent) -> _Reach | None
     if first is None:
         return None
     for count, place in {1: first[1], len(heard): behind}.items():
-        rest = Resent(request.messages, place)
+        rest = ClientTranscript(request.messages, place)
         if rest.next(place, FORWARDS) is None:
             break
         back = _ending_at_head(turns, rest, _end_of_answers(rest))

@@ -27,7 +27,7 @@ MOST_PIECES = 64
 FORWARDS, BACKWARDS = 1, -1
 
 
-class Resent:
+class ClientTranscript:
     """A request as its client's copy of the history. `first` is where its instructions end."""
 
     def __init__(self, messages: Sequence[Mapping[str, Any]], first: int = 0) -> None:

@@ -13,10 +13,10 @@ from typing import NamedTuple, TypeAlias
 from msgspec import Struct
 from msgspec.structs import replace
 
-from turnledger.engine.resend.transcript import FORWARDS, Resent
+from turnledger.engine.resend.transcript import FORWARDS, ClientTranscript
 from turnledger.model.item import Item
 from turnledger.model.messages.pairing import without_open_reasoning
-from turnledger.model.messages.projection import Call, Entry, Form, Shown, bare, canonical, items_before
+from turnledger.model.messages.projection import Call, ClientForm, Entry, Shown, bare, canonical, items_before
 from turnledger.model.turn import Turn
 
 MOST_WINDOWS = 4
@@ -39,7 +39,7 @@ class Spot(NamedTuple):
     """A message of the line: its turn, how that is told, and the entry and piece of it."""
 
     turn: int
-    form: Form
+    form: ClientForm
     place: int
     piece: int
 
@@ -72,7 +72,7 @@ class Window(NamedTuple):
     length: int
 
 
-class Line(Struct, frozen=True):
+class MessageLine(Struct, frozen=True):
     """What turns say, message by message, where each stands; and the ends of answers of several messages."""
 
     words: list[Words]
@@ -80,7 +80,7 @@ class Line(Struct, frozen=True):
     ends: dict[Words, tuple[Words, int]]
 
     @classmethod
-    def of(cls, turns: Sequence[Turn], form: Form = Form.SEEN) -> Line:
+    def of(cls, turns: Sequence[Turn], form: ClientForm = ClientForm.SEEN) -> MessageLine:
         line = cls([], [], {})
         for index, turn in enumerate(turns):
             for place, entry in enumerate(turn.shown.told(form)):
@@ -91,16 +91,16 @@ class Line(Struct, frozen=True):
         return line
 
 
-def windows(turns: Sequence[Turn], request: Resent) -> Iterable[Window]:
+def windows(turns: Sequence[Turn], request: ClientTranscript) -> Iterable[Window]:
     """Where in the line the request could begin: at the beginning, and where most of it stands in a row."""
     readings = list(_readings(request))
     for form in _forms(turns):
-        line = Line.of(turns, form)
+        line = MessageLine.of(turns, form)
         for sent in readings:
             yield from _windows_in(line, sent, form)
 
 
-def _windows_in(line: Line, sent: list[Words], form: Form) -> Iterable[Window]:
+def _windows_in(line: MessageLine, sent: list[Words], form: ClientForm) -> Iterable[Window]:
     begins, skipped = sent[:1], 0
     if sent and sent[0] in line.ends and sent[0] not in line.words:
         begins[0], skipped = line.ends[sent[0]]
@@ -114,14 +114,14 @@ def _windows_in(line: Line, sent: list[Words], form: Form) -> Iterable[Window]:
         yield Window(line.spots[0]._replace(piece=skipped), lengths[0])
 
 
-def find(turns: Sequence[Turn], request: Resent, within: int | None) -> Spot | None:
+def find(turns: Sequence[Turn], request: ClientTranscript, within: int | None) -> Spot | None:
     """Where the first message of the request stands in the line, or in one turn of it, as far as what follows
     tells: messages may have been edited between those that agree. Of several places the first; None when so
     little agrees that it may be chance."""
     best: tuple[int, int, Spot] | None = None
     readings = list(_readings(request))
     for form in _forms(turns):
-        line = Line.of(turns, form)
+        line = MessageLine.of(turns, form)
         for sent in readings:
             same = (
                 (length, -at)
@@ -137,7 +137,7 @@ def find(turns: Sequence[Turn], request: Resent, within: int | None) -> Spot | N
     return best[2]
 
 
-def _readings(request: Resent) -> Iterable[list[Words]]:
+def _readings(request: ClientTranscript) -> Iterable[list[Words]]:
     """What the request says, message by message, answers in a row as one; and, where it begins with several,
     the first of them apart from the rest: what was between may have been deleted."""
     yield words_of_request(request)
@@ -150,10 +150,13 @@ def _readings(request: Resent) -> Iterable[list[Words]]:
         text, calls, place = text + found[0].text, calls + found[0].calls, found[1]
         following = request.next(place, FORWARDS)
         if following is not None and following[0].role == "assistant":
-            yield [_words("assistant", text, calls), *words_of_request(Resent(request.messages, place))]
+            yield [
+                _words("assistant", text, calls),
+                *words_of_request(ClientTranscript(request.messages, place)),
+            ]
 
 
-def is_telling(request: Resent) -> bool:
+def is_telling(request: ClientTranscript) -> bool:
     """Whether the first message says so much that nobody else would say the same."""
     found = request.next(request.first, FORWARDS)
     if found is None:
@@ -162,12 +165,12 @@ def is_telling(request: Resent) -> bool:
     return len(bare(found[0].text + calls)) >= TELLING
 
 
-def _forms(turns: Sequence[Turn]) -> list[Form]:
-    forms = [Form.SEEN]
+def _forms(turns: Sequence[Turn]) -> list[ClientForm]:
+    forms = [ClientForm.SEEN]
     if any(turn.shown.whole for turn in turns):
-        forms.append(Form.WHOLE)
+        forms.append(ClientForm.WHOLE)
     if any(turn.shown.held for turn in turns):
-        forms.append(Form.HELD)
+        forms.append(ClientForm.HELD)
     return forms
 
 
@@ -185,7 +188,7 @@ def _words_of_entry(entry: Entry) -> list[Words]:
     return [_words(entry.role, piece, ()) for piece in entry.pieces or ("",)]
 
 
-def words_of_request(request: Resent) -> list[Words]:
+def words_of_request(request: ClientTranscript) -> list[Words]:
     """The same for a request, whose answers are joined like those of a turn."""
     words: list[Words] = []
     place = request.first

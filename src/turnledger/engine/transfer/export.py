@@ -159,14 +159,14 @@ async def _to_settle(tables: Tables, owner: str, branch: Branch) -> Waiting | No
 
 
 @dataclass(frozen=True)
-class PageRequest:
+class ExportPageRequest:
     outline: Outline
     first: int
     """How many of the turns were told before."""
     limit: int = PAGE
 
 
-async def page_of(tables: Tables, request: PageRequest) -> list[bytes]:
+async def page_of(tables: Tables, request: ExportPageRequest) -> list[bytes]:
     """The next lines of turns. Raises ConversationDeleted if they are gone."""
     outline, chat = request.outline, str(request.outline.conversation.id)
     turns: list[Turn] = []
@@ -210,7 +210,7 @@ def _window(stretches: tuple[Stretch, ...], first: int, limit: int) -> list[Stre
 async def begin_of(tables: Tables, request: ExportRequest) -> tuple[Outline, list[bytes]]:
     """The outline of a conversation, and its first lines: for most, all there is."""
     found = await outline_of(tables, request)
-    return found, await page_of(tables, PageRequest(found, 0))
+    return found, await page_of(tables, ExportPageRequest(found, 0))
 
 
 @dataclass(frozen=True)

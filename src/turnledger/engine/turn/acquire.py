@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from turnledger.engine.access.tokens import admission_of
 from turnledger.engine.attempt.end import DIED, Ended
-from turnledger.engine.attempt.idempotency import Share
+from turnledger.engine.attempt.idempotency import SharedOutcome
 from turnledger.engine.events.live_log import EventSink
 from turnledger.engine.events.outcome_wait import outcome_of, outcome_so_far
 from turnledger.engine.lane.lease import all_leases
@@ -64,7 +64,7 @@ async def enter(
     """Begin a turn, or return how the attempt ended that answers this request. While that still runs, a
     request that would rather follow it is told by TurnAttached."""
     beginning = await _begin(process, request)
-    while isinstance(beginning, Share):
+    while isinstance(beginning, SharedOutcome):
         ended = beginning.ended or await _awaited(process, request, beginning)
         if beginning.ended is not None or beginning.was_waiting or not has_died(ended):
             return Replayed(ended, beginning.conversation)
@@ -87,7 +87,7 @@ async def enter(
     return running
 
 
-async def _awaited(process: Process, request: BeginRequest, sharing: Share) -> Ended:
+async def _awaited(process: Process, request: BeginRequest, sharing: SharedOutcome) -> Ended:
     """How the attempt ended that answers a request. Raises TurnAttached if that is to be followed."""
     owner, conversation, attempt = request.target.owner, sharing.conversation, sharing.attempt
     if not request.attaches:
@@ -114,7 +114,7 @@ async def relocate(process: Process, request: BeginRequest) -> Moved:
     """Wait for the lane as policy says, and move the conversation. Raises TurnStopped if somebody stopped it
     while it waited."""
     moved = await _begin(process, request)
-    if isinstance(moved, Share):
+    if isinstance(moved, SharedOutcome):
         raise TurnStopped
     assert isinstance(moved, Moved)  # noqa: S101 - it was asked to
     process.let_go(request.attempt)
@@ -122,7 +122,7 @@ async def relocate(process: Process, request: BeginRequest) -> Moved:
     return moved
 
 
-async def _begin(process: Process, request: BeginRequest) -> Begun | Share | Moved:
+async def _begin(process: Process, request: BeginRequest) -> Begun | SharedOutcome | Moved:
     """Take the lane or find who answers. Cancelled or failed, it leaves no ticket and no lane behind; if
     the store is out of reach, tending does that later."""
     if process.is_closed:
@@ -139,14 +139,14 @@ async def _begin(process: Process, request: BeginRequest) -> Begun | Share | Mov
         if _was_refused(problem) and not isinstance(problem, AdmissionMoved):
             await _check_still_admitted(process, request)
         raise
-    if isinstance(beginning, Share):
+    if isinstance(beginning, SharedOutcome):
         process.let_go(request.attempt)
         if beginning.has_ticket:
             await _withdraw(process, request)
     return beginning
 
 
-async def _queue(process: Process, request: BeginRequest, beginning: Queued) -> Begun | Share | Moved:
+async def _queue(process: Process, request: BeginRequest, beginning: Queued) -> Begun | SharedOutcome | Moved:
     process.mine[request.attempt] = True
     answer = None
     try:
@@ -158,7 +158,9 @@ async def _queue(process: Process, request: BeginRequest, beginning: Queued) -> 
             process.bells.ring(beginning.ticket.conversation)
 
 
-async def _stand_in_line(process: Process, request: BeginRequest, beginning: Queued) -> Begun | Share | Moved:
+async def _stand_in_line(
+    process: Process, request: BeginRequest, beginning: Queued
+) -> Begun | SharedOutcome | Moved:
     patience_ends = process.clock.monotonic() + process.limits.queue_wait
     ticket = beginning.ticket
     request = replace(request, ticket=ticket)

@@ -15,9 +15,16 @@ from dataclasses import dataclass
 from msgspec.structs import replace
 
 from turnledger.engine.attempt import client_retries, idempotency, unfinished
-from turnledger.engine.attempt.divergence import Divergence, Place, asked_again, fork_at, place_of, replaced
+from turnledger.engine.attempt.divergence import (
+    CommitPlace,
+    Divergence,
+    asked_again,
+    fork_at,
+    place_of,
+    replaced,
+)
 from turnledger.engine.attempt.end import DIED, end_running, how_it_ended, input_on, settle
-from turnledger.engine.attempt.idempotency import NOTHING_CLAIMED, Fresh, Share, Verdict
+from turnledger.engine.attempt.idempotency import NOTHING_CLAIMED, Fresh, SharedOutcome, Verdict
 from turnledger.engine.conversations import resolve
 from turnledger.engine.conversations.resolve import Target
 from turnledger.engine.feed.changes import tell, tell_withdrawn
@@ -91,7 +98,7 @@ async def begin(tables: Tables, request: BeginRequest) -> Beginning | Freed:
     # if the answer that told of it was lost.
     waiting_with = request.ticket or stored
     verdict = await _claimed(tables, request, waiting_with)
-    if isinstance(verdict, Share):
+    if isinstance(verdict, SharedOutcome):
         if request.admitted is not None and request.admitted != await tables.admission(target.owner):
             raise AdmissionMoved
         if request.retry is not None and verdict.ended is not None:
@@ -145,7 +152,7 @@ async def _claimed(tables: Tables, request: BeginRequest, waiting_with: Ticket |
     return NOTHING_CLAIMED
 
 
-async def _begun_before(tables: Tables, request: BeginRequest) -> Begun | Share | None:
+async def _begun_before(tables: Tables, request: BeginRequest) -> Begun | SharedOutcome | None:
     """The answer to a begin that had succeeded already, its first answer lost; None for a new one."""
     owner = request.target.owner
     attempt = await tables.attempt(owner, request.attempt)
@@ -154,9 +161,9 @@ async def _begun_before(tables: Tables, request: BeginRequest) -> Begun | Share 
         home = await tables.branch(turn.branch) if turn else None
         if turn is None or home is None:
             return None
-        return Share(turn.id, await how_it_ended(tables, owner, turn.id), home.conversation)
+        return SharedOutcome(turn.id, await how_it_ended(tables, owner, turn.id), home.conversation)
     if attempt.state is not AttemptState.RUNNING:
-        return Share(attempt.id, await how_it_ended(tables, owner, attempt.id), attempt.conversation)
+        return SharedOutcome(attempt.id, await how_it_ended(tables, owner, attempt.id), attempt.conversation)
     conversation = await tables.conversation(owner, attempt.conversation)
     branch = await tables.branch(attempt.branch)
     assert conversation is not None  # noqa: S101 - rows of one transaction
@@ -314,7 +321,7 @@ async def _take_lane(
 ) -> Begun:
     _check_seen(branch, request)
     resumed = verdict.earlier if verdict.earlier and can_resume(branch, verdict.earlier) else None
-    place: Place | None = None
+    place: CommitPlace | None = None
     # A retry that goes on from a journal goes on under the instructions it was written under.
     instructions = resumed.instructions if resumed is not None else request.instructions
     if request.diverge is None:
@@ -376,7 +383,7 @@ async def _ready(
 
 async def _ready_to_diverge(
     tables: Tables, branch: Branch, request: BeginRequest, resumed: Attempt | None, wish: Divergence
-) -> tuple[Branch, tuple[Item, ...], Place]:
+) -> tuple[Branch, tuple[Item, ...], CommitPlace]:
     """Settle what waits on the branch whose lane is taken, then find the place and check the input there.
     What this refuses is undone with everything else."""
     if resumed is None:
@@ -396,7 +403,7 @@ async def _settled(tables: Tables, branch: Branch, request: BeginRequest) -> Bra
 
 async def _find_place(
     tables: Tables, branch: Branch, request: BeginRequest, wish: Divergence
-) -> tuple[Place, tuple[Item, ...]]:
+) -> tuple[CommitPlace, tuple[Item, ...]]:
     """Where a divergence goes, and the input it admits there."""
     owner = request.target.owner
     instead_of = await replaced(tables, owner, branch, wish)

@@ -12,7 +12,7 @@ from turnledger.engine.attempt.told import Told
 from turnledger.engine.history.history import History
 from turnledger.engine.lane.shield import is_cancelled, uninterrupted
 from turnledger.engine.process.process import FIRST_DELAY, Process
-from turnledger.engine.resend.latest_lines import Line
+from turnledger.engine.resend.latest_lines import LatestLine
 from turnledger.engine.turn.commit import CommitRequest, DoubtRequest, behind, commit, resolve_doubt
 from turnledger.engine.turn.request import Begun
 from turnledger.engine.turn.running_turn import RunningTurn
@@ -230,7 +230,7 @@ def _remember(process: Process, running: RunningTurn, turn: Turn, request: Commi
     if request.fork is None:
         conversation, branch = running.conversation, running.branch
         # How many bytes there are is read from the store by who needs it.
-        line = Line(
+        line = LatestLine(
             behind(branch, request, branch.bytes), running.flagged, turn.says_plainly, conversation.scope
         )
         process.latest_lines.keep(conversation, line)

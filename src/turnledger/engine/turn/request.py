@@ -13,8 +13,8 @@ from msgspec import Struct
 
 from turnledger.engine.admission import Readmit
 from turnledger.engine.attempt.client_retries import Retry
-from turnledger.engine.attempt.divergence import Divergence, Place
-from turnledger.engine.attempt.idempotency import Key, Share
+from turnledger.engine.attempt.divergence import CommitPlace, Divergence
+from turnledger.engine.attempt.idempotency import Key, SharedOutcome
 from turnledger.engine.conversations.resolve import Target
 from turnledger.engine.history.context import ALL, Context
 from turnledger.engine.lane.queue import Dead
@@ -28,7 +28,7 @@ from turnledger.model.item import Item
 from turnledger.model.journal import Journal
 
 
-class Seen(Struct, frozen=True):
+class ExpectedHead(Struct, frozen=True):
     """The line that a request was made for: a branch, its head, what waits to be settled behind it, and how
     often its owner had changed flags."""
 
@@ -90,7 +90,7 @@ class BeginRequest(Struct, frozen=True, kw_only=True):
     """What it does instead of running a turn."""
     reread: Reread | None = None
     """Makes the request anew for the line as it is: what it asks for depends on that."""
-    seen: Seen | None = None
+    seen: ExpectedHead | None = None
     """The line it was last made for."""
     key: Key | None = None
     retry: Retry | None = None
@@ -122,7 +122,7 @@ class Begun(Struct, frozen=True):
     """The one whose lane is held."""
     attempt: Attempt
     journal: Journal
-    place: Place | None = None
+    place: CommitPlace | None = None
     """Where the turn goes, if not behind the head."""
     flagged: int = 0
     """The number of the owner that rises with each flag, as it was while the lane was taken."""
@@ -137,6 +137,6 @@ class Queued:
     interrupted: TurnId | None
 
 
-Beginning: TypeAlias = Begun | Queued | Share | Moved
+Beginning: TypeAlias = Begun | Queued | SharedOutcome | Moved
 Reread: TypeAlias = Callable[[BeginRequest, ConversationId | None], Awaitable[BeginRequest]]
 """Makes a request anew, for the conversation that begin found to be meant; None before begin was asked."""

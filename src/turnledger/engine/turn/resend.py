@@ -24,9 +24,9 @@ from turnledger.engine.conversations.resolve import Target, check_live, find
 from turnledger.engine.ports import Tables
 from turnledger.engine.process.process import TURNS_AT_ONCE, Process
 from turnledger.engine.resend import match
-from turnledger.engine.resend.latest_lines import Line
+from turnledger.engine.resend.latest_lines import LatestLine
 from turnledger.engine.resend.match import Continuation, Meaning, Regeneration, Sent, decide
-from turnledger.engine.turn.request import BeginRequest, Seen
+from turnledger.engine.turn.request import BeginRequest, ExpectedHead
 from turnledger.engine.turn.snapshot import Base, flags_of
 from turnledger.errors import HistoryDiverged, MalformedItems, TurnledgerError
 from turnledger.model.conversation import Branch
@@ -71,7 +71,7 @@ async def current(tables: Tables, request: CurrentRequest) -> tuple[Branch | Non
     return await tables.branch(conversation.branch), await tables.flag_version(target.owner)
 
 
-class Resending:
+class ResentRequest:
     """One request that brings a whole history. `reread` makes of it what it means by now."""
 
     def __init__(
@@ -129,7 +129,7 @@ class Resending:
         nothing else."""
         return self._sent is not Sent.FULL and all(each.get("role") == "user" for each in self._messages)
 
-    def _added(self, request: BeginRequest, line: Line) -> BeginRequest:
+    def _added(self, request: BeginRequest, line: LatestLine) -> BeginRequest:
         self._process.limits.check_messages("The input", self._messages)
         input = items_of_messages(self._messages)
         check_resent(input)
@@ -140,7 +140,7 @@ class Resending:
             input=input,
             instructions=None,
             diverge=None,
-            seen=Seen(branch.id, branch.head, branch.unsettled, line.flagged, branch.conversation),
+            seen=ExpectedHead(branch.id, branch.head, branch.unsettled, line.flagged, branch.conversation),
         )
 
     async def _read(self, request: BeginRequest, branch: Branch, flagged: int) -> BeginRequest:
@@ -161,7 +161,7 @@ class Resending:
             input=() if isinstance(meaning, Regeneration) else self._input(meaning, turns, branch, notes),
             instructions=Instructions(leading) if leading else None,
             diverge=self._divergence(meaning, turns),
-            seen=Seen(branch.id, branch.head, branch.unsettled, flagged, home, leading == in_force),
+            seen=ExpectedHead(branch.id, branch.head, branch.unsettled, flagged, home, leading == in_force),
         )
 
     async def _seen_by_user(self, branch: Branch, owner: str, flagged: int) -> Sequence[Turn]:
@@ -181,17 +181,17 @@ class Resending:
         """What the request means, and the notes that are new among what it has in common with the line."""
         meaning = decide(turns, self._messages, self._sent)
         notes = self._new_notes(meaning, turns)
-        if isinstance(meaning, match.Divergence) and self._on_divergence is OnDivergence.REJECT:
+        if isinstance(meaning, match.MatchedEdit) and self._on_divergence is OnDivergence.REJECT:
             raise HistoryDiverged
         # Settled turns that are carried along close the calls of the last common turn: where results for
         # them are new, that turn is told anew, too.
         if isinstance(meaning, Regeneration):
             asked = _turn(turns, meaning.turn)
             input = _told(asked, asked.input)
-            again = match.Divergence(asked.parent, len(self._messages), meaning.instructions, input)
+            again = match.MatchedEdit(asked.parent, len(self._messages), meaning.instructions, input)
             told = self._told_anew(again, turns, branch)
             return (meaning if told is again and not notes else told), notes
-        if isinstance(meaning, match.Divergence):
+        if isinstance(meaning, match.MatchedEdit):
             return self._told_anew(meaning, turns, branch), notes
         return meaning, notes
 
@@ -221,8 +221,8 @@ class Resending:
         return tuple(new.values())
 
     def _told_anew(
-        self, meaning: match.Divergence, turns: Sequence[Turn], branch: Branch
-    ) -> match.Divergence:
+        self, meaning: match.MatchedEdit, turns: Sequence[Turn], branch: Branch
+    ) -> match.MatchedEdit:
         while meaning.after is not None and self._answers(meaning):
             last = _turn(turns, meaning.after)
             later = (turn.goes_along for turn in turns[last.number :])
@@ -233,14 +233,14 @@ class Resending:
             meaning = replace(meaning, after=before, kept=(*_told(last, last.items), *meaning.kept))
         return meaning
 
-    def _answers(self, meaning: match.Divergence) -> bool:
+    def _answers(self, meaning: match.MatchedEdit) -> bool:
         if meaning.kept:
             return meaning.kept[0].is_result
         return meaning.new < len(self._messages) and self._messages[meaning.new].get("role") == "tool"
 
     def _input(
         self,
-        meaning: Continuation | match.Divergence,
+        meaning: Continuation | match.MatchedEdit,
         turns: Sequence[Turn],
         branch: Branch,
         notes: Sequence[ChatMessage],
@@ -248,8 +248,8 @@ class Resending:
         """What is new of the messages, behind what was kept of the turn that it replaces; and before all that
         but results, which answer the turn before, the notes that are new."""
         waiting = branch.pending
-        kept = meaning.kept if isinstance(meaning, match.Divergence) else ()
-        if isinstance(meaning, match.Divergence):
+        kept = meaning.kept if isinstance(meaning, match.MatchedEdit) else ()
+        if isinstance(meaning, match.MatchedEdit):
             before = _turn(turns, meaning.after).items if meaning.after else ()
             waiting = left_open((*before, *kept))
         self._process.limits.check_messages("The input", self._messages[meaning.new :])

@@ -18,7 +18,7 @@ from turnledger.engine.limits import Limits
 from turnledger.engine.process.process import Process
 from turnledger.engine.resend.match import Sent
 from turnledger.engine.turn.request import BeginRequest
-from turnledger.engine.turn.resend import ChatMessage, OnDivergence, Resending
+from turnledger.engine.turn.resend import ChatMessage, OnDivergence, ResentRequest
 from turnledger.errors import InvalidInput, LedgerClosed
 from turnledger.model.access.visibility import EVERYWHERE, Within
 from turnledger.model.attempt import OnBusy, OnFailure, OnStop
@@ -172,7 +172,7 @@ def _request(
     target: Target,
     items: tuple[Item, ...],
     place: Divergence | None = None,
-    resending: Resending | None = None,
+    resending: ResentRequest | None = None,
     *,
     instructions: Input | None = None,
     instructions_once: Input | None = None,
@@ -275,7 +275,7 @@ def resent_request(
     if options.get("instructions") is not None or options.get("instructions_once") is not None:
         raise InvalidInput("The leading system and developer messages are the instructions. Send them there.")
     how = choice(Sent, "sent", sent) if sent is not None else None
-    resending = Resending(process, messages, how, choice(OnDivergence, "on_divergence", on_divergence))
+    resending = ResentRequest(process, messages, how, choice(OnDivergence, "on_divergence", on_divergence))
     return _request(process, target, PLACEHOLDER, resending=resending, **options)
 
 

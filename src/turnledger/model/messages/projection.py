@@ -70,7 +70,7 @@ class Entry(msgspec.Struct, frozen=True, dict=True):
         ]
 
 
-class Form(Enum):
+class ClientForm(Enum):
     """How a client may hold a turn."""
 
     SEEN = auto()  # as this API shows it
@@ -107,14 +107,14 @@ class Shown(msgspec.Struct, frozen=True, dict=True):
         forms = (form for way in self.ways for form in (way.entries, way.whole) if form is not None)
         return tuple(dict.fromkeys(forms))
 
-    def asked(self, form: Form) -> tuple[Entry, ...]:
+    def asked(self, form: ClientForm) -> tuple[Entry, ...]:
         """The input of it, as it is told."""
-        return self.held[0].input if form is Form.HELD and self.held else self.input
+        return self.held[0].input if form is ClientForm.HELD and self.held else self.input
 
-    def told(self, form: Form) -> tuple[Entry, ...]:
-        if form is Form.WHOLE and self.whole is not None:
+    def told(self, form: ClientForm) -> tuple[Entry, ...]:
+        if form is ClientForm.WHOLE and self.whole is not None:
             return self.whole
-        return self.held[0].entries if form is Form.HELD and self.held else self.entries
+        return self.held[0].entries if form is ClientForm.HELD and self.held else self.entries
 
     @cached_property
     def plain(self) -> tuple[str, str] | None:
@@ -194,8 +194,8 @@ def shown(
     """A committed turn as clients may hold it; one that did not end well, or of which something is hidden,
     they hold in many ways."""
     # What stands in the input, calls and all, its client has told.
-    asked, after = _told(input, output, hidden, Form.SEEN)
-    whole = _told(input, output, hidden, Form.WHOLE)[1]
+    asked, after = _told(input, output, hidden, ClientForm.SEEN)
+    whole = _told(input, output, hidden, ClientForm.WHOLE)[1]
     told = [*_echo(asked), *_echo(after)] if is_complete and not hidden else []
     echo = [each for each in told if each is not None]
     return Shown(
@@ -226,7 +226,7 @@ def _held(input: Sequence[Item], output: Sequence[Item], hidden: frozenset[int])
 
 
 def items_before(
-    input: Sequence[Item], output: Sequence[Item], hidden: Collection[int], at: tuple[Form, int, int]
+    input: Sequence[Item], output: Sequence[Item], hidden: Collection[int], at: tuple[ClientForm, int, int]
 ) -> tuple[Item, ...]:
     """What a turn says before a piece of an entry, by the form that these are counted in; without what is
     hidden, but for calls whose results a client holds from there on."""
@@ -238,19 +238,19 @@ def items_before(
     first = row[0] if not piece else [*said, *(item for item in row if item.is_call)][piece]
     items = (*input, *output)
     before = next(place for place, item in enumerate(items) if item is first)
-    held = left_open(items[:before]) if form is Form.HELD else ()
+    held = left_open(items[:before]) if form is ClientForm.HELD else ()
     return tuple(item for place, item in enumerate(items[:before]) if place not in hidden or item in held)
 
 
 def _told(
-    input: Sequence[Item], output: Sequence[Item], hidden: Collection[int], form: Form
+    input: Sequence[Item], output: Sequence[Item], hidden: Collection[int], form: ClientForm
 ) -> tuple[Sequence[Item], Sequence[Item]]:
     """The input and the output of a turn as a client holds them."""
-    if hidden and form is not Form.HELD:
+    if hidden and form is not ClientForm.HELD:
         count = len(input)
         input = [item for place, item in enumerate(input) if place not in hidden]
         output = [item for place, item in enumerate(output, count) if place not in hidden]
-    if form is not Form.WHOLE and (here := _made_here(output)):
+    if form is not ClientForm.WHOLE and (here := _made_here(output)):
         output = [item for place, item in enumerate(output) if place not in here]
     return input, output
 

@@ -247,7 +247,7 @@ TITLES = 1 << 61
 """Places above this one are those of titles: they come before all turns."""
 
 
-class Found(Struct, frozen=True):
+class FoundPlace(Struct, frozen=True):
     """What is found comes in the order of falling places: the last committed turn first, and before all turns
     the titles, that of the last made conversation first. A place is never given to another while it is
     taken."""

@@ -32,7 +32,7 @@ def _is_readable(descriptor: int) -> bool:
     return bool(look.poll(0))
 
 
-class Limits:
+class PhaseTimeouts:
     """How long the phases of one response may take, in seconds."""
 
     __slots__ = ("between", "first_byte", "total")
@@ -66,7 +66,7 @@ class Connection(asyncio.Protocol):
             lenient_optional_cr_before_lf=True, lenient_spaces_after_chunk_size=True
         )
         self._response: Response | None = None
-        self._limits = Limits(None, None, None)
+        self._limits = PhaseTimeouts(None, None, None)
         self._ends_by = NEVER
         self._bodiless_bytes = 0
         self._has_heard = False
@@ -104,7 +104,7 @@ class Connection(asyncio.Protocol):
         """Whether it was left alone for so long that its server may have closed it by now."""
         return self._is_used and self._loop.time() - self.free_since >= STALE_AFTER
 
-    def ask(self, request: bytes, limits: Limits, *, room: int, in_pieces: bool) -> Response:
+    def ask(self, request: bytes, limits: PhaseTimeouts, *, room: int, in_pieces: bool) -> Response:
         """Begin to send a request. What does not fit at once is left to `send`."""
         now = self._loop.time()
         response = self._response = Response(self, self._loop, room, in_pieces)

@@ -6,7 +6,7 @@ import asyncio
 from typing import NamedTuple
 
 from turnledger.runners.http.address import Address, address_of, checked_api_key
-from turnledger.runners.http.connection import Limits
+from turnledger.runners.http.connection import PhaseTimeouts
 from turnledger.runners.http.pool import Pool, tls_of
 
 _FIELDS = (
@@ -15,7 +15,7 @@ _FIELDS = (
     "Accept-Encoding: identity",  # compression would hold small pieces back
     "User-Agent: turnledger",
 )
-_NO_LIMITS = Limits(None, None, None)
+_NO_LIMITS = PhaseTimeouts(None, None, None)
 
 
 class Got(NamedTuple):

@@ -15,9 +15,9 @@ from typing import Any
 import msgspec
 
 from turnledger.errors import InvalidInput, MalformedAnswer
-from turnledger.runners.chat_model import FINISH_REASONS, Asked, completion_of
+from turnledger.runners.chat_model import FINISH_REASONS, ModelRequest, completion_of
 from turnledger.runners.http.address import address_of
-from turnledger.runners.http.connection import Connection, Limits
+from turnledger.runners.http.connection import Connection, PhaseTimeouts
 from turnledger.runners.http.pool import Pool, tls_of
 from turnledger.runners.http.request import head_of
 from turnledger.runners.http.response import PIECES_BYTES, Response
@@ -26,7 +26,7 @@ from turnledger.runners.upstream.failures import BrokenOff, Unheard, closed, enc
 from turnledger.runners.upstream.response_body import is_encoded, read_error, read_whole
 from turnledger.runners.upstream.streamed_answer import StreamedAnswer
 
-_LISTING = Limits(first_byte=None, between=None, total=30.0)
+_LISTING = PhaseTimeouts(first_byte=None, between=None, total=30.0)
 """For what needs no model to think."""
 
 
@@ -103,7 +103,7 @@ class Upstream:
         self._models = head_of("GET", address, "/models", api_key) + b"\r\n"
         self._tls = tls_of(address)
         self._connect = timeouts.connect
-        self._limits = Limits(timeouts.first_byte, timeouts.between_chunks, timeouts.total)
+        self._limits = PhaseTimeouts(timeouts.first_byte, timeouts.between_chunks, timeouts.total)
         self._retries = retries
         self._connections = connections
         self._reuse = reuse
@@ -114,7 +114,7 @@ class Upstream:
         self._pool: Pool | None = None
         self._is_closed = False
 
-    async def complete(self, asked: Asked) -> bytes:
+    async def complete(self, asked: ModelRequest) -> bytes:
         """Ask for a whole answer, and return it as it came; see ChatModel."""
         response = await self._ask(self._posting(asked, stream=False), self._limits, in_pieces=False)
         body = await read_whole(response)
@@ -122,7 +122,7 @@ class Upstream:
             completion_of(body)  # nothing else tells whether all of it has come
         return body
 
-    def stream(self, asked: Asked) -> StreamedAnswer:
+    def stream(self, asked: ModelRequest) -> StreamedAnswer:
         """Ask for a streamed answer; see ChatModel."""
         ask = partial(self._ask, self._posting(asked, stream=True), self._limits, in_pieces=True)
         return StreamedAnswer(ask, self._lingers)
@@ -142,11 +142,11 @@ class Upstream:
         if pool is not None:
             await pool.close()
 
-    def _posting(self, asked: Asked, *, stream: bool) -> bytes:
+    def _posting(self, asked: ModelRequest, *, stream: bool) -> bytes:
         body = asked.body(stream=stream)
         return b"%bContent-Length: %d\r\n\r\n%b" % (self._completions, len(body), body)
 
-    async def _ask(self, request: bytes, limits: Limits, *, in_pieces: bool) -> Response:
+    async def _ask(self, request: bytes, limits: PhaseTimeouts, *, in_pieces: bool) -> Response:
         """Return an answer of status 200, of which nothing was read. Raises a ModelError."""
         tries = 0
         while True:
@@ -159,7 +159,7 @@ class Upstream:
                     raise broken_off.error from broken_off.__cause__
             await self._sleep(wait)
 
-    async def _try(self, request: bytes, limits: Limits, *, in_pieces: bool) -> Response:
+    async def _try(self, request: bytes, limits: PhaseTimeouts, *, in_pieces: bool) -> Response:
         pool = self._pool or self._opened()
         connection = pool.take()
         if connection is not None and connection.may_be_stale:
@@ -172,7 +172,7 @@ class Upstream:
         return await self._exchange(connection, request, limits, in_pieces=in_pieces)
 
     async def _exchange(
-        self, connection: Connection, request: bytes, limits: Limits, *, in_pieces: bool
+        self, connection: Connection, request: bytes, limits: PhaseTimeouts, *, in_pieces: bool
     ) -> Response:
         room = PIECES_BYTES if in_pieces else response_body.ANSWER_BYTES
         response = connection.ask(request, limits, room=room, in_pieces=in_pieces)

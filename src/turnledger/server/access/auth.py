@@ -20,7 +20,7 @@ from turnledger.model.access.token import PREFIX as TOKEN_PREFIX
 from turnledger.model.access.token import Token, TokenScope, digest_of, is_token_text
 from turnledger.model.access.visibility import EVERYWHERE, Within
 from turnledger.model.ids import TokenId
-from turnledger.server.access.guard import Head, is_loopback
+from turnledger.server.access.guard import RequestHead, is_loopback
 from turnledger.server.access.limits import Link
 from turnledger.server.config.settings import Settings
 from turnledger.server.errors import Refused
@@ -113,7 +113,7 @@ class Principal(msgspec.Struct, frozen=True):
             raise Refused(403, "outside_chat_scope", message)
 
 
-class Admission:
+class Authenticator:
     """Looks up who asks, for one server."""
 
     def __init__(
@@ -130,7 +130,7 @@ class Admission:
         self.noting: asyncio.Task[None] | None = None
         """The last time that uses were written down."""
 
-    async def admit(self, head: Head) -> Principal:
+    async def admit(self, head: RequestHead) -> Principal:
         """Look up who asks. Raises Refused: 401 for a token that is missing, unknown, expired or revoked; 403
         for a request that has none and came through a proxy."""
         shown = _shown(head)
@@ -143,7 +143,7 @@ class Admission:
         self._remember(shown, principal)
         return principal
 
-    async def _look_up(self, head: Head) -> Principal:
+    async def _look_up(self, head: RequestHead) -> Principal:
         text = _token_text(head)
         if text is not None:
             found = await self._tokens.find(digest_of(text))
@@ -158,14 +158,14 @@ class Admission:
             raise _without_token(head)
         return Principal(OWNER, ALL_BUT_ADMIN, found.version)
 
-    async def readmit(self, head: Head, needed: TokenScope) -> int:
+    async def readmit(self, head: RequestHead, needed: TokenScope) -> int:
         """Look again at somebody who was let in before: a token of his owner was revoked since, and it may
         have been his. Returns the version as it is now; raises Refused as `admit` does."""
         principal = await self.admit(head)
         principal.check(needed)
         return principal.version
 
-    def recall(self, head: Head) -> Principal | None:
+    def recall(self, head: RequestHead) -> Principal | None:
         """Who asks, as he was when he was last looked up; None if that was not a moment ago. Only for what
         compares the version in the store. Raises Refused as `admit` does."""
         known = self._remembered.get(_shown(head))
@@ -195,7 +195,7 @@ class Admission:
     def _begin_to_note(self) -> None:
         self.noting = asyncio.create_task(self.note_uses(), name="turnledger token uses")
 
-    def _check(self, principal: Principal, head: Head) -> None:
+    def _check(self, principal: Principal, head: RequestHead) -> None:
         token = principal.token
         if token is None:
             if head.proxied_by is not None and not self._is_insecure:
@@ -213,7 +213,7 @@ class Admission:
             self._remembered.popitem(last=False)
 
 
-def _token_text(head: Head) -> str | None:
+def _token_text(head: RequestHead) -> str | None:
     """The token that the request carries.
 
     Programs made for the OpenAI API always send an api_key, be it "unused": what cannot be a token counts as
@@ -224,7 +224,7 @@ def _token_text(head: Head) -> str | None:
     return text if kind.lower() == "bearer" and is_token_text(text) else None
 
 
-def _shown(head: Head) -> bytes:
+def _shown(head: RequestHead) -> bytes:
     """By what somebody is remembered; the same for all who show nothing that could be a token."""
     given = head.authorization
     return sha256(given).digest() if PREFIX in given else b""
@@ -239,7 +239,7 @@ def why_not(token: Token | None) -> Refused:
     return _unknown("token_expired", "This token has expired. Ask for a new one.")
 
 
-def _without_token(head: Head) -> Refused:
+def _without_token(head: RequestHead) -> Refused:
     return why_not(None) if head.authorization else missing()
 
 

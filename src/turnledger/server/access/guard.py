@@ -72,7 +72,7 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-class Head:
+class RequestHead:
     """What the guard looks at of a request's headers."""
 
     __slots__ = ("_headers", "host", "is_clear", "origin", "proxied_by")
@@ -142,12 +142,12 @@ class Guard:
         self._own_framing = b"; frame-ancestors " + b" ".join([b"'self'", ancestors]).strip()
         self._headers = ((POLICY, b"default-src 'none'" + self._framing), *SECURITY_HEADERS)
 
-    def request_id(self, head: Head) -> str:
+    def request_id(self, head: RequestHead) -> str:
         """The id that the request brought, if it is harmless wherever it may be shown; else a new one."""
         given = head.request_id
         return given.decode() if given and _REQUEST_ID.fullmatch(given) else self._make_id()
 
-    def check(self, head: Head, *, is_page: bool = False) -> None:
+    def check(self, head: RequestHead, *, is_page: bool = False) -> None:
         """Raise Refused unless the request may come in. People come to a page from anywhere: it is the same
         for everybody, and does nothing by being asked for."""
         if not head.is_clear:
@@ -159,7 +159,7 @@ class Guard:
         if head.has_body:
             check_body_type(head.body_type)
 
-    def answer_headers(self, head: Head) -> tuple[tuple[bytes, bytes], ...]:
+    def answer_headers(self, head: RequestHead) -> tuple[tuple[bytes, bytes], ...]:
         """What every answer to the request carries, for pages of configured origins with their leave."""
         if head.origin is not None and self._is_configured(head):
             return (
@@ -174,7 +174,7 @@ class Guard:
         """The header that says what a page of the server's own may do, in place of nothing at all."""
         return POLICY, allowed + (self._own_framing if is_own_frame else self._framing)
 
-    def preflight_headers(self, head: Head) -> list[tuple[bytes, bytes]] | None:
+    def preflight_headers(self, head: RequestHead) -> list[tuple[bytes, bytes]] | None:
         """The answer to a browser that asks beforehand for a page of a configured origin; None for any
         other request."""
         if not head.asked_method or not self._is_configured(head):
@@ -187,10 +187,10 @@ class Guard:
             headers.append((b"access-control-allow-headers", head.asked_headers))
         return headers
 
-    def _is_configured(self, head: Head) -> bool:
+    def _is_configured(self, head: RequestHead) -> bool:
         return head.is_clear and head.origin in self._origins
 
-    def _check_host(self, head: Head) -> None:
+    def _check_host(self, head: RequestHead) -> None:
         if head.host is not None:
             found = HOST.fullmatch(head.host.decode("latin-1").lower())
             if found and (found[1] in self._names or (self._takes_addresses and _is_address(found[1]))):
@@ -202,7 +202,7 @@ class Guard:
             "`hosts` in the configuration.",
         )
 
-    def _check_origin(self, head: Head) -> None:
+    def _check_origin(self, head: RequestHead) -> None:
         if self._is_configured(head):
             return
         if head.origin is not None and head.origin != b"http://" + (head.host or b""):

@@ -122,7 +122,7 @@ class Link(NamedTuple):
     bounds: Bounds
 
 
-class Place:
+class Slot:
     """What a request counts as, until it leaves: for its owner and, if that is a visitor, for the link."""
 
     __slots__ = ("_board", "_kinds", "_link", "_owner")
@@ -192,7 +192,7 @@ class Quotas:
             Bound(IMPORTS, limits.imports, limits.owner_imports, "too_many_imports", "imports at once"),
         )
 
-    def turn(self, owner: str, *, is_tokenless: bool, link: Link | None = None) -> Place:
+    def turn(self, owner: str, *, is_tokenless: bool, link: Link | None = None) -> Slot:
         """Let in a turn, which counts until it leaves, and as waiting until it begins. Raises Refused."""
         paces = [] if is_tokenless else self._paces(owner, link)
         for pace, name, most in paces:
@@ -218,15 +218,15 @@ class Quotas:
                 paces.append((self._pace_of_links, link.name, most))
         return paces
 
-    def stream(self, owner: str, *, is_tokenless: bool, link: Link | None = None) -> Place:
+    def stream(self, owner: str, *, is_tokenless: bool, link: Link | None = None) -> Slot:
         """Let in a reader of events, who counts until he leaves. Raises Refused."""
         return self._admit(self._streams, owner, is_tokenless, link)
 
-    def other(self, owner: str, *, is_tokenless: bool, link: Link | None = None) -> Place:
+    def other(self, owner: str, *, is_tokenless: bool, link: Link | None = None) -> Slot:
         """Let in a request that is neither, which counts until it leaves. Raises Refused."""
         return self._admit(self._others, owner, is_tokenless, link)
 
-    def importing(self, owner: str, *, is_tokenless: bool, link: Link | None = None) -> Place:
+    def importing(self, owner: str, *, is_tokenless: bool, link: Link | None = None) -> Slot:
         """Let in a file that is imported, which counts until it is. Raises Refused."""
         return self._admit(self._imports, owner, is_tokenless, link)
 
@@ -247,10 +247,10 @@ class Quotas:
         if self._board.sum(REQUESTS) > self._requests:
             raise self._refused(REQUESTS, BUSY, self._full(REQUESTS))
 
-    def _admit(self, bounds: tuple[Bound, ...], owner: str, is_tokenless: bool, link: Link | None) -> Place:
+    def _admit(self, bounds: tuple[Bound, ...], owner: str, is_tokenless: bool, link: Link | None) -> Slot:
         self._look(bounds, owner, is_tokenless, link, 1)
         name = None if link is None else link.name
-        place = Place(self._board, owner, tuple([bound.kind for bound in bounds]), name)
+        place = Slot(self._board, owner, tuple([bound.kind for bound in bounds]), name)
         try:
             # Others may have come at the same moment: counted by now, at least one of them sees all.
             self._look(bounds, owner, is_tokenless, link, 0)

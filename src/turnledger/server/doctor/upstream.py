@@ -27,7 +27,7 @@ LARGEST = 4 * 1024 * 1024
 REFUSED = frozenset({401, 402, 403, 407})
 
 
-class Asked(msgspec.Struct, frozen=True):
+class UpstreamCheck(msgspec.Struct, frozen=True):
     """One upstream, and what is asked of it."""
 
     url: str
@@ -49,14 +49,14 @@ class Answered(msgspec.Struct, frozen=True):
     """Seconds by which its clock is ahead of ours, where it told the time."""
 
 
-def upstreams_of(settings: Settings) -> list[Asked]:
+def upstreams_of(settings: Settings) -> list[UpstreamCheck]:
     """Every upstream once, with all that the settings want of it."""
     wanted: dict[tuple[str, str | None], list[str]] = {}
     for name, model in settings.models.items():
         wanted.setdefault((model.upstream, model.api_key_env), []).append(model.model or name)
     if settings.upstream is not None:
         wanted.setdefault((settings.upstream, settings.api_key_env), [])
-    return [Asked(url, variable, tuple(names)) for (url, variable), names in wanted.items()]
+    return [UpstreamCheck(url, variable, tuple(names)) for (url, variable), names in wanted.items()]
 
 
 async def check_upstreams(settings: Settings, environ: Mapping[str, str]) -> list[Answered]:
@@ -67,7 +67,7 @@ async def check_upstreams(settings: Settings, environ: Mapping[str, str]) -> lis
     return list(await asyncio.gather(*(check_upstream(each, environ) for each in asked)))
 
 
-async def check_upstream(asked: Asked, environ: Mapping[str, str]) -> Answered:
+async def check_upstream(asked: UpstreamCheck, environ: Mapping[str, str]) -> Answered:
     """Ask one upstream for its models, which costs nothing."""
     api_key = environ.get(asked.api_key_env) if asked.api_key_env else None
     try:
@@ -83,7 +83,7 @@ async def check_upstream(asked: Asked, environ: Mapping[str, str]) -> Answered:
     return Answered(findings, _ahead(got.headers.get(b"date", b"").decode("latin-1")))
 
 
-def _unreachable(asked: Asked, problem: BaseException | None) -> Diagnosis:
+def _unreachable(asked: UpstreamCheck, problem: BaseException | None) -> Diagnosis:
     if isinstance(problem, TimeoutError):
         return fail(asked.subject, "did not answer in time", "Is it up, and is there a firewall between?")
     if isinstance(problem, socket.gaierror):
@@ -95,7 +95,7 @@ def _unreachable(asked: Asked, problem: BaseException | None) -> Diagnosis:
     return fail(asked.subject, "cannot be reached", remedy)
 
 
-def _of_status(asked: Asked, status: int, body: bytes) -> list[Diagnosis]:
+def _of_status(asked: UpstreamCheck, status: int, body: bytes) -> list[Diagnosis]:
     key = f"with the api_key in {asked.api_key_env}" if asked.api_key_env else "without an api_key"
     if status in REFUSED:
         remedy = f"Check {asked.api_key_env}." if asked.api_key_env else "Name its variable: api_key_env."
@@ -120,7 +120,7 @@ def _of_status(asked: Asked, status: int, body: bytes) -> list[Diagnosis]:
     return [ok(asked.subject, f"answers {key}, and lists {counted}")]
 
 
-def _of_transport(asked: Asked, api_key: str | None) -> list[Diagnosis]:
+def _of_transport(asked: UpstreamCheck, api_key: str | None) -> list[Diagnosis]:
     parts = urlsplit(asked.url)
     if api_key is None or parts.scheme == "https" or is_loopback(parts.hostname or ""):
         return []

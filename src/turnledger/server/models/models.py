@@ -19,7 +19,7 @@ NAMING_MODELS = frozenset({"model", "models", "fallbacks", "fallback_models", "m
 """Fields by which this or that upstream is told which models to ask, in whatever case: some take any."""
 
 
-class Found(NamedTuple):
+class ResolvedModel(NamedTuple):
     """Who answers, and what the model is called there."""
 
     model: ChatModel
@@ -33,7 +33,7 @@ class Models:
 
     def __init__(
         self,
-        named: Mapping[str, Found],
+        named: Mapping[str, ResolvedModel],
         otherwise: ChatModel | None = None,
         *,
         length_field: LengthField | None = None,
@@ -47,7 +47,7 @@ class Models:
         """The names that are known without asking anybody."""
         return list(self._named)
 
-    def find(self, name: str, principal: Principal) -> Found:
+    def find(self, name: str, principal: Principal) -> ResolvedModel:
         """Who answers to this name; raises Refused (404 `model_not_found`) if nobody does, or nobody whom
         this one may ask."""
         found = self.named(name) if principal.may_ask(name) else None
@@ -57,11 +57,11 @@ class Models:
         message = f"There is no model {plain(name[:100])!r}. Known: {known}."
         raise Refused(404, "model_not_found", message, param="model")
 
-    def named(self, name: str) -> Found | None:
+    def named(self, name: str) -> ResolvedModel | None:
         """Who answers to this name, whoever asks."""
         found = self._named.get(name)
         if found is None and self._otherwise is not None:
-            return Found(self._otherwise, name, self._length_field)
+            return ResolvedModel(self._otherwise, name, self._length_field)
         return found
 
     def check_fields(self, names: Iterable[str], principal: Principal) -> None:
@@ -114,10 +114,10 @@ def make_models(settings: Settings, environ: Mapping[str, str]) -> Models:
     if not settings.models and settings.upstream is None:
         from turnledger.runners.demo import DemoModel
 
-        return Models({DEMO: Found(DemoModel(), DEMO)})
+        return Models({DEMO: ResolvedModel(DemoModel(), DEMO)})
     connections = _Upstreams(settings, environ)
     named = {
-        name: Found(connections.to(each), each.model or name, each.length_field)
+        name: ResolvedModel(connections.to(each), each.model or name, each.length_field)
         for name, each in settings.models.items()
     }
     if settings.upstream is None:

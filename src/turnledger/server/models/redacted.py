@@ -11,8 +11,8 @@ from typing import Any
 from turnledger.errors import MalformedAnswer, ModelError, ModelRefused, ModelTimeout, ModelUnavailable
 from turnledger.model.attempt import Failure
 from turnledger.runners.chat_model import (
-    Asked,
     ChatModel,
+    ModelRequest,
     chunk_of,
     completion_of,
     failure_of,
@@ -30,7 +30,7 @@ class DiscreetModel:
         self._model = model
         self.finish_reasons = finish_reasons_of(model)
 
-    async def complete(self, asked: Asked) -> bytes:
+    async def complete(self, asked: ModelRequest) -> bytes:
         """See ChatModel."""
         try:
             body = await self._model.complete(asked)
@@ -40,12 +40,12 @@ class DiscreetModel:
             raise _discreet(problem) from None
         return body
 
-    def stream(self, asked: Asked) -> AbstractAsyncContextManager[AsyncIterator[list[bytes]]]:
+    def stream(self, asked: ModelRequest) -> AbstractAsyncContextManager[AsyncIterator[list[bytes]]]:
         """See ChatModel."""
         return self._stream(asked)
 
     @asynccontextmanager
-    async def _stream(self, asked: Asked) -> AsyncIterator[AsyncIterator[list[bytes]]]:
+    async def _stream(self, asked: ModelRequest) -> AsyncIterator[AsyncIterator[list[bytes]]]:
         try:
             async with self._model.stream(asked) as batches:
                 yield _checked(batches)

@@ -13,7 +13,7 @@ from turnledger.ledger import Ledger
 from turnledger.model.conversation import Conversation, NamedBy
 from turnledger.model.turn import Turn
 from turnledger.runners.titles import Beginning, title_by
-from turnledger.server.models.models import Found
+from turnledger.server.models.models import ResolvedModel
 from turnledger.server.ops.logs import log, unexpected
 
 AT_ONCE = 4
@@ -28,7 +28,7 @@ class Titles:
     """Names chats, for one process of a server."""
 
     def __init__(
-        self, ledger: Ledger, model: Found, *, at_once: int = AT_ONCE, waiting: int = WAITING
+        self, ledger: Ledger, model: ResolvedModel, *, at_once: int = AT_ONCE, waiting: int = WAITING
     ) -> None:
         self._ledger = ledger
         self._model = model

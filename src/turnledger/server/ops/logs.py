@@ -61,7 +61,7 @@ class Log:
         """Something happened that must not."""
         self._to("error", {**fields, "event": event})
 
-    def write_to(self, stream: TextIO, level: str, form: Form) -> None:
+    def write_to(self, stream: TextIO, level: str, form: LogFormatter) -> None:
         """From now on write what is of this level to the stream, in this form."""
         self._to = _Written(stream, _NUMBERS[level], form)
 
@@ -78,7 +78,7 @@ def configure(format: str, level: str, stream: TextIO, *, worker: int | None = N
     For the process that serves only: it replaces what was configured before.
     """
     line = _as_json if format == "json" else _for_a_console(colors=stream.isatty())
-    form = Form(line, with_message=level == "debug", worker=worker)
+    form = LogFormatter(line, with_message=level == "debug", worker=worker)
     handler = logging.StreamHandler(stream)
     handler.setFormatter(_OfLibraries(form))
     logging.basicConfig(handlers=[handler], level=logging.WARNING, force=True)
@@ -86,7 +86,7 @@ def configure(format: str, level: str, stream: TextIO, *, worker: int | None = N
     log.write_to(stream, level, form)
 
 
-class Form:
+class LogFormatter:
     """Makes lines of events: tells when, who and where, and leaves out what no log may have."""
 
     def __init__(self, line: Callable[[Event], str], *, with_message: bool, worker: int | None) -> None:
@@ -110,7 +110,7 @@ class _Written:
     """Writes to a stream for as long as there is somebody who reads it: a log that cannot be written must not
     cost a turn."""
 
-    def __init__(self, stream: TextIO, least: int, form: Form) -> None:
+    def __init__(self, stream: TextIO, least: int, form: LogFormatter) -> None:
         self._stream = stream
         self._least = least
         self._form = form
@@ -128,7 +128,7 @@ class _Written:
 class _OfLibraries(logging.Formatter):
     """Gives what libraries log the form of our own."""
 
-    def __init__(self, form: Form) -> None:
+    def __init__(self, form: LogFormatter) -> None:
         super().__init__()
         self._form = form
 

@@ -15,7 +15,7 @@ import msgspec
 from turnledger.model.access.token import Token
 from turnledger.model.text.plain import plain
 from turnledger.server.errors import Refused
-from turnledger.server.models.models import Found
+from turnledger.server.models.models import ResolvedModel
 from turnledger.server.requests.body import decode_body
 
 PASSED = frozenset(
@@ -67,7 +67,7 @@ def passed_on(
     stream_options: msgspec.Raw | None,
     token: Token | None,
     more: Collection[str],
-    found: Found,
+    found: ResolvedModel,
 ) -> Mapping[str, Any]:
     """Return the fields that this model is asked with for the bearer of this token, within its bounds. `more`
     are names that the operator allows, too. Raises Refused (400), which names the field."""
@@ -83,7 +83,7 @@ def passed_on(
     return _within_bounds(settings, token, found)
 
 
-def _within_bounds(settings: Mapping[str, Any], token: Token, found: Found) -> Mapping[str, Any]:
+def _within_bounds(settings: Mapping[str, Any], token: Token, found: ResolvedModel) -> Mapping[str, Any]:
     # Who needs more than one answer is given a token that says so.
     _check(settings, "n", token.bounds.n or 1)
     most = token.bounds.max_tokens

@@ -44,7 +44,7 @@ class UnsupportedTool(InvalidInput):
     code = "unsupported_tool"
 
 
-class Tool(msgspec.Struct):
+class ToolShape(msgspec.Struct):
     """What is looked at of a tool."""
 
     type: str | None = None
@@ -68,7 +68,7 @@ class AskedOfModel(msgspec.Struct, kw_only=True):
     modalities: list[str] | None = None
     audio: msgspec.Raw = NULL  # a union of Raw with None would take nothing but null
     functions: msgspec.Raw = NULL
-    tools: list[Tool] | None = None
+    tools: list[ToolShape] | None = None
     web_search_options: msgspec.Raw = NULL
 
 

@@ -35,7 +35,7 @@ _PLACE = frozenset({"chat", "conversation_key", "scope"})
 """The ledger itself compares the conversations, by whatever name they go."""
 
 
-class TurnBody(msgspec.Struct, forbid_unknown_fields=True):
+class TurnRequestBody(msgspec.Struct, forbid_unknown_fields=True):
     model: str
     input: Said = []
     chat: str | None = None
@@ -52,7 +52,7 @@ class TurnBody(msgspec.Struct, forbid_unknown_fields=True):
 class TurnRequest(msgspec.Struct, frozen=True):
     """One request, as it was understood."""
 
-    body: TurnBody
+    body: TurnRequestBody
     settings: Mapping[str, Any]
     """What the model is asked with, besides the messages."""
     stream_options: msgspec.Raw | None
@@ -76,7 +76,7 @@ class TurnRequest(msgspec.Struct, frozen=True):
         return _takes_a_place(self.body)
 
 
-_bodies = msgspec.json.Decoder(TurnBody)
+_bodies = msgspec.json.Decoder(TurnRequestBody)
 _looked_at = msgspec.json.Decoder(AskedOfModel)
 _fields = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
@@ -130,11 +130,11 @@ def _is_chat_message(like: str | dict[str, Any]) -> bool:
     return isinstance(like, dict) and "role" in like and "type" not in like
 
 
-def _takes_a_place(body: TurnBody) -> bool:
+def _takes_a_place(body: TurnRequestBody) -> bool:
     return body.replaces is not None or body.regenerates not in (None, False)
 
 
-def _settings(body: TurnBody) -> dict[str, msgspec.Raw]:
+def _settings(body: TurnRequestBody) -> dict[str, msgspec.Raw]:
     raw = bytes(body.settings)
     if body.settings == NULL:
         return {}

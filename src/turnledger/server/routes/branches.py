@@ -13,7 +13,7 @@ from starlette.responses import Response
 
 from turnledger.chat import Chat
 from turnledger.engine.admission import Readmit
-from turnledger.engine.conversations.read import Line
+from turnledger.engine.conversations.read import ListedBranch
 from turnledger.engine.lifecycle.moves import Sibling
 from turnledger.engine.turn.validation import METADATA_PAIRS, TEXT_LENGTH, MoveOptions
 from turnledger.errors import ConversationUnavailable
@@ -247,7 +247,7 @@ class BranchRoutes:
         }
 
 
-def branch_shown(line: Line) -> dict[str, Any]:
+def branch_shown(line: ListedBranch) -> dict[str, Any]:
     """A branch, as it is listed."""
     branch = line.branch
     return {

@@ -9,7 +9,7 @@ from turnledger.model.access.token import TokenScope
 from turnledger.model.attempt import Began
 from turnledger.model.ids import BranchId, ConversationId, TurnId
 from turnledger.server.access.auth import Principal
-from turnledger.server.access.limits import Place
+from turnledger.server.access.limits import Slot
 from turnledger.server.openapi.endpoint import Endpoint
 from turnledger.server.openapi.schemas import (
     FULL,
@@ -83,7 +83,7 @@ class Turns(TurnEndpoint[EventAnswer]):
     def _make_answer(self, outlet: Outlet) -> EventAnswer:
         return EventAnswer(outlet, self._service.metrics, self._service.heartbeats)
 
-    async def _read(self, scope: Scope, receive: Receive, answer: EventAnswer, place: Place) -> ApiTurn:
+    async def _read(self, scope: Scope, receive: Receive, answer: EventAnswer, place: Slot) -> ApiTurn:
         state = scope["state"]
         who: Principal = state["principal"]
         most = self._service.settings.limits.input_items

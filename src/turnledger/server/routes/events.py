@@ -10,7 +10,7 @@ from typing import Any
 from starlette.requests import Request
 from starlette.types import Receive, Send
 
-from turnledger.engine.feed.feed import Following
+from turnledger.engine.feed.feed import ChangeReader
 from turnledger.model.access.token import TokenScope
 from turnledger.model.change import ChangeKind, LiveChange, Position
 from turnledger.server.access.auth import Principal
@@ -68,7 +68,7 @@ class LiveUpdates(CountedStream):
 
     def __init__(self, service: Service) -> None:
         super().__init__(service)
-        self._open: dict[Following, bool] = {}
+        self._open: dict[ChangeReader, bool] = {}
         """Whether each was told something since all were looked at."""
         self._watching: asyncio.Task[None] | None = None
         self._encoded: dict[int, tuple[Sequence[LiveChange], list[bytes]]] = {}
@@ -92,7 +92,7 @@ class LiveUpdates(CountedStream):
                 self._leave(following)
                 service.metrics.stream_closed()
 
-    async def _pieces(self, following: Following, seal: Seal) -> AsyncIterator[bytes]:
+    async def _pieces(self, following: ChangeReader, seal: Seal) -> AsyncIterator[bytes]:
         """What is sent, piece by piece, until the server ends: it waits for nobody who only listens."""
         while not self._service.shutting_down.is_set():
             batch = await following.next_batch()
@@ -116,12 +116,12 @@ class LiveUpdates(CountedStream):
                 self._encoded_bytes -= sum(map(len, forgotten))
         return known[1]
 
-    def _join(self, following: Following) -> None:
+    def _join(self, following: ChangeReader) -> None:
         self._open[following] = True
         if self._watching is None:
             self._watching = asyncio.create_task(self._watch(), name="turnledger live updates")
 
-    def _leave(self, following: Following) -> None:
+    def _leave(self, following: ChangeReader) -> None:
         del self._open[following]
         if not self._open and self._watching is not None:
             self._watching.cancel()

@@ -17,7 +17,7 @@ from turnledger.model.listing import Listed
 from turnledger.model.turn import Turn
 from turnledger.runners.chat_model import ChatModel
 from turnledger.runners.chat_runner import ChatRunner
-from turnledger.server.access.limits import Place
+from turnledger.server.access.limits import Slot
 from turnledger.server.errors import Refused
 from turnledger.server.ops.metrics import Metrics
 from turnledger.server.requests.turn import TurnRequest
@@ -96,7 +96,7 @@ class ApiTurn(Conversing):
         asked: TurnRequest,
         model: ChatModel,
         answer: EventAnswer,
-        place: Place,
+        place: Slot,
     ) -> None:
         self._events = _Events(answer, service.metrics)
         self._began = ""

@@ -22,11 +22,11 @@ from turnledger.engine.turn.resend import OnDivergence
 from turnledger.errors import InvalidInput, ModelError
 from turnledger.model.ids import TurnId
 from turnledger.model.turn import Turn
-from turnledger.runners.chat_model import Asked, ChatModel, failure_of_end, finish_reasons_of
+from turnledger.runners.chat_model import ChatModel, ModelRequest, failure_of_end, finish_reasons_of
 from turnledger.runners.chat_runner import ChatRunner
 from turnledger.runners.dedupe_deltas import SaidOnce
 from turnledger.server.access.auth import Principal
-from turnledger.server.access.limits import Place
+from turnledger.server.access.limits import Slot
 from turnledger.server.requests.chat import ChatRequest, chat_request
 from turnledger.server.requests.persistence import UNKEPT
 from turnledger.server.service import Service
@@ -53,7 +53,7 @@ class Completing(Conversing):
         asked: ChatRequest,
         model: ChatModel,
         answer: Answer,
-        place: Place,
+        place: Slot,
     ) -> None:
         super().__init__(service, state, asked, answer, place)
         self._has_spoken = False
@@ -150,7 +150,7 @@ _finish_reasons = re.compile(rb'"finish_reason"\s*:\s*"([^"]*)"').findall
 
 
 async def pass_through(
-    asked: Asked, model: ChatModel, answer: Answer, *, stream: bool, is_judged: bool
+    asked: ModelRequest, model: ChatModel, answer: Answer, *, stream: bool, is_judged: bool
 ) -> ModelError | None:
     """Ask, and tell the client what comes, as it comes, but for roles and names that come again. Raises what
     is to be told as an error. A client that goes away ends it: nobody is left to hear the rest. A stream that
@@ -198,7 +198,7 @@ class ChatCompletions(TurnEndpoint[Answer]):
     def _make_answer(self, outlet: Outlet) -> Answer:
         return Answer(outlet, self._service.metrics)
 
-    async def _read(self, scope: Scope, receive: Receive, answer: Answer, place: Place) -> Completing | None:
+    async def _read(self, scope: Scope, receive: Receive, answer: Answer, place: Slot) -> Completing | None:
         state = scope["state"]
         who: Principal = state["principal"]
         asked = chat_request(scope["path"], scope["headers"], await self._body(scope, receive))
@@ -214,7 +214,7 @@ class ChatCompletions(TurnEndpoint[Answer]):
         is_turn = asked.has_conversation or asked.says_no
         if is_turn:
             answer.header(b"x-conversation-state", UNKEPT)
-        question = Asked(asked.messages, asked.settings, asked.stream_options)
+        question = ModelRequest(asked.messages, asked.settings, asked.stream_options)
         failure = await pass_through(question, model, answer, stream=asked.stream, is_judged=is_turn)
         if failure is not None:
             state["code"] = failure.code

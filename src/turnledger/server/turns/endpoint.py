@@ -17,7 +17,7 @@ from starlette.types import Receive, Scope, Send
 from turnledger.errors import TurnledgerError
 from turnledger.runners.chat_model import ChatModel
 from turnledger.server.access.auth import Principal
-from turnledger.server.access.limits import Place
+from turnledger.server.access.limits import Slot
 from turnledger.server.errors import ClientGone, shutting_down
 from turnledger.server.models.redacted import DiscreetModel
 from turnledger.server.ops import logs
@@ -43,7 +43,7 @@ class TurnEndpoint(ABC, Generic[AnyAnswer]):
 
     @abstractmethod
     async def _read(
-        self, scope: Scope, receive: Receive, answer: AnyAnswer, place: Place
+        self, scope: Scope, receive: Receive, answer: AnyAnswer, place: Slot
     ) -> Conversing | None:
         """The turn that is asked for, to be run; None if there is none, and the request was answered."""
 

@@ -30,7 +30,7 @@ from turnledger.model.ids import ConversationId, TurnId
 from turnledger.model.turn import Turn
 from turnledger.runners.chat_runner import ChatRunner
 from turnledger.server.access.auth import Principal
-from turnledger.server.access.limits import Place
+from turnledger.server.access.limits import Slot
 from turnledger.server.requests.headers import OnDisconnect, Policies
 from turnledger.server.service import Service
 from turnledger.server.turns.response import Answer
@@ -63,7 +63,7 @@ class Conversing(ABC):
         state: MutableMapping[str, Any],
         asked: TurnAsked,
         answer: Answer,
-        place: Place,
+        place: Slot,
     ) -> None:
         self._ledger = service.ledger
         self._metrics = service.metrics

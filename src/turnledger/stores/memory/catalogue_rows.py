@@ -8,7 +8,7 @@ from turnledger.model.listing import Listed, ListPosition, Wanted
 from turnledger.stores.memory.database import Database
 
 
-class CatalogueRows:
+class MemoryCatalogueRows:
     """The part of `Tables` that lists conversations."""
 
     _db: Database

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from turnledger.stores.memory.database import Database
 
 
-class ChangeRows(UndoLog):
+class MemoryChangeRows(UndoLog):
     """The part of `Tables` that holds changes."""
 
     _db: Database

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from turnledger.stores.memory.database import Database
 
 
-class ClockRows(UndoLog):
+class MemoryClockRows(UndoLog):
     """The part of `Tables` that is about clocks."""
 
     _db: Database

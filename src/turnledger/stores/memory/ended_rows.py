@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from turnledger.stores.memory.database import Database
 
 
-class EndedRows:
+class MemoryEndedRows:
     """The part of `Tables` that finds conversations whose time is over."""
 
     _db: Database

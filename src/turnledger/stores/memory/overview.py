@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 Name = TypeVar("Name")
 
 
-class Overview:
+class MemoryOverview:
     """The part of `Tables` that goes through everything."""
 
     _db: Database

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from turnledger.model.conversation import Conversation, ConversationState, NamedBy
 from turnledger.model.ids import BranchId, ConversationId, TurnId
-from turnledger.model.text.search import TITLES, Found, Phrase, words_of
+from turnledger.model.text.search import TITLES, FoundPlace, Phrase, words_of
 from turnledger.model.text.summary import seen_texts
 from turnledger.model.turn import Turn
 from turnledger.stores.memory.undo_log import UndoLog
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from turnledger.stores.memory.database import Database
 
 
-class SearchRows(UndoLog):
+class MemorySearchRows(UndoLog):
     """The part of `Tables` that holds words."""
 
     _db: Database
@@ -35,7 +35,7 @@ class SearchRows(UndoLog):
 
     async def search(
         self, owner: str, scope: str | None, sought: Sequence[Phrase], before: int | None, limit: int
-    ) -> list[Found]:
+    ) -> list[FoundPlace]:
         db = self._db
         searched = {
             each.id: each
@@ -48,15 +48,15 @@ class SearchRows(UndoLog):
         found = (each for each in self._texts(searched) if each[0].place < last and _occur(sought, each[1]))
         return sorted((place for place, _ in found), key=lambda each: -each.place)[:limit]
 
-    def _texts(self, searched: dict[ConversationId, Conversation]) -> Iterator[tuple[Found, list[str]]]:
+    def _texts(self, searched: dict[ConversationId, Conversation]) -> Iterator[tuple[FoundPlace, list[str]]]:
         db = self._db
         for id, each in searched.items():
             if each.title and each.named_by is not NamedBy.WORDS:
-                yield Found(TITLES + db.places[id], id), [each.title]
+                yield FoundPlace(TITLES + db.places[id], id), [each.title]
         for turn in db.turns.values():
             id = db.branches[turn.branch].conversation
             if id in searched:
-                yield Found(db.places[turn.id], id, turn.id), self._seen(searched[id].owner, turn)
+                yield FoundPlace(db.places[turn.id], id, turn.id), self._seen(searched[id].owner, turn)
 
     def _seen(self, owner: str, turn: Turn) -> list[str]:
         flags = self._db.flags.get((owner, turn.id), {})

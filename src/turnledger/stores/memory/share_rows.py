@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from turnledger.stores.memory.database import Database
 
 
-class ShareRows(UndoLog):
+class MemoryShareRows(UndoLog):
     """The part of `Tables` that holds share links."""
 
     _db: Database

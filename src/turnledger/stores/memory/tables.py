@@ -25,23 +25,31 @@ from turnledger.model.ids import BranchId, ConversationId, LeaseId, TurnId
 from turnledger.model.new_branch import NewBranch
 from turnledger.model.turn import Turn
 from turnledger.model.usage import Usage, of_branch, of_chat, of_details
-from turnledger.stores.memory.catalogue_rows import CatalogueRows
-from turnledger.stores.memory.change_rows import ChangeRows
-from turnledger.stores.memory.clock_rows import ClockRows
+from turnledger.stores.memory.catalogue_rows import MemoryCatalogueRows
+from turnledger.stores.memory.change_rows import MemoryChangeRows
+from turnledger.stores.memory.clock_rows import MemoryClockRows
 from turnledger.stores.memory.database import Database
-from turnledger.stores.memory.ended_rows import EndedRows, is_restorable
-from turnledger.stores.memory.overview import Overview, made_from
-from turnledger.stores.memory.search_rows import SearchRows
-from turnledger.stores.memory.share_rows import ShareRows
-from turnledger.stores.memory.token_rows import TokenRows
-from turnledger.stores.memory.transfer_rows import TransferRows
+from turnledger.stores.memory.ended_rows import MemoryEndedRows, is_restorable
+from turnledger.stores.memory.overview import MemoryOverview, made_from
+from turnledger.stores.memory.search_rows import MemorySearchRows
+from turnledger.stores.memory.share_rows import MemoryShareRows
+from turnledger.stores.memory.token_rows import MemoryTokenRows
+from turnledger.stores.memory.transfer_rows import MemoryTransferRows
 
 KEPT_TOMBSTONES = 10_000
 """How many deleted or expired conversations are remembered as such; older ones become unknown."""
 
 
 class MemoryTables(
-    CatalogueRows, TokenRows, ShareRows, SearchRows, ChangeRows, ClockRows, TransferRows, EndedRows, Overview
+    MemoryCatalogueRows,
+    MemoryTokenRows,
+    MemoryShareRows,
+    MemorySearchRows,
+    MemoryChangeRows,
+    MemoryClockRows,
+    MemoryTransferRows,
+    MemoryEndedRows,
+    MemoryOverview,
 ):
     """The rows inside one transaction, with a log of what to put back if it is undone."""
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from turnledger.stores.memory.database import Database
 
 
-class TokenRows(UndoLog):
+class MemoryTokenRows(UndoLog):
     """The part of `Tables` that holds tokens."""
 
     _db: Database

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from turnledger.stores.memory.database import Database
 
 
-class TransferRows(UndoLog):
+class MemoryTransferRows(UndoLog):
     """The part of `Tables` that is for whole chats."""
 
     _db: Database

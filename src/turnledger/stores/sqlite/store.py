@@ -22,7 +22,7 @@ from turnledger.stores.sqlite.failures import translated
 from turnledger.stores.sqlite.file_place import check_place
 from turnledger.stores.sqlite.filesystem import network_filesystem
 from turnledger.stores.sqlite.leases import LeaseKeeper, LockFiles
-from turnledger.stores.sqlite.threads import Reader, Worker
+from turnledger.stores.sqlite.threads import SqliteReader, StoreThread
 from turnledger.stores.sqlite.writer import Job, Writer
 
 logger = logging.getLogger(__name__)
@@ -39,7 +39,9 @@ class SqliteStore:
     runs within the call, which blocks, and so is deterministic.
     """
 
-    def __init__(self, path: str, writer: Writer, reader: Reader, version: int, *, inline: bool) -> None:
+    def __init__(
+        self, path: str, writer: Writer, reader: SqliteReader, version: int, *, inline: bool
+    ) -> None:
         self._writer = writer
         self._reader = reader
         self._path = path
@@ -48,11 +50,11 @@ class SqliteStore:
         inherited.note_open(path)
         self._loop = asyncio.get_running_loop()
         self._write_worker = (
-            None if inline else Worker("turnledger-writer", writer, self._loop, self._abandoned)
+            None if inline else StoreThread("turnledger-writer", writer, self._loop, self._abandoned)
         )
         if self._write_worker is not None:
             writer.hand_over = self._write_worker.hand_over
-        self._read_worker = None if inline else Worker("turnledger-reader", reader, self._loop)
+        self._read_worker = None if inline else StoreThread("turnledger-reader", reader, self._loop)
         self._lock_files = None if inline else LockFiles(path)
         self._lease: LeaseId | None = None
         self._keeper: LeaseKeeper | None = None
@@ -185,7 +187,7 @@ class SqliteStore:
             await asyncio.to_thread(self._stop_threads, self._write_worker, self._read_worker)
         inherited.note_closed(self._path)
 
-    def _stop_threads(self, write_worker: Worker, read_worker: Worker) -> None:
+    def _stop_threads(self, write_worker: StoreThread, read_worker: StoreThread) -> None:
         if self._keeper is not None:
             self._keeper.stop()
         if self._lease is not None:
@@ -213,7 +215,7 @@ class SqliteStore:
 
 def _open(
     path: str, vfs: str | None, page_bytes: int | None, secure_delete: bool
-) -> tuple[str, Writer, Reader, int]:
+) -> tuple[str, Writer, SqliteReader, int]:
     connections.check_sqlite(apsw.sqlite_lib_version())
     inherited.check(check_place(path))
     place = connections.prepare(path, vfs)
@@ -230,7 +232,7 @@ def _open(
             return (
                 str(place),
                 writer,
-                Reader(connections.connect_reader(path, vfs), path, writer.files),
+                SqliteReader(connections.connect_reader(path, vfs), path, writer.files),
                 version,
             )
         except BaseException:
@@ -240,7 +242,7 @@ def _open(
         raise translated(problem, path) from problem
 
 
-def _inline(driven: Writer | Reader, job: Job) -> Any:
+def _inline(driven: Writer | SqliteReader, job: Job) -> Any:
     driven.run_batch([job])
     return job.outcome()
 

@@ -43,7 +43,7 @@ class _Signal(Enum):
     STOP = "stop"  # finish what is queued, then end
 
 
-class Worker:
+class StoreThread:
     """Owns a thread and what it drives; hands results to the event loop, one call per batch.
 
     When the loop is closed before the worker was stopped, the thread calls `abandoned`, finishes what is
@@ -176,7 +176,7 @@ def _fail(future: asyncio.Future[Any], error: BaseException) -> None:
         future.set_exception(failure)
 
 
-class Reader:
+class SqliteReader:
     """Reads through one connection. Not for use by two threads at a time."""
 
     unforeseen = StoreError

@@ -11,14 +11,14 @@ import apsw
 from turnledger.engine.ports import Operation, Request, Result
 from turnledger.stores.sqlite import connections, inherited
 from turnledger.stores.sqlite.file_place import check_place
-from turnledger.stores.sqlite.threads import Reader
+from turnledger.stores.sqlite.threads import SqliteReader
 from turnledger.stores.sqlite.writer import Job
 
 
 class SqliteVisit:
     """Reads a file that others may be using. Made by `open`; has no threads of its own."""
 
-    def __init__(self, reader: Reader) -> None:
+    def __init__(self, reader: SqliteReader) -> None:
         self._reader = reader
 
     @classmethod
@@ -37,7 +37,7 @@ class SqliteVisit:
         await asyncio.to_thread(self._reader.close)
 
 
-def _open(path: str) -> Reader:
+def _open(path: str) -> SqliteReader:
     connections.check_sqlite(apsw.sqlite_lib_version())
     inherited.check(check_place(path))
-    return Reader(connections.connect_visitor(path), path)
+    return SqliteReader(connections.connect_visitor(path), path)

@@ -7,6 +7,6 @@ tools did is logged apart from the store, and the checker holds the store agains
 """
 
 from turnledger.testing.simulation.oracle.checker import Violation
-from turnledger.testing.simulation.schedule import Report, simulate
+from turnledger.testing.simulation.schedule import ScheduleReport, simulate
 
-__all__ = ["Report", "Violation", "simulate"]
+__all__ = ["ScheduleReport", "Violation", "simulate"]

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 
 from turnledger.testing.simulation.oracle.checker import Violation
-from turnledger.testing.simulation.schedule import Report, simulate
+from turnledger.testing.simulation.schedule import ScheduleReport, simulate
 
 CHUNK = 50
 
@@ -24,11 +24,11 @@ def main() -> int:
     first, _, last = options.seeds.partition(":")
     seeds = range(int(first), int(last) if last else int(first) + 1)
     chunks = [seeds[start : start + CHUNK] for start in range(0, len(seeds), CHUNK)]
-    reports: list[Report] = []
+    reports: list[ScheduleReport] = []
     problems: list[str] = []
     with ProcessPoolExecutor(options.workers) as pool:
         for done in pool.map(_run, chunks, [options.store] * len(chunks)):
-            reports += [each for each in done if isinstance(each, Report)]
+            reports += [each for each in done if isinstance(each, ScheduleReport)]
             problems += [each for each in done if isinstance(each, str)]
     for problem in problems:
         print(problem)
@@ -40,11 +40,11 @@ def main() -> int:
     return 1 if problems else 0
 
 
-def _run(seeds: range, store: str) -> list[Report | str]:
+def _run(seeds: range, store: str) -> list[ScheduleReport | str]:
     return list(_outcomes(seeds, store))
 
 
-def _outcomes(seeds: range, store: str) -> Iterator[Report | str]:
+def _outcomes(seeds: range, store: str) -> Iterator[ScheduleReport | str]:
     for seed in seeds:
         try:
             yield simulate(seed, store)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from turnledger.testing.simulation.power import Power
 
 
-class Fate(Enum):
+class WriteFate(Enum):
     """What may happen to one write; to a read, what does not concern its outcome."""
 
     WELL = auto()
@@ -48,25 +48,25 @@ _RATES = {
 class Weather:
     """How often things go wrong, per write. Drawn for each schedule, so that some are calm."""
 
-    rates: tuple[tuple[Fate, float], ...]
+    rates: tuple[tuple[WriteFate, float], ...]
     latency: float
     hints_lost: float
 
     @classmethod
     def draw(cls, random: Random) -> Weather:
         rates = []
-        for fate in Fate:
-            if fate is not Fate.WELL and random.random() < 0.4:
+        for fate in WriteFate:
+            if fate is not WriteFate.WELL and random.random() < 0.4:
                 rates.append((fate, random.choice(_RATES[fate.name.partition("_")[0]])))
         return cls(tuple(rates), random.choice((0.0, 0.002, 0.05)), random.choice((0.0, 0.3, 1.0)))
 
-    def fate(self, random: Random) -> Fate:
+    def fate(self, random: Random) -> WriteFate:
         drawn = random.random()
         for fate, rate in self.rates:
             drawn -= rate
             if drawn < 0:
                 return fate
-        return Fate.WELL
+        return WriteFate.WELL
 
 
 CALM = Weather((), 0.0, 0.0)
@@ -133,17 +133,17 @@ class FaultyStore:
             return await self._write(operation, request, sync)
         fate = self._medium.weather.fate(self._medium.random)
         await self._latency()
-        if fate is Fate.PAUSE_BEFORE:
+        if fate is WriteFate.PAUSE_BEFORE:
             self._pause()
             await asyncio.sleep(0)
         await self._medium.decide_in_flight(self)
         await self._before(fate, operation, request, sync)
         result = await self._write(operation, request, sync)
-        if fate is Fate.CRASH_AFTER:
+        if fate is WriteFate.CRASH_AFTER:
             await self._crash()
-        if fate is Fate.LOST_DONE:
+        if fate is WriteFate.LOST_DONE:
             raise OutcomeUnknown
-        if fate is Fate.PAUSE_AFTER:
+        if fate is WriteFate.PAUSE_AFTER:
             self._pause()
         await self._latency()
         self._told(result)
@@ -158,19 +158,19 @@ class FaultyStore:
         return result
 
     async def _before(
-        self, fate: Fate, operation: Operation[Request, Result], request: Request, sync: Sync
+        self, fate: WriteFate, operation: Operation[Request, Result], request: Request, sync: Sync
     ) -> None:
         match fate:
-            case Fate.CRASH_BEFORE:
+            case WriteFate.CRASH_BEFORE:
                 await self._crash()
-            case Fate.CRASH_INSIDE:
+            case WriteFate.CRASH_INSIDE:
                 await self._undone(operation, request)
                 await self._crash()
-            case Fate.REFUSED:
+            case WriteFate.REFUSED:
                 raise StoreUnavailable
-            case Fate.LOST_UNDONE:
+            case WriteFate.LOST_UNDONE:
                 raise OutcomeUnknown
-            case Fate.LOST_LATE:
+            case WriteFate.LOST_LATE:
                 write = partial(self._write, operation, request, sync)
                 self._medium.in_flight.append((self, write))
                 raise OutcomeUnknown
@@ -198,11 +198,11 @@ class FaultyStore:
             return await self._inner.read(operation, request)
         fate = self._medium.weather.fate(self._medium.random)
         await self._latency()
-        if fate in (Fate.CRASH_BEFORE, Fate.CRASH_AFTER):
+        if fate in (WriteFate.CRASH_BEFORE, WriteFate.CRASH_AFTER):
             await self._crash()
-        if fate is Fate.REFUSED:
+        if fate is WriteFate.REFUSED:
             raise StoreUnavailable
-        if fate is Fate.PAUSE_BEFORE:
+        if fate is WriteFate.PAUSE_BEFORE:
             self._pause()
             await asyncio.sleep(0)
         return await self._inner.read(operation, request)

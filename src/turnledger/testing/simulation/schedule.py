@@ -17,9 +17,9 @@ from turnledger.testing.simulation.clients import deeds
 from turnledger.testing.simulation.clients.flags import flag_and_ask
 from turnledger.testing.simulation.clients.keyless import KeylessClients
 from turnledger.testing.simulation.clients.names import Names
-from turnledger.testing.simulation.clients.readers import Listening
+from turnledger.testing.simulation.clients.readers import EventReaders
 from turnledger.testing.simulation.clients.requests import Asking
-from turnledger.testing.simulation.clients.resend import Resending
+from turnledger.testing.simulation.clients.resend import ResendingClients
 from turnledger.testing.simulation.faults import CALM, Medium, Weather
 from turnledger.testing.simulation.oracle.checker import Violation, check
 from turnledger.testing.simulation.oracle.lapses import PERIOD
@@ -76,7 +76,7 @@ FEW, MANY = (1, 2, 3, 5), (2, 3, 5, 7)
 
 
 @dataclass(frozen=True)
-class Report:
+class ScheduleReport:
     """What a schedule amounted to."""
 
     seed: int
@@ -135,7 +135,7 @@ class Schedule:
         self._jumps = "clock" in tastes
         servers = Servers(loop, open_inner, world, random, medium, knows_death=knows_death, wall=self._wall)
         self._scene = Scene(random, world, names, servers)
-        self._listening = Listening(self._scene) if "listen" in tastes else None
+        self._listening = EventReaders(self._scene) if "listen" in tastes else None
         self._asking = Asking(
             self._scene,
             acts=self._is_branching,
@@ -144,10 +144,10 @@ class Schedule:
             lasts=lapses,
             attend=self._listening.attend if self._listening else None,
         )
-        self._resending = Resending(self._scene, self._asking)
+        self._resending = ResendingClients(self._scene, self._asking)
         self._keyless = KeylessClients(self._scene, self._asking)
 
-    async def run(self) -> Report:
+    async def run(self) -> ScheduleReport:
         """Storm, then calm, then the check."""
         servers = self._scene.servers
         if self._listening is not None:
@@ -172,7 +172,7 @@ class Schedule:
             await self._listening.come_to_an_end()
         assert server.ledger is not None
         turns = await check(self._scene.world, server.ledger, self._scene.names.keys)
-        return Report(self._seed, self._asking.asks, turns, servers.crashes, self._loop.steps)
+        return ScheduleReport(self._seed, self._asking.asks, turns, servers.crashes, self._loop.steps)
 
     async def _client(self, number: int) -> None:
         for count in range(self._random.choice(MANY if self._needs_history else FEW)):
@@ -229,7 +229,7 @@ def _lasting(period: float) -> dict[str, Any]:
     return {"expires_after": period, "reset": ResetPolicy.idle(period)}
 
 
-def simulate(seed: int, store: str = "memory", always: Collection[str] = ()) -> Report:
+def simulate(seed: int, store: str = "memory", always: Collection[str] = ()) -> ScheduleReport:
     """Run the schedule of this seed, with these tastes besides those that it has; raise Violation, naming the
     seed, if a promise was broken."""
     loop = SimulatedLoop(seed, step_limit=STEP_LIMIT)

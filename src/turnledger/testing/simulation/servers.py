@@ -12,7 +12,7 @@ from turnledger.engine.limits import Limits
 from turnledger.engine.ports import Store
 from turnledger.ledger import Ledger
 from turnledger.model.ids import LeaseId
-from turnledger.testing.loop import Process, SimulatedLoop
+from turnledger.testing.loop import SimulatedLoop, SimulatedProcess
 from turnledger.testing.simulation.faults import FaultyStore, Medium
 from turnledger.testing.simulation.oracle.observer import observed
 from turnledger.testing.simulation.power import lost
@@ -37,10 +37,10 @@ LIMITS = Limits(
 
 
 @dataclass
-class Server:
+class SimulatedServer:
     """A simulated process that serves turns."""
 
-    process: Process
+    process: SimulatedProcess
     start: asyncio.Future[None]
     death: asyncio.Future[None]
     ledger: Ledger | None = None
@@ -70,19 +70,19 @@ class Servers:
         self._random = random
         self._knows_death = knows_death
         self._gone: set[LeaseId] = set()
-        self._servers: list[Server] = []
+        self._servers: list[SimulatedServer] = []
 
-    async def start(self) -> Server:
+    async def start(self) -> SimulatedServer:
         while True:
             process = self._loop.process(f"server {len(self._servers)}")
-            server = Server(process, self._loop.create_future(), self._loop.create_future())
+            server = SimulatedServer(process, self._loop.create_future(), self._loop.create_future())
             self._servers.append(server)
             process.spawn(self._serve(server, self._random.getrandbits(64)))
             await server.start
             if server.ledger is not None:
                 return server
 
-    async def _serve(self, server: Server, seed: int) -> None:
+    async def _serve(self, server: SimulatedServer, seed: int) -> None:
         random = Random(seed)
         inner = await self._open_inner()
         power = self.medium.power
@@ -105,7 +105,7 @@ class Servers:
         server.start.set_result(None)
         await asyncio.get_running_loop().create_future()
 
-    def _die(self, server: Server) -> None:
+    def _die(self, server: SimulatedServer) -> None:
         power = self.medium.power
         if power is not None and power.fails(0.5):
             self.lose_power()
@@ -119,7 +119,7 @@ class Servers:
         self.medium.in_flight.clear()
         self.medium.power.cut()
 
-    def _kill(self, servers: list[Server]) -> None:
+    def _kill(self, servers: list[SimulatedServer]) -> None:
         for server in servers:
             self.crashes += 1
             if server.lease is not None:
@@ -132,7 +132,7 @@ class Servers:
         for server in servers:  # last: one of them may be the caller, and the dead schedule nothing
             server.process.kill()
 
-    async def any(self) -> Server:
+    async def any(self) -> SimulatedServer:
         """One that lives, started if there is none, or now and then if there is but one."""
         alive = [server for server in self._servers if server.process.alive and server.ledger is not None]
         if not alive or (len(alive) < 2 and self._random.random() < 0.3):

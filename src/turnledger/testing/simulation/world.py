@@ -24,7 +24,7 @@ from turnledger.model.turn import Turn, TurnKind
 from turnledger.testing.loop import SimulatedLoop
 from turnledger.testing.simulation.clients.briefing_options import SILENT, Briefing
 from turnledger.testing.simulation.clients.reader import Listener
-from turnledger.testing.simulation.clients.transcript import Resent
+from turnledger.testing.simulation.clients.transcript import SentHistory
 
 CLIENT_CALL = "client_call"
 LEASE_TIME = 10.0
@@ -40,7 +40,7 @@ class ModelFailed(Exception):
     """The simulated model broke."""
 
 
-class Kind(Enum):
+class RequestKind(Enum):
     """What a request does that runs the model."""
 
     ASK = auto()
@@ -50,7 +50,7 @@ class Kind(Enum):
 
 
 @dataclass(frozen=True)
-class Ask:
+class ClientRequest:
     """One request of a client. `token` is its text, and found nowhere else; a regeneration has no text of its
     own, and its token is found in what its model and tools say."""
 
@@ -80,11 +80,11 @@ class Ask:
     on_failure: OnFailure
     by_key: bool
     """Whether begin itself goes from the conversation_key to the conversation."""
-    kind: Kind = Kind.ASK
+    kind: RequestKind = RequestKind.ASK
     instead_of: TurnId | None = None
     """The turn to be edited or regenerated; None for the last one."""
     briefing: Briefing = SILENT
-    resent: Resent | None = None
+    resent: SentHistory | None = None
     """The history that the request brings along, if it brings one."""
     is_interaction: bool = True
     """Whether it counts as use of the conversation."""
@@ -117,7 +117,7 @@ class Ask:
         return self.token if self.says is None else self.says
 
     @classmethod
-    def draw(cls, random: Random, token: str, names: Sequence[str], *, acts: bool = False) -> Ask:
+    def draw(cls, random: Random, token: str, names: Sequence[str], *, acts: bool = False) -> ClientRequest:
         """Draw a request to one of these conversations; `acts` makes effects and failures likelier."""
         often = (0, 1, 1, 2) if acts else (0, 0, 0, 1, 2)
         tools = tuple(random.random() < (0.2 if acts else 0.4) for _ in range(random.choice(often)))
@@ -152,7 +152,7 @@ Hidden: TypeAlias = frozenset[tuple[TurnId, int]]
 
 
 @dataclass(frozen=True)
-class Look:
+class ModelView:
     """What a model was shown before it began: role and text of all messages, how many items those are among,
     and what was hidden at that moment."""
 
@@ -165,10 +165,10 @@ class Look:
 class Run:
     """One execution of the runner, and how far it came."""
 
-    ask: Ask
+    ask: ClientRequest
     conversation: ConversationId
     saw: tuple[TurnId, ...]
-    looked: Look | None = None
+    looked: ModelView | None = None
     has_emitted: bool = False
     is_finished: bool = False
 
@@ -177,7 +177,7 @@ class Run:
 class Effect:
     """A tool acted."""
 
-    ask: Ask
+    ask: ClientRequest
     step: int
     attempt: TurnId
     conversation: ConversationId
@@ -191,10 +191,10 @@ class Effect:
 
 
 @dataclass(frozen=True)
-class Seen:
+class ClientView:
     """What a client was told."""
 
-    ask: Ask
+    ask: ClientRequest
     turn: TurnId | None
     body: bytes
     error: str
@@ -234,12 +234,12 @@ OBSERVED = (
 class World:
     """The append-log that the checker holds the store against."""
 
-    asked: dict[TurnId, Ask] = field(default_factory=dict)
+    asked: dict[TurnId, ClientRequest] = field(default_factory=dict)
     """Every attempt that was ever tried, and for which request."""
     runs: dict[TurnId, Run] = field(default_factory=dict)
     executions: dict[str, int] = field(default_factory=dict)
     effects: list[Effect] = field(default_factory=list)
-    seen: list[Seen] = field(default_factory=list)
+    seen: list[ClientView] = field(default_factory=list)
     heard: dict[TurnId, list[Event]] = field(default_factory=dict)
     """The events of turns that went well, as they were told when they ran."""
     stops: list[tuple[TurnId, str]] = field(default_factory=list)
@@ -364,7 +364,7 @@ class World:
         if lease not in self.dead and silence < LEASE_TIME:
             self.intrusions.append(f"{lease} was taken for dead {silence:.1f} s after it beat")
 
-    def was_taken_over(self, ask: Ask) -> bool:
+    def was_taken_over(self, ask: ClientRequest) -> bool:
         """Whether an attempt of this request was ended by somebody else, so far."""
         return any(run.ask is ask and id in self.taken_over for id, run in self.runs.items())
 
@@ -389,8 +389,8 @@ class World:
             if seen.error not in ("", "commit_outcome_unknown") and seen.ask.idempotency_key is None
         }
 
-    def runner(self, ask: Ask, random: Random) -> Runner:
-        return Runner(self, ask, random)
+    def runner(self, ask: ClientRequest, random: Random) -> SimulatedRunner:
+        return SimulatedRunner(self, ask, random)
 
 
 async def _stand_still() -> None:
@@ -417,10 +417,10 @@ def effect_of(call: Item) -> str:
     return str(call.fields["arguments"]).strip('"')
 
 
-class Runner:
+class SimulatedRunner:
     """Plays the model and the tools of one request."""
 
-    def __init__(self, world: World, ask: Ask, random: Random) -> None:
+    def __init__(self, world: World, ask: ClientRequest, random: Random) -> None:
         self._world = world
         self._ask = ask
         self._random = random
@@ -464,10 +464,10 @@ class Runner:
         if msgspec.json.decode(turn.messages_json) != turn.messages:
             self._world.misquoted.append(turn.id)
 
-    def _look(self, turn: RunningTurn) -> Look:
+    def _look(self, turn: RunningTurn) -> ModelView:
         shown = turn.snapshot.shown(turn.input, ())
         messages = tuple((item.role, item.text) for item in shown if item.type == "message")
-        return Look(messages, len(shown), self._world.hidden)
+        return ModelView(messages, len(shown), self._world.hidden)
 
     async def _all_steps(self, turn: RunningTurn) -> None:
         """Run the tools side by side; when one fails, the others are cancelled."""

@@ -29,8 +29,8 @@ from turnledger.testing.gates import Fate, When
 from turnledger.testing.scripted_model import ScriptedModel
 from turnledger.testing.store_contract.stage import (
     Contract,
-    Process,
     Stage,
+    StageProcess,
     asked,
     exchange,
     soon,
@@ -43,66 +43,66 @@ BROKEN = RuntimeError("the model broke")
 
 UNKNOWN = IdSource(lambda: 1, Random(2).getrandbits).new(ConversationId)
 
-Way: TypeAlias = Callable[[Process, Chat, int], Awaitable[Any]]
+Way: TypeAlias = Callable[[StageProcess, Chat, int], Awaitable[Any]]
 
 
-async def _by_id(process: Process, chat: Chat, admitted: int) -> Any:
+async def _by_id(process: StageProcess, chat: Chat, admitted: int) -> Any:
     return await tell(process.ledger.turn("next", conversation=chat.id, owner="ann", admitted=admitted))
 
 
-async def _by_key(process: Process, chat: Chat, admitted: int) -> Any:
+async def _by_key(process: StageProcess, chat: Chat, admitted: int) -> Any:
     block = process.ledger.turn("next", conversation_key="k", owner="ann", admitted=admitted)
     return await tell(block)
 
 
-async def _to_a_new_one(process: Process, chat: Chat, admitted: int) -> Any:
+async def _to_a_new_one(process: StageProcess, chat: Chat, admitted: int) -> Any:
     return await tell(process.ledger.turn("next", owner="ann", admitted=admitted))
 
 
-async def _to_a_new_key(process: Process, chat: Chat, admitted: int) -> Any:
+async def _to_a_new_key(process: StageProcess, chat: Chat, admitted: int) -> Any:
     block = process.ledger.turn("next", conversation_key="k2", owner="ann", admitted=admitted)
     return await tell(block)
 
 
-async def _run(process: Process, chat: Chat, admitted: int) -> Any:
+async def _run(process: StageProcess, chat: Chat, admitted: int) -> Any:
     model = ScriptedModel(["Yes."])
     return await soon(process.ledger.run(model, "next", conversation=chat.id, owner="ann", admitted=admitted))
 
 
-async def _replayed(process: Process, chat: Chat, admitted: int) -> Any:
+async def _replayed(process: StageProcess, chat: Chat, admitted: int) -> Any:
     with pytest.raises(TurnReplayed) as replay:
         await tell(chat.turn("first", idempotency_key="once", admitted=admitted))
     return replay.value.turn
 
 
-async def _resumed(process: Process, chat: Chat, admitted: int) -> Any:
+async def _resumed(process: StageProcess, chat: Chat, admitted: int) -> Any:
     return await tell(chat.turn("broken", idempotency_key="again", admitted=admitted))
 
 
-async def _tried_again(process: Process, chat: Chat, admitted: int) -> Any:
+async def _tried_again(process: StageProcess, chat: Chat, admitted: int) -> Any:
     with pytest.raises(TurnReplayed) as replay:
         await tell(chat.turn("second", retry=Retry(b"request", 1), admitted=admitted))
     return replay.value.turn
 
 
-async def _edited(process: Process, chat: Chat, admitted: int) -> Any:
+async def _edited(process: StageProcess, chat: Chat, admitted: int) -> Any:
     return await tell(chat.edit((await chat.turns())[0].id, "other", admitted=admitted))
 
 
-async def _regenerated(process: Process, chat: Chat, admitted: int) -> Any:
+async def _regenerated(process: StageProcess, chat: Chat, admitted: int) -> Any:
     return await tell(chat.regenerate(admitted=admitted))
 
 
-async def _resent(process: Process, chat: Chat, admitted: int) -> Any:
+async def _resent(process: StageProcess, chat: Chat, admitted: int) -> Any:
     return await tell(chat.resent([user("next")], admitted=admitted))
 
 
-async def _undone(process: Process, chat: Chat, admitted: int) -> Any:
+async def _undone(process: StageProcess, chat: Chat, admitted: int) -> Any:
     await soon(chat.undo(admitted=admitted))
     return True
 
 
-async def _switched(process: Process, chat: Chat, admitted: int) -> Any:
+async def _switched(process: StageProcess, chat: Chat, admitted: int) -> Any:
     await soon(chat.switch((await chat.info()).branch, admitted=admitted))
     return True
 
@@ -347,19 +347,19 @@ class Admissions(Contract):
         assert await asked(chat) == ["first", "second", "third"]
 
 
-async def _version(process: Process) -> int:
+async def _version(process: StageProcess) -> int:
     """The admission version of Ann's tokens."""
     [*_, token] = await process.ledger.tokens.list(owner="ann")
     return (await process.ledger.tokens.find(token.digest)).version
 
 
-async def _revoke_one(process: Process) -> None:
+async def _revoke_one(process: StageProcess) -> None:
     """Make another token of Ann's, and revoke it."""
     token, _ = await process.ledger.tokens.create(owner="ann", scopes=ALL)
     await process.ledger.tokens.revoke(token.id)
 
 
-async def _all_of(process: Process, chat: Chat) -> Any:
+async def _all_of(process: StageProcess, chat: Chat) -> Any:
     """What there is of Ann's."""
     return (
         await process.listed(owner="ann"),

@@ -23,8 +23,8 @@ from turnledger.testing.scripted_model import ScriptedModel, Think, Tool
 from turnledger.testing.store_contract.stage import (
     LIMITS,
     Contract,
-    Process,
     Stage,
+    StageProcess,
     exchange,
     said,
     soon,
@@ -34,19 +34,19 @@ from turnledger.testing.store_contract.stage import (
 BOOM = RuntimeError("the model broke")
 
 
-async def by_an_error(stage: Stage, here: Process, chat: Chat) -> None:
+async def by_an_error(stage: Stage, here: StageProcess, chat: Chat) -> None:
     with pytest.raises(RuntimeError, match="the model broke"):
         await chat.run(ScriptedModel(["Hal", BOOM]), "Hello")
 
 
-async def by_cancellation(stage: Stage, here: Process, chat: Chat) -> None:
+async def by_cancellation(stage: Stage, here: StageProcess, chat: Chat) -> None:
     holder = await stage.hold_lane(chat, "Hello", ["Hal"])
     holder.task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await soon(holder.task)
 
 
-async def by_a_timeout(stage: Stage, here: Process, chat: Chat) -> None:
+async def by_a_timeout(stage: Stage, here: StageProcess, chat: Chat) -> None:
     with pytest.raises(TimeoutError):
         await run_out_of_time(chat)
 
@@ -58,28 +58,28 @@ async def run_out_of_time(chat: Chat) -> None:
         await Gate().pass_through()
 
 
-async def by_an_empty_turn(stage: Stage, here: Process, chat: Chat) -> None:
+async def by_an_empty_turn(stage: Stage, here: StageProcess, chat: Chat) -> None:
     with pytest.raises(EmptyTurn):
         await chat.run(ScriptedModel([]), "Hello")
 
 
-async def by_malformed_output(stage: Stage, here: Process, chat: Chat) -> None:
+async def by_malformed_output(stage: Stage, here: StageProcess, chat: Chat) -> None:
     with pytest.raises(MalformedItems, match="reasoning"):
         await chat.run(ScriptedModel([Think()]), "Hello")
 
 
-async def by_a_refused_commit(stage: Stage, here: Process, chat: Chat) -> None:
+async def by_a_refused_commit(stage: Stage, here: StageProcess, chat: Chat) -> None:
     here.store.refuse(commit, StoreFull())
     with pytest.raises(StoreFull):
         await chat.run(ScriptedModel(["Hal"]), "Hello")
 
 
-async def by_death(stage: Stage, here: Process, chat: Chat) -> None:
+async def by_death(stage: Stage, here: StageProcess, chat: Chat) -> None:
     await stage.hold_lane(chat, "Hello", ["Hal"])
     await stage.bury_others(await stage.process())
 
 
-Way: TypeAlias = Callable[[Stage, Process, Chat], Awaitable[None]]
+Way: TypeAlias = Callable[[Stage, StageProcess, Chat], Awaitable[None]]
 WAYS: list[tuple[Way, str, str]] = [
     (by_an_error, "RuntimeError", "Hal"),
     (by_cancellation, "cancelled", "Hal"),

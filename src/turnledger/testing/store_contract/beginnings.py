@@ -20,13 +20,13 @@ from turnledger.model.retention import ResetPolicy
 from turnledger.testing.gates import Fate
 from turnledger.testing.scripted_model import ScriptedModel
 from turnledger.testing.store_contract.resent import talk
-from turnledger.testing.store_contract.stage import Contract, Process, Stage, chain, exchange, said, soon
+from turnledger.testing.store_contract.stage import Contract, Stage, StageProcess, chain, exchange, said, soon
 
 every_fate = pytest.mark.parametrize("fate", Fate)
 every_way = pytest.mark.parametrize("way", ["turn", "resent"])
 
 
-def ask(process: Process, way: str, text: str = "q", **options: Any) -> TurnBlock:
+def ask(process: StageProcess, way: str, text: str = "q", **options: Any) -> TurnBlock:
     """Ask for a turn of a conversation that is named by the options."""
     if way == "turn":
         return process.ledger.turn(text, **options)
@@ -181,7 +181,7 @@ class Beginnings(Contract):
         chat = await here.chat()
         first = await exchange(chat, "q", "a")
 
-        def block(process: Process) -> TurnBlock:
+        def block(process: StageProcess) -> TurnBlock:
             if way == "resent":
                 named = process.ledger.resent
                 return named(talk("q", "a", "q2"), conversation=chat.id, idempotency_key="i")

@@ -18,19 +18,19 @@ from turnledger.model.ids import ConversationId
 from turnledger.model.listing import Listed
 from turnledger.testing.gates import Fate
 from turnledger.testing.scripted_model import ScriptedModel, Tool
-from turnledger.testing.store_contract.stage import Contract, Process, Stage, chain, exchange, soon, user
+from turnledger.testing.store_contract.stage import Contract, Stage, StageProcess, chain, exchange, soon, user
 
 BOOM = RuntimeError("boom")
 PICTURE = {"role": "user", "content": [{"type": "input_image", "image_url": "data:,"}]}
 
 
-async def only(process: Process, **wanted: Any) -> Listed:
+async def only(process: StageProcess, **wanted: Any) -> Listed:
     """The one chat that is listed."""
     [listed] = (await process.ledger.catalogue.list(**wanted)).chats
     return listed
 
 
-async def preview(process: Process, chat: Chat) -> tuple[int, str]:
+async def preview(process: StageProcess, chat: Chat) -> tuple[int, str]:
     """What the list says of a chat: how many turns, and what was said last."""
     page = await process.ledger.catalogue.list()
     [listed] = [each for each in page.chats if each.conversation.id == chat.id]
@@ -38,7 +38,7 @@ async def preview(process: Process, chat: Chat) -> tuple[int, str]:
     return listed.turns, listed.preview
 
 
-async def titles(process: Process, **wanted: Any) -> list[str]:
+async def titles(process: StageProcess, **wanted: Any) -> list[str]:
     return [each.title or "" for each in await process.listed(**wanted)]
 
 
@@ -442,7 +442,7 @@ class PagedWhileChatsChange(Contract):
 class Walk:
     """Somebody reads a list page by page, while others use, change, make and delete chats."""
 
-    def __init__(self, stage: Stage, random: Random, here: Process, there: Process) -> None:
+    def __init__(self, stage: Stage, random: Random, here: StageProcess, there: StageProcess) -> None:
         self._stage, self.random, self._here, self._there = stage, random, here, there
         self._chats: dict[ConversationId, Chat] = {}
         self._used: set[ConversationId] = set()

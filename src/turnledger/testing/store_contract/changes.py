@@ -23,8 +23,8 @@ from turnledger.testing.store_contract.rows import IDS, begun, conversation, do,
 from turnledger.testing.store_contract.stage import (
     LIMITS,
     Contract,
-    Process,
     Stage,
+    StageProcess,
     chain,
     exchange,
     soon,
@@ -51,7 +51,7 @@ class Heard:
 
 
 @asynccontextmanager
-async def following(process: Process, **options: Any) -> AsyncIterator[Heard]:
+async def following(process: StageProcess, **options: Any) -> AsyncIterator[Heard]:
     """Follow from now on, or from after a position."""
     changes = process.ledger.changes(**options)
     heard = Heard(changes)

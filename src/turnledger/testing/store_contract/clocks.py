@@ -17,8 +17,8 @@ from turnledger.testing.store_contract.stage import (
     LIMITS,
     Contract,
     OpenStore,
-    Process,
     Stage,
+    StageProcess,
     exchange,
     soon,
 )
@@ -41,7 +41,7 @@ JUMPS = pytest.mark.parametrize("seconds", [2 * HOUR, 11 * HOUR, YEARS, -2 * HOU
 class Kept:
     """Something of each kind that time ends."""
 
-    def __init__(self, process: Process) -> None:
+    def __init__(self, process: StageProcess) -> None:
         self.process = process
 
     async def make(self, name: str) -> None:
@@ -59,7 +59,7 @@ class Kept:
         await self.deleted.delete()
         self.token, _ = await here.ledger.tokens.create(owner="ann", scopes=["chats:read"], lifetime=1.0)
 
-    async def all_there(self, process: Process | None = None) -> None:
+    async def all_there(self, process: StageProcess | None = None) -> None:
         """Everything is as it was."""
         process = process or self.process
         await process.tend()
@@ -73,7 +73,7 @@ class Kept:
         tokens = await read(process.store, do("tokens", "ann", None, 99))
         assert self.token.id in [each.id for each in tokens]
 
-    async def _said_again(self, process: Process) -> Any:
+    async def _said_again(self, process: StageProcess) -> Any:
         chat = await process.chat(self.expiring)
         with pytest.raises(TurnReplayed) as replayed:
             async with chat.turn("q", idempotency_key=self.name):

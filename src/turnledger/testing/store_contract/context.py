@@ -13,7 +13,15 @@ from turnledger.errors import MalformedItems
 from turnledger.model.item import Item, ItemLike
 from turnledger.model.messages.pairing import open_calls
 from turnledger.testing.scripted_model import Ask, ScriptedModel, Step, Think, Tool
-from turnledger.testing.store_contract.stage import Contract, Process, Stage, answer_to, call, exchange, soon
+from turnledger.testing.store_contract.stage import (
+    Contract,
+    Stage,
+    StageProcess,
+    answer_to,
+    call,
+    exchange,
+    soon,
+)
 
 
 async def shown(chat: Chat, input: Any = "next", **options: Any) -> list[str]:
@@ -39,7 +47,7 @@ def per_message(item: Item) -> int:
     return 1
 
 
-def turns_read(process: Process) -> int:
+def turns_read(process: StageProcess) -> int:
     return process.store.trips.count(read_turns.__name__)
 
 

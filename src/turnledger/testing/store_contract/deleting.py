@@ -24,7 +24,7 @@ from turnledger.model.turn import TurnKind
 from turnledger.testing.gates import Fate
 from turnledger.testing.scripted_model import ScriptedModel, Tool
 from turnledger.testing.store_contract.rows import do, read, write
-from turnledger.testing.store_contract.stage import LIMITS, Contract, Process, Stage, exchange, soon
+from turnledger.testing.store_contract.stage import LIMITS, Contract, Stage, StageProcess, exchange, soon
 
 DAY = 24 * 3600.0
 MONTH = 30 * DAY
@@ -333,11 +333,11 @@ class Deleting(Contract):
         assert (await _told(here, chat))[-1].detail == "purged"
 
 
-async def _told(process: Process, chat: Chat) -> list[LiveChange]:
+async def _told(process: StageProcess, chat: Chat) -> list[LiveChange]:
     told: list[LiveChange] = await read(process.store, do("changes_of", chat.owner, 0, 100))
     return told
 
 
-async def _row(process: Process, chat: Chat) -> Conversation:
+async def _row(process: StageProcess, chat: Chat) -> Conversation:
     found: Conversation = await read(process.store, do("conversation", chat.owner, chat.id))
     return found

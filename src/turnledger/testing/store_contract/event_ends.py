@@ -29,14 +29,7 @@ from turnledger.testing.store_contract.readers import (
     spoken,
     wire,
 )
-from turnledger.testing.store_contract.stage import (
-    LIMITS,
-    Contract,
-    Stage,
-    call,
-    exchange,
-    soon,
-)
+from turnledger.testing.store_contract.stage import LIMITS, Contract, Stage, call, exchange, soon
 
 
 async def completes(stage: Stage, chat: Chat, told: Callable[[Event], None]) -> None:

@@ -37,14 +37,7 @@ from turnledger.testing.store_contract.readers import (
     spoken,
     wire,
 )
-from turnledger.testing.store_contract.stage import (
-    LIMITS,
-    Contract,
-    Stage,
-    call,
-    exchange,
-    soon,
-)
+from turnledger.testing.store_contract.stage import LIMITS, Contract, Stage, call, exchange, soon
 
 UNKNOWN = TurnId("turn_000000000001700080000000000000ff")
 

@@ -21,7 +21,7 @@ from turnledger.errors import (
 )
 from turnledger.model.ids import ConversationId
 from turnledger.testing.scripted_model import ScriptedModel, Tool
-from turnledger.testing.store_contract.stage import LIMITS, Contract, Process, Stage, exchange, soon
+from turnledger.testing.store_contract.stage import LIMITS, Contract, Stage, StageProcess, exchange, soon
 
 UNKNOWN = ConversationId("conv_01890a5d000070008000000000000000")
 NEVER = ScriptedModel()
@@ -38,7 +38,7 @@ USES: dict[str, Callable[[Chat], Awaitable[Any]]] = {
 every_use = pytest.mark.parametrize("use", USES.values(), ids=USES)
 
 
-async def titles(process: Process, **page: Any) -> list[str | None]:
+async def titles(process: StageProcess, **page: Any) -> list[str | None]:
     return [each.title for each in await process.listed(**page)]
 
 

@@ -26,8 +26,8 @@ from turnledger.testing.store_contract.readers import SCRIPT, check_shape, read_
 from turnledger.testing.store_contract.stage import (
     LIMITS,
     Contract,
-    Process,
     Stage,
+    StageProcess,
     answer_to,
     asked,
     chain,
@@ -43,7 +43,7 @@ FEW = replace(LIMITS, purge_rows=2)
 """Purges so little at a time that what is half removed can be looked at."""
 
 
-async def purge_all(process: Process, *chats: Chat) -> None:
+async def purge_all(process: StageProcess, *chats: Chat) -> None:
     """Purge until long after nothing is left to remove, and look at these each time."""
     expected = [await chat.turns(limit=1_000) for chat in chats]
     for _ in range(40):
@@ -363,14 +363,14 @@ class Forks(Contract):
         assert await asked(await again.chat(forked)) == ["q1", "other", "third", "next"]
 
 
-async def _turns_there(process: Process, turns: list[Turn]) -> set[TurnId]:
+async def _turns_there(process: StageProcess, turns: list[Turn]) -> set[TurnId]:
     async def there(tables: Tables, ids: set[TurnId]) -> set[TurnId]:
         return {id for id in ids if await tables.turn("local", id) is not None}
 
     return await process.store.read(there, {turn.id for turn in turns})
 
 
-async def _lines_there(process: Process, branches: set[BranchId]) -> list[Turn]:
+async def _lines_there(process: StageProcess, branches: set[BranchId]) -> list[Turn]:
     async def there(tables: Tables, ids: set[BranchId]) -> list[Turn]:
         return [turn for id in ids for turn in await tables.turns(id, 0, 1_000, 1_000)]
 

@@ -36,8 +36,8 @@ from turnledger.testing.store_contract.stage import (
     LIMITS,
     Contract,
     Holder,
-    Process,
     Stage,
+    StageProcess,
     asked,
     exchange,
     soon,
@@ -66,12 +66,12 @@ async def runs(stage: Stage, chat: Chat, count: int, **options: Any) -> tuple[Tu
     return block, await stage.hold(block.run)
 
 
-async def noted(process: Process) -> None:
+async def noted(process: StageProcess) -> None:
     """Wait until what was said of deliveries is written."""
     await soon(process.ledger._process.deliveries.flush())
 
 
-async def claims(process: Process) -> list[Claim]:
+async def claims(process: StageProcess) -> list[Claim]:
     return await process.store.read(_claims, None)
 
 
@@ -83,7 +83,7 @@ async def has_paid(chat: Chat) -> bool:
     return any(item.is_result for each in await chat.attempts() for item in each.journal.items)
 
 
-async def fall_silent(stage: Stage, other: Process, waiting: asyncio.Task[Turn]) -> Turn:
+async def fall_silent(stage: Stage, other: StageProcess, waiting: asyncio.Task[Turn]) -> Turn:
     """Let the holder of the lane be dead to who waits for it in another process."""
     stage.clock.advance(LIMITS.lease_time)
     other.store.announce()
@@ -534,7 +534,7 @@ class KeylessRetries(Contract):
         history = [{"role": "user", "content": "q1"}, {"role": "assistant", "content": "a1"}]
         history.append({"role": "user", "content": "q2"})
 
-        def send(process: Process, count: int) -> TurnBlock:
+        def send(process: StageProcess, count: int) -> TurnBlock:
             return process.ledger.resent(history, conversation=chat.id, retry=Retry(b"h", count))
 
         block = send(here, 0)

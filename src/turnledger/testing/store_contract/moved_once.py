@@ -28,8 +28,8 @@ from turnledger.model.ids import BranchId
 from turnledger.testing.gates import Fate, When
 from turnledger.testing.store_contract.stage import (
     Contract,
-    Process,
     Stage,
+    StageProcess,
     asked,
     chain,
     exchange,
@@ -46,11 +46,11 @@ async def shown(chat: Chat) -> BranchId:
     return (await chat.info()).branch
 
 
-async def version(process: Process) -> int:
+async def version(process: StageProcess) -> int:
     return (await process.ledger.tokens.find(None)).version
 
 
-async def revoke_one(process: Process) -> None:
+async def revoke_one(process: StageProcess) -> None:
     token, _ = await process.ledger.tokens.create(owner=OWNER, scopes=tuple(TokenScope))
     await process.ledger.tokens.revoke(token.id)
 
@@ -292,7 +292,7 @@ class ForkedOnce(Contract):
         assert await here.ledger.check(at_rest=True) == []
 
 
-Change: TypeAlias = Callable[[Process, Chat, dict[str, Any]], Coroutine[Any, Any, Any]]
+Change: TypeAlias = Callable[[StageProcess, Chat, dict[str, Any]], Coroutine[Any, Any, Any]]
 CHANGES: dict[str, tuple[Callable[..., Any], Change]] = {
     "fork": (fork, lambda process, chat, who: chat.fork(**who)),
     "undo": (begin, lambda process, chat, who: chat.undo(**who)),

@@ -13,9 +13,9 @@ from turnledger.errors import ConversationNotFound, InvalidInput, TurnNotFound, 
 from turnledger.model.access.visibility import Within
 from turnledger.model.ids import TurnId
 from turnledger.testing.scripted_model import ScriptedModel
-from turnledger.testing.store_contract.stage import Contract, Process, Stage, exchange, said, tell, user
+from turnledger.testing.store_contract.stage import Contract, Stage, StageProcess, exchange, said, tell, user
 
-Use = Callable[[Process, Chat, TurnId, dict[str, Any]], Awaitable[Any]]
+Use = Callable[[StageProcess, Chat, TurnId, dict[str, Any]], Awaitable[Any]]
 
 BEYOND: dict[str, Use] = {
     "conversation": lambda here, chat, turn, one: here.ledger.conversation(chat.id, **one),
@@ -42,14 +42,14 @@ REFUSED: dict[str, Use] = {
 }
 
 
-async def fork_of(here: Process, one: dict[str, Any]) -> Chat:
+async def fork_of(here: StageProcess, one: dict[str, Any]) -> Chat:
     return await (await here.ledger.conversation(one["within"].chat, **one)).fork()
 
 
 class OneChat(Contract):
     """What lies beside the conversation does not exist."""
 
-    async def scene(self, stage: Stage) -> tuple[Process, Chat, Chat, TurnId, dict[str, Any]]:
+    async def scene(self, stage: Stage) -> tuple[StageProcess, Chat, Chat, TurnId, dict[str, Any]]:
         here = await stage.process()
         shown = await here.chat(owner="ann", scope="shop")
         await exchange(shown, "s1", "t1")

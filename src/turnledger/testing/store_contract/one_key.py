@@ -11,7 +11,7 @@ from turnledger.engine.turn.begin import begin
 from turnledger.errors import ConversationExpired, ConversationNotFound, NoNewInput
 from turnledger.model.turn import Turn
 from turnledger.testing.scripted_model import ScriptedModel
-from turnledger.testing.store_contract.stage import Contract, Process, Stage, exchange, said, soon
+from turnledger.testing.store_contract.stage import Contract, Stage, StageProcess, exchange, said, soon
 
 
 class OneKey(Contract):
@@ -34,7 +34,7 @@ class OneKey(Contract):
     async def test_concurrent_first_turns_converge(self, stage: Stage) -> None:
         here, there = await stage.processes()
 
-        def run(process: Process, text: str) -> asyncio.Task[Turn]:
+        def run(process: StageProcess, text: str) -> asyncio.Task[Turn]:
             return stage.start(process.ledger.run(ScriptedModel(["a"]), text, conversation_key="k"))
 
         with here.store.hold(begin) as one, there.store.hold(begin) as other:

@@ -16,21 +16,21 @@ from turnledger.model.turn import TurnKind
 from turnledger.testing.gates import Gate
 from turnledger.testing.machine import Machine
 from turnledger.testing.scripted_model import ScriptedModel, Tool
-from turnledger.testing.store_contract.stage import Contract, Process, Stage, exchange, said, soon
+from turnledger.testing.store_contract.stage import Contract, Stage, StageProcess, exchange, said, soon
 from turnledger.testing.store_contract.transfer import elsewhere, exported, imported
 
 NONCE = "n" * 22
-Check: TypeAlias = Callable[[Process], Awaitable[None]]
+Check: TypeAlias = Callable[[StageProcess], Awaitable[None]]
 """Looks at what is there after the power has returned."""
-Deed: TypeAlias = Callable[[Stage, Process], Awaitable[Check]]
+Deed: TypeAlias = Callable[[Stage, StageProcess], Awaitable[Check]]
 """Does something until it is acknowledged."""
 
 
-async def commit(stage: Stage, here: Process) -> Check:
+async def commit(stage: Stage, here: StageProcess) -> Check:
     chat = await here.chat(conversation_key="k")
     await exchange(chat, "q", "a", idempotency_key="once")
 
-    async def check(later: Process) -> None:
+    async def check(later: StageProcess) -> None:
         same = await later.chat(conversation_key="k")
         assert same.id == chat.id
         assert await said(same) == ["q", "a"]
@@ -40,36 +40,36 @@ async def commit(stage: Stage, here: Process) -> Check:
     return check
 
 
-async def make(stage: Stage, here: Process) -> Check:
+async def make(stage: Stage, here: StageProcess) -> Check:
     chat = await here.chat(idempotency_key="once", title="a")
 
-    async def check(later: Process) -> None:
+    async def check(later: StageProcess) -> None:
         assert (await (await later.chat(chat)).info()).title == "a"
         assert (await later.chat(idempotency_key="once", title="a")).id == chat.id
 
     return check
 
 
-async def begin_with_a_new_conversation(stage: Stage, here: Process) -> Check:
+async def begin_with_a_new_conversation(stage: Stage, here: StageProcess) -> Check:
     """Another process is told of the conversation before its first turn has ended."""
     there = await stage.process()
     holder = await stage.hold(lambda model: here.ledger.run(model, "q", conversation_key="k"))
     same = await there.chat(conversation_key="k")
     assert not holder.task.done()
 
-    async def check(later: Process) -> None:
+    async def check(later: StageProcess) -> None:
         assert (await later.chat(conversation_key="k")).id == same.id
 
     return check
 
 
-async def start_of_a_tool(stage: Stage, here: Process) -> Check:
+async def start_of_a_tool(stage: Stage, here: StageProcess) -> Check:
     """The tool acts, and the power fails before its result is known."""
     chat, gate = await here.chat(), Gate()
     model = ScriptedModel([Tool("pay", gate=gate)])
     await stage.reach(gate, stage.start(chat.run(model, "q")))
 
-    async def check(later: Process) -> None:
+    async def check(later: StageProcess) -> None:
         await stage.bury_others(later)
         same = await later.chat(chat)
         await exchange(same, "next")
@@ -80,21 +80,21 @@ async def start_of_a_tool(stage: Stage, here: Process) -> Check:
     return check
 
 
-async def stop(stage: Stage, here: Process) -> Check:
+async def stop(stage: Stage, here: StageProcess) -> Check:
     chat = await here.chat()
     holder = await stage.hold_lane(chat, "q", ["Half"])
     ended = await soon(chat.stop())
     with pytest.raises(TurnStopped):
         await soon(holder.task)
 
-    async def check(later: Process) -> None:
+    async def check(later: StageProcess) -> None:
         assert ended is not None
         assert await (await later.chat(chat)).turns() == [ended.turn]
 
     return check
 
 
-async def stop_of_a_queued_turn(stage: Stage, here: Process) -> Check:
+async def stop_of_a_queued_turn(stage: Stage, here: StageProcess) -> Check:
     chat = await here.chat()
     await stage.hold_lane(chat)
     queued = await stage.queue(chat, ScriptedModel(["never"]), "q", idempotency_key="once")
@@ -105,7 +105,7 @@ async def stop_of_a_queued_turn(stage: Stage, here: Process) -> Check:
     with pytest.raises(TurnStopped):
         await soon(queued)
 
-    async def check(later: Process) -> None:
+    async def check(later: StageProcess) -> None:
         await stage.bury_others(later)
         with pytest.raises(TurnStopped):
             await exchange(await later.chat(chat), "q", idempotency_key="once")
@@ -113,7 +113,7 @@ async def stop_of_a_queued_turn(stage: Stage, here: Process) -> Check:
     return check
 
 
-async def takeover(stage: Stage, here: Process) -> Check:
+async def takeover(stage: Stage, here: StageProcess) -> Check:
     """A process dies, and another tells of the turn that is left of it."""
     chat = await here.chat()
     await stage.hold_lane(chat, "q", ["Half"], on_failure="keep", idempotency_key="once")
@@ -123,13 +123,13 @@ async def takeover(stage: Stage, here: Process) -> Check:
     kept = await exchange(await there.chat(chat), "q", idempotency_key="once")
     assert kept.kind is TurnKind.INTERRUPTED
 
-    async def check(later: Process) -> None:
+    async def check(later: StageProcess) -> None:
         assert await (await later.chat(chat)).turns() == [kept]
 
     return check
 
 
-async def settling(stage: Stage, here: Process) -> Check:
+async def settling(stage: Stage, here: StageProcess) -> Check:
     """A begin settles a failed turn, and others see that before its own turn has ended."""
     chat = await here.chat()
     model = ScriptedModel([Tool("pay", "paid"), RuntimeError("the model broke")])
@@ -139,19 +139,19 @@ async def settling(stage: Stage, here: Process) -> Check:
     [settled] = await chat.turns()
     assert await exchange(chat, "q", idempotency_key="once") == settled
 
-    async def check(later: Process) -> None:
+    async def check(later: StageProcess) -> None:
         assert await (await later.chat(chat)).turns() == [settled]
 
     return check
 
 
-async def undo(stage: Stage, here: Process) -> Check:
+async def undo(stage: Stage, here: StageProcess) -> Check:
     chat = await here.chat()
     await exchange(chat, "q1")
     await exchange(chat, "q2")
     await chat.undo(idempotency_key="once")
 
-    async def check(later: Process) -> None:
+    async def check(later: StageProcess) -> None:
         same = await later.chat(chat)
         assert await said(same) == ["q1", "Yes."]
         await same.undo(idempotency_key="once")
@@ -160,26 +160,26 @@ async def undo(stage: Stage, here: Process) -> Check:
     return check
 
 
-async def switch(stage: Stage, here: Process) -> Check:
+async def switch(stage: Stage, here: StageProcess) -> Check:
     chat = await here.chat()
     turn = await exchange(chat, "q1")
     await chat.undo()
     await exchange(chat, "q2")
     await chat.switch(turn.branch)
 
-    async def check(later: Process) -> None:
+    async def check(later: StageProcess) -> None:
         same = await later.chat(chat)
         assert await said(same) == ["q1", "Yes."]
 
     return check
 
 
-async def fork(stage: Stage, here: Process) -> Check:
+async def fork(stage: Stage, here: StageProcess) -> Check:
     chat = await here.chat()
     await exchange(chat, "q")
     made = await chat.fork(conversation_key="k")
 
-    async def check(later: Process) -> None:
+    async def check(later: StageProcess) -> None:
         same = await later.chat(conversation_key="k")
         assert same.id == made.id
         assert await said(same) == ["q", "Yes."]
@@ -187,45 +187,45 @@ async def fork(stage: Stage, here: Process) -> Check:
     return check
 
 
-async def rename(stage: Stage, here: Process) -> Check:
+async def rename(stage: Stage, here: StageProcess) -> Check:
     chat = await here.chat()
     told = await chat.update(title="a", metadata={"b": "c"})
 
-    async def check(later: Process) -> None:
+    async def check(later: StageProcess) -> None:
         found = await (await later.chat(chat)).info()
         assert (found.title, found.metadata, found.revision) == ("a", {"b": "c"}, told.revision)
 
     return check
 
 
-async def name_by_a_model(stage: Stage, here: Process) -> Check:
+async def name_by_a_model(stage: Stage, here: StageProcess) -> Check:
     chat = await here.chat()
     await exchange(chat, "q")
     assert await here.ledger.catalogue.name_by_model(chat.id, "a") is not None
 
-    async def check(later: Process) -> None:
+    async def check(later: StageProcess) -> None:
         assert (await (await later.chat(chat)).info()).title == "a"
 
     return check
 
 
-async def flag(stage: Stage, here: Process) -> Check:
+async def flag(stage: Stage, here: StageProcess) -> Check:
     chat = await here.chat()
     turn = await exchange(chat, "q")
     await chat.flag(turn.id, 0, to_model=False)
 
-    async def check(later: Process) -> None:
+    async def check(later: StageProcess) -> None:
         assert await (await later.chat(chat)).flags(turn.id) == {turn.id: {0: Flags(to_model=False)}}
 
     return check
 
 
-async def deletion(stage: Stage, here: Process) -> Check:
+async def deletion(stage: Stage, here: StageProcess) -> Check:
     chat = await here.chat(conversation_key="k")
     await exchange(chat, "secret")
     await chat.delete(purge=True)
 
-    async def check(later: Process) -> None:
+    async def check(later: StageProcess) -> None:
         with pytest.raises(ConversationDeleted):
             await later.chat(chat)
         assert (await later.chat(conversation_key="k")).id != chat.id
@@ -233,42 +233,42 @@ async def deletion(stage: Stage, here: Process) -> Check:
     return check
 
 
-async def restoring(stage: Stage, here: Process) -> Check:
+async def restoring(stage: Stage, here: StageProcess) -> Check:
     chat = await here.chat()
     await exchange(chat, "q")
     await chat.delete()
     await here.ledger.restore(chat.id)
 
-    async def check(later: Process) -> None:
+    async def check(later: StageProcess) -> None:
         assert await said(await later.chat(chat)) == ["q", "Yes."]
 
     return check
 
 
-async def reset(stage: Stage, here: Process) -> Check:
+async def reset(stage: Stage, here: StageProcess) -> Check:
     old = await here.chat(conversation_key="k")
     new = await here.ledger.reset("k", replaces=old.id)
 
-    async def check(later: Process) -> None:
+    async def check(later: StageProcess) -> None:
         assert (await later.chat(conversation_key="k")).id == new.id
 
     return check
 
 
-async def new_token(stage: Stage, here: Process) -> Check:
+async def new_token(stage: Stage, here: StageProcess) -> Check:
     made, text = await here.ledger.tokens.create(owner="ann", scopes=[TokenScope.TURNS_RUN])
 
-    async def check(later: Process) -> None:
+    async def check(later: StageProcess) -> None:
         assert (await later.ledger.tokens.find(digest_of(text))).token == made
 
     return check
 
 
-async def revocation_of_a_token(stage: Stage, here: Process) -> Check:
+async def revocation_of_a_token(stage: Stage, here: StageProcess) -> Check:
     made, text = await here.ledger.tokens.create(owner="ann", scopes=[TokenScope.TURNS_RUN])
     [revoked] = await here.ledger.tokens.revoke(made.id)
 
-    async def check(later: Process) -> None:
+    async def check(later: StageProcess) -> None:
         found = await later.ledger.tokens.find(digest_of(text))
         assert found.token == revoked
         assert found.version == 1
@@ -276,12 +276,12 @@ async def revocation_of_a_token(stage: Stage, here: Process) -> Check:
     return check
 
 
-async def exchange_of_a_link(stage: Stage, here: Process) -> Check:
+async def exchange_of_a_link(stage: Stage, here: StageProcess) -> Check:
     """The visitor has a token, and the link counts one use."""
     share, code = await here.ledger.shares.create(scope="shop", max_uses=1)
     visit = await here.ledger.shares.exchange(code, NONCE)
 
-    async def check(later: Process) -> None:
+    async def check(later: StageProcess) -> None:
         assert (await later.ledger.tokens.find(digest_of(visit.text))).token == visit.token
         [listed] = await later.ledger.shares.list()
         assert (listed.id, listed.uses) == (share.id, 1)
@@ -289,24 +289,24 @@ async def exchange_of_a_link(stage: Stage, here: Process) -> Check:
     return check
 
 
-async def revocation_of_a_link(stage: Stage, here: Process) -> Check:
+async def revocation_of_a_link(stage: Stage, here: StageProcess) -> Check:
     share, code = await here.ledger.shares.create(scope="shop")
     await here.ledger.shares.revoke(share.id)
 
-    async def check(later: Process) -> None:
+    async def check(later: StageProcess) -> None:
         with pytest.raises(LinkNotValid):
             await later.ledger.shares.exchange(code, NONCE)
 
     return check
 
 
-async def importing(stage: Stage, here: Process) -> Check:
+async def importing(stage: Stage, here: StageProcess) -> Check:
     async with elsewhere() as ledger:
         source = await ledger.conversation()
         await exchange(source, "q")
         await imported(here.ledger, await exported(ledger, source.id))
 
-    async def check(later: Process) -> None:
+    async def check(later: StageProcess) -> None:
         assert await said(await later.ledger.conversation(source.id)) == ["q", "Yes."]
 
     return check

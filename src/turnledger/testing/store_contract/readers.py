@@ -14,12 +14,7 @@ from turnledger.model.attempt import AttemptState
 from turnledger.model.event import Event, TextDelta, TurnFinished, TurnStarted
 from turnledger.model.ids import TurnId
 from turnledger.testing.scripted_model import Step, Think, Tool
-from turnledger.testing.store_contract.stage import (
-    Holder,
-    Process,
-    Stage,
-    soon,
-)
+from turnledger.testing.store_contract.stage import Holder, Stage, StageProcess, soon
 
 BOOM = RuntimeError("the model broke")
 SCRIPT: list[Step] = ["Let ", "me see.", Think(), Tool("look", "found"), "So", " ", "it is: \U0001f600"]
@@ -92,7 +87,7 @@ async def chunks_of(tables: Tables, turn: TurnId) -> list[bytes]:
     return await tables.log_chunks(turn, 0, 1_000)
 
 
-async def flushed_chunks(process: Process, turn: TurnId) -> int:
+async def flushed_chunks(process: StageProcess, turn: TurnId) -> int:
     return len(await process.store.read(chunks_of, turn))
 
 

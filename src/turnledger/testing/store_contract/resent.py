@@ -21,8 +21,8 @@ from turnledger.testing.scripted_model import Ask, ScriptedModel, Step, Tool
 from turnledger.testing.store_contract.stage import (
     LIMITS,
     Contract,
-    Process,
     Stage,
+    StageProcess,
     chain,
     exchange,
     play,
@@ -94,7 +94,7 @@ async def refused(chat: Chat, messages: Messages, error: type[Exception], **opti
     assert await state_of(chat) == before
 
 
-async def sound(process: Process) -> None:
+async def sound(process: StageProcess) -> None:
     assert await process.ledger.check() == []
 
 

@@ -23,7 +23,7 @@ from turnledger.model.retention import ResetPolicy
 from turnledger.model.turn import TurnKind
 from turnledger.testing.gates import Fate, When
 from turnledger.testing.scripted_model import ScriptedModel, Tool
-from turnledger.testing.store_contract.stage import Contract, Process, Stage, exchange, said, soon
+from turnledger.testing.store_contract.stage import Contract, Stage, StageProcess, exchange, said, soon
 
 IDLE = ResetPolicy.idle(3600)
 LONG = 3600.0
@@ -31,12 +31,12 @@ NOON = 1_700_049_600_000
 """Noon in UTC, 15 November 2023."""
 
 
-async def run_by_key(process: Process, text: str, answer: str = "Yes.", **policies: object) -> None:
+async def run_by_key(process: StageProcess, text: str, answer: str = "Yes.", **policies: object) -> None:
     model = ScriptedModel([answer])
     await soon(process.ledger.run(model, text, conversation_key="k", **policies))  # type: ignore[arg-type]
 
 
-async def named(process: Process) -> Chat:
+async def named(process: StageProcess) -> Chat:
     """What the key names, without any policy having its way."""
     return await process.chat(conversation_key="k", create=False)
 

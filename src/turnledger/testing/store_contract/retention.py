@@ -17,7 +17,7 @@ from turnledger.model.retention import Reason, Retained
 from turnledger.model.usage import BLOCK
 from turnledger.testing.scripted_model import ScriptedModel, Tool
 from turnledger.testing.store_contract.rows import IDS, begun, conversation, do, read, turn, write
-from turnledger.testing.store_contract.stage import LIMITS, Contract, Process, Stage, exchange, soon
+from turnledger.testing.store_contract.stage import LIMITS, Contract, Stage, StageProcess, exchange, soon
 
 HOUR = 3600.0
 LONG = "x" * (BLOCK // 2)
@@ -237,13 +237,13 @@ class Retention(Contract):
         assert await read(stores[1], do("bytes_of", found.id)) == 2 * BLOCK
         assert await read(stores[1], do("bytes_of", conversation().id)) == 0
 
-    async def _used(self, process: Process, stage: Stage, owner: str) -> Chat:
+    async def _used(self, process: StageProcess, stage: Stage, owner: str) -> Chat:
         chat = await process.chat(owner=owner)
         await exchange(chat, "q", LONG)
         stage.clock.advance(1)
         return chat
 
 
-async def _change(process: Process, chat: Chat, **details: bool) -> None:
+async def _change(process: StageProcess, chat: Chat, **details: bool) -> None:
     found = await read(process.store, do("conversation", chat.owner, chat.id))
     await write(process.store, do("save_conversation", replace(found, **details)))

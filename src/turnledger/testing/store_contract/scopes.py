@@ -26,8 +26,8 @@ from turnledger.testing.scripted_model import ScriptedModel, Tool
 from turnledger.testing.store_contract.rows import conversation, do, write
 from turnledger.testing.store_contract.stage import (
     Contract,
-    Process,
     Stage,
+    StageProcess,
     exchange,
     said,
     soon,
@@ -41,7 +41,7 @@ SHOP: dict[str, Any] = {"owner": "ann", "within": Within("shop")}
 ANOTHER = [user("q1"), {"role": "assistant", "content": "never said"}, user("q2")]
 REQUEST = b"the same request"
 
-Use = Callable[[Process, Chat, TurnId], Awaitable[Any]]
+Use = Callable[[StageProcess, Chat, TurnId], Awaitable[Any]]
 
 BY_ID: dict[str, Use] = {
     "conversation": lambda here, chat, turn: here.ledger.conversation(chat.id, **SHOP),

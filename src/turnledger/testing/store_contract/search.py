@@ -12,16 +12,16 @@ from turnledger.model.access.visibility import Within
 from turnledger.model.ids import ConversationId
 from turnledger.model.item import Item, message
 from turnledger.testing.scripted_model import ScriptedModel, Step
-from turnledger.testing.store_contract.stage import Contract, Process, Stage
+from turnledger.testing.store_contract.stage import Contract, Stage, StageProcess
 
 
-async def found(process: Process, text: str, **options: Any) -> list[Hit]:
+async def found(process: StageProcess, text: str, **options: Any) -> list[Hit]:
     page = await process.ledger.search(text, **options)
     assert page.is_complete
     return list(page.hits)
 
 
-async def snippets(process: Process, text: str, **options: Any) -> list[str]:
+async def snippets(process: StageProcess, text: str, **options: Any) -> list[str]:
     return [hit.snippet for hit in await found(process, text, **options)]
 
 

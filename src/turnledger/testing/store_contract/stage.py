@@ -51,7 +51,7 @@ class Capabilities:
 
 
 @dataclass(frozen=True)
-class Process:
+class StageProcess:
     """A ledger over a store handle of its own, as a process would have them."""
 
     ledger: Ledger
@@ -94,7 +94,7 @@ class Holder:
 class Stage:
     def __init__(self, open_store: OpenStore) -> None:
         self._open_store = open_store
-        self._processes: list[Process] = []
+        self._processes: list[StageProcess] = []
         self._neighbours: list[GatedStore] = []
         self._tasks: list[asyncio.Task[Any]] = []
         self._written = asyncio.Event()
@@ -103,16 +103,16 @@ class Stage:
         """How often each attempt has tried to begin."""
         self.clock = FakeClock()
 
-    async def process(self, limits: Limits = LIMITS) -> Process:
+    async def process(self, limits: Limits = LIMITS) -> StageProcess:
         """Start another process on the database."""
         self._opened += 1
         store = _Observed(await self._open_store(), self._neighbours, self._note)
         ledger = await Ledger.over(store, limits=limits, clock=self.clock, random=Random(self._opened))
         store.trips.clear()  # what it takes to open a ledger is nothing that a test counts
-        self._processes.append(Process(ledger, store))
+        self._processes.append(StageProcess(ledger, store))
         return self._processes[-1]
 
-    async def processes(self, count: int = 2, limits: Limits = LIMITS) -> list[Process]:
+    async def processes(self, count: int = 2, limits: Limits = LIMITS) -> list[StageProcess]:
         return [await self.process(limits) for _ in range(count)]
 
     def start(self, work: Coroutine[Any, Any, Result]) -> asyncio.Task[Result]:
@@ -173,7 +173,7 @@ class Stage:
         assert branch is not None
         return branch.fence
 
-    async def until_run(self, process: Process, operation: Callable[..., Any], count: int) -> None:
+    async def until_run(self, process: StageProcess, operation: Callable[..., Any], count: int) -> None:
         """Wait until this process has run a writing operation so many times."""
 
         async def has_run() -> bool:
@@ -190,13 +190,13 @@ class Stage:
                     return
                 await written.wait()
 
-    async def bury_others(self, process: Process) -> None:
+    async def bury_others(self, process: StageProcess) -> None:
         """Let all other processes fall silent until this one has taken over from them."""
         await process.tend()
         self.clock.advance(LIMITS.lease_time)
         await process.tend()
 
-    async def restart(self) -> Process:
+    async def restart(self) -> StageProcess:
         """Close every process, and open the database anew."""
         await self.close()
         return await self.process()

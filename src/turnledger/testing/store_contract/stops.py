@@ -15,7 +15,15 @@ from turnledger.model.attempt import AttemptState
 from turnledger.model.turn import TurnKind
 from turnledger.testing.gates import Fate, Gate, When
 from turnledger.testing.scripted_model import ScriptedModel, Tool
-from turnledger.testing.store_contract.stage import LIMITS, Contract, Process, Stage, exchange, said, soon
+from turnledger.testing.store_contract.stage import (
+    LIMITS,
+    Contract,
+    Stage,
+    StageProcess,
+    exchange,
+    said,
+    soon,
+)
 
 every_place = pytest.mark.parametrize("elsewhere", [False, True])
 
@@ -344,7 +352,7 @@ class Stops(Contract):
         await holder.finish()
 
 
-async def _heard_early(process: Process) -> None:
+async def _heard_early(process: StageProcess) -> None:
     """Wait until a stop has arrived for a turn that does not run yet."""
     while not process.ledger._process.early_stops:  # noqa: ASYNC110 - nobody tells of it
         await asyncio.sleep(0)

@@ -11,7 +11,7 @@ import pytest
 from msgspec.structs import replace as with_changes
 
 from turnledger.chat import Chat
-from turnledger.engine.attempt.idempotency import Share
+from turnledger.engine.attempt.idempotency import SharedOutcome
 from turnledger.engine.attempt.takeover import ForgetRequest, end_lease, forget, take_over
 from turnledger.engine.lane.lease import all_leases, renew
 from turnledger.engine.turn.begin import begin
@@ -27,36 +27,36 @@ from turnledger.testing.store_contract.stage import (
     LIMITS,
     Contract,
     OpenStore,
-    Process,
     Stage,
+    StageProcess,
     call,
     exchange,
     said,
     soon,
 )
 
-Act: TypeAlias = Callable[[Stage, Process, Chat, Gate], Coroutine[Any, Any, None]]
+Act: TypeAlias = Callable[[Stage, StageProcess, Chat, Gate], Coroutine[Any, Any, None]]
 """Runs a turn that waits at the gate before it writes."""
 
 
-async def journals(stage: Stage, here: Process, chat: Chat, gate: Gate) -> None:
+async def journals(stage: Stage, here: StageProcess, chat: Chat, gate: Gate) -> None:
     async with chat.turn("mine") as turn:
         await gate.pass_through()
         await turn.add(call("look", "c1"))
 
 
-async def starts_a_tool(stage: Stage, here: Process, chat: Chat, gate: Gate) -> None:
+async def starts_a_tool(stage: Stage, here: StageProcess, chat: Chat, gate: Gate) -> None:
     async with chat.turn("mine") as turn:
         await turn.add(call("pay", "c1"))
         await gate.pass_through()
         await turn.start(call("pay", "c1"))
 
 
-async def commits(stage: Stage, here: Process, chat: Chat, gate: Gate) -> None:
+async def commits(stage: Stage, here: StageProcess, chat: Chat, gate: Gate) -> None:
     await chat.run(ScriptedModel(["Mine.", gate]), "mine")
 
 
-async def is_held_at_its_commit(stage: Stage, here: Process, chat: Chat, gate: Gate) -> None:
+async def is_held_at_its_commit(stage: Stage, here: StageProcess, chat: Chat, gate: Gate) -> None:
     with here.store.hold(commit) as held:
         task = stage.start(chat.run(ScriptedModel(["Mine."]), "mine"))
         await stage.reach(held, task)
@@ -65,16 +65,16 @@ async def is_held_at_its_commit(stage: Stage, here: Process, chat: Chat, gate: G
         await task
 
 
-async def loses_its_commit(stage: Stage, here: Process, chat: Chat, gate: Gate) -> None:
+async def loses_its_commit(stage: Stage, here: StageProcess, chat: Chat, gate: Gate) -> None:
     here.store.lose_answer(commit, Fate.LOST)
     await chat.run(ScriptedModel(["Mine.", gate]), "mine")
 
 
-async def fails(stage: Stage, here: Process, chat: Chat, gate: Gate) -> None:
+async def fails(stage: Stage, here: StageProcess, chat: Chat, gate: Gate) -> None:
     await chat.run(ScriptedModel(["Mine.", gate, RuntimeError("too late")]), "mine", on_failure="keep")
 
 
-async def stops(stage: Stage, here: Process, chat: Chat, gate: Gate) -> None:
+async def stops(stage: Stage, here: StageProcess, chat: Chat, gate: Gate) -> None:
     async with chat.turn("mine") as turn:
         turn.emit("Mine.")
         await gate.pass_through()
@@ -407,7 +407,7 @@ class Superseding(Contract):
             await here.tend()
             turns = await chat.turns()
             again = await here.store.transact(begin, with_changes(request, is_repeated=True))
-            assert isinstance(again, Share)
+            assert isinstance(again, SharedOutcome)
             assert again.ended is not None
             assert (again.attempt, again.ended.state) == (request.attempt, state)
             assert await chat.turns() == turns

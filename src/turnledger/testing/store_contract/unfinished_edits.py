@@ -28,8 +28,8 @@ from turnledger.testing.store_contract.stage import (
     LIMITS,
     Contract,
     Holder,
-    Process,
     Stage,
+    StageProcess,
     answer_to,
     asked,
     chain,
@@ -57,7 +57,7 @@ async def hold_edit(stage: Stage, block: TurnBlock, *script: str | Tool) -> Hold
     return await stage.hold(lambda model: play(block, model), script)
 
 
-async def only_one_falls_silent(stage: Stage, alive: Process, observer: Process) -> None:
+async def only_one_falls_silent(stage: Stage, alive: StageProcess, observer: StageProcess) -> None:
     """Let a lease time pass without a beat of the holder, but with one of `alive` that the observer has seen
     before it could conclude anything."""
     stage.clock.advance(0.6 * LIMITS.lease_time)

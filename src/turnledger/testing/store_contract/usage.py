@@ -15,8 +15,8 @@ from turnledger.testing.store_contract.rows import do, read
 from turnledger.testing.store_contract.stage import (
     LIMITS,
     Contract,
-    Process,
     Stage,
+    StageProcess,
     exchange,
     said,
     soon,
@@ -29,11 +29,11 @@ LONG = "x" * BLOCK
 FULL = replace(LIMITS, owner_bytes=3 * BLOCK)
 
 
-async def stored(process: Process, owner: str = "ann") -> int:
+async def stored(process: StageProcess, owner: str = "ann") -> int:
     return (await process.ledger.usage(owner=owner)).bytes
 
 
-async def in_turns(process: Process, chat: Chat) -> int:
+async def in_turns(process: StageProcess, chat: Chat) -> int:
     """The bytes of the turns that a conversation shows, and of their logs."""
     turns = await chat.turns(limit=1_000)
     logs = [await read(process.store, do("turn_log", turn.id)) for turn in turns]
@@ -405,7 +405,7 @@ class OfLinks(Contract):
         with pytest.raises(StorageFull, match="1 chats"):
             await tell(here.ledger.turn("q", owner=visitor, scope="shop"))
 
-    async def _reach(self, here: Process, code: str, told: str) -> None:
+    async def _reach(self, here: StageProcess, code: str, told: str) -> None:
         one, two = [
             await here.chat(owner=await self._visitor(here, code, number), scope="shop") for number in (1, 2)
         ]
@@ -416,6 +416,6 @@ class OfLinks(Contract):
         with pytest.raises(StorageFull, match=told):
             await here.chat(owner=third, scope="shop")
 
-    async def _visitor(self, here: Process, code: str, number: int) -> str:
+    async def _visitor(self, here: StageProcess, code: str, number: int) -> str:
         visit = await here.ledger.shares.exchange(code, nonce=f"made-up-by-the-page-of-{number}")
         return visit.token.owner

@@ -13,14 +13,14 @@ from turnledger.errors import ConversationDeleted, ConversationNotFound, TurnNot
 from turnledger.model.ids import TurnId
 from turnledger.testing.scripted_model import ScriptedModel, Tool
 from turnledger.testing.store_contract.forgotten import USES
-from turnledger.testing.store_contract.stage import Contract, Process, Stage, exchange, said, soon
+from turnledger.testing.store_contract.stage import Contract, Stage, StageProcess, exchange, said, soon
 
 ALL_USES: dict[str, Callable[[Chat], Awaitable[Any]]] = {**USES, "delete": lambda chat: chat.delete()}
 
 UNKNOWN_TURN = TurnId("turn_01890a5d000070008000000000000000")
 
 
-async def as_seen_by(owner: str, process: Process, chat: Chat) -> Chat:
+async def as_seen_by(owner: str, process: StageProcess, chat: Chat) -> Chat:
     """The conversation in the hands of somebody who knows its id."""
     return Chat(process.ledger._process, msgspec.structs.replace(await chat.info(), owner=owner))
 

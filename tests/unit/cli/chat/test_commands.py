@@ -19,7 +19,7 @@ from turnledger.cli.chat.store_models import StoreModels
 from turnledger.errors import InvalidInput, ServerUnavailable, TurnledgerError
 from turnledger.ledger import Ledger
 from turnledger.runners.demo import DemoModel
-from turnledger.server.models.models import Found, Models
+from turnledger.server.models.models import Models, ResolvedModel
 
 pytestmark = pytest.mark.anyio
 
@@ -70,7 +70,7 @@ class Terminal:
 @pytest.fixture
 async def terminal() -> AsyncIterator[Terminal]:
     model = DemoModel(pace=0)
-    models = Models({name: Found(model, name) for name in ("small", "large")})
+    models = Models({name: ResolvedModel(model, name) for name in ("small", "large")})
     place = OnStore(await Ledger.open(), StoreModels(models), "memory")
     terminal = Terminal(place)
     await terminal.talker.say("One")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from turnledger.cli.chat.backend import Place
+from turnledger.cli.chat.backend import ChatBackend
 from turnledger.cli.chat.connect import DemoOnly, Options, open_place
 from turnledger.cli.chat.server import OnServer
 from turnledger.cli.chat.store import OnStore
@@ -16,7 +16,7 @@ from turnledger.errors import InvalidInput
 pytestmark = pytest.mark.anyio
 
 
-async def opened(options: Options, environ: dict[str, str]) -> Place:
+async def opened(options: Options, environ: dict[str, str]) -> ChatBackend:
     place = await open_place(options, environ)
     await place.close()
     return place

@@ -8,7 +8,7 @@ import re
 import pytest
 
 from tests.unit.cli.talking.paper import COLOURS, Paper
-from turnledger.cli.chat.markdown import LARGEST, Block, blocks_of, parser, splitter
+from turnledger.cli.chat.markdown import LARGEST, MarkdownBlock, blocks_of, parser, splitter
 
 MARKS = [
     "# ", "## ", "> ", "- ", "* ", "1. ", "999. ", "    ", "```\n", "~~~py\n", "`", "**", "_", "~~", "|",
@@ -112,5 +112,5 @@ def test_what_is_nested_too_deep_or_too_large_is_shown_as_it_is() -> None:
             assert "deep" in " ".join(shown(mark * depth + "deep", 300)), (mark, depth)
     large = "*word* " * (LARGEST // 7 + 1)
     paper = Paper(70, 10)
-    paper.screen.blocks([Block(large)])
+    paper.screen.blocks([MarkdownBlock(large)])
     assert "*word* *word*" in paper.lines[0]

@@ -6,7 +6,7 @@ import pyte
 from rich.text import Text
 
 from tests.unit.cli.talking.paper import Paper
-from turnledger.cli.chat.markdown import Block
+from turnledger.cli.chat.markdown import MarkdownBlock
 from turnledger.cli.chat.screen import is_light
 
 
@@ -23,11 +23,11 @@ def test_what_is_said_stays_and_empty_lines_do_not_add_up() -> None:
 def test_what_changes_is_written_over_and_gone_in_the_end() -> None:
     paper = Paper()
     paper.screen.say(Text("before"))
-    paper.screen.blocks((), Block("A *li"), "status")
+    paper.screen.blocks((), MarkdownBlock("A *li"), "status")
     assert paper.lines == ["before", "", "A *li", "status"]
-    paper.screen.blocks((), Block("A *little*"), "")
+    paper.screen.blocks((), MarkdownBlock("A *little*"), "")
     assert paper.lines == ["before", "", "A little"]
-    paper.screen.blocks([Block("A *little* more")])
+    paper.screen.blocks([MarkdownBlock("A *little* more")])
     paper.screen.settle()
     assert paper.lines == ["before", "", "A little more"]
 
@@ -35,7 +35,7 @@ def test_what_changes_is_written_over_and_gone_in_the_end() -> None:
 def test_a_line_that_the_terminal_shows_wider_than_was_thought_takes_one_row() -> None:
     paper = Paper(10, 12)
     paper.screen.say(Text("before"))
-    paper.screen.blocks((), Block("123456789\u2764"), "status")  # nine columns, and one or two
+    paper.screen.blocks((), MarkdownBlock("123456789\u2764"), "status")  # nine columns, and one or two
     wider = paper.written.replace("\u2764", "\u65e5")
     assert (
         paper.written.index("\x1b[?7l") < paper.written.index("123456789") < paper.written.index("\x1b[?7h")
@@ -47,7 +47,7 @@ def test_a_line_that_the_terminal_shows_wider_than_was_thought_takes_one_row() -
 
 def test_of_a_block_higher_than_the_window_the_end_is_shown() -> None:
     paper = Paper(20, 8)
-    block = Block("\n".join(f"line {number}" for number in range(30)))
+    block = MarkdownBlock("\n".join(f"line {number}" for number in range(30)))
     paper.screen.blocks((), block, "status")
     assert paper.lines == [*(f"line {number}" for number in range(25, 30)), "status"]
     paper.screen.blocks([block])
@@ -57,9 +57,9 @@ def test_of_a_block_higher_than_the_window_the_end_is_shown() -> None:
 def test_lines_that_a_narrower_window_has_broken_are_not_written_over() -> None:
     paper = Paper(40, 12)
     paper.screen.say(Text("before"))
-    paper.screen.blocks((), Block("words that fill most of this line"), "status")
+    paper.screen.blocks((), MarkdownBlock("words that fill most of this line"), "status")
     paper.console.width = 20
-    paper.screen.blocks([Block("words that fill most of this line")])
+    paper.screen.blocks([MarkdownBlock("words that fill most of this line")])
     assert paper.lines == [
         "before",
         "",

@@ -15,7 +15,7 @@ from turnledger.cli.chat.store_models import StoreModels
 from turnledger.errors import InvalidInput
 from turnledger.ledger import Ledger
 from turnledger.runners.demo import DemoModel
-from turnledger.server.models.models import Found, Models
+from turnledger.server.models.models import Models, ResolvedModel
 
 pytestmark = pytest.mark.anyio
 
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.anyio
 @pytest.fixture
 async def place() -> AsyncIterator[OnStore]:
     model = DemoModel(pace=0)
-    models = Models({name: Found(model, name) for name in ("small", "large")})
+    models = Models({name: ResolvedModel(model, name) for name in ("small", "large")})
     place = OnStore(await Ledger.open(), StoreModels(models), "memory")
     yield place
     await place.close()

@@ -12,9 +12,9 @@ from turnledger.cli.chat.store import OnStore
 from turnledger.cli.chat.store_models import StoreModels
 from turnledger.cli.chat.titles import Naming
 from turnledger.ledger import Ledger
-from turnledger.runners.chat_model import Asked
+from turnledger.runners.chat_model import ModelRequest
 from turnledger.runners.demo import DemoModel
-from turnledger.server.models.models import Found, Models
+from turnledger.server.models.models import Models, ResolvedModel
 
 pytestmark = pytest.mark.anyio
 
@@ -26,15 +26,18 @@ async def at_once(seconds: float) -> None:
 class Stalling(DemoModel):
     """Says `You said`, whatever it is asked, and waits."""
 
-    def stream(self, asked: Asked):  # type: ignore[no-untyped-def]
+    def stream(self, asked: ModelRequest):  # type: ignore[no-untyped-def]
         messages = [{"role": "user", "content": "/stall after 2"}]
-        return super().stream(Asked(messages, asked.settings))
+        return super().stream(ModelRequest(messages, asked.settings))
 
 
 @pytest.fixture
 async def place() -> AsyncIterator[OnStore]:
     stalling = Stalling(pace=0, patience=3600)
-    known = {"demo": Found(DemoModel(sleep=at_once), "demo"), STALLING: Found(stalling, "demo")}
+    known = {
+        "demo": ResolvedModel(DemoModel(sleep=at_once), "demo"),
+        STALLING: ResolvedModel(stalling, "demo"),
+    }
     place = OnStore(await Ledger.open(), StoreModels(Models(known)), "memory")
     yield place
     await place.close()
@@ -77,7 +80,7 @@ async def test_a_turn_that_is_left_ends_with_nothing(place: OnStore) -> None:
 
 
 async def test_a_model_names_a_chat_behind_its_first_turn(place: OnStore) -> None:
-    place.naming = Naming(place.ledger, Found(DemoModel(sleep=at_once), "demo"))
+    place.naming = Naming(place.ledger, ResolvedModel(DemoModel(sleep=at_once), "demo"))
     talk = place.new()
     changes = place.changes()
     await told(talk, wish("Hello"))

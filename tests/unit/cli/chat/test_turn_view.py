@@ -15,7 +15,7 @@ from tests.unit.cli.talking.paper import Paper
 from turnledger.cli.chat.backend import Heard, Restarted
 from turnledger.cli.chat.interrupts import Presses
 from turnledger.cli.chat.markdown import LARGEST, blocks_of
-from turnledger.cli.chat.turn_view import CODE_LINES, Streamed, Telling, Told
+from turnledger.cli.chat.turn_view import CODE_LINES, Streamed, Telling, TurnEnd
 from turnledger.errors import ModelUnavailable, ServerUnavailable, TurnledgerError
 from turnledger.model.attempt import AttemptState, Failure
 from turnledger.model.event import ItemDone, TextDelta, TurnFinished, TurnStarted
@@ -172,7 +172,7 @@ class Scripted:
         return True
 
 
-async def follow(answering: Scripted, paper: Paper, *, press: int = 0) -> Told:
+async def follow(answering: Scripted, paper: Paper, *, press: int = 0) -> TurnEnd:
     presses = Presses()
     following = asyncio.ensure_future(Telling(paper.screen).follow(answering, presses))
     for pressed in range(1, press + 1):

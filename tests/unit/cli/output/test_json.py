@@ -22,7 +22,7 @@ from turnledger.server.wire import shapes
         (json.RestoredChat, deletion.RESTORED, ()),
         (json.TokenTold, tokens.TOKEN, ()),
         (json.TokenMade, tokens.MADE, ()),
-        (json.Tokens, tokens.TOKENS, ()),
+        (json.TokenList, tokens.TOKENS, ()),
     ],
 )
 def test_names_are_those_of_http(

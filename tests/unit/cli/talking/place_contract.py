@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from turnledger.cli.chat.backend import Answering, Heard, Place, Talk, Wish
+from turnledger.cli.chat.backend import Answering, ChatBackend, Heard, Talk, Wish
 from turnledger.errors import ConversationNotFound, InvalidId, ModelUnavailable, TurnStopped
 from turnledger.model.attempt import AttemptState
 from turnledger.model.event import TextDelta, TurnFinished
@@ -33,7 +33,7 @@ async def told(talk: Talk, asked: Wish) -> str:
 class PlaceContract:
     """Inherit from it, and have a fixture `place` with the models `demo` and `scripted`."""
 
-    async def test_a_chat_is_there_with_its_first_turn(self, place: Place) -> None:
+    async def test_a_chat_is_there_with_its_first_turn(self, place: ChatBackend) -> None:
         talk = place.new()
         assert talk.id is None
         with pytest.raises(ConversationNotFound):
@@ -49,14 +49,14 @@ class PlaceContract:
         assert [turn.id for turn in again.turns] == [turn.id for turn in seen.turns]
         assert "demo" in await place.models()
 
-    async def test_what_is_not_there_is_told(self, place: Place) -> None:
+    async def test_what_is_not_there_is_told(self, place: ChatBackend) -> None:
         with pytest.raises(ConversationNotFound):
             await (await place.open("no-such-key")).look()
         with pytest.raises(InvalidId):
             await (await place.open("conv_nonsense")).look()
 
     async def test_a_failed_turn_raises_behind_its_end_and_the_same_again_is_said_once(
-        self, place: Place
+        self, place: ChatBackend
     ) -> None:
         talk = place.new()
         events = []
@@ -68,7 +68,7 @@ class PlaceContract:
         assert await told(talk, wish("Hello", "once")) == await told(talk, wish("Hello", "once"))
         assert [turn.asked for turn in (await talk.look()).turns] == ["Hello"]
 
-    async def test_a_turn_that_runs_is_followed_and_stopped_and_kept(self, place: Place) -> None:
+    async def test_a_turn_that_runs_is_followed_and_stopped_and_kept(self, place: ChatBackend) -> None:
         talk = place.new()
         answering = talk.ask(wish("Stall", model=STALLING))
         said = ""
@@ -88,7 +88,7 @@ class PlaceContract:
         assert "".join(item.text for item in turn.output) == "You said"
 
     async def test_a_turn_that_waits_for_another_is_stopped_before_it_says_anything(
-        self, place: Place
+        self, place: ChatBackend
     ) -> None:
         talk = place.new()
         await told(talk, wish("Hello"))
@@ -106,7 +106,7 @@ class PlaceContract:
             await stopped
         assert "Waits" not in [turn.asked for turn in (await talk.look()).turns]
 
-    async def test_versions_branches_and_forks(self, place: Place) -> None:
+    async def test_versions_branches_and_forks(self, place: ChatBackend) -> None:
         talk = place.new()
         await told(talk, wish("One"))
         await told(talk, wish("Two"))
@@ -127,7 +127,7 @@ class PlaceContract:
         assert (await forked.look()).chat.title == "Another"
         assert [turn.asked for turn in (await forked.look()).turns] == ["One"]
 
-    async def test_chats_are_found_named_pinned_exported_and_deleted(self, place: Place) -> None:
+    async def test_chats_are_found_named_pinned_exported_and_deleted(self, place: ChatBackend) -> None:
         talk, other = place.new(), place.new()
         await told(talk, wish("Cats and dogs"))
         await told(other, wish("The weather"))
@@ -146,7 +146,7 @@ class PlaceContract:
         await talk.delete()
         assert await place.chats() == []
 
-    async def test_what_happens_is_told(self, place: Place) -> None:
+    async def test_what_happens_is_told(self, place: ChatBackend) -> None:
         talk = place.new()
         await told(talk, wish("Hello"))
         changes = place.changes()

@@ -10,7 +10,7 @@ from tests.unit.model.shapes import some_id, turn
 from turnledger import Ledger, Retry
 from turnledger.engine.attempt.client_retries import DERIVED, check_retry, claim_for, look_up, retry_within
 from turnledger.engine.attempt.end import CLAIM_KEPT_MS, DIED, Ended
-from turnledger.engine.attempt.idempotency import Fresh, Share
+from turnledger.engine.attempt.idempotency import Fresh, SharedOutcome
 from turnledger.engine.conversations.resolve import Target
 from turnledger.errors import InvalidInput
 from turnledger.model.access.visibility import Within
@@ -60,7 +60,7 @@ def test_a_first_try_finds_nothing(is_lost: bool) -> None:
 def test_what_runs_and_is_lost_is_shared_from_now_on() -> None:
     tables = claimed(attempt(1), is_lost=True)
     for _ in range(2):  # and decided the same again, for the same request
-        assert drive(look_up(tables, ANN, SECOND, SENDER)) == Share(ID, None, CONVERSATION)
+        assert drive(look_up(tables, ANN, SECOND, SENDER)) == SharedOutcome(ID, None, CONVERSATION)
         found = claim_in(tables)
         assert (found.retries, found.is_lost, found.sender) == (1, False, SENDER)
     assert drive(look_up(tables, ANN, SECOND, some_id(TurnId, 3))) == Fresh()
@@ -82,7 +82,7 @@ def test_a_committed_answer_is_shared_if_it_was_lost_and_nothing_followed(
     committed = replace(turn(1), id=ID)
     drive(tables.add_turn(committed))
     drive(tables.save_branch(replace(branch(), head=ID if is_last else SENDER, length=1)))
-    share = Share(ID, Ended(AttemptState.COMPLETED, committed), CONVERSATION)
+    share = SharedOutcome(ID, Ended(AttemptState.COMPLETED, committed), CONVERSATION)
     assert drive(look_up(tables, ANN, SECOND, SENDER)) == (share if is_shared else Fresh())
     assert claim_in(tables).sender == (SENDER if is_shared else ID)
 
@@ -125,7 +125,7 @@ def test_a_try_finds_what_its_conversation_key_names_now(key: str | None, is_fou
     named = replace(conversation(), conversation_key="now", former_conversation_key="before")
     drive(tables.save_conversation(named))
     found = drive(look_up(tables, Target("ann", conversation_key=key), SECOND, SENDER))
-    assert isinstance(found, Share) is is_found
+    assert isinstance(found, SharedOutcome) is is_found
 
 
 def test_another_conversation_is_another_request() -> None:

@@ -11,7 +11,7 @@ from turnledger.engine.attempt.end import Ended
 from turnledger.engine.attempt.idempotency import (
     Fresh,
     Key,
-    Share,
+    SharedOutcome,
     began_while_waiting,
     claimed_as,
     claimed_within,
@@ -82,7 +82,7 @@ def test_another_body_is_refused() -> None:
 
 
 def test_a_running_attempt_is_shared() -> None:
-    assert drive(look_up(claimed(attempt(1)), ANN, KEY, None)) == Share(ID, None, CONVERSATION)
+    assert drive(look_up(claimed(attempt(1)), ANN, KEY, None)) == SharedOutcome(ID, None, CONVERSATION)
 
 
 @pytest.mark.parametrize(
@@ -97,7 +97,7 @@ def test_a_committed_turn_is_replayed(kind: TurnKind, state: AttemptState) -> No
     tables = claimed(attempt(1, AttemptState.SETTLED) if kind is TurnKind.SETTLED else None)
     committed = replace(turn(), kind=kind)
     drive(tables.add_turn(committed))
-    assert drive(look_up(tables, ANN, KEY, None)) == Share(ID, Ended(state, committed), CONVERSATION)
+    assert drive(look_up(tables, ANN, KEY, None)) == SharedOutcome(ID, Ended(state, committed), CONVERSATION)
 
 
 def test_a_failed_attempt_may_be_resumed_by_a_later_request() -> None:
@@ -116,7 +116,7 @@ def test_a_discarded_attempt_is_not_run_again() -> None:
 
 def test_who_was_waiting_when_it_began_shares_the_failure() -> None:
     failed = attempt(1, AttemptState.FAILED, failure=FAILURE)
-    shared = Share(ID, Ended(AttemptState.FAILED, failure=FAILURE), CONVERSATION)
+    shared = SharedOutcome(ID, Ended(AttemptState.FAILED, failure=FAILURE), CONVERSATION)
     assert drive(look_up(claimed(failed), ANN, KEY, ticket(2))) == shared
 
 

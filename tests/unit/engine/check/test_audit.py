@@ -3,13 +3,13 @@
 import pytest
 
 from tests.unit.model.shapes import some_id
-from turnledger.engine.check.audit import REMEMBERED, Audit, Enough, Place
+from turnledger.engine.check.audit import REMEMBERED, Audit, Enough, Location
 from turnledger.errors import StoreCorrupt, StoreUnavailable
 from turnledger.model.finding import Rule
 from turnledger.model.ids import BranchId
 from turnledger.stores.memory import Database, MemoryTables
 
-HERE = Place(owner="ann")
+HERE = Location(owner="ann")
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ from tests.unit.model.shapes import assistant, call, result, some_id, turn, user
 from turnledger.engine.conversations.read import (
     InfoRequest,
     PageOfLine,
-    PageRequest,
+    TurnPageRequest,
     flagged_page,
     in_force,
     shown_to_user,
@@ -37,7 +37,7 @@ def test_a_hidden_half_takes_the_other_along_over_turns() -> None:
 def test_a_page_brings_the_flags_of_its_turns() -> None:
     made = tables()
     flags = {0: Flags(to_user=False)}
-    request = PageRequest("ann", conversation().id, None, 1, 1)
+    request = TurnPageRequest("ann", conversation().id, None, 1, 1)
     assert drive(flagged_page(made, PageOfLine(request))).flags == {}
     for each in (ONE, TWO):
         drive(made.save_flags("ann", each.id, flags))
@@ -47,10 +47,10 @@ def test_a_page_brings_the_flags_of_its_turns() -> None:
 
 def test_pages_are_those_of_the_line_that_the_first_one_showed() -> None:
     made = tables()
-    first = drive(flagged_page(made, PageOfLine(PageRequest("ann", conversation().id, None, 1, 1))))
+    first = drive(flagged_page(made, PageOfLine(TurnPageRequest("ann", conversation().id, None, 1, 1))))
     drive(made.add_branch(branch(id=OTHER)))
     assert drive(made.move_conversation(conversation().id, BRANCH, OTHER))
-    before = PageRequest("ann", conversation().id, first.turns[0].number, 1, 1)
+    before = TurnPageRequest("ann", conversation().id, first.turns[0].number, 1, 1)
     assert drive(flagged_page(made, PageOfLine(before, first.branch))).turns == [ONE]
     assert drive(flagged_page(made, PageOfLine(before))).turns == []
 

@@ -12,7 +12,7 @@ from turnledger.engine.conversations.search import cursor_at, index_some, make_f
 from turnledger.errors import InvalidInput
 from turnledger.model.access.visibility import Within
 from turnledger.model.ids import BranchId, ConversationId, TurnId
-from turnledger.model.text.search import TITLES, Found, Phrase
+from turnledger.model.text.search import TITLES, FoundPlace, Phrase
 from turnledger.stores.memory import MemoryStore, MemoryTables
 from turnledger.testing.fake_clock import FakeClock
 from turnledger.testing.gates import GatedStore
@@ -84,10 +84,10 @@ async def test_places_that_do_not_hold_any_more_are_passed_over(
     [hit] = (await ledger.search("heron")).hits
     id, other = hit.conversation.id, ConversationId.trusted(bytes(16))
     stale = [
-        Found(9, other),
-        Found(8, other, hit.turn),
-        Found(7, id),
-        Found(6, id, TurnId.trusted(bytes(16))),
+        FoundPlace(9, other),
+        FoundPlace(8, other, hit.turn),
+        FoundPlace(7, id),
+        FoundPlace(6, id, TurnId.trusted(bytes(16))),
     ]
 
     async def search(
@@ -97,7 +97,7 @@ async def test_places_that_do_not_hold_any_more_are_passed_over(
         sought: Sequence[Phrase],
         before: int | None,
         limit: int,
-    ) -> list[Found]:
+    ) -> list[FoundPlace]:
         return stale if before is None else []
 
     monkeypatch.setattr(MemoryTables, "search", search)

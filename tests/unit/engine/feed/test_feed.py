@@ -11,7 +11,7 @@ import pytest
 from turnledger import ChangeKind, Ledger, Limits
 from turnledger.engine.feed import feed
 from turnledger.engine.feed.changes import newest_position, read_tail, resume
-from turnledger.engine.feed.feed import Following
+from turnledger.engine.feed.feed import ChangeReader
 from turnledger.errors import StoreUnavailable
 from turnledger.model.change import Position
 from turnledger.stores.memory import Database, MemoryStore
@@ -32,7 +32,7 @@ async def opened(database: Database | None = None) -> AsyncIterator[tuple[Ledger
         yield ledger, store
 
 
-async def kinds(following: Following, count: int) -> list[ChangeKind]:
+async def kinds(following: ChangeReader, count: int) -> list[ChangeKind]:
     heard: list[ChangeKind] = []
     async with asyncio.timeout(10):
         while len(heard) < count:

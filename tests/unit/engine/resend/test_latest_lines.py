@@ -8,7 +8,7 @@ import pytest
 from tests.unit.model.shapes import some_id
 from turnledger import Ledger
 from turnledger.engine.conversations.resolve import Target
-from turnledger.engine.resend.latest_lines import LINE_BYTES, LatestLines, Line
+from turnledger.engine.resend.latest_lines import LINE_BYTES, LatestLine, LatestLines
 from turnledger.engine.turn.resend import current
 from turnledger.model.access.visibility import Within
 from turnledger.model.conversation import Branch, Conversation
@@ -104,7 +104,7 @@ def test_those_used_last_are_remembered() -> None:
         for id in (some_id(ConversationId, number) for number in (1, 2, 3))
     ]
     for place in (0, 1, 0, 2):
-        line = Line(Branch(id=BRANCH, conversation=conversations[place].id), 0, is_answered=True)
+        line = LatestLine(Branch(id=BRANCH, conversation=conversations[place].id), 0, is_answered=True)
         lines.keep(conversations[place], line)
     known = [lines.guess(Target("me", each.id)) is not None for each in conversations]
     assert known == [True, False, True]
@@ -112,7 +112,7 @@ def test_those_used_last_are_remembered() -> None:
     assert lines.guess(Target("you", conversations[0].id)) is None
     call = Item.of({"type": "function_call", "call_id": "c", "name": "f", "arguments": "x" * LINE_BYTES})
     large = Branch(id=BRANCH, conversation=conversations[1].id, pending=(call,))
-    lines.keep(conversations[1], Line(large, 0, is_answered=True))
+    lines.keep(conversations[1], LatestLine(large, 0, is_answered=True))
     assert [lines.guess(Target("me", each.id)) for each in conversations] == [None] * 3
 
 
@@ -127,7 +127,7 @@ def test_a_scope_remembers_keys_of_its_own_and_shows_none_to_others() -> None:
         created_at=0,
         touched_at=0,
     )
-    line = Line(Branch(id=BRANCH, conversation=shop.id), 0, is_answered=True, scope="shop")
+    line = LatestLine(Branch(id=BRANCH, conversation=shop.id), 0, is_answered=True, scope="shop")
     lines.keep(shop, line)
     assert lines.guess(Target("me", None, "k", scope="shop")) == line
     assert lines.guess(Target("me", None, "k")) is None

@@ -6,7 +6,7 @@ import pytest
 
 from tests.unit.engine.copies import ALL, LINE, SYSTEM, asked, chat, id, plain, turn
 from turnledger.engine.resend import match
-from turnledger.engine.resend.match import Continuation, Divergence, Regeneration, decide
+from turnledger.engine.resend.match import Continuation, MatchedEdit, Regeneration, decide
 from turnledger.errors import NoNewInput
 from turnledger.model.item import message
 
@@ -40,22 +40,22 @@ def test_what_ends_at_a_question_asks_for_another_answer(depth: int) -> None:
 
 
 def test_an_edited_question_goes_on_from_the_turn_before_it() -> None:
-    assert decide(LINE, chat("q1", "a1", "other")) == Divergence(id(1), 2)
-    assert decide(LINE, chat("q1", "a1", "other", "a2", "q3", "a3", "q4")) == Divergence(id(1), 2)
-    assert decide(LINE, chat("other", "a1", "q2")) == Divergence(None, 0)
+    assert decide(LINE, chat("q1", "a1", "other")) == MatchedEdit(id(1), 2)
+    assert decide(LINE, chat("q1", "a1", "other", "a2", "q3", "a3", "q4")) == MatchedEdit(id(1), 2)
+    assert decide(LINE, chat("other", "a1", "q2")) == MatchedEdit(None, 0)
 
 
 def test_an_edited_answer_goes_on_from_the_turn_before_it() -> None:
-    assert decide(LINE, chat("q1", "a1", "q2", "other", "q3")) == Divergence(id(1), 2)
-    assert decide(LINE, chat("q1", "other", "q2", "a2", "q3", "a3", "q4")) == Divergence(None, 0)
+    assert decide(LINE, chat("q1", "a1", "q2", "other", "q3")) == MatchedEdit(id(1), 2)
+    assert decide(LINE, chat("q1", "other", "q2", "a2", "q3", "a3", "q4")) == MatchedEdit(None, 0)
 
 
 def test_what_has_nothing_in_common_starts_from_the_very_beginning() -> None:
-    assert decide(LINE, chat("a summary", "understood", "q3", "a3", "q4")) == Divergence(None, 0)
+    assert decide(LINE, chat("a summary", "understood", "q3", "a3", "q4")) == MatchedEdit(None, 0)
 
 
 def test_a_deleted_exchange_is_an_edit() -> None:
-    assert decide(LINE, chat("q1", "a1", "q3", "a3", "q4")) == Divergence(id(1), 2)
+    assert decide(LINE, chat("q1", "a1", "q3", "a3", "q4")) == MatchedEdit(id(1), 2)
 
 
 def test_an_exchange_that_was_never_stored_is_input() -> None:
@@ -101,16 +101,16 @@ def test_all_is_new_if_the_client_says_so() -> None:
 
 
 def test_a_full_history_is_never_guessed_to_be_new() -> None:
-    assert decide(LINE, [asked("other")], match.Sent.FULL) == Divergence(None, 0)
+    assert decide(LINE, [asked("other")], match.Sent.FULL) == MatchedEdit(None, 0)
     assert decide(LINE, [*ALL, asked("q4")], match.Sent.FULL) == Continuation(6)
-    assert decide(LINE, chat("q1", "a1", "other"), match.Sent.FULL) == Divergence(id(1), 2)
+    assert decide(LINE, chat("q1", "a1", "other"), match.Sent.FULL) == MatchedEdit(id(1), 2)
     with pytest.raises(NoNewInput):
         decide(LINE, ALL, match.Sent.FULL)
 
 
 @pytest.mark.parametrize("trimmed", [ALL[1:], ALL[2:], ALL[4:]])
 def test_a_full_history_begins_at_the_beginning_and_is_never_a_window(trimmed: list[dict[str, Any]]) -> None:
-    assert decide(LINE, [*trimmed, asked("q4")], match.Sent.FULL) == Divergence(None, 0)
+    assert decide(LINE, [*trimmed, asked("q4")], match.Sent.FULL) == MatchedEdit(None, 0)
     assert decide(LINE, [*trimmed, asked("q4")]) == Continuation(len(trimmed))
 
 
@@ -127,7 +127,7 @@ def test_leading_instructions_are_neither_matched_nor_input() -> None:
     dated = [{"role": "developer", "content": "Tuesday"}, SYSTEM]
     assert decide(LINE, [*dated, *ALL, asked("q4")]) == Continuation(8, instructions=2)
     assert decide(LINE, [*dated, *ALL[:3]]) == Regeneration(id(2), instructions=2)
-    assert decide(LINE, [*dated, *chat("q1", "a1", "other")]) == Divergence(id(1), 4, instructions=2)
+    assert decide(LINE, [*dated, *chat("q1", "a1", "other")]) == MatchedEdit(id(1), 4, instructions=2)
 
 
 def test_instructions_in_the_middle_are_not_matched_and_are_input_where_they_are_new() -> None:
@@ -152,5 +152,5 @@ def test_another_answer_to_a_repeated_question_is_a_regeneration() -> None:
 
 def test_an_edit_is_placed_where_most_agrees() -> None:
     line = plain("hi", "hello", "x", "y", "hi", "hello", "z", "w")
-    assert decide(line, chat("hi", "hello", "z", "other", "q")) == Divergence(id(3), 2)
-    assert decide(line, chat("hi", "hello", "other")) == Divergence(id(1), 2)
+    assert decide(line, chat("hi", "hello", "z", "other", "q")) == MatchedEdit(id(3), 2)
+    assert decide(line, chat("hi", "hello", "other")) == MatchedEdit(id(1), 2)

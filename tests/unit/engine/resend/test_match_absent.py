@@ -7,7 +7,7 @@ import pytest
 from tests.unit.engine.copies import ALL, INTERRUPTED, LINE, SETTLED, asked, chat, id, plain, tool_call, turn
 from tests.unit.model.shapes import call, result
 from turnledger.engine.resend import match
-from turnledger.engine.resend.match import Continuation, Divergence, Regeneration, decide
+from turnledger.engine.resend.match import Continuation, MatchedEdit, Regeneration, decide
 from turnledger.model.item import message
 from turnledger.model.turn import Turn
 
@@ -49,16 +49,16 @@ def test_an_interrupted_turn_may_be_absent_in_part_or_as_a_whole(seen: list[dict
 @pytest.mark.parametrize("sent", [None, match.Sent.FULL])
 def test_another_answer_than_the_one_of_an_interrupted_turn_is_an_edit(sent: match.Sent | None) -> None:
     copy = chat("q1", "a1", "q2", "Something else", "q3")
-    assert decide(STOPPED, copy, sent) == Divergence(id(1), 2)
+    assert decide(STOPPED, copy, sent) == MatchedEdit(id(1), 2)
     later = [*STOPPED, *plain("-", "-", "-", "-", "q3", "a3")[2:]]
-    assert decide(later, copy, sent) == Divergence(id(1), 2)
-    assert decide(later, [*copy, *chat("-", "a3", "q4")[1:]], sent) == Divergence(id(1), 2)
+    assert decide(later, copy, sent) == MatchedEdit(id(1), 2)
+    assert decide(later, [*copy, *chat("-", "a3", "q4")[1:]], sent) == MatchedEdit(id(1), 2)
 
 
 @pytest.mark.parametrize("trimmed", [1, 2])
 def test_another_answer_than_the_one_of_an_interrupted_turn_is_an_edit_though_trimmed(trimmed: int) -> None:
     copy = chat("q1", "a1", "q2", "Something else", "q3")[trimmed:]
-    assert decide(STOPPED, copy) == Divergence(id(1), 2 - trimmed)
+    assert decide(STOPPED, copy) == MatchedEdit(id(1), 2 - trimmed)
 
 
 def test_an_interrupted_turn_that_was_asked_again_may_be_absent_before_its_other_answer() -> None:
@@ -74,7 +74,7 @@ def test_an_answer_to_an_interrupted_turn_without_text_is_input() -> None:
 def test_another_answer_than_the_one_that_an_interrupted_turn_was_asked_with_is_an_edit() -> None:
     input = [message("user", "q2"), message("assistant", "rather"), message("user", "q3")]
     line = [*plain("q1", "a1"), turn(2, input, [], INTERRUPTED)]
-    assert decide(line, chat("q1", "a1", "q2", "other", "q4")) == Divergence(id(1), 2)
+    assert decide(line, chat("q1", "a1", "q2", "other", "q4")) == MatchedEdit(id(1), 2)
     assert decide(line, chat("q1", "a1", "q2", "rather", "q3", "(stopped)", "q4")) == Continuation(5)
 
 
@@ -85,15 +85,15 @@ def test_other_results_than_those_of_an_interrupted_turn_are_an_edit() -> None:
     ]
     calling = {"role": "assistant", "content": None, "tool_calls": [tool_call("a")]}
     other = {"role": "tool", "tool_call_id": "a", "content": "two"}
-    assert decide(line, [asked("q1"), calling, other]) == Divergence(id(1), 2)
+    assert decide(line, [asked("q1"), calling, other]) == MatchedEdit(id(1), 2)
 
 
 @pytest.mark.parametrize("seen", ["It left", "It left the ware"])
 def test_a_trimmed_request_may_begin_with_what_was_seen_of_an_interrupted_answer(seen: str) -> None:
     line = [*STOPPED, *plain("-", "-", "-", "-", "q3", "a3", "q4", "a4")[2:]]
     begin = chat("-", seen)[1:]
-    assert decide(line, [*begin, *chat("q3", "a3", "other")]) == Divergence(id(3), 3)
-    assert decide(line, [*begin, asked("other")]) == Divergence(id(2), 1)
+    assert decide(line, [*begin, *chat("q3", "a3", "other")]) == MatchedEdit(id(3), 3)
+    assert decide(line, [*begin, asked("other")]) == MatchedEdit(id(2), 1)
 
 
 def test_the_question_of_an_interrupted_turn_asked_again_is_a_regeneration() -> None:
@@ -118,11 +118,11 @@ def test_a_turn_followed_only_by_settled_ones_counts_as_the_head() -> None:
 
 def test_an_edit_never_leaves_out_a_settled_turn() -> None:
     line = [*FAILED, turn(3, [message("user", "q3")], [message("assistant", "a3")])]
-    assert decide(line, chat("q1", "a1", "other")) == Divergence(id(2), 2)
-    assert decide(line, chat("q1", "a1", "q2")) == Divergence(id(2), 2)
+    assert decide(line, chat("q1", "a1", "other")) == MatchedEdit(id(2), 2)
+    assert decide(line, chat("q1", "a1", "q2")) == MatchedEdit(id(2), 2)
     assert decide(line, chat("q1", "a1", "q3")) == Regeneration(id(3))
     first = [turn(1, [message("user", "q1")], FAILED[1].output, SETTLED), *plain("-", "-", "q2", "a2")[1:]]
-    assert decide(first, chat("other", "answer", "q")) == Divergence(id(1), 0)
+    assert decide(first, chat("other", "answer", "q")) == MatchedEdit(id(1), 0)
 
 
 # What is hidden
@@ -145,7 +145,7 @@ def test_what_is_hidden_may_be_absent_and_may_be_held(number: int, place: int) -
 
 
 def test_what_is_not_hidden_may_not_be_absent() -> None:
-    assert decide(hiding(LINE, 2, 0), [*ALL[:2], *ALL[4:], asked("q4")]) == Divergence(id(1), 2)
+    assert decide(hiding(LINE, 2, 0), [*ALL[:2], *ALL[4:], asked("q4")]) == MatchedEdit(id(1), 2)
 
 
 @pytest.mark.parametrize("held", [(), (0,), (1,), (0, 1)])
@@ -163,7 +163,7 @@ def test_of_too_many_hidden_items_a_client_may_hold_all_or_none() -> None:
     asks = [asked(f"q{at}") for at in range(6)]
     assert decide(line, [answer, asked("new")]) == Continuation(1)
     assert decide(line, [*asks, answer, asked("new")]) == Continuation(7)
-    assert isinstance(decide(line, [*asks[:2], answer, asked("new")]), Divergence)
+    assert isinstance(decide(line, [*asks[:2], answer, asked("new")]), MatchedEdit)
 
 
 def test_the_text_around_what_is_hidden_is_one_answer() -> None:
@@ -171,7 +171,7 @@ def test_the_text_around_what_is_hidden_is_one_answer() -> None:
     line = hiding([turn(1, [message("user", "q1")], parts)], 1, 2)
     assert decide(line, chat("q1", "Let me look.Found it.", "q2")) == Continuation(2)
     assert decide(line, chat("q1", "Let me look.Secret.Found it.", "q2")) == Continuation(2)
-    assert decide(line, chat("q1", "Let me look.Secret.", "q2")) == Divergence(None, 0)
+    assert decide(line, chat("q1", "Let me look.Secret.", "q2")) == MatchedEdit(None, 0)
 
 
 def test_the_question_before_what_is_hidden_can_be_asked_again() -> None:
@@ -189,9 +189,9 @@ def test_the_last_question_that_is_shown_is_the_one_asked_again() -> None:
 
 def test_a_branch_never_leaves_out_a_hidden_turn_before_the_edit() -> None:
     line = hiding(LINE, 2, 0, 1)
-    assert decide(line, [*ALL[:2], asked("other")]) == Divergence(id(2), 2)
-    assert decide(line, [*ALL[2:4], asked("other")]) == Divergence(id(2), 2)
-    assert decide(line, [asked("other"), *ALL[1:2], *ALL[4:], asked("q4")]) == Divergence(None, 0)
+    assert decide(line, [*ALL[:2], asked("other")]) == MatchedEdit(id(2), 2)
+    assert decide(line, [*ALL[2:4], asked("other")]) == MatchedEdit(id(2), 2)
+    assert decide(line, [asked("other"), *ALL[1:2], *ALL[4:], asked("q4")]) == MatchedEdit(None, 0)
 
 
 def test_a_turn_that_is_hidden_altogether_counts_as_nothing_behind_the_head() -> None:
@@ -208,13 +208,13 @@ def test_results_told_anew_take_the_place_of_hidden_ones() -> None:
         *plain(*"----", "q3", "a3")[2:],
     ]
     other = {"role": "tool", "tool_call_id": "a", "content": "other"}
-    assert decide(line, [asked("q1"), asks, other, *chat("-", "a1", "q3")[1:]]) == Divergence(id(1), 2)
+    assert decide(line, [asked("q1"), asks, other, *chat("-", "a1", "q3")[1:]]) == MatchedEdit(id(1), 2)
 
 
 def test_what_is_hidden_does_not_come_back_with_what_was_trimmed() -> None:
     items = [message(each["role"], each["content"]) for each in ALL]
     line = [turn(1, items[:5], items[5:]).hiding(frozenset({0}))]
-    assert decide(line, [*ALL[2:4], asked("other")]) == Divergence(None, 0, kept=tuple(items[1:2]))
+    assert decide(line, [*ALL[2:4], asked("other")]) == MatchedEdit(None, 0, kept=tuple(items[1:2]))
 
 
 def test_a_client_that_was_never_shown_an_answer_sends_none() -> None:

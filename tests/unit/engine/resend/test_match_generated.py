@@ -31,7 +31,7 @@ from tests.unit.engine.copies import (
 )
 from tests.unit.model.shapes import json_values, repeatable
 from turnledger.engine.resend import match
-from turnledger.engine.resend.match import Continuation, Divergence, Meaning, Regeneration, decide
+from turnledger.engine.resend.match import Continuation, MatchedEdit, Meaning, Regeneration, decide
 from turnledger.errors import MalformedItems, NoNewInput
 from turnledger.model.item import message
 
@@ -46,7 +46,7 @@ def implied(told: Sequence[Told], sent: Sequence[Sent], meaning: Meaning) -> lis
     if isinstance(meaning, Regeneration):
         at = places[meaning.turn]
         before, input = told[:at], told[at].input
-    elif isinstance(meaning, Divergence):
+    elif isinstance(meaning, MatchedEdit):
         before = told[: places[meaning.after] + 1] if meaning.after else []
         kept = [(len(before), item.text) for item in meaning.kept if item.type == "message"]
         input = list(sent[meaning.new :])
@@ -135,7 +135,7 @@ def test_an_edited_question_or_answer_branches_off_before_it(
     assume(has_answer(sent) and sent[0].role != "system")
     meaning = decided(told, sent)
     if before and has_answer(before) and not told[depth].may_be_absent and not told[depth].hidden:
-        assert isinstance(meaning, Divergence)
+        assert isinstance(meaning, MatchedEdit)
         assert meaning.new == len(before)
 
 
@@ -224,7 +224,7 @@ def test_repeated_messages_never_double_or_lose_anything(
         assert meaning.turn in [id(number) for number in windows]
         return
     assert not isinstance(meaning, Regeneration)
-    after = meaning.after if isinstance(meaning, Divergence) else line[-1].id
+    after = meaning.after if isinstance(meaning, MatchedEdit) else line[-1].id
     common = next((each.number for each in line if each.id == after), 0)
     history = flat[: 2 * common] + copy[meaning.new :]
     assert history[-len(copy) :] == copy
@@ -277,7 +277,7 @@ def test_repeated_messages_and_turns_that_did_not_end_well_never_double_or_lose_
         at = 2 * [each.id for each in line].index(meaning.turn)
         assert reads_as([*flat[:at], (flat[at][0], False)], copy)
         return
-    after = meaning.after if isinstance(meaning, Divergence) else line[-1].id
+    after = meaning.after if isinstance(meaning, MatchedEdit) else line[-1].id
     common = next((each.number for each in line if each.id == after), 0)
     input = [(what, False) for what in copy[meaning.new :]]
     assert reads_as([*flat[: 2 * common], *input], copy)
@@ -285,7 +285,7 @@ def test_repeated_messages_and_turns_that_did_not_end_well_never_double_or_lose_
         # Another answer than the stored one stands in its place, and not behind it.
         kind, question, _ = stored[common - 1]
         assert kind != "i" or copy[meaning.new - 1] != (0, question)
-    if isinstance(meaning, Divergence):
+    if isinstance(meaning, MatchedEdit):
         kind, question, answer = stored[common]
         assert kind != "s"
         is_edited = kind == "i" and not {(0, question), (1, answer)}.isdisjoint(copy[meaning.new :])

@@ -6,7 +6,7 @@ import pytest
 
 from tests.unit.engine.copies import ANSWERED, PENDING, asked, chat, id, plain, tool_call, turn
 from tests.unit.model.shapes import result
-from turnledger.engine.resend.match import Continuation, Divergence, Regeneration, decide
+from turnledger.engine.resend.match import Continuation, MatchedEdit, Regeneration, decide
 from turnledger.model.item import Item, message
 from turnledger.model.messages.pairing import NOT_ANSWERED
 
@@ -28,9 +28,9 @@ def test_results_of_pending_calls_are_input() -> None:
 def test_other_calls_are_an_edit() -> None:
     for other in ('{"y":true,"x":1}', '{"y":2,"x":"1"}', '{"y":2}', "nonsense"):
         calls = {"role": "assistant", "tool_calls": [tool_call("a"), tool_call("b", other)]}
-        assert decide(PENDING, [asked("q1"), calls, found("a"), found("b")]) == Divergence(None, 0)
+        assert decide(PENDING, [asked("q1"), calls, found("a"), found("b")]) == MatchedEdit(None, 0)
     fewer = {"role": "assistant", "tool_calls": [tool_call("a")]}
-    assert decide(PENDING, [asked("q1"), fewer, found("a")]) == Divergence(None, 0)
+    assert decide(PENDING, [asked("q1"), fewer, found("a")]) == MatchedEdit(None, 0)
 
 
 def test_results_are_matched_in_order_or_by_the_calls_they_answer() -> None:
@@ -40,7 +40,7 @@ def test_results_are_matched_in_order_or_by_the_calls_they_answer() -> None:
     by_call = [asked("q1"), CALLS, found("b", "2"), found("a", "1"), three, asked("q2")]
     assert decide(ANSWERED, by_call) == Continuation(5)
     swapped = [asked("q1"), CALLS, found("b", "1"), found("a", "1"), three, asked("q2")]
-    assert decide(ANSWERED, swapped) == Divergence(id(1), 2)
+    assert decide(ANSWERED, swapped) == MatchedEdit(id(1), 2)
 
 
 def test_a_request_may_begin_among_results() -> None:
@@ -50,8 +50,12 @@ def test_a_request_may_begin_among_results() -> None:
 
 def test_a_result_that_is_left_out_is_an_edit() -> None:
     three = {"role": "assistant", "content": "3"}
-    assert decide(ANSWERED, [asked("q1"), CALLS, found("b", "2"), three, asked("q2")]) == Divergence(id(1), 2)
-    assert decide(ANSWERED, [asked("q1"), CALLS, found("x", "2"), three, asked("q2")]) == Divergence(id(1), 2)
+    assert decide(ANSWERED, [asked("q1"), CALLS, found("b", "2"), three, asked("q2")]) == MatchedEdit(
+        id(1), 2
+    )
+    assert decide(ANSWERED, [asked("q1"), CALLS, found("x", "2"), three, asked("q2")]) == MatchedEdit(
+        id(1), 2
+    )
 
 
 def test_results_sent_again_ask_for_another_answer() -> None:
@@ -67,7 +71,7 @@ def test_results_that_were_stated_for_the_client_may_be_absent() -> None:
     assert decide(line, [asked("q1"), CALLS, found("b", "1"), *after]) == Continuation(
         5
     )  # ids are the client's
-    assert decide(line, [asked("q1"), CALLS, *after]) == Divergence(id(1), 2)
+    assert decide(line, [asked("q1"), CALLS, *after]) == MatchedEdit(id(1), 2)
 
 
 def test_all_results_of_a_turn_may_have_been_stated_for_the_client() -> None:
@@ -91,7 +95,7 @@ def test_images_are_compared_only_where_both_sides_have_them() -> None:
     after = chat("-", "a1", "q2")[1:]
     assert decide(line, [seen("data:x"), *after]) == Continuation(2)
     assert decide(line, [seen(None), *after]) == Continuation(2)
-    assert decide(line, [seen("data:y"), *after]) == Divergence(None, 0)
+    assert decide(line, [seen("data:y"), *after]) == MatchedEdit(None, 0)
     assert decide(plain("look", "a1"), [seen("data:x"), *after]) == Continuation(2)
 
 
@@ -109,7 +113,7 @@ def test_a_message_that_was_only_an_image_may_be_gone() -> None:
 def test_white_space_within_a_message_counts() -> None:
     line = plain("q 1", "a1")
     assert decide(line, chat("q 1 ", "a1", "q2")) == Continuation(2)
-    assert decide(line, chat("q  1", "a1", "q2")) == Divergence(None, 0)
+    assert decide(line, chat("q  1", "a1", "q2")) == MatchedEdit(None, 0)
 
 
 ROWS = [

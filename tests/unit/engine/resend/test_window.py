@@ -4,9 +4,9 @@ import pytest
 
 from tests.unit.engine.copies import ALL, LINE, asked, chat, plain, tool_call, turn
 from tests.unit.model.shapes import call, reasoning, result
-from turnledger.engine.resend.transcript import Resent
+from turnledger.engine.resend.transcript import ClientTranscript
 from turnledger.engine.resend.window import (
-    Line,
+    MessageLine,
     Spot,
     common_lengths,
     find,
@@ -15,44 +15,46 @@ from turnledger.engine.resend.window import (
     words_of_request,
 )
 from turnledger.model.item import message
-from turnledger.model.messages.projection import Form
+from turnledger.model.messages.projection import ClientForm
 
 BROUGHT = [
     turn(1, [message(each["role"], each["content"]) for each in ALL[:5]], [message("assistant", "a3")])
 ]
 
 
-def spot(turn: int, place: int, piece: int = 0, form: Form = Form.SEEN) -> Spot:
+def spot(turn: int, place: int, piece: int = 0, form: ClientForm = ClientForm.SEEN) -> Spot:
     return Spot(turn, form, place, piece)
 
 
 def test_the_longest_window_is_where_most_stands_in_a_row() -> None:
-    found = {window.spot: window.length for window in windows(LINE, Resent(ALL[2:5]))}
+    found = {window.spot: window.length for window in windows(LINE, ClientTranscript(ALL[2:5]))}
     assert found == {spot(0, 0): 0, spot(1, 0): 3}
 
 
 def test_what_stands_at_the_beginning_is_no_other_window() -> None:
-    assert [window.length for window in windows(LINE, Resent(ALL))] == [6]
+    assert [window.length for window in windows(LINE, ClientTranscript(ALL))] == [6]
 
 
 def test_a_window_may_begin_in_the_middle_of_an_answer() -> None:
     rows = [*plain("q1", "a1"), turn(2, [], [message("assistant", text) for text in ("One.", "Two.")])]
-    found = [window.spot for window in windows(rows, Resent([*chat("-", "Two.")[1:], asked("q")]))]
+    found = [window.spot for window in windows(rows, ClientTranscript([*chat("-", "Two.")[1:], asked("q")]))]
     assert spot(1, 0, 1) in found
-    first = [window.spot for window in windows(rows[1:], Resent([*chat("-", "Two.")[1:], asked("q")]))]
+    first = [
+        window.spot for window in windows(rows[1:], ClientTranscript([*chat("-", "Two.")[1:], asked("q")]))
+    ]
     assert first == [spot(0, 0), spot(0, 0, 1)]
 
 
 def test_a_window_may_begin_with_the_calls_behind_a_text() -> None:
     line = [turn(1, [message("user", "q")], [message("assistant", "Let me see."), call("a")])]
     asks = {"role": "assistant", "content": None, "tool_calls": [tool_call("a")]}
-    found = [window.spot for window in windows(line, Resent([asks]))]
+    found = [window.spot for window in windows(line, ClientTranscript([asks]))]
     assert spot(0, 1, 1) in found
     assert spot(0, 1, 1).before(line) == line[0].items[:2]
 
 
 def test_answers_in_a_row_are_tried_as_one_and_apart() -> None:
-    sent = Resent([ALL[1], ALL[3], *ALL[4:]])
+    sent = ClientTranscript([ALL[1], ALL[3], *ALL[4:]])
     assert {window.spot for window in windows(LINE, sent) if window.length} == {spot(0, 1)}
     assert find(LINE, sent, 0) == spot(0, 1)
 
@@ -70,8 +72,8 @@ def test_reasoning_is_not_kept_without_what_it_led_to() -> None:
 def test_the_results_of_hidden_calls_keep_these_if_the_client_holds_them() -> None:
     items = [message("user", "q"), call("a"), result("a"), message("assistant", "a"), message("user", "r")]
     line = [turn(1, items, [message("assistant", "b")]).hiding(frozenset({1, 2}))]
-    assert spot(0, 2, form=Form.HELD).before(line) == tuple(items[:2])
-    assert spot(0, 1, form=Form.SEEN).before(line) == tuple(items[:1])
+    assert spot(0, 2, form=ClientForm.HELD).before(line) == tuple(items[:2])
+    assert spot(0, 1, form=ClientForm.SEEN).before(line) == tuple(items[:1])
 
 
 def test_what_is_left_of_a_turn_begins_with_the_spot() -> None:
@@ -83,33 +85,33 @@ def test_what_is_left_of_a_turn_begins_with_the_spot() -> None:
 
 
 def test_a_message_is_found_by_what_agrees_at_the_same_distance() -> None:
-    assert find(LINE, Resent(chat("-", "a1", "x", "a2", "y")[1:]), None) == spot(0, 1)
-    assert find(LINE, Resent(chat("-", "a1", "x", "y", "z")[1:]), None) is None
-    assert find(LINE, Resent(chat("-", "a1", "x", "y", "z")[1:]), 0) == spot(0, 1)
-    assert find(LINE, Resent(chat("-", "a1", "x", "y", "z")[1:]), 1) is None
+    assert find(LINE, ClientTranscript(chat("-", "a1", "x", "a2", "y")[1:]), None) == spot(0, 1)
+    assert find(LINE, ClientTranscript(chat("-", "a1", "x", "y", "z")[1:]), None) is None
+    assert find(LINE, ClientTranscript(chat("-", "a1", "x", "y", "z")[1:]), 0) == spot(0, 1)
+    assert find(LINE, ClientTranscript(chat("-", "a1", "x", "y", "z")[1:]), 1) is None
 
 
 def test_of_several_places_the_first_is_found() -> None:
     line = plain("q1", "yes", "q2", "no", "q1", "yes", "q2", "no")
-    assert find(line, Resent(chat("-", "yes", "q2")[1:]), None) == spot(0, 1)
+    assert find(line, ClientTranscript(chat("-", "yes", "q2")[1:]), None) == spot(0, 1)
 
 
 def test_a_message_that_says_enough_is_no_chance() -> None:
-    assert is_telling(Resent([asked("sixteen letters, or more")]))
-    assert not is_telling(Resent([asked("a few letters.")]))
-    assert not is_telling(Resent([]))
+    assert is_telling(ClientTranscript([asked("sixteen letters, or more")]))
+    assert not is_telling(ClientTranscript([asked("a few letters.")]))
+    assert not is_telling(ClientTranscript([]))
     calls = [tool_call("a", '{"city": "Paris"}')]
-    assert is_telling(Resent([{"role": "assistant", "tool_calls": calls}]))
+    assert is_telling(ClientTranscript([{"role": "assistant", "tool_calls": calls}]))
 
 
 def test_what_is_hidden_is_found_as_it_was_and_as_it_is() -> None:
     line = [LINE[0].hiding(frozenset({1})), *LINE[1:]]
-    assert [words[1] for words in Line.of(line).words][:2] == ["q1", "q2"]
-    assert Line.of(line, Form.HELD).words == Line.of(LINE).words
-    assert find(line, Resent(ALL[1:3]), None) == spot(0, 1, form=Form.HELD)
+    assert [words[1] for words in MessageLine.of(line).words][:2] == ["q1", "q2"]
+    assert MessageLine.of(line, ClientForm.HELD).words == MessageLine.of(LINE).words
+    assert find(line, ClientTranscript(ALL[1:3]), None) == spot(0, 1, form=ClientForm.HELD)
 
 
 def test_lengths_are_counted_for_each_place() -> None:
-    sent = words_of_request(Resent(chat("x", "y")))
-    line = words_of_request(Resent(chat("x", "y", "x", "z", "x", "y")))
+    sent = words_of_request(ClientTranscript(chat("x", "y")))
+    line = words_of_request(ClientTranscript(chat("x", "y", "x", "z", "x", "y")))
     assert common_lengths(sent, line) == [2, 0, 1, 0, 2, 0]

@@ -24,8 +24,8 @@ from turnledger.model.item import Item
 from turnledger.model.messages.pairing import NOT_ANSWERED
 from turnledger.model.messages.projection import (
     SILENT,
+    ClientForm,
     Entry,
-    Form,
     Said,
     canonical,
     comparable,
@@ -232,8 +232,8 @@ def test_what_is_hidden_is_left_out_and_may_be_held() -> None:
     assert words(hidden.entries) == ["r", "a"]
     assert [words(way.entries) for way in hidden.held] == [["qr", "a"]]
     assert hidden.echo is None
-    assert hidden.told(Form.SEEN) == hidden.entries
-    assert hidden.told(Form.HELD) == hidden.held[0].entries
+    assert hidden.told(ClientForm.SEEN) == hidden.entries
+    assert hidden.told(ClientForm.HELD) == hidden.held[0].entries
 
 
 def test_of_a_few_hidden_items_any_may_be_held_and_of_many_all_or_none() -> None:
@@ -255,22 +255,22 @@ def test_what_was_done_on_this_side_is_held_by_nobody_who_was_not_told() -> None
 def test_with_nothing_hidden_there_is_one_way() -> None:
     plain = shown((user("q"),), (assistant("a"),))
     assert (plain.held, plain.ways, plain.forms) == ((), (plain,), (plain.entries,))
-    assert plain.told(Form.HELD) == plain.told(Form.WHOLE) == plain.entries
+    assert plain.told(ClientForm.HELD) == plain.told(ClientForm.WHOLE) == plain.entries
 
 
 def test_items_stand_before_the_piece_of_an_entry() -> None:
     input = (user("q"), user("r"), assistant("a"))
     output = (assistant("One."), call("s"), result("s"), assistant("Two."))
 
-    def before(form: Form, place: int, piece: int = 0, hidden: frozenset[int] = frozenset()) -> int:
+    def before(form: ClientForm, place: int, piece: int = 0, hidden: frozenset[int] = frozenset()) -> int:
         items = items_before(input, output, hidden, (form, place, piece))
         assert items == tuple((*input, *output)[: len(items)])
         return len(items)
 
-    assert [before(Form.SEEN, place) for place in range(3)] == [0, 2, 3]
-    assert before(Form.SEEN, 0, 1) == 1
-    assert before(Form.SEEN, 2, 1) == 6
-    assert [before(Form.WHOLE, place) for place in range(5)] == [0, 2, 3, 5, 6]
-    assert before(Form.WHOLE, 2, 1) == 4
-    assert items_before(input, output, {0}, (Form.SEEN, 1, 0)) == input[1:2]
-    assert items_before(input, output, {0}, (Form.HELD, 0, 1)) == ()
+    assert [before(ClientForm.SEEN, place) for place in range(3)] == [0, 2, 3]
+    assert before(ClientForm.SEEN, 0, 1) == 1
+    assert before(ClientForm.SEEN, 2, 1) == 6
+    assert [before(ClientForm.WHOLE, place) for place in range(5)] == [0, 2, 3, 5, 6]
+    assert before(ClientForm.WHOLE, 2, 1) == 4
+    assert items_before(input, output, {0}, (ClientForm.SEEN, 1, 0)) == input[1:2]
+    assert items_before(input, output, {0}, (ClientForm.HELD, 0, 1)) == ()

@@ -9,12 +9,12 @@ from typing import Any
 
 from tests.unit.runners.http.raw_server import Behaviour, serving
 from turnledger.runners.http.address import address_of
-from turnledger.runners.http.connection import Connection, Limits
+from turnledger.runners.http.connection import Connection, PhaseTimeouts
 from turnledger.runners.http.pool import Pool
 from turnledger.runners.http.response import Response
 
 REQUEST = b"GET / HTTP/1.1\r\nHost: here\r\n\r\n"
-NO_LIMITS = Limits(None, None, None)
+NO_LIMITS = PhaseTimeouts(None, None, None)
 
 
 @asynccontextmanager

@@ -18,7 +18,7 @@ from tests.unit.runners.http.asking import (
 from tests.unit.runners.http.raw_server import OK, Heard, saying, saying_once
 from turnledger.errors import MalformedAnswer, ModelTimeout, ModelUnavailable
 from turnledger.runners.http import connection as module
-from turnledger.runners.http.connection import Limits
+from turnledger.runners.http.connection import PhaseTimeouts
 from turnledger.runners.http.deadlines import NEVER
 from turnledger.runners.upstream.failures import BrokenOff, Unheard
 
@@ -223,8 +223,8 @@ async def test_a_server_that_wants_to_close_may(said: bytes) -> None:
         assert pool.take() is None
 
 
-@pytest.mark.parametrize("limits", [Limits(0.01, None, None), Limits(60.0, None, 0.01)])
-async def test_silence_before_the_first_byte_has_its_limit(limits: Limits) -> None:
+@pytest.mark.parametrize("limits", [PhaseTimeouts(0.01, None, None), PhaseTimeouts(60.0, None, 0.01)])
+async def test_silence_before_the_first_byte_has_its_limit(limits: PhaseTimeouts) -> None:
     async def behave(heard: Heard) -> None:
         await heard.request()
         await heard.say(CHUNKED)
@@ -243,7 +243,7 @@ async def test_silence_between_pieces_has_another() -> None:
         assert await heard.is_closed()
 
     async with pool_to(behave) as pool:
-        response = await exchanged(pool, limits=Limits(60.0, 0.01, None))
+        response = await exchanged(pool, limits=PhaseTimeouts(60.0, 0.01, None))
         assert response.take() == b"Hi"
         await response.arrival()
         with pytest.raises(ModelTimeout):
@@ -259,7 +259,7 @@ async def test_a_whole_answer_has_until_the_first_limit_however_it_trickles() ->
 
     async with pool_to(behave) as pool:
         with pytest.raises(ModelTimeout):
-            await body_of(pool, 10**9, limits=Limits(0.05, None, None), in_pieces=False, room=10**9)
+            await body_of(pool, 10**9, limits=PhaseTimeouts(0.05, None, None), in_pieces=False, room=10**9)
 
 
 async def test_all_of_it_has_a_limit_however_it_goes_on() -> None:
@@ -270,7 +270,7 @@ async def test_all_of_it_has_a_limit_however_it_goes_on() -> None:
             await heard.say(b"1\r\nx\r\n")
 
     async with pool_to(behave) as pool:
-        response = await exchanged(pool, limits=Limits(60.0, 60.0, 0.05))
+        response = await exchanged(pool, limits=PhaseTimeouts(60.0, 60.0, 0.05))
         with pytest.raises(ModelTimeout):
             while True:
                 if response.take() is None:
@@ -291,7 +291,7 @@ async def test_a_reader_that_is_behind_holds_its_server_up() -> None:
 
     async with pool_to(behave) as pool:
         connection = await connection_of(pool)
-        response = asked(connection, room=1000, limits=Limits(60.0, 60.0, None))
+        response = asked(connection, room=1000, limits=PhaseTimeouts(60.0, 60.0, None))
         await response.begun()
         await eventually(lambda: connection.deadline == NEVER)  # it does not pass while nobody reads
         for _ in range(500):
@@ -318,7 +318,7 @@ async def test_when_a_reader_has_caught_up_the_clock_runs_again() -> None:
         assert await heard.is_closed()
 
     async with pool_to(behave) as pool:
-        response = await exchanged(pool, room=3, limits=Limits(60.0, 0.01, None))
+        response = await exchanged(pool, room=3, limits=PhaseTimeouts(60.0, 0.01, None))
         await eventually(lambda: pool._deadlines._rings_at == NEVER)
         assert response.take() == b"long"
         await response.arrival()

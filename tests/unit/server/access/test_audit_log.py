@@ -19,7 +19,7 @@ from turnledger.runners.demo import DemoModel
 from turnledger.server.access.audit_log import LEFT_OUT, STRANGERS, logger
 from turnledger.server.app import make_app
 from turnledger.server.config.settings import Settings
-from turnledger.server.models.models import Found, Models
+from turnledger.server.models.models import Models, ResolvedModel
 from turnledger.stores.memory import MemoryStore
 from turnledger.testing.fake_clock import FakeClock
 
@@ -31,7 +31,7 @@ async def audited(path: Path) -> AsyncIterator[Town]:
     """A server with one user, that writes its audit log to this file."""
     clock = FakeClock()
     async with await Ledger.over(MemoryStore(), clock=clock) as ledger:
-        models = Models({"demo": Found(DemoModel(pace=0), "demo")})
+        models = Models({"demo": ResolvedModel(DemoModel(pace=0), "demo")})
         app = make_app(ledger, models, Settings(audit_log=str(path)), built=PAGE)
         place = Town(app, ledger, clock)
         made, place.tokens["ann"] = await ledger.tokens.create(owner="ann", scopes=ALL)

@@ -14,8 +14,8 @@ from turnledger.errors import StoreReadOnly
 from turnledger.model.access.token import TokenScope, new_token_text
 from turnledger.model.access.visibility import Within
 from turnledger.model.ids import SystemEntropy
-from turnledger.server.access.auth import REMEMBERED_FOR, Admission
-from turnledger.server.access.guard import Head
+from turnledger.server.access.auth import REMEMBERED_FOR, Authenticator
+from turnledger.server.access.guard import RequestHead
 from turnledger.server.config.settings import Settings
 from turnledger.server.errors import Refused
 from turnledger.stores.memory import MemoryStore
@@ -25,20 +25,20 @@ from turnledger.testing.gates import GatedStore
 RUN = frozenset({TokenScope.TURNS_RUN})
 
 
-def shown(text: str | None = None, *others: tuple[bytes, bytes]) -> Head:
+def shown(text: str | None = None, *others: tuple[bytes, bytes]) -> RequestHead:
     own = [] if text is None else [(b"authorization", f"Bearer {text}".encode())]
-    return Head({"headers": [(b"host", b"localhost"), *own, *others]})
+    return RequestHead({"headers": [(b"host", b"localhost"), *own, *others]})
 
 
 class Place:
     def __init__(self, ledger: Ledger, store: GatedStore, clock: FakeClock, settings: Settings) -> None:
         self.ledger, self.store, self.clock = ledger, store, clock
-        self.admission = Admission(ledger.tokens, settings, clock)
+        self.admission = Authenticator(ledger.tokens, settings, clock)
 
     async def token(self, **asked: object) -> tuple[Token, str]:
         return await self.ledger.tokens.create(**{"owner": "ann", "scopes": RUN, **asked})  # type: ignore[arg-type]
 
-    async def code(self, head: Head) -> tuple[int, str]:
+    async def code(self, head: RequestHead) -> tuple[int, str]:
         with pytest.raises(Refused) as refused:
             await self.admission.admit(head)
         return refused.value.status, refused.value.code
@@ -72,13 +72,17 @@ async def test_a_token_lets_in_its_owner_with_what_it_has() -> None:
 async def test_the_word_before_it_may_be_written_in_any_case(kind: bytes) -> None:
     async with place() as here:
         _, text = await here.token()
-        head = Head({"headers": [(b"authorization", kind + b" " + text.encode())]})
+        head = RequestHead({"headers": [(b"authorization", kind + b" " + text.encode())]})
         assert (await here.admission.admit(head)).owner == "ann"
 
 
 async def test_without_a_token_the_machine_is_let_in_until_there_is_one_and_never_as_admin() -> None:
     async with place() as here:
-        for head in (shown(), shown("sk-unused"), Head({"headers": [(b"authorization", b"Basic YTpi")]})):
+        for head in (
+            shown(),
+            shown("sk-unused"),
+            RequestHead({"headers": [(b"authorization", b"Basic YTpi")]}),
+        ):
             who = await here.admission.admit(head)
             assert (who.owner, who.token, who.within, who.may_ask("any")) == ("local", None, Within(), True)
             assert who.scopes == frozenset(TokenScope) - {TokenScope.ADMIN}
@@ -116,11 +120,11 @@ async def test_http_1_0_without_token_is_refused_as_proxied() -> None:
     """nginx speaks it to its upstreams unless told otherwise, and adds no header."""
     scope = {"headers": [(b"host", b"127.0.0.1:8383")], "http_version": "1.0"}
     async with place() as here:
-        assert await here.code(Head(scope)) == (403, "forwarded_request")
-        assert await here.admission.admit(Head({**scope, "http_version": "1.1"}))
+        assert await here.code(RequestHead(scope)) == (403, "forwarded_request")
+        assert await here.admission.admit(RequestHead({**scope, "http_version": "1.1"}))
         assert here.admission.recall(shown()) is not None
         with pytest.raises(Refused):
-            here.admission.recall(Head(scope))
+            here.admission.recall(RequestHead(scope))
 
 
 async def test_beyond_this_machine_nobody_is_let_in_without() -> None:
@@ -193,7 +197,7 @@ async def test_who_was_shut_out_is_not_recalled() -> None:
 
 async def test_uses_are_noted_together_and_once_in_a_while() -> None:
     async with place() as here:
-        admission = Admission(here.ledger.tokens, Settings(), here.clock, note_every=0)
+        admission = Authenticator(here.ledger.tokens, Settings(), here.clock, note_every=0)
         (one, first), (two, second) = await here.token(), await here.token()
         for text in (first, second):
             await admission.admit(shown(text))

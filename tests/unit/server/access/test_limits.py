@@ -19,8 +19,8 @@ from turnledger.server.access.limits import (
     TURNS,
     WAITING,
     Pace,
-    Place,
     Quotas,
+    Slot,
 )
 from turnledger.server.config.settings import ServerLimits
 from turnledger.server.errors import Refused, kind_of
@@ -134,11 +134,11 @@ def quotas(board: Board | None = None, clock: FakeClock | None = None, **limits:
     return Quotas(ServerLimits(**limits), board or OwnBoard(), Metrics(), clock or FakeClock())  # type: ignore[arg-type]
 
 
-def turn(by: Quotas, owner: str = "ann") -> Place:
+def turn(by: Quotas, owner: str = "ann") -> Slot:
     return by.turn(owner, is_tokenless=False)
 
 
-def as_many_as_may_be(by: Quotas, owner: str = "ann", *, tokenless: bool = False) -> list[Place]:
+def as_many_as_may_be(by: Quotas, owner: str = "ann", *, tokenless: bool = False) -> list[Slot]:
     places = []
     try:
         while True:
@@ -227,7 +227,7 @@ def test_open_requests_are_bounded() -> None:
 def test_what_is_refused_changes_no_count_whatever_refused_it() -> None:
     board, clock = OwnBoard(), FakeClock()
     by = quotas(board, clock, turns=30, waiting=20, owner_turns=5, owner_waiting=4, owner_turns_per_minute=9)
-    random, places, codes = Random(5), list[Place](), set[str]()
+    random, places, codes = Random(5), list[Slot](), set[str]()
     for _ in range(3_000):
         before = dict(board._counts)
         try:
@@ -269,7 +269,7 @@ def test_one_owner_alone_leaves_a_fifth_to_whoever_comes_next() -> None:
 def test_of_several_who_want_more_than_there_is_each_gets_about_the_same() -> None:
     by = quotas(turns=1_000, owner_turns=None, owner_waiting=None)
     random = Random(7)
-    held: dict[str, list[Place]] = {"first": as_many_as_may_be(by, "first"), "second": [], "third": []}
+    held: dict[str, list[Slot]] = {"first": as_many_as_may_be(by, "first"), "second": [], "third": []}
     for _ in range(20_000):
         owner = random.choice(list(held))
         with contextlib.suppress(Refused):
@@ -353,7 +353,7 @@ def test_of_two_workers_at_the_same_moment_the_limit_holds(
         def sum(self, kind_asked: str) -> int:
             return parts[0].sum(kind_asked)
 
-    there: list[Place] = []
+    there: list[Slot] = []
     assert refusal(lambda: turn(quotas(Raced(), **{limit: 1})))[0] == code
     assert [parts[0].sum(each) for each in (TURNS, WAITING)] == [1, 1]
     assert parts[0].sum(STARTS) == (kind == STARTS)

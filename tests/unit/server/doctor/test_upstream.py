@@ -182,11 +182,11 @@ def test_an_upstream_of_many_models_is_asked_once() -> None:
 
 
 async def test_an_api_key_on_an_open_road_is_told() -> None:
-    asked = upstream_module.Asked("http://models.example/v1", "API_KEY")
+    asked = upstream_module.UpstreamCheck("http://models.example/v1", "API_KEY")
     [found] = upstream_module._of_transport(asked, KEY)
     assert (found.level, KEY in repr(found)) == (Level.WARN, False)
     for url in ("https://models.example/v1", "http://127.0.0.1:1/v1"):
-        assert upstream_module._of_transport(upstream_module.Asked(url, "API_KEY"), KEY) == []
+        assert upstream_module._of_transport(upstream_module.UpstreamCheck(url, "API_KEY"), KEY) == []
     assert upstream_module._of_transport(asked, None) == []
 
 

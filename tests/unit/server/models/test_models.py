@@ -16,7 +16,7 @@ from turnledger.runners.upstream.upstream import Upstream
 from turnledger.server.access.auth import Principal
 from turnledger.server.config.settings import ModelSettings, ModelTimeouts, Settings
 from turnledger.server.errors import Refused
-from turnledger.server.models.models import Found, Models, make_models
+from turnledger.server.models.models import Models, ResolvedModel, make_models
 from turnledger.server.models.redacted import DiscreetModel
 
 ANYBODY = Principal("local", frozenset(), 0)
@@ -87,7 +87,7 @@ async def test_named_models_have_their_own_upstream_and_name_there() -> None:
 
 async def test_the_list_has_each_name_once() -> None:
     upstream = named("x", "fast")
-    models = Models({"fast": Found(upstream, "llama3.2")}, upstream)
+    models = Models({"fast": ResolvedModel(upstream, "llama3.2")}, upstream)
     assert [(each["id"], each["owned_by"]) for each in await models.listing(ANYBODY)] == [
         ("fast", "turnledger"),
         ("x", "upstream"),
@@ -112,7 +112,7 @@ async def test_an_upstream_without_a_list_has_not_refused_the_request(
 
 async def test_closing_closes_each_model_once() -> None:
     one, other = named("a"), named("b")
-    await Models({"a": Found(one, "a"), "b": Found(one, "b")}, other).close()
+    await Models({"a": ResolvedModel(one, "a"), "b": ResolvedModel(one, "b")}, other).close()
     assert (one.closed, other.closed) == (1, 1)
 
 
@@ -127,7 +127,7 @@ def test_a_name_from_outside_is_cut_and_cannot_reach_a_terminal() -> None:
     "name", ["Model", "MODEL", "models", "Models", "model\u017f", "fallbacks", "extra_body"]
 )
 async def test_who_may_ask_some_models_names_no_others_beside(name: str) -> None:
-    models = Models({"fast": Found(named("fast"), "fast")})
+    models = Models({"fast": ResolvedModel(named("fast"), "fast")})
     async with await Ledger.open() as ledger:
         narrow, _ = await ledger.tokens.create(scopes=["turns:run"], models=["fast"])
         wide, _ = await ledger.tokens.create(scopes=["turns:run"])

@@ -13,9 +13,9 @@ from turnledger import Ledger
 from turnledger.chat import Chat
 from turnledger.errors import ModelUnavailable
 from turnledger.model.conversation import NamedBy
-from turnledger.runners.chat_model import Asked
+from turnledger.runners.chat_model import ModelRequest
 from turnledger.server.models import titles as titles_module
-from turnledger.server.models.models import Found
+from turnledger.server.models.models import ResolvedModel
 from turnledger.server.models.titles import Titles
 from turnledger.testing.gates import Gate
 
@@ -40,7 +40,7 @@ class Namer:
         self.most_at_once = 0
         self._problem = problem
 
-    async def complete(self, asked: Asked) -> bytes:
+    async def complete(self, asked: ModelRequest) -> bytes:
         self.at_once += 1
         self.most_at_once = max(self.most_at_once, self.at_once)
         try:
@@ -52,7 +52,7 @@ class Namer:
         choice = {"message": {"content": "A name"}, "finish_reason": "stop"}
         return msgspec.json.encode({"choices": [choice]})
 
-    def stream(self, asked: Asked) -> Any:
+    def stream(self, asked: ModelRequest) -> Any:
         raise AssertionError("a title is not streamed")
 
     async def models(self) -> list[dict[str, Any]]:
@@ -78,7 +78,7 @@ async def made(titles: Titles) -> None:
 
 async def test_so_many_at_once_so_many_wait_and_the_others_keep_their_words(ledger: Ledger) -> None:
     namer = Namer()
-    titles = Titles(ledger, Found(namer, "tiny"), at_once=2, waiting=3)
+    titles = Titles(ledger, ResolvedModel(namer, "tiny"), at_once=2, waiting=3)
     chats = [await talk(ledger, titles) for _ in range(7)]
     await namer.gate.arrived(2)
     assert len(titles.making) == 5
@@ -93,7 +93,7 @@ async def test_so_many_at_once_so_many_wait_and_the_others_keep_their_words(ledg
 async def test_what_goes_wrong_is_left(ledger: Ledger, problem: BaseException) -> None:
     namer = Namer(problem)
     namer.gate.release()
-    titles = Titles(ledger, Found(namer, "tiny"))
+    titles = Titles(ledger, ResolvedModel(namer, "tiny"))
     chat = await talk(ledger, titles)
     await made(titles)
     assert (await chat.info()).named_by is NamedBy.WORDS
@@ -103,7 +103,7 @@ async def test_a_model_that_takes_too_long_is_not_waited_for(
     ledger: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(titles_module, "PATIENCE", 0.0)
-    titles = Titles(ledger, Found(Namer(), "tiny"))
+    titles = Titles(ledger, ResolvedModel(Namer(), "tiny"))
     chat = await talk(ledger, titles)
     await made(titles)
     assert (await chat.info()).named_by is NamedBy.WORDS
@@ -111,7 +111,7 @@ async def test_a_model_that_takes_too_long_is_not_waited_for(
 
 async def test_closing_leaves_off_and_takes_no_more(ledger: Ledger) -> None:
     namer = Namer()
-    titles = Titles(ledger, Found(namer, "tiny"))
+    titles = Titles(ledger, ResolvedModel(namer, "tiny"))
     chat = await talk(ledger, titles)
     await namer.gate.arrived()
     await titles.close()
@@ -122,7 +122,7 @@ async def test_closing_leaves_off_and_takes_no_more(ledger: Ledger) -> None:
 
 
 async def test_what_nobody_lists_is_not_named(ledger: Ledger) -> None:
-    titles = Titles(ledger, Found(Namer(), "tiny"))
+    titles = Titles(ledger, ResolvedModel(Namer(), "tiny"))
     chat = await ledger.conversation(internal=True)
     async with chat.turn("Hello") as turn:
         turn.emit("Hi.")

@@ -20,7 +20,7 @@ from turnledger.model.conversation import Conversation
 from turnledger.runners.demo import DemoModel
 from turnledger.server.app import App, make_app
 from turnledger.server.config.settings import ChatSettings, Settings
-from turnledger.server.models.models import Found, Models
+from turnledger.server.models.models import Models, ResolvedModel
 from turnledger.server.routes.catalogue import revision_of
 from turnledger.server.routes.events import POSITION
 
@@ -64,7 +64,7 @@ class Place:
 @asynccontextmanager
 async def place(store: str = "memory:", settings: Settings | None = None) -> AsyncIterator[Place]:
     async with await Ledger.open(store) as ledger:
-        models = Models({"demo": Found(DemoModel(), "demo")})
+        models = Models({"demo": ResolvedModel(DemoModel(), "demo")})
         yield Place(make_app(ledger, models, settings or Settings()), ledger)
 
 

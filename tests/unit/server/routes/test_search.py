@@ -14,7 +14,7 @@ from turnledger import Ledger
 from turnledger.runners.demo import DemoModel
 from turnledger.server.app import App, make_app
 from turnledger.server.config.settings import Settings
-from turnledger.server.models.models import Found, Models
+from turnledger.server.models.models import Models, ResolvedModel
 
 
 class Place:
@@ -37,7 +37,7 @@ class Place:
 @asynccontextmanager
 async def place() -> AsyncIterator[Place]:
     async with await Ledger.open() as ledger:
-        models = Models({"demo": Found(DemoModel(), "demo")})
+        models = Models({"demo": ResolvedModel(DemoModel(), "demo")})
         yield Place(make_app(ledger, models, Settings()), ledger)
 
 

@@ -15,7 +15,7 @@ from turnledger.model.access.token import TokenScope, digest_of, is_token_text
 from turnledger.runners.demo import DemoModel
 from turnledger.server.app import App, make_app
 from turnledger.server.config.settings import ChatSettings, ScopeSettings, Settings
-from turnledger.server.models.models import Found, Models
+from turnledger.server.models.models import Models, ResolvedModel
 
 ALL = [str(each) for each in TokenScope]
 
@@ -44,7 +44,7 @@ class Place:
 @asynccontextmanager
 async def place(settings: Settings | None = None) -> AsyncIterator[Place]:
     async with await Ledger.open() as ledger:
-        models = Models({"demo": Found(DemoModel(), "demo")})
+        models = Models({"demo": ResolvedModel(DemoModel(), "demo")})
         yield Place(make_app(ledger, models, settings or Settings()), ledger)
 
 

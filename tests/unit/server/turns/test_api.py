@@ -15,11 +15,11 @@ from starlette.types import Message
 
 from tests.unit.server.asgi import HOST, JSON, Reply, ask
 from turnledger import Ledger
-from turnledger.runners.chat_model import Asked
+from turnledger.runners.chat_model import ModelRequest
 from turnledger.runners.demo import DemoModel
 from turnledger.server.app import App, make_app
 from turnledger.server.config.settings import Settings
-from turnledger.server.models.models import Found, Models
+from turnledger.server.models.models import Models, ResolvedModel
 from turnledger.server.wire.sse import SIGN
 
 
@@ -79,7 +79,7 @@ class Listening(DemoModel):
         super().__init__(sleep=_at_once)
         self.shown: list[list[tuple[str, str]]] = []
 
-    async def complete(self, asked: Asked) -> bytes:
+    async def complete(self, asked: ModelRequest) -> bytes:
         messages = msgspec.json.decode(asked.messages, type=list[dict[str, Any]])
         self.shown.append([(each["role"], each["content"]) for each in messages])
         return await super().complete(asked)
@@ -91,7 +91,7 @@ async def serving(
 ) -> AsyncIterator[Place]:
     async with await Ledger.open(store) as ledger:
         model = model or DemoModel(sleep=_at_once)
-        app = make_app(ledger, Models({"demo": Found(model, "demo")}), Settings(**settings))
+        app = make_app(ledger, Models({"demo": ResolvedModel(model, "demo")}), Settings(**settings))
         yield Place(app, ledger)
 
 
@@ -302,7 +302,7 @@ async def test_a_client_that_leaves_takes_its_turn_along_if_it_says_so(policy: s
             begun.set()
 
     async with await Ledger.open() as ledger:
-        app = make_app(ledger, Models({"demo": Found(DemoModel(sleep=never), "demo")}), Settings())
+        app = make_app(ledger, Models({"demo": ResolvedModel(DemoModel(sleep=never), "demo")}), Settings())
         said = {"model": "demo", "input": "Hello", "stream": True, "conversation_key": "k"}
         parts = [{"type": "http.request", "body": msgspec.json.encode(said)}]
 

@@ -15,7 +15,7 @@ from turnledger.model.turn import TurnKind
 from turnledger.runners.demo import DemoModel
 from turnledger.server.app import App, make_app
 from turnledger.server.config.settings import Settings
-from turnledger.server.models.models import Found, Models
+from turnledger.server.models.models import Models, ResolvedModel
 from turnledger.server.turns.run import outcome_of
 from turnledger.stores.memory import Database, MemoryStore
 from turnledger.testing.gates import GatedStore, When
@@ -45,7 +45,7 @@ def is_done(reply: Reply, path: str) -> bool:
 async def test_a_commit_that_goes_through_is_not_denied_by_a_shutdown(path: str, stream: bool) -> None:
     store = GatedStore(MemoryStore(Database()))
     ledger = await Ledger.over(store)
-    models = Models({"demo": Found(DemoModel(pace=0), "demo")})
+    models = Models({"demo": ResolvedModel(DemoModel(pace=0), "demo")})
     app = make_app(ledger, models, Settings())
     with store.hold(commit, When.AFTER) as gate:
         asking = asyncio.ensure_future(ask(app, **asked(path, "Hello", stream=stream)))
@@ -94,7 +94,7 @@ async def test_an_answer_whose_last_bytes_may_have_arrived_is_not_given_to_the_n
     kind: str, turns: list[str], stream: bool
 ) -> None:
     ledger = await Ledger.open("memory:")
-    app = make_app(ledger, Models({"demo": Found(DemoModel(pace=0), "demo")}), Settings())
+    app = make_app(ledger, Models({"demo": ResolvedModel(DemoModel(pace=0), "demo")}), Settings())
     for count in (b"0", b"1"):
         told = leaves_at(app, kind) if count == b"0" else app
         more = (b"x-stainless-retry-count", count), (b"x-conversation-messages", b"new")
@@ -129,7 +129,7 @@ async def test_what_a_shutdown_cut_short_and_kept_is_not_told_as_done(path: str,
         stalled.set()
         await asyncio.Event().wait()
 
-    models = Models({"demo": Found(DemoModel(pace=1, sleep=never), "demo")})
+    models = Models({"demo": ResolvedModel(DemoModel(pace=1, sleep=never), "demo")})
     app = make_app(ledger, models, Settings())
     keep = (b"x-turn-on-failure", b"keep")
     asking = asyncio.ensure_future(ask(app, **asked(path, "/stall", keep, stream=stream)))
@@ -151,7 +151,7 @@ async def test_what_a_shutdown_cut_short_and_kept_is_not_told_as_done(path: str,
 @pytest.mark.parametrize("stream", [False, True])
 async def test_a_turn_that_was_told_leaves_nothing_to_the_garbage_collector(path: str, stream: bool) -> None:
     ledger = await Ledger.open()
-    app = make_app(ledger, Models({"demo": Found(DemoModel(pace=0), "demo")}), Settings())
+    app = make_app(ledger, Models({"demo": ResolvedModel(DemoModel(pace=0), "demo")}), Settings())
 
     async def turn() -> None:
         reply = await ask(app, **asked(path, "Hello", stream=stream))

@@ -18,7 +18,7 @@ from turnledger.engine.ports import Tables
 from turnledger.errors import StoreCorrupt, StoreError, StoreUnavailable
 from turnledger.model.ids import LeaseId
 from turnledger.stores.sqlite import SqliteStore, connections
-from turnledger.stores.sqlite.threads import Reader, Worker
+from turnledger.stores.sqlite.threads import SqliteReader, StoreThread
 from turnledger.stores.sqlite.writer import Job
 
 
@@ -43,7 +43,7 @@ def test_a_view_that_cannot_be_ended_is_no_unknown_outcome(
     path: Path, problem: apsw.Error, kind: type[StoreError]
 ) -> None:
     connections.prepare(str(path))
-    reader: Any = Reader(connections.connect_reader(str(path)), str(path))
+    reader: Any = SqliteReader(connections.connect_reader(str(path)), str(path))
     reader._cursor = Failing(reader._cursor, problem)
     first, second, third = (Job(has_claim, ("owner", "a")) for _ in range(3))
     reader.run_batch([first, second])
@@ -75,7 +75,7 @@ class Idle:
 
 
 async def test_a_poll_that_fails_is_logged_once_and_tried_again(caplog: pytest.LogCaptureFixture) -> None:
-    worker = Worker("idle", Idle(), asyncio.get_running_loop())
+    worker = StoreThread("idle", Idle(), asyncio.get_running_loop())
     polls: list[None] = []
     enough = threading.Event()
 

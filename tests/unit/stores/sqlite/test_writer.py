@@ -31,7 +31,7 @@ from turnledger.errors import (
 from turnledger.model.ids import LeaseId
 from turnledger.stores.sqlite import connections
 from turnledger.stores.sqlite.migrations import VERSION
-from turnledger.stores.sqlite.threads import Reader
+from turnledger.stores.sqlite.threads import SqliteReader
 from turnledger.stores.sqlite.writer import Job, Writer
 from turnledger.testing.faulty_disk import FaultyDisk
 
@@ -57,7 +57,7 @@ class Bench:
         return list(jobs)
 
     def has(self, *claims: str, vfs: bool = True) -> list[bool]:
-        reader = Reader(connections.connect_reader(self.path, self.vfs if vfs else None), self.path)
+        reader = SqliteReader(connections.connect_reader(self.path, self.vfs if vfs else None), self.path)
         jobs = [Job(has_claim, ("owner", claim)) for claim in claims]
         reader.run_batch(jobs)
         reader.close()

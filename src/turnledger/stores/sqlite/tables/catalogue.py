@@ -29,7 +29,7 @@ _SCOPE = 4
 _LENGTH, _PREVIEW, _RUNNING = -3, -2, -1
 
 
-class CatalogueRows:
+class SqliteCatalogueRows:
     """The part of `Tables` that lists conversations, and finds them by their tags."""
 
     _cursor: apsw.Cursor

@@ -32,7 +32,7 @@ KINDS = (
 NUMBER_OF = {kind: number for number, kind in enumerate(KINDS)}
 
 
-class ChangeRows:
+class SqliteChangeRows:
     """The part of `Tables` that holds changes."""
 
     _cursor: apsw.Cursor

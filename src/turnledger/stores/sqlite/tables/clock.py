@@ -14,7 +14,7 @@ from turnledger.stores.sqlite.tables.records import Row
 QUERIES = named_queries(sql_text("tables/clock.sql"))
 
 
-class ClockRows:
+class SqliteClockRows:
     """The part of `Tables` that is about clocks."""
 
     _cursor: apsw.Cursor

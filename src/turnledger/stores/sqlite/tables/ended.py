@@ -18,7 +18,7 @@ QUERIES = named_queries(sql_text("tables/ended.sql"))
 LISTED, ARCHIVED = 0, 1
 
 
-class EndedRows:
+class SqliteEndedRows:
     """The part of `Tables` that finds conversations whose time is over."""
 
     _cursor: apsw.Cursor

@@ -65,7 +65,7 @@ PAGE = 500
 NONE = "the very beginning"
 
 
-class Overview:
+class SqliteOverview:
     """The part of `Tables` that goes through everything."""
 
     _cursor: apsw.Cursor

@@ -215,7 +215,7 @@ def packed_line(line: tuple[Stretch, ...], refs: Iterable[int]) -> bytes | None:
     )
 
 
-class ForkBody(codec.Document, frozen=True):
+class ForkRecord(codec.Document, frozen=True):
     """Where an edit commits, as one value."""
 
     fork: Fork
@@ -299,7 +299,7 @@ def attempt_of(row: Row) -> Attempt:
         fence=fence,
         state=AttemptState(state),
         base=id_or_none(TurnId, base),
-        fork=codec.decode(ForkBody, fork).fork if fork else None,
+        fork=codec.decode(ForkRecord, fork).fork if fork else None,
         input=codec.items(body.input),
         instructions=body.given,
         on_stop=OnStop(on_stop),
@@ -328,7 +328,7 @@ def columns_of_attempt(attempt: Attempt, input: bytes | None) -> Row:
         attempt.fence,
         attempt.state.value,
         raw_or_none(attempt.base),
-        codec.encode(ForkBody(fork=attempt.fork)) if attempt.fork else None,
+        codec.encode(ForkRecord(fork=attempt.fork)) if attempt.fork else None,
         input,
         attempt.on_stop.value,
         attempt.on_failure.value,

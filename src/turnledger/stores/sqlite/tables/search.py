@@ -20,7 +20,7 @@ import apsw
 
 from turnledger.errors import StoreCorrupt, StoreTooNew
 from turnledger.model.ids import BranchId, ConversationId, TurnId
-from turnledger.model.text.search import TITLES, Found, Phrase, words_of
+from turnledger.model.text.search import TITLES, FoundPlace, Phrase, words_of
 from turnledger.model.text.summary import seen_texts
 from turnledger.model.turn import Turn, TurnKind
 from turnledger.stores.sqlite.decoders import decoder
@@ -69,7 +69,7 @@ MOST_MADE = 1_000
 """Branches made from a turn that are looked at for one that is live."""
 
 
-class SearchRows:
+class SqliteSearchRows:
     """The part of `Tables` that holds words."""
 
     _cursor: apsw.Cursor
@@ -80,10 +80,10 @@ class SearchRows:
     @decoder
     async def search(
         self, owner: str, scope: str | None, sought: Sequence[Phrase], before: int | None, limit: int
-    ) -> list[Found]:
+    ) -> list[FoundPlace]:
         if not sought:
             return []
-        found: list[Found] = []
+        found: list[FoundPlace] = []
         whole = _whole_words(sought)
         if before is None or before > TITLES:
             last = TITLES if before is None else before - TITLES
@@ -94,7 +94,7 @@ class SearchRows:
                     continue
                 query = asked(owner, scope, block, sought)
                 rows = self._seek("found_titles", query, last, owner, limit - len(found))
-                found += [Found(TITLES + ref, ConversationId.trusted(id)) for ref, id in rows]
+                found += [FoundPlace(TITLES + ref, ConversationId.trusted(id)) for ref, id in rows]
             before = TITLES
         for (block,) in self._seek("blocks_before", owner, before):
             if len(found) == limit:
@@ -104,7 +104,9 @@ class SearchRows:
                 continue
             query = asked(owner, scope, block, sought)
             rows = self._seek("found_turns", query, before, owner, limit - len(found))
-            found += [Found(ref, ConversationId.trusted(id), TurnId.trusted(turn)) for ref, id, turn in rows]
+            found += [
+                FoundPlace(ref, ConversationId.trusted(id), TurnId.trusted(turn)) for ref, id, turn in rows
+            ]
         return found
 
     @decoder

@@ -16,7 +16,7 @@ from turnledger.stores.sqlite.tables.records import Row, bounds_of, columns_of_b
 QUERIES = named_queries(sql_text("tables/shares.sql"))
 
 
-class ShareRows:
+class SqliteShareRows:
     """The part of `Tables` that holds share links."""
 
     _cursor: apsw.Cursor

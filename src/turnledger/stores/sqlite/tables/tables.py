@@ -23,18 +23,18 @@ from turnledger.model.turn import Turn
 from turnledger.model.usage import Usage, of_branch, of_chat, of_details
 from turnledger.stores.sqlite.decoders import decoder
 from turnledger.stores.sqlite.tables import records
-from turnledger.stores.sqlite.tables.catalogue import CatalogueRows
-from turnledger.stores.sqlite.tables.changes import ChangeRows
-from turnledger.stores.sqlite.tables.clock import ClockRows
-from turnledger.stores.sqlite.tables.ended import EndedRows
-from turnledger.stores.sqlite.tables.overview import Overview
+from turnledger.stores.sqlite.tables.catalogue import SqliteCatalogueRows
+from turnledger.stores.sqlite.tables.changes import SqliteChangeRows
+from turnledger.stores.sqlite.tables.clock import SqliteClockRows
+from turnledger.stores.sqlite.tables.ended import SqliteEndedRows
+from turnledger.stores.sqlite.tables.overview import SqliteOverview
 from turnledger.stores.sqlite.tables.queries import QUERIES
 from turnledger.stores.sqlite.tables.records import Row
-from turnledger.stores.sqlite.tables.search import SearchRows
-from turnledger.stores.sqlite.tables.shares import ShareRows
-from turnledger.stores.sqlite.tables.tokens import TokenRows
+from turnledger.stores.sqlite.tables.search import SqliteSearchRows
+from turnledger.stores.sqlite.tables.shares import SqliteShareRows
+from turnledger.stores.sqlite.tables.tokens import SqliteTokenRows
 from turnledger.stores.sqlite.tables.transfer import QUERIES as TRANSFER_QUERIES
-from turnledger.stores.sqlite.tables.transfer import TransferRows
+from turnledger.stores.sqlite.tables.transfer import SqliteTransferRows
 
 LONG_INPUT = 700
 """Bytes from which an attempt's input gets a row of its own. Below, the attempt fits into a quarter of a
@@ -61,7 +61,15 @@ CONVERSATION_COLUMNS = 21
 
 
 class SqliteTables(
-    CatalogueRows, TokenRows, ShareRows, SearchRows, ChangeRows, ClockRows, TransferRows, EndedRows, Overview
+    SqliteCatalogueRows,
+    SqliteTokenRows,
+    SqliteShareRows,
+    SqliteSearchRows,
+    SqliteChangeRows,
+    SqliteClockRows,
+    SqliteTransferRows,
+    SqliteEndedRows,
+    SqliteOverview,
 ):
     """Implements the engine's `Tables` on a cursor inside a transaction. One object, one transaction.
 

@@ -15,7 +15,7 @@ from turnledger.stores.sqlite.tables.records import Row
 QUERIES = named_queries(sql_text("tables/tokens.sql"))
 
 
-class TokenRows:
+class SqliteTokenRows:
     """The part of `Tables` that holds tokens."""
 
     _cursor: apsw.Cursor

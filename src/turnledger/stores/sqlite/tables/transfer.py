@@ -21,7 +21,7 @@ ID, TOUCHED_AT = 0, 10
 """Places in a row that is read as a conversation."""
 
 
-class TransferRows:
+class SqliteTransferRows:
     """The part of `Tables` that is for whole chats."""
 
     _cursor: apsw.Cursor

@@ -13,7 +13,7 @@ from turnledger.model.flags import SHOWN
 from turnledger.model.turn import Turn
 from turnledger.testing.simulation.clients.briefing_options import SILENT, Briefing
 from turnledger.testing.simulation.clients.requests import Asking
-from turnledger.testing.simulation.oracle.promises import Line
+from turnledger.testing.simulation.oracle.promises import RestingBranch
 from turnledger.testing.simulation.scene import Scene
 from turnledger.testing.simulation.servers import Work
 from turnledger.testing.simulation.world import World
@@ -48,7 +48,7 @@ def _flag(scene: Scene, name: str) -> Work:
     return flag
 
 
-def broken_by_flags(world: World, line: Line) -> Iterator[str]:
+def broken_by_flags(world: World, line: RestingBranch) -> Iterator[str]:
     """The flags of the turns of a line that are not those that were set last. Copies of settled turns begin
     with flags that nobody set there, and so may a question that is asked again."""
     for turn in line.turns:

@@ -23,7 +23,7 @@ from turnledger.testing.simulation.clients.briefing_options import SILENT
 from turnledger.testing.simulation.clients.requests import Asking
 from turnledger.testing.simulation.scene import Scene
 from turnledger.testing.simulation.servers import Work
-from turnledger.testing.simulation.world import Ask, ModelFailed, Seen, World
+from turnledger.testing.simulation.world import ClientRequest, ClientView, ModelFailed, World
 
 WORDS = ("yes", "go on")
 PATIENCE = (None, None, None, 0.0, 0.01, 0.5, 5.0)
@@ -32,7 +32,7 @@ PAUSES = (0.0, 0.0, 0.01, 1.0)
 
 
 @dataclass
-class Connection:
+class SimulatedConnection:
     """Between a client and a server. It breaks when the client leaves; the server notices that later, if at
     all before it has sent everything."""
 
@@ -63,7 +63,7 @@ class KeylessClients:
         for count in range(random.choice((1, 3, 3))):
             if random.random() < 0.25:
                 continue  # the connection is refused: no server knows of this try
-            connection = Connection(random.choice(PAUSES), random.choice(PAUSES))
+            connection = SimulatedConnection(random.choice(PAUSES), random.choice(PAUSES))
             ask = self._draw(name, f"{message}~{count}", words)
             self._asking.asks += 1
             handling = asyncio.ensure_future(
@@ -78,7 +78,7 @@ class KeylessClients:
             await asyncio.sleep(random.choice(PAUSES))
         await asyncio.gather(*left_alone)
 
-    def _draw(self, name: str, token: str, words: str) -> Ask:
+    def _draw(self, name: str, token: str, words: str) -> ClientRequest:
         """One try. Without tools: in doubt it runs again, and so would they."""
         return replace(
             self._asking.draw(token),
@@ -93,7 +93,7 @@ class KeylessClients:
             briefing=SILENT,
         )
 
-    def _handle(self, connection: Connection, message: str, ask: Ask, count: int) -> Work:
+    def _handle(self, connection: SimulatedConnection, message: str, ask: ClientRequest, count: int) -> Work:
         world = self._scene.world
 
         async def handle(ledger: Ledger) -> None:
@@ -111,7 +111,7 @@ class KeylessClients:
                 await asyncio.sleep(connection.sending)
             except (TurnledgerError, ModelFailed) as problem:
                 code = problem.code if isinstance(problem, TurnledgerError) else "model_failed"
-                world.seen.append(Seen(ask, None, b"", code, None))
+                world.seen.append(ClientView(ask, None, b"", code, None))
                 ledger.lost(block)
             else:
                 self._send_last_byte(connection, message, ask, turn)
@@ -121,7 +121,7 @@ class KeylessClients:
 
         return handle
 
-    async def _run(self, block: TurnBlock, ask: Ask) -> Turn:
+    async def _run(self, block: TurnBlock, ask: ClientRequest) -> Turn:
         try:
             async with block as running:
                 await self._scene.world.runner(ask, self._random)(running)
@@ -129,19 +129,21 @@ class KeylessClients:
             return replay.turn
         return committed(Ended(running.state, running.turn))
 
-    async def _notice(self, connection: Connection, ledger: Ledger, block: TurnBlock) -> None:
+    async def _notice(self, connection: SimulatedConnection, ledger: Ledger, block: TurnBlock) -> None:
         await asyncio.shield(connection.left)
         await asyncio.sleep(connection.noticed_after)
         connection.is_known_broken = True
         with suppress(TurnledgerError):
             ledger.lost(block)
 
-    def _send_last_byte(self, connection: Connection, message: str, ask: Ask, turn: Turn) -> None:
+    def _send_last_byte(
+        self, connection: SimulatedConnection, message: str, ask: ClientRequest, turn: Turn
+    ) -> None:
         world = self._scene.world
         if connection.left.done():
             return  # sent in vain, whether the server knows that or not
         connection.answer = turn
-        world.seen.append(Seen(ask, turn.id, turn.body, "", world.begun_in[turn.id], turn))
+        world.seen.append(ClientView(ask, turn.id, turn.body, "", world.begun_in[turn.id], turn))
         world.answered.setdefault(turn.id, []).append(message)
 
 

@@ -15,7 +15,7 @@ from turnledger.model.item import Item
 from turnledger.model.turn import Turn, TurnKind
 from turnledger.testing.simulation.clients.transcript import (
     Message,
-    Resent,
+    SentHistory,
     Word,
     answered_with,
     asked_with,
@@ -24,13 +24,13 @@ from turnledger.testing.simulation.clients.transcript import (
     words_of_item,
 )
 from turnledger.testing.simulation.oracle.agreement import agrees, begins_with
-from turnledger.testing.simulation.oracle.promises import Line
+from turnledger.testing.simulation.oracle.promises import RestingBranch
 from turnledger.testing.simulation.world import Hidden, World
 
 Entry = tuple[Word, bool]
 
 
-def broken_by_resent(world: World, lines: Sequence[Line]) -> Iterator[str]:
+def broken_by_resent(world: World, lines: Sequence[RestingBranch]) -> Iterator[str]:
     """The turns whose line is not what the client meant that asked for them."""
     by_branch = {line.branch.id: line for line in lines}
     for line in lines:
@@ -58,7 +58,7 @@ def _said(item: Item) -> str:
     return item.text
 
 
-def _answers_twice(before: Turn, turn: Turn, resent: Resent) -> bool:
+def _answers_twice(before: Turn, turn: Turn, resent: SentHistory) -> bool:
     """Whether a client's answer to an interrupted turn stands behind the one that the turn has itself."""
     sent = resent.meant[resent.cut :]
     is_answered = before.kind is TurnKind.INTERRUPTED and any(
@@ -71,7 +71,7 @@ def _answers_twice(before: Turn, turn: Turn, resent: Resent) -> bool:
 
 
 def _broken_by(
-    turn: Turn, resent: Resent, told: Sequence[Entry], began_on: Sequence[Turn], unseen: Hidden
+    turn: Turn, resent: SentHistory, told: Sequence[Entry], began_on: Sequence[Turn], unseen: Hidden
 ) -> Iterator[str]:
     meant, sent = words_of(resent.meant), words_of(resent.meant[resent.cut :])
     stands_on = [word for word, _ in told]
@@ -83,7 +83,7 @@ def _broken_by(
         yield f"{turn.id} stands on '{_text(stands_on)}', and its client sent '{_text(sent)}'"
 
 
-def _is_recognisable(resent: Resent, began_on: Sequence[Turn], unseen: Hidden) -> bool:
+def _is_recognisable(resent: SentHistory, began_on: Sequence[Turn], unseen: Hidden) -> bool:
     """Whether a trimmed history shows where it stands: an answer is left in it, and the turn that it begins
     in stands there to its end, behind all that was left out."""
     if not any(message["role"] == "assistant" for message in resent.meant[resent.cut :]):
@@ -96,7 +96,7 @@ def _is_recognisable(resent: Resent, began_on: Sequence[Turn], unseen: Hidden) -
     )
 
 
-def _may_begin_elsewhere(resent: Resent, began_on: Sequence[Turn]) -> bool:
+def _may_begin_elsewhere(resent: SentHistory, began_on: Sequence[Turn]) -> bool:
     """Whether the first message that was sent stands at another place of the line, too, as when a question is
     asked again: nobody can tell a copy that begins there from one that was trimmed."""
     first = _told(resent.meant[resent.cut])
@@ -110,12 +110,12 @@ def _told(message: Message) -> list[Word]:
     return words_of([message])
 
 
-def _is_question(resent: Resent, began_on: Sequence[Turn], unseen: Hidden) -> bool:
+def _is_question(resent: SentHistory, began_on: Sequence[Turn], unseen: Hidden) -> bool:
     """Whether the history ends with an earlier question: that asks for another answer, and is no edit."""
     return begins_with(words_of(resent.meant), _entries(began_on, unseen)) or resent.cut > 0
 
 
-def _line_at_begin(world: World, by_branch: Mapping[BranchId, Line], turn: TurnId) -> list[Turn]:
+def _line_at_begin(world: World, by_branch: Mapping[BranchId, RestingBranch], turn: TurnId) -> list[Turn]:
     """The line on whose lane the turn began, as it was then."""
     lane, head = world.places[turn][0], world.heads[turn]
     turns = by_branch[lane].turns if lane in by_branch else []

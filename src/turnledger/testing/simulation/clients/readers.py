@@ -16,7 +16,7 @@ PATIENCE = 6
 """How often a listener asks for a turn of which nothing is there yet."""
 
 
-class Listening:
+class EventReaders:
     """The listeners of a schedule."""
 
     def __init__(self, scene: Scene) -> None:

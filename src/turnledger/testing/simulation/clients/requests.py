@@ -23,7 +23,13 @@ from turnledger.testing.simulation.clients.briefing_options import Briefing
 from turnledger.testing.simulation.oracle.lapses import LONG_TURN
 from turnledger.testing.simulation.scene import Scene
 from turnledger.testing.simulation.servers import Work
-from turnledger.testing.simulation.world import LEASE_TIME, Ask, Kind, ModelFailed, Seen
+from turnledger.testing.simulation.world import (
+    LEASE_TIME,
+    ClientRequest,
+    ClientView,
+    ModelFailed,
+    RequestKind,
+)
 
 Attend: TypeAlias = Callable[[ConversationId, TurnId], None]
 
@@ -53,8 +59,8 @@ class Asking:
         self._lasts = lasts
         self._attend = attend
 
-    def draw(self, token: str) -> Ask:
-        ask = Ask.draw(self._random, token, self._scene.names.all, acts=self._acts)
+    def draw(self, token: str) -> ClientRequest:
+        ask = ClientRequest.draw(self._random, token, self._scene.names.all, acts=self._acts)
         if self._lasts and self._random.random() < 0.4:
             ask = replace(ask, pace=LONG_TURN, is_interaction=self._random.random() < 0.4)
         return replace(ask, briefing=Briefing.draw(self._random, token)) if self._briefs else ask
@@ -81,11 +87,11 @@ class Asking:
             other = replace(self.draw(f"{token}+"), conversation=ask.conversation)
             asking.append(replace(other, on_busy=OnBusy.QUEUE, fails_at=(-1,), pace=0.0, is_late=False))
         await asyncio.gather(*(self.ask(each) for each in asking))
-        if ask.kind is not Kind.ASK and ask.idempotency_key and self._random.random() < 0.2:
+        if ask.kind is not RequestKind.ASK and ask.idempotency_key and self._random.random() < 0.2:
             other = await self._diverging(ask)
             await self.ask(replace(ask, instead_of=other.instead_of))
 
-    async def _diverging(self, ask: Ask) -> Ask:
+    async def _diverging(self, ask: ClientRequest) -> ClientRequest:
         """The same request in the place of a turn that its client sees, if it sees one."""
         turns = [turn.id for turn in await self.shown(ask.conversation)]
         if not turns:
@@ -93,9 +99,11 @@ class Asking:
         if self._random.random() < 0.4:
             # What is asked again may be results, whatever the request is drawn to be.
             turn = self._random.choice((None, *turns))
-            return replace(ask, kind=Kind.REGENERATE, instead_of=turn, answers_call=False)
+            return replace(ask, kind=RequestKind.REGENERATE, instead_of=turn, answers_call=False)
         answers = self._random.random() < 0.1
-        return replace(ask, kind=Kind.EDIT, instead_of=self._random.choice(turns), answers_call=answers)
+        return replace(
+            ask, kind=RequestKind.EDIT, instead_of=self._random.choice(turns), answers_call=answers
+        )
 
     async def fork_or_ask(self, name: str, token: str) -> None:
         """Fork at a turn that the client sees; ask if it sees none."""
@@ -151,7 +159,7 @@ class Asking:
         await self._scene.servers.do(see)
         return turns
 
-    async def ask(self, ask: Ask) -> Turn | None:
+    async def ask(self, ask: ClientRequest) -> Turn | None:
         """Send a request, as impatient clients do: twice at once, again after a failure, or given up. Returns
         the answer, if there was one."""
         self.asks += 1
@@ -167,7 +175,7 @@ class Asking:
                 break
         return answer
 
-    def _handle(self, ask: Ask) -> Work:
+    def _handle(self, ask: ClientRequest) -> Work:
         world = self._world
 
         async def handle(ledger: Ledger) -> None:
@@ -176,20 +184,20 @@ class Asking:
                 turn = await self._run(await self._block(ledger, ask, told), ask)
             except (TurnledgerError, ModelFailed) as problem:
                 code = problem.code if isinstance(problem, TurnledgerError) else "model_failed"
-                world.seen.append(Seen(ask, None, b"", code, None))
+                world.seen.append(ClientView(ask, None, b"", code, None))
                 if code == Superseded.code and not world.was_taken_over(ask):
                     world.intrusions.append(f"{ask.token} lost its lane, and nobody had taken it")
             else:
-                world.seen.append(Seen(ask, turn.id, turn.body, "", world.begun_in[turn.id], turn))
+                world.seen.append(ClientView(ask, turn.id, turn.body, "", world.begun_in[turn.id], turn))
                 if told:
                     world.heard[turn.id] = told
 
         return handle
 
-    async def _block(self, ledger: Ledger, ask: Ask, told: list[Event]) -> TurnBlock:
+    async def _block(self, ledger: Ledger, ask: ClientRequest, told: list[Event]) -> TurnBlock:
         """What a client does that runs the model."""
         names, name = self._scene.names, ask.conversation
-        if ask.by_key and ask.kind is Kind.ASK and name in names.keys:
+        if ask.by_key and ask.kind is RequestKind.ASK and name in names.keys:
             reset = names.details.get("reset")
             target = target_of(ledger._process, None, name, OWNER, reset=reset)
             request = begin_request(ledger._process, target, ask.input, **ask.options)
@@ -206,13 +214,13 @@ class Asking:
                 on_event=told.append,
                 **ask.options,
             )
-        if ask.kind is Kind.REGENERATE:
+        if ask.kind is RequestKind.REGENERATE:
             return chat.regenerate(ask.instead_of, on_event=told.append, **ask.options)
-        if ask.kind is Kind.EDIT and ask.instead_of is not None:
+        if ask.kind is RequestKind.EDIT and ask.instead_of is not None:
             return chat.edit(ask.instead_of, ask.input, on_event=told.append, **ask.options)
         return chat.turn(ask.input, on_event=told.append, **ask.options)
 
-    async def _run(self, block: TurnBlock, ask: Ask) -> Turn:
+    async def _run(self, block: TurnBlock, ask: ClientRequest) -> Turn:
         """Run the model; the id of the attempt is known before it begins."""
         self._world.asked[block.id] = ask
         conversation = block._request.target.id

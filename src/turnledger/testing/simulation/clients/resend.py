@@ -12,14 +12,14 @@ from turnledger.engine.turn.resend import OnDivergence
 from turnledger.model.attempt import OnBusy
 from turnledger.testing.simulation.clients.briefing_options import Briefing
 from turnledger.testing.simulation.clients.requests import Asking
-from turnledger.testing.simulation.clients.transcript import Message, Resent, answered_with, shown_as
+from turnledger.testing.simulation.clients.transcript import Message, SentHistory, answered_with, shown_as
 from turnledger.testing.simulation.scene import Scene
-from turnledger.testing.simulation.world import Kind
+from turnledger.testing.simulation.world import RequestKind
 
 INSTRUCTIONS = "be brief", "be kind"
 
 
-class Resending:
+class ResendingClients:
     """The copies of all clients, by client and conversation."""
 
     def __init__(self, scene: Scene, asking: Asking) -> None:
@@ -47,7 +47,7 @@ class Resending:
             # It does not know what came before.
             self._copies.pop((client, name), None)
 
-    async def _ask(self, resent: Resent, name: str, token: str) -> list[Message] | None:
+    async def _ask(self, resent: SentHistory, name: str, token: str) -> list[Message] | None:
         said = str(resent.instructions[0]["content"]) if resent.instructions else None
         drawn = self._asking.draw(token)
         if self._random.random() < 0.7:
@@ -55,7 +55,7 @@ class Resending:
             drawn = replace(drawn, fails_at=(-1,), tool_breaks=-1, on_busy=OnBusy.QUEUE)
         ask = replace(
             drawn,
-            kind=Kind.RESEND,
+            kind=RequestKind.RESEND,
             conversation=name,
             by_key=False,
             resent=resent,
@@ -64,7 +64,7 @@ class Resending:
         turn = await self._asking.ask(ask)
         return answered_with(turn) if turn is not None else None
 
-    def _draw(self, copy: list[Message], token: str) -> Resent:
+    def _draw(self, copy: list[Message], token: str) -> SentHistory:
         """What the client means, and what it sends of that."""
         random = self._random
         questions = [at for at, message in enumerate(copy) if message["role"] == "user"]
@@ -85,7 +85,7 @@ class Resending:
         cut = random.randrange(old) if old and random.random() < 0.4 else 0
         sent = Sent.FULL if not cut and random.random() < 0.15 else None
         system = {"role": "system", "content": random.choice(INSTRUCTIONS)}
-        return Resent(
+        return SentHistory(
             instructions=(system,) if random.random() < 0.3 else (),
             meant=tuple(meant),
             cut=cut,

@@ -18,7 +18,7 @@ Word: TypeAlias = tuple[str, str]
 
 
 @dataclass(frozen=True)
-class Resent:
+class SentHistory:
     """A history that a client sends, and the one that it means."""
 
     instructions: tuple[Message, ...]

@@ -24,7 +24,7 @@ from turnledger.testing.simulation.clients.reader import Listener
 from turnledger.testing.simulation.oracle.findable import broken_by_search
 from turnledger.testing.simulation.oracle.listed import broken_by_list
 from turnledger.testing.simulation.oracle.pointer import turns_on
-from turnledger.testing.simulation.oracle.promises import Line, broken_by, broken_by_requests
+from turnledger.testing.simulation.oracle.promises import RestingBranch, broken_by, broken_by_requests
 from turnledger.testing.simulation.oracle.shown_to_models import broken_by_what_was_shown
 from turnledger.testing.simulation.world import World, effect_of
 
@@ -130,15 +130,15 @@ async def _live(tables: Tables, asked: tuple[int, int]) -> list[ConversationId]:
     return [each.id for each in live if not each.is_expired(now)]
 
 
-async def _all_lines(tables: Tables, conversations: list[Conversation]) -> list[list[Line]]:
+async def _all_lines(tables: Tables, conversations: list[Conversation]) -> list[list[RestingBranch]]:
     """The lines of all branches of these conversations, each in the order of making."""
-    lines: dict[ConversationId, list[Line]] = {each.id: [] for each in conversations}
+    lines: dict[ConversationId, list[RestingBranch]] = {each.id: [] for each in conversations}
     shown = {each.branch for each in conversations}
     for _, id in await tables.all_branches(None, ALL):
         branch = await tables.branch(id)
         if branch is not None and branch.conversation in lines:
             turns, waiting = await turns_on(tables, branch), await tables.tickets(id)
             flags = await tables.flags(OWNER, [turn.id for turn in turns])
-            line = Line(branch.conversation, branch, id in shown, turns, waiting, flags)
+            line = RestingBranch(branch.conversation, branch, id in shown, turns, waiting, flags)
             lines[branch.conversation].append(line)
     return list(lines.values())

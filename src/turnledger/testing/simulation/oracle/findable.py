@@ -8,12 +8,12 @@ from turnledger.engine.ports import Tables
 from turnledger.ledger import OWNER
 from turnledger.model.ids import TurnId
 from turnledger.model.text.search import Phrase, words_of
-from turnledger.testing.simulation.oracle.promises import Line
+from turnledger.testing.simulation.oracle.promises import RestingBranch
 
 ALL = 10_000
 
 
-async def broken_by_search(tables: Tables, lines: list[Line]) -> list[str]:
+async def broken_by_search(tables: Tables, lines: list[RestingBranch]) -> list[str]:
     """What a search does not find, or finds though nobody sees it, of the turns on these lines. All of it was
     made findable before."""
     problems = [] if await tables.is_all_known() else ["there is still something to be made findable"]
@@ -29,7 +29,7 @@ async def broken_by_search(tables: Tables, lines: list[Line]) -> list[str]:
     return problems
 
 
-def _seen(lines: list[Line]) -> Iterator[tuple[TurnId, list[str]]]:
+def _seen(lines: list[RestingBranch]) -> Iterator[tuple[TurnId, list[str]]]:
     for line in lines:
         for turn in line.turns:
             flags = line.flags.get(turn.id, {})

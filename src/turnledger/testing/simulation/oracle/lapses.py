@@ -27,7 +27,7 @@ USED_LATELY = 60.0
 
 
 @dataclass(frozen=True)
-class Kept:
+class Expirable:
     """What is there before a transaction that time may have a part in."""
 
     conversations: Mapping[ConversationId, Conversation]
@@ -36,7 +36,7 @@ class Kept:
     attempts: Mapping[TurnId, ConversationId]
 
 
-async def look(tables: Tables, request: Any) -> Kept | None:
+async def look(tables: Tables, request: Any) -> Expirable | None:
     """None where time has no part."""
     if not isinstance(request, BeginRequest | ResolveRequest | EndDueRequest | PurgeRequest):
         return None
@@ -46,7 +46,7 @@ async def look(tables: Tables, request: Any) -> Kept | None:
     claims = frozenset((each.owner, each.idempotency_key) for each in await tables.all_claims(None, MOST))
     attempts = [await tables.attempt(*name) for name in await tables.all_attempts(None, MOST)]
     of = {each.id: each.conversation for each in attempts if each is not None}
-    return Kept(conversations, frozenset(in_use), claims, of)
+    return Expirable(conversations, frozenset(in_use), claims, of)
 
 
 async def _is_in_use(tables: Tables, conversation: Conversation) -> bool:
@@ -55,7 +55,7 @@ async def _is_in_use(tables: Tables, conversation: Conversation) -> bool:
     return branch is not None and (branch.running is not None or bool(await tables.tickets(branch.id)))
 
 
-async def judged(tables: Tables, request: Any, before: Kept, world: World) -> AsyncIterator[str]:
+async def judged(tables: Tables, request: Any, before: Expirable, world: World) -> AsyncIterator[str]:
     """What this transaction let end, and never may."""
     after = await look(tables, request)
     assert after is not None
@@ -83,7 +83,7 @@ async def judged(tables: Tables, request: Any, before: Kept, world: World) -> As
             yield f"{attempt} was removed before its time"
 
 
-def outlived(before: Kept, request: BeginRequest, begun_in: ConversationId, world: World) -> list[str]:
+def outlived(before: Expirable, request: BeginRequest, begun_in: ConversationId, world: World) -> list[str]:
     """What is wrong with a turn that began in this conversation: the `ttl` of the store had ended it."""
     found = before.conversations.get(begun_in)
     if world.ttl_ms is None or found is None or begun_in in before.in_use:
@@ -92,7 +92,7 @@ def outlived(before: Kept, request: BeginRequest, begun_in: ConversationId, worl
     return [f"{request.attempt} began in {begun_in} although its ttl was over"] if is_over else []
 
 
-def refused(before: Kept, request: Any, world: World) -> list[str]:
+def refused(before: Expirable, request: Any, world: World) -> list[str]:
     """What is wrong with telling this request that its conversation has expired."""
     id = request.target.id if isinstance(request, BeginRequest | ResolveRequest) else None
     key = request.key if isinstance(request, BeginRequest) else None

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from turnledger.model.conversation import Conversation, NamedBy
-from turnledger.testing.simulation.oracle.promises import Line
+from turnledger.testing.simulation.oracle.promises import RestingBranch
 
 
-def broken_by_list(conversation: Conversation, lines: list[Line]) -> Iterator[str]:
+def broken_by_list(conversation: Conversation, lines: list[RestingBranch]) -> Iterator[str]:
     """What is said wrongly of a conversation that has turns: that it is not there, how long it is, how its
     last text begins, or that nobody named it."""
     if not conversation.is_listed:
@@ -23,7 +23,7 @@ def broken_by_list(conversation: Conversation, lines: list[Line]) -> Iterator[st
             yield f"the preview of {line.branch.id} is {line.branch.preview!r}, and {said!r} was said last"
 
 
-def last_words(line: Line) -> str:
+def last_words(line: RestingBranch) -> str:
     """The last text at the head that its user sees; empty if it shows none."""
     if not line.turns:
         return ""

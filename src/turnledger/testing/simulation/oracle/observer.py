@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from turnledger.engine.attempt.end import Ended, EndRequest
-from turnledger.engine.attempt.idempotency import Share
+from turnledger.engine.attempt.idempotency import SharedOutcome
 from turnledger.engine.attempt.stop_record import StopRequest
 from turnledger.engine.attempt.takeover import ForgetRequest, TakeOverRequest
 from turnledger.engine.conversations.flags import FlagRequest
@@ -161,10 +161,12 @@ def _check_retry(before: Branch | None, request: BeginRequest, name: str, result
         world.intrusions.append(f"{request.attempt} runs again although the answer of {unheard} was lost")
     if isinstance(result, Queued) and is_own and before is not None and before.running == unheard:
         world.intrusions.append(f"{request.attempt} waits behind {unheard}, of which it is a later try")
-    is_replay = isinstance(result, Share) and result.ended is not None and result.ended.turn is not None
+    is_replay = (
+        isinstance(result, SharedOutcome) and result.ended is not None and result.ended.turn is not None
+    )
     if is_replay and (before is None or before.head != result.attempt):
         world.intrusions.append(f"{request.attempt} is given {result.attempt}, which others built on")
-    if isinstance(result, Begun | Share):
+    if isinstance(result, Begun | SharedOutcome):
         world.unheard.pop(name, None)
 
 

@@ -26,7 +26,7 @@ from turnledger.testing.simulation.world import World, effects_told
 
 
 @dataclass(frozen=True)
-class Shown:
+class ShownBefore:
     """A conversation before a transaction, and the attempt that held its lane."""
 
     conversation: Conversation
@@ -35,7 +35,7 @@ class Shown:
     """The effects that the branch tells of to which the request switches."""
 
 
-async def look(tables: Tables, request: Any) -> Shown | None:
+async def look(tables: Tables, request: Any) -> ShownBefore | None:
     """The conversation that a request concerns; None if it concerns none, or none that is there."""
     conversation = await _concerned(tables, request)
     if conversation is None or conversation.state is not ConversationState.LIVE:
@@ -43,7 +43,7 @@ async def look(tables: Tables, request: Any) -> Shown | None:
     lane = await tables.branch(conversation.branch)
     running = lane.running if lane else None
     attempt = await tables.attempt(conversation.owner, running) if running else None
-    return Shown(conversation, attempt, frozenset(await _told_there(tables, request)))
+    return ShownBefore(conversation, attempt, frozenset(await _told_there(tables, request)))
 
 
 async def _told_there(tables: Tables, request: Any) -> list[str]:
@@ -91,7 +91,7 @@ async def meant_by(tables: Tables, request: BeginRequest) -> Conversation | None
 
 
 async def judged(
-    tables: Tables, request: Any, result: Any, before: Shown, world: World
+    tables: Tables, request: Any, result: Any, before: ShownBefore, world: World
 ) -> AsyncIterator[str]:
     """What this transaction did to the pointer and never may."""
     was = before.conversation
@@ -126,7 +126,7 @@ async def judged(
                 yield f"what was asked under {request.key.text!r} was carried out twice"
 
 
-async def _earned(tables: Tables, request: Any, before: Shown) -> set[BranchId]:
+async def _earned(tables: Tables, request: Any, before: ShownBefore) -> set[BranchId]:
     """The branches that this transaction may show."""
     earned: set[BranchId] = set()
     if isinstance(request, CommitRequest) and request.fork is not None:
@@ -141,7 +141,7 @@ async def _earned(tables: Tables, request: Any, before: Shown) -> set[BranchId]:
 
 
 async def _left_out(
-    tables: Tables, request: Any, before: Shown, now: Conversation, world: World
+    tables: Tables, request: Any, before: ShownBefore, now: Conversation, world: World
 ) -> AsyncIterator[str]:
     """What the new line lacks: effects of turns that did not complete, unless somebody said to forget them,
     and for an undo all turns but the last."""

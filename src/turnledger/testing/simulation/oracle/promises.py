@@ -23,9 +23,9 @@ from turnledger.model.turn import Turn, TurnKind
 from turnledger.testing.simulation.world import (
     ANSWER,
     RESULT,
-    Ask,
+    ClientRequest,
     Effect,
-    Kind,
+    RequestKind,
     World,
     effect_of,
     effects_told,
@@ -34,7 +34,7 @@ from turnledger.testing.simulation.world import (
 
 
 @dataclass(frozen=True)
-class Line:
+class RestingBranch:
     """A branch at rest, and all turns of its line."""
 
     conversation: ConversationId
@@ -45,7 +45,7 @@ class Line:
     flags: FlagsOf
 
 
-def broken_by(world: World, lines: list[Line]) -> Iterator[str]:
+def broken_by(world: World, lines: list[RestingBranch]) -> Iterator[str]:
     """The promises that the lines of one conversation break."""
     for line in lines:
         yield from _rest(line)
@@ -66,7 +66,7 @@ def broken_by(world: World, lines: list[Line]) -> Iterator[str]:
     yield from _copies(world, conversation, turns)
 
 
-def broken_by_requests(world: World, lines: list[Line]) -> Iterator[str]:
+def broken_by_requests(world: World, lines: list[RestingBranch]) -> Iterator[str]:
     """One request is one turn at most, over all branches of all conversations, and its answers agree; one
     conversation_key is one conversation, and has one successor."""
     answers: dict[str, set[TurnId]] = {}
@@ -95,7 +95,7 @@ def broken_by_requests(world: World, lines: list[Line]) -> Iterator[str]:
                 yield f"{attempt} ran although it was waiting when {earlier} of its key began"
 
 
-def _rest(line: Line) -> Iterator[str]:
+def _rest(line: RestingBranch) -> Iterator[str]:
     """Nothing runs or waits on any branch, shown or not: on one that is not shown, it would for ever."""
     branch = line.branch
     if branch.running is not None:
@@ -119,13 +119,13 @@ def _chain(world: World, turns: list[Turn]) -> Iterator[str]:
             yield f"{turn.id} ran on {len(run.saw)} turns, but {len(before)} are before it"
 
 
-def _ran_on(ask: Ask, saw: tuple[str, ...], before: tuple[str, ...]) -> bool:
+def _ran_on(ask: ClientRequest, saw: tuple[str, ...], before: tuple[str, ...]) -> bool:
     """Whether this is what a request saw that stands behind these: all of them, or as many of the last ones
     as it was to show."""
     return saw == before[-len(saw) :][: len(saw)] if not ask.briefing.shows_all else saw == before
 
 
-def _pairs(line: Line) -> Iterator[str]:
+def _pairs(line: RestingBranch) -> Iterator[str]:
     """Calls have their results, and what one turn leaves open, the next one closes."""
     pending: tuple[Item, ...] = ()
     for turn in line.turns:
@@ -142,7 +142,7 @@ def _pairs(line: Line) -> Iterator[str]:
         yield f"a call has no result: {pending}"
 
 
-def _forked(world: World, first: Line) -> Iterator[str]:
+def _forked(world: World, first: RestingBranch) -> Iterator[str]:
     """A fork keeps what it began with, whatever became of the conversation it was made from."""
     began_with = world.forks.get(first.conversation, ())
     if tuple(first.turns[: len(began_with)]) != began_with:
@@ -205,10 +205,10 @@ def _came_about(world: World, turn: Turn, turns: dict[TurnId, Turn]) -> Iterator
     is_stopped = world.recorded_stops.get(turn.id) is OnStop.KEEP
     if turn.kind is TurnKind.INTERRUPTED and not is_stopped and ask.on_failure is not OnFailure.KEEP:
         yield f"{turn.id} was kept although nobody asked for it"
-    has_token = ask.kind in (Kind.ASK, Kind.EDIT) and not ask.answers_call
+    has_token = ask.kind in (RequestKind.ASK, RequestKind.EDIT) and not ask.answers_call
     if has_token and ask.text not in map(_text, turn.input):
         yield f"{turn.id} answers another request than {ask.token}"
-    replaced = turns.get(ask.instead_of) if ask.kind is Kind.REGENERATE and ask.instead_of else None
+    replaced = turns.get(ask.instead_of) if ask.kind is RequestKind.REGENERATE and ask.instead_of else None
     if replaced is not None and _said(turn) != _said(replaced):
         yield f"{turn.id} answers another message than {replaced.id}"
 
@@ -258,7 +258,7 @@ def _effects_on_line(world: World, turns: list[Turn]) -> Iterator[str]:
     for turn in turns:
         ask = world.asked.get(turn.id)
         # The effects of a failed edit are told at the end of the line whose lane it held.
-        is_elsewhere = turn.kind is TurnKind.SETTLED and (ask is None or ask.kind is not Kind.ASK)
+        is_elsewhere = turn.kind is TurnKind.SETTLED and (ask is None or ask.kind is not RequestKind.ASK)
         for item in turn.output if not is_elsewhere else ():
             name = str(item.fields.get("output")).removeprefix(RESULT)
             effects = histories.get(name, ())
@@ -281,7 +281,7 @@ def _effects(world: World, conversation: ConversationId, turns: dict[TurnId, Tur
             yield f"the tool {effect.name} ran {times_done[effect.name]} times"
 
 
-def _effects_shown(world: World, shown: Line, turns: dict[TurnId, Turn]) -> Iterator[str]:
+def _effects_shown(world: World, shown: RestingBranch, turns: dict[TurnId, Turn]) -> Iterator[str]:
     """What tools did is told to the model of the branch that is shown, but for what an edit took away of
     completed turns, and what somebody said to forget."""
     known = world.forgotten | set(

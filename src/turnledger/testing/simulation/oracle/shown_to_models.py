@@ -10,8 +10,8 @@ from turnledger.model.turn import Turn, TurnKind
 from turnledger.testing.simulation.clients.briefing_options import Briefing
 from turnledger.testing.simulation.clients.flags import brings_flags
 from turnledger.testing.simulation.oracle.agreement import agrees
-from turnledger.testing.simulation.oracle.promises import Line
-from turnledger.testing.simulation.world import Look, World
+from turnledger.testing.simulation.oracle.promises import RestingBranch
+from turnledger.testing.simulation.world import ModelView, World
 
 Given = tuple[str, bool]
 """Instructions, and whether they stay in force."""
@@ -19,7 +19,7 @@ Entry = tuple[tuple[str | None, str], bool]
 """Role and text of a message, and whether it may be left out."""
 
 
-def broken_by_what_was_shown(world: World, lines: Sequence[Line]) -> Iterator[str]:
+def broken_by_what_was_shown(world: World, lines: Sequence[RestingBranch]) -> Iterator[str]:
     """What models were shown and should not have been, or the other way round, over all lines there are."""
     for id in world.misquoted:
         yield f"{id} was shown other messages as JSON than as a list"
@@ -36,7 +36,7 @@ def broken_by_what_was_shown(world: World, lines: Sequence[Line]) -> Iterator[st
 
 
 def _instructions(
-    world: World, everything: Mapping[TurnId, Turn], before: Sequence[Turn], turn: Turn, looked: Look
+    world: World, everything: Mapping[TurnId, Turn], before: Sequence[Turn], turn: Turn, looked: ModelView
 ) -> Iterator[str]:
     """The instructions are the turn's own, or those of the last committed turn that set some to stay."""
     in_force = ""
@@ -72,7 +72,7 @@ def _given(world: World, everything: Mapping[TurnId, Turn], turn: Turn) -> Given
 
 
 def _history(
-    world: World, before: Sequence[Turn], turn: Turn, looked: Look, briefing: Briefing
+    world: World, before: Sequence[Turn], turn: Turn, looked: ModelView, briefing: Briefing
 ) -> Iterator[str]:
     """What stands between the instructions and the answer: priming, the last turns as far as was asked for,
     without what was hidden, and the input."""
@@ -93,7 +93,7 @@ def _history(
     yield f"{turn.id} was shown {shown}, which is not what it was to be shown"
 
 
-def _first_turns(before: Sequence[Turn], turn: Turn, looked: Look, briefing: Briefing) -> Sequence[int]:
+def _first_turns(before: Sequence[Turn], turn: Turn, looked: ModelView, briefing: Briefing) -> Sequence[int]:
     """The turns that may be the first one shown."""
     if briefing.turns is not None:
         return (max(0, len(before) - briefing.turns),)
@@ -108,7 +108,7 @@ def _first_turns(before: Sequence[Turn], turn: Turn, looked: Look, briefing: Bri
     return range(len(before) + 1)
 
 
-def _entries(world: World, turn: Turn, shown_to: TurnId, looked: Look) -> list[Entry]:
+def _entries(world: World, turn: Turn, shown_to: TurnId, looked: ModelView) -> list[Entry]:
     """The messages of a turn that had to be shown, or might be: what was hidden or shown again while the
     other turn began, and what was settled, whose flags go along with copies of it."""
     at_begin = world.hidden_at_begin[shown_to]
