@@ -24,7 +24,7 @@ from turnledger.engine.transfer.export import (
     page_of,
     shown_part,
 )
-from turnledger.engine.transfer.import_draft import Draft, Known, draft_of
+from turnledger.engine.transfer.import_draft import ImportDraft, Known, draft_of
 from turnledger.engine.transfer.import_parse import ChatReader, ReadChat
 from turnledger.engine.transfer.import_plan import Plan, planned
 from turnledger.engine.transfer.import_write import (
@@ -226,7 +226,7 @@ class Transfer:
             lines += page  # in parts: other readers wait for each
         return await asyncio.to_thread(compared, plan, there, lines)
 
-    async def _drafted(self, request: ImportRequest, chat: ConversationId, *, in_thread: bool) -> Draft:
+    async def _drafted(self, request: ImportRequest, chat: ConversationId, *, in_thread: bool) -> ImportDraft:
         plan, known = request.plan, Known()
         after = 0
         while not await self._process.store.read(look_up, LookUpRequest(plan, known, after, LOOKED_UP)):

@@ -36,7 +36,7 @@ class Known:
 
 
 @dataclass(frozen=True)
-class Draft:
+class ImportDraft:
     """All that is inserted for a chat."""
 
     conversation: Conversation
@@ -70,7 +70,7 @@ def branch_called(chat: ConversationId, id: BranchId) -> BranchId:
     return derived(BranchId, time_of(id), str(chat), str(id))
 
 
-def draft_of(plan: Plan, chat: ConversationId, known: Known, *, keeps_ids: bool) -> Draft:
+def draft_of(plan: Plan, chat: ConversationId, known: Known, *, keeps_ids: bool) -> ImportDraft:
     """Make the rows of a planned chat under this id."""
     return _Drafting(plan, replace(plan.conversation, id=chat), known, keeps_ids).draft()
 
@@ -91,7 +91,7 @@ class _Drafting:
     lines: dict[BranchId, tuple[Stretch, ...]] = field(default_factory=dict)
     """Of branches as they are called here: the stretches before their own turns."""
 
-    def draft(self) -> Draft:
+    def draft(self) -> ImportDraft:
         plan, current = self.plan, self.conversation.branch
         self._name()
         self.placed.update(self.known.shared)
@@ -101,7 +101,7 @@ class _Drafting:
             for turn in plan.turns.values()
             if turn.flags and turn.id not in self.known.shared
         }
-        return Draft(
+        return ImportDraft(
             replace(self.conversation, branch=self.renamed.get(current, current)),
             branches,
             flags,

@@ -21,7 +21,7 @@ from turnledger.engine.history import line
 from turnledger.engine.ports import Tables
 from turnledger.engine.transfer.export import Outline
 from turnledger.engine.transfer.import_draft import (
-    Draft,
+    ImportDraft,
     Known,
     bases_of,
     branch_called,
@@ -51,7 +51,7 @@ class ImportRequest:
     within: Within = EVERYWHERE
     room: Room = BOUNDLESS
     """What the owner may store."""
-    draft: Draft | None = None
+    draft: ImportDraft | None = None
     """What is to be inserted, made before the transaction."""
     keeps_ids: bool = True
     """Whether ids of the file that the owner does not have are taken over where they are free. If not, they
@@ -167,7 +167,7 @@ def _line_of(turn: Planned, chat: str, ids: Mapping[TurnId, TurnId]) -> bytes:
     return encoded(turn_line(chat, turn.turn(PLACED_NOWHERE, ids), turn.flags, turn.failure))
 
 
-async def _write(tables: Tables, request: ImportRequest, draft: Draft) -> Imported:
+async def _write(tables: Tables, request: ImportRequest, draft: ImportDraft) -> Imported:
     plan, conversation = request.plan, draft.conversation
     if conversation.is_expired(request.due):
         why = "Its time without use is over: it has expired. Take expires_after out to import it."
@@ -195,7 +195,7 @@ async def _with_its_key(
     return replace(conversation, conversation_key=None), (note,)
 
 
-async def _still_holds(tables: Tables, request: ImportRequest, draft: Draft) -> bool:
+async def _still_holds(tables: Tables, request: ImportRequest, draft: ImportDraft) -> bool:
     """Whether all that the draft inserts is still free, and all that it refers to still there."""
     if request.keeps_ids:
         turns = [turn.id for made in draft.branches for turn, _ in made.turns]
