@@ -81,7 +81,7 @@ class Turns(TurnEndpoint[EventAnswer]):
     """The endpoint."""
 
     def _make_answer(self, outlet: Outlet) -> EventAnswer:
-        return EventAnswer(outlet, self._service.metrics, self._service.heartbeats)
+        return EventAnswer(outlet, self._service.metrics, self._service.streams)
 
     async def _read(self, scope: Scope, receive: Receive, answer: EventAnswer, place: Slot) -> ApiTurn:
         state = scope["state"]

@@ -13,7 +13,7 @@ from turnledger.server.errors import error_body, kind_of
 from turnledger.server.ops.metrics import Metrics
 from turnledger.server.turns.chat_chunks import DONE, as_events
 from turnledger.server.wire.client_stream import Headers, Outlet
-from turnledger.server.wire.sse import Heartbeats, error_event, event_bytes
+from turnledger.server.wire.sse import Streams, error_event, event_bytes
 
 _JSON = (b"content-type", b"application/json")
 _STREAM = (b"content-type", b"text/event-stream; charset=utf-8")
@@ -79,9 +79,9 @@ class Answer:
 class EventAnswer(Answer):
     """What a request is told whose stream are the events of the turn."""
 
-    def __init__(self, outlet: Outlet, metrics: Metrics, heartbeats: Heartbeats) -> None:
+    def __init__(self, outlet: Outlet, metrics: Metrics, streams: Streams) -> None:
         super().__init__(outlet, metrics)
-        self._heartbeats = heartbeats
+        self._streams = streams
         self._is_finished = False
 
     def wait(self, place: Callable[[], Mapping[bytes, str] | None]) -> None:
@@ -93,7 +93,7 @@ class EventAnswer(Answer):
                 return None
             return [*((name, value.encode("latin-1")) for name, value in told.items()), _STREAM]
 
-        self._heartbeats.join(self.outlet, headers)
+        self._streams.keep_alive(self.outlet, headers)
 
     def _begin_stream(self) -> None:
         if not self.outlet.has_begun:
@@ -101,11 +101,11 @@ class EventAnswer(Answer):
         else:  # while it waited
             self._is_stream = True
             self._metrics.stream_opened()
-        self._heartbeats.join(self.outlet)
+        self._streams.keep_alive(self.outlet)
 
     def close(self) -> None:
         super().close()
-        self._heartbeats.leave(self.outlet)
+        self._streams.let_go(self.outlet)
 
     def event(self, event: Event) -> None:
         """Answer with one more event."""

@@ -34,7 +34,6 @@ from turnledger.server.access.limits import Slot
 from turnledger.server.requests.headers import OnDisconnect, Policies
 from turnledger.server.service import Service
 from turnledger.server.turns.response import Answer
-from turnledger.server.wire.sse import shown_out
 
 
 class TurnAsked(Protocol):
@@ -70,7 +69,7 @@ class Conversing(ABC):
         self._titles = service.titles
         self._audience = service.audience
         self._admission = service.admission
-        self._staying = service.staying
+        self._streams = service.streams
         self._principal: Principal = state["principal"]
         self._state = state
         self._asked = asked
@@ -209,11 +208,8 @@ class Conversing(ABC):
         does one stay whose token has ended."""
         following = self._following = asyncio.create_task(self._follow(turn), name="turnledger follower")
         try:
-            with self._staying.stay(self._principal):
+            with self._streams.stay(self._principal):
                 await asyncio.wait((following,))
-        except asyncio.CancelledError as cancelled:
-            shown_out(cancelled)
-            raise
         finally:
             following.cancel()
         if not following.cancelled():

@@ -416,7 +416,7 @@ async def queued_behind_another(
         while place.ledger.at_work().waiting < len(replies):
             await asyncio.sleep(0)
         for _ in range(2):
-            place.app.service.heartbeats.beat()
+            place.app.service.streams.beat()
         yield asked
         before.emit("Yes.")
 
@@ -431,7 +431,7 @@ async def test_a_client_whose_turn_waits_for_others_is_told_where_and_that_it_do
         await asyncio.gather(*asked)
         chat = await place.ledger.conversation(conversation_key="k")
         [_, turn] = await chat.turns()
-        assert place.app.service.heartbeats._open == {}
+        assert place.app.service.streams._alive == {}
     assert (standing["state"], standing["chat"]["id"]) == ("queued", chat.id)
     assert (turn.id, reply.header(b"x-conversation-id")) == (id, chat.id.encode())
     assert reply.header(b"x-conversation-state") == b"continued"
