@@ -21,7 +21,6 @@ from turnledger.server.config.settings import ServerLimits, Settings
 from turnledger.server.models.models import Models
 from turnledger.server.ops.counters import OwnBoard
 from turnledger.server.ops.metrics import Metrics
-from turnledger.server.turns.response import EventAnswer
 from turnledger.server.wire.sse import SIGN, Stream, Streams, event_bytes
 from turnledger.stores.memory import MemoryStore
 from turnledger.testing.fake_clock import FakeClock
@@ -131,20 +130,6 @@ async def test_a_stream_of_a_turn_that_is_quiet_from_the_beginning_begins_with_a
     streams.beat()
     streams.beat()
     assert client.body.startswith(SIGN + b"id: 1\nevent: turn.started\n")
-    assert client.body.count(SIGN) == 1
-
-
-async def test_an_answer_of_events_is_kept_alive_from_its_first_event_to_its_last(streams: Streams) -> None:
-    client = Client()
-    answer = EventAnswer(outlet_to(client), Metrics(), streams)
-    streams.beat()
-    answer.event(TurnStarted(number=1))
-    streams.beat()
-    streams.beat()
-    answer.end()
-    answer.close()
-    streams.beat()
-    assert client.body.endswith(b"\n\n" + SIGN)
     assert client.body.count(SIGN) == 1
 
 
