@@ -84,11 +84,13 @@ class TurnExchange:
         """Return the model to ask, and what to ask it with. Raises Refused if the caller may not."""
         models, who = self.service.models, self.who
         found = models.find(named, who)
-        model, name = found.model, found.upstream_name
         models.check_fields(settings, who)
-        settings = passed_on(settings, stream_options, who.token, self.service.settings.passed_fields, found)
-        if who.is_narrowed:
+        model: ChatModel = found.model
+        if who.token is not None and who.token.is_narrowed:
+            allowed = self.service.settings.passed_fields
+            settings = passed_on(settings, stream_options, who.token, allowed, found)
             model = DiscreetModel(model)
+        name = found.upstream_name
         return model, settings if name == named else {**settings, "model": name}
 
     def options(self, asked: TurnAsked) -> TurnOptions:
@@ -186,7 +188,8 @@ class TurnExchange:
     async def close(self) -> bool:
         """Wait until the client has everything, or has taken too long; return whether it has."""
         all_of_it = await self.outlet.close(self.service.settings.limits.send_wait)
-        self.service.streams.let_go(self.outlet)
+        if self._is_kept_alive:
+            self.service.streams.let_go(self.outlet)
         if self._is_stream:
             self.service.metrics.stream_closed()
         return all_of_it
