@@ -102,17 +102,22 @@ class TurnEndpoint:
             if run is not None:
                 run.note_delivery(all_of_it=all_of_it)
 
+    # Two functions, apart from where the problem was caught: a frame that keeps an exception which keeps that
+    # frame stays until the garbage collector comes, and the body of the request with it.
+
     async def _fail(self, exchange: TurnExchange, problem: TurnledgerError) -> None:
-        # Apart from where it was caught: a frame that keeps an exception, which keeps its frames, stays until
-        # the garbage collector comes, and the body of the request with it.
-        if exchange.turn is None:
-            # No begin has asked the store whether the caller is still authorized. If not, that is the answer.
-            try:
-                await self._service.admission.admit(exchange.state["head"])
-            except TurnledgerError as refused:
-                problem = refused
-        exchange.state["code"] = problem.code
-        exchange.fail(problem)
+        reported = problem if exchange.turn is not None else await self._before_begin(exchange, problem)
+        exchange.state["code"] = reported.code
+        exchange.fail(reported)
+
+    async def _before_begin(self, exchange: TurnExchange, problem: TurnledgerError) -> TurnledgerError:
+        """What to report where no begin has asked the store whether the caller is still authorized: to a
+        caller who is not, that and nothing else."""
+        try:
+            await self._service.admission.admit(exchange.state["head"])
+        except TurnledgerError as refused:
+            return refused
+        return problem
 
 
 class TurnRun:
