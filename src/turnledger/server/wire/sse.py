@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, contextmanager
+from functools import partial
 from typing import NamedTuple, TypeAlias
 
 from msgspec.structs import replace
@@ -107,6 +108,8 @@ class Streams:
         self.check_every = check_every
         self._readers: dict[bytes, set[asyncio.Task[object]]] = {}
         """By the digest of their token; under an empty one, those without a token."""
+        self._ended: dict[asyncio.Task[object], Callable[[], TurnledgerError]] = {}
+        """Readers that were cancelled, and the error that each is to raise."""
         self._checking: asyncio.Task[None] | None = None
 
     async def send(self, source: Source, scope: Scope, receive: Receive, send: Send) -> None:
@@ -194,12 +197,12 @@ class Streams:
             self._checking = asyncio.create_task(self._keep_checking(), name="turnledger tokens")
         try:
             yield
-        except asyncio.CancelledError as cancelled:
-            reason = cancelled.args[0] if cancelled.args else None
-            if isinstance(reason, TurnledgerError) and not task.uncancel():
-                raise reason from None
+        except asyncio.CancelledError:
+            if task in self._ended and not task.uncancel():
+                raise self._ended[task]() from None  # made here: no frame keeps it, so it keeps no frames
             raise
         finally:
+            self._ended.pop(task, None)
             readers.discard(task)
             if not readers and self._readers.get(digest) is readers:
                 del self._readers[digest]
@@ -223,11 +226,12 @@ class Streams:
         for digest in digests:
             token = found.get(digest)
             if token is None or not token.is_valid(now):
-                self._end(digest, why_not(token))
+                self._end(digest, partial(why_not, token))
         if b"" in self._readers and (await self._tokens.find(None)).any_tokens:
-            self._end(b"", missing())
+            self._end(b"", missing)
 
-    def _end(self, digest: bytes, reason: TurnledgerError) -> None:
+    def _end(self, digest: bytes, reason: Callable[[], TurnledgerError]) -> None:
         # Removed first: a reader that is slow to leave is not cancelled twice.
         for task in self._readers.pop(digest, ()):
-            task.cancel(reason)
+            self._ended[task] = reason
+            task.cancel()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -237,6 +238,11 @@ async def events() -> AsyncIterator[bytes]:
     await asyncio.Event().wait()
 
 
+async def silence() -> AsyncIterator[bytes]:
+    await asyncio.Event().wait()
+    yield b""
+
+
 async def test_stream_of_a_slow_reader_whose_token_ends_is_cancelled_once_and_says_why() -> None:
     async with place() as here:
         token, _ = await here.ledger.tokens.create(owner="ann", scopes=["chats:read"])
@@ -256,6 +262,40 @@ async def test_stream_of_a_slow_reader_whose_token_ends_is_cancelled_once_and_sa
         assert b"token_revoked" in client.body
         await settle()
         assert asyncio.all_tasks() == others
+
+
+@pytest.mark.parametrize("has_begun", [True, False])
+async def test_stream_whose_token_ends_leaves_nothing_to_the_garbage_collector(has_begun: bool) -> None:
+    async with place() as here:
+        token, _ = await here.ledger.tokens.create(owner="ann", scopes=["chats:read"])
+        who, code = Principal("ann", token.scopes, 0, token), ""
+
+        async def read() -> None:
+            nonlocal code
+            try:
+                await sent(here.streams, Client(), events() if has_begun else silence(), who)
+            except TurnledgerError as reason:
+                code = reason.code
+
+        sending = asyncio.create_task(read())
+        await settle()
+        await here.ledger.tokens.revoke(token.id)
+        gc.collect()
+        gc.disable()
+        gc.set_debug(gc.DEBUG_SAVEALL)
+        try:
+            await here.streams.check_tokens()
+            await sending
+            del sending
+            await settle()
+            gc.collect()
+            left = {type(each).__name__ for each in gc.garbage}
+        finally:
+            gc.set_debug(0)
+            gc.garbage.clear()
+            gc.enable()
+    assert code == ("" if has_begun else "token_revoked")
+    assert not {"Outlet", "Stream", "Refused"} & left
 
 
 async def test_client_that_leaves_before_the_end_was_sent_cancels_nothing_else(streams: Streams) -> None:
