@@ -139,7 +139,7 @@ class SimulatedProcess:
         self._failed: list[weakref.ref[asyncio.Task[Any]]] = []
 
     def __repr__(self) -> str:
-        return f"<Process {self.name} {'alive' if self.alive else 'dead'}>"
+        return f"<SimulatedProcess {self.name} {'alive' if self.alive else 'dead'}>"
 
     def spawn(self, coro: Coroutine[Any, Any, T], *, name: str | None = None) -> asyncio.Task[T]:
         """Start `coro` as a task of this process, with the context variables the loop was created with.

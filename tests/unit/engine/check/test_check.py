@@ -68,8 +68,8 @@ async def test_what_is_at_work_is_no_damage_and_told_only_where_there_should_be_
 
 
 async def test_a_line_of_several_pages_is_followed_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in ("audit", "check", "check_line"):
-        monkeypatch.setattr(f"turnledger.engine.{module}.PAGE", 2)
+    for module in ("audit", "check", "lines"):
+        monkeypatch.setattr(f"turnledger.engine.check.{module}.PAGE", 2)
     store = MemoryStore()
     lived = await live_in(store)
     chats = [await lived.ledger.conversation(owner=f"{count}") for count in range(5)]
