@@ -25,7 +25,7 @@ SAME_NAMES = {"client"}
 
 ASKING = re.compile(r"(?<![\w.#])fetch\(|\bXMLHttpRequest\b|\bEventSource\(|\bsendBeacon\(|\bWebSocket\(")
 MAY_ASK = {"clients/typescript/src/wire.ts"}
-MAY_REPORT = {"web/src/view/boundary.tsx"}
+MAY_REPORT = {"web/src/view/error-boundary.tsx"}
 """Where a view that threw is told to whoever looks for the reason."""
 
 # Written with character classes so that this file does not match itself.

@@ -1,6 +1,6 @@
 /** One chat: its turns, its branches, and what people say of it. */
 
-import { camel, camels } from "./casing.js";
+import { camel, camels } from "./field-names.js";
 import { errorOf } from "./error-of.js";
 import { BranchNotFound, ConversationNotFound } from "./errors.js";
 import { freshKey, idOf, type Identified } from "./ids.js";

@@ -1,6 +1,6 @@
 /** Tokens: who is let in, and to what. All of this needs a token with `admin`, but for giving up one's own. */
 
-import { camels, snake } from "./casing.js";
+import { camels, snake } from "./field-names.js";
 import { idOf } from "./ids.js";
 import { queryOf } from "./chat.js";
 import { Pages } from "./pages.js";

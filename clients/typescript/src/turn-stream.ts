@@ -1,9 +1,9 @@
 /** A turn that was asked for, as it is told. */
 
-import { camel } from "./casing.js";
+import { camel } from "./field-names.js";
 import { errorOf } from "./error-of.js";
 import { NotAdmitted } from "./errors.js";
-import { explained, heal, type Followed } from "./healing.js";
+import { explained, heal, type Followed } from "./turn-follower.js";
 import type { Answer, ChatInfo, Ended, Item, OnStop, Turn, TurnEvent } from "./shapes.js";
 import { Stream } from "./stream.js";
 import { unless, type Asked, type CallOptions, type Unsent, type Wire } from "./wire.js";

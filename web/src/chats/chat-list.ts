@@ -3,10 +3,10 @@
 import { computed, effect, signal, type ReadonlySignal, type Signal } from "@preact/signals";
 import type { Change, ChatInfo } from "turnledger";
 import type { Session } from "../session/session";
-import { isNew } from "./opening";
-import type { Row } from "./row";
-import { Scopes, scopeOfAddress } from "./scopes";
-import { Shelf, type ShelfKind } from "./shelf";
+import { isNew } from "./open-chat";
+import type { Row } from "./chat-row";
+import { Scopes, scopeOfAddress } from "./scope-filter";
+import { Shelf, type ShelfKind } from "./chat-pages";
 
 /** How a chat is shown while the server has not answered yet. */
 export type Wish = Partial<Pick<Row, "title" | "pinned" | "archived">> & { readonly isGone?: boolean };

@@ -1,7 +1,7 @@
 /** Where what was sought stands in a text. */
 
 import type { Mark } from "turnledger";
-import { harmless } from "../markdown/harmless";
+import { harmless } from "../markdown/safe-text";
 
 export interface Piece {
   readonly text: string;

@@ -2,7 +2,7 @@
 
 import { computed, effect, signal, type ReadonlySignal } from "@preact/signals";
 import type { Model, Turn } from "turnledger";
-import type { Realm } from "../session/realm";
+import type { Realm } from "../session/storage-scope";
 
 export type ExperimentName = "vanish" | "stop" | "tabs";
 export const EXPERIMENTS: readonly ExperimentName[] = ["vanish", "stop", "tabs"];

@@ -1,9 +1,9 @@
 /** What is shown of one block: of a list or a table that grows, only the items that have changed are made anew. */
 
 import { codeBlocksIn, type CodeBlock } from "./code-block";
-import { decorated } from "./decorating";
-import type { Markup } from "./markup";
-import { sanitised } from "./sanitising";
+import { decorated } from "./decoration";
+import type { Markup } from "./html";
+import { sanitised } from "./sanitizer";
 
 export class Block {
   readonly nodes: readonly ChildNode[];

@@ -1,10 +1,10 @@
 /** A block of code: its language, a button that copies it, and the code itself, that may grow. */
 
-import { copyButton } from "./copying";
-import { button, element } from "./element";
-import { seenCode } from "./harmless";
-import { marksOf, type Marks } from "./highlighting";
-import { highlightedAs, shownAs } from "./languages";
+import { copyButton } from "./clipboard";
+import { button, element } from "./dom";
+import { seenCode } from "./safe-text";
+import { marksOf, type Marks } from "./highlight/worker-client";
+import { highlightedAs, shownAs } from "./highlight/languages";
 import { endOfPart } from "./parts";
 
 /** Longer code is not highlighted. */

@@ -1,7 +1,7 @@
 /** Text without any structure: all of it, or the start of it and a button. It may grow. */
 
-import { button, element } from "./element";
-import { harmlessProse } from "./harmless";
+import { button, element } from "./dom";
+import { harmlessProse } from "./safe-text";
 import { endOfPart } from "./parts";
 
 /** Of a longer text only so much is shown unless somebody wants all of it. */

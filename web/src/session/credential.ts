@@ -1,9 +1,9 @@
 /** The token at a place, as all tabs of this browser have it. One that replaces another leaves nothing of that. */
 
-import { channelOf } from "./channel";
-import { isOfPlace, isOfRealm, Realm, realmName } from "./realm";
-import { markOf } from "./secret-text";
-import { namesIn, PREFIX, storageHere, storageOfTab, type KeptStorage } from "./storage";
+import { channelOf } from "../browser/broadcast-channel";
+import { isOfPlace, isOfRealm, Realm, realmName } from "./storage-scope";
+import { markOf } from "./token-format";
+import { namesIn, PREFIX, storageHere, storageOfTab, type KeptStorage } from "../browser/storage";
 
 /** Where people come in with their own token. */
 export const OWN = "own";

@@ -1,7 +1,7 @@
 /** Short messages at the edge of the page, each with at most one thing to do about it. */
 
 import { signal, type ReadonlySignal } from "@preact/signals";
-import { harmless } from "../markdown/harmless";
+import { harmless } from "../markdown/safe-text";
 
 export interface Notice {
   readonly number: number;

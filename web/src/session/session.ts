@@ -4,13 +4,13 @@ import { computed, effect, signal, type ReadonlySignal, type Signal } from "@pre
 import { Client, TurnledgerError, type Model, type Token } from "turnledger";
 import { Outbox } from "turnledger/outbox";
 import { ChatList } from "../chats/chat-list";
-import { Composing } from "../composing/composing";
-import { Live } from "../live/live";
+import { Composing } from "../composer/composers";
+import { Live } from "../feed/change-feed";
 import { Notices } from "./notices";
-import { Place } from "./place";
-import type { Realm } from "./realm";
-import { VisitorsLive } from "./visitors-live";
-import type { ShownThread } from "../thread/shown-thread";
+import { Place } from "./router";
+import type { Realm } from "./storage-scope";
+import { VisitorsLive } from "../feed/shared-chat-feed";
+import type { ShownThread } from "../thread/thread";
 import { Threads } from "../thread/threads";
 
 /** Who somebody is, and what he may do. `keeps`: whether the server keeps his chats. */

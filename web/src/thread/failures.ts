@@ -2,10 +2,10 @@
 
 import { signal, type ReadonlySignal } from "@preact/signals";
 import { errors, wordsOf, type Attempt, type Failure, type Turn } from "turnledger";
-import type { Realm } from "../session/realm";
-import { harmless } from "../markdown/harmless";
+import type { Realm } from "../session/storage-scope";
+import { harmless } from "../markdown/safe-text";
 import { wordsOfProblem } from "../session/notices";
-import type { Failed } from "./shown-thread";
+import type { Failed } from "./thread";
 
 /** How many dismissed failures are remembered. */
 const REMEMBERED = 20;

@@ -2,13 +2,13 @@
 
 import { computed, signal, untracked, type ReadonlySignal, type Signal } from "@preact/signals";
 import type { NewChat, Unsent } from "turnledger";
-import type { Where } from "../session/place";
+import type { Where } from "../session/router";
 import type { Session } from "../session/session";
-import type { ShownThread } from "./shown-thread";
-import { Tellings } from "./tellings";
-import { Thread } from "./thread";
+import type { ShownThread } from "./thread";
+import { Tellings } from "./tab-messages";
+import { Thread } from "./kept-thread";
 import { UnkeptThread } from "./unkept-thread";
-import { UnsentMessages, type Written } from "./unsent";
+import { UnsentMessages, type Written } from "./outbox";
 
 /** How many are remembered that nobody looks at. */
 const REMEMBERED = 8;

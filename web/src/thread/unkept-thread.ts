@@ -6,9 +6,9 @@ import { UnkeptChat, type UnkeptEvent, type UnkeptMessage } from "turnledger/unk
 import type { Session } from "../session/session";
 import { failureOf } from "./failures";
 import { itemsOf } from "./items";
-import { freshName } from "./names";
-import { Running } from "./running";
-import type { Failed, SendOptions, ShownThread, Siblings } from "./shown-thread";
+import { freshName } from "../browser/unique-name";
+import { Running } from "./pending-turn";
+import type { Failed, SendOptions, ShownThread, Siblings } from "./thread";
 import { answerItem, messagesOf, thoughtItem } from "./unkept-items";
 
 /** A turn, and what of it is sent along with the next. */

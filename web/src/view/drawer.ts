@@ -1,8 +1,8 @@
 /** Where the list of chats is: beside the chat, over it, or away. */
 
 import { computed, signal, type ReadonlySignal, type Signal } from "@preact/signals";
-import type { Realm } from "../session/realm";
-import { isNarrow } from "./window";
+import type { Realm } from "../session/storage-scope";
+import { isNarrow } from "./viewport";
 
 /** Where the focus goes: to the first of the list, to its search, or to the button that opens it. */
 type FocusPlace = "chats" | "search" | "button";

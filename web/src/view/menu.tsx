@@ -3,9 +3,9 @@
 import { useSignal } from "@preact/signals";
 import type { ComponentChildren, TargetedKeyboardEvent } from "preact";
 import { useId, useLayoutEffect, useRef } from "preact/hooks";
-import { harmless } from "../markdown/harmless";
+import { harmless } from "../markdown/safe-text";
 import { CheckIcon } from "./icons";
-import { useLeaving } from "./leaving";
+import { useLeaving } from "./dismissal";
 
 interface MenuItem {
   readonly label: string;

@@ -1,10 +1,10 @@
 /** The page: who is not let in sees what to do about it, who is sees his chats. */
 
 import { useMemo } from "preact/hooks";
-import type { Arriving } from "../session/arriving";
-import { asked } from "./asked";
-import { Boundary } from "./boundary";
-import { FrameView } from "./frame";
+import type { Arriving } from "../session/sign-in";
+import { asked } from "./address-options";
+import { Boundary } from "./error-boundary";
+import { FrameView } from "./layout";
 import { ArrivalView } from "./sign-in";
 import { Theme } from "./theme";
 

@@ -2,8 +2,8 @@
 
 import { useEffect, useId, useRef } from "preact/hooks";
 import "../style/sign-in.css";
-import type { Arrival } from "../session/arrival";
-import type { Arriving } from "../session/arriving";
+import type { Arrival } from "../session/sign-in-state";
+import type { Arriving } from "../session/sign-in";
 
 type NotIn = Exclude<Arrival, { kind: "in" }>;
 type Out = Extract<Arrival, { kind: "out" | "signing in" }>;

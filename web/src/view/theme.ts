@@ -1,7 +1,7 @@
 /** Light or dark: as the system has it, unless the address or the person says otherwise. */
 
 import { signal, type ReadonlySignal } from "@preact/signals";
-import type { Realm } from "../session/realm";
+import type { Realm } from "../session/storage-scope";
 
 export type ThemeName = "system" | "light" | "dark";
 

@@ -3,7 +3,7 @@
 import { useEffect, useRef } from "preact/hooks";
 import "../style/sign-in.css";
 import type { Session } from "../session/session";
-import type { ShownThread } from "../thread/shown-thread";
+import type { ShownThread } from "../thread/thread";
 import { ClockIcon } from "./icons";
 
 /** Null where the chat is kept. */

@@ -2,7 +2,7 @@ import { signal } from "@preact/signals";
 import type { Model, Turn } from "turnledger";
 import { beforeEach, describe, expect, it } from "vitest";
 import { Experiments, type Newcomer, type Tried } from "../../src/first-run/experiments";
-import { Memory, Realm } from "../../src/session/realm";
+import { Memory, Realm } from "../../src/session/storage-scope";
 
 const DEMO: Model = { id: "demo", ownedBy: "turnledger" };
 const REAL: Model = { id: "llama", ownedBy: "somebody" };

@@ -1,10 +1,10 @@
 import { beforeEach, describe, expect, it, vi } from "vitest";
 import { CodeBlock } from "../../src/markdown/code-block";
-import type { Marks } from "../../src/markdown/marks";
+import type { Marks } from "../../src/markdown/highlight/highlight";
 
 const asked: { text: string; answer: (marks: Marks | null) => void }[] = [];
 
-vi.mock("../../src/markdown/highlighting", () => ({
+vi.mock("../../src/markdown/highlight/worker-client", () => ({
   marksOf: (text: string) => new Promise<Marks | null>((answer) => asked.push({ text, answer })),
 }));
 

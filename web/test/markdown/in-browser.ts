@@ -1,7 +1,7 @@
 /** What the tests in a real browser want to have in their hands. */
 
-import { sanitised } from "../../src/markdown/sanitising";
-import { ShownText } from "../../src/markdown/shown-text";
+import { sanitised } from "../../src/markdown/sanitizer";
+import { ShownText } from "../../src/markdown/renderer";
 import { TEXTS } from "./texts";
 
 /** The HTML that is left of some HTML. */

@@ -1,5 +1,5 @@
 import { describe, expect, it } from "vitest";
-import { blockMarkups, defined, type Definitions } from "../../src/markdown/markup";
+import { blockMarkups, defined, type Definitions } from "../../src/markdown/html";
 import { Segments, type Segment } from "../../src/markdown/segments";
 import { TEXTS } from "./texts";
 

@@ -1,8 +1,8 @@
 import { describe, expect, it } from "vitest";
 import { errors } from "turnledger";
-import { Memory, Realm } from "../../src/session/realm";
+import { Memory, Realm } from "../../src/session/storage-scope";
 import { failed, Failures, failureOf, lastFailed, wordsOfFailure } from "../../src/thread/failures";
-import { attemptOf, said, turnOf } from "./made-up";
+import { attemptOf, said, turnOf } from "./fakes";
 
 const ASKED = { name: "a", replaces: null, isHere: true, attempt: "turn_9", input: [said("Hello"), said("you")] };
 const FAILED = attemptOf("turn_9", {

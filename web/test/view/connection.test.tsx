@@ -2,7 +2,7 @@ import { signal } from "@preact/signals";
 import { render } from "preact";
 import { act } from "preact/test-utils";
 import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
-import type { Connection } from "../../src/live/live";
+import type { Connection } from "../../src/feed/change-feed";
 import { Notices } from "../../src/session/notices";
 import type { Session } from "../../src/session/session";
 import { ConnectionView } from "../../src/view/connection";

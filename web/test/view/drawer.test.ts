@@ -1,5 +1,5 @@
 import { describe, expect, it } from "vitest";
-import { Memory, Realm } from "../../src/session/realm";
+import { Memory, Realm } from "../../src/session/storage-scope";
 import { Drawer } from "../../src/view/drawer";
 
 const realm = (): Realm => new Realm("own", new Memory());

@@ -1,6 +1,6 @@
 import { afterEach, describe, expect, it } from "vitest";
-import { Memory, Realm } from "../../src/session/realm";
-import { asked } from "../../src/view/asked";
+import { Memory, Realm } from "../../src/session/storage-scope";
+import { asked } from "../../src/view/address-options";
 import { Theme } from "../../src/view/theme";
 
 const shown = (): string | undefined => document.documentElement.dataset["theme"];

@@ -3,17 +3,17 @@
 import "../../style/composer.css";
 import { useSignal, type Signal } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
-import type { Composer } from "../../composing/composer";
-import { isShortcut, isWriting } from "../../composing/shortcuts";
-import { harmless } from "../../markdown/harmless";
+import type { Composer } from "../../composer/composer";
+import { isShortcut, isWriting } from "../../composer/shortcuts";
+import { harmless } from "../../markdown/safe-text";
 import type { Session } from "../../session/session";
-import type { ShownThread } from "../../thread/shown-thread";
+import type { ShownThread } from "../../thread/thread";
 import { CloseIcon, SendIcon } from "../icons";
 import { ModelPicker } from "./model-picker";
-import { PolicyChoice } from "./policy-choice";
+import { PolicyChoice } from "./busy-policy-picker";
 import { ShortcutsButton, ShortcutsPanel } from "./shortcuts-panel";
-import { StopView } from "./stop";
-import { Writing } from "./writing";
+import { StopView } from "./stop-button";
+import { Writing } from "./message-field";
 
 export function ComposerView({ session, thread }: { session: Session; thread: ShownThread }) {
   // One for each chat: what is undone in one shall not appear in another.

@@ -3,10 +3,10 @@
 import { useSignal, type Signal } from "@preact/signals";
 import type { RefObject, TargetedKeyboardEvent } from "preact";
 import { useEffect, useId, useLayoutEffect, useRef } from "preact/hooks";
-import type { ModelChoice } from "../../composing/models";
-import { harmless } from "../../markdown/harmless";
+import type { ModelChoice } from "../../composer/model-choice";
+import { harmless } from "../../markdown/safe-text";
 import { CheckIcon, DownIcon } from "../icons";
-import { useLeaving } from "../leaving";
+import { useLeaving } from "../dismissal";
 
 /** Among more than these, one is sought by its name. */
 const MANY = 8;

@@ -2,7 +2,7 @@
 
 import type { Signal } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
-import { printed, SHORTCUTS, type Shortcut } from "../../composing/shortcuts";
+import { printed, SHORTCUTS, type Shortcut } from "../../composer/shortcuts";
 import { CloseIcon } from "../icons";
 
 const GROUPS: readonly (readonly [Shortcut["where"], string])[] = [

@@ -2,12 +2,12 @@
 
 import { useEffect } from "preact/hooks";
 import { EXPERIMENTS, type ExperimentName, type Experiments } from "../../first-run/experiments";
-import { copied } from "../../markdown/copying";
+import { copied } from "../../markdown/clipboard";
 import type { Session } from "../../session/session";
 import "../../style/first-run.css";
-import type { ShownThread } from "../../thread/shown-thread";
+import type { ShownThread } from "../../thread/thread";
 import { CheckIcon, CloseIcon, CopyIcon, ExternalIcon, RetryIcon, StopIcon, TabsIcon } from "../icons";
-import { ALL_TRIED, NAMES, told } from "./words";
+import { ALL_TRIED, NAMES, told } from "./experiment-texts";
 
 const ICONS = { vanish: RetryIcon, stop: StopIcon, tabs: TabsIcon } as const;
 

@@ -2,7 +2,7 @@
 
 import { effect, type ReadonlySignal } from "@preact/signals";
 import { useLayoutEffect, useRef } from "preact/hooks";
-import { ShownText } from "../../markdown/shown-text";
+import { ShownText } from "../../markdown/renderer";
 import "../../style/markdown.css";
 
 interface Given {

@@ -1,11 +1,11 @@
 /** A chat in the list. */
 
 import { useLayoutEffect, useRef } from "preact/hooks";
-import { nameOf, type Row } from "../../chats/row";
+import { nameOf, type Row } from "../../chats/chat-row";
 import { ArchiveIcon, EditIcon, MoreIcon, PinIcon, PinnedIcon, TrashIcon, UnarchiveIcon, UndoIcon } from "../icons";
 import { Menu, type MenuEntry } from "../menu";
 import { isPlain } from "./plain-click";
-import type { SidebarState } from "./state";
+import type { SidebarState } from "./sidebar-state";
 
 interface LineProps {
   readonly state: SidebarState;

@@ -3,17 +3,17 @@
 import type { TargetedKeyboardEvent } from "preact";
 import { useEffect, useMemo, useRef } from "preact/hooks";
 import "../../style/sidebar.css";
-import { linesOf, type Line } from "../../chats/days";
-import { openNew } from "../../chats/opening";
-import type { ShelfKind } from "../../chats/shelf";
-import { isShortcut, isWriting } from "../../composing/shortcuts";
-import { harmless } from "../../markdown/harmless";
+import { linesOf, type Line } from "../../chats/date-groups";
+import { openNew } from "../../chats/open-chat";
+import type { ShelfKind } from "../../chats/chat-pages";
+import { isShortcut, isWriting } from "../../composer/shortcuts";
+import { harmless } from "../../markdown/safe-text";
 import type { Session } from "../../session/session";
 import { ArchiveIcon, BackIcon, CloseIcon, FolderIcon, MoreIcon, PlusIcon, SearchIcon, TrashIcon } from "../icons";
 import { Menu, type MenuEntry } from "../menu";
 import { ChatLine, DeletedLine } from "./chat-line";
-import { HitsView } from "./hits";
-import { SidebarState } from "./state";
+import { HitsView } from "./search-results";
+import { SidebarState } from "./sidebar-state";
 import { VirtualList } from "./virtual-list";
 
 const NAMES: Record<ShelfKind, string> = { chats: "Chats", archived: "Archive", deleted: "Recently deleted" };

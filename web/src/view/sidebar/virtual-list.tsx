@@ -14,7 +14,7 @@ import {
   walk,
   type Entry,
   type Lines,
-} from "./kept-places";
+} from "./list-navigation";
 
 interface VirtualListProps<Line extends Entry> {
   readonly label: string;

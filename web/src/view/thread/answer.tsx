@@ -2,14 +2,14 @@
 
 import { effect, useComputed, useSignal, type ReadonlySignal, type Signal } from "@preact/signals";
 import { useLayoutEffect, useMemo } from "preact/hooks";
-import { harmlessProse } from "../../markdown/harmless";
-import { partsSoFar, type Part } from "../../thread/parts";
-import type { Running } from "../../thread/running";
+import { harmlessProse } from "../../markdown/safe-text";
+import { partsSoFar, type Part } from "../../thread/turn-parts";
+import type { Running } from "../../thread/pending-turn";
 import { ThoughtIcon } from "../icons";
 import { MarkdownView } from "../markdown/markdown";
-import { PictureView } from "../markdown/picture";
+import { PictureView } from "../markdown/image";
 import { CodeView } from "../markdown/code";
-import { StepView } from "./step";
+import { StepView } from "./tool-step";
 
 const NOTHING: readonly never[] = [];
 

@@ -1,9 +1,9 @@
 /** What was asked: plain text as it was written, pictures, results of tools. A long one is folded. */
 
 import { useSignal } from "@preact/signals";
-import { harmlessProse } from "../../markdown/harmless";
-import type { Part } from "../../thread/parts";
-import { PictureView } from "../markdown/picture";
+import { harmlessProse } from "../../markdown/safe-text";
+import type { Part } from "../../thread/turn-parts";
+import { PictureView } from "../markdown/image";
 import { NoteView, PartView } from "./answer";
 
 /** Above this it is folded: so many characters, or lines. */

@@ -1,0 +1,115 @@
+/** What people do to chats. It is shown at once, and taken back with a notice where the server refuses it. */
+
+import { errors, type Chat, type ChatInfo } from "turnledger";
+import { wordsOfProblem } from "../session/notices";
+import type { Session } from "../session/session";
+import type { Wish } from "./chat-list";
+import { nameOf, type Row } from "./chat-row";
+
+/** Milliseconds in which a deleted chat can be brought back by one click. */
+const UNDO = 10_000;
+
+export class Changing {
+  readonly #session: Session;
+
+  constructor(session: Session) {
+    this.#session = session;
+  }
+
+  /** Give it a name, unless somebody else has done so since it was read. Empty: called by its first words again. */
+  async rename(row: Row, title: string): Promise<void> {
+    const said = title.trim();
+    if (said === (row.title ?? "")) return;
+    try {
+      const work = this.#update(row.id, (chat) => chat.rename(said, { revision: row.revision }));
+      // Its first words are not known here.
+      await this.#wish(row.id, said === "" ? {} : { title: said }, work);
+    } catch (problem) {
+      const there = problem instanceof errors.RevisionConflict ? problem.details.chat : undefined;
+      if (there === undefined) return this.#refused("could not be renamed", row, problem);
+      this.#session.chats.put(there);
+      this.#session.notices.news(`Somebody else changed this chat meanwhile. It is called “${nameOf(there)}”.`, {
+        stays: undefined,
+        action: {
+          label: `Rename to “${said}”`,
+          run: () => void this.rename({ ...row, ...there, purgeAt: null } as Row, said),
+        },
+      });
+    }
+  }
+
+  async pin(row: Row, pinned: boolean): Promise<void> {
+    const work = this.#update(row.id, (chat) => chat.pin(pinned));
+    await this.#wish(row.id, { pinned }, work).catch((problem: unknown) =>
+      this.#refused(`could not be ${pinned ? "pinned" : "unpinned"}`, row, problem),
+    );
+  }
+
+  /** Move it out of the list, or back into it. */
+  async archive(row: Row, archived: boolean): Promise<void> {
+    try {
+      const work = this.#update(row.id, (chat) => chat.archive(archived));
+      await this.#wish(row.id, { archived }, work);
+    } catch (problem) {
+      return this.#refused(`could not be ${archived ? "archived" : "moved back"}`, row, problem);
+    }
+    const text = archived ? `“${nameOf(row)}” is in the archive.` : `“${nameOf(row)}” is back in the list.`;
+    this.#session.notices.news(text, {
+      stays: UNDO,
+      action: { label: "Undo", run: () => void this.archive({ ...row, archived }, !archived) },
+    });
+  }
+
+  /** Delete it at once; for a while it can be brought back. */
+  async delete(row: Row): Promise<void> {
+    const { client, chats, notices, place, threads } = this.#session;
+    const isShown = threads.current.peek()?.id.peek() === row.id;
+    if (isShown) place.openNew();
+    try {
+      const work = client.chats.open(row.id).delete();
+      await this.#wish(
+        row.id,
+        { isGone: true },
+        work.then(() => chats.drop(row.id)),
+      );
+    } catch (problem) {
+      if (isShown) place.open(row.id);
+      return this.#refused("could not be deleted", row, problem);
+    }
+    notices.news(`“${nameOf(row)}” is deleted.`, {
+      stays: UNDO,
+      action: { label: "Undo", run: () => void this.restore(row, isShown) },
+    });
+  }
+
+  /** Bring a deleted chat back, and open it, if it was open. */
+  async restore(row: Row, isOpened = false): Promise<void> {
+    const { client, chats, notices, place } = this.#session;
+    try {
+      const restore = async (): Promise<void> => {
+        const restored = await client.chats.open(row.id).restore();
+        chats.drop(row.id);
+        chats.put(restored);
+      };
+      // From among the deleted ones it goes.
+      await (row.purgeAt === null ? restore() : this.#wish(row.id, { isGone: true }, restore()));
+    } catch (problem) {
+      return this.#refused("could not be brought back", row, problem);
+    }
+    if (isOpened) place.open(row.id);
+    else notices.news(`“${nameOf(row)}” is back.`, { action: { label: "Open", run: () => place.open(row.id) } });
+  }
+
+  async #update(id: string, change: (chat: Chat) => Promise<ChatInfo>): Promise<void> {
+    this.#session.chats.put(await change(this.#session.client.chats.open(id)));
+  }
+
+  #wish(id: string, wish: Wish, work: Promise<void>): Promise<void> {
+    return this.#session.chats.wish(id, wish, work);
+  }
+
+  #refused(what: string, row: Row, problem: unknown): void {
+    if (problem instanceof errors.ConversationUnavailable) this.#session.chats.drop(row.id);
+    this.#session.notices.problem(new Error(`“${nameOf(row)}” ${what}: ${wordsOfProblem(problem)}`));
+  }
+}

@@ -1,0 +1,352 @@
+/** Some of the chats, as far as they were read, and as they are by now. */
+
+import { computed, signal, type ReadonlySignal } from "@preact/signals";
+import { errors, type Change, type ChatInfo, type Client, type Page } from "turnledger";
+import { changed, inOrder, madeAt, merged, rowOf, rowOfTold, type Place, type Row, type Told } from "./chat-row";
+
+export type ShelfKind = "chats" | "archived" | "deleted";
+
+/** Which chats are on it. */
+interface Wanted {
+  readonly kind: ShelfKind;
+  /** Null: of all scopes. */
+  readonly scope: string | null;
+}
+
+/** What was heard while something was being read: that may be older. */
+interface Meanwhile {
+  readonly told: Set<string>;
+  readonly gone: Set<string>;
+}
+
+/** Milliseconds for which chats are gathered that have to be looked up, and how many are looked up one by one. */
+const GATHERING = 50;
+const LOOKED_UP = 8;
+/** An id that is so many milliseconds older than the beginning of its chat was brought from elsewhere. */
+const IMPORTED = 3_600_000;
+
+export class Shelf {
+  readonly wanted: Wanted;
+  readonly #client: Client;
+  readonly #isElsewhere: (id: string) => boolean;
+  readonly #rows = new Map<string, Row>();
+  readonly #version = signal(0);
+  readonly #isWhole = signal(false);
+  readonly #isLoaded = signal(false);
+  readonly #isReading = signal(false);
+  readonly #problem = signal<unknown>(null);
+  readonly #ending = new AbortController();
+  readonly #meanwhile = new Set<Meanwhile>();
+  /** The turns that run, by their chats. */
+  readonly #runs = new Map<string, string>();
+  readonly #sought = new Set<string>();
+  #pages: AsyncGenerator<Page<ChatInfo>, void, undefined> | null = null;
+  #generation = 0;
+  #needed = 1;
+  /** The last chat of which it is known that it and all before it are as they are told; null: of none. */
+  #freshTo: Place | null = null;
+  #isFreshToTheEnd = false;
+  /** The last chat that was ever read: those behind it are not shown, since others may be between. */
+  #knownTo: Place | null = null;
+
+  /** `isElsewhere`: whether a chat is known to be on another one. */
+  constructor(client: Client, wanted: Wanted, isElsewhere: (id: string) => boolean = () => false) {
+    this.#client = client;
+    this.wanted = wanted;
+    this.#isElsewhere = isElsewhere;
+  }
+
+  /** Those that are known, the last used first. */
+  readonly rows: ReadonlySignal<readonly Row[]> = computed(() => {
+    void this.#version.value;
+    const to = this.#isWhole.value ? null : this.#knownTo;
+    const known = [...this.#rows.values()].filter((row) => row.pinned || to === null || inOrder(row, to) <= 0);
+    return known.sort(inOrder);
+  });
+
+  /** Whether there are no more. */
+  get isWhole(): ReadonlySignal<boolean> {
+    return this.#isWhole;
+  }
+  /** Whether anything is known. */
+  get isLoaded(): ReadonlySignal<boolean> {
+    return this.#isLoaded;
+  }
+  get isReading(): ReadonlySignal<boolean> {
+    return this.#isReading;
+  }
+  /** Why the rest could not be read. */
+  get problem(): ReadonlySignal<unknown> {
+    return this.#problem;
+  }
+
+  row(id: string): Row | undefined {
+    return this.#rows.get(id);
+  }
+
+  /** Read until so many are known as they are, or all. Returns the `asOf` of the first page, if this read it. */
+  async need(count: number): Promise<string | undefined> {
+    this.#needed = count;
+    if (this.#isReading.peek()) return undefined;
+    this.#isReading.value = true;
+    let asOf: string | undefined;
+    // Whoever has it read anew meanwhile has this begin again.
+    for (let generation = -1; generation !== this.#generation && !this.#ending.signal.aborted;) {
+      generation = this.#generation;
+      try {
+        while (generation === this.#generation && this.#lacks()) asOf = (await this.#next()) ?? asOf;
+      } catch (problem) {
+        if (generation === this.#generation) generation = this.#restart(problem);
+      }
+    }
+    this.#isReading.value = false;
+    return asOf;
+  }
+
+  /** Read all anew, as far as it is needed; until then everything stays. */
+  async refresh(): Promise<void> {
+    this.#restart(null);
+    this.#runs.clear();
+    await this.need(this.#needed);
+  }
+
+  /** Take in how chats are by now. */
+  put(...chats: readonly ChatInfo[]): void {
+    for (const chat of chats) {
+      this.#tell(chat.id, "told");
+      this.#set(merged(this.#rows.get(chat.id), this.#rowOf(chat), false));
+    }
+    this.#version.value += 1;
+  }
+
+  /** A chat was deleted, or restored, and is here no more. */
+  drop(id: string): void {
+    this.#goes(id);
+    this.#version.value += 1;
+  }
+
+  close(): void {
+    this.#ending.abort();
+    this.#generation += 1;
+  }
+
+  // Reading.
+
+  /** Whether some that are needed are not known as they are. */
+  #lacks(): boolean {
+    if (this.#freshTo === null) return !this.#isFreshToTheEnd;
+    if (this.#isFreshToTheEnd) return false;
+    const to = this.#freshTo;
+    let fresh = 0;
+    for (const row of this.#rows.values()) if (inOrder(row, to) <= 0) fresh += 1;
+    return fresh < this.#needed;
+  }
+
+  #restart(problem: unknown): number {
+    this.#pages = null;
+    this.#freshTo = null;
+    this.#isFreshToTheEnd = false;
+    this.#problem.value = problem;
+    return (this.#generation += 1);
+  }
+
+  /** Read the next page; of the first one, returns its `asOf`. */
+  async #next(): Promise<string | undefined> {
+    const generation = this.#generation;
+    const isFirst = this.#pages === null;
+    this.#pages ??= this.#list({}).pages();
+    const pages = this.#pages;
+    const [next, meanwhile] = await this.#reading(() => pages.next());
+    if (generation !== this.#generation) return undefined;
+    const page: Page<ChatInfo> = next.done ? { data: [], next: null } : next.value;
+    this.#take(page, meanwhile);
+    // Those that are pinned are shown first, however long ago they were used.
+    if (isFirst && page.next !== null && this.wanted.kind === "chats") await this.#readPinned(generation);
+    if (generation !== this.#generation) return undefined;
+    this.#isWhole.value = this.#isFreshToTheEnd;
+    this.#isLoaded.value = true;
+    this.#version.value += 1;
+    return isFirst ? page.asOf : undefined;
+  }
+
+  #list(more: { pinned?: boolean }) {
+    const { kind, scope } = this.wanted;
+    const flags = kind === "deleted" ? { deleted: true } : { archived: kind === "archived" };
+    return this.#client.chats.list({
+      ...flags,
+      ...more,
+      ...(scope !== null && { scope }),
+      signal: this.#ending.signal,
+    });
+  }
+
+  /** A page tells all chats between two places: what is not among them is not there any more. */
+  #take(page: Page<ChatInfo>, { told, gone }: Meanwhile): void {
+    const from = this.#freshTo;
+    const last = page.data.at(-1);
+    const to = page.next === null || last === undefined ? null : last;
+    const listed = new Set(page.data.map(({ id }) => id));
+    for (const row of [...this.#rows.values()]) {
+      const isBetween = (from === null || inOrder(row, from) > 0) && (to === null || inOrder(row, to) <= 0);
+      if (isBetween && !listed.has(row.id) && !told.has(row.id)) this.#rows.delete(row.id);
+    }
+    this.#add(page.data, { told, gone });
+    this.#isFreshToTheEnd = page.next === null;
+    if (last === undefined) return;
+    this.#freshTo = { id: last.id, touchedAt: last.touchedAt };
+    if (this.#knownTo === null || inOrder(this.#freshTo, this.#knownTo) > 0) this.#knownTo = this.#freshTo;
+  }
+
+  #add(chats: readonly ChatInfo[], { told, gone }: Meanwhile): void {
+    for (const chat of chats) {
+      if (gone.has(chat.id)) continue;
+      this.#set(merged(this.#rows.get(chat.id), this.#rowOf(chat), told.has(chat.id)));
+    }
+  }
+
+  #rowOf(chat: ChatInfo): Row {
+    return rowOf(chat, this.#runs.has(chat.id) || this.#rows.get(chat.id)?.isRunning);
+  }
+
+  async #readPinned(generation: number): Promise<void> {
+    const [pinned, meanwhile] = await this.#reading(() => this.#list({ pinned: true }).all());
+    if (generation !== this.#generation) return;
+    const listed = new Set(pinned.map(({ id }) => id));
+    for (const row of [...this.#rows.values()]) {
+      if (row.pinned && !listed.has(row.id) && !meanwhile.told.has(row.id)) this.#rows.delete(row.id);
+    }
+    this.#add(pinned, meanwhile);
+  }
+
+  async #reading<Read>(read: () => Promise<Read>): Promise<[Read, Meanwhile]> {
+    const meanwhile = { told: new Set<string>(), gone: new Set<string>() };
+    this.#meanwhile.add(meanwhile);
+    try {
+      return [await read(), meanwhile];
+    } finally {
+      this.#meanwhile.delete(meanwhile);
+    }
+  }
+
+  // Following.
+
+  /** Take in what happened. */
+  follow(change: Change): void {
+    // Deleted chats run no turns, and are not renamed.
+    if (this.wanted.kind === "deleted" && change.type.startsWith("turn.")) return;
+    switch (change.type) {
+      case "gap":
+        void this.refresh();
+        return;
+      case "start":
+        if (!this.#isLoaded.peek() && this.#problem.peek() !== null) void this.refresh();
+        return;
+      case "chat.deleted":
+        this.#goes(change.chat);
+        break;
+      case "chat.created":
+      case "chat.changed":
+      case "chat.restored":
+      case "chat.switched":
+        this.#isTold(change);
+        break;
+      case "turn.running":
+        this.#runs.set(change.chat, change.turn);
+        this.#touch(change.chat, (row) => ({ ...row, isRunning: true }));
+        break;
+      case "turn.committed":
+        this.#ran(change.chat, change.turn);
+        if (!this.#rows.has(change.chat) && this.#isOfScope(change.scope)) this.#seek(change.chat);
+        this.#touch(change.chat, (row) => ({ ...row, touchedAt: Math.max(row.touchedAt, change.at) }));
+        break;
+      case "turn.failed":
+      case "turn.stopped":
+        this.#ran(change.chat, change.turn);
+        this.#touch(change.chat, (row) => ({ ...row, touchedAt: Math.max(row.touchedAt, change.at) }));
+        break;
+      default:
+        return;
+    }
+    this.#version.value += 1;
+  }
+
+  #goes(id: string): void {
+    this.#tell(id, "gone");
+    this.#runs.delete(id);
+    if (this.wanted.kind === "deleted" && !this.#rows.has(id)) this.#seek(id);
+    else this.#rows.delete(id);
+  }
+
+  #isTold(told: Told): void {
+    const known = this.#rows.get(told.chat);
+    this.#tell(told.chat, "told");
+    for (const { gone } of this.#meanwhile) gone.delete(told.chat);
+    if (this.wanted.kind === "deleted") {
+      if (told.type === "chat.restored") this.#rows.delete(told.chat);
+    } else if (known) this.#set(changed(known, told));
+    else if (!this.#fits({ ...told, purgeAt: null })) return;
+    // It says nothing of when the chat was used last, unless that is now.
+    else if (told.type === "chat.switched") this.#set(rowOfTold(told));
+    else if (told.type === "chat.created" && told.at - madeAt(told.chat) < IMPORTED) this.#set(rowOfTold(told));
+    else this.#seek(told.chat);
+  }
+
+  /** Of several turns of a chat, only the end of the last that began leaves it quiet. */
+  #ran(chat: string, turn: string): void {
+    if ((this.#runs.get(chat) ?? turn) !== turn) return;
+    this.#runs.delete(chat);
+    this.#touch(chat, (row) => ({ ...row, isRunning: false }));
+  }
+
+  #touch(id: string, change: (row: Row) => Row): void {
+    const known = this.#rows.get(id);
+    this.#tell(id, "told");
+    if (known) this.#set(change(known));
+  }
+
+  #tell(id: string, what: keyof Meanwhile): void {
+    for (const each of this.#meanwhile) each[what].add(id);
+  }
+
+  #set(row: Row): void {
+    if (this.#fits(row)) this.#rows.set(row.id, row);
+    else this.#rows.delete(row.id);
+  }
+
+  #fits({ scope, archived, purgeAt }: Pick<Row, "scope" | "archived" | "purgeAt">): boolean {
+    const { kind } = this.wanted;
+    if (!this.#isOfScope(scope)) return false;
+    return kind === "deleted" ? purgeAt !== null : purgeAt === null && archived === (kind === "archived");
+  }
+
+  #isOfScope(scope: string | null): boolean {
+    return this.wanted.scope === null || (scope ?? "") === this.wanted.scope;
+  }
+
+  /** Look up a chat of which too little was told; of many at once, the list says it sooner. */
+  #seek(id: string): void {
+    if (!this.#isLoaded.peek() || this.#isElsewhere(id)) return;
+    this.#sought.add(id);
+    if (this.#sought.size === 1) setTimeout(() => void this.#find(), GATHERING);
+  }
+
+  async #find(): Promise<void> {
+    const sought = [...this.#sought];
+    this.#sought.clear();
+    if (this.#ending.signal.aborted) return;
+    if (sought.length > LOOKED_UP || this.wanted.kind === "deleted") return this.refresh();
+    await Promise.all(sought.map((id) => this.#lookUp(id)));
+    this.#version.value += 1;
+  }
+
+  async #lookUp(id: string): Promise<void> {
+    try {
+      const { signal } = this.#ending;
+      const [chat, meanwhile] = await this.#reading(() => this.#client.chats.open(id).info({ signal }));
+      this.#add([chat], meanwhile);
+    } catch (problem) {
+      if (problem instanceof errors.ConversationUnavailable) return; // it has gone meanwhile, which is told
+      this.#restart(problem);
+    }
+  }
+}

@@ -1,0 +1,85 @@
+/** Chats by the day on which they were used last. */
+
+import { signal, type ReadonlySignal } from "@preact/signals";
+import type { Row } from "./chat-row";
+
+/** What the list shows, line by line. */
+export type Line =
+  | { readonly kind: "heading"; readonly id: string; readonly text: string }
+  /** `number`: its place among the chats, from 1. */
+  | { readonly kind: "chat"; readonly id: string; readonly row: Row; readonly number: number };
+
+const DAY = 86_400_000;
+
+/** The lines of chats that are in order, pinned ones first. Days begin at midnight where the browser is. */
+export function linesOf(rows: readonly Row[], now: number, hasPinned: boolean, locales?: string | string[]): Line[] {
+  const lines: Line[] = [];
+  const say = headings(now, locales);
+  let last: string | null = null;
+  rows.forEach((row, at) => {
+    const heading = hasPinned && row.pinned ? { id: "pinned", text: "Pinned" } : say(row.touchedAt);
+    if (heading.id !== last) lines.push({ kind: "heading", ...heading });
+    last = heading.id;
+    lines.push({ kind: "chat", id: row.id, row, number: at + 1 });
+  });
+  return lines;
+}
+
+/** What stands over a time. Asked for many times in order, it asks the calendar once for each heading. */
+function headings(now: number, locales?: string | string[]): (time: number) => { id: string; text: string } {
+  const today = midnight(now, 0);
+  const recent = [
+    { since: today, id: "today", text: "Today" },
+    { since: midnight(now, -1), id: "yesterday", text: "Yesterday" },
+    { since: midnight(now, -7), id: "week", text: "Previous 7 days" },
+  ];
+  const format = new Intl.DateTimeFormat(locales, { month: "long", year: "numeric" });
+  let month: { since: number; before: number; id: string; text: string } | null = null;
+  return (time) => {
+    const found = recent.find(({ since }) => time >= since);
+    if (found) return found;
+    if (month === null || time < month.since || time >= month.before) {
+      const date = new Date(time);
+      const since = new Date(date.getFullYear(), date.getMonth(), 1).getTime();
+      const before = new Date(date.getFullYear(), date.getMonth() + 1, 1).getTime();
+      month = { since, before, id: `month ${date.getFullYear()}-${date.getMonth()}`, text: format.format(since) };
+    }
+    return month;
+  };
+}
+
+function midnight(now: number, days: number): number {
+  const date = new Date(now);
+  // By the calendar: where clocks are changed, a day has 23 hours or 25.
+  return new Date(date.getFullYear(), date.getMonth(), date.getDate() + days).getTime();
+}
+
+/** The time by which days are told: a new one whenever another day has begun. */
+export class Today {
+  readonly #now = signal(Date.now());
+  #timer: ReturnType<typeof setTimeout> | undefined;
+  readonly #look = (): void => {
+    if (midnight(Date.now(), 0) !== midnight(this.#now.peek(), 0)) this.#now.value = Date.now();
+    this.#wait();
+  };
+
+  constructor() {
+    // A machine that slept has missed its timer.
+    document.addEventListener("visibilitychange", this.#look);
+    this.#wait();
+  }
+
+  get now(): ReadonlySignal<number> {
+    return this.#now;
+  }
+
+  close(): void {
+    document.removeEventListener("visibilitychange", this.#look);
+    clearTimeout(this.#timer);
+  }
+
+  #wait(): void {
+    clearTimeout(this.#timer);
+    this.#timer = setTimeout(this.#look, Math.min(midnight(Date.now(), 1) - Date.now() + 50, DAY));
+  }
+}

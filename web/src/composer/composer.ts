@@ -1,0 +1,293 @@
+/** What is written for a chat, and how it leaves. */
+
+import { computed, effect, signal, untracked, type ReadonlySignal, type Signal } from "@preact/signals";
+import { errors, wordsOf, type Item, type OnBusy, type OnStop } from "turnledger";
+import { wordsOfProblem } from "../session/notices";
+import type { Session } from "../session/session";
+import type { Failed, ShownThread } from "../thread/thread";
+import type { Composing } from "./composers";
+import { NEW } from "./drafts";
+import { ModelChoice } from "./model-choice";
+import { USUAL } from "./busy-policies";
+
+/** A message that is about to leave. */
+interface Message {
+  readonly text: string;
+  readonly onBusy: OnBusy;
+}
+
+let made = 0;
+
+export class Composer {
+  /** No other has it. */
+  readonly number = ++made;
+  readonly thread: ShownThread;
+  readonly model: ModelChoice;
+  readonly #session: Session;
+  readonly #composing: Composing;
+  readonly #text: Signal<string>;
+  /** There may be several: what waits in line fails one after the other. */
+  readonly #offers = signal<readonly string[]>([]);
+  readonly #waiting = signal<readonly Message[]>([]);
+  readonly #leave: () => void;
+  /** What was taken back by a message that took its place: nobody wants to write it again. */
+  readonly #replaced = new Set<string>();
+  /** What was put back because it failed. */
+  #putBack: string | null = null;
+  /** Which of the earlier messages is shown, counted from the last; null: none. */
+  #recalled: number | null = null;
+  #unlisten: () => void = () => {};
+
+  constructor(session: Session, composing: Composing, thread: ShownThread) {
+    this.#session = session;
+    this.#composing = composing;
+    this.thread = thread;
+    this.model = new ModelChoice(session, thread);
+    this.#text = signal(thread.isKept ? composing.drafts.open(placeOf(thread)) : "");
+    const offered = thread.isKept && composing.drafts.read(offeredAt(placeOf(thread)));
+    if (offered) this.#offers.value = [offered];
+    const leaving = [this.#followPlace(), this.#followFailures(), () => this.#unlisten()];
+    this.#leave = () => leaving.forEach((leave) => leave());
+  }
+
+  get text(): ReadonlySignal<string> {
+    return this.#text;
+  }
+
+  /** What failed, and found something else written where it would have gone back to. */
+  readonly offered: ReadonlySignal<string | null> = computed(() => this.#offers.value.join("\n\n") || null);
+
+  /** What leaves as soon as somebody knows which models there are. */
+  get waiting(): ReadonlySignal<readonly Message[]> {
+    return this.#waiting;
+  }
+
+  /** Whether something runs that can be stopped. */
+  readonly isBusy: ReadonlySignal<boolean> = computed(() =>
+    this.thread.running.value.some(({ state }) => state.value !== "ending"),
+  );
+
+  /** Whether something of it is on its way, or lies here that is not kept elsewhere. */
+  get isNeeded(): boolean {
+    const isUnkept = !this.thread.isKept && this.#text.peek() !== "";
+    const onItsWay = this.thread.running.peek().length + this.#waiting.peek().length;
+    return isUnkept || onItsWay > 0 || this.offered.peek() !== null;
+  }
+
+  /** Whether what is written is too long to be kept as a draft. */
+  readonly isTooLong: ReadonlySignal<boolean> = computed(
+    () => this.thread.isKept && this.#text.value.length > this.#composing.drafts.longest,
+  );
+
+  /** Why nothing can be sent here, whatever is written. That no server can be reached is none: messages wait. */
+  readonly hindrance: ReadonlySignal<string | null> = computed(() => {
+    const problem = this.thread.problem.value;
+    if (!this.#session.mayRun) return "You can read here, but not write.";
+    if (this.#composing.isExpired.value) return "Your access has expired. Sign in again to go on.";
+    if (problem instanceof errors.ConversationUnavailable) return wordsOfProblem(problem);
+    if (this.#session.areModelsKnown.value && this.model.name.value === null) return "There is no model to ask.";
+    return null;
+  });
+
+  /** Whether there is something to send, and nothing against it. */
+  readonly canSend: ReadonlySignal<boolean> = computed(
+    () => this.hindrance.value === null && this.#text.value.trim() !== "",
+  );
+
+  /** Take in what is written by now. */
+  write(text: string): void {
+    if (text === this.#text.peek()) return;
+    this.#recalled = null;
+    this.#put(text);
+  }
+
+  /** Send what is written. Whoever sends it writes it down first; if that or anything else fails, it comes back.
+   * Returns whether there was something to send. */
+  send(): boolean {
+    // Blank lines around it say nothing; what the first line begins with may be meant.
+    const text = this.#text.peek().replace(/^(\s*\n)+|\s+$/g, "");
+    if (text === "" || this.hindrance.peek() !== null) return false;
+    const message = { text, onBusy: this.isBusy.peek() ? this.#composing.policy.peek() : USUAL };
+    const running = this.thread.running.peek().find(({ state }) => state.peek() === "running");
+    if (message.onBusy === "rollback" && running) this.#replaced.add(running.name);
+    this.#putBack = null;
+    this.#recalled = null;
+    this.model.accept();
+    if (this.#session.areModelsKnown.peek()) void this.#deliver(message);
+    else this.#wait(message);
+    this.#put("");
+    this.#keep();
+    return true;
+  }
+
+  /** Stop what runs. */
+  stop(policy: OnStop = "keep"): void {
+    void this.thread.stop({ policy });
+  }
+
+  /** Put back what failed, before what is written. */
+  takeOffered(): void {
+    const offered = this.offered.peek();
+    if (offered === null) return;
+    const written = this.#text.peek();
+    this.#offer([]);
+    this.#put(written === "" ? offered : `${offered}\n\n${written}`);
+  }
+
+  /** Offer what was written in this chat, and has no place there any more. */
+  offer(text: string): void {
+    this.#offer([...this.#offers.peek().filter((each) => each !== text), text]);
+  }
+
+  /** Do without what failed. */
+  refuseOffered(): void {
+    this.#offer([]);
+  }
+
+  /** Bring back an earlier message (or with -1, go on to a later one), if nothing else is written. Returns whether
+   * something was brought. */
+  recall(step: 1 | -1): boolean {
+    const said = this.#said();
+    if (this.#recalled === null && (this.#text.peek() !== "" || step === -1)) return false;
+    const next = (this.#recalled ?? -1) + step;
+    if (next >= said.length) return false;
+    this.#put(next < 0 ? "" : (said.at(-1 - next) as string));
+    this.#recalled = next < 0 ? null : next;
+    return true;
+  }
+
+  close(): void {
+    this.#leave();
+  }
+
+  #deliver({ text, onBusy }: Message): Promise<void> {
+    return this.thread.send(text, { model: this.model.name.peek() ?? undefined, onBusy });
+  }
+
+  /** Nobody knows yet whom to ask. */
+  #wait(message: Message): void {
+    this.#waiting.value = [...this.#waiting.value, message];
+    if (this.#waiting.value.length > 1) return;
+    void this.#composing.modelsAreKnown().then(() => {
+      const waiting = this.#waiting.value;
+      this.#waiting.value = [];
+      for (const each of waiting) void this.#deliver(each);
+      this.#keep();
+    });
+  }
+
+  #put(text: string): void {
+    this.#text.value = text;
+    if (this.thread.isKept) this.#composing.drafts.write(placeOf(this.thread), this.#draft());
+  }
+
+  /** Write the draft down at once. */
+  #keep(): void {
+    if (this.thread.isKept) this.#composing.drafts.keep(placeOf(this.thread), this.#draft());
+  }
+
+  /** Offer these, also after a reload. */
+  #offer(texts: readonly string[]): void {
+    this.#offers.value = texts;
+    const offered = this.offered.peek() ?? "";
+    if (this.thread.isKept) this.#composing.drafts.keep(offeredAt(placeOf(this.thread)), offered);
+  }
+
+  /** What would be lost with this page: also what could not leave yet. */
+  #draft(): string {
+    const written = this.#text.peek();
+    const waiting = this.#waiting.peek().map(({ text }) => text);
+    return (written === "" ? waiting : [...waiting, written]).join("\n\n");
+  }
+
+  /** What was said here before, as far as it is known, the last at the end. */
+  #said(): string[] {
+    const inputs = [
+      ...this.thread.turns.peek().map(({ input }) => input),
+      ...this.thread.running.peek().map(({ input }) => input.peek()),
+    ];
+    return inputs.map(textOfInput).filter((text) => text !== "");
+  }
+
+  /** The draft goes with the new chat that got its id, and is the same in all tabs. */
+  #followPlace(): () => void {
+    let former: string | null = null;
+    return effect(() => {
+      const { thread } = this;
+      const id = thread.id.value;
+      if (!thread.isKept) return;
+      const { drafts } = this.#composing;
+      untracked(() => {
+        if (former === NEW && id !== null) {
+          // Another new chat may be written by now.
+          if (drafts.read(NEW) === this.#draft()) drafts.keep(NEW, "");
+          this.#keep();
+          if (this.offered.peek() !== null) drafts.keep(offeredAt(NEW), "");
+          this.#offer(this.#offers.peek());
+        }
+        former = placeOf(thread);
+        this.#unlisten();
+        // A new chat is another one in each tab.
+        if (id !== null) this.#unlisten = drafts.listen(id, (text) => this.#follow(text));
+      });
+    });
+  }
+
+  #follow(text: string): void {
+    this.#recalled = null;
+    this.#text.value = text;
+  }
+
+  #followFailures(): () => void {
+    return effect(() => {
+      const failed = this.thread.failed.value;
+      untracked(() => (failed ? this.#takeBack(failed) : this.#letGo()));
+    });
+  }
+
+  /** What failed is written again: where nothing else is, in its place. */
+  #takeBack({ name, isHere, isStopped, text, replaces }: Failed): void {
+    // After a reload it is nobody's, but what was put back then is still there.
+    if (!isHere && text === this.#text.peek()) this.#putBack = text;
+    if (!isHere || text === "" || (isStopped && this.#replaced.has(name))) return;
+    if (this.#text.peek() === "" && replaces === null) {
+      this.#putBack = text;
+      this.#put(text);
+      this.#keep();
+    } else if (this.#text.peek() !== text) this.offer(text);
+  }
+
+  /** The failure is shown no more. If that is because it was asked again, its text need not be. */
+  #letGo(): void {
+    const back = this.#putBack;
+    const offers = this.#offers.peek();
+    this.#putBack = null;
+    if (back === null && offers.length === 0) return;
+    // Who asks again takes the failure away first.
+    queueMicrotask(() => {
+      const asked = this.thread.running.peek().map(({ input }) => textOfInput(input.peek()));
+      const left = this.#offers.peek().filter((each) => !asked.includes(each));
+      if (left.length < offers.length) this.#offer(left);
+      if (back === null || !asked.includes(back) || this.#text.peek() !== back) return;
+      this.#put("");
+      this.#keep();
+    });
+  }
+}
+
+/** Where its draft is kept. */
+function placeOf(thread: ShownThread): string {
+  return thread.id.peek() ?? NEW;
+}
+
+/** Where it is kept what is offered there. */
+export function offeredAt(place: string): string {
+  return `${place} offered`;
+}
+
+function textOfInput(input: readonly Item[]): string {
+  return input
+    .filter(({ role }) => role === "user")
+    .map(wordsOf)
+    .join("\n");
+}

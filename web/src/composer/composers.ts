@@ -1,0 +1,100 @@
+/** All that is written and not sent, in all chats of somebody. */
+
+import { effect, signal, type ReadonlySignal, type Signal } from "@preact/signals";
+import type { OnBusy } from "turnledger";
+import type { Session } from "../session/session";
+import type { ShownThread } from "../thread/thread";
+import { Composer, offeredAt } from "./composer";
+import { Drafts } from "./drafts";
+import { USUAL } from "./busy-policies";
+
+/** How many composers are remembered of chats that nobody looks at. */
+const REMEMBERED = 16;
+/** Timers of weeks would be over at once. */
+const LONGEST = 2 ** 31 - 1;
+
+export class Composing {
+  readonly drafts: Drafts;
+  /** What becomes of a message while another is answered: the same in all chats until somebody chooses again. */
+  readonly policy: Signal<OnBusy> = signal(USUAL);
+  readonly #session: Session;
+  readonly #composers = new Map<ShownThread, Composer>();
+  readonly #dropped = new Map<string, string>();
+  readonly #isExpired = signal(false);
+  readonly #leaving: (() => void)[] = [];
+
+  constructor(session: Session) {
+    this.#session = session;
+    this.drafts = new Drafts(session.realm);
+    this.#leaving.push(this.#followDeletions(), this.#awaitExpiry());
+  }
+
+  /** Whether the token may be used no more. */
+  get isExpired(): ReadonlySignal<boolean> {
+    return this.#isExpired;
+  }
+
+  /** The composer of a chat: one of each. */
+  of(thread: ShownThread): Composer {
+    const composer = this.#composers.get(thread) ?? new Composer(this.#session, this, thread);
+    this.#composers.delete(thread); // and put it behind the others: it was looked at last
+    this.#composers.set(thread, composer);
+    for (const [other, old] of this.#composers) {
+      if (this.#composers.size <= REMEMBERED) break;
+      if (old === composer || old.isNeeded) continue;
+      this.#composers.delete(other);
+      old.close();
+    }
+    return composer;
+  }
+
+  /** Who is asked in a chat, unless somebody says otherwise; null: nobody knows. */
+  modelOf(thread: ShownThread): string | null {
+    return this.of(thread).model.name.peek();
+  }
+
+  /** Resolves when it is known which models there are. */
+  modelsAreKnown(): Promise<void> {
+    return new Promise((resolve) => {
+      const stop = effect(() => {
+        if (!this.#session.areModelsKnown.value) return;
+        resolve();
+        queueMicrotask(() => stop());
+      });
+    });
+  }
+
+  close(): void {
+    for (const leave of this.#leaving) leave();
+    for (const composer of this.#composers.values()) composer.close();
+    this.#composers.clear();
+    this.drafts.close();
+  }
+
+  /** The draft of a deleted chat goes, and comes back with it. */
+  #followDeletions(): () => void {
+    return this.#session.live.listen((change) => {
+      if (change.type === "chat.deleted") {
+        this.#dropped.set(change.chat, this.drafts.read(change.chat));
+        this.drafts.drop(change.chat);
+        this.drafts.drop(offeredAt(change.chat));
+      } else if (change.type === "chat.restored") {
+        const text = this.#dropped.get(change.chat);
+        if (text && this.#dropped.delete(change.chat)) this.drafts.keep(change.chat, text);
+      }
+    });
+  }
+
+  #awaitExpiry(): () => void {
+    const { expiresAt } = this.#session.me;
+    if (expiresAt == null) return () => {};
+    let timer: ReturnType<typeof setTimeout>;
+    const look = (): void => {
+      const left = expiresAt - Date.now();
+      this.#isExpired.value = left <= 0;
+      if (left > 0) timer = setTimeout(look, Math.min(left, LONGEST));
+    };
+    look();
+    return () => clearTimeout(timer);
+  }
+}

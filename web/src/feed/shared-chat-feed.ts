@@ -1,0 +1,85 @@
+/** What happens to the one chat that a reader may see. Nobody streams that to him: he looks, while he has it open. */
+
+import { signal, type ReadonlySignal } from "@preact/signals";
+import { errors, type Change, type ChatInfo, type Client } from "turnledger";
+import type { Connection, Listener } from "./change-feed";
+
+/** Milliseconds between two looks: soon after something was said, and when nothing was for a while. */
+const SOON = 3_000;
+const LATER = 15_000;
+
+export class VisitorsLive {
+  readonly #client: Client;
+  readonly #chat: string;
+  readonly #refused: (problem: unknown) => void;
+  readonly #listeners = new Set<Listener>();
+  readonly #connection = signal<Connection>("connecting");
+  readonly #ending = new AbortController();
+  #known: string | null = null;
+  #pause = SOON;
+  #timer: ReturnType<typeof setTimeout> | undefined;
+  #looks = 0;
+
+  constructor(client: Client, chat: string, refused: (problem: unknown) => void) {
+    this.#client = client;
+    this.#chat = chat;
+    this.#refused = refused;
+    const { signal: ending } = this.#ending;
+    document.addEventListener("visibilitychange", () => this.#again(0), { signal: ending });
+    addEventListener("online", () => this.#again(0), { signal: ending });
+    this.#again(0);
+  }
+
+  get connection(): ReadonlySignal<Connection> {
+    return this.#connection;
+  }
+
+  listen(listener: Listener): () => void {
+    this.#listeners.add(listener);
+    return () => this.#listeners.delete(listener);
+  }
+
+  /** It looks from the first moment on: a reader has no list to read before. */
+  begin(): void {}
+
+  close(): void {
+    clearTimeout(this.#timer);
+    this.#ending.abort();
+    this.#listeners.clear();
+  }
+
+  #again(pause: number): void {
+    clearTimeout(this.#timer);
+    if (document.hidden || this.#ending.signal.aborted) return;
+    this.#timer = setTimeout(() => void this.#look(), pause);
+  }
+
+  async #look(): Promise<void> {
+    try {
+      const { chat } = await this.#client.chats.open(this.#chat).read({ limit: 1, signal: this.#ending.signal });
+      this.#connection.value = "live";
+      this.#compare(chat);
+    } catch (problem) {
+      if (this.#ending.signal.aborted) return;
+      const isGone = problem instanceof errors.ConversationUnavailable;
+      if (isGone) this.#tell("gone");
+      else this.#refused(problem);
+      this.#connection.value = isGone ? "live" : "lost";
+    }
+    this.#again(this.#pause);
+  }
+
+  #compare({ branch, touchedAt, turnCount, title, isRunning }: ChatInfo): void {
+    const isNews = this.#tell(JSON.stringify([branch, touchedAt, turnCount, title]));
+    this.#pause = isNews || isRunning ? SOON : Math.min(this.#pause * 1.5, LATER);
+  }
+
+  /** Tell of it, if it is other than it was. Whatever it is, who hears it reads the chat anew. */
+  #tell(known: string): boolean {
+    const isNews = this.#known !== null && this.#known !== known;
+    this.#known = known;
+    const change = { type: "chat.changed", chat: this.#chat, position: `${++this.#looks}` } as Change;
+    if (isNews) for (const listener of [...this.#listeners]) listener(change);
+    return isNews;
+  }
+}

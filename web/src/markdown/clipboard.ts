@@ -1,0 +1,44 @@
+/** Copying, also where no page may write to the clipboard. */
+
+import { button, element } from "./dom";
+
+const SAID_FOR = 2_000;
+
+/** A button that copies what is given when it is pressed, `called` as in "Copy code". Where that is forbidden, as in
+ * frames, `selected` is selected instead, for whoever then copies it by hand. */
+export function copyButton(called: string, text: () => string, selected: () => Node): HTMLElement {
+  const said = element("span", { class: "copied", role: "status" });
+  let timer: ReturnType<typeof setTimeout> | undefined;
+  const say = (words: string): void => {
+    said.textContent = words;
+    clearTimeout(timer);
+    timer = setTimeout(() => said.replaceChildren(), SAID_FOR);
+  };
+  const copy = button("code-button", "Copy", () => {
+    void copied(text()).then((isCopied) => {
+      if (!isCopied) select(selected());
+      say(isCopied ? "Copied" : "Selected: copy it with your keyboard or menu");
+    });
+  });
+  copy.setAttribute("aria-label", `Copy ${called}`);
+  return element("span", { class: "copying" }, said, copy);
+}
+
+/** Copy a text. False if that is not allowed here. */
+export async function copied(text: string): Promise<boolean> {
+  try {
+    await navigator.clipboard.writeText(text);
+    return true;
+  } catch {
+    return false;
+  }
+}
+
+/** Select all that is in a node. */
+export function select(node: Node): void {
+  const selection = getSelection();
+  selection?.removeAllRanges();
+  const range = document.createRange();
+  range.selectNodeContents(node);
+  selection?.addRange(range);
+}

@@ -1,0 +1,80 @@
+/** What sanitised HTML becomes before it is shown: links that say where they lead, images that wait to be asked for,
+ * code and tables that scroll by themselves, words that turn nothing round. */
+
+import { leading, trueHost } from "./link-targets";
+import { CodeBlock } from "./code-block";
+import { element } from "./dom";
+import { harmless, harmlessProse, seenCode } from "./safe-text";
+import { picture } from "./images";
+
+/** Make it fit to be shown. Blocks of code that grew out of `former` ones take these, with their colours. */
+export function decorated(fragment: DocumentFragment, former: CodeBlock[] = []): readonly ChildNode[] {
+  for (const place of fragment.querySelectorAll<HTMLElement>("[data-picture]")) decoratePicture(place);
+  for (const link of fragment.querySelectorAll("a")) decorateLink(link);
+  for (const task of fragment.querySelectorAll<HTMLElement>("[data-task]")) decorateTask(task);
+  for (const pre of fragment.querySelectorAll("pre")) {
+    pre.replaceWith(coded(pre.textContent ?? "", pre.getAttribute("data-language") ?? "", former).element);
+  }
+  for (const table of fragment.querySelectorAll("table")) {
+    const scrolling = element("div", { class: "table-scroll", tabindex: "0", role: "group", "aria-label": "Table" });
+    table.replaceWith(scrolling);
+    scrolling.append(table);
+  }
+  for (const child of fragment.children) if (!child.hasAttribute("dir")) child.setAttribute("dir", "auto");
+  cleanWords(fragment);
+  // Spaces between blocks are those of the HTML, not of the text.
+  return [...fragment.childNodes].filter((node) => node instanceof Element || node.textContent?.trim() !== "");
+}
+
+function coded(text: string, language: string, former: CodeBlock[]): CodeBlock {
+  const same = former.shift();
+  if (!same?.mayBecome(text, language)) return new CodeBlock(text, language);
+  same.show(text, true);
+  return same;
+}
+
+function decorateLink(link: HTMLAnchorElement): void {
+  const url = leading(link.getAttribute("href") ?? "");
+  if (url === null) {
+    link.replaceWith(...link.childNodes);
+    return;
+  }
+  const title = link.getAttribute("title");
+  link.setAttribute("href", url.href);
+  link.setAttribute("target", "_blank");
+  link.setAttribute("rel", "noopener noreferrer nofollow");
+  if (title !== null) link.setAttribute("title", `${harmless(title)} (${url.host || url.pathname})`);
+  if (link.childNodes.length === 0) link.append(url.host || url.pathname);
+  const host = trueHost(harmless(link.textContent ?? ""), url);
+  if (host !== null) link.append(element("bdi", { class: "true-host" }, ` (${host})`));
+}
+
+function decoratePicture(place: HTMLElement): void {
+  const shown = picture(place.getAttribute("data-picture") ?? "", place.getAttribute("data-alt") ?? "");
+  // A button in a link would be two things to press in one.
+  const around = place.closest("a");
+  if (around && shown.querySelector("button")) around.after(shown);
+  else place.replaceWith(shown);
+  place.remove();
+}
+
+function decorateTask(task: HTMLElement): void {
+  const isDone = task.getAttribute("data-task") === "done";
+  const box = element(
+    "span",
+    { class: "task", role: "img", "aria-label": isDone ? "Done" : "To do" },
+    isDone ? "☑" : "☐",
+  );
+  task.closest("li")?.classList.add("task-item");
+  task.replaceWith(box, " ");
+}
+
+function cleanWords(fragment: DocumentFragment): void {
+  const walker = document.createTreeWalker(fragment, NodeFilter.SHOW_TEXT);
+  for (let node = walker.nextNode(); node; node = walker.nextNode()) {
+    const text = node as Text;
+    if (text.parentElement?.closest(".code-block")) continue;
+    const clean = text.parentElement?.closest("code") ? seenCode(text.data) : harmlessProse(text.data);
+    if (clean !== text.data) text.data = clean;
+  }
+}

@@ -1,0 +1,96 @@
+/** Colours of code, found out beside the page: whatever somebody writes, the page goes on meanwhile. */
+
+import script from "./worker?worker&url";
+import type { Marks } from "./highlight";
+
+export type { Marks };
+
+/** Code that takes longer, in milliseconds, was written to take long. */
+const PATIENCE = 1_000;
+/** After so many of such, nothing is highlighted any more. */
+const MOST_FAILURES = 5;
+
+interface Question {
+  readonly number: number;
+  readonly code: string;
+  readonly language: string;
+  readonly answer: (marks: Marks | null) => void;
+}
+
+class Highlighting {
+  #worker: Worker | null = null;
+  #failures = 0;
+  #numbers = 0;
+  #questions: Question[] = [];
+  #timer: ReturnType<typeof setTimeout> | undefined;
+
+  ask(code: string, language: string): Promise<Marks | null> {
+    return new Promise((answer) => {
+      this.#numbers += 1;
+      this.#questions.push({ number: this.#numbers, code, language, answer });
+      if (this.#questions.length === 1) this.#next();
+    });
+  }
+
+  /** One at a time: who takes too long is known by it. */
+  #next(): void {
+    const question = this.#questions[0];
+    if (question === undefined) return;
+    const worker = this.#started();
+    if (worker === null) return this.#answered(null);
+    const { number, code, language } = question;
+    worker.postMessage({ number, code, language });
+    this.#timer = setTimeout(() => this.#failed(), PATIENCE);
+  }
+
+  #answered(marks: Marks | null): void {
+    clearTimeout(this.#timer);
+    this.#questions.shift()?.answer(marks);
+    this.#next();
+  }
+
+  #failed(): void {
+    this.#worker?.terminate();
+    this.#worker = null;
+    this.#failures += 1;
+    this.#answered(null);
+  }
+
+  #started(): Worker | null {
+    if (this.#worker !== null || this.#failures > MOST_FAILURES) return this.#worker;
+    try {
+      const worker = new Worker((policy?.createScriptURL(script) ?? script) as string, { type: "module" });
+      worker.addEventListener("message", ({ data }: MessageEvent<{ number: number; marks: Marks | null }>) => {
+        if (data.number === this.#questions[0]?.number) this.#answered(data.marks);
+      });
+      worker.addEventListener("error", () => this.#failed());
+      this.#worker = worker;
+    } catch {
+      // No workers here: then there are no colours.
+      this.#failures = Infinity;
+    }
+    return this.#worker;
+  }
+}
+
+/** The one script that this page may start by its address is its own. */
+const policy = (globalThis as { trustedTypes?: TrustedTypes }).trustedTypes?.createPolicy("turnledger", {
+  createScriptURL: (url) => {
+    if (url !== script) throw new TypeError("This is no script of the page.");
+    return url;
+  },
+});
+
+interface TrustedTypes {
+  createPolicy(
+    name: string,
+    rules: { createScriptURL: (url: string) => string },
+  ): { createScriptURL(url: string): unknown };
+}
+
+const highlighting = new Highlighting();
+
+/** The colours of some code; null if there are none. */
+export function marksOf(code: string, language: string): Promise<Marks | null> {
+  return highlighting.ask(code, language);
+}

@@ -1,0 +1,155 @@
+/** Markdown shown in an element, as it stands or as it comes. */
+
+import { levelHeadings } from "./headings";
+import { defined, type Definitions } from "./html";
+import { pieceOf, type Piece } from "./segment-views";
+import { Segments, type Segment } from "./segments";
+import { withoutHalves } from "./incomplete";
+
+/** For so long a text is worked at before others get their turn, in milliseconds. */
+const PATIENCE = 24;
+/** A text that takes longer each time is shown less often, so that it takes a quarter of the time at most. */
+const QUICK = 6;
+const PAUSE = 3;
+
+export class ShownText {
+  readonly #place: HTMLElement;
+  /** What is to be shown, and how much of it was looked at. */
+  #wanted = "";
+  #text = "";
+  #segments = new Segments();
+  #definitions: Definitions = new Map();
+  /** What is shown: first for the parts that are settled, then for those that are not. */
+  #pieces: Piece[] = [];
+  #kept: Segment[] = [];
+  /** Settled parts that are not shown yet, and the numbers of those that are to be shown anew. */
+  #waiting: Segment[] = [];
+  readonly #stale = new Set<number>();
+  #frame: number | null = null;
+  #pause: ReturnType<typeof setTimeout> | undefined;
+  /** Not to be shown before. */
+  #next = 0;
+  #isGrowing = true;
+
+  constructor(place: HTMLElement) {
+    this.#place = place;
+  }
+
+  /** Show a text, at once; while it grows, with the next frame. */
+  show(text: string, isGrowing: boolean): void {
+    this.#wanted = text;
+    this.#isGrowing = isGrowing;
+    if (this.#text === "" || !isGrowing) this.draw();
+    else this.#soon();
+  }
+
+  /** Show what has come, and all of it if there is time without end. */
+  draw(patience = PATIENCE): void {
+    this.close();
+    const start = performance.now();
+    this.#take();
+    if (!this.#drawSettled(start + patience)) return this.#soon();
+    this.#drawRest();
+    if (!this.#drawSettled(start + patience)) this.#soon();
+    levelHeadings(this.#place);
+    const end = performance.now();
+    this.#next = end - start > QUICK ? end + (end - start) * PAUSE : 0;
+  }
+
+  /** Show nothing more. */
+  close(): void {
+    if (this.#frame !== null) cancelAnimationFrame(this.#frame);
+    this.#frame = null;
+    clearTimeout(this.#pause);
+    this.#pause = undefined;
+  }
+
+  #soon(): void {
+    if (this.#frame !== null || this.#pause !== undefined) return;
+    const pause = this.#next - performance.now();
+    if (pause <= 0) {
+      this.#frame = requestAnimationFrame(() => this.draw());
+      return;
+    }
+    this.#pause = setTimeout(() => {
+      this.#pause = undefined;
+      this.#next = 0;
+      this.#soon();
+    }, pause);
+  }
+
+  /** Show the parts that are settled. False if that takes too long, and some are left. */
+  #drawSettled(until: number): boolean {
+    for (const index of this.#stale) {
+      if (performance.now() > until) return false;
+      this.#stale.delete(index);
+      this.#put(index, this.#kept[index] as Segment);
+    }
+    while (this.#waiting.length > 0) {
+      if (performance.now() > until) return false;
+      const segment = this.#waiting.shift() as Segment;
+      this.#put(this.#kept.length, segment);
+      this.#kept.push(segment);
+    }
+    return true;
+  }
+
+  #drawRest(): void {
+    const rest = this.#isGrowing ? this.#segments.rest.map(unfinished) : this.#segments.rest;
+    if (!this.#isGrowing) this.#define(rest);
+    rest.forEach((segment, index) => this.#put(this.#kept.length + index, segment));
+    for (const piece of this.#pieces.splice(this.#kept.length + rest.length))
+      for (const node of piece.nodes) node.remove();
+  }
+
+  /** Look at what was added; only now, since much may come before a frame. */
+  #take(): void {
+    if (!this.#wanted.startsWith(this.#text)) this.#forget();
+    const settled = this.#segments.take(this.#wanted.slice(this.#text.length));
+    this.#text = this.#wanted;
+    this.#waiting.push(...settled);
+    this.#define(settled);
+  }
+
+  /** Take in what is defined there; whatever was shown without it is shown anew. */
+  #define(segments: readonly Segment[]): void {
+    let isNew = false;
+    for (const { kind, source } of segments) {
+      if (kind !== "prose") continue;
+      for (const [name, definition] of defined(source)) {
+        if (this.#definitions.has(name)) continue;
+        this.#definitions.set(name, definition);
+        isNew = true;
+      }
+    }
+    if (!isNew) return;
+    for (const index of this.#kept.keys()) if (this.#pieces[index]?.mayRefer) this.#stale.add(index);
+  }
+
+  /** Show a part at its place, by the piece that is there if that is the same one. */
+  #put(index: number, segment: Segment): void {
+    const there = this.#pieces[index];
+    if (there?.become(segment, this.#definitions)) return;
+    const former = there?.nodes ?? [];
+    const piece = pieceOf(segment, this.#definitions, former);
+    for (const node of former) if (!piece.nodes.includes(node)) node.remove();
+    this.#pieces[index] = piece;
+    const next = this.#pieces.slice(index + 1).find(({ nodes }) => nodes.length > 0)?.nodes[0] ?? null;
+    for (const node of piece.nodes) this.#place.insertBefore(node, next);
+  }
+
+  #forget(): void {
+    this.#text = "";
+    this.#segments = new Segments();
+    this.#definitions = new Map();
+    this.#pieces = [];
+    this.#kept = [];
+    this.#waiting = [];
+    this.#stale.clear();
+    this.#place.replaceChildren();
+  }
+}
+
+function unfinished(segment: Segment): Segment {
+  return segment.kind === "prose" ? { ...segment, source: withoutHalves(segment.source) } : segment;
+}

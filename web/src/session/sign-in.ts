@@ -1,0 +1,273 @@
+/** How somebody comes in: with a link's code, with a token from before, with one that he gives, with none where none is
+ * needed; and how he leaves. */
+
+import { signal, type ReadonlySignal } from "@preact/signals";
+import { Client, errors, TurnledgerError } from "turnledger";
+import { Outbox } from "turnledger/outbox";
+import { MOVES, type Arrival } from "./sign-in-state";
+import { Credential, OWN } from "./credential";
+import { wordsOfProblem } from "./notices";
+import { Memory, Realm } from "./storage-scope";
+import { isToken } from "./token-format";
+import { isShutOut, Session, type Me } from "./session";
+import { Link, takeCode } from "./share-link";
+
+export type { Arrival } from "./sign-in-state";
+
+/** Milliseconds before the server is asked again by itself, doubled each time. */
+const FIRST_PAUSE = 1_000;
+const LONGEST_PAUSE = 15_000;
+/** Timers of weeks would be over at once. */
+const LONGEST_TIMER = 2 ** 31 - 1;
+
+const AWAY = "The server does not answer";
+const CROWDED = "There are too many visitors just now";
+const NO_TOKEN = "This is not a token. A token begins with tlt_ and has 43 characters: copy all of it.";
+const NO_LINK = "This page shows what a link leads to. Open the link again, as you were given it.";
+const NOT_WHOLE = "This link is not whole. Open it again, all of it, as you were given it.";
+const NOT_VALID = "It may have expired, been used by somebody else, or been withdrawn. Ask for another one.";
+const VISIT_OVER = "What the link has let you see is not there for you any more. Ask for another link.";
+
+export class Arriving {
+  readonly #arrival = signal<Arrival>({ kind: "arriving" });
+  /** Whether this is the page that links lead to. */
+  readonly isVisit = location.pathname.endsWith("/share");
+  readonly #base = new URL(".", location.href).href;
+  #link: Link | null = null;
+  #noLink = NO_LINK;
+  #credential: Credential | null = null;
+  /** Ends what is under way for a credential when there is another. */
+  #step = new AbortController();
+  #pause = FIRST_PAUSE;
+  #timer: ReturnType<typeof setTimeout> | undefined;
+
+  /** What must not stay in the address is gone from there when this is made. */
+  constructor() {
+    if (this.isVisit) this.#follow(takeCode(), true);
+    else this.#credential = new Credential(OWN, () => this.#replaced());
+    addEventListener("hashchange", () => this.#followAnother());
+    addEventListener("online", () => this.retry());
+  }
+
+  get arrival(): ReadonlySignal<Arrival> {
+    return this.#arrival;
+  }
+
+  /** What is kept here of whom the kept token belongs to, before anybody has said that it is good. */
+  get realm(): Realm {
+    return this.#credential?.realm() ?? new Realm("nowhere", new Memory());
+  }
+
+  /** Come in with the token that is kept, with what the link gives, or without. */
+  async arrive(): Promise<void> {
+    const { signal: ending } = this.#begin();
+    const credential = this.#credential;
+    if (credential === null) return this.#refuse("There is nothing here", this.#noLink);
+    try {
+      if (await this.#comes(credential, credential.token, ending)) return;
+      const token = await this.#link?.exchange(this.#asking(null), ending);
+      if (ending.aborted) return;
+      if (token == null) return this.#refuse("There is nothing here", NO_LINK);
+      credential.replace(token);
+      await this.#comes(credential, token, ending);
+    } catch (problem) {
+      if (!ending.aborted) this.#stranded(problem);
+    }
+  }
+
+  /** Come in with a token that somebody gives. The former one, and all that is its, goes when this one is good. */
+  async signIn(given: string): Promise<void> {
+    const text = given.trim().replace(/^bearer\s+/i, "");
+    const before = this.#arrival.value;
+    if (before.kind !== "out" || this.#credential === null) return;
+    if (!isToken(text)) return this.#move({ ...before, problem: NO_TOKEN });
+    const { signal: ending } = this.#begin({ kind: "signing in" });
+    try {
+      const me = await this.#who(text, ending);
+      if (ending.aborted) return;
+      if (this.#credential.token !== text) this.#credential.replace(text);
+      this.#enter(this.#credential, text, me);
+    } catch (problem) {
+      if (!ending.aborted) this.#move({ ...before, problem: wordsOfProblem(problem) });
+    }
+  }
+
+  /** Leave, and leave nothing. */
+  signOut(): void {
+    this.#begin();
+    this.#credential?.replace(null);
+    clearAddress();
+    if (this.#link) this.#endVisit("You have left", NO_LINK);
+    else this.#move({ kind: "out", why: null, hasEnded: false, problem: null });
+  }
+
+  /** Ask the server again, if it was away. */
+  retry(): void {
+    if (this.#arrival.value.kind === "waiting") void this.arrive();
+  }
+
+  /** Ask who comes with this token. Returns whether he is in; if not, the token is none any more, and a link may give
+   * him another. */
+  async #comes(credential: Credential, token: string | null, ending: AbortSignal): Promise<boolean> {
+    if (this.#link && token === null) return false;
+    try {
+      const me = await this.#who(token, ending);
+      if (!ending.aborted) this.#enter(credential, token, me);
+      return true;
+    } catch (problem) {
+      if (!this.#link || !isShutOut(problem) || ending.aborted) throw problem;
+      credential.replace(null);
+      return false;
+    }
+  }
+
+  #enter(credential: Credential, token: string | null, me: Me): void {
+    const realm = credential.realm();
+    const outbox = new Outbox(realm.storage, realm.sender);
+    // It asks with this token as long as this one is in, and with no other: what is late belongs to the former.
+    const apiKey = (): string => {
+      if (realm.isClosed) throw new errors.NotAdmitted("signed_out", "You have signed out.");
+      return token ?? "";
+    };
+    const onConnection = (isLost: boolean): void => session.noteConnection(isLost);
+    const client = new Client(this.#base, { apiKey, outbox, onConnection, allowHttp: true });
+    const shutOut = (problem: unknown): void => this.#shutOut(session, problem);
+    const ways = { apiKey, signOut: () => this.signOut() };
+    const session: Session = new Session(client, outbox, realm, me, shutOut, ways);
+    this.#pause = FIRST_PAUSE;
+    this.#link?.entered();
+    this.#move({ kind: "in", session });
+    this.#watchExpiry(session);
+  }
+
+  /** Who he is, and whether his chats are kept: in the scope that the address names, if he is let in there. */
+  async #who(token: string | null, ending: AbortSignal): Promise<Me> {
+    const scope = new URLSearchParams(location.search).get("scope");
+    const { tokens } = this.#asking(token);
+    if (!scope) return tokens.own({ signal: ending });
+    return tokens.own({ scope, signal: ending }).catch((problem: unknown) => {
+      if (isShutOut(problem) || !(problem instanceof errors.NotAdmitted)) throw problem;
+      return tokens.own({ signal: ending });
+    });
+  }
+
+  /** A client for finding out who somebody is: how long to wait for a server is decided here. */
+  #asking(token: string | null): Client {
+    return new Client(this.#base, { apiKey: token ?? "", retries: { times: 1 }, allowHttp: true });
+  }
+
+  /** Begin anew: nothing of what was under way goes on. */
+  #begin(arrival: Arrival = { kind: "arriving" }): AbortController {
+    clearTimeout(this.#timer);
+    this.#step.abort();
+    this.#step = new AbortController();
+    const { value: before } = this.#arrival;
+    if (before.kind === "in") before.session.close();
+    if (before.kind !== "arriving" || arrival.kind !== "arriving") this.#move(arrival);
+    return this.#step;
+  }
+
+  #move(arrival: Arrival): void {
+    const { kind } = this.#arrival.value;
+    if (!MOVES[kind].includes(arrival.kind)) throw new Error(`From "${kind}" nobody gets to "${arrival.kind}".`);
+    this.#arrival.value = arrival;
+  }
+
+  /** He did not come in: a token may help, or waiting, or nothing. */
+  #stranded(problem: unknown): void {
+    if (problem instanceof errors.LinkNotValid) return this.#endVisit("This link does not work", NOT_VALID);
+    if (problem instanceof errors.NotAdmitted && !this.#link) return this.#askForToken(problem);
+    const { status = null, retryAfter = null } = problem instanceof TurnledgerError ? problem : {};
+    // What the address names can be nothing that a server knows.
+    if (status === 400) return this.#refuse("This address does not work", wordsOfProblem(problem));
+    this.#move({ kind: "waiting", title: status === 429 ? CROWDED : AWAY, why: wordsOfProblem(problem) });
+    this.#timer = setTimeout(() => this.retry(), Math.max(retryAfter ?? 0, this.#pause));
+    this.#pause = Math.min(this.#pause * 2, LONGEST_PAUSE);
+  }
+
+  #refuse(title: string, why: string): void {
+    this.#move({ kind: "refused", title, why });
+  }
+
+  /** The server lets him in no more. */
+  #shutOut(session: Session, problem: unknown): void {
+    const { value: now } = this.#arrival;
+    if (now.kind !== "in" || now.session !== session) return;
+    this.#begin();
+    if (this.#link) {
+      this.#credential?.replace(null);
+      this.#endVisit("Your visit has ended", VISIT_OVER);
+    } else this.#askForToken(problem);
+  }
+
+  /** Who had none needs one from now on. */
+  #askForToken(problem: unknown): void {
+    const hasEnded = this.#credential?.token != null;
+    this.#move({ kind: "out", why: hasEnded ? wordsOfProblem(problem) : null, hasEnded, problem: null });
+  }
+
+  #endVisit(title: string, why: string): void {
+    this.#link?.forget();
+    clearAddress();
+    this.#refuse(title, why);
+  }
+
+  /** Another tab has another token at this place by now, or none. */
+  #replaced(): void {
+    this.#begin();
+    clearAddress();
+    void this.arrive();
+  }
+
+  /** Another link that is opened here loads no page: it only changes the address. */
+  #followAnother(): void {
+    const code = this.isVisit ? takeCode() : null;
+    if (code === null) return;
+    this.#begin();
+    this.#follow(code, false);
+    void this.arrive();
+  }
+
+  #follow(code: string | null, isFirst: boolean): void {
+    this.#credential?.close();
+    this.#credential = null;
+    const former = this.#link?.place ?? null;
+    const link = (this.#link = Link.of(code));
+    this.#noLink = code === null ? NO_LINK : NOT_WHOLE;
+    if (link === null) return;
+    const left = isFirst ? link.former() : former;
+    if (left !== null && left !== link.place) forgetPlace(left);
+    link.remember();
+    this.#credential = new Credential(link.place, () => this.#replaced());
+  }
+
+  /** Streams end with a token, but not everybody has one open. */
+  #watchExpiry(session: Session): void {
+    const { expiresAt } = session.me;
+    if (expiresAt == null) return;
+    const { signal: ending } = this.#step;
+    const look = async (pause: number): Promise<void> => {
+      try {
+        await session.client.tokens.own({ signal: ending });
+      } catch (problem) {
+        if (isShutOut(problem)) return this.#shutOut(session, problem);
+      }
+      // The clocks differ, or the server is away.
+      if (!ending.aborted) this.#timer = setTimeout(() => void look(Math.min(pause * 2, LONGEST_PAUSE)), pause);
+    };
+    const left = Math.min(Math.max(expiresAt - Date.now(), 0), LONGEST_TIMER);
+    this.#timer = setTimeout(() => void look(FIRST_PAUSE), left);
+  }
+}
+
+/** The credential of a link that this tab shows no more, and all that is its. */
+function forgetPlace(place: string): void {
+  const credential = new Credential(place, () => {});
+  credential.replace(null);
+  credential.close();
+}
+
+/** What the address names is of the former credential. */
+function clearAddress(): void {
+  history.replaceState(null, "", location.pathname + location.search);
+}

@@ -1,0 +1,69 @@
+/** The chat of a thread: one that is there, or one that is made once, however many first messages wait for it. */
+
+import { signal, type ReadonlySignal } from "@preact/signals";
+import { errors, type Chat, type Client, type NewChat } from "turnledger";
+import { freshName } from "../browser/unique-name";
+
+/** Milliseconds before a server is tried again that was not found for a minute. */
+const PAUSE = 2_000;
+
+export class MadeChat {
+  /** Under which it is made. */
+  readonly name: string;
+  /** What it is to be. */
+  readonly facts: NewChat;
+  readonly #client: Client;
+  readonly #ending: AbortSignal;
+  readonly #made: (id: string) => void;
+  readonly #id = signal<string | null>(null);
+  #making: Promise<void> | null = null;
+
+  /** `made`: told as soon as it is there. */
+  constructor(
+    client: Client,
+    id: string | null,
+    facts: NewChat,
+    made: (id: string) => void,
+    ending: AbortSignal,
+    name = freshName(),
+  ) {
+    this.#client = client;
+    this.#id.value = id;
+    this.facts = facts;
+    this.#made = made;
+    this.#ending = ending;
+    this.name = name;
+  }
+
+  get id(): ReadonlySignal<string | null> {
+    return this.#id;
+  }
+
+  /** To be asked only once it is there. */
+  get chat(): Chat {
+    return this.#client.chats.open(this.#id.peek() as string);
+  }
+
+  /** Have it made, if it is not there. A lost connection is waited for. */
+  make(): Promise<void> {
+    if (this.#id.peek() !== null) return Promise.resolve();
+    this.#making ??= this.#make().finally(() => (this.#making = null));
+    return this.#making;
+  }
+
+  async #make(): Promise<void> {
+    for (;;) {
+      try {
+        const asked = { ...this.facts, idempotencyKey: this.name, signal: this.#ending };
+        const { id } = await this.#client.chats.create(asked);
+        this.#id.value = id;
+        this.#made(id as string);
+        return;
+      } catch (problem) {
+        const isLost = problem instanceof errors.TurnledgerError && problem.isRetryable;
+        if (!isLost || this.#ending.aborted) throw problem;
+        await new Promise((resolve) => setTimeout(resolve, PAUSE));
+      }
+    }
+  }
+}

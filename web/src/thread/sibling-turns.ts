@@ -1,0 +1,92 @@
+/** Which turns of a chat have siblings, asked for no more often than need be. */
+
+import { signal, type ReadonlySignal, type Signal } from "@preact/signals";
+import type { Branch, Chat, Turn } from "turnledger";
+import type { Siblings } from "./thread";
+
+/** So many pages of branches are looked through; of a chat that has more, each shown turn is asked for. */
+const PAGES = 5;
+
+interface Asked {
+  readonly parent: string | null;
+  readonly shown: Signal<Siblings | null>;
+}
+
+export class Branching {
+  readonly #chat: () => Chat;
+  readonly #ending: AbortSignal;
+  readonly #isAsked = signal(false);
+  /** The turns behind which branches part; null: the beginning. Undefined: nobody knows, so that each is asked for. */
+  readonly #forks = signal<ReadonlySet<string | null> | undefined>(new Set());
+  readonly #siblings = new Map<string, Asked>();
+  #version = 0;
+
+  constructor(chat: () => Chat, ending: AbortSignal) {
+    this.#chat = chat;
+    this.#ending = ending;
+  }
+
+  /** Those of a turn that is shown, as soon as it is known that there are any. */
+  of(turn: Turn): ReadonlySignal<Siblings | null> {
+    const found = this.#siblings.get(turn.id);
+    if (found) return found.shown;
+    const asked = { parent: turn.parent, shown: signal<Siblings | null>(null) };
+    this.#siblings.set(turn.id, asked);
+    if (!this.#isAsked.peek()) {
+      this.#isAsked.value = true;
+      void this.look();
+    } else void this.#ask(turn.id, asked);
+    return asked.shown;
+  }
+
+  /** Branches may have been made or taken away: look again, if anybody has asked. */
+  async look(): Promise<void> {
+    if (!this.#isAsked.peek()) return;
+    const version = ++this.#version;
+    try {
+      const forks = await this.#parted();
+      if (version !== this.#version) return;
+      this.#forks.value = forks;
+      await Promise.all([...this.#siblings].map(([turn, asked]) => this.#ask(turn, asked)));
+    } catch {
+      this.#isAsked.value = false; // nobody was there: the next who asks looks again
+    }
+  }
+
+  /** Forget what is not shown any more. */
+  keep(turns: readonly Turn[]): void {
+    const shown = new Set(turns.map(({ id }) => id));
+    for (const turn of this.#siblings.keys()) if (!shown.has(turn)) this.#siblings.delete(turn);
+  }
+
+  async #parted(): Promise<ReadonlySet<string | null> | undefined> {
+    const branches: Branch[] = [];
+    let pages = 0;
+    for await (const page of this.#chat().branches({ signal: this.#ending }).pages()) {
+      branches.push(...page.data);
+      if (page.next !== null && ++pages === PAGES) return undefined;
+    }
+    return placesOf(branches);
+  }
+
+  async #ask(turn: string, { parent, shown }: Asked): Promise<void> {
+    const forks = this.#forks.peek();
+    if (forks && !forks.has(parent)) {
+      shown.value = null;
+      return;
+    }
+    const found = await this.#chat().siblings(turn, { signal: this.#ending }).catch(() => null);
+    if (!found) return;
+    const at = found.findIndex((each) => each.turn.id === turn);
+    shown.value = found.length > 1 && at >= 0 ? { at, branches: found.map(({ branch }) => branch) } : null;
+  }
+}
+
+/** The turns behind which branches part; null: the beginning. */
+export function placesOf(branches: readonly Branch[]): ReadonlySet<string | null> {
+  const grown = branches.filter(({ turns, shared }) => turns > shared);
+  const bases = new Set(grown.map(({ base }) => base));
+  // Each chat has one branch that was made from nothing; only a second one parts from it.
+  if (grown.filter(({ base }) => base === null).length < 2) bases.delete(null);
+  return bases;
+}

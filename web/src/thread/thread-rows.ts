@@ -1,0 +1,33 @@
+/** What a thread shows, one below the other: turns of the history, then what is on its way. */
+
+import type { Turn } from "turnledger";
+import type { Running } from "./pending-turn";
+
+/** One or the other. A running turn becomes one of the history under the same name. */
+export interface Row {
+  readonly name: string;
+  readonly turn: Turn | null;
+  readonly running: Running | null;
+}
+
+/** Turns that something on its way takes the place of are left out, and those behind them. */
+export function rowsOf(
+  turns: readonly Turn[],
+  running: readonly Running[],
+  nameOf: (turn: Turn) => string,
+): readonly Row[] {
+  const committed = new Set(turns.map(({ id }) => id));
+  const isCommitted = (each: Running): boolean => each.turnId.value !== null && committed.has(each.turnId.value);
+  const onItsWay = running.filter((each) => !isCommitted(each));
+  const first = onItsWay.find(({ state }) => state.value !== "ending");
+  const replaced = onItsWay
+    // While another one is before it, what it will replace is still what is shown.
+    .filter((each) => each.replaces !== null && (each === first || each.state.value === "ending"))
+    .map((each) => turns.findIndex(({ id }) => id === each.replaces))
+    .filter((place) => place >= 0);
+  const shown = turns.slice(0, Math.min(turns.length, ...replaced));
+  return [
+    ...shown.map((turn) => ({ name: nameOf(turn), turn, running: null })),
+    ...onItsWay.map((each) => ({ name: each.name, turn: null, running: each })),
+  ];
+}

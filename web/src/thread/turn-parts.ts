@@ -1,0 +1,228 @@
+/** The items of a turn as people read them: texts, steps with their results, thoughts, pictures. */
+
+import type { Item, ItemPart, Turn } from "turnledger";
+import { harmless } from "../markdown/safe-text";
+
+/** What is known of a step. `unknown`: it was started, and nobody knows how it ended. */
+export type StepState = "running" | "done" | "failed" | "not started" | "unknown" | "not answered";
+
+export type Part =
+  | { readonly kind: "text"; readonly text: string; readonly isCutOff: boolean }
+  | { readonly kind: "reasoning"; readonly text: string }
+  | { readonly kind: "picture"; readonly url: string; readonly words: string }
+  | { readonly kind: "file"; readonly name: string }
+  | {
+      readonly kind: "step";
+      readonly name: string;
+      readonly input: string;
+      readonly output: string | null;
+      readonly pictures: readonly string[];
+      readonly state: StepState;
+    }
+  /** Said by neither of the two: by who runs the page, or by the ledger. */
+  | { readonly kind: "note"; readonly text: string }
+  /** Something that later versions make, or other programs. */
+  | { readonly kind: "other"; readonly type: string; readonly json: string };
+
+/** Results that the ledger has given in place of a tool, word for word: a tool may begin with the same words. */
+const GIVEN: ReadonlyMap<string, StepState> = new Map([
+  ["Not started: the turn ended before this call was run. It has had no effect.", "not started"],
+  [
+    "Started, outcome unknown: the turn ended before a result was recorded. The call may or may not have " +
+      "taken effect. Find out before calling it again.",
+    "unknown",
+  ],
+  ["Not answered: the conversation moved on before a result was given for this call.", "not answered"],
+]);
+
+interface TurnParts {
+  readonly asked: readonly Part[];
+  readonly answered: readonly Part[];
+}
+
+/** What a turn was asked with, and what was answered, without what is not for the user's eyes. Results that came with
+ * the next turn are shown at their calls, and not there. */
+export function partsOf(turn: Turn, before?: Turn, after?: Turn): TurnParts {
+  const hidden = hiddenPlaces(turn);
+  const shown = (items: readonly Item[], offset: number): Item[] => items.filter((_, at) => !hidden.has(at + offset));
+  const calledBefore = openCalls(before?.output ?? []);
+  const asked = shown(turn.input, 0).filter((item) => !isResult(item) || !calledBefore.has(callId(item)));
+  const later = openCalls(turn.output).size ? (after?.input ?? []).filter(isResult) : [];
+  return { asked: told(asked, [], false), answered: told(shown(turn.output, turn.input.length), later, false) };
+}
+
+/** Who hides a call hides its result, too, and the other way round. */
+function hiddenPlaces({ hidden, input, output }: Turn): ReadonlySet<number> {
+  if (hidden.length === 0) return new Set();
+  const items = [...input, ...output];
+  const all = new Set(hidden);
+  for (const [call, result] of pairs(items)) {
+    const halves = [items.indexOf(call), items.indexOf(result)];
+    if (halves.some((place) => all.has(place))) for (const place of halves) all.add(place);
+  }
+  return all;
+}
+
+/** The parts of a turn that runs: calls without a result run, too. */
+export function partsSoFar(items: readonly Item[]): readonly Part[] {
+  return told(items, [], true);
+}
+
+/** The parts of what was asked. */
+export function partsAsked(input: readonly Item[]): readonly Part[] {
+  return told(input, [], false);
+}
+
+/** What a turn says, as one text. */
+export function markdownOf(parts: readonly Part[]): string {
+  return parts.flatMap((part) => (part.kind === "text" ? [part.text] : [])).join("\n\n");
+}
+
+function told(items: readonly Item[], later: readonly Item[], isRunning: boolean): Part[] {
+  const results = pairs([...items, ...later]);
+  const paired = new Set(results.values());
+  return items.flatMap((item): Part[] => {
+    if (item.type === "message") return message(item);
+    if (item.type === "reasoning") return reasoning(item);
+    if (isResult(item)) return paired.has(item) ? [] : [step(null, item, isRunning)];
+    if (isCall(item)) return [step(item, results.get(item) ?? null, isRunning)];
+    return [other(item)];
+  });
+}
+
+/** The result of each call: ids repeat, so the next one that has the id is meant. */
+function pairs(items: readonly Item[]): ReadonlyMap<Item, Item> {
+  const open = new Map<unknown, Item>();
+  const found = new Map<Item, Item>();
+  for (const item of items) {
+    if (isResult(item)) {
+      const call = open.get(callId(item));
+      if (call) found.set(call, item);
+      open.delete(callId(item));
+    } else if (isCall(item)) open.set(callId(item), item);
+  }
+  return found;
+}
+
+function openCalls(items: readonly Item[]): ReadonlySet<unknown> {
+  const open = new Set<unknown>();
+  for (const item of items) {
+    if (isResult(item)) open.delete(callId(item));
+    else if (isCall(item)) open.add(callId(item));
+  }
+  return open;
+}
+
+function callId(item: Item): unknown {
+  return item["call_id"];
+}
+
+function isResult({ type }: Item): boolean {
+  return /_call_output$/.test(type);
+}
+
+function isCall(item: Item): boolean {
+  return /_call$/.test(item.type);
+}
+
+function message(item: Item): Part[] {
+  const { role, content } = item;
+  if (role === "system" || role === "developer") {
+    const said = typeof content === "string" ? content : partsIn(content).map((part) => part.text ?? "").join("");
+    return said ? [{ kind: "note", text: said }] : [];
+  }
+  if (typeof content === "string") return text(content, item);
+  const parts: Part[] = [];
+  for (const part of partsIn(content)) {
+    const words = part.text ?? part["refusal"];
+    if (typeof words === "string") {
+      const last = parts.at(-1);
+      // Parts of one text are read as one: a list or a code block may go on in the next.
+      if (last?.kind === "text") parts[parts.length - 1] = { ...last, text: last.text + words };
+      else parts.push(...text(words, item));
+    } else parts.push(...picture(part));
+  }
+  return parts;
+}
+
+function text(words: string, { status }: Item): Part[] {
+  return words ? [{ kind: "text", text: words, isCutOff: status === "incomplete" }] : [];
+}
+
+function picture(part: ItemPart): Part[] {
+  const given = part["image_url"];
+  const url = typeof given === "string" ? given : (given as { url?: unknown } | null | undefined)?.url;
+  if (typeof url === "string") return [{ kind: "picture", url, words: "Image" }];
+  if (typeof part["b64_json"] === "string") {
+    return [{ kind: "picture", url: `data:image/png;base64,${part["b64_json"]}`, words: "Image" }];
+  }
+  if (!/file|audio/.test(part.type)) return [other(part)];
+  return [{ kind: "file", name: harmless(String(part["filename"] ?? String(part.type).replace(/^input_/, ""))) }];
+}
+
+function reasoning(item: Item): Part[] {
+  const rows = [item["summary"], item.content].flatMap(partsIn);
+  const words = rows.map((row) => row.text ?? "").filter(Boolean).join("\n\n");
+  return words ? [{ kind: "reasoning", text: words }] : [];
+}
+
+function step(call: Item | null, result: Item | null, isRunning: boolean): Part {
+  const kind = (call ?? result)?.type.replace(/_call(_output)?$/, "") ?? "";
+  const input = firstOf(call, ["arguments", "input", "action", "queries", "code"]) ?? "";
+  const output = result ? (result["output"] ?? "") : firstOf(call, ["result", "results", "outputs"]);
+  return {
+    kind: "step",
+    name: harmless(String(call?.["name"] ?? (kind.replaceAll("_", " ") || "result"))),
+    input: words(input),
+    output: output === null ? null : words(output),
+    pictures: partsIn(output).flatMap(picturesOf),
+    state: stateOf(call, result, output, isRunning),
+  };
+}
+
+/** The first of these fields that there is. */
+function firstOf(item: Item | null, fields: readonly string[]): unknown {
+  const found = fields.find((field) => item?.[field] != null);
+  return found === undefined ? null : item?.[found];
+}
+
+/** The parts of a list of them; of anything else, none. */
+function partsIn(value: unknown): ItemPart[] {
+  if (!Array.isArray(value)) return [];
+  return value.filter((part): part is ItemPart => typeof part === "object" && part !== null);
+}
+
+function picturesOf(part: ItemPart): string[] {
+  return picture(part).flatMap((each) => (each.kind === "picture" ? [each.url] : []));
+}
+
+function stateOf(call: Item | null, result: Item | null, output: unknown, isRunning: boolean): StepState {
+  if (result) {
+    return GIVEN.get(words(output)) ?? (result["status"] === "failed" ? "failed" : "done");
+  }
+  if (call?.["status"] === "failed") return "failed";
+  // What a server of models ran by itself has no result of its own.
+  if (output !== null || (call && !["function_call", "custom_tool_call"].includes(call.type))) return "done";
+  return isRunning ? "running" : "not answered";
+}
+
+/** Values as text; JSON is laid out. */
+function words(value: unknown): string {
+  if (Array.isArray(value) && value.every((part) => typeof (part as ItemPart | null)?.type === "string")) {
+    return value.map((part: ItemPart) => part.text ?? "").filter(Boolean).join("\n");
+  }
+  if (typeof value !== "string") return JSON.stringify(value ?? null, null, 2);
+  if (!/^\s*[[{]/.test(value)) return value;
+  try {
+    const read: unknown = JSON.parse(value);
+    const bare = (text: string): string => text.replace(/\s+/g, "");
+    // Large numbers, and names that stand there twice, are not what they were when they were read.
+    return bare(JSON.stringify(read)) === bare(value) ? JSON.stringify(read, null, 2) : value;
+  } catch {
+    return value;
+  }
+}
+
+function other(item: { readonly type: string }): Part {
+  return { kind: "other", type: harmless(String(item.type)), json: JSON.stringify(item, null, 2) };
+}

@@ -1,0 +1,192 @@
+/** Following a turn to its end, by a stream that is held only while somebody looks: a browser opens six connections to
+ * a server, for all its tabs. */
+
+import { effect, type ReadonlySignal } from "@preact/signals";
+import { errors, type Stream, type TurnEvent, type TurnStream } from "turnledger";
+import type { Running } from "./pending-turn";
+
+/** How a turn ended. `gone`: nothing more is told of it here. */
+export type Outcome =
+  | { readonly kind: "committed" | "gone" }
+  | { readonly kind: "failed"; readonly problem: unknown };
+
+/** Where a turn is asked for and read. */
+export interface Source {
+  /** Ask for it, under the same name each time, so that it happens once. None: it was asked for elsewhere. */
+  readonly ask?: () => TurnStream;
+  /** Made when it is about to be asked for once more: whether that may be by now. */
+  readonly behind?: () => () => boolean;
+  /** Its events behind the one of this number. */
+  read(turn: string, after: number): Stream<TurnEvent>;
+}
+
+/** Failures of the process that ran a turn, and no word of the model's: it is asked for again, and goes on behind its
+ * last finished step. */
+const OF_THE_PROCESS =
+  /^(process_died|cancelled|gave_up|not_committed|shutting_down|superseded|ledger_closed|store_.*|.*outcome_unknown)$/;
+
+/** Milliseconds between looks whether a server has taken a turn: its stream says nothing of that until it runs. */
+const LOOK = 100;
+/** Milliseconds before a server is tried again that was not found for a minute. */
+const PAUSE = 3_000;
+/** So often at most is asked for a turn whose process ended. */
+const TIMES = 10;
+
+export class Following {
+  readonly #isShown: ReadonlySignal<boolean>;
+  readonly #before: (running: Running) => number;
+  readonly #ending: AbortSignal;
+
+  /** `isShown`: whether somebody looks. `before`: how many turns come before one. Both are followed as they change. */
+  constructor(isShown: ReadonlySignal<boolean>, before: (running: Running) => number, ending: AbortSignal) {
+    this.#isShown = isShown;
+    this.#before = before;
+    this.#ending = ending;
+  }
+
+  /** Resolves when it has ended; what is told meanwhile is told to it. Waits for a lost connection. Never throws. */
+  async follow(running: Running, source: Source, withdrawn?: AbortSignal): Promise<Outcome> {
+    const isOver = (): boolean => this.#ending.aborted || !!withdrawn?.aborted;
+    let last: Outcome = { kind: "gone" };
+    let isAgain = false;
+    // No server has it any more, nor its place in line.
+    const forget = (): void => {
+      running.turnId.value = null;
+      isAgain = true;
+    };
+    for (let asked = 0; ; ) {
+      await this.#until(() => isOver() || this.#isWanted(running), withdrawn);
+      if (isAgain) {
+        const isReady = source.behind?.() ?? ((): boolean => true);
+        await this.#until(() => isOver() || isReady(), withdrawn);
+      }
+      if (isOver()) return { kind: "gone" };
+      const turn = running.turnId.peek();
+      const isAsking = source.ask !== undefined && turn === null;
+      if (turn === null && (!source.ask || asked > TIMES)) return last;
+      asked += Number(isAsking);
+      running.isAsked.value = true;
+      try {
+        const outcome = isAsking
+          ? await this.#listen(running, (source.ask as () => TurnStream)(), withdrawn)
+          : await this.#listen(running, source.read(turn as string, running.last), withdrawn);
+        if (outcome && !(source.ask && isMendable(outcome))) return outcome;
+        if (outcome) forget();
+        last = outcome ?? last;
+      } catch (problem) {
+        if (isOver()) return { kind: "gone" };
+        if (isAbsent(problem)) {
+          if (!source.ask || isAsking) return { kind: "failed", problem };
+          forget(); // asked for once more, it is told what became of it
+        } else if (problem instanceof errors.WaitEnded && source.ask) {
+          forget();
+        } else if (isLost(problem)) {
+          asked -= Number(isAsking);
+          isAgain = isAsking;
+          running.isCut.value = true;
+          await this.#pause(withdrawn);
+        } else return { kind: "failed", problem };
+      }
+    }
+  }
+
+  /** Take in what is told until it ends. Null: it was let go of. */
+  async #listen(
+    running: Running,
+    stream: Stream<TurnEvent> | TurnStream,
+    withdrawn: AbortSignal | undefined,
+  ): Promise<Outcome | null> {
+    let isLetGo = false;
+    const head = "turnId" in stream ? stream : null;
+    const look = setInterval(() => known(running, head), LOOK);
+    const release = effect(() => {
+      if (this.#isWanted(running)) return;
+      isLetGo = true;
+      stream.close();
+    });
+    const close = (): void => stream.close();
+    for (const signal of [this.#ending, withdrawn]) signal?.addEventListener("abort", close);
+    try {
+      for await (const event of stream) {
+        known(running, head);
+        running.hear(event);
+        if (event.type === "turn.finished") return outcomeOf(event);
+      }
+      // A turn that was withdrawn before it began tells nothing; who asked for it asks once more.
+      return isLetGo ? null : { kind: "gone" };
+    } finally {
+      clearInterval(look);
+      release();
+      for (const signal of [this.#ending, withdrawn]) signal?.removeEventListener("abort", close);
+    }
+  }
+
+  /** Whether its stream is held: until a server has it, while it is shown and not far back in line, and at its end. */
+  #isWanted(running: Running): boolean {
+    if (running.turnId.value === null || running.isOver.value) return true;
+    return this.#isShown.value && (running.state.value !== "queued" || this.#before(running) === 0);
+  }
+
+  async #until(condition: () => boolean, withdrawn: AbortSignal | undefined): Promise<void> {
+    await new Promise<void>((resolve) => {
+      let release = (): void => {};
+      const done = (): void => {
+        for (const signal of [this.#ending, withdrawn]) signal?.removeEventListener("abort", done);
+        queueMicrotask(() => release());
+        resolve();
+      };
+      for (const signal of [this.#ending, withdrawn]) signal?.addEventListener("abort", done);
+      release = effect(() => {
+        if (condition()) done();
+      });
+    });
+  }
+
+  /** A while; or until the browser says that there is a connection. */
+  async #pause(withdrawn: AbortSignal | undefined): Promise<void> {
+    await new Promise<void>((resolve) => {
+      const timer = setTimeout(resolve, PAUSE);
+      const now = (): void => {
+        clearTimeout(timer);
+        resolve();
+      };
+      addEventListener("online", now, { once: true });
+      for (const signal of [this.#ending, withdrawn]) signal?.addEventListener("abort", now, { once: true });
+    });
+  }
+}
+
+/** Note which turn it is, as soon as a server says so. */
+function known(running: Running, stream: TurnStream | null): void {
+  if (!stream?.turnId) return;
+  running.is(stream.turnId);
+  if (running.state.peek() === "sending") running.state.value = "queued";
+}
+
+function outcomeOf({ state, failure }: Extract<TurnEvent, { type: "turn.finished" }>): Outcome {
+  switch (state) {
+    case "completed":
+    case "kept":
+      return { kind: "committed" };
+    case "resumed":
+    case "running":
+      return { kind: "gone" };
+    default:
+      return { kind: "failed", problem: failure ?? { code: "turn_stopped", message: "The turn was stopped." } };
+  }
+}
+
+/** Whether the same, asked for again, tells more. */
+function isMendable(outcome: Outcome): boolean {
+  if (outcome.kind !== "failed") return outcome.kind === "gone";
+  const { code } = outcome.problem as { code: string };
+  return OF_THE_PROCESS.test(code);
+}
+
+function isAbsent(problem: unknown): boolean {
+  return problem instanceof errors.TurnNotFound || problem instanceof errors.NotAdmitted;
+}
+
+function isLost(problem: unknown): boolean {
+  return problem instanceof errors.TurnledgerError && problem.isRetryable;
+}

@@ -1,0 +1,30 @@
+/** What shall become of a message that is sent while another is answered. */
+
+import type { Signal } from "@preact/signals";
+import type { OnBusy } from "turnledger";
+import { POLICIES } from "../../composer/busy-policies";
+
+export function PolicyChoice({ policy }: { policy: Signal<OnBusy> }) {
+  const chosen = POLICIES.find(({ name }) => name === policy.value);
+  return (
+    <fieldset class="policies">
+      <legend>If you send now</legend>
+      {POLICIES.map(({ name, label, meaning }) => (
+        <label key={name} title={meaning}>
+          <input
+            type="radio"
+            name="policy"
+            value={name}
+            checked={policy.value === name}
+            aria-describedby="policy-meaning"
+            onChange={() => (policy.value = name)}
+          />
+          <span>{label}</span>
+        </label>
+      ))}
+      <span id="policy-meaning" class="policy-meaning">
+        {chosen?.meaning}
+      </span>
+    </fieldset>
+  );
+}

@@ -1,0 +1,37 @@
+/** A chat in which nothing was said yet. */
+
+import type { Experiments } from "../../first-run/experiments";
+import type { Session } from "../../session/session";
+import type { ShownThread } from "../../thread/thread";
+import { TemporaryView } from "../unkept";
+import { WelcomeView } from "./first-run";
+
+/** Whether there is nothing of a thread to show: no turn, none on its way, none that failed, and no problem with it. */
+export function isEmpty(thread: ShownThread): boolean {
+  return (
+    thread.isLoaded.value &&
+    thread.problem.value === null &&
+    thread.failed.value === null &&
+    thread.turns.value.length === 0 &&
+    thread.running.value.length === 0
+  );
+}
+
+interface Props {
+  readonly session: Session;
+  readonly thread: ShownThread;
+  readonly experiments: Experiments;
+}
+
+export function EmptyView({ session, thread, experiments }: Props) {
+  return (
+    <div class="thread empty">
+      {session.mayRun && thread.isKept && experiments.isOpen.value ? (
+        <WelcomeView session={session} thread={thread} experiments={experiments} />
+      ) : (
+        <p class="greeting">{session.mayRun ? "What would you like to talk about?" : "Nothing was said here yet."}</p>
+      )}
+      <TemporaryView session={session} thread={thread} />
+    </div>
+  );
+}

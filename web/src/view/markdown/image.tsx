@@ -1,0 +1,17 @@
+/** An image by itself: one that somebody sent, or a tool made. */
+
+import { useLayoutEffect, useRef } from "preact/hooks";
+import { picture } from "../../markdown/images";
+import "../../style/markdown.css";
+
+interface Given {
+  /** Of an image in the text itself (`data:`), which is shown, or elsewhere, which is shown to who asks for it. */
+  readonly address: string;
+  readonly alt?: string;
+}
+
+export function PictureView({ address, alt = "" }: Given) {
+  const place = useRef<HTMLDivElement>(null);
+  useLayoutEffect(() => place.current?.replaceChildren(picture(address, alt)), [address, alt]);
+  return <div class="markdown" ref={place} />;
+}

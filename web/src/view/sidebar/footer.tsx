@@ -1,0 +1,45 @@
+/** Below the chats: who one is here, how the page looks, and how to put the list away. */
+
+import { harmless } from "../../markdown/safe-text";
+import type { Session } from "../../session/session";
+import type { Drawer } from "../drawer";
+import { CloseIcon, SidebarIcon, SignOutIcon, UserIcon } from "../icons";
+import { Menu } from "../menu";
+import type { Theme } from "../theme";
+import { ThemeMenu } from "../theme-menu";
+
+export function SideFootView({ session, theme, drawer }: { session: Session; theme: Theme; drawer: Drawer }) {
+  const owner = harmless(session.me.owner);
+  // Who came without a token has none to give back; who came by a link has been told how to leave.
+  const maySignOut = session.me.id != null && !session.isGuest;
+  return (
+    <div class="side-foot" role="region" aria-label="You and this page">
+      {maySignOut ? (
+        <Menu
+          label={`Signed in as ${owner}`}
+          class="quiet-button who"
+          entries={[{ label: "Sign out", icon: <SignOutIcon />, run: () => session.ways.signOut() }]}
+        >
+          <UserIcon />
+          <span class="one-line" dir="auto">
+            {owner}
+          </span>
+        </Menu>
+      ) : (
+        <span class="who one-line quiet-text" dir="auto" title={owner}>
+          {owner}
+        </span>
+      )}
+      <ThemeMenu theme={theme} />
+      <button
+        type="button"
+        class="quiet-button icon-only"
+        aria-label="Hide the chats"
+        title="Hide the chats"
+        onClick={() => drawer.close()}
+      >
+        {drawer.isNarrow.value ? <CloseIcon /> : <SidebarIcon />}
+      </button>
+    </div>
+  );
+}

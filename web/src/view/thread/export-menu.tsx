@@ -1,0 +1,45 @@
+/** What can be done with a whole chat: have it as a file. */
+
+import { fileNameOf } from "../../thread/file-name";
+import type { ExportFormat, ShownThread } from "../../thread/thread";
+import { DownloadIcon, MoreIcon } from "../icons";
+import { Menu } from "../menu";
+
+export function ThreadMenu({ thread }: { thread: ShownThread }) {
+  const isThere = thread.isKept && thread.id.value !== null && thread.turns.value.length > 0;
+  if (!isThere) return null;
+  const save = async (format: ExportFormat): Promise<void> => {
+    const file = await thread.export(format);
+    if (file) download(file, fileNameOf(thread.info.peek()?.title ?? null, format === "markdown" ? "md" : "jsonl"));
+  };
+  return (
+    <Menu
+      label="About this chat"
+      entries={[
+        {
+          label: "Save as text",
+          hint: "Markdown, to read",
+          icon: <DownloadIcon size={16} />,
+          run: () => void save("markdown"),
+        },
+        {
+          label: "Save as data",
+          hint: "JSON lines, to import elsewhere",
+          icon: <DownloadIcon size={16} />,
+          run: () => void save("jsonl"),
+        },
+      ]}
+    >
+      <MoreIcon />
+    </Menu>
+  );
+}
+
+function download(file: Blob, name: string): void {
+  const link = document.createElement("a");
+  link.href = URL.createObjectURL(file);
+  link.download = name;
+  link.click();
+  // Not at once: the browser has to have begun with it.
+  setTimeout(() => URL.revokeObjectURL(link.href), 60_000);
+}

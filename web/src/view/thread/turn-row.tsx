@@ -1,0 +1,73 @@
+/** One turn, on its way or in the history: the same element shows it before and after its commit. */
+
+import { useSignal } from "@preact/signals";
+import type { RefObject } from "preact";
+import { useLayoutEffect, useMemo, useRef } from "preact/hooks";
+import type { Turn } from "turnledger";
+import type { Session } from "../../session/session";
+import { partsAsked, partsOf } from "../../thread/turn-parts";
+import type { Row } from "../../thread/thread-rows";
+import type { ShownThread } from "../../thread/thread";
+import { AnswerActions, MessageActions } from "./turn-actions";
+import { AnswerView } from "./answer";
+import { EditView } from "./edit-form";
+import { MessageView } from "./message";
+import { EndedView, StateView } from "./turn-state";
+
+interface RowProps {
+  readonly session: Session;
+  readonly thread: ShownThread;
+  readonly row: Row;
+  /** The turns around it. */
+  readonly before: Turn | null;
+  readonly after: Turn | null;
+  readonly isLast: boolean;
+}
+
+export function RowView({ session, thread, row, before, after, isLast }: RowProps) {
+  const { turn, running } = row;
+  const article = useRef<HTMLElement>(null);
+  // Whoever has seen it come is not to see it laid out anew.
+  const wasRunning = useRef(running !== null);
+  const isEditing = useSignal(false);
+  useBackToButton(article, isEditing.value);
+  const given = running?.input.value;
+  const told = useMemo(() => turn && partsOf(turn, before ?? undefined, after ?? undefined), [turn, before, after]);
+  const asked = useMemo(() => told?.asked ?? partsAsked(given ?? []), [told, given]);
+  return (
+    <article
+      ref={article}
+      class="turn"
+      data-row={row.name}
+      data-turn={turn?.id}
+      data-kind={turn?.kind}
+      data-state={running?.state.value}
+      data-fresh={wasRunning.current ? "" : undefined}
+      data-last={isLast ? "" : undefined}
+    >
+      {turn && isEditing.value ? (
+        <EditView session={session} thread={thread} turn={turn} close={() => (isEditing.value = false)} />
+      ) : (
+        <>
+          <MessageView parts={asked} />
+          <MessageActions {...{ session, turn, parts: asked, edit: () => (isEditing.value = true) }} />
+        </>
+      )}
+      <div class="answer">
+        <AnswerView parts={told?.answered ?? null} running={running} />
+        {turn && <EndedView turn={turn} />}
+        {running && <StateView session={session} thread={thread} running={running} />}
+        {turn && <AnswerActions {...{ session, thread, turn, parts: told?.answered ?? [], isLast }} />}
+      </div>
+    </article>
+  );
+}
+
+/** Who leaves the field of an edit is where he came from. */
+function useBackToButton(article: RefObject<HTMLElement | null>, isEditing: boolean): void {
+  const wasEditing = useRef(false);
+  useLayoutEffect(() => {
+    if (wasEditing.current && !isEditing) article.current?.querySelector<HTMLElement>("[data-edit]")?.focus();
+    wasEditing.current = isEditing;
+  }, [isEditing]);
+}

@@ -1,0 +1,101 @@
+/** How a turn stands, in words: while it is on its way, and how it ended if not well. */
+
+import { useSignal } from "@preact/signals";
+import type { ComponentChildren } from "preact";
+import { useEffect } from "preact/hooks";
+import type { Turn } from "turnledger";
+import type { Session } from "../../session/session";
+import type { Running } from "../../thread/pending-turn";
+import type { ShownThread } from "../../thread/thread";
+import { durationOf } from "../../thread/turn-usage";
+import { CloseIcon, InfoIcon, OfflineIcon, QueueIcon, StopIcon, WarningIcon } from "../icons";
+import { useOffline } from "../offline";
+
+/** Seconds after which it is said how long it takes. */
+const LONG = 3;
+
+interface Given {
+  readonly session: Session;
+  readonly thread: ShownThread;
+  readonly running: Running;
+}
+
+export function StateView({ session, thread, running }: Given) {
+  const isOffline = useOffline(session).value || running.isCut.value;
+  const state = running.state.value;
+  const before = thread.running.value
+    .slice(0, thread.running.value.indexOf(running))
+    .filter((each) => each.state.value !== "ending").length;
+  const isWaiting = state === "queued" || (state === "sending" && before > 0 && !isOffline);
+  return (
+    <div class="turn-state" data-standing={state}>
+      {running.isRestarted.value && (
+        <Line icon={<InfoIcon size={16} />}>The server was restarted. This answer began anew.</Line>
+      )}
+      {!running.isHere && <Line icon={<InfoIcon size={16} />}>Asked in another tab or on another device.</Line>}
+      {state === "sending" && isOffline && (
+        <Line icon={<OfflineIcon size={16} />}>Waiting for the connection. Your message is safe and will be sent.</Line>
+      )}
+      {state === "sending" && !isWaiting && !isOffline && <Line icon={<Spinner />}>Sending…</Line>}
+      {isWaiting && before > 0 && (
+        <Line icon={<QueueIcon size={16} />}>
+          {before === 1 ? "Waiting in line: next." : `Waiting in line: ${before} before this one.`}
+        </Line>
+      )}
+      {isWaiting && before === 0 && <Line icon={<Spinner />}>Waiting to begin…</Line>}
+      {state === "running" && isOffline && (
+        <Line icon={<OfflineIcon size={16} />}>Connection lost. The answer goes on when it is back.</Line>
+      )}
+      {state === "running" && !isOffline && (
+        <Line icon={<Spinner />}>
+          Answering… <Elapsed running={running} />
+        </Line>
+      )}
+      {state === "stopping" && <Line icon={<Spinner />}>Stopping…</Line>}
+      {(isWaiting || (state === "sending" && isOffline)) && session.mayRun && (
+        <button type="button" class="quiet-button small" onClick={() => void thread.stop({ which: running })}>
+          <CloseIcon size={14} />
+          Take back
+        </button>
+      )}
+    </div>
+  );
+}
+
+/** What is to be said of a turn that did not end as it should have. */
+export function EndedView({ turn }: { turn: Turn }) {
+  if (turn.kind === "completed") return null;
+  return (
+    <div class="turn-state" data-standing={turn.kind}>
+      {turn.kind === "interrupted" ? (
+        <Line icon={<StopIcon size={16} />}>Interrupted. It is kept as far as it got.</Line>
+      ) : (
+        <Line icon={<WarningIcon size={16} />}>This failed. What its tools did is kept.</Line>
+      )}
+    </div>
+  );
+}
+
+function Line({ icon, children }: { icon: ComponentChildren; children: ComponentChildren }) {
+  return (
+    <p class="state-line">
+      {icon}
+      <span>{children}</span>
+    </p>
+  );
+}
+
+function Spinner() {
+  return <span class="spinner" aria-hidden="true" />;
+}
+
+function Elapsed({ running }: { running: Running }) {
+  const now = useSignal(Date.now());
+  useEffect(() => {
+    const timer = setInterval(() => (now.value = Date.now()), 1_000);
+    return () => clearInterval(timer);
+  }, []);
+  const since = running.startedAt.value;
+  const seconds = since === null ? 0 : Math.floor((now.value - since) / 1_000);
+  return seconds < LONG ? null : <span class="elapsed">{durationOf(seconds * 1_000, 0)}</span>;
+}

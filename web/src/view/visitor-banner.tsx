@@ -1,0 +1,38 @@
+/** Who somebody is who came by a link, what he may do, and until when. */
+
+import "../style/sign-in.css";
+import { harmless } from "../markdown/safe-text";
+import type { Session } from "../session/session";
+
+/** Null for whoever signed in with a token of his own. */
+export function VisitorView({ session }: { session: Session }) {
+  if (!session.isGuest && !session.isReader) return null;
+  return (
+    <div class="strip" role="note" aria-label="Your visit">
+      <p title={harmless(session.me.owner) || undefined}>{harmless(wordsOfVisit(session))}</p>
+      <button type="button" class="quiet-button small" onClick={() => session.ways.signOut()}>
+        Leave
+      </button>
+    </div>
+  );
+}
+
+/** As a sentence or two. */
+function wordsOfVisit({ isReader, me }: Session): string {
+  const until = me.expiresAt == null ? "" : ` until ${timeOf(me.expiresAt)}`;
+  if (isReader) return `You can read this chat${until}.`;
+  const where = me.name || me.chatScope;
+  const models = me.models?.length ? ` You may ask ${me.models.join(", ")}.` : "";
+  // Guests have long names that nobody reads; their ends differ.
+  const name = me.owner.replace(/^(guest_).*(.{6})$/, "$1…$2");
+  return `You are ${name}, a guest${where ? ` of ${where}` : ""}${until}.${models}`;
+}
+
+function timeOf(at: number): string {
+  const isToday = new Date(at).toDateString() === new Date().toDateString();
+  const { format } = new Intl.DateTimeFormat(undefined, {
+    timeStyle: "short",
+    ...(!isToday && { dateStyle: "medium" }),
+  });
+  return format(at);
+}
