@@ -1,0 +1,1 @@
+"""The chat page: the built files in `dist/`, and small pages with everything inline."""
