@@ -1,7 +1,8 @@
 /** All that is written and not sent, in all chats of somebody. */
 
-import { effect, signal, type ReadonlySignal, type Signal } from "@preact/signals";
+import { signal, type ReadonlySignal, type Signal } from "@preact/signals";
 import type { OnBusy } from "turnledger";
+import { settled } from "../browser/wait-for";
 import type { Session } from "../session/session";
 import type { ShownThread } from "../thread/thread";
 import { Composer, offeredAt } from "./composer";
@@ -53,15 +54,9 @@ export class Composing {
     return this.of(thread).model.name.peek();
   }
 
-  /** Resolves when it is known which models there are. */
+  /** Resolve when the server has said which models there are. */
   modelsAreKnown(): Promise<void> {
-    return new Promise((resolve) => {
-      const stop = effect(() => {
-        if (!this.#session.areModelsKnown.value) return;
-        resolve();
-        queueMicrotask(() => stop());
-      });
-    });
+    return settled(() => this.#session.areModelsKnown.value);
   }
 
   close(): void {

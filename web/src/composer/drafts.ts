@@ -1,7 +1,7 @@
 /** What somebody has written and not sent, for each chat: kept in the realm's storage, and the same in all tabs. */
 
+import { freshKey } from "turnledger";
 import { PREFIX as ALL, type Realm } from "../session/storage-scope";
-import { freshName } from "../browser/unique-name";
 
 /** The place of the chat that is not made yet. */
 export const NEW = "new";
@@ -31,7 +31,7 @@ type DraftListener = (text: string) => void;
 export class Drafts {
   readonly #realm: Realm;
   readonly #bounds: DraftBounds;
-  readonly #tab = freshName();
+  readonly #tab = freshKey();
   /** What is not written yet. */
   readonly #waiting = new Map<string, string>();
   readonly #listeners = new Map<string, Set<DraftListener>>();

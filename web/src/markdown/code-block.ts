@@ -2,10 +2,9 @@
 
 import { copyButton } from "./clipboard";
 import { button, element } from "./dom";
-import { seenCode } from "./safe-text";
+import { endOfPart, seenCode } from "./safe-text";
 import { marksOf, type Marks } from "./highlight/worker-client";
 import { highlightedAs, shownAs } from "./highlight/languages";
-import { endOfPart } from "./parts";
 
 /** Longer code is not highlighted. */
 const LONGEST_HIGHLIGHTED = 20_000;

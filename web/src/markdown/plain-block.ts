@@ -1,8 +1,7 @@
 /** Text without any structure: all of it, or the start of it and a button. It may grow. */
 
 import { button, element } from "./dom";
-import { harmlessProse } from "./safe-text";
-import { endOfPart } from "./parts";
+import { endOfPart, harmlessProse } from "./safe-text";
 
 /** Of a longer text only so much is shown unless somebody wants all of it. */
 const LONGEST = 20_000;

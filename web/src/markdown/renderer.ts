@@ -1,6 +1,6 @@
 /** Markdown shown in an element, as it stands or as it comes. */
 
-import { levelHeadings } from "./headings";
+import { levelHeadings } from "./decoration";
 import { defined, type Definitions } from "./html";
 import { pieceOf, type Piece } from "./segment-views";
 import { Segments, type Segment } from "./segments";

@@ -1,8 +1,8 @@
 /** One chat that a server keeps, as it is shown: its history, what is on its way, and what failed. */
 
 import { batch, computed, effect, signal, type ReadonlySignal } from "@preact/signals";
-import { errors, type Change, type Chat, type ChatInfo, type ChatPage, type Input, type Item } from "turnledger";
-import type { NewChat, OnStop, Stream, Turn, TurnEvent, TurnOptions, TurnStream, Unsent } from "turnledger";
+import { errors, freshKey, type Change, type Chat, type ChatInfo, type ChatPage } from "turnledger";
+import type { Input, Item, NewChat, OnStop, Stream, Turn, TurnEvent, TurnOptions, TurnStream, Unsent } from "turnledger";
 import type { Session } from "../session/session";
 import { Branching } from "./sibling-turns";
 import { failed, Failures, failureOf } from "./failures";
@@ -10,7 +10,6 @@ import { Following, type Outcome } from "./turn-reader";
 import { History } from "./history";
 import { itemsOf } from "./items";
 import { MadeChat } from "./lazy-chat";
-import { freshName } from "../browser/unique-name";
 import { OnItsWay } from "./pending-turns";
 import { Running } from "./pending-turn";
 import { Sending, type Message } from "./turn-sender";
@@ -221,7 +220,7 @@ export class Thread implements ShownThread {
     const again = this.#again?.name === last.name ? this.#again : null;
     this.#failures.clear();
     // Under the same name, it goes on behind the last step that was done. What was stopped is over by that name.
-    if (again && !options) return this.#asking(last.isStopped ? freshName() : last.name, again.ask);
+    if (again && !options) return this.#asking(last.isStopped ? freshKey() : last.name, again.ask);
     // Whoever asks again for the same failure elsewhere at this moment asks for the same.
     const name = last.attempt && !options ? { idempotencyKey: `again ${last.attempt}` } : {};
     await this.send(last.input as Input, { ...options, ...name });
@@ -238,18 +237,18 @@ export class Thread implements ShownThread {
   }
 
   async switch(branch: string, from?: number): Promise<void> {
-    await this.#move((chat) => chat.switch(branch, { idempotencyKey: freshName(), onBusy: "reject" }), from);
+    await this.#move((chat) => chat.switch(branch, { idempotencyKey: freshKey(), onBusy: "reject" }), from);
   }
 
   async undo(): Promise<void> {
     const last = this.turns.peek().at(-1);
-    const options = { idempotencyKey: freshName(), onBusy: "reject" } as const;
+    const options = { idempotencyKey: freshKey(), onBusy: "reject" } as const;
     if (last) await this.#move((chat) => chat.undo({ turn: last.id, ...options }));
   }
 
   async fork(at: Turn): Promise<string | null> {
     try {
-      return (await this.#made.chat.fork({ at: at.id, idempotencyKey: freshName() })).id;
+      return (await this.#made.chat.fork({ at: at.id, idempotencyKey: freshKey() })).id;
     } catch (problem) {
       this.#told(problem);
       return null;
@@ -297,7 +296,7 @@ export class Thread implements ShownThread {
 
   /** Write it down, so that it is not lost with this tab, and ask for it. */
   #write(said: Written["said"], options: SendOptions): Promise<void> {
-    const { idempotencyKey: name = freshName(), ...rest } = options;
+    const { idempotencyKey: name = freshKey(), ...rest } = options;
     const model = rest.model ?? this.#session.composing.modelOf(this) ?? undefined;
     const given = Object.entries({ ...rest, model }).filter(([, value]) => value !== undefined);
     const { name: chatName, facts } = this.#made;

@@ -1,8 +1,7 @@
 /** The chat of a thread: one that is there, or one that is made once, however many first messages wait for it. */
 
 import { signal, type ReadonlySignal } from "@preact/signals";
-import { errors, type Chat, type Client, type NewChat } from "turnledger";
-import { freshName } from "../browser/unique-name";
+import { errors, freshKey, type Chat, type Client, type NewChat } from "turnledger";
 
 /** Milliseconds before a server is tried again that was not found for a minute. */
 const PAUSE = 2_000;
@@ -25,7 +24,7 @@ export class MadeChat {
     facts: NewChat,
     made: (id: string) => void,
     ending: AbortSignal,
-    name = freshName(),
+    name = freshKey(),
   ) {
     this.#client = client;
     this.#id.value = id;

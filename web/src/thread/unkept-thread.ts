@@ -1,15 +1,13 @@
 /** A chat that is not kept: what was said is in the memory of this page, and is gone when it is left. */
 
 import { batch, computed, signal, type ReadonlySignal } from "@preact/signals";
-import type { ChatInfo, Input, Item, OnStop, Turn } from "turnledger";
+import { freshKey, type ChatInfo, type Input, type Item, type OnStop, type Turn } from "turnledger";
 import { UnkeptChat, type UnkeptEvent, type UnkeptMessage } from "turnledger/unkept";
 import type { Session } from "../session/session";
 import { failureOf } from "./failures";
-import { itemsOf } from "./items";
-import { freshName } from "../browser/unique-name";
+import { answerItem, itemsOf, messagesOf, thoughtItem } from "./items";
 import { Running } from "./pending-turn";
 import type { Failed, SendOptions, ShownThread, Siblings } from "./thread";
-import { answerItem, messagesOf, thoughtItem } from "./unkept-items";
 
 /** A turn, and what of it is sent along with the next. */
 interface Said {
@@ -125,7 +123,7 @@ export class UnkeptThread implements ShownThread {
 
   async #ask(input: readonly Item[], replaces: string | null, options: SendOptions = {}): Promise<void> {
     const others = this.#running.peek();
-    const name = options.idempotencyKey ?? freshName();
+    const name = options.idempotencyKey ?? freshKey();
     const state = others.length > 0 ? "queued" : "sending";
     const running = new Running({ name, isHere: true, input, replaces, state });
     batch(() => {

@@ -4,7 +4,7 @@ import { useLayoutEffect, useRef } from "preact/hooks";
 import { nameOf, type Row } from "../../chats/chat-row";
 import { ArchiveIcon, EditIcon, MoreIcon, PinIcon, PinnedIcon, TrashIcon, UnarchiveIcon, UndoIcon } from "../icons";
 import { Menu, type MenuEntry } from "../menu";
-import { isPlain } from "./plain-click";
+import { isPlainClick } from "./list-navigation";
 import type { SidebarState } from "./sidebar-state";
 
 interface LineProps {
@@ -34,7 +34,7 @@ export function ChatLine({ state, row, tabIndex }: LineProps) {
         aria-current={isHere ? "page" : undefined}
         title={nameOf(row)}
         onClick={(event) => {
-          if (!isPlain(event)) return;
+          if (!isPlainClick(event)) return;
           event.preventDefault();
           session.place.open(row.id);
         }}

@@ -118,3 +118,8 @@ export function walk<Line extends Entry>(
       return undefined;
   }
 }
+
+/** Whether a click on a link opens it here. With other buttons and keys the browser opens another tab. */
+export function isPlainClick({ button, ctrlKey, metaKey, shiftKey, altKey }: MouseEvent): boolean {
+  return button === 0 && !ctrlKey && !metaKey && !shiftKey && !altKey;
+}

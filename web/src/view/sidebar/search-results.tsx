@@ -5,7 +5,7 @@ import { openHit } from "../../chats/open-chat";
 import { nameOf } from "../../chats/chat-row";
 import { piecesOf } from "../../chats/snippet";
 import { harmless } from "../../markdown/safe-text";
-import { isPlain } from "./plain-click";
+import { isPlainClick } from "./list-navigation";
 import type { SidebarState } from "./sidebar-state";
 import { VirtualList } from "./virtual-list";
 
@@ -60,7 +60,7 @@ function HitLine({ state, hit, tabIndex }: { state: SidebarState; hit: Hit; tabI
       tabIndex={tabIndex}
       aria-current={isHere ? "page" : undefined}
       onClick={(event) => {
-        if (!isPlain(event)) return;
+        if (!isPlainClick(event)) return;
         event.preventDefault();
         void openHit(session, hit);
       }}

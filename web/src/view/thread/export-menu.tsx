@@ -1,9 +1,11 @@
 /** What can be done with a whole chat: have it as a file. */
 
-import { fileNameOf } from "../../thread/file-name";
 import type { ExportFormat, ShownThread } from "../../thread/thread";
 import { DownloadIcon, MoreIcon } from "../icons";
 import { Menu } from "../menu";
+
+/** Characters of a file name, without its extension. */
+const LONGEST_NAME = 60;
 
 export function ThreadMenu({ thread }: { thread: ShownThread }) {
   const isThere = thread.isKept && thread.id.value !== null && thread.turns.value.length > 0;
@@ -42,4 +44,13 @@ function download(file: Blob, name: string): void {
   link.click();
   // Not at once: the browser has to have begun with it.
   setTimeout(() => URL.revokeObjectURL(link.href), 60_000);
+}
+
+/** A name made of the letters, digits, spaces and dashes of a title. */
+export function fileNameOf(title: string | null, ending: string): string {
+  const bare = (title ?? "").normalize("NFC").replace(/[^\p{L}\p{M}\p{N}\- ]+/gu, " ");
+  const letters = Array.from(bare.split(/\s+/).filter(Boolean).join(" "));
+  const text = letters.slice(0, LONGEST_NAME).join("").replace(/^[- ]+|[- ]+$/g, "");
+  const isReserved = /^(con|prn|aux|nul|com\d|lpt\d)$/i.test(text);
+  return `${!text || isReserved ? "chat" : text}.${ending}`;
 }

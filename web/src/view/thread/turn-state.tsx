@@ -9,7 +9,7 @@ import type { Running } from "../../thread/pending-turn";
 import type { ShownThread } from "../../thread/thread";
 import { durationOf } from "../../thread/turn-usage";
 import { CloseIcon, InfoIcon, OfflineIcon, QueueIcon, StopIcon, WarningIcon } from "../icons";
-import { useOffline } from "../offline";
+import { useOffline } from "../connection";
 
 /** Seconds after which it is said how long it takes. */
 const LONG = 3;

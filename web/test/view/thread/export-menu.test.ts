@@ -1,5 +1,5 @@
 import { describe, expect, it } from "vitest";
-import { fileNameOf } from "../../src/thread/file-name";
+import { fileNameOf } from "../../../src/view/thread/export-menu";
 
 describe("the name of a file", () => {
   it("is made of the letters, digits, spaces and dashes of a title", () => {
