@@ -28,7 +28,7 @@ const OF_THE_PROCESS = [
 type Events<Outcome = void> = AsyncGenerator<TurnEvent, Outcome, undefined>;
 
 /** A turn on its way, as far as it is known. */
-export interface Followed {
+export interface FollowedTurn {
   /** How it is asked for, the same each time; without it, the turn is only read. */
   asked?: Promise<Asked>;
   readonly idempotencyKey?: string;
@@ -59,7 +59,7 @@ export interface Followed {
 
 /** The events of the turn, each once and in order. Ends behind the last one. Of a turn that was asked for here, throws
  * how it failed, behind the event that tells so. */
-export async function* heal(wire: Wire, followed: Followed, signal: AbortSignal | undefined): Events {
+export async function* followTurn(wire: Wire, followed: FollowedTurn, signal: AbortSignal | undefined): Events {
   const tries = new Tries(wire, signal);
   try {
     const asked = await unless(signal, followed.asked);
@@ -71,23 +71,23 @@ export async function* heal(wire: Wire, followed: Followed, signal: AbortSignal 
         // What nobody has yet is sent: only then can it be read later.
         if (!isAsking) await unless(signal, followed.held);
         else if (tries.count && !followed.turn) await unless(signal, followed.beforeRetry?.());
-        reply = await wire.open(isAsking ? asked : reading(followed), signal);
+        reply = await wire.open(isAsking ? asked : readRequest(followed), signal);
         followed.letGo = () => {
           isLetGo = true;
           reply?.close();
         };
         if (isAsking && note(followed, reply.headers)) yield restarted(followed);
         if (followed.held) followed.letGo();
-        const isOver = yield* listen(reply, followed, tries, wire.retries.times);
+        const isOver = yield* readEvents(reply, followed, tries, wire.retries.times);
         if (isOver || followed.isFinished) return;
         throw unanswered();
       } catch (problem) {
         if (isLetGo && !followed.isFinished) continue;
         try {
           if (followed.isFinished) throw problem;
-          await tries.again(isAsking ? problem : cured(problem, followed));
+          await tries.again(isAsking ? problem : asLostConnection(problem, followed));
         } catch (last) {
-          throw explained(last, followed);
+          throw withRemedy(last, followed);
         }
       } finally {
         reply?.close();
@@ -99,7 +99,7 @@ export async function* heal(wire: Wire, followed: Followed, signal: AbortSignal 
 }
 
 /** The events of one connection that were not given out before. Returns whether there are no more to wait for. */
-async function* listen(reply: Reply, followed: Followed, tries: Tries, times: number): Events<boolean> {
+async function* readEvents(reply: Reply, followed: FollowedTurn, tries: Tries, times: number): Events<boolean> {
   const requestId = reply.headers.get("x-request-id");
   let isEmpty = true;
   for await (const { id, type, data } of eventsOf(reply.pieces)) {
@@ -146,7 +146,7 @@ async function* listen(reply: Reply, followed: Followed, tries: Tries, times: nu
 }
 
 /** The problem; one of reading that asking again mends is as good as a lost connection. */
-function cured(problem: unknown, followed: Followed): unknown {
+function asLostConnection(problem: unknown, followed: FollowedTurn): unknown {
   // Its store lost the turn together with its power; or this caller may run turns, and not read them.
   const isMendable = problem instanceof TurnNotFound || problem instanceof NotAdmitted;
   if (!followed.asked || !isMendable) return problem;
@@ -154,20 +154,20 @@ function cured(problem: unknown, followed: Followed): unknown {
   return unanswered(problem.message);
 }
 
-function reading(followed: Followed): Asked {
+function readRequest(followed: FollowedTurn): Asked {
   const headers = { "last-event-id": String(followed.isVoid && followed.isHeard ? 0 : followed.last) };
   return { path: `/api/turns/${followed.turn}/events`, headers };
 }
 
 /** Forget what was told, and tell that. */
-function restarted(followed: Followed): TurnEvent {
+function restarted(followed: FollowedTurn): TurnEvent {
   followed.last = 0;
   followed.text = "";
   return { type: "turn.restarted", turn: followed.turn as string, attempt: followed.attempt };
 }
 
 /** Note what the head of an answer says of the turn. Tell whether it is another than what was told of. */
-function note(followed: Followed, headers: Headers): boolean {
+function note(followed: FollowedTurn, headers: Headers): boolean {
   const before = followed.turn;
   const turn = headers.get("x-turn-id");
   if (!turn || turn.length < 37) throw stranger(headers); // a part of an id is none
@@ -195,7 +195,7 @@ function failureOf(event: TurnEvent, requestId: string | null): TurnledgerError 
 }
 
 /** The problem, with what can be done about it. */
-export function explained(problem: unknown, followed: Followed): unknown {
+export function withRemedy(problem: unknown, followed: FollowedTurn): unknown {
   if (problem instanceof TurnledgerError && followed.idempotencyKey) {
     const { isRetryable, status } = problem;
     problem.idempotencyKey = followed.idempotencyKey;

@@ -1,7 +1,7 @@
 /** Where tabs of one browser hear one another. */
 
 /** The channel of a name; null: there are none, or not for this frame. */
-export function channelOf(name: string): BroadcastChannel | null {
+export function openChannel(name: string): BroadcastChannel | null {
   try {
     return new BroadcastChannel(name);
   } catch {

@@ -3,13 +3,13 @@
 import type { OutboxStorage } from "turnledger/outbox";
 
 /** The beginning of the name of everything that this page ever writes down. */
-export const PREFIX = "turnledger page:";
+export const STORAGE_PREFIX = "turnledger page:";
 
 /** What `localStorage` is of a storage. */
-export type KeptStorage = OutboxStorage;
+export type KeyValueStorage = OutboxStorage;
 
 /** A frame may be denied its storage, and a private window its room: then all is forgotten with the page. */
-export class Memory implements KeptStorage {
+export class MemoryStorage implements KeyValueStorage {
   readonly #values = new Map<string, string>();
 
   get length(): number {
@@ -34,10 +34,10 @@ export class Memory implements KeptStorage {
 }
 
 /** Another storage, until it is closed: whoever comes late finds nothing in it and can leave nothing there. */
-export class ClosableStorage implements KeptStorage {
-  #storage: KeptStorage | null;
+export class ClosableStorage implements KeyValueStorage {
+  #storage: KeyValueStorage | null;
 
-  constructor(storage: KeptStorage) {
+  constructor(storage: KeyValueStorage) {
     this.#storage = storage;
   }
 
@@ -73,27 +73,27 @@ export class ClosableStorage implements KeptStorage {
 }
 
 /** One for the whole page: what is kept in its memory is kept once. */
-const inMemory = { browser: new Memory(), tab: new Memory() };
+const inMemory = { browser: new MemoryStorage(), tab: new MemoryStorage() };
 
 /** The storage of this browser, or one that lasts as long as the page. */
-export function storageHere(): KeptStorage {
+export function browserStorage(): KeyValueStorage {
   return usable(() => localStorage) ?? inMemory.browser;
 }
 
 /** The storage of this tab, or one that lasts as long as the page. */
-export function storageOfTab(): KeptStorage {
+export function tabStorage(): KeyValueStorage {
   return usable(() => sessionStorage) ?? inMemory.tab;
 }
 
 /** The names in a storage. */
-export function namesIn(storage: KeptStorage): string[] {
+export function storedKeys(storage: KeyValueStorage): string[] {
   return Array.from({ length: storage.length }, (_, place) => storage.key(place) ?? "");
 }
 
-function usable(storage: () => KeptStorage): KeptStorage | null {
+function usable(storage: () => KeyValueStorage): KeyValueStorage | null {
   try {
     const found = storage();
-    const probe = `${PREFIX}probe`;
+    const probe = `${STORAGE_PREFIX}probe`;
     found.setItem(probe, "1");
     found.removeItem(probe);
     return found;

@@ -5,7 +5,7 @@ import { signal, type ReadonlySignal } from "@preact/signals";
 const seen = signal(isSeen());
 document.addEventListener("visibilitychange", () => (seen.value = isSeen()));
 
-export const isVisible: ReadonlySignal<boolean> = seen;
+export const isTabVisible: ReadonlySignal<boolean> = seen;
 
 function isSeen(): boolean {
   return document.visibilityState === "visible";

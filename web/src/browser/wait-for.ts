@@ -3,7 +3,7 @@
 import { effect } from "@preact/signals";
 
 /** Resolves as soon as it is so. */
-export async function settled(condition: () => boolean): Promise<void> {
+export async function waitFor(condition: () => boolean): Promise<void> {
   await new Promise<void>((resolve) => {
     let isDone = false;
     const release = effect(() => {

@@ -1,15 +1,15 @@
 /** What people do to chats. It is shown at once, and taken back with a notice where the server refuses it. */
 
 import { errors, type Chat, type ChatInfo } from "turnledger";
-import { wordsOfProblem } from "../session/notices";
+import { errorText } from "../session/notices";
 import type { Session } from "../session/session";
-import type { Wish } from "./chat-list";
-import { nameOf, type Row } from "./chat-row";
+import type { OptimisticChange } from "./chat-list";
+import { chatTitle, type ChatRow } from "./chat-row";
 
 /** Milliseconds in which a deleted chat can be brought back by one click. */
 const UNDO = 10_000;
 
-export class Changing {
+export class ChatActions {
   readonly #session: Session;
 
   constructor(session: Session) {
@@ -17,43 +17,43 @@ export class Changing {
   }
 
   /** Give it a name, unless somebody else has done so since it was read. Empty: called by its first words again. */
-  async rename(row: Row, title: string): Promise<void> {
+  async rename(row: ChatRow, title: string): Promise<void> {
     const said = title.trim();
     if (said === (row.title ?? "")) return;
     try {
       const work = this.#update(row.id, (chat) => chat.rename(said, { revision: row.revision }));
       // Its first words are not known here.
-      await this.#wish(row.id, said === "" ? {} : { title: said }, work);
+      await this.#showOptimistically(row.id, said === "" ? {} : { title: said }, work);
     } catch (problem) {
       const there = problem instanceof errors.RevisionConflict ? problem.details.chat : undefined;
       if (there === undefined) return this.#refused("could not be renamed", row, problem);
       this.#session.chats.put(there);
-      this.#session.notices.news(`Somebody else changed this chat meanwhile. It is called “${nameOf(there)}”.`, {
+      this.#session.notices.news(`Somebody else changed this chat meanwhile. It is called “${chatTitle(there)}”.`, {
         stays: undefined,
         action: {
           label: `Rename to “${said}”`,
-          run: () => void this.rename({ ...row, ...there, purgeAt: null } as Row, said),
+          run: () => void this.rename({ ...row, ...there, purgeAt: null } as ChatRow, said),
         },
       });
     }
   }
 
-  async pin(row: Row, pinned: boolean): Promise<void> {
+  async pin(row: ChatRow, pinned: boolean): Promise<void> {
     const work = this.#update(row.id, (chat) => chat.pin(pinned));
-    await this.#wish(row.id, { pinned }, work).catch((problem: unknown) =>
+    await this.#showOptimistically(row.id, { pinned }, work).catch((problem: unknown) =>
       this.#refused(`could not be ${pinned ? "pinned" : "unpinned"}`, row, problem),
     );
   }
 
   /** Move it out of the list, or back into it. */
-  async archive(row: Row, archived: boolean): Promise<void> {
+  async archive(row: ChatRow, archived: boolean): Promise<void> {
     try {
       const work = this.#update(row.id, (chat) => chat.archive(archived));
-      await this.#wish(row.id, { archived }, work);
+      await this.#showOptimistically(row.id, { archived }, work);
     } catch (problem) {
       return this.#refused(`could not be ${archived ? "archived" : "moved back"}`, row, problem);
     }
-    const text = archived ? `“${nameOf(row)}” is in the archive.` : `“${nameOf(row)}” is back in the list.`;
+    const text = archived ? `“${chatTitle(row)}” is in the archive.` : `“${chatTitle(row)}” is back in the list.`;
     this.#session.notices.news(text, {
       stays: UNDO,
       action: { label: "Undo", run: () => void this.archive({ ...row, archived }, !archived) },
@@ -61,30 +61,30 @@ export class Changing {
   }
 
   /** Delete it at once; for a while it can be brought back. */
-  async delete(row: Row): Promise<void> {
-    const { client, chats, notices, place, threads } = this.#session;
+  async delete(row: ChatRow): Promise<void> {
+    const { client, chats, notices, router, threads } = this.#session;
     const isShown = threads.current.peek()?.id.peek() === row.id;
-    if (isShown) place.openNew();
+    if (isShown) router.openNew();
     try {
       const work = client.chats.open(row.id).delete();
-      await this.#wish(
+      await this.#showOptimistically(
         row.id,
         { isGone: true },
         work.then(() => chats.drop(row.id)),
       );
     } catch (problem) {
-      if (isShown) place.open(row.id);
+      if (isShown) router.open(row.id);
       return this.#refused("could not be deleted", row, problem);
     }
-    notices.news(`“${nameOf(row)}” is deleted.`, {
+    notices.news(`“${chatTitle(row)}” is deleted.`, {
       stays: UNDO,
       action: { label: "Undo", run: () => void this.restore(row, isShown) },
     });
   }
 
   /** Bring a deleted chat back, and open it, if it was open. */
-  async restore(row: Row, isOpened = false): Promise<void> {
-    const { client, chats, notices, place } = this.#session;
+  async restore(row: ChatRow, isOpened = false): Promise<void> {
+    const { client, chats, notices, router } = this.#session;
     try {
       const restore = async (): Promise<void> => {
         const restored = await client.chats.open(row.id).restore();
@@ -92,24 +92,24 @@ export class Changing {
         chats.put(restored);
       };
       // From among the deleted ones it goes.
-      await (row.purgeAt === null ? restore() : this.#wish(row.id, { isGone: true }, restore()));
+      await (row.purgeAt === null ? restore() : this.#showOptimistically(row.id, { isGone: true }, restore()));
     } catch (problem) {
       return this.#refused("could not be brought back", row, problem);
     }
-    if (isOpened) place.open(row.id);
-    else notices.news(`“${nameOf(row)}” is back.`, { action: { label: "Open", run: () => place.open(row.id) } });
+    if (isOpened) router.open(row.id);
+    else notices.news(`“${chatTitle(row)}” is back.`, { action: { label: "Open", run: () => router.open(row.id) } });
   }
 
   async #update(id: string, change: (chat: Chat) => Promise<ChatInfo>): Promise<void> {
     this.#session.chats.put(await change(this.#session.client.chats.open(id)));
   }
 
-  #wish(id: string, wish: Wish, work: Promise<void>): Promise<void> {
-    return this.#session.chats.wish(id, wish, work);
+  #showOptimistically(id: string, wish: OptimisticChange, work: Promise<void>): Promise<void> {
+    return this.#session.chats.showOptimistically(id, wish, work);
   }
 
-  #refused(what: string, row: Row, problem: unknown): void {
+  #refused(what: string, row: ChatRow, problem: unknown): void {
     if (problem instanceof errors.ConversationUnavailable) this.#session.chats.drop(row.id);
-    this.#session.notices.problem(new Error(`“${nameOf(row)}” ${what}: ${wordsOfProblem(problem)}`));
+    this.#session.notices.problem(new Error(`“${chatTitle(row)}” ${what}: ${errorText(problem)}`));
   }
 }

@@ -2,13 +2,23 @@
 
 import { computed, signal, type ReadonlySignal } from "@preact/signals";
 import { errors, type Change, type ChatInfo, type Client, type Page } from "turnledger";
-import { changed, inOrder, madeAt, merged, rowOf, rowOfTold, type Place, type Row, type Told } from "./chat-row";
+import {
+  withUpdate,
+  byLastUse,
+  createdAtOf,
+  mergeRow,
+  rowOf,
+  rowOfUpdate,
+  type ListPosition,
+  type ChatRow,
+  type ChatUpdate,
+} from "./chat-row";
 
-export type ShelfKind = "chats" | "archived" | "deleted";
+export type ChatListKind = "chats" | "archived" | "deleted";
 
 /** Which chats are on it. */
-interface Wanted {
-  readonly kind: ShelfKind;
+interface ChatFilter {
+  readonly kind: ChatListKind;
   /** Null: of all scopes. */
   readonly scope: string | null;
 }
@@ -25,11 +35,11 @@ const LOOKED_UP = 8;
 /** An id that is so many milliseconds older than the beginning of its chat was brought from elsewhere. */
 const IMPORTED = 3_600_000;
 
-export class Shelf {
-  readonly wanted: Wanted;
+export class ChatPages {
+  readonly filter: ChatFilter;
   readonly #client: Client;
   readonly #isElsewhere: (id: string) => boolean;
-  readonly #rows = new Map<string, Row>();
+  readonly #rows = new Map<string, ChatRow>();
   readonly #version = signal(0);
   readonly #isWhole = signal(false);
   readonly #isLoaded = signal(false);
@@ -39,29 +49,29 @@ export class Shelf {
   readonly #meanwhile = new Set<Meanwhile>();
   /** The turns that run, by their chats. */
   readonly #runs = new Map<string, string>();
-  readonly #sought = new Set<string>();
+  readonly #missing = new Set<string>();
   #pages: AsyncGenerator<Page<ChatInfo>, void, undefined> | null = null;
   #generation = 0;
   #needed = 1;
   /** The last chat of which it is known that it and all before it are as they are told; null: of none. */
-  #freshTo: Place | null = null;
+  #freshTo: ListPosition | null = null;
   #isFreshToTheEnd = false;
   /** The last chat that was ever read: those behind it are not shown, since others may be between. */
-  #knownTo: Place | null = null;
+  #knownTo: ListPosition | null = null;
 
   /** `isElsewhere`: whether a chat is known to be on another one. */
-  constructor(client: Client, wanted: Wanted, isElsewhere: (id: string) => boolean = () => false) {
+  constructor(client: Client, wanted: ChatFilter, isElsewhere: (id: string) => boolean = () => false) {
     this.#client = client;
-    this.wanted = wanted;
+    this.filter = wanted;
     this.#isElsewhere = isElsewhere;
   }
 
   /** Those that are known, the last used first. */
-  readonly rows: ReadonlySignal<readonly Row[]> = computed(() => {
+  readonly rows: ReadonlySignal<readonly ChatRow[]> = computed(() => {
     void this.#version.value;
     const to = this.#isWhole.value ? null : this.#knownTo;
-    const known = [...this.#rows.values()].filter((row) => row.pinned || to === null || inOrder(row, to) <= 0);
-    return known.sort(inOrder);
+    const known = [...this.#rows.values()].filter((row) => row.pinned || to === null || byLastUse(row, to) <= 0);
+    return known.sort(byLastUse);
   });
 
   /** Whether there are no more. */
@@ -80,7 +90,7 @@ export class Shelf {
     return this.#problem;
   }
 
-  row(id: string): Row | undefined {
+  row(id: string): ChatRow | undefined {
     return this.#rows.get(id);
   }
 
@@ -113,15 +123,15 @@ export class Shelf {
   /** Take in how chats are by now. */
   put(...chats: readonly ChatInfo[]): void {
     for (const chat of chats) {
-      this.#tell(chat.id, "told");
-      this.#set(merged(this.#rows.get(chat.id), this.#rowOf(chat), false));
+      this.#noteMeanwhile(chat.id, "told");
+      this.#set(mergeRow(this.#rows.get(chat.id), this.#rowOf(chat), false));
     }
     this.#version.value += 1;
   }
 
   /** A chat was deleted, or restored, and is here no more. */
   drop(id: string): void {
-    this.#goes(id);
+    this.#remove(id);
     this.#version.value += 1;
   }
 
@@ -138,7 +148,7 @@ export class Shelf {
     if (this.#isFreshToTheEnd) return false;
     const to = this.#freshTo;
     let fresh = 0;
-    for (const row of this.#rows.values()) if (inOrder(row, to) <= 0) fresh += 1;
+    for (const row of this.#rows.values()) if (byLastUse(row, to) <= 0) fresh += 1;
     return fresh < this.#needed;
   }
 
@@ -161,7 +171,7 @@ export class Shelf {
     const page: Page<ChatInfo> = next.done ? { data: [], next: null } : next.value;
     this.#take(page, meanwhile);
     // Those that are pinned are shown first, however long ago they were used.
-    if (isFirst && page.next !== null && this.wanted.kind === "chats") await this.#readPinned(generation);
+    if (isFirst && page.next !== null && this.filter.kind === "chats") await this.#readPinned(generation);
     if (generation !== this.#generation) return undefined;
     this.#isWhole.value = this.#isFreshToTheEnd;
     this.#isLoaded.value = true;
@@ -170,7 +180,7 @@ export class Shelf {
   }
 
   #list(more: { pinned?: boolean }) {
-    const { kind, scope } = this.wanted;
+    const { kind, scope } = this.filter;
     const flags = kind === "deleted" ? { deleted: true } : { archived: kind === "archived" };
     return this.#client.chats.list({
       ...flags,
@@ -187,24 +197,24 @@ export class Shelf {
     const to = page.next === null || last === undefined ? null : last;
     const listed = new Set(page.data.map(({ id }) => id));
     for (const row of [...this.#rows.values()]) {
-      const isBetween = (from === null || inOrder(row, from) > 0) && (to === null || inOrder(row, to) <= 0);
+      const isBetween = (from === null || byLastUse(row, from) > 0) && (to === null || byLastUse(row, to) <= 0);
       if (isBetween && !listed.has(row.id) && !told.has(row.id)) this.#rows.delete(row.id);
     }
     this.#add(page.data, { told, gone });
     this.#isFreshToTheEnd = page.next === null;
     if (last === undefined) return;
     this.#freshTo = { id: last.id, touchedAt: last.touchedAt };
-    if (this.#knownTo === null || inOrder(this.#freshTo, this.#knownTo) > 0) this.#knownTo = this.#freshTo;
+    if (this.#knownTo === null || byLastUse(this.#freshTo, this.#knownTo) > 0) this.#knownTo = this.#freshTo;
   }
 
   #add(chats: readonly ChatInfo[], { told, gone }: Meanwhile): void {
     for (const chat of chats) {
       if (gone.has(chat.id)) continue;
-      this.#set(merged(this.#rows.get(chat.id), this.#rowOf(chat), told.has(chat.id)));
+      this.#set(mergeRow(this.#rows.get(chat.id), this.#rowOf(chat), told.has(chat.id)));
     }
   }
 
-  #rowOf(chat: ChatInfo): Row {
+  #rowOf(chat: ChatInfo): ChatRow {
     return rowOf(chat, this.#runs.has(chat.id) || this.#rows.get(chat.id)?.isRunning);
   }
 
@@ -231,9 +241,9 @@ export class Shelf {
   // Following.
 
   /** Take in what happened. */
-  follow(change: Change): void {
+  applyChange(change: Change): void {
     // Deleted chats run no turns, and are not renamed.
-    if (this.wanted.kind === "deleted" && change.type.startsWith("turn.")) return;
+    if (this.filter.kind === "deleted" && change.type.startsWith("turn.")) return;
     switch (change.type) {
       case "gap":
         void this.refresh();
@@ -242,26 +252,26 @@ export class Shelf {
         if (!this.#isLoaded.peek() && this.#problem.peek() !== null) void this.refresh();
         return;
       case "chat.deleted":
-        this.#goes(change.chat);
+        this.#remove(change.chat);
         break;
       case "chat.created":
       case "chat.changed":
       case "chat.restored":
       case "chat.switched":
-        this.#isTold(change);
+        this.#applyUpdate(change);
         break;
       case "turn.running":
         this.#runs.set(change.chat, change.turn);
         this.#touch(change.chat, (row) => ({ ...row, isRunning: true }));
         break;
       case "turn.committed":
-        this.#ran(change.chat, change.turn);
-        if (!this.#rows.has(change.chat) && this.#isOfScope(change.scope)) this.#seek(change.chat);
+        this.#endTurn(change.chat, change.turn);
+        if (!this.#rows.has(change.chat) && this.#isOfScope(change.scope)) this.#request(change.chat);
         this.#touch(change.chat, (row) => ({ ...row, touchedAt: Math.max(row.touchedAt, change.at) }));
         break;
       case "turn.failed":
       case "turn.stopped":
-        this.#ran(change.chat, change.turn);
+        this.#endTurn(change.chat, change.turn);
         this.#touch(change.chat, (row) => ({ ...row, touchedAt: Math.max(row.touchedAt, change.at) }));
         break;
       default:
@@ -270,71 +280,71 @@ export class Shelf {
     this.#version.value += 1;
   }
 
-  #goes(id: string): void {
-    this.#tell(id, "gone");
+  #remove(id: string): void {
+    this.#noteMeanwhile(id, "gone");
     this.#runs.delete(id);
-    if (this.wanted.kind === "deleted" && !this.#rows.has(id)) this.#seek(id);
+    if (this.filter.kind === "deleted" && !this.#rows.has(id)) this.#request(id);
     else this.#rows.delete(id);
   }
 
-  #isTold(told: Told): void {
+  #applyUpdate(told: ChatUpdate): void {
     const known = this.#rows.get(told.chat);
-    this.#tell(told.chat, "told");
+    this.#noteMeanwhile(told.chat, "told");
     for (const { gone } of this.#meanwhile) gone.delete(told.chat);
-    if (this.wanted.kind === "deleted") {
+    if (this.filter.kind === "deleted") {
       if (told.type === "chat.restored") this.#rows.delete(told.chat);
-    } else if (known) this.#set(changed(known, told));
+    } else if (known) this.#set(withUpdate(known, told));
     else if (!this.#fits({ ...told, purgeAt: null })) return;
     // It says nothing of when the chat was used last, unless that is now.
-    else if (told.type === "chat.switched") this.#set(rowOfTold(told));
-    else if (told.type === "chat.created" && told.at - madeAt(told.chat) < IMPORTED) this.#set(rowOfTold(told));
-    else this.#seek(told.chat);
+    else if (told.type === "chat.switched") this.#set(rowOfUpdate(told));
+    else if (told.type === "chat.created" && told.at - createdAtOf(told.chat) < IMPORTED) this.#set(rowOfUpdate(told));
+    else this.#request(told.chat);
   }
 
   /** Of several turns of a chat, only the end of the last that began leaves it quiet. */
-  #ran(chat: string, turn: string): void {
+  #endTurn(chat: string, turn: string): void {
     if ((this.#runs.get(chat) ?? turn) !== turn) return;
     this.#runs.delete(chat);
     this.#touch(chat, (row) => ({ ...row, isRunning: false }));
   }
 
-  #touch(id: string, change: (row: Row) => Row): void {
+  #touch(id: string, change: (row: ChatRow) => ChatRow): void {
     const known = this.#rows.get(id);
-    this.#tell(id, "told");
+    this.#noteMeanwhile(id, "told");
     if (known) this.#set(change(known));
   }
 
-  #tell(id: string, what: keyof Meanwhile): void {
+  #noteMeanwhile(id: string, what: keyof Meanwhile): void {
     for (const each of this.#meanwhile) each[what].add(id);
   }
 
-  #set(row: Row): void {
+  #set(row: ChatRow): void {
     if (this.#fits(row)) this.#rows.set(row.id, row);
     else this.#rows.delete(row.id);
   }
 
-  #fits({ scope, archived, purgeAt }: Pick<Row, "scope" | "archived" | "purgeAt">): boolean {
-    const { kind } = this.wanted;
+  #fits({ scope, archived, purgeAt }: Pick<ChatRow, "scope" | "archived" | "purgeAt">): boolean {
+    const { kind } = this.filter;
     if (!this.#isOfScope(scope)) return false;
     return kind === "deleted" ? purgeAt !== null : purgeAt === null && archived === (kind === "archived");
   }
 
   #isOfScope(scope: string | null): boolean {
-    return this.wanted.scope === null || (scope ?? "") === this.wanted.scope;
+    return this.filter.scope === null || (scope ?? "") === this.filter.scope;
   }
 
   /** Look up a chat of which too little was told; of many at once, the list says it sooner. */
-  #seek(id: string): void {
+  #request(id: string): void {
     if (!this.#isLoaded.peek() || this.#isElsewhere(id)) return;
-    this.#sought.add(id);
-    if (this.#sought.size === 1) setTimeout(() => void this.#find(), GATHERING);
+    this.#missing.add(id);
+    if (this.#missing.size === 1) setTimeout(() => void this.#readMissing(), GATHERING);
   }
 
-  async #find(): Promise<void> {
-    const sought = [...this.#sought];
-    this.#sought.clear();
+  async #readMissing(): Promise<void> {
+    const sought = [...this.#missing];
+    this.#missing.clear();
     if (this.#ending.signal.aborted) return;
-    if (sought.length > LOOKED_UP || this.wanted.kind === "deleted") return this.refresh();
+    if (sought.length > LOOKED_UP || this.filter.kind === "deleted") return this.refresh();
     await Promise.all(sought.map((id) => this.#lookUp(id)));
     this.#version.value += 1;
   }

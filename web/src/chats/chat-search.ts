@@ -8,7 +8,7 @@ import type { Session } from "../session/session";
 const PAUSE = 180;
 
 /** What was found by what. */
-interface Found {
+interface SearchResults {
   readonly query: string;
   readonly hits: readonly Hit[];
   readonly isWhole: boolean;
@@ -16,10 +16,10 @@ interface Found {
   readonly isComplete: boolean;
 }
 
-export class Search {
+export class ChatSearch {
   readonly #session: Session;
   readonly #typed = signal("");
-  readonly #found = signal<Found | null>(null);
+  readonly #found = signal<SearchResults | null>(null);
   readonly #problem = signal<unknown>(null);
   readonly #isSearching = signal(false);
   readonly #unlisten: () => void;
@@ -29,7 +29,7 @@ export class Search {
 
   constructor(session: Session) {
     this.#session = session;
-    this.#unlisten = session.live.listen((change) => {
+    this.#unlisten = session.feed.listen((change) => {
       if (change.type === "chat.deleted") this.drop(change.chat);
     });
   }
@@ -40,7 +40,7 @@ export class Search {
   /** Whether hits are shown instead of the list. */
   readonly isOn: ReadonlySignal<boolean> = computed(() => this.#typed.value.trim() !== "");
   /** Null: nothing was asked yet. They may be those of what was typed before, until the others are there. */
-  get found(): ReadonlySignal<Found | null> {
+  get found(): ReadonlySignal<SearchResults | null> {
     return this.#found;
   }
   get isSearching(): ReadonlySignal<boolean> {
@@ -57,12 +57,12 @@ export class Search {
     if (text.trim() === "") this.#found.value = this.#problem.value = null;
     else {
       this.#isSearching.value = true;
-      this.#timer = setTimeout(() => void this.ask(), PAUSE);
+      this.#timer = setTimeout(() => void this.submit(), PAUSE);
     }
   }
 
   /** Ask it now. */
-  async ask(): Promise<void> {
+  async submit(): Promise<void> {
     this.#stop();
     const query = this.#typed.peek().trim();
     if (query === "") return;

@@ -3,9 +3,9 @@
 import { signal, type ReadonlySignal } from "@preact/signals";
 
 /** Milliseconds for which it stays armed. */
-export const ARMED = 4_000;
+export const ARMED_FOR = 4_000;
 
-export class Arming {
+export class ConfirmDelete {
   readonly #armed = signal<string | null>(null);
   #timer: ReturnType<typeof setTimeout> | undefined;
 
@@ -15,12 +15,12 @@ export class Arming {
   }
 
   /** Say it. Returns whether it was said before, and is to be done. */
-  say(what: string): boolean {
+  press(what: string): boolean {
     const isSecond = this.#armed.peek() === what;
     this.disarm();
     if (isSecond) return true;
     this.#armed.value = what;
-    this.#timer = setTimeout(() => this.disarm(), ARMED);
+    this.#timer = setTimeout(() => this.disarm(), ARMED_FOR);
     return false;
   }
 

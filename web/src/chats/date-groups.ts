@@ -1,19 +1,24 @@
 /** Chats by the day on which they were used last. */
 
 import { signal, type ReadonlySignal } from "@preact/signals";
-import type { Row } from "./chat-row";
+import type { ChatRow } from "./chat-row";
 
 /** What the list shows, line by line. */
-export type Line =
+export type ChatListLine =
   | { readonly kind: "heading"; readonly id: string; readonly text: string }
   /** `number`: its place among the chats, from 1. */
-  | { readonly kind: "chat"; readonly id: string; readonly row: Row; readonly number: number };
+  | { readonly kind: "chat"; readonly id: string; readonly row: ChatRow; readonly number: number };
 
 const DAY = 86_400_000;
 
 /** The lines of chats that are in order, pinned ones first. Days begin at midnight where the browser is. */
-export function linesOf(rows: readonly Row[], now: number, hasPinned: boolean, locales?: string | string[]): Line[] {
-  const lines: Line[] = [];
+export function listLines(
+  rows: readonly ChatRow[],
+  now: number,
+  hasPinned: boolean,
+  locales?: string | string[],
+): ChatListLine[] {
+  const lines: ChatListLine[] = [];
   const say = headings(now, locales);
   let last: string | null = null;
   rows.forEach((row, at) => {
@@ -55,7 +60,7 @@ function midnight(now: number, days: number): number {
 }
 
 /** The time by which days are told: a new one whenever another day has begun. */
-export class Today {
+export class CurrentDay {
   readonly #now = signal(Date.now());
   #timer: ReturnType<typeof setTimeout> | undefined;
   readonly #look = (): void => {

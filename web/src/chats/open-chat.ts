@@ -12,23 +12,23 @@ const PAGES = 40;
 const FOUND = 2_000;
 
 /** Show a new chat; the one that is new already stays, as long as nothing was said in it. */
-export function openNew(session: Session): void {
-  if (!isNew(session)) session.place.openNew();
+export function openNewChat(session: Session): void {
+  if (!isNewChat(session)) session.router.openNew();
 }
 
 /** Whether a chat is shown in which nothing was said, of the kind that a new one is. */
-export function isNew({ threads, place, keeps }: Session): boolean {
+export function isNewChat({ threads, router, keeps }: Session): boolean {
   const thread = threads.current.peek();
-  if (thread === null || place.where.peek()?.kind !== (keeps ? "new" : "unkept")) return false;
-  return thread.id.peek() === null && thread.running.peek().length === 0 && thread.turns.peek().length === 0;
+  if (thread === null || router.route.peek()?.kind !== (keeps ? "new" : "unkept")) return false;
+  return thread.id.peek() === null && thread.pending.peek().length === 0 && thread.turns.peek().length === 0;
 }
 
 /** Show a chat that was found, on the branch where it was found, and scroll to where that is. */
 export async function openHit(session: Session, { chat, turn, branch }: Hit): Promise<void> {
-  session.place.open(chat.id);
+  session.router.open(chat.id);
   const thread = session.threads.current.peek();
   if (turn === null || thread === null) return;
-  await until(() => thread.isLoaded.value || thread.problem.value !== null);
+  await waitAtMost(() => thread.isLoaded.value || thread.problem.value !== null);
   // It was edited away or taken back: the branch that still has it is shown, to who may say so.
   if (session.mayWrite && (thread.info.peek()?.branch ?? chat.branch) !== branch) {
     try {
@@ -37,7 +37,7 @@ export async function openHit(session: Session, { chat, turn, branch }: Hit): Pr
       session.notices.problem(problem);
       return;
     }
-    await until(() => thread.turns.value.some(({ id }) => id === turn) || thread.info.value?.branch === branch);
+    await waitAtMost(() => thread.turns.value.some(({ id }) => id === turn) || thread.info.value?.branch === branch);
   }
   await reveal(session, thread, turn);
 }
@@ -49,7 +49,7 @@ async function reveal(session: Session, thread: Thread, turn: string): Promise<v
     if (!thread.hasOlder.peek()) return;
     await thread.older();
   }
-  await until(() => false, 100); // they are drawn by then
+  await waitAtMost(() => false, 100); // they are drawn by then
   const found = document.querySelector<HTMLElement>(`[data-turn="${CSS.escape(turn)}"]`);
   found?.scrollIntoView({ block: "center" });
   found?.classList.add("found");
@@ -57,7 +57,7 @@ async function reveal(session: Session, thread: Thread, turn: string): Promise<v
 }
 
 /** Wait until it is so, or for so many milliseconds. */
-function until(isSo: () => boolean, patience = 10_000): Promise<void> {
+function waitAtMost(isSo: () => boolean, patience = 10_000): Promise<void> {
   return new Promise((resolve) => {
     const timer = setTimeout(resolve, patience);
     const stop = effect(() => {

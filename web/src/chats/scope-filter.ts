@@ -2,19 +2,19 @@
 
 import { computed, signal, type ReadonlySignal, type Signal } from "@preact/signals";
 import type { NewChat } from "turnledger";
-import type { Realm } from "../session/storage-scope";
+import type { StorageScope } from "../session/storage-scope";
 
-export class Scopes {
-  readonly #realm: Realm;
+export class ScopeFilter {
+  readonly #storage: StorageScope;
   readonly #known: Signal<readonly string[]>;
   readonly #chosen: Signal<string | null>;
   /** The only one that this page shows, said by its address or by the credential; null: it may be chosen. */
   readonly fixed: string | null;
 
-  constructor(realm: Realm, fixed: string | null) {
-    this.#realm = realm;
+  constructor(storage: StorageScope, fixed: string | null) {
+    this.#storage = storage;
     this.fixed = fixed;
-    const remembered = fixed ?? realm.get("scope");
+    const remembered = fixed ?? storage.get("scope");
     this.#chosen = signal(remembered);
     this.#known = signal(remembered === null ? [] : [remembered]);
   }
@@ -35,11 +35,11 @@ export class Scopes {
   choose(scope: string | null): void {
     if (this.fixed !== null) return;
     this.#chosen.value = scope;
-    this.#realm.set("scope", scope);
+    this.#storage.set("scope", scope);
   }
 
   /** Take note of those of some chats. */
-  see(scopes: Iterable<string | null>): void {
+  addKnown(scopes: Iterable<string | null>): void {
     const known = this.known.peek();
     const all = new Set([...known, ...[...scopes].map((scope) => scope ?? "")]);
     if (all.size > known.length) this.#known.value = [...all].sort((one, other) => one.localeCompare(other));
@@ -47,6 +47,6 @@ export class Scopes {
 }
 
 /** `?scope=NAME` of the address; null: it names none. */
-export function scopeOfAddress(search = location.search): string | null {
+export function scopeFromAddress(search = location.search): string | null {
   return new URLSearchParams(search).get("scope") || null;
 }

@@ -1,19 +1,19 @@
 /** Where what was sought stands in a text. */
 
 import type { Mark } from "turnledger";
-import { harmless } from "../markdown/safe-text";
+import { safeText } from "../markdown/safe-text";
 
-export interface Piece {
+export interface SnippetPart {
   readonly text: string;
   readonly isMarked: boolean;
 }
 
 /** The text in pieces. Marks count whole characters, of which JavaScript sees some as two. */
-export function piecesOf(snippet: string, marks: readonly Mark[]): Piece[] {
+export function snippetParts(snippet: string, marks: readonly Mark[]): SnippetPart[] {
   const characters = Array.from(snippet);
-  const pieces: Piece[] = [];
+  const pieces: SnippetPart[] = [];
   const cut = (start: number, end: number, isMarked: boolean): void => {
-    const text = harmless(characters.slice(start, end).join(""));
+    const text = safeText(characters.slice(start, end).join(""));
     if (text) pieces.push({ text, isMarked });
   };
   let at = 0;

@@ -11,10 +11,10 @@ interface Policy {
 
 /** Those that there are to choose from, the first unless somebody chooses. What a running agent could take only goes in
  * here when a server says which agents can. */
-export const POLICIES: readonly [Policy, ...Policy[]] = [
+export const BUSY_POLICIES: readonly [Policy, ...Policy[]] = [
   { name: "queue", label: "Queue", meaning: "Waits for its turn, then is answered." },
   { name: "interrupt", label: "Interrupt", meaning: "Stops the running answer, keeps what it said, and goes first." },
   { name: "rollback", label: "Roll back", meaning: "Stops the running answer, takes it back, and goes first." },
 ];
 
-export const USUAL = POLICIES[0].name;
+export const DEFAULT_POLICY = BUSY_POLICIES[0].name;

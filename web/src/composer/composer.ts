@@ -2,13 +2,13 @@
 
 import { computed, effect, signal, untracked, type ReadonlySignal, type Signal } from "@preact/signals";
 import { errors, wordsOf, type Item, type OnBusy, type OnStop } from "turnledger";
-import { wordsOfProblem } from "../session/notices";
+import { errorText } from "../session/notices";
 import type { Session } from "../session/session";
-import type { Failed, ShownThread } from "../thread/thread";
-import type { Composing } from "./composers";
-import { NEW } from "./drafts";
+import type { FailedTurn, Thread } from "../thread/thread";
+import type { Composers } from "./composers";
+import { NEW_CHAT } from "./drafts";
 import { ModelChoice } from "./model-choice";
-import { USUAL } from "./busy-policies";
+import { DEFAULT_POLICY } from "./busy-policies";
 
 /** A message that is about to leave. */
 interface Message {
@@ -21,10 +21,10 @@ let made = 0;
 export class Composer {
   /** No other has it. */
   readonly number = ++made;
-  readonly thread: ShownThread;
+  readonly thread: Thread;
   readonly model: ModelChoice;
   readonly #session: Session;
-  readonly #composing: Composing;
+  readonly #composers: Composers;
   readonly #text: Signal<string>;
   /** There may be several: what waits in line fails one after the other. */
   readonly #offers = signal<readonly string[]>([]);
@@ -38,13 +38,13 @@ export class Composer {
   #recalled: number | null = null;
   #unlisten: () => void = () => {};
 
-  constructor(session: Session, composing: Composing, thread: ShownThread) {
+  constructor(session: Session, composers: Composers, thread: Thread) {
     this.#session = session;
-    this.#composing = composing;
+    this.#composers = composers;
     this.thread = thread;
     this.model = new ModelChoice(session, thread);
-    this.#text = signal(thread.isKept ? composing.drafts.open(placeOf(thread)) : "");
-    const offered = thread.isKept && composing.drafts.read(offeredAt(placeOf(thread)));
+    this.#text = signal(thread.isKept ? composers.drafts.open(draftOf(thread)) : "");
+    const offered = thread.isKept && composers.drafts.read(offeredDraftOf(draftOf(thread)));
     if (offered) this.#offers.value = [offered];
     const leaving = [this.#followPlace(), this.#followFailures(), () => this.#unlisten()];
     this.#leave = () => leaving.forEach((leave) => leave());
@@ -64,34 +64,34 @@ export class Composer {
 
   /** Whether something runs that can be stopped. */
   readonly isBusy: ReadonlySignal<boolean> = computed(() =>
-    this.thread.running.value.some(({ state }) => state.value !== "ending"),
+    this.thread.pending.value.some(({ state }) => state.value !== "ending"),
   );
 
   /** Whether something of it is on its way, or lies here that is not kept elsewhere. */
   get isNeeded(): boolean {
     const isUnkept = !this.thread.isKept && this.#text.peek() !== "";
-    const onItsWay = this.thread.running.peek().length + this.#waiting.peek().length;
+    const onItsWay = this.thread.pending.peek().length + this.#waiting.peek().length;
     return isUnkept || onItsWay > 0 || this.offered.peek() !== null;
   }
 
   /** Whether what is written is too long to be kept as a draft. */
   readonly isTooLong: ReadonlySignal<boolean> = computed(
-    () => this.thread.isKept && this.#text.value.length > this.#composing.drafts.longest,
+    () => this.thread.isKept && this.#text.value.length > this.#composers.drafts.maxLength,
   );
 
   /** Why nothing can be sent here, whatever is written. That no server can be reached is none: messages wait. */
-  readonly hindrance: ReadonlySignal<string | null> = computed(() => {
+  readonly blockedReason: ReadonlySignal<string | null> = computed(() => {
     const problem = this.thread.problem.value;
     if (!this.#session.mayRun) return "You can read here, but not write.";
-    if (this.#composing.isExpired.value) return "Your access has expired. Sign in again to go on.";
-    if (problem instanceof errors.ConversationUnavailable) return wordsOfProblem(problem);
+    if (this.#composers.isExpired.value) return "Your access has expired. Sign in again to go on.";
+    if (problem instanceof errors.ConversationUnavailable) return errorText(problem);
     if (this.#session.areModelsKnown.value && this.model.name.value === null) return "There is no model to ask.";
     return null;
   });
 
   /** Whether there is something to send, and nothing against it. */
   readonly canSend: ReadonlySignal<boolean> = computed(
-    () => this.hindrance.value === null && this.#text.value.trim() !== "",
+    () => this.blockedReason.value === null && this.#text.value.trim() !== "",
   );
 
   /** Take in what is written by now. */
@@ -106,10 +106,10 @@ export class Composer {
   send(): boolean {
     // Blank lines around it say nothing; what the first line begins with may be meant.
     const text = this.#text.peek().replace(/^(\s*\n)+|\s+$/g, "");
-    if (text === "" || this.hindrance.peek() !== null) return false;
-    const message = { text, onBusy: this.isBusy.peek() ? this.#composing.policy.peek() : USUAL };
-    const running = this.thread.running.peek().find(({ state }) => state.peek() === "running");
-    if (message.onBusy === "rollback" && running) this.#replaced.add(running.name);
+    if (text === "" || this.blockedReason.peek() !== null) return false;
+    const message = { text, onBusy: this.isBusy.peek() ? this.#composers.policy.peek() : DEFAULT_POLICY };
+    const pending = this.thread.pending.peek().find(({ state }) => state.peek() === "running");
+    if (message.onBusy === "rollback" && pending) this.#replaced.add(pending.name);
     this.#putBack = null;
     this.#recalled = null;
     this.model.accept();
@@ -126,7 +126,7 @@ export class Composer {
   }
 
   /** Put back what failed, before what is written. */
-  takeOffered(): void {
+  restoreOffered(): void {
     const offered = this.offered.peek();
     if (offered === null) return;
     const written = this.#text.peek();
@@ -140,7 +140,7 @@ export class Composer {
   }
 
   /** Do without what failed. */
-  refuseOffered(): void {
+  discardOffered(): void {
     this.#offer([]);
   }
 
@@ -168,7 +168,7 @@ export class Composer {
   #wait(message: Message): void {
     this.#waiting.value = [...this.#waiting.value, message];
     if (this.#waiting.value.length > 1) return;
-    void this.#composing.modelsAreKnown().then(() => {
+    void this.#composers.modelsAreKnown().then(() => {
       const waiting = this.#waiting.value;
       this.#waiting.value = [];
       for (const each of waiting) void this.#deliver(each);
@@ -178,19 +178,19 @@ export class Composer {
 
   #put(text: string): void {
     this.#text.value = text;
-    if (this.thread.isKept) this.#composing.drafts.write(placeOf(this.thread), this.#draft());
+    if (this.thread.isKept) this.#composers.drafts.write(draftOf(this.thread), this.#draft());
   }
 
   /** Write the draft down at once. */
   #keep(): void {
-    if (this.thread.isKept) this.#composing.drafts.keep(placeOf(this.thread), this.#draft());
+    if (this.thread.isKept) this.#composers.drafts.writeNow(draftOf(this.thread), this.#draft());
   }
 
   /** Offer these, also after a reload. */
   #offer(texts: readonly string[]): void {
     this.#offers.value = texts;
     const offered = this.offered.peek() ?? "";
-    if (this.thread.isKept) this.#composing.drafts.keep(offeredAt(placeOf(this.thread)), offered);
+    if (this.thread.isKept) this.#composers.drafts.writeNow(offeredDraftOf(draftOf(this.thread)), offered);
   }
 
   /** What would be lost with this page: also what could not leave yet. */
@@ -204,7 +204,7 @@ export class Composer {
   #said(): string[] {
     const inputs = [
       ...this.thread.turns.peek().map(({ input }) => input),
-      ...this.thread.running.peek().map(({ input }) => input.peek()),
+      ...this.thread.pending.peek().map(({ input }) => input.peek()),
     ];
     return inputs.map(textOfInput).filter((text) => text !== "");
   }
@@ -216,16 +216,16 @@ export class Composer {
       const { thread } = this;
       const id = thread.id.value;
       if (!thread.isKept) return;
-      const { drafts } = this.#composing;
+      const { drafts } = this.#composers;
       untracked(() => {
-        if (former === NEW && id !== null) {
+        if (former === NEW_CHAT && id !== null) {
           // Another new chat may be written by now.
-          if (drafts.read(NEW) === this.#draft()) drafts.keep(NEW, "");
+          if (drafts.read(NEW_CHAT) === this.#draft()) drafts.writeNow(NEW_CHAT, "");
           this.#keep();
-          if (this.offered.peek() !== null) drafts.keep(offeredAt(NEW), "");
+          if (this.offered.peek() !== null) drafts.writeNow(offeredDraftOf(NEW_CHAT), "");
           this.#offer(this.#offers.peek());
         }
-        former = placeOf(thread);
+        former = draftOf(thread);
         this.#unlisten();
         // A new chat is another one in each tab.
         if (id !== null) this.#unlisten = drafts.listen(id, (text) => this.#follow(text));
@@ -246,7 +246,7 @@ export class Composer {
   }
 
   /** What failed is written again: where nothing else is, in its place. */
-  #takeBack({ name, isHere, isStopped, text, replaces }: Failed): void {
+  #takeBack({ name, isHere, isStopped, text, replaces }: FailedTurn): void {
     // After a reload it is nobody's, but what was put back then is still there.
     if (!isHere && text === this.#text.peek()) this.#putBack = text;
     if (!isHere || text === "" || (isStopped && this.#replaced.has(name))) return;
@@ -265,7 +265,7 @@ export class Composer {
     if (back === null && offers.length === 0) return;
     // Who asks again takes the failure away first.
     queueMicrotask(() => {
-      const asked = this.thread.running.peek().map(({ input }) => textOfInput(input.peek()));
+      const asked = this.thread.pending.peek().map(({ input }) => textOfInput(input.peek()));
       const left = this.#offers.peek().filter((each) => !asked.includes(each));
       if (left.length < offers.length) this.#offer(left);
       if (back === null || !asked.includes(back) || this.#text.peek() !== back) return;
@@ -276,12 +276,12 @@ export class Composer {
 }
 
 /** Where its draft is kept. */
-function placeOf(thread: ShownThread): string {
-  return thread.id.peek() ?? NEW;
+function draftOf(thread: Thread): string {
+  return thread.id.peek() ?? NEW_CHAT;
 }
 
 /** Where it is kept what is offered there. */
-export function offeredAt(place: string): string {
+export function offeredDraftOf(place: string): string {
   return `${place} offered`;
 }
 

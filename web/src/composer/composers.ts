@@ -2,31 +2,31 @@
 
 import { signal, type ReadonlySignal, type Signal } from "@preact/signals";
 import type { OnBusy } from "turnledger";
-import { settled } from "../browser/wait-for";
+import { waitFor } from "../browser/wait-for";
 import type { Session } from "../session/session";
-import type { ShownThread } from "../thread/thread";
-import { Composer, offeredAt } from "./composer";
+import type { Thread } from "../thread/thread";
+import { Composer, offeredDraftOf } from "./composer";
 import { Drafts } from "./drafts";
-import { USUAL } from "./busy-policies";
+import { DEFAULT_POLICY } from "./busy-policies";
 
 /** How many composers are remembered of chats that nobody looks at. */
 const REMEMBERED = 16;
 /** Timers of weeks would be over at once. */
 const LONGEST = 2 ** 31 - 1;
 
-export class Composing {
+export class Composers {
   readonly drafts: Drafts;
   /** What becomes of a message while another is answered: the same in all chats until somebody chooses again. */
-  readonly policy: Signal<OnBusy> = signal(USUAL);
+  readonly policy: Signal<OnBusy> = signal(DEFAULT_POLICY);
   readonly #session: Session;
-  readonly #composers = new Map<ShownThread, Composer>();
+  readonly #composers = new Map<Thread, Composer>();
   readonly #dropped = new Map<string, string>();
   readonly #isExpired = signal(false);
   readonly #leaving: (() => void)[] = [];
 
   constructor(session: Session) {
     this.#session = session;
-    this.drafts = new Drafts(session.realm);
+    this.drafts = new Drafts(session.storage);
     this.#leaving.push(this.#followDeletions(), this.#awaitExpiry());
   }
 
@@ -36,7 +36,7 @@ export class Composing {
   }
 
   /** The composer of a chat: one of each. */
-  of(thread: ShownThread): Composer {
+  of(thread: Thread): Composer {
     const composer = this.#composers.get(thread) ?? new Composer(this.#session, this, thread);
     this.#composers.delete(thread); // and put it behind the others: it was looked at last
     this.#composers.set(thread, composer);
@@ -50,13 +50,13 @@ export class Composing {
   }
 
   /** Who is asked in a chat, unless somebody says otherwise; null: nobody knows. */
-  modelOf(thread: ShownThread): string | null {
+  modelOf(thread: Thread): string | null {
     return this.of(thread).model.name.peek();
   }
 
   /** Resolve when the server has said which models there are. */
   modelsAreKnown(): Promise<void> {
-    return settled(() => this.#session.areModelsKnown.value);
+    return waitFor(() => this.#session.areModelsKnown.value);
   }
 
   close(): void {
@@ -68,14 +68,14 @@ export class Composing {
 
   /** The draft of a deleted chat goes, and comes back with it. */
   #followDeletions(): () => void {
-    return this.#session.live.listen((change) => {
+    return this.#session.feed.listen((change) => {
       if (change.type === "chat.deleted") {
         this.#dropped.set(change.chat, this.drafts.read(change.chat));
         this.drafts.drop(change.chat);
-        this.drafts.drop(offeredAt(change.chat));
+        this.drafts.drop(offeredDraftOf(change.chat));
       } else if (change.type === "chat.restored") {
         const text = this.#dropped.get(change.chat);
-        if (text && this.#dropped.delete(change.chat)) this.drafts.keep(change.chat, text);
+        if (text && this.#dropped.delete(change.chat)) this.drafts.writeNow(change.chat, text);
       }
     });
   }

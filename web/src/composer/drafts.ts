@@ -1,22 +1,23 @@
 /** What somebody has written and not sent, for each chat: kept in the realm's storage, and the same in all tabs. */
 
 import { freshKey } from "turnledger";
-import { PREFIX as ALL, type Realm } from "../session/storage-scope";
+import { STORAGE_PREFIX as ALL } from "../browser/storage";
+import { type StorageScope } from "../session/storage-scope";
 
 /** The place of the chat that is not made yet. */
-export const NEW = "new";
+export const NEW_CHAT = "new";
 
 const PREFIX = "draft:";
 /** Milliseconds between two writes while somebody types. */
 const PAUSE = 300;
 
 /** How much is kept: so many drafts, and so many characters in all of them. The oldest go first. */
-export interface DraftBounds {
+export interface DraftLimits {
   readonly drafts: number;
   readonly characters: number;
 }
 
-const BOUNDS: DraftBounds = { drafts: 100, characters: 1_000_000 };
+const BOUNDS: DraftLimits = { drafts: 100, characters: 1_000_000 };
 
 interface Kept {
   readonly text: string;
@@ -29,8 +30,8 @@ interface Kept {
 type DraftListener = (text: string) => void;
 
 export class Drafts {
-  readonly #realm: Realm;
-  readonly #bounds: DraftBounds;
+  readonly #storage: StorageScope;
+  readonly #bounds: DraftLimits;
   readonly #tab = freshKey();
   /** What is not written yet. */
   readonly #waiting = new Map<string, string>();
@@ -41,8 +42,8 @@ export class Drafts {
   /** What was found for a new chat, whichever tab has written it. */
   #taken = "";
 
-  constructor(realm: Realm, bounds: DraftBounds = BOUNDS) {
-    this.#realm = realm;
+  constructor(storage: StorageScope, bounds: DraftLimits = BOUNDS) {
+    this.#storage = storage;
     this.#bounds = bounds;
     const { signal } = this.#ending;
     const flush = (): void => this.flush();
@@ -52,7 +53,7 @@ export class Drafts {
   }
 
   /** How many characters a draft may have to be kept. */
-  get longest(): number {
+  get maxLength(): number {
     return this.#bounds.characters;
   }
 
@@ -64,7 +65,7 @@ export class Drafts {
   /** Read it, to go on writing there: of a new chat, it is this tab's from now on, as it is after a reload. */
   open(place: string): string {
     const text = this.read(place);
-    if (place === NEW) this.#taken = text;
+    if (place === NEW_CHAT) this.#taken = text;
     return text;
   }
 
@@ -76,7 +77,7 @@ export class Drafts {
   }
 
   /** Keep what is written there by now, at once. Returns whether it is kept: there may be no room. */
-  keep(place: string, text: string): boolean {
+  writeNow(place: string, text: string): boolean {
     if (this.#ending.signal.aborted) return false;
     this.#waiting.delete(place);
     return this.#set(place, text);
@@ -85,7 +86,7 @@ export class Drafts {
   /** A chat is not there any more. */
   drop(place: string): void {
     this.#waiting.delete(place);
-    this.#realm.set(PREFIX + place, null);
+    this.#storage.set(PREFIX + place, null);
   }
 
   /** Write down what waits for it. */
@@ -115,27 +116,27 @@ export class Drafts {
   #set(place: string, text: string): boolean {
     // A new chat is another one in each tab: what another has written for his stays.
     const there = this.#kept(place);
-    if (text === "" && place === NEW && there && there.by !== this.#tab && there.text !== this.#taken) return true;
+    if (text === "" && place === NEW_CHAT && there && there.by !== this.#tab && there.text !== this.#taken) return true;
     if ((there?.text ?? "") === text) return true;
     this.#last = Math.max(Date.now(), this.#last + 1);
     const kept = JSON.stringify({ text, at: this.#last, by: this.#tab } satisfies Kept);
     if (text === "") {
       // Other tabs are told that it is empty; of one that only found no room here they keep what they show.
-      this.#realm.set(PREFIX + place, kept);
-      return this.#realm.set(PREFIX + place, null);
+      this.#storage.set(PREFIX + place, kept);
+      return this.#storage.set(PREFIX + place, null);
     }
-    if (text.length > this.#bounds.characters) return this.#realm.set(PREFIX + place, null) && false;
+    if (text.length > this.#bounds.characters) return this.#storage.set(PREFIX + place, null) && false;
     this.#makeRoom(place, text.length);
-    return this.#realm.set(PREFIX + place, kept) || this.#setInPlaceOf(this.#others(place), place, kept);
+    return this.#storage.set(PREFIX + place, kept) || this.#setInPlaceOf(this.#others(place), place, kept);
   }
 
   /** The browser has no more room: others give way, the oldest first. If that does not help, they stay. */
   #setInPlaceOf(others: readonly [string, Kept][], place: string, kept: string): boolean {
     for (const [other] of others) {
-      this.#realm.set(PREFIX + other, null);
-      if (this.#realm.set(PREFIX + place, kept)) return true;
+      this.#storage.set(PREFIX + other, null);
+      if (this.#storage.set(PREFIX + place, kept)) return true;
     }
-    for (const [other, value] of others) this.#realm.set(PREFIX + other, JSON.stringify(value));
+    for (const [other, value] of others) this.#storage.set(PREFIX + other, JSON.stringify(value));
     return false;
   }
 
@@ -153,7 +154,7 @@ export class Drafts {
 
   /** All but one, the oldest first. */
   #others(place: string): [string, Kept][] {
-    const places = this.#realm.names(PREFIX).map((name) => name.slice(PREFIX.length));
+    const places = this.#storage.names(PREFIX).map((name) => name.slice(PREFIX.length));
     const found = places.flatMap((each): [string, Kept][] => {
       const kept = each === place ? null : this.#kept(each);
       return kept ? [[each, kept]] : [];
@@ -162,11 +163,11 @@ export class Drafts {
   }
 
   #kept(place: string): Kept | null {
-    return keptOf(this.#realm.get(PREFIX + place));
+    return keptOf(this.#storage.get(PREFIX + place));
   }
 
   #hear({ key, newValue }: StorageEvent): void {
-    const beginning = `${ALL}${this.#realm.name}:${PREFIX}`;
+    const beginning = `${ALL}${this.#storage.name}:${PREFIX}`;
     const kept = keptOf(newValue);
     if (kept === null || !key?.startsWith(beginning)) return;
     const place = key.slice(beginning.length);

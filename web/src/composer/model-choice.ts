@@ -2,7 +2,7 @@
 
 import { computed, signal, type ReadonlySignal } from "@preact/signals";
 import type { Session } from "../session/session";
-import type { ShownThread } from "../thread/thread";
+import type { Thread } from "../thread/thread";
 
 export class ModelChoice {
   /** All that there are to choose from. */
@@ -14,7 +14,7 @@ export class ModelChoice {
   readonly #session: Session;
   readonly #picked = signal<string | null>(null);
 
-  constructor(session: Session, thread: ShownThread) {
+  constructor(session: Session, thread: Thread) {
     this.#session = session;
     this.names = computed(() => session.models.value.map(({ id }) => id));
     this.name = computed(() => {
@@ -23,7 +23,7 @@ export class ModelChoice {
       const wanted = [this.#picked.value, answered].find((each) => this.names.value.includes(each as string));
       return (wanted as string | undefined) ?? session.model.value;
     });
-    const remembered = session.realm.get("model");
+    const remembered = session.storage.get("model");
     this.gone = computed(() => {
       if (this.#picked.value !== null || remembered === null || this.names.value.length === 0) return null;
       return this.names.value.includes(remembered) ? null : remembered;

@@ -27,17 +27,17 @@ export const SHORTCUTS = [
 type ShortcutName = (typeof SHORTCUTS)[number]["name"];
 
 /** What is pressed, of a keyboard event. */
-export type Pressed = Pick<KeyboardEvent, "key" | "ctrlKey" | "metaKey" | "shiftKey" | "altKey">;
+export type KeyPress = Pick<KeyboardEvent, "key" | "ctrlKey" | "metaKey" | "shiftKey" | "altKey">;
 
 const IS_MAC = /Mac|iP(hone|ad|od)/.test(navigator.userAgent);
 
 /** Whether this is the shortcut of that name. */
-export function isShortcut(name: ShortcutName, pressed: Pressed, isMac = IS_MAC): boolean {
+export function isShortcut(name: ShortcutName, pressed: KeyPress, isMac = IS_MAC): boolean {
   const shortcut = SHORTCUTS.find((each) => each.name === name) as Shortcut;
   return shortcut.keys.some((keys) => isPressed(keys, pressed, isMac));
 }
 
-function isPressed(keys: string, { key, ctrlKey, metaKey, shiftKey, altKey }: Pressed, isMac: boolean): boolean {
+function isPressed(keys: string, { key, ctrlKey, metaKey, shiftKey, altKey }: KeyPress, isMac: boolean): boolean {
   const parts = keys.split("+");
   const last = parts.pop() as string;
   const isMod = parts.includes("Mod");
@@ -55,12 +55,12 @@ function isPressed(keys: string, { key, ctrlKey, metaKey, shiftKey, altKey }: Pr
 const SIGNS: Readonly<Record<string, string>> = { ArrowUp: "↑", ArrowDown: "↓", Escape: "Esc", Delete: "Del" };
 
 /** The keys by what is printed on them. */
-export function printed(keys: string, isMac = IS_MAC): string[] {
+export function keyLabels(keys: string, isMac = IS_MAC): string[] {
   return keys.split("+").map((each) => (each === "Mod" ? (isMac ? "⌘" : "Ctrl") : (SIGNS[each] ?? each)));
 }
 
 /** Whether somebody writes there: letters are letters then. */
-export function isWriting(target: EventTarget | null): boolean {
+export function isTextField(target: EventTarget | null): boolean {
   if (!(target instanceof HTMLElement)) return false;
   return target.isContentEditable || /^(INPUT|TEXTAREA|SELECT)$/.test(target.tagName);
 }

@@ -2,19 +2,19 @@
 
 import { signal, type ReadonlySignal } from "@preact/signals";
 import { errors, type Change, type Client } from "turnledger";
-import { Hearing, type Heard, type Numbered } from "./feed-cursor";
-import { Leading } from "./leader-election";
+import { FeedCursor, type FeedPosition, type NumberedChange } from "./feed-cursor";
+import { LeaderElection } from "./leader-election";
 
-export type Connection = "connecting" | "live" | "lost";
-export type Listener = (change: Change) => void;
+export type ConnectionState = "connecting" | "live" | "lost";
+export type ChangeListener = (change: Change) => void;
 
 /** What tabs tell one another. */
-type Told =
-  | ({ readonly kind: "change" } & Numbered)
+type FeedMessage =
+  | ({ readonly kind: "change" } & NumberedChange)
   /** Asked by who wants to know how far it is, and says what he has heard. */
   | { readonly kind: "who"; readonly epoch: string | null; readonly number: number }
   /** Answered by who leads, behind everything that the one who asked is missing. */
-  | { readonly kind: "here"; readonly connection: Connection; readonly heard: Heard | null };
+  | { readonly kind: "here"; readonly connection: ConnectionState; readonly heard: FeedPosition | null };
 
 /** Milliseconds between two looks whether somebody leads. */
 const WATCH = 4_000;
@@ -27,24 +27,24 @@ const MOMENT = 1_000;
 
 /** Who leads reads the stream and tells the others; who leads next goes on behind the last change that he heard.
  * Where there are no locks or channels, each tab reads for itself, while it is seen. */
-export class Live {
-  readonly #listeners = new Set<Listener>();
-  readonly #connection = signal<Connection>("connecting");
+export class ChangeFeed {
+  readonly #listeners = new Set<ChangeListener>();
+  readonly #connection = signal<ConnectionState>("connecting");
   readonly #client: Client;
   readonly #name: string;
   readonly #refused: (problem: unknown) => void;
-  readonly #hearing = new Hearing(Date.now());
-  readonly #leading: Leading;
+  readonly #cursor = new FeedCursor(Date.now());
+  readonly #election: LeaderElection;
   readonly #ending = new AbortController();
   #channel: BroadcastChannel | null = null;
   #alone: AbortController | null = null;
   #isRefused = false;
   #unanswered = 0;
-  #losing: ReturnType<typeof setTimeout> | undefined;
-  #asOf: Omit<Heard, "number"> | null = null;
+  #lossTimer: ReturnType<typeof setTimeout> | undefined;
+  #asOf: Omit<FeedPosition, "number"> | null = null;
   /** Resolved when it is known behind what to read. */
-  readonly #begun: Promise<void>;
-  #begin: () => void = () => {};
+  readonly #started: Promise<void>;
+  #start: () => void = () => {};
 
   /** `name`: of the credential's realm; tabs of the same name share a stream. `refused`: told when the server lets one
    * in no more. Nothing is read before `begin`. */
@@ -52,47 +52,47 @@ export class Live {
     this.#client = client;
     this.#name = `turnledger live ${name}`;
     this.#refused = refused;
-    this.#begun = new Promise((resolve) => (this.#begin = resolve));
-    this.#leading = new Leading(this.#name, (ending) => this.#read(ending));
+    this.#started = new Promise((resolve) => (this.#start = resolve));
+    this.#election = new LeaderElection(this.#name, (ending) => this.#read(ending));
     const { signal: ending } = this.#ending;
     addEventListener("pagehide", () => this.#leave(), { signal: ending });
     addEventListener("pageshow", (event) => event.persisted && this.#join(), { signal: ending });
-    document.addEventListener("visibilitychange", () => this.#seen(), { signal: ending });
-    document.addEventListener("resume", () => this.#ask(), { signal: ending });
+    document.addEventListener("visibilitychange", () => this.#visibilityChanged(), { signal: ending });
+    document.addEventListener("resume", () => this.#postQuestion(), { signal: ending });
     const watching = setInterval(() => this.#watch(), WATCH);
     ending.addEventListener("abort", () => clearInterval(watching));
     this.#join();
   }
 
   /** Whether what is shown is how it is. */
-  get connection(): ReadonlySignal<Connection> {
+  get connection(): ReadonlySignal<ConnectionState> {
     return this.#connection;
   }
 
   /** Be told of each change, until what is returned is called. `start` is told by the tab that reads
    * first, when it begins. */
-  listen(listener: Listener): () => void {
+  listen(listener: ChangeListener): () => void {
     this.#listeners.add(listener);
     return () => this.#listeners.delete(listener);
   }
 
   /** Everything that came behind the list of chats with this `asOf` shall be told, in whichever tab. Without one, it
    * begins with the stream: ask for the chats once more when `start` is told. */
-  begin(asOf?: string): void {
+  start(asOf?: string): void {
     if (asOf !== undefined) this.#asOf ??= { epoch: freshEpoch(), position: asOf };
-    this.#begin();
+    this.#start();
   }
 
   /** The client says whether its requests find the server. One that is back in a moment was not away. */
   noteConnection(isLost: boolean): void {
-    clearTimeout(this.#losing);
+    clearTimeout(this.#lossTimer);
     if (!isLost) this.#set("live");
-    else this.#losing = setTimeout(() => this.#set("lost"), MOMENT);
+    else this.#lossTimer = setTimeout(() => this.#set("lost"), MOMENT);
   }
 
   close(): void {
     this.#ending.abort();
-    clearTimeout(this.#losing);
+    clearTimeout(this.#lossTimer);
     this.#listeners.clear();
     this.#leave();
   }
@@ -105,24 +105,24 @@ export class Live {
       if (!("locks" in navigator)) throw new Error("Pages of this address have no locks.");
       this.#channel = new BroadcastChannel(this.#name);
     } catch {
-      this.#seen();
+      this.#visibilityChanged();
       return;
     }
-    this.#channel.addEventListener("message", (event: MessageEvent<Told>) => this.#hear(event.data));
-    this.#ask();
-    this.#stand(false);
+    this.#channel.addEventListener("message", (event: MessageEvent<FeedMessage>) => this.#receive(event.data));
+    this.#postQuestion();
+    this.#runForLeader(false);
   }
 
-  #stand(takes: boolean): void {
-    this.#leading.stand(takes).catch(() => {
+  #runForLeader(takes: boolean): void {
+    this.#election.join(takes).catch(() => {
       this.#channel?.close(); // a frame may have channels, and be denied locks
       this.#channel = null;
-      this.#seen();
+      this.#visibilityChanged();
     });
   }
 
   #leave(): void {
-    this.#leading.leave();
+    this.#election.leave();
     this.#alone?.abort();
     this.#alone = null;
     this.#channel?.close();
@@ -130,10 +130,10 @@ export class Live {
   }
 
   /** The tab is looked at, or is not any more. */
-  #seen(): void {
+  #visibilityChanged(): void {
     const isSeen = document.visibilityState !== "hidden";
     if (this.#channel !== null) {
-      if (isSeen) this.#ask();
+      if (isSeen) this.#postQuestion();
     } else if (!isSeen) {
       this.#alone?.abort(); // of the few connections that all tabs have, it holds none
       this.#alone = null;
@@ -145,19 +145,19 @@ export class Live {
 
   #watch(): void {
     const isOver = this.#channel === null || this.#isRefused;
-    if (isOver || this.#leading.isLeading || document.visibilityState === "hidden") {
+    if (isOver || this.#election.isLeader || document.visibilityState === "hidden") {
       this.#unanswered = 0;
     } else if (this.#unanswered < UNANSWERED) {
       this.#unanswered += 1;
-      this.#ask();
+      this.#postQuestion();
     } else {
       this.#unanswered = 0;
-      this.#stand(true);
+      this.#runForLeader(true);
     }
   }
 
   async #read(ending: AbortSignal): Promise<void> {
-    await Promise.race([this.#begun, new Promise((resolve) => ending.addEventListener("abort", resolve))]);
+    await Promise.race([this.#started, new Promise((resolve) => ending.addEventListener("abort", resolve))]);
     while (!ending.aborted) {
       try {
         await this.#follow(ending);
@@ -175,7 +175,7 @@ export class Live {
 
   /** Read on, and tell everybody. */
   async #follow(ending: AbortSignal): Promise<void> {
-    let from = this.#hearing.heard;
+    let from = this.#cursor.position;
     if (from === null && this.#asOf !== null) from = this.#startAt(this.#asOf);
     if (from !== null && this.#connection.value === "connecting") this.#set("live");
     const after = from === null ? {} : { after: from.position };
@@ -189,21 +189,21 @@ export class Live {
       if (from === null || change.type === "gap") from = { epoch: freshEpoch(), number: 0, position: change.position };
       from = { ...from, number: from.number + 1 };
       const told = { kind: "change", epoch: from.epoch, number: from.number, change } as const;
-      this.#tell(told);
+      this.#post(told);
       this.#take(told);
     }
   }
 
-  #startAt({ epoch, position }: Omit<Heard, "number">): Heard {
-    const heard = this.#hearing.begin(epoch, position);
-    this.#pass({ type: "start", position, at: Date.now() });
-    this.#say();
+  #startAt({ epoch, position }: Omit<FeedPosition, "number">): FeedPosition {
+    const heard = this.#cursor.begin(epoch, position);
+    this.#emit({ type: "start", position, at: Date.now() });
+    this.#postState();
     return heard;
   }
 
   // What is told.
 
-  #hear(told: Told): void {
+  #receive(told: FeedMessage): void {
     switch (told.kind) {
       case "change":
         this.#unanswered = 0;
@@ -211,29 +211,29 @@ export class Live {
         this.#take(told);
         break;
       case "who":
-        if (!this.#leading.isLeading) break;
-        for (const each of this.#hearing.after(told.epoch, told.number)) this.#tell({ kind: "change", ...each });
-        this.#say();
+        if (!this.#election.isLeader) break;
+        for (const each of this.#cursor.after(told.epoch, told.number)) this.#post({ kind: "change", ...each });
+        this.#postState();
         break;
       case "here": {
         this.#unanswered = 0;
         this.#connection.value = told.connection;
-        const gap = told.heard && this.#hearing.compare(told.heard);
-        if (told.heard) this.#begin();
-        if (gap) this.#pass(gap);
+        const gap = told.heard && this.#cursor.compare(told.heard);
+        if (told.heard) this.#start();
+        if (gap) this.#emit(gap);
         break;
       }
     }
   }
 
-  #take({ epoch, number, change }: Numbered): void {
-    const changes = this.#hearing.take({ epoch, number, change });
-    this.#begin();
-    if (changes === null) this.#ask();
-    else changes.forEach((each) => this.#pass(each));
+  #take({ epoch, number, change }: NumberedChange): void {
+    const changes = this.#cursor.accept({ epoch, number, change });
+    this.#start();
+    if (changes === null) this.#postQuestion();
+    else changes.forEach((each) => this.#emit(each));
   }
 
-  #pass(change: Change): void {
+  #emit(change: Change): void {
     for (const listener of [...this.#listeners]) {
       try {
         listener(change);
@@ -243,27 +243,27 @@ export class Live {
     }
   }
 
-  #set(connection: Connection): void {
+  #set(connection: ConnectionState): void {
     if (this.#connection.value === connection) return;
     this.#connection.value = connection;
-    if (this.#leading.isLeading) this.#say();
+    if (this.#election.isLeader) this.#postState();
   }
 
-  #ask(): void {
-    const heard = this.#hearing.heard;
-    this.#tell({ kind: "who", epoch: heard?.epoch.name ?? null, number: heard?.number ?? 0 });
+  #postQuestion(): void {
+    const heard = this.#cursor.position;
+    this.#post({ kind: "who", epoch: heard?.epoch.name ?? null, number: heard?.number ?? 0 });
   }
 
-  #say(): void {
-    this.#tell({ kind: "here", connection: this.#connection.value, heard: this.#hearing.heard });
+  #postState(): void {
+    this.#post({ kind: "here", connection: this.#connection.value, heard: this.#cursor.position });
   }
 
-  #tell(told: Told): void {
+  #post(told: FeedMessage): void {
     this.#channel?.postMessage(told);
   }
 }
 
-function freshEpoch(): Heard["epoch"] {
+function freshEpoch(): FeedPosition["epoch"] {
   // Not a UUID: pages of plain http addresses may make none.
   return { name: Math.random().toString(36).slice(2), since: Date.now() };
 }

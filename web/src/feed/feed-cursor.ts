@@ -13,14 +13,14 @@ interface Epoch {
 }
 
 /** A change, and the how manieth of its epoch it is. */
-export interface Numbered {
+export interface NumberedChange {
   readonly epoch: Epoch;
   readonly number: number;
   readonly change: Change;
 }
 
 /** A place behind which somebody can read on. */
-export interface Heard {
+export interface FeedPosition {
   readonly epoch: Epoch;
   readonly number: number;
   readonly position: string;
@@ -29,9 +29,9 @@ export interface Heard {
 /** How many are remembered, for tabs that slept. */
 const REMEMBERED = 256;
 
-export class Hearing {
-  #heard: Heard | null = null;
-  #recent: Numbered[] = [];
+export class FeedCursor {
+  #position: FeedPosition | null = null;
+  #recent: NumberedChange[] = [];
   readonly #since: number;
 
   /** `since`: when this tab began to ask for what it shows. Whatever happened later, it has to hear. */
@@ -40,20 +40,20 @@ export class Hearing {
   }
 
   /** Null: nothing yet. */
-  get heard(): Heard | null {
-    return this.#heard;
+  get position(): FeedPosition | null {
+    return this.#position;
   }
 
   /** Begin a row of changes behind a position. */
-  begin(epoch: Epoch, position: string): Heard {
+  begin(epoch: Epoch, position: string): FeedPosition {
     this.#recent = [];
-    return (this.#heard = { epoch, number: 0, position });
+    return (this.#position = { epoch, number: 0, position });
   }
 
   /** What listeners are to be told; null: something before it is missing, ask for it. */
-  take(told: Numbered): readonly Change[] | null {
+  accept(told: NumberedChange): readonly Change[] | null {
     const { epoch, number, change } = told;
-    const heard = this.#heard;
+    const heard = this.#position;
     if (heard?.epoch.name !== epoch.name) {
       const gap = this.#join({ epoch, number, position: change.position });
       this.#recent = [told];
@@ -61,29 +61,29 @@ export class Hearing {
     }
     if (number <= heard.number) return [];
     if (number > heard.number + 1) return null;
-    this.#heard = { epoch, number, position: change.position };
+    this.#position = { epoch, number, position: change.position };
     this.#recent.push(told);
     if (this.#recent.length > 2 * REMEMBERED) this.#recent = this.#recent.slice(-REMEMBERED);
     return [change];
   }
 
   /** Somebody says how far the stream is, behind everything that he had to tell: null, or that something was missed. */
-  compare(there: Heard): Change | null {
-    const heard = this.#heard;
+  compare(there: FeedPosition): Change | null {
+    const heard = this.#position;
     if (heard?.epoch.name === there.epoch.name && there.number <= heard.number) return null;
     return this.#join(there);
   }
 
   /** What came behind a number of an epoch, as far as it is remembered. */
-  after(epoch: string | null, number: number): readonly Numbered[] {
+  after(epoch: string | null, number: number): readonly NumberedChange[] {
     const later = this.#recent.filter((each) => each.epoch.name === epoch && each.number > number);
     return later[0]?.number === number + 1 ? later : [];
   }
 
-  #join(there: Heard): Change | null {
+  #join(there: FeedPosition): Change | null {
     // Who asked for what he shows when all this was heard already, and listened ever since, has missed nothing.
-    const isWhole = this.#heard === null && there.epoch.since <= this.#since;
-    this.#heard = there;
+    const isWhole = this.#position === null && there.epoch.since <= this.#since;
+    this.#position = there;
     this.#recent = [];
     return isWhole ? null : { type: "gap", position: there.position, at: Date.now() };
   }

@@ -1,10 +1,10 @@
 /** Of all tabs that stand for something, one leads: it holds the lock, which the browser gives on when it ends. */
 
-export class Leading {
+export class LeaderElection {
   readonly #name: string;
   readonly #lead: (ending: AbortSignal) => Promise<void>;
-  #standing: AbortController | null = null;
-  #isLeading = false;
+  #candidacy: AbortController | null = null;
+  #isLeader = false;
 
   /** `lead`: done by the one who leads, until the signal says that he does no more. */
   constructor(name: string, lead: (ending: AbortSignal) => Promise<void>) {
@@ -12,36 +12,36 @@ export class Leading {
     this.#lead = lead;
   }
 
-  get isLeading(): boolean {
-    return this.#isLeading;
+  get isLeader(): boolean {
+    return this.#isLeader;
   }
 
   /** Wait to lead; or take it from who leads and does not answer: a tab may be frozen with the lock in its hands.
    * Rejects if there are no locks for this page. */
-  async stand(takes = false): Promise<void> {
+  async join(takes = false): Promise<void> {
     this.leave();
-    const standing = (this.#standing = new AbortController());
+    const standing = (this.#candidacy = new AbortController());
     const { signal } = standing;
     let hasHeld = false;
     const hold = async (): Promise<void> => {
       if (signal.aborted) return;
-      this.#isLeading = hasHeld = true;
+      this.#isLeader = hasHeld = true;
       await this.#lead(signal);
-      if (!signal.aborted) this.#isLeading = false;
+      if (!signal.aborted) this.#isLeader = false;
     };
     try {
       await navigator.locks.request(this.#name, takes ? { steal: true } : { signal }, hold);
     } catch (problem) {
       if (signal.aborted) return;
       if (!hasHeld) throw problem;
-      await this.stand(); // it was taken from here
+      await this.join(); // it was taken from here
     }
   }
 
   /** Lead no more, and do not wait for it. */
   leave(): void {
-    this.#standing?.abort();
-    this.#standing = null;
-    this.#isLeading = false;
+    this.#candidacy?.abort();
+    this.#candidacy = null;
+    this.#isLeader = false;
   }
 }

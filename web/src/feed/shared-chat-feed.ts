@@ -2,18 +2,18 @@
 
 import { signal, type ReadonlySignal } from "@preact/signals";
 import { errors, type Change, type ChatInfo, type Client } from "turnledger";
-import type { Connection, Listener } from "./change-feed";
+import type { ConnectionState, ChangeListener } from "./change-feed";
 
 /** Milliseconds between two looks: soon after something was said, and when nothing was for a while. */
 const SOON = 3_000;
 const LATER = 15_000;
 
-export class VisitorsLive {
+export class SharedChatFeed {
   readonly #client: Client;
   readonly #chat: string;
   readonly #refused: (problem: unknown) => void;
-  readonly #listeners = new Set<Listener>();
-  readonly #connection = signal<Connection>("connecting");
+  readonly #listeners = new Set<ChangeListener>();
+  readonly #connection = signal<ConnectionState>("connecting");
   readonly #ending = new AbortController();
   #known: string | null = null;
   #pause = SOON;
@@ -30,17 +30,17 @@ export class VisitorsLive {
     this.#again(0);
   }
 
-  get connection(): ReadonlySignal<Connection> {
+  get connection(): ReadonlySignal<ConnectionState> {
     return this.#connection;
   }
 
-  listen(listener: Listener): () => void {
+  listen(listener: ChangeListener): () => void {
     this.#listeners.add(listener);
     return () => this.#listeners.delete(listener);
   }
 
   /** It looks from the first moment on: a reader has no list to read before. */
-  begin(): void {}
+  start(): void {}
 
   close(): void {
     clearTimeout(this.#timer);
@@ -62,7 +62,7 @@ export class VisitorsLive {
     } catch (problem) {
       if (this.#ending.signal.aborted) return;
       const isGone = problem instanceof errors.ConversationUnavailable;
-      if (isGone) this.#tell("gone");
+      if (isGone) this.#emitIfChanged("gone");
       else this.#refused(problem);
       this.#connection.value = isGone ? "live" : "lost";
     }
@@ -70,12 +70,12 @@ export class VisitorsLive {
   }
 
   #compare({ branch, touchedAt, turnCount, title, isRunning }: ChatInfo): void {
-    const isNews = this.#tell(JSON.stringify([branch, touchedAt, turnCount, title]));
+    const isNews = this.#emitIfChanged(JSON.stringify([branch, touchedAt, turnCount, title]));
     this.#pause = isNews || isRunning ? SOON : Math.min(this.#pause * 1.5, LATER);
   }
 
   /** Tell of it, if it is other than it was. Whatever it is, who hears it reads the chat anew. */
-  #tell(known: string): boolean {
+  #emitIfChanged(known: string): boolean {
     const isNews = this.#known !== null && this.#known !== known;
     this.#known = known;
     const change = { type: "chat.changed", chat: this.#chat, position: `${++this.#looks}` } as Change;

@@ -15,8 +15,8 @@ export function copyButton(called: string, text: () => string, selected: () => N
     timer = setTimeout(() => said.replaceChildren(), SAID_FOR);
   };
   const copy = button("code-button", "Copy", () => {
-    void copied(text()).then((isCopied) => {
-      if (!isCopied) select(selected());
+    void copyText(text()).then((isCopied) => {
+      if (!isCopied) selectContents(selected());
       say(isCopied ? "Copied" : "Selected: copy it with your keyboard or menu");
     });
   });
@@ -25,7 +25,7 @@ export function copyButton(called: string, text: () => string, selected: () => N
 }
 
 /** Copy a text. False if that is not allowed here. */
-export async function copied(text: string): Promise<boolean> {
+export async function copyText(text: string): Promise<boolean> {
   try {
     await navigator.clipboard.writeText(text);
     return true;
@@ -35,7 +35,7 @@ export async function copied(text: string): Promise<boolean> {
 }
 
 /** Select all that is in a node. */
-export function select(node: Node): void {
+export function selectContents(node: Node): void {
   const selection = getSelection();
   selection?.removeAllRanges();
   const range = document.createRange();

@@ -2,9 +2,10 @@
 
 import { copyButton } from "./clipboard";
 import { button, element } from "./dom";
-import { endOfPart, seenCode } from "./safe-text";
-import { marksOf, type Marks } from "./highlight/worker-client";
-import { highlightedAs, shownAs } from "./highlight/languages";
+import { sliceEnd, visibleCode } from "./safe-text";
+import type { HighlightSpans } from "./highlight/highlight";
+import { highlightInWorker } from "./highlight/worker-client";
+import { grammarName, languageLabel } from "./highlight/languages";
 
 /** Longer code is not highlighted. */
 const LONGEST_HIGHLIGHTED = 20_000;
@@ -41,7 +42,7 @@ export class CodeBlock {
 
   constructor(text: string, language: string, isOpen = false) {
     this.#language = language;
-    const name = seenCode(shownAs(language));
+    const name = visibleCode(languageLabel(language));
     const called = language === "" ? "code" : `${name} code`;
     const pre = element("pre", { tabindex: "0", role: "group", "aria-label": called }, this.#code);
     const copy = copyButton(
@@ -79,14 +80,14 @@ export class CodeBlock {
     const limit = this.#isWhole ? Infinity : LONGEST_SHOWN;
     this.#all.hidden = text.length <= limit;
     if (text.length > limit) this.#all.textContent = `Show all ${text.length.toLocaleString("en")} characters`;
-    this.#write(seenCode(text.slice(0, endOfPart(text, limit))));
+    this.#write(visibleCode(text.slice(0, sliceEnd(text, limit))));
     this.#highlight();
   }
 
   #showAll(): void {
     this.#isWhole = true;
     this.#all.hidden = true;
-    this.#write(seenCode(this.#text));
+    this.#write(visibleCode(this.#text));
     this.#code.parentElement?.focus();
   }
 
@@ -117,13 +118,13 @@ export class CodeBlock {
 
   /** Ask for colours: at once where it has ended, from time to time where it grows. */
   #highlight(): void {
-    const name = highlightedAs(this.#language);
+    const name = grammarName(this.#language);
     if (name === null || this.#shown.length > LONGEST_HIGHLIGHTED || this.#shown === this.#asked) return;
     if (this.#isOpen && this.#timer !== undefined) return;
     if (!this.#isOpen) clearTimeout(this.#timer);
     const text = this.#shown;
     this.#asked = text;
-    void marksOf(text, name).then((marks) => {
+    void highlightInWorker(text, name).then((marks) => {
       if (marks !== null && this.#shown.startsWith(text)) this.#mark(marks);
     });
     if (!this.#isOpen) return;
@@ -134,7 +135,7 @@ export class CodeBlock {
   }
 
   /** Colour the code; what has its colours already is left as it is. */
-  #mark(marks: Marks): void {
+  #mark(marks: HighlightSpans): void {
     const shown = this.#shown;
     const parts = [...this.#code.children];
     let at = 0;

@@ -1,14 +1,14 @@
 /** What sanitised HTML becomes before it is shown: links that say where they lead, images that wait to be asked for,
  * code and tables that scroll by themselves, words that turn nothing round. */
 
-import { leading, trueHost } from "./link-targets";
+import { externalUrl, disguisedHost } from "./link-targets";
 import { CodeBlock } from "./code-block";
 import { element } from "./dom";
-import { harmless, harmlessProse, seenCode } from "./safe-text";
-import { picture } from "./images";
+import { safeText, safeProse, visibleCode } from "./safe-text";
+import { imageElement } from "./images";
 
 /** Make it fit to be shown. Blocks of code that grew out of `former` ones take these, with their colours. */
-export function decorated(fragment: DocumentFragment, former: CodeBlock[] = []): readonly ChildNode[] {
+export function decorate(fragment: DocumentFragment, former: CodeBlock[] = []): readonly ChildNode[] {
   for (const place of fragment.querySelectorAll<HTMLElement>("[data-picture]")) decoratePicture(place);
   for (const link of fragment.querySelectorAll("a")) decorateLink(link);
   for (const task of fragment.querySelectorAll<HTMLElement>("[data-task]")) decorateTask(task);
@@ -34,7 +34,7 @@ function coded(text: string, language: string, former: CodeBlock[]): CodeBlock {
 }
 
 function decorateLink(link: HTMLAnchorElement): void {
-  const url = leading(link.getAttribute("href") ?? "");
+  const url = externalUrl(link.getAttribute("href") ?? "");
   if (url === null) {
     link.replaceWith(...link.childNodes);
     return;
@@ -43,14 +43,14 @@ function decorateLink(link: HTMLAnchorElement): void {
   link.setAttribute("href", url.href);
   link.setAttribute("target", "_blank");
   link.setAttribute("rel", "noopener noreferrer nofollow");
-  if (title !== null) link.setAttribute("title", `${harmless(title)} (${url.host || url.pathname})`);
+  if (title !== null) link.setAttribute("title", `${safeText(title)} (${url.host || url.pathname})`);
   if (link.childNodes.length === 0) link.append(url.host || url.pathname);
-  const host = trueHost(harmless(link.textContent ?? ""), url);
+  const host = disguisedHost(safeText(link.textContent ?? ""), url);
   if (host !== null) link.append(element("bdi", { class: "true-host" }, ` (${host})`));
 }
 
 function decoratePicture(place: HTMLElement): void {
-  const shown = picture(place.getAttribute("data-picture") ?? "", place.getAttribute("data-alt") ?? "");
+  const shown = imageElement(place.getAttribute("data-picture") ?? "", place.getAttribute("data-alt") ?? "");
   // A button in a link would be two things to press in one.
   const around = place.closest("a");
   if (around && shown.querySelector("button")) around.after(shown);
@@ -74,7 +74,7 @@ function cleanWords(fragment: DocumentFragment): void {
   for (let node = walker.nextNode(); node; node = walker.nextNode()) {
     const text = node as Text;
     if (text.parentElement?.closest(".code-block")) continue;
-    const clean = text.parentElement?.closest("code") ? seenCode(text.data) : harmlessProse(text.data);
+    const clean = text.parentElement?.closest("code") ? visibleCode(text.data) : safeProse(text.data);
     if (clean !== text.data) text.data = clean;
   }
 }

@@ -3,7 +3,7 @@
 import { Lexer, Parser, Renderer, Tokenizer, type MarkedOptions, type MarkedToken, type Tokens } from "marked";
 
 /** Where names in brackets lead to. The first who defines one is right. */
-export type Definitions = Map<string, { readonly href: string; readonly title: string | undefined }>;
+export type LinkDefinitions = Map<string, { readonly href: string; readonly title: string | undefined }>;
 
 /** The headings of the page itself are above those of any text. */
 const HIGHEST = 2;
@@ -88,22 +88,22 @@ const OPTIONS: MarkedOptions = {
 };
 
 /** The HTML of a block: of one that grows by the item, each of them by itself, and what is around them. */
-export interface Markup {
+export interface BlockHtml {
   readonly start: string;
   readonly items: readonly string[];
   readonly end: string;
 }
 
 /** The HTML of each block of some Markdown that stands for itself, but for what is defined elsewhere. */
-export function blockMarkups(source: string, definitions: Definitions): readonly Markup[] {
+export function blocksToHtml(source: string, definitions: LinkDefinitions): readonly BlockHtml[] {
   const lexer = new Lexer(OPTIONS);
   const { links } = lexer.tokens;
   for (const [name, { href, title }] of definitions) links[name] = { href, title };
   const tokens = lexer.lex(source) as MarkedToken[];
-  return tokens.map(markupOf).filter(({ start, items }) => start !== "" || items.some((html) => html.trim() !== ""));
+  return tokens.map(blockHtml).filter(({ start, items }) => start !== "" || items.some((html) => html.trim() !== ""));
 }
 
-function markupOf(token: MarkedToken): Markup {
+function blockHtml(token: MarkedToken): BlockHtml {
   const parser = new Parser(OPTIONS);
   const { renderer } = parser;
   if (token.type === "list") {
@@ -125,7 +125,7 @@ function markupOf(token: MarkedToken): Markup {
 }
 
 /** What is defined in some Markdown, by name. */
-export function defined(source: string): Definitions {
+export function linkDefinitions(source: string): LinkDefinitions {
   if (!source.includes("]:")) return new Map();
   const lexer = new Lexer(OPTIONS);
   lexer.blockTokens(source, lexer.tokens);

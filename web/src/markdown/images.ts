@@ -5,7 +5,7 @@
  */
 
 import { button, element } from "./dom";
-import { harmless } from "./safe-text";
+import { safeText } from "./safe-text";
 
 const SHOWN_AT_ONCE = /^data:image\/(?:png|jpeg|jpg|gif|webp|avif|bmp);base64,[A-Za-z0-9+/\s]+={0,2}$/;
 /** Of characters; an image of three quarters of it. */
@@ -13,16 +13,16 @@ const LARGEST = 8_000_000;
 const MOST_WORDS = 300;
 
 /** What is shown for an image at an address, of which nobody knows where it leads. */
-export function picture(address: string, alt: string): HTMLElement {
-  const words = harmless(alt).slice(0, MOST_WORDS);
+export function imageElement(address: string, alt: string): HTMLElement {
+  const words = safeText(alt).slice(0, MOST_WORDS);
   if (address.length <= LARGEST && SHOWN_AT_ONCE.test(address)) return inText(address, words);
   const url = remote(address);
   return url === null ? missing(words, "Image that cannot be shown") : asking(url, words);
 }
 
 /** An image of which not all has come. */
-export function comingPicture(alt: string): HTMLElement {
-  return missing(harmless(alt).slice(0, MOST_WORDS), "Image on its way");
+export function pendingImageElement(alt: string): HTMLElement {
+  return missing(safeText(alt).slice(0, MOST_WORDS), "Image on its way");
 }
 
 function inText(address: string, alt: string): HTMLElement {

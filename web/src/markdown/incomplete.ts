@@ -7,7 +7,7 @@ const HALF_LINK = /(!?)\[([^[\]]*)\]\([^()]*$/;
 const CODE = /(?<!`)(`+)(?!`)[^`]*\1(?!`)/g;
 
 /** The same without what is only half there. */
-export function withoutHalves(source: string): string {
+export function withoutIncomplete(source: string): string {
   const start = source.lastIndexOf("\n") + 1;
   const line = source.slice(start);
   if (line === "") return source;

@@ -5,7 +5,7 @@ const LEADING = new Set(["http:", "https:", "mailto:"]);
 const LOOKS_LIKE_PLACE = /^(?:[a-z][a-z0-9+.-]*:\/\/|www\.)|^[^\s/@]+\.\p{L}{2,}(?:[:/?#]|$)/iu;
 
 /** The address, if it leads out of the page: a place or a mailbox. Null for whatever does something else. */
-export function leading(address: string): URL | null {
+export function externalUrl(address: string): URL | null {
   // What stands for itself alone: nothing is led by a part of an address to a place in this very page.
   if (!/^[a-z]+:/i.test(address)) return null;
   const url = parsed(address);
@@ -14,7 +14,7 @@ export function leading(address: string): URL | null {
 }
 
 /** What there is to say of a link whose words look like another place than it leads to; null if they do not. */
-export function trueHost(words: string, url: URL): string | null {
+export function disguisedHost(words: string, url: URL): string | null {
   const said = words.trim();
   if (url.protocol === "mailto:") {
     const mailbox = decoded(url.pathname);

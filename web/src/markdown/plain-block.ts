@@ -1,7 +1,7 @@
 /** Text without any structure: all of it, or the start of it and a button. It may grow. */
 
 import { button, element } from "./dom";
-import { endOfPart, harmlessProse } from "./safe-text";
+import { sliceEnd, safeProse } from "./safe-text";
 
 /** Of a longer text only so much is shown unless somebody wants all of it. */
 const LONGEST = 20_000;
@@ -30,7 +30,7 @@ export class PlainBlock {
     const isLong = text.length > LONGEST && !this.#isWhole;
     this.#all.hidden = !isLong;
     if (isLong) this.#all.textContent = `Show all ${text.length.toLocaleString("en")} characters`;
-    this.#write(isLong ? `${text.slice(0, endOfPart(text, SHOWN))}…` : text);
+    this.#write(isLong ? `${text.slice(0, sliceEnd(text, SHOWN))}…` : text);
   }
 
   #showAll(): void {
@@ -43,8 +43,8 @@ export class PlainBlock {
     while (this.#ends.length > 1 && (this.#ends.at(-2) as number) >= text.length) this.#drop();
     if (this.#ends.length > 0) this.#drop();
     for (let at = this.#ends.at(-1) ?? 0; at < text.length;) {
-      const end = endOfPart(text, at + PART);
-      this.#parts.append(element("span", {}, harmlessProse(text.slice(at, end))));
+      const end = sliceEnd(text, at + PART);
+      this.#parts.append(element("span", {}, safeProse(text.slice(at, end))));
       this.#ends.push(end);
       at = end;
     }

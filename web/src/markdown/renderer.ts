@@ -1,10 +1,10 @@
 /** Markdown shown in an element, as it stands or as it comes. */
 
 import { levelHeadings } from "./decoration";
-import { defined, type Definitions } from "./html";
-import { pieceOf, type Piece } from "./segment-views";
+import { linkDefinitions, type LinkDefinitions } from "./html";
+import { segmentView, type SegmentView } from "./segment-views";
 import { Segments, type Segment } from "./segments";
-import { withoutHalves } from "./incomplete";
+import { withoutIncomplete } from "./incomplete";
 
 /** For so long a text is worked at before others get their turn, in milliseconds. */
 const PATIENCE = 24;
@@ -12,15 +12,15 @@ const PATIENCE = 24;
 const QUICK = 6;
 const PAUSE = 3;
 
-export class ShownText {
+export class MarkdownRenderer {
   readonly #place: HTMLElement;
   /** What is to be shown, and how much of it was looked at. */
   #wanted = "";
   #text = "";
   #segments = new Segments();
-  #definitions: Definitions = new Map();
+  #definitions: LinkDefinitions = new Map();
   /** What is shown: first for the parts that are settled, then for those that are not. */
-  #pieces: Piece[] = [];
+  #pieces: SegmentView[] = [];
   #kept: Segment[] = [];
   /** Settled parts that are not shown yet, and the numbers of those that are to be shown anew. */
   #waiting: Segment[] = [];
@@ -116,7 +116,7 @@ export class ShownText {
     let isNew = false;
     for (const { kind, source } of segments) {
       if (kind !== "prose") continue;
-      for (const [name, definition] of defined(source)) {
+      for (const [name, definition] of linkDefinitions(source)) {
         if (this.#definitions.has(name)) continue;
         this.#definitions.set(name, definition);
         isNew = true;
@@ -131,7 +131,7 @@ export class ShownText {
     const there = this.#pieces[index];
     if (there?.become(segment, this.#definitions)) return;
     const former = there?.nodes ?? [];
-    const piece = pieceOf(segment, this.#definitions, former);
+    const piece = segmentView(segment, this.#definitions, former);
     for (const node of former) if (!piece.nodes.includes(node)) node.remove();
     this.#pieces[index] = piece;
     const next = this.#pieces.slice(index + 1).find(({ nodes }) => nodes.length > 0)?.nodes[0] ?? null;
@@ -151,5 +151,5 @@ export class ShownText {
 }
 
 function unfinished(segment: Segment): Segment {
-  return segment.kind === "prose" ? { ...segment, source: withoutHalves(segment.source) } : segment;
+  return segment.kind === "prose" ? { ...segment, source: withoutIncomplete(segment.source) } : segment;
 }

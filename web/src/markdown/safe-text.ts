@@ -24,17 +24,17 @@ const TO_BE_SEEN = new RegExp(
 const TOWERS = /(\p{M}{6})\p{M}+/gu;
 
 /** A title, a name or a line of somebody's, to stand among the words of the page. */
-export function harmless(text: string): string {
+export function safeText(text: string): string {
   return withoutTowers(text.replace(HARMFUL_OR_UNSEEN, ""));
 }
 
 /** A part of a longer text: what is unseen but does nothing is left. */
-export function harmlessProse(text: string): string {
+export function safeProse(text: string): string {
   return withoutTowers(text.replace(HARMFUL, ""));
 }
 
 /** Code, with all that would not be seen written out. */
-export function seenCode(text: string): string {
+export function visibleCode(text: string): string {
   return text.replace(TO_BE_SEEN, (letter) => {
     const code = (letter.codePointAt(0) as number).toString(16).toUpperCase().padStart(4, "0");
     return `⟨U+${code}⟩`;
@@ -46,7 +46,7 @@ function withoutTowers(text: string): string {
 }
 
 /** Where a part of a text may end: not between the two halves of a letter. */
-export function endOfPart(text: string, at: number): number {
+export function sliceEnd(text: string, at: number): number {
   const last = text.charCodeAt(at - 1);
   return Math.min(text.length, last >= 0xd800 && last < 0xdc00 ? at + 1 : at);
 }

@@ -22,6 +22,6 @@ const ALLOWED: Config & { RETURN_DOM_FRAGMENT: true } = {
 const purify = createPurify(window);
 
 /** What may be shown of it, in a document of its own in which nothing loads and nothing runs. */
-export function sanitised(html: string): DocumentFragment {
+export function sanitizeHtml(html: string): DocumentFragment {
   return purify.sanitize(html, ALLOWED);
 }

@@ -1,43 +1,47 @@
 /** What is shown of one part of a text. */
 
-import { Block } from "./block";
+import { MarkdownBlock } from "./block";
 import { CodeBlock, codeBlocksIn } from "./code-block";
 import { element } from "./dom";
-import { blockMarkups, type Definitions } from "./html";
-import { comingPicture, picture } from "./images";
+import { blocksToHtml, type LinkDefinitions } from "./html";
+import { pendingImageElement, imageElement } from "./images";
 import { PlainBlock } from "./plain-block";
 import type { Segment } from "./segments";
 
-export interface Piece {
+export interface SegmentView {
   readonly nodes: readonly ChildNode[];
   /** Whether definitions that come later may change it. */
   readonly mayRefer: boolean;
   /** Show this part instead, where it is the same one that has grown. False if it cannot, and has changed nothing. */
-  become(segment: Segment, definitions: Definitions): boolean;
+  become(segment: Segment, definitions: LinkDefinitions): boolean;
 }
 
 /** `former`: what was shown there before. */
-export function pieceOf(segment: Segment, definitions: Definitions, former: readonly ChildNode[] = []): Piece {
+export function segmentView(
+  segment: Segment,
+  definitions: LinkDefinitions,
+  former: readonly ChildNode[] = [],
+): SegmentView {
   switch (segment.kind) {
     case "prose":
-      return new ProsePiece(segment.source, definitions, former);
+      return new ProseView(segment.source, definitions, former);
     case "code":
-      return new CodePiece(segment);
+      return new CodeBlockView(segment);
     case "picture":
-      return new PicturePiece(segment);
+      return new ImageSegmentView(segment);
     case "plain":
-      return new PlainPiece(segment.source);
+      return new PlainView(segment.source);
   }
 }
 
-class ProsePiece implements Piece {
+class ProseView implements SegmentView {
   #source: string;
-  #blocks: readonly Block[];
+  #blocks: readonly MarkdownBlock[];
 
-  constructor(source: string, definitions: Definitions, former: readonly ChildNode[] = []) {
+  constructor(source: string, definitions: LinkDefinitions, former: readonly ChildNode[] = []) {
     this.#source = source;
     const codes = codeBlocksIn(former);
-    this.#blocks = blockMarkups(source, definitions).map((markup) => new Block(markup, codes));
+    this.#blocks = blocksToHtml(source, definitions).map((markup) => new MarkdownBlock(markup, codes));
   }
 
   get nodes(): readonly ChildNode[] {
@@ -48,17 +52,17 @@ class ProsePiece implements Piece {
     return this.#source.includes("[");
   }
 
-  become(segment: Segment, definitions: Definitions): boolean {
+  become(segment: Segment, definitions: LinkDefinitions): boolean {
     if (segment.kind !== "prose") return false;
     if (segment.source === this.#source && !this.mayRefer) return true;
-    const markups = blockMarkups(segment.source, definitions);
+    const markups = blocksToHtml(segment.source, definitions);
     const differing = markups.findIndex((markup, index) => !this.#blocks[index]?.become(markup));
     const kept = this.#blocks.slice(0, differing < 0 ? markups.length : differing);
     const last = kept.flatMap(({ nodes }) => nodes).at(-1);
     if (last === undefined) return false;
     const former = this.#blocks.slice(kept.length).flatMap(({ nodes }) => nodes);
     const codes = codeBlocksIn(former);
-    const added = markups.slice(kept.length).map((markup) => new Block(markup, codes));
+    const added = markups.slice(kept.length).map((markup) => new MarkdownBlock(markup, codes));
     for (const node of former) if (!added.some(({ nodes }) => nodes.includes(node))) node.remove();
     last.after(...added.flatMap(({ nodes }) => nodes));
     this.#blocks = [...kept, ...added];
@@ -67,7 +71,7 @@ class ProsePiece implements Piece {
   }
 }
 
-class CodePiece implements Piece {
+class CodeBlockView implements SegmentView {
   readonly #block: CodeBlock;
   readonly mayRefer = false;
 
@@ -86,7 +90,7 @@ class CodePiece implements Piece {
   }
 }
 
-class PlainPiece implements Piece {
+class PlainView implements SegmentView {
   readonly #block: PlainBlock;
   #source: string;
   readonly mayRefer = false;
@@ -108,7 +112,7 @@ class PlainPiece implements Piece {
   }
 }
 
-class PicturePiece implements Piece {
+class ImageSegmentView implements SegmentView {
   readonly #segment: Segment & { kind: "picture" };
   readonly nodes: readonly ChildNode[];
   readonly mayRefer = false;
@@ -116,7 +120,9 @@ class PicturePiece implements Piece {
   constructor(segment: Segment & { kind: "picture" }) {
     const { address, alt } = segment;
     this.#segment = segment;
-    this.nodes = [element("p", { dir: "auto" }, address === null ? comingPicture(alt) : picture(address, alt))];
+    this.nodes = [
+      element("p", { dir: "auto" }, address === null ? pendingImageElement(alt) : imageElement(address, alt)),
+    ];
   }
 
   become(segment: Segment): boolean {

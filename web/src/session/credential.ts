@@ -1,41 +1,43 @@
 /** The token at a place, as all tabs of this browser have it. One that replaces another leaves nothing of that. */
 
-import { channelOf } from "../browser/broadcast-channel";
-import { isOfPlace, isOfRealm, Realm, realmName } from "./storage-scope";
-import { markOf } from "./token-format";
-import { namesIn, PREFIX, storageHere, storageOfTab, type KeptStorage } from "../browser/storage";
+import { openChannel } from "../browser/broadcast-channel";
+import { belongsToSlot, belongsToScope, StorageScope, storageScopeName } from "./storage-scope";
+import { fingerprintOf } from "./token-format";
+import { storedKeys, STORAGE_PREFIX, browserStorage, tabStorage, type KeyValueStorage } from "../browser/storage";
 
 /** Where people come in with their own token. */
-export const OWN = "own";
+export const OWN_SLOT = "own";
 /** The mark of who has no token. */
 const NOBODY = "nobody";
 /** Milliseconds for which a tab waits to see in the storage what another tab has told it. */
 const BELIEVED = 2_000;
 
 /** What tabs tell one another: never the token itself. */
-interface Told {
+interface CredentialMessage {
   readonly mark: string;
 }
 
 export class Credential {
   /** `own`, or the name of a link. */
-  readonly place: string;
-  readonly #storage: KeptStorage;
+  readonly slot: string;
+  readonly #storage: KeyValueStorage;
   readonly #channel: BroadcastChannel | null;
   readonly #ending = new AbortController();
   readonly #changed: () => void;
-  #mark: string;
+  #fingerprint: string;
   #unkept: string | null = null;
-  #believing: ReturnType<typeof setTimeout> | undefined;
+  #lookTimer: ReturnType<typeof setTimeout> | undefined;
 
   /** `changed`: called when another tab has replaced the token or removed it; by then nothing of the former is left. */
-  constructor(place: string, changed: () => void, storage: KeptStorage = storageHere()) {
-    this.place = place;
+  constructor(place: string, changed: () => void, storage: KeyValueStorage = browserStorage()) {
+    this.slot = place;
     this.#changed = changed;
     this.#storage = storage;
-    this.#mark = this.#markHere();
-    this.#channel = channelOf(`turnledger credential ${place}`);
-    this.#channel?.addEventListener("message", (event: MessageEvent<Told>) => this.#hear(event.data.mark));
+    this.#fingerprint = this.#storedFingerprint();
+    this.#channel = openChannel(`turnledger credential ${place}`);
+    this.#channel?.addEventListener("message", (event: MessageEvent<CredentialMessage>) =>
+      this.#receive(event.data.mark),
+    );
     const { signal } = this.#ending;
     addEventListener("storage", (event) => this.#notice(event), { signal });
     // A page that was put aside has heard nothing meanwhile.
@@ -50,8 +52,8 @@ export class Credential {
   }
 
   /** What belongs to it, and to no other. */
-  realm(): Realm {
-    return new Realm(realmName(this.place, this.#mark), this.#storage);
+  storage(): StorageScope {
+    return new StorageScope(storageScopeName(this.slot, this.#fingerprint), this.#storage);
   }
 
   /** Have another token in the place of this one, or none: of the former one nothing stays, here or in other tabs. */
@@ -65,31 +67,31 @@ export class Credential {
       this.#storage.removeItem(this.#name);
       this.#unkept = token; // there is no room for it: other pages will ask for it again
     }
-    this.#mark = this.#markHere();
-    this.#channel?.postMessage({ mark: this.#mark } satisfies Told);
+    this.#fingerprint = this.#storedFingerprint();
+    this.#channel?.postMessage({ mark: this.#fingerprint } satisfies CredentialMessage);
   }
 
   close(): void {
-    clearTimeout(this.#believing);
+    clearTimeout(this.#lookTimer);
     this.#ending.abort();
     this.#channel?.close();
   }
 
   get #name(): string {
-    return `${PREFIX}${this.place}:token`;
+    return `${STORAGE_PREFIX}${this.slot}:token`;
   }
 
-  #markHere(): string {
+  #storedFingerprint(): string {
     const { token } = this;
-    return token === null ? NOBODY : markOf(token);
+    return token === null ? NOBODY : fingerprintOf(token);
   }
 
   /** Another tab says that it has put a token there. Storages are told of it in their own time. */
-  #hear(mark: string): void {
-    if (mark === this.#mark) return;
-    clearTimeout(this.#believing);
-    if (this.#markHere() === mark) this.#look();
-    else this.#believing = setTimeout(() => this.#look(), BELIEVED);
+  #receive(mark: string): void {
+    if (mark === this.#fingerprint) return;
+    clearTimeout(this.#lookTimer);
+    if (this.#storedFingerprint() === mark) this.#look();
+    else this.#lookTimer = setTimeout(() => this.#look(), BELIEVED);
   }
 
   #notice({ key, storageArea }: StorageEvent): void {
@@ -100,23 +102,23 @@ export class Credential {
   }
 
   #look(): void {
-    const mark = this.#markHere();
-    if (mark === this.#mark) return;
-    clearTimeout(this.#believing);
-    this.#mark = mark;
+    const mark = this.#storedFingerprint();
+    if (mark === this.#fingerprint) return;
+    clearTimeout(this.#lookTimer);
+    this.#fingerprint = mark;
     this.#sweep();
     this.#changed();
   }
 
   /** Remove what belongs to any other. */
   #sweep(): void {
-    const realm = realmName(this.place, this.#mark);
-    this.#remove((name) => !name.startsWith(`${PREFIX}${this.place}:`) && !isOfRealm(name, realm));
+    const scope = storageScopeName(this.slot, this.#fingerprint);
+    this.#remove((name) => !name.startsWith(`${STORAGE_PREFIX}${this.slot}:`) && !belongsToScope(name, scope));
   }
 
   #remove(isUnwanted: (name: string) => boolean): void {
-    for (const storage of [this.#storage, storageOfTab()]) {
-      const names = namesIn(storage).filter((name) => isOfPlace(name, this.place) && isUnwanted(name));
+    for (const storage of [this.#storage, tabStorage()]) {
+      const names = storedKeys(storage).filter((name) => belongsToSlot(name, this.slot) && isUnwanted(name));
       for (const name of names) storage.removeItem(name);
     }
   }

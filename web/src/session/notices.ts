@@ -1,7 +1,7 @@
 /** Short messages at the edge of the page, each with at most one thing to do about it. */
 
 import { signal, type ReadonlySignal } from "@preact/signals";
-import { harmless } from "../markdown/safe-text";
+import { safeText } from "../markdown/safe-text";
 
 export interface Notice {
   readonly number: number;
@@ -24,7 +24,7 @@ const PLAIN = 4;
 
 export class Notices {
   readonly #shown = signal<readonly Notice[]>([]);
-  readonly #spoken = signal<readonly Spoken[]>([]);
+  readonly #announced = signal<readonly Spoken[]>([]);
   readonly #told: (problem: unknown) => void;
   #last = 0;
 
@@ -39,22 +39,22 @@ export class Notices {
   }
 
   /** What those heard last who do not see the page, the oldest first. */
-  get spoken(): ReadonlySignal<readonly Spoken[]> {
-    return this.#spoken;
+  get announced(): ReadonlySignal<readonly Spoken[]> {
+    return this.#announced;
   }
 
   /** Say something to those who do not see it happen. Whatever is shown as a notice is said already. */
-  say(text: string): void {
-    const said = { number: ++this.#last, text: harmless(text) };
-    this.#spoken.value = [...this.#spoken.peek().slice(1 - HEARD), said];
+  announce(text: string): void {
+    const said = { number: ++this.#last, text: safeText(text) };
+    this.#announced.value = [...this.#announced.peek().slice(1 - HEARD), said];
   }
 
   /** Show one, and return what takes it away. Of many, the last few stay; but what can be undone can be for as long
    * as was said. */
   add(notice: Omit<Notice, "number">): () => void {
     const number = ++this.#last;
-    this.say(notice.text);
-    const all = [...this.#shown.value, { ...notice, number, text: harmless(notice.text) }];
+    this.announce(notice.text);
+    const all = [...this.#shown.value, { ...notice, number, text: safeText(notice.text) }];
     const plain = all.filter(({ action }) => !action);
     this.#shown.value = all.filter((each) => each.action || plain.indexOf(each) >= plain.length - PLAIN);
     return () => this.remove(number);
@@ -66,7 +66,7 @@ export class Notices {
 
   problem(problem: unknown, more: Partial<Notice> = {}): () => void {
     this.#told(problem);
-    return this.add({ ...more, kind: "problem", text: wordsOfProblem(problem) });
+    return this.add({ ...more, kind: "problem", text: errorText(problem) });
   }
 
   remove(number: number): void {
@@ -75,6 +75,6 @@ export class Notices {
 }
 
 /** What went wrong, as a sentence: a server may repeat in it what somebody gave it. */
-export function wordsOfProblem(problem: unknown): string {
-  return harmless(problem instanceof Error ? problem.message : String(problem));
+export function errorText(problem: unknown): string {
+  return safeText(problem instanceof Error ? problem.message : String(problem));
 }

@@ -4,19 +4,19 @@ import { signal, type ReadonlySignal } from "@preact/signals";
 
 /** A chat; one that is not made yet; or one that is not kept, which no address names. The last two have a number of
  * their own: a second "new chat" is another place. */
-export type Where =
+export type Route =
   | { readonly kind: "chat"; readonly id: string }
   | { readonly kind: "new"; readonly number: number }
   | { readonly kind: "unkept"; readonly number: number };
 
-export class Place {
-  readonly #where = signal<Where | null>(null);
-  readonly #leaving = signal<Where | null>(null);
+export class Router {
+  readonly #route = signal<Route | null>(null);
+  readonly #leaving = signal<Route | null>(null);
   readonly #ending = new AbortController();
   readonly #only: string | null;
   readonly #keeps: boolean;
   /** Whether what is shown would be lost by going elsewhere: then it is asked first. */
-  isHeld: () => boolean = () => false;
+  wouldLose: () => boolean = () => false;
   #last = 0;
 
   /** `only`: the one chat that there is for somebody who came by a link to it. `keeps`: whether chats are kept. */
@@ -28,12 +28,12 @@ export class Place {
   }
 
   /** Null until somebody says where to begin. */
-  get where(): ReadonlySignal<Where | null> {
-    return this.#where;
+  get route(): ReadonlySignal<Route | null> {
+    return this.#route;
   }
 
   /** Where somebody wants to go, and would lose what is shown by it; null: nowhere. */
-  get leaving(): ReadonlySignal<Where | null> {
+  get leaving(): ReadonlySignal<Route | null> {
     return this.#leaving;
   }
 
@@ -44,9 +44,9 @@ export class Place {
 
   /** Show a chat at first, or a new one: nobody goes back behind it. Whoever has named another one in the address by
    * now is shown that: the browser tells of it later. */
-  begin(id: string | null): void {
+  start(id: string | null): void {
     this.#read();
-    if (this.#where.peek() === null) this.#show(id === null ? this.#fresh() : { kind: "chat", id }, true);
+    if (this.#route.peek() === null) this.#show(id === null ? this.#fresh() : { kind: "chat", id }, true);
   }
 
   /** Show a new chat, another one each time. */
@@ -60,7 +60,7 @@ export class Place {
   }
 
   /** The new chat that is shown got its id: it stays the same place. */
-  named(id: string): void {
+  chatCreated(id: string): void {
     history.replaceState(null, "", `#${id}`);
   }
 
@@ -79,32 +79,32 @@ export class Place {
   /** Show what the address names. */
   #read(): void {
     const named = location.hash.slice(1);
-    if (this.#only !== null) this.#where.value = { kind: "chat", id: this.#only };
+    if (this.#only !== null) this.#route.value = { kind: "chat", id: this.#only };
     else if (named.startsWith("conv_")) this.#go({ kind: "chat", id: named });
-    else if (named === "new" && this.#where.peek()?.kind !== "new") this.#go(this.#fresh());
+    else if (named === "new" && this.#route.peek()?.kind !== "new") this.#go(this.#fresh());
   }
 
   close(): void {
     this.#ending.abort();
   }
 
-  #go(where: Where): void {
-    if (!this.isHeld()) return this.#show(where);
-    this.#leaving.value = where;
+  #go(route: Route): void {
+    if (!this.wouldLose()) return this.#show(route);
+    this.#leaving.value = route;
     if (location.hash) history.replaceState(null, "", addressOf(null));
   }
 
-  #show(where: Where, isFirst = false): void {
+  #show(route: Route, isFirst = false): void {
     this.stay();
-    this.#where.value = where;
-    const fragment = where.kind === "chat" ? where.id : where.kind === "new" ? "new" : null;
+    this.#route.value = route;
+    const fragment = route.kind === "chat" ? route.id : route.kind === "new" ? "new" : null;
     if (location.hash.slice(1) === (fragment ?? "")) return;
     // What is not kept takes the place of what was there: nobody gets back to it.
     if (isFirst || fragment === null) history.replaceState(null, "", addressOf(fragment));
     else history.pushState(null, "", addressOf(fragment));
   }
 
-  #fresh(): Where {
+  #fresh(): Route {
     return { kind: this.#keeps ? "new" : "unkept", number: ++this.#last };
   }
 }

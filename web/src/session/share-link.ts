@@ -1,70 +1,70 @@
 /** Following a link: its code is exchanged for a visitor's token, once, however often that is asked for. */
 
 import { errors, type Client } from "turnledger";
-import { isCode, markOf } from "./token-format";
-import { PREFIX, storageHere, storageOfTab } from "../browser/storage";
+import { isLinkCode, fingerprintOf } from "./token-format";
+import { STORAGE_PREFIX, browserStorage, tabStorage } from "../browser/storage";
 
 /** Which link this tab has followed; and this browser, for a tab that has followed none. */
-const LAST = `${PREFIX}link`;
+const LAST = `${STORAGE_PREFIX}link`;
 
 /** Take the code of a link from the address, where it must not stay to be seen, copied or sent on. Null: there is none.
  * What names a chat stays. */
-export function takeCode(): string | null {
+export function takeLinkCode(): string | null {
   const fragment = location.hash.slice(1);
   if (!fragment || fragment === "new" || fragment.startsWith("conv_")) return null;
   history.replaceState(null, "", location.pathname + location.search);
   return fragment;
 }
 
-export class Link {
+export class ShareLink {
   /** By which it is known here: the end of its code, which is a checksum and gives nothing away. */
-  readonly place: string;
+  readonly slot: string;
 
   private constructor(place: string) {
-    this.place = place;
+    this.slot = place;
   }
 
   /** The link of this code; the one that was followed last, if there is no code; null, if there is no such link. The
    * code of one that was not exchanged yet stays with this tab until it is: the page may be loaded again. */
-  static of(code: string | null): Link | null {
+  static of(code: string | null): ShareLink | null {
     if (code === null) {
-      const place = storageOfTab().getItem(LAST) ?? storageHere().getItem(LAST);
-      return place === null ? null : new Link(place);
+      const place = tabStorage().getItem(LAST) ?? browserStorage().getItem(LAST);
+      return place === null ? null : new ShareLink(place);
     }
-    if (!isCode(code)) return null;
-    const link = new Link(`link-${markOf(code)}`);
+    if (!isLinkCode(code)) return null;
+    const link = new ShareLink(`link-${fingerprintOf(code)}`);
     link.#setCode(code);
     return link;
   }
 
   /** The one that this tab has followed before, if it is another one. */
-  former(): string | null {
-    const place = storageOfTab().getItem(LAST);
-    return place === this.place ? null : place;
+  previousSlot(): string | null {
+    const place = tabStorage().getItem(LAST);
+    return place === this.slot ? null : place;
   }
 
   /** This is the one that the tab shows, also when it is loaded again. */
   remember(): void {
-    tried(() => storageOfTab().setItem(LAST, this.place));
+    tried(() => tabStorage().setItem(LAST, this.slot));
   }
 
   /** It has let somebody in: its code is needed no more, and other tabs may show it, too. */
-  entered(): void {
+  accepted(): void {
     this.#settle();
-    tried(() => storageHere().setItem(LAST, this.place));
+    tried(() => browserStorage().setItem(LAST, this.slot));
   }
 
   /** Forget that it was followed. */
   forget(): void {
-    for (const storage of [storageOfTab(), storageHere()]) {
-      if (storage.getItem(LAST) === this.place) storage.removeItem(LAST);
+    for (const storage of [tabStorage(), browserStorage()]) {
+      if (storage.getItem(LAST) === this.slot) storage.removeItem(LAST);
       for (const name of [this.#code, this.#nonce]) storage.removeItem(name);
     }
   }
 
   /** Exchange the code for a token; null where the code is not there any more. Throws LinkNotValid, and what passes. */
   async exchange(client: Client, signal: AbortSignal): Promise<string | null> {
-    const code = storageOfTab().getItem(this.#code);
+    const code = tabStorage().getItem(this.#code);
     if (code === null) return null;
     try {
       const { token } = await client.shares.exchange(code, { nonce: this.#visit(), signal });
@@ -78,27 +78,27 @@ export class Link {
 
   /** Until there is an answer, it is one and the same visit, in whichever tab. */
   #visit(): string {
-    const storage = storageHere();
+    const storage = browserStorage();
     const nonce = storage.getItem(this.#nonce) ?? crypto.getRandomValues(new Uint32Array(6)).join("-");
     tried(() => storage.setItem(this.#nonce, nonce));
     return nonce;
   }
 
   #settle(): void {
-    storageOfTab().removeItem(this.#code);
-    storageHere().removeItem(this.#nonce);
+    tabStorage().removeItem(this.#code);
+    browserStorage().removeItem(this.#nonce);
   }
 
   #setCode(code: string): void {
-    tried(() => storageOfTab().setItem(this.#code, code));
+    tried(() => tabStorage().setItem(this.#code, code));
   }
 
   get #code(): string {
-    return `${PREFIX}${this.place}:code`;
+    return `${STORAGE_PREFIX}${this.slot}:code`;
   }
 
   get #nonce(): string {
-    return `${PREFIX}${this.place}:nonce`;
+    return `${STORAGE_PREFIX}${this.slot}:nonce`;
   }
 }
 

@@ -4,15 +4,14 @@
 import { signal, type ReadonlySignal } from "@preact/signals";
 import { Client, errors, TurnledgerError } from "turnledger";
 import { Outbox } from "turnledger/outbox";
-import { MOVES, type Arrival } from "./sign-in-state";
-import { Credential, OWN } from "./credential";
-import { wordsOfProblem } from "./notices";
-import { Memory, Realm } from "./storage-scope";
+import { TRANSITIONS, type SignInState } from "./sign-in-state";
+import { Credential, OWN_SLOT } from "./credential";
+import { errorText } from "./notices";
+import { MemoryStorage } from "../browser/storage";
+import { StorageScope } from "./storage-scope";
 import { isToken } from "./token-format";
-import { isShutOut, Session, type Me } from "./session";
-import { Link, takeCode } from "./share-link";
-
-export type { Arrival } from "./sign-in-state";
+import { isAccessRevoked, Session, type Me } from "./session";
+import { ShareLink, takeLinkCode } from "./share-link";
 
 /** Milliseconds before the server is asked again by itself, doubled each time. */
 const FIRST_PAUSE = 1_000;
@@ -28,12 +27,12 @@ const NOT_WHOLE = "This link is not whole. Open it again, all of it, as you were
 const NOT_VALID = "It may have expired, been used by somebody else, or been withdrawn. Ask for another one.";
 const VISIT_OVER = "What the link has let you see is not there for you any more. Ask for another link.";
 
-export class Arriving {
-  readonly #arrival = signal<Arrival>({ kind: "arriving" });
+export class SignIn {
+  readonly #state = signal<SignInState>({ kind: "checking" });
   /** Whether this is the page that links lead to. */
-  readonly isVisit = location.pathname.endsWith("/share");
+  readonly isShareLink = location.pathname.endsWith("/share");
   readonly #base = new URL(".", location.href).href;
-  #link: Link | null = null;
+  #link: ShareLink | null = null;
   #noLink = NO_LINK;
   #credential: Credential | null = null;
   /** Ends what is under way for a credential when there is another. */
@@ -43,52 +42,52 @@ export class Arriving {
 
   /** What must not stay in the address is gone from there when this is made. */
   constructor() {
-    if (this.isVisit) this.#follow(takeCode(), true);
-    else this.#credential = new Credential(OWN, () => this.#replaced());
-    addEventListener("hashchange", () => this.#followAnother());
+    if (this.isShareLink) this.#openLink(takeLinkCode(), true);
+    else this.#credential = new Credential(OWN_SLOT, () => this.#credentialReplaced());
+    addEventListener("hashchange", () => this.#openAnotherLink());
     addEventListener("online", () => this.retry());
   }
 
-  get arrival(): ReadonlySignal<Arrival> {
-    return this.#arrival;
+  get state(): ReadonlySignal<SignInState> {
+    return this.#state;
   }
 
   /** What is kept here of whom the kept token belongs to, before anybody has said that it is good. */
-  get realm(): Realm {
-    return this.#credential?.realm() ?? new Realm("nowhere", new Memory());
+  get storage(): StorageScope {
+    return this.#credential?.storage() ?? new StorageScope("nowhere", new MemoryStorage());
   }
 
   /** Come in with the token that is kept, with what the link gives, or without. */
-  async arrive(): Promise<void> {
+  async start(): Promise<void> {
     const { signal: ending } = this.#begin();
     const credential = this.#credential;
     if (credential === null) return this.#refuse("There is nothing here", this.#noLink);
     try {
-      if (await this.#comes(credential, credential.token, ending)) return;
-      const token = await this.#link?.exchange(this.#asking(null), ending);
+      if (await this.#tryToken(credential, credential.token, ending)) return;
+      const token = await this.#link?.exchange(this.#probeClient(null), ending);
       if (ending.aborted) return;
       if (token == null) return this.#refuse("There is nothing here", NO_LINK);
       credential.replace(token);
-      await this.#comes(credential, token, ending);
+      await this.#tryToken(credential, token, ending);
     } catch (problem) {
-      if (!ending.aborted) this.#stranded(problem);
+      if (!ending.aborted) this.#failed(problem);
     }
   }
 
   /** Come in with a token that somebody gives. The former one, and all that is its, goes when this one is good. */
-  async signIn(given: string): Promise<void> {
+  async submitToken(given: string): Promise<void> {
     const text = given.trim().replace(/^bearer\s+/i, "");
-    const before = this.#arrival.value;
-    if (before.kind !== "out" || this.#credential === null) return;
+    const before = this.#state.value;
+    if (before.kind !== "signed out" || this.#credential === null) return;
     if (!isToken(text)) return this.#move({ ...before, problem: NO_TOKEN });
     const { signal: ending } = this.#begin({ kind: "signing in" });
     try {
-      const me = await this.#who(text, ending);
+      const me = await this.#identify(text, ending);
       if (ending.aborted) return;
       if (this.#credential.token !== text) this.#credential.replace(text);
       this.#enter(this.#credential, text, me);
     } catch (problem) {
-      if (!ending.aborted) this.#move({ ...before, problem: wordsOfProblem(problem) });
+      if (!ending.aborted) this.#move({ ...before, problem: errorText(problem) });
     }
   }
 
@@ -98,89 +97,89 @@ export class Arriving {
     this.#credential?.replace(null);
     clearAddress();
     if (this.#link) this.#endVisit("You have left", NO_LINK);
-    else this.#move({ kind: "out", why: null, hasEnded: false, problem: null });
+    else this.#move({ kind: "signed out", why: null, hasEnded: false, problem: null });
   }
 
   /** Ask the server again, if it was away. */
   retry(): void {
-    if (this.#arrival.value.kind === "waiting") void this.arrive();
+    if (this.#state.value.kind === "waiting") void this.start();
   }
 
   /** Ask who comes with this token. Returns whether he is in; if not, the token is none any more, and a link may give
    * him another. */
-  async #comes(credential: Credential, token: string | null, ending: AbortSignal): Promise<boolean> {
+  async #tryToken(credential: Credential, token: string | null, ending: AbortSignal): Promise<boolean> {
     if (this.#link && token === null) return false;
     try {
-      const me = await this.#who(token, ending);
+      const me = await this.#identify(token, ending);
       if (!ending.aborted) this.#enter(credential, token, me);
       return true;
     } catch (problem) {
-      if (!this.#link || !isShutOut(problem) || ending.aborted) throw problem;
+      if (!this.#link || !isAccessRevoked(problem) || ending.aborted) throw problem;
       credential.replace(null);
       return false;
     }
   }
 
   #enter(credential: Credential, token: string | null, me: Me): void {
-    const realm = credential.realm();
-    const outbox = new Outbox(realm.storage, realm.sender);
+    const storage = credential.storage();
+    const outbox = new Outbox(storage.backend, storage.sender);
     // It asks with this token as long as this one is in, and with no other: what is late belongs to the former.
     const apiKey = (): string => {
-      if (realm.isClosed) throw new errors.NotAdmitted("signed_out", "You have signed out.");
+      if (storage.isClosed) throw new errors.NotAdmitted("signed_out", "You have signed out.");
       return token ?? "";
     };
     const onConnection = (isLost: boolean): void => session.noteConnection(isLost);
     const client = new Client(this.#base, { apiKey, outbox, onConnection, allowHttp: true });
-    const shutOut = (problem: unknown): void => this.#shutOut(session, problem);
+    const shutOut = (problem: unknown): void => this.#accessRevoked(session, problem);
     const ways = { apiKey, signOut: () => this.signOut() };
-    const session: Session = new Session(client, outbox, realm, me, shutOut, ways);
+    const session: Session = new Session(client, outbox, storage, me, shutOut, ways);
     this.#pause = FIRST_PAUSE;
-    this.#link?.entered();
-    this.#move({ kind: "in", session });
+    this.#link?.accepted();
+    this.#move({ kind: "signed in", session });
     this.#watchExpiry(session);
   }
 
   /** Who he is, and whether his chats are kept: in the scope that the address names, if he is let in there. */
-  async #who(token: string | null, ending: AbortSignal): Promise<Me> {
+  async #identify(token: string | null, ending: AbortSignal): Promise<Me> {
     const scope = new URLSearchParams(location.search).get("scope");
-    const { tokens } = this.#asking(token);
+    const { tokens } = this.#probeClient(token);
     if (!scope) return tokens.own({ signal: ending });
     return tokens.own({ scope, signal: ending }).catch((problem: unknown) => {
-      if (isShutOut(problem) || !(problem instanceof errors.NotAdmitted)) throw problem;
+      if (isAccessRevoked(problem) || !(problem instanceof errors.NotAdmitted)) throw problem;
       return tokens.own({ signal: ending });
     });
   }
 
   /** A client for finding out who somebody is: how long to wait for a server is decided here. */
-  #asking(token: string | null): Client {
+  #probeClient(token: string | null): Client {
     return new Client(this.#base, { apiKey: token ?? "", retries: { times: 1 }, allowHttp: true });
   }
 
   /** Begin anew: nothing of what was under way goes on. */
-  #begin(arrival: Arrival = { kind: "arriving" }): AbortController {
+  #begin(state: SignInState = { kind: "checking" }): AbortController {
     clearTimeout(this.#timer);
     this.#step.abort();
     this.#step = new AbortController();
-    const { value: before } = this.#arrival;
-    if (before.kind === "in") before.session.close();
-    if (before.kind !== "arriving" || arrival.kind !== "arriving") this.#move(arrival);
+    const { value: before } = this.#state;
+    if (before.kind === "signed in") before.session.close();
+    if (before.kind !== "checking" || state.kind !== "checking") this.#move(state);
     return this.#step;
   }
 
-  #move(arrival: Arrival): void {
-    const { kind } = this.#arrival.value;
-    if (!MOVES[kind].includes(arrival.kind)) throw new Error(`From "${kind}" nobody gets to "${arrival.kind}".`);
-    this.#arrival.value = arrival;
+  #move(state: SignInState): void {
+    const { kind } = this.#state.value;
+    if (!TRANSITIONS[kind].includes(state.kind)) throw new Error(`From "${kind}" nobody gets to "${state.kind}".`);
+    this.#state.value = state;
   }
 
   /** He did not come in: a token may help, or waiting, or nothing. */
-  #stranded(problem: unknown): void {
+  #failed(problem: unknown): void {
     if (problem instanceof errors.LinkNotValid) return this.#endVisit("This link does not work", NOT_VALID);
     if (problem instanceof errors.NotAdmitted && !this.#link) return this.#askForToken(problem);
     const { status = null, retryAfter = null } = problem instanceof TurnledgerError ? problem : {};
     // What the address names can be nothing that a server knows.
-    if (status === 400) return this.#refuse("This address does not work", wordsOfProblem(problem));
-    this.#move({ kind: "waiting", title: status === 429 ? CROWDED : AWAY, why: wordsOfProblem(problem) });
+    if (status === 400) return this.#refuse("This address does not work", errorText(problem));
+    this.#move({ kind: "waiting", title: status === 429 ? CROWDED : AWAY, why: errorText(problem) });
     this.#timer = setTimeout(() => this.retry(), Math.max(retryAfter ?? 0, this.#pause));
     this.#pause = Math.min(this.#pause * 2, LONGEST_PAUSE);
   }
@@ -190,9 +189,9 @@ export class Arriving {
   }
 
   /** The server lets him in no more. */
-  #shutOut(session: Session, problem: unknown): void {
-    const { value: now } = this.#arrival;
-    if (now.kind !== "in" || now.session !== session) return;
+  #accessRevoked(session: Session, problem: unknown): void {
+    const { value: now } = this.#state;
+    if (now.kind !== "signed in" || now.session !== session) return;
     this.#begin();
     if (this.#link) {
       this.#credential?.replace(null);
@@ -203,7 +202,7 @@ export class Arriving {
   /** Who had none needs one from now on. */
   #askForToken(problem: unknown): void {
     const hasEnded = this.#credential?.token != null;
-    this.#move({ kind: "out", why: hasEnded ? wordsOfProblem(problem) : null, hasEnded, problem: null });
+    this.#move({ kind: "signed out", why: hasEnded ? errorText(problem) : null, hasEnded, problem: null });
   }
 
   #endVisit(title: string, why: string): void {
@@ -213,32 +212,32 @@ export class Arriving {
   }
 
   /** Another tab has another token at this place by now, or none. */
-  #replaced(): void {
+  #credentialReplaced(): void {
     this.#begin();
     clearAddress();
-    void this.arrive();
+    void this.start();
   }
 
   /** Another link that is opened here loads no page: it only changes the address. */
-  #followAnother(): void {
-    const code = this.isVisit ? takeCode() : null;
+  #openAnotherLink(): void {
+    const code = this.isShareLink ? takeLinkCode() : null;
     if (code === null) return;
     this.#begin();
-    this.#follow(code, false);
-    void this.arrive();
+    this.#openLink(code, false);
+    void this.start();
   }
 
-  #follow(code: string | null, isFirst: boolean): void {
+  #openLink(code: string | null, isFirst: boolean): void {
     this.#credential?.close();
     this.#credential = null;
-    const former = this.#link?.place ?? null;
-    const link = (this.#link = Link.of(code));
+    const former = this.#link?.slot ?? null;
+    const link = (this.#link = ShareLink.of(code));
     this.#noLink = code === null ? NO_LINK : NOT_WHOLE;
     if (link === null) return;
-    const left = isFirst ? link.former() : former;
-    if (left !== null && left !== link.place) forgetPlace(left);
+    const left = isFirst ? link.previousSlot() : former;
+    if (left !== null && left !== link.slot) forgetSlot(left);
     link.remember();
-    this.#credential = new Credential(link.place, () => this.#replaced());
+    this.#credential = new Credential(link.slot, () => this.#credentialReplaced());
   }
 
   /** Streams end with a token, but not everybody has one open. */
@@ -250,7 +249,7 @@ export class Arriving {
       try {
         await session.client.tokens.own({ signal: ending });
       } catch (problem) {
-        if (isShutOut(problem)) return this.#shutOut(session, problem);
+        if (isAccessRevoked(problem)) return this.#accessRevoked(session, problem);
       }
       // The clocks differ, or the server is away.
       if (!ending.aborted) this.#timer = setTimeout(() => void look(Math.min(pause * 2, LONGEST_PAUSE)), pause);
@@ -261,7 +260,7 @@ export class Arriving {
 }
 
 /** The credential of a link that this tab shows no more, and all that is its. */
-function forgetPlace(place: string): void {
+function forgetSlot(place: string): void {
   const credential = new Credential(place, () => {});
   credential.replace(null);
   credential.close();

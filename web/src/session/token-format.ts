@@ -9,18 +9,18 @@ export function isToken(text: string): boolean {
 }
 
 /** Whether this can be the code of a link. */
-export function isCode(text: string): boolean {
+export function isLinkCode(text: string): boolean {
   return isSecret("tls_", text);
 }
 
 /** By what a secret is known to tabs of this browser: its checksum, which gives nothing away. */
-export function markOf(secret: string): string {
+export function fingerprintOf(secret: string): string {
   return secret.slice(-MARK);
 }
 
 function isSecret(prefix: string, text: string): boolean {
   const isMade = text.startsWith(prefix) && /^[0-9A-Za-z]{39}$/.test(text.slice(prefix.length));
-  return isMade && markOf(text) === base62(crc32(text.slice(0, -MARK)));
+  return isMade && fingerprintOf(text) === base62(crc32(text.slice(0, -MARK)));
 }
 
 function base62(number: number): string {

@@ -2,10 +2,10 @@
 
 import { signal, type ReadonlySignal } from "@preact/signals";
 import { errors, wordsOf, type Attempt, type Failure, type Turn } from "turnledger";
-import type { Realm } from "../session/storage-scope";
-import { harmless } from "../markdown/safe-text";
-import { wordsOfProblem } from "../session/notices";
-import type { Failed } from "./thread";
+import type { StorageScope } from "../session/storage-scope";
+import { safeText } from "../markdown/safe-text";
+import { errorText } from "../session/notices";
+import type { FailedTurn } from "./thread";
 
 /** How many dismissed failures are remembered. */
 const REMEMBERED = 20;
@@ -36,7 +36,7 @@ const WORDS: Readonly<Record<string, string>> = {
 };
 
 /** Why it failed, as a sentence. */
-export function wordsOfFailure(code: string, message: string): string {
+export function failureText(code: string, message: string): string {
   return (Object.hasOwn(WORDS, code) && WORDS[code]) || message;
 }
 
@@ -46,37 +46,37 @@ function detailOf(code: string, message: string): string | null {
   return /^(model_|malformed_)/.test(code) && said !== WORDS[code] ? said || null : null;
 }
 
-type Asked = Pick<Failed, "name" | "replaces" | "isHere" | "attempt" | "input">;
+type Asked = Pick<FailedTurn, "name" | "replaces" | "isHere" | "attempt" | "input">;
 
-export function failed(asked: Asked, code: string, message: string): Failed {
+export function failedTurn(asked: Asked, code: string, message: string): FailedTurn {
   const text = asked.input.map(wordsOf).filter(Boolean).join("\n");
-  const said = harmless(message);
-  const words = { message: wordsOfFailure(code, said), detail: detailOf(code, said) };
+  const said = safeText(message);
+  const words = { message: failureText(code, said), detail: detailOf(code, said) };
   return { ...asked, text, code, ...words, isStopped: code === "turn_stopped" };
 }
 
 /** The failure of what was asked: by an error, or by what its last event says. */
-export function failureOf(asked: Asked, problem: unknown): Failed {
-  if (problem instanceof errors.TurnledgerError) return failed(asked, problem.code, problem.message);
+export function failedTurnOf(asked: Asked, problem: unknown): FailedTurn {
+  if (problem instanceof errors.TurnledgerError) return failedTurn(asked, problem.code, problem.message);
   const { code, message } = (problem ?? {}) as Partial<Failure>;
-  return failed(asked, String(code ?? "unknown"), message ?? wordsOfProblem(problem));
+  return failedTurn(asked, String(code ?? "unknown"), message ?? errorText(problem));
 }
 
 export class Failures {
-  readonly #realm: Realm;
-  readonly #last = signal<Failed | null>(null);
+  readonly #storage: StorageScope;
+  readonly #last = signal<FailedTurn | null>(null);
   #known: ReadonlySet<string | null> = new Set();
 
-  constructor(realm: Realm) {
-    this.#realm = realm;
+  constructor(storage: StorageScope) {
+    this.#storage = storage;
   }
 
-  get last(): ReadonlySignal<Failed | null> {
+  get last(): ReadonlySignal<FailedTurn | null> {
     return this.#last;
   }
 
   /** `known`: the turns that were there or on their way by then. Any other that is the last one came after it. */
-  put(failure: Failed, known: readonly (string | null)[]): void {
+  put(failure: FailedTurn, known: readonly (string | null)[]): void {
     this.#last.value = failure;
     this.#known = new Set(known);
   }
@@ -89,7 +89,7 @@ export class Failures {
   /** Somebody has read it, and wants it gone, also after a reload. */
   dismiss(): void {
     const attempt = this.#last.peek()?.attempt;
-    if (attempt) this.#realm.set(DISMISSED, JSON.stringify([...this.#dismissed().slice(1 - REMEMBERED), attempt]));
+    if (attempt) this.#storage.set(DISMISSED, JSON.stringify([...this.#dismissed().slice(1 - REMEMBERED), attempt]));
     this.clear();
   }
 
@@ -99,15 +99,15 @@ export class Failures {
     const head = turns.at(-1)?.id ?? null;
     if (this.#last.peek() && !this.#known.has(head)) this.clear();
     if (this.#last.peek()) return;
-    const last = lastFailed(turns, attempts);
+    const last = lastFailedAttempt(turns, attempts);
     if (!last?.failure || this.#dismissed().includes(last.id)) return;
     const asked = { name: last.id, input: last.input, replaces: null, isHere: false, attempt: last.id };
-    this.put(failed(asked, last.failure.code, last.failure.message), [head]);
+    this.put(failedTurn(asked, last.failure.code, last.failure.message), [head]);
   }
 
   #dismissed(): string[] {
     try {
-      const found: unknown = JSON.parse(this.#realm.get(DISMISSED) ?? "[]");
+      const found: unknown = JSON.parse(this.#storage.get(DISMISSED) ?? "[]");
       return Array.isArray(found) ? found.map(String) : [];
     } catch {
       return [];
@@ -116,7 +116,7 @@ export class Failures {
 }
 
 /** The newest attempt, if it failed and no turn came after it. */
-export function lastFailed(turns: readonly Turn[], attempts: readonly Attempt[]): Attempt | null {
+export function lastFailedAttempt(turns: readonly Turn[], attempts: readonly Attempt[]): Attempt | null {
   const later = (one: Attempt, other: Attempt): Attempt => (one.createdAt >= other.createdAt ? one : other);
   const newest = attempts.length > 0 ? attempts.reduce(later) : null;
   if (newest?.state !== "failed") return null;

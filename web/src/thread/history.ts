@@ -96,11 +96,6 @@ export class History {
     }
   }
 
-  /** Take in what is said of the chat besides its turns. */
-  knows(info: ChatInfo): void {
-    this.#info.value = { ...this.#info.peek(), ...info };
-  }
-
   #page(options: Parameters<Chat["read"]>[0] & CallOptions): Promise<ChatPage> {
     return this.#read({ ...options, signal: this.#ending });
   }

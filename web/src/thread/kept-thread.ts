@@ -1,55 +1,55 @@
 /** One chat that a server keeps, as it is shown: its history, what is on its way, and what failed. */
 
 import { batch, computed, effect, signal, type ReadonlySignal } from "@preact/signals";
-import { errors, freshKey, type Change, type Chat, type ChatInfo, type ChatPage } from "turnledger";
-import type { Input, Item, NewChat, OnStop, Stream, Turn, TurnEvent, TurnOptions, TurnStream, Unsent } from "turnledger";
+import { errors, freshKey, type Change, type Chat, type ChatInfo, type ChatPage, type Input } from "turnledger";
+import type { Item, NewChat, OnStop, Stream, Turn, TurnEvent, TurnOptions, TurnStream, Unsent } from "turnledger";
 import type { Session } from "../session/session";
-import { Branching } from "./sibling-turns";
-import { failed, Failures, failureOf } from "./failures";
-import { Following, type Outcome } from "./turn-reader";
+import { SiblingTurns } from "./sibling-turns";
+import { failedTurn, Failures, failedTurnOf } from "./failures";
+import { TurnReader, type TurnOutcome } from "./turn-reader";
 import { History } from "./history";
 import { itemsOf } from "./items";
-import { MadeChat } from "./lazy-chat";
-import { OnItsWay } from "./pending-turns";
-import { Running } from "./pending-turn";
-import { Sending, type Message } from "./turn-sender";
-import { settled } from "../browser/wait-for";
-import type { ExportFormat, Failed, SendOptions, ShownThread, Siblings } from "./thread";
-import type { Telling } from "./tab-messages";
-import type { Written } from "./outbox";
-import { isVisible } from "../browser/visibility";
+import { LazyChat } from "./lazy-chat";
+import { PendingTurns } from "./pending-turns";
+import { PendingTurn } from "./pending-turn";
+import { TurnSender, type OutgoingMessage } from "./turn-sender";
+import { waitFor } from "../browser/wait-for";
+import type { ExportFormat, FailedTurn, SendOptions, Thread, Siblings } from "./thread";
+import type { TabMessage } from "./tab-messages";
+import type { WrittenMessage } from "./outbox";
+import { isTabVisible } from "../browser/visibility";
 
 /** Milliseconds before what has ended is looked for again in the history, where nobody was there to tell. */
 const PAUSE = 2_000;
 const NONE: ReadonlySignal<null> = signal(null);
 
 /** Ask for a turn in a chat. */
-function asked(chat: Chat, said: Written["said"], options: TurnOptions & { stream: true }): TurnStream {
+function asked(chat: Chat, said: WrittenMessage["said"], options: TurnOptions & { stream: true }): TurnStream {
   const { verb, turn = "", input } = said;
   if (verb === "send") return chat.send(input, options);
   return verb === "edit" ? chat.edit(turn, input, options) : chat.regenerate(turn, options);
 }
 
-export class Thread implements ShownThread {
+export class KeptThread implements Thread {
   readonly isKept = true;
   readonly #session: Session;
   readonly #problem = signal<unknown>(null);
   readonly #isLoaded = signal(false);
   readonly #ending = new AbortController();
-  readonly #made: MadeChat;
+  readonly #chat: LazyChat;
   readonly #history: History;
-  readonly #way = new OnItsWay();
+  readonly #pending = new PendingTurns();
   readonly #failures: Failures;
-  readonly #following: Following;
-  readonly #sending: Sending;
-  readonly #branching: Branching;
+  readonly #reader: TurnReader;
+  readonly #sender: TurnSender;
+  readonly #siblings: SiblingTurns;
   readonly #leave: () => void;
   /** Under which name a turn was shown while it ran. */
   readonly #names = new Map<string, string>();
   /** Turns of which nobody knows who asked for them, while something from here is on its way to the server. */
   readonly #unclear = new Set<string>();
   /** What was asked for elsewhere, and how to leave it. */
-  readonly #strangers = new Map<Running, AbortController>();
+  readonly #others = new Map<PendingTurn, AbortController>();
   /** How what failed last is asked for again. */
   #again: { readonly name: string; ask(name: string): Promise<void> } | null = null;
 
@@ -60,37 +60,37 @@ export class Thread implements ShownThread {
     this.#isLoaded.value = id === null;
     const { signal: ending } = this.#ending;
     const made = (known: string): void => {
-      session.threads.unsent.made(this.#made.name, known);
-      session.threads.named(this, known);
+      session.threads.outbox.chatCreated(this.#chat.name, known);
+      session.threads.chatCreated(this, known);
       void this.load();
     };
     const wanted = facts ?? session.threads?.newChat.peek() ?? {};
-    this.#made = new MadeChat(session.client, id, wanted, made, ending, chatName);
-    const isShown = computed(() => isVisible.value && session.threads.current.value === this);
-    this.#history = new History((options) => this.#made.chat.read(options), ending, !session.isReader);
-    this.#failures = new Failures(session.realm);
-    this.#following = new Following(isShown, (running) => this.#way.before(running), ending);
-    this.#branching = new Branching(() => this.#made.chat, ending);
-    this.#sending = new Sending({
-      chat: this.#made,
-      way: this.#way,
-      following: this.#following,
-      unsent: session.threads.unsent,
+    this.#chat = new LazyChat(session.client, id, wanted, made, ending, chatName);
+    const isShown = computed(() => isTabVisible.value && session.threads.current.value === this);
+    this.#history = new History((options) => this.#chat.chat.read(options), ending, !session.isReader);
+    this.#failures = new Failures(session.storage);
+    this.#reader = new TurnReader(isShown, (pending) => this.#pending.countBefore(pending), ending);
+    this.#siblings = new SiblingTurns(() => this.#chat.chat, ending);
+    this.#sender = new TurnSender({
+      chat: this.#chat,
+      pending: this.#pending,
+      reader: this.#reader,
+      outbox: session.threads.outbox,
       read: (turn, after) => this.#events(turn, after),
-      taken: (running) => this.#taken(running),
-      ended: (running, outcome) => this.#end(running, outcome),
+      accepted: (pending) => this.#accepted(pending),
+      ended: (pending, outcome) => this.#end(pending, outcome),
     });
-    const unlisten = session.live.listen((change) => this.#follow(change));
+    const unlisten = session.feed.listen((change) => this.#follow(change));
     const release = effect(() => {
       // Nobody was there when it was to be read: somebody is now.
-      if (session.live.connection.value === "live" && this.#problem.peek() !== null) void this.load();
+      if (session.feed.connection.value === "live" && this.#problem.peek() !== null) void this.load();
     });
     this.#leave = () => [unlisten, release].forEach((each) => each());
     if (id !== null) void this.load();
   }
 
   get id(): ReadonlySignal<string | null> {
-    return this.#made.id;
+    return this.#chat.id;
   }
   get info(): ReadonlySignal<ChatInfo | null> {
     return this.#history.info;
@@ -101,10 +101,10 @@ export class Thread implements ShownThread {
   get hasOlder(): ReadonlySignal<boolean> {
     return this.#history.hasOlder;
   }
-  get running(): ReadonlySignal<readonly Running[]> {
-    return this.#way.all;
+  get pending(): ReadonlySignal<readonly PendingTurn[]> {
+    return this.#pending.all;
   }
-  get failed(): ReadonlySignal<Failed | null> {
+  get failed(): ReadonlySignal<FailedTurn | null> {
     return this.#failures.last;
   }
   get problem(): ReadonlySignal<unknown> {
@@ -112,14 +112,6 @@ export class Thread implements ShownThread {
   }
   get isLoaded(): ReadonlySignal<boolean> {
     return this.#isLoaded;
-  }
-  /** Whether something that was asked for here is on its way. */
-  get isBusy(): boolean {
-    return this.#way.all.peek().some((each) => each.isHere);
-  }
-  /** The chat itself, for what is not about its thread. */
-  get chat(): Chat | null {
-    return this.id.value === null ? null : this.#made.chat;
   }
 
   nameOf(turn: Turn): string {
@@ -130,9 +122,9 @@ export class Thread implements ShownThread {
   async load(from?: number): Promise<void> {
     try {
       const page = await this.#history.catchUp(from);
-      await this.#session.threads.unsent.ready;
+      await this.#session.threads.outbox.ready;
       this.#found(page);
-      if (!this.#isLoaded.peek()) this.#session.threads.tellings.ask(this.id.peek() as string);
+      if (!this.#isLoaded.peek()) this.#session.threads.tabMessages.requestAll(this.id.peek() as string);
       this.#problem.value = null;
       this.#isLoaded.value = true;
     } catch (problem) {
@@ -143,7 +135,7 @@ export class Thread implements ShownThread {
   }
 
   async older(): Promise<void> {
-    await this.#history.older().catch((problem: unknown) => this.#told(problem));
+    await this.#history.older().catch((problem: unknown) => this.#report(problem));
   }
 
   // What is asked for.
@@ -170,13 +162,13 @@ export class Thread implements ShownThread {
       const headers = { ...unsent.headers, "idempotency-key": encodeURIComponent(again) };
       const named = again === name ? unsent : { ...unsent, idempotencyKey: again, headers };
       const { signal } = this.#ending;
-      const ask: Message["ask"] = (beforeRetry) => this.#session.client.resend(named, { signal, beforeRetry });
-      await this.#sending.send({ name: again, input, replaces, wasAsked: again === name, ask });
+      const ask: OutgoingMessage["ask"] = (beforeRetry) => this.#session.client.resend(named, { signal, beforeRetry });
+      await this.#sender.send({ name: again, input, replaces, wasAsked: again === name, ask });
     });
   }
 
   /** A message that a tab has left behind before it asked for its turn. */
-  async ask(written: Written, isOld = false): Promise<void> {
+  async ask(written: WrittenMessage, isOld = false): Promise<void> {
     const { name, said, options } = written;
     const input = itemsOf(said.input);
     if (isOld) return this.#tooOld(name, input);
@@ -184,33 +176,34 @@ export class Thread implements ShownThread {
     let isWritten = true;
     await this.#asking(name, async (again) => {
       const chat = { ...written.chat, id: this.id.peek() };
-      if (!isWritten) this.#session.threads.unsent.write({ ...written, name: again, chat });
+      if (!isWritten) this.#session.threads.outbox.write({ ...written, name: again, chat });
       isWritten = false; // asked for once more, it is written down once more
       const named = { ...(options as TurnOptions), idempotencyKey: again, signal: this.#ending.signal };
-      const stream: Message["ask"] = (beforeRetry) =>
-        asked(this.#made.chat, said, { ...named, stream: true, beforeRetry });
-      await this.#sending.send({ name: again, input, replaces: said.turn ?? null, goesFirst, ask: stream });
+      const stream: OutgoingMessage["ask"] = (beforeRetry) =>
+        asked(this.#chat.chat, said, { ...named, stream: true, beforeRetry });
+      await this.#sender.send({ name: again, input, replaces: said.turn ?? null, goesFirst, ask: stream });
     });
   }
 
-  async stop({ which, policy }: { which?: Running; policy?: OnStop } = {}): Promise<void> {
-    const running = which ?? this.#way.first;
-    const before = running?.state.peek();
-    if (!running || before === undefined || before === "ending") return;
-    const isAway = running.isCut.peek() || this.#session.live.connection.peek() === "lost" || !navigator.onLine;
-    const isTaken = (running.turnId.peek() ?? running.guess.peek()) !== null;
-    const isHereOnly = !running.isAsked.peek() || (isAway && !isTaken);
-    if (isHereOnly && this.#sending.withdraw(running)) return; // no server has it, as far as is known
-    running.state.value = "stopping";
+  async stop({ which, policy }: { which?: PendingTurn; policy?: OnStop } = {}): Promise<void> {
+    const pending = which ?? this.#pending.first;
+    const before = pending?.state.peek();
+    if (!pending || before === undefined || before === "ending") return;
+    const isLost = this.#session.feed.connection.peek() === "lost";
+    const isAway = pending.isDisconnected.peek() || isLost || !navigator.onLine;
+    const isTaken = (pending.turnId.peek() ?? pending.guess.peek()) !== null;
+    const isHereOnly = !pending.isAsked.peek() || (isAway && !isTaken);
+    if (isHereOnly && this.#sender.withdraw(pending)) return; // no server has it, as far as is known
+    pending.state.value = "stopping";
     try {
-      const guess = (): string | null => (running.isDoubtful ? null : running.guess.value);
-      const known = (): string | null => running.turnId.value ?? guess();
-      await settled(() => known() !== null || !this.#way.all.value.includes(running));
+      const guess = (): string | null => (pending.isDoubtful ? null : pending.guess.value);
+      const known = (): string | null => pending.turnId.value ?? guess();
+      await waitFor(() => known() !== null || !this.#pending.all.value.includes(pending));
       const turn = known();
-      if (turn !== null) await this.#made.chat.stop({ turn, ...(policy && { policy }) });
+      if (turn !== null) await this.#chat.chat.stop({ turn, ...(policy && { policy }) });
     } catch (problem) {
-      if (running.state.peek() === "stopping") running.state.value = before;
-      this.#told(problem);
+      if (pending.state.peek() === "stopping") pending.state.value = before;
+      this.#report(problem);
     }
   }
 
@@ -233,7 +226,7 @@ export class Thread implements ShownThread {
   // Branches.
 
   siblings(turn: Turn): ReadonlySignal<Siblings | null> {
-    return this.#session.isReader ? NONE : this.#branching.of(turn);
+    return this.#session.isReader ? NONE : this.#siblings.of(turn);
   }
 
   async switch(branch: string, from?: number): Promise<void> {
@@ -248,9 +241,9 @@ export class Thread implements ShownThread {
 
   async fork(at: Turn): Promise<string | null> {
     try {
-      return (await this.#made.chat.fork({ at: at.id, idempotencyKey: freshKey() })).id;
+      return (await this.#chat.chat.fork({ at: at.id, idempotencyKey: freshKey() })).id;
     } catch (problem) {
-      this.#told(problem);
+      this.#report(problem);
       return null;
     }
   }
@@ -259,10 +252,10 @@ export class Thread implements ShownThread {
     try {
       const lines: string[] = [];
       const { signal: ending } = this.#ending;
-      for await (const line of this.#made.chat.export({ format, signal: ending })) lines.push(`${line}\n`);
+      for await (const line of this.#chat.chat.export({ format, signal: ending })) lines.push(`${line}\n`);
       return new Blob(lines, { type: format === "markdown" ? "text/markdown" : "application/x-ndjson" });
     } catch (problem) {
-      this.#told(problem);
+      this.#report(problem);
       return null;
     }
   }
@@ -270,14 +263,14 @@ export class Thread implements ShownThread {
   // Other tabs.
 
   /** What was asked for here and has not ended. */
-  tellings(): readonly Telling[] {
-    return this.#way.all.peek().flatMap((each) => this.#telling(each));
+  tabMessages(): readonly TabMessage[] {
+    return this.#pending.all.peek().flatMap((each) => this.#tabMessage(each));
   }
 
   /** Another tab tells what it asked for in this chat. */
-  hear({ turn, input }: Telling): void {
-    const running = this.#way.of(turn);
-    if (running && running.input.peek().length === 0) running.input.value = input;
+  receive({ turn, input }: TabMessage): void {
+    const pending = this.#pending.of(turn);
+    if (pending && pending.input.peek().length === 0) pending.input.value = input;
   }
 
   close(): void {
@@ -295,48 +288,48 @@ export class Thread implements ShownThread {
   }
 
   /** Write it down, so that it is not lost with this tab, and ask for it. */
-  #write(said: Written["said"], options: SendOptions): Promise<void> {
+  #write(said: WrittenMessage["said"], options: SendOptions): Promise<void> {
     const { idempotencyKey: name = freshKey(), ...rest } = options;
-    const model = rest.model ?? this.#session.composing.modelOf(this) ?? undefined;
+    const model = rest.model ?? this.#session.composers.modelOf(this) ?? undefined;
     const given = Object.entries({ ...rest, model }).filter(([, value]) => value !== undefined);
-    const { name: chatName, facts } = this.#made;
+    const { name: chatName, facts } = this.#chat;
     const chat = { id: this.id.peek(), name: chatName, facts };
-    const { unsent } = this.#session.threads;
-    const written = unsent.write({ name, chat, said, options: Object.fromEntries(given) });
-    return unsent.behind(name, () => this.ask(written));
+    const { outbox } = this.#session.threads;
+    const written = outbox.write({ name, chat, said, options: Object.fromEntries(given) });
+    return outbox.sendInOrder(name, () => this.ask(written));
   }
 
   /** A server has a message from here. */
-  #taken(running: Running): void {
-    const guess = running.guess.peek();
-    if (guess !== null && guess !== running.turnId.peek()) this.#unclear.add(guess);
-    for (const other of this.#way.all.peek()) {
-      if (other.turnId.peek() === running.turnId.peek()) this.#strangers.get(other)?.abort();
+  #accepted(pending: PendingTurn): void {
+    const guess = pending.guess.peek();
+    if (guess !== null && guess !== pending.turnId.peek()) this.#unclear.add(guess);
+    for (const other of this.#pending.all.peek()) {
+      if (other.turnId.peek() === pending.turnId.peek()) this.#others.get(other)?.abort();
     }
-    for (const telling of this.#telling(running)) this.#session.threads.tellings.tell(telling);
-    this.#session.threads.unsent.erase(running.name);
+    for (const message of this.#tabMessage(pending)) this.#session.threads.tabMessages.post(message);
+    this.#session.threads.outbox.erase(pending.name);
     queueMicrotask(() => this.#clarify());
   }
 
   /** What has ended takes its place in the history, or is told to have failed. */
-  async #end(running: Running, outcome: Outcome): Promise<void> {
+  async #end(pending: PendingTurn, outcome: TurnOutcome): Promise<void> {
     if (this.#ending.signal.aborted) return;
-    const { name, replaces, isHere } = running;
-    const attempt = running.turnId.peek();
+    const { name, replaces, isHere } = pending;
+    const attempt = pending.turnId.peek();
     if (isHere) this.#session.outbox.forget(name);
-    if (isHere) this.#session.threads.unsent.erase(name);
+    if (isHere) this.#session.threads.outbox.erase(name);
     if (attempt !== null) this.#names.set(attempt, name);
     if (outcome.kind === "failed") {
-      const asked = { name, replaces, isHere, input: running.input.peek(), attempt };
+      const asked = { name, replaces, isHere, input: pending.input.peek(), attempt };
       batch(() => {
-        this.#failures.put(failureOf(asked, outcome.problem), this.#turnsByNow());
-        this.#way.leave(running);
+        this.#failures.put(failedTurnOf(asked, outcome.problem), this.#turnsByNow());
+        this.#pending.remove(pending);
       });
       if (attempt !== null) void this.load(); // what its tools did may be in the history
     } else {
-      running.state.value = "ending";
+      pending.state.value = "ending";
       if (this.id.peek() !== null) await this.#caughtUp();
-      this.#way.leave(running);
+      this.#pending.remove(pending);
     }
     this.#clarify();
   }
@@ -348,7 +341,7 @@ export class Thread implements ShownThread {
         return this.#found(await this.#history.catchUp());
       } catch (problem) {
         const isLost = problem instanceof errors.TurnledgerError && problem.isRetryable;
-        if (!isLost) return this.#told(problem);
+        if (!isLost) return this.#report(problem);
         await new Promise((resolve) => setTimeout(resolve, PAUSE));
       }
     }
@@ -357,52 +350,52 @@ export class Thread implements ShownThread {
   /** Take in what was read besides the turns. */
   #found(page: ChatPage): void {
     this.#session.chats.put(page.chat);
-    this.#branching.keep(this.turns.peek());
+    this.#siblings.keep(this.turns.peek());
     for (const { id, state, input, createdAt } of page.attempts) {
       if (state !== "running") continue;
-      const running = this.#way.of(id);
-      if (running && running.input.peek().length === 0) running.input.value = input;
-      if (running || this.#history.has(id) || this.#way.isGuessed(id)) continue;
-      if (this.#way.unknown) this.#unclear.add(id);
-      else this.#stranger(id, { input, state: "running", startedAt: createdAt });
+      const pending = this.#pending.of(id);
+      if (pending && pending.input.peek().length === 0) pending.input.value = input;
+      if (pending || this.#history.has(id) || this.#pending.isGuessed(id)) continue;
+      if (this.#pending.unidentified) this.#unclear.add(id);
+      else this.#followOther(id, { input, state: "running", startedAt: createdAt });
     }
-    if (this.#way.all.peek().length === 0) this.#failures.find(page.turns, page.attempts);
+    if (this.#pending.all.peek().length === 0) this.#failures.find(page.turns, page.attempts);
   }
 
   /** Follow a turn that somebody else asked for. */
-  #stranger(turn: string, known: Partial<ConstructorParameters<typeof Running>[0]>): void {
-    const { input = [], replaces = null } = this.#session.threads.tellings.of(turn) ?? {};
-    const running = new Running({ name: turn, isHere: false, turnId: turn, input, replaces, ...known });
-    this.#way.add(running);
+  #followOther(turn: string, known: Partial<ConstructorParameters<typeof PendingTurn>[0]>): void {
+    const { input = [], replaces = null } = this.#session.threads.tabMessages.of(turn) ?? {};
+    const pending = new PendingTurn({ name: turn, isHere: false, turnId: turn, input, replaces, ...known });
+    this.#pending.add(pending);
     if (known.state === "running") {
       this.#failures.clear();
-      this.#way.begun(running);
+      this.#pending.started(pending);
     }
     const leaving = new AbortController();
-    this.#strangers.set(running, leaving);
-    leaving.signal.addEventListener("abort", () => this.#way.leave(running));
+    this.#others.set(pending, leaving);
+    leaving.signal.addEventListener("abort", () => this.#pending.remove(pending));
     const source = { read: (id: string, after: number) => this.#events(id, after) };
-    void this.#following
-      .follow(running, source, leaving.signal)
-      .then((outcome) => (leaving.signal.aborted ? undefined : this.#end(running, outcome)))
+    void this.#reader
+      .follow(pending, source, leaving.signal)
+      .then((outcome) => (leaving.signal.aborted ? undefined : this.#end(pending, outcome)))
       .finally(() => {
-        this.#strangers.delete(running);
-        this.#way.leave(running);
+        this.#others.delete(pending);
+        this.#pending.remove(pending);
       });
   }
 
   /** What was unclear is known, as soon as nothing from here is on its way to the server. */
   #clarify(): void {
-    if (this.#way.unknown || this.#unclear.size === 0) return;
-    const strangers = [...this.#unclear].filter((turn) => !this.#way.of(turn) && !this.#history.has(turn));
+    if (this.#pending.unidentified || this.#unclear.size === 0) return;
+    const strangers = [...this.#unclear].filter((turn) => !this.#pending.of(turn) && !this.#history.has(turn));
     this.#unclear.clear();
     if (strangers.length > 0) void this.load();
   }
 
   #follow(change: Change): void {
     if (change.type === "gap") {
-      for (const each of this.#way.all.peek()) each.isOver.value = each.turnId.peek() !== null;
-      void this.#branching.look();
+      for (const each of this.#pending.all.peek()) each.isOver.value = each.turnId.peek() !== null;
+      void this.#siblings.refresh();
       if (this.id.peek() !== null) void this.load();
       return;
     }
@@ -410,14 +403,14 @@ export class Thread implements ShownThread {
     switch (change.type) {
       case "turn.queued":
       case "turn.running":
-        return this.#goesOn(change.turn, change.type);
+        return this.#turnProgressed(change.turn, change.type);
       case "turn.committed":
       case "turn.failed":
       case "turn.stopped":
       case "turn.withdrawn":
-        return this.#hasEnded(change.turn, change.type);
+        return this.#turnEnded(change.turn, change.type);
       case "chat.switched":
-        void this.#branching.look();
+        void this.#siblings.refresh();
         void this.load();
         return;
       case "chat.changed":
@@ -428,19 +421,19 @@ export class Thread implements ShownThread {
     }
   }
 
-  #goesOn(turn: string, type: "turn.queued" | "turn.running"): void {
-    const running = this.#way.of(turn);
-    if (running) {
+  #turnProgressed(turn: string, type: "turn.queued" | "turn.running"): void {
+    const pending = this.#pending.of(turn);
+    if (pending) {
       if (type === "turn.queued") return;
-      if (running.state.peek() === "queued") running.state.value = "running";
-      this.#way.begun(running);
-      if (running.input.peek().length === 0) void this.load();
+      if (pending.state.peek() === "queued") pending.state.value = "running";
+      this.#pending.started(pending);
+      if (pending.input.peek().length === 0) void this.load();
       return;
     }
-    if (this.#history.has(turn) || this.#way.isGuessed(turn) || this.#session.isReader) return;
-    const own = this.#way.unknown;
-    if (type === "turn.queued") this.#way.doubt();
-    if (!own && type === "turn.queued") this.#stranger(turn, { state: "queued" });
+    if (this.#history.has(turn) || this.#pending.isGuessed(turn) || this.#session.isReader) return;
+    const own = this.#pending.unidentified;
+    if (type === "turn.queued") this.#pending.doubt();
+    if (!own && type === "turn.queued") this.#followOther(turn, { state: "queued" });
     else if (!own) void this.load();
     else if (type === "turn.running") this.#unclear.add(turn);
     else {
@@ -450,51 +443,51 @@ export class Thread implements ShownThread {
     }
   }
 
-  #hasEnded(turn: string, type: Change["type"]): void {
+  #turnEnded(turn: string, type: Change["type"]): void {
     this.#unclear.delete(turn);
-    const running = this.#way.of(turn);
-    if (running) running.isOver.value = true;
+    const pending = this.#pending.of(turn);
+    if (pending) pending.isOver.value = true;
     else if (type === "turn.withdrawn" || (type === "turn.committed" && this.#history.has(turn))) return;
     else void this.load();
   }
 
   async #move(move: (chat: Chat) => Promise<ChatInfo>, from?: number): Promise<void> {
     try {
-      await move(this.#made.chat);
-      void this.#branching.look();
+      await move(this.#chat.chat);
+      void this.#siblings.refresh();
       this.#failures.clear();
       await this.load(from);
     } catch (problem) {
-      this.#told(problem);
+      this.#report(problem);
     }
   }
 
   #events(turn: string, after: number): Stream<TurnEvent> {
-    return this.#made.chat.events(turn, { after, signal: this.#ending.signal });
+    return this.#chat.chat.events(turn, { after, signal: this.#ending.signal });
   }
 
-  #telling({ turnId, isHere, name, input, replaces }: Running): Telling[] {
+  #tabMessage({ turnId, isHere, name, input, replaces }: PendingTurn): TabMessage[] {
     const [chat, turn] = [this.id.peek(), turnId.peek()];
     return isHere && chat !== null && turn !== null ? [{ chat, turn, name, input: input.peek(), replaces }] : [];
   }
 
   /** It is told, and written again where it was written: nobody may look at this chat for long. */
   async #tooOld(name: string, input: readonly Item[]): Promise<void> {
-    await settled(() => this.#isLoaded.value || this.#problem.value !== null); // else it came before all turns
+    await waitFor(() => this.#isLoaded.value || this.#problem.value !== null); // else it came before all turns
     if (this.#ending.signal.aborted) return;
     const asked = { name, input, replaces: null, isHere: true, attempt: null };
-    this.#session.composing.of(this);
-    this.#failures.put(failed(asked, "outcome_unknown", ""), this.#turnsByNow());
+    this.#session.composers.of(this);
+    this.#failures.put(failedTurn(asked, "outcome_unknown", ""), this.#turnsByNow());
     this.#session.outbox.forget(name);
-    this.#session.threads.unsent.erase(name);
+    this.#session.threads.outbox.erase(name);
   }
 
   /** The last turn, and those on their way. */
   #turnsByNow(): readonly (string | null)[] {
-    return [this.turns.peek().at(-1)?.id ?? null, ...this.#way.all.peek().map(({ turnId }) => turnId.peek())];
+    return [this.turns.peek().at(-1)?.id ?? null, ...this.#pending.all.peek().map(({ turnId }) => turnId.peek())];
   }
 
-  #told(problem: unknown): void {
+  #report(problem: unknown): void {
     if (!this.#ending.signal.aborted) this.#session.notices.problem(problem);
   }
 }

@@ -6,7 +6,7 @@ import { errors, freshKey, type Chat, type Client, type NewChat } from "turnledg
 /** Milliseconds before a server is tried again that was not found for a minute. */
 const PAUSE = 2_000;
 
-export class MadeChat {
+export class LazyChat {
   /** Under which it is made. */
   readonly name: string;
   /** What it is to be. */
@@ -15,7 +15,7 @@ export class MadeChat {
   readonly #ending: AbortSignal;
   readonly #made: (id: string) => void;
   readonly #id = signal<string | null>(null);
-  #making: Promise<void> | null = null;
+  #creating: Promise<void> | null = null;
 
   /** `made`: told as soon as it is there. */
   constructor(
@@ -44,13 +44,13 @@ export class MadeChat {
   }
 
   /** Have it made, if it is not there. A lost connection is waited for. */
-  make(): Promise<void> {
+  create(): Promise<void> {
     if (this.#id.peek() !== null) return Promise.resolve();
-    this.#making ??= this.#make().finally(() => (this.#making = null));
-    return this.#making;
+    this.#creating ??= this.#create().finally(() => (this.#creating = null));
+    return this.#creating;
   }
 
-  async #make(): Promise<void> {
+  async #create(): Promise<void> {
     for (;;) {
       try {
         const asked = { ...this.facts, idempotencyKey: this.name, signal: this.#ending };

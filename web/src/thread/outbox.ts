@@ -3,7 +3,7 @@
 import type { Input, NewChat, Unsent } from "turnledger";
 import type { Outbox } from "turnledger/outbox";
 import { withLock } from "../browser/locks";
-import type { Realm } from "../session/storage-scope";
+import type { StorageScope } from "../session/storage-scope";
 import type { SendOptions } from "./thread";
 
 /** Milliseconds after which no server may know a message again: sent again, it could happen twice. */
@@ -15,7 +15,7 @@ const WRITTEN = "message ";
 const SEEN = 1_000;
 
 /** A message that was not asked for yet: its chat is not made, or another one goes before it. */
-export interface Written {
+export interface WrittenMessage {
   readonly name: string;
   /** The chat, or under which name it is made, and as what. `wasMade`: it had no id when this was written. */
   readonly chat: {
@@ -30,17 +30,17 @@ export interface Written {
   readonly writtenAt: number;
 }
 
-export interface Found {
+export interface OutboxHandler {
   /** Send it again, and resolve when its end is known. `isOld`: it may have been answered more than a day ago. */
   resend(unsent: Unsent, isOld: boolean): Promise<void>;
-  ask(written: Written, isOld: boolean): Promise<void>;
+  ask(written: WrittenMessage, isOld: boolean): Promise<void>;
 }
 
 /** Each message is held by a lock of the tab that sends it. Whoever gets the lock while the message is still there is
  * its next sender: of all tabs, one. Where there are no locks, each sends what it finds when it is loaded; the messages
  * go under their names, so that they happen once all the same. */
-export class UnsentMessages {
-  readonly #realm: Realm;
+export class TabOutbox {
+  readonly #storage: StorageScope;
   readonly #outbox: Outbox;
   readonly #ending: AbortSignal;
   /** Those that this tab knows of. */
@@ -50,11 +50,11 @@ export class UnsentMessages {
   #ready: Promise<unknown> = Promise.resolve();
   /** How many of those that were found are still to be taken or left. */
   #unclear = 0;
-  #found: Found | null = null;
+  #found: OutboxHandler | null = null;
   #last = 0;
 
-  constructor(realm: Realm, outbox: Outbox, ending: AbortSignal) {
-    this.#realm = realm;
+  constructor(storage: StorageScope, outbox: Outbox, ending: AbortSignal) {
+    this.#storage = storage;
     this.#outbox = outbox;
     this.#ending = ending;
   }
@@ -65,14 +65,14 @@ export class UnsentMessages {
   }
 
   /** Do it while no other tab sends the message of this name. */
-  async holding(name: string, work: () => Promise<void>): Promise<void> {
+  async whileHeld(name: string, work: () => Promise<void>): Promise<void> {
     this.#seen.add(name);
     if (this.#held.has(name)) return work();
     await withLock(this.#lock(name), {}, work);
   }
 
   /** Do what sends a new message, behind those that were left before it was written, also if that was not noticed. */
-  async behind(name: string, work: () => Promise<void>): Promise<void> {
+  async sendInOrder(name: string, work: () => Promise<void>): Promise<void> {
     this.#seen.add(name);
     if (this.#found) this.#look(this.#found, Date.now() - LATER);
     if (this.#unclear === 0) return work();
@@ -85,30 +85,30 @@ export class UnsentMessages {
   }
 
   /** Write a message down before anything of it is asked for. */
-  write(message: Omit<Written, "writtenAt">): Written {
+  write(message: Omit<WrittenMessage, "writtenAt">): WrittenMessage {
     // No two at the same time: they are sent in this order.
     this.#last = Math.max(Date.now(), this.#last + 1);
     const written = { ...message, writtenAt: this.#last };
-    this.#realm.set(WRITTEN + message.name, JSON.stringify(written));
+    this.#storage.set(WRITTEN + message.name, JSON.stringify(written));
     return written;
   }
 
   /** The chat that is made under this name has this id: what waits for it goes there, behind what was asked there. */
-  made(name: string, id: string): void {
+  chatCreated(name: string, id: string): void {
     for (const each of this.#written()) {
       const isForIt = each.chat.id === null && each.chat.name === name;
       const chat = { ...each.chat, id, wasMade: true };
-      if (isForIt) this.#realm.set(WRITTEN + each.name, JSON.stringify({ ...each, chat }));
+      if (isForIt) this.#storage.set(WRITTEN + each.name, JSON.stringify({ ...each, chat }));
     }
   }
 
   /** It is in the outbox by now, or its end is known. */
   erase(name: string): void {
-    this.#realm.set(WRITTEN + name, null);
+    this.#storage.set(WRITTEN + name, null);
   }
 
   /** Find what nobody sends, now and whenever a tab has gone. */
-  watch(found: Found): void {
+  watch(found: OutboxHandler): void {
     this.#found = found;
     let timer: ReturnType<typeof setTimeout> | undefined;
     // Whoever writes one down is about to hold it, and shall not find that another tab was faster.
@@ -128,7 +128,7 @@ export class UnsentMessages {
   }
 
   /** Take those that were written before a time, and that nobody sends. */
-  #look(found: Found, before = Infinity): void {
+  #look(found: OutboxHandler, before = Infinity): void {
     const pending = this.#outbox.pending();
     // Those that were asked for go first: the others waited for them.
     for (const { idempotencyKey: name, recordedAt } of pending) {
@@ -142,14 +142,14 @@ export class UnsentMessages {
       const { name } = message;
       if (message.writtenAt > before) continue;
       this.#take(name, async () => {
-        if (this.#realm.get(WRITTEN + name) !== null) await found.ask(message, isOld(message.writtenAt));
+        if (this.#storage.get(WRITTEN + name) !== null) await found.ask(message, isOld(message.writtenAt));
       });
     }
   }
 
   /** The first written first. */
-  #written(): Written[] {
-    const found = this.#realm.names(WRITTEN).flatMap((name) => writtenOf(this.#realm.get(name)));
+  #written(): WrittenMessage[] {
+    const found = this.#storage.names(WRITTEN).flatMap((name) => writtenOf(this.#storage.get(name)));
     return found.sort((one, other) => one.writtenAt - other.writtenAt);
   }
 
@@ -208,7 +208,7 @@ export class UnsentMessages {
   }
 
   #lock(name: string): string {
-    return `turnledger message ${this.#realm.name} ${name}`;
+    return `turnledger message ${this.#storage.name} ${name}`;
   }
 }
 
@@ -216,9 +216,9 @@ function isOld(at: number): boolean {
   return Math.abs(Date.now() - at) > SAFE;
 }
 
-function writtenOf(text: string | null): Written[] {
+function writtenOf(text: string | null): WrittenMessage[] {
   try {
-    const found = JSON.parse(text ?? "null") as Written | null;
+    const found = JSON.parse(text ?? "null") as WrittenMessage | null;
     return found?.name && found.chat && found.said ? [found] : [];
   } catch {
     return [];

@@ -1,13 +1,13 @@
 /** A turn on its way: asked for here or elsewhere, queued, running, or about to be shown as committed. */
 
 import { signal, type Signal } from "@preact/signals";
-import { wordsOf, type Failure, type Item, type TurnEvent } from "turnledger";
+import type { Failure, Item, TurnEvent } from "turnledger";
 
 /** `sending`: no server has said yet that it has it. `queued`: it waits for others. `ending`: it has ended, and what is
  * in the history of it is on its way. */
-export type RunningState = "sending" | "queued" | "running" | "stopping" | "ending";
+export type PendingState = "sending" | "queued" | "running" | "stopping" | "ending";
 
-export class Running {
+export class PendingTurn {
   /** Of the request; where it was asked for elsewhere, of the turn. */
   readonly name: string;
   readonly isHere: boolean;
@@ -22,7 +22,7 @@ export class Running {
   isDoubtful = false;
   /** Whether it was asked for: until then it waits in this tab. */
   readonly isAsked = signal(false);
-  readonly state: Signal<RunningState>;
+  readonly state: Signal<PendingState>;
   /** What was said since the last finished item. */
   readonly text = signal("");
   /** What was thought since then, where a model tells. */
@@ -30,13 +30,13 @@ export class Running {
   readonly items = signal<readonly Item[]>([]);
   readonly startedAt = signal<number | null>(null);
   /** Whether the connection is lost: it goes on, and is shown on as soon as there is one. */
-  readonly isCut = signal(false);
+  readonly isDisconnected = signal(false);
   /** Whether what had been shown of it was void, and it began anew. */
   readonly isRestarted = signal(false);
   /** Whether somebody said that it has ended, so that it is worth to read to its end, though nobody looks. */
   readonly isOver = signal(false);
   /** How often something was heard of it, but for its end. */
-  readonly news = signal(0);
+  readonly eventCount = signal(0);
   /** The number of the last event that was heard. */
   last = 0;
   /** The turn whose events were heard. */
@@ -48,7 +48,7 @@ export class Running {
     input: readonly Item[];
     replaces?: string | null;
     turnId?: string | null;
-    state?: RunningState;
+    state?: PendingState;
     startedAt?: number | null;
   }) {
     this.name = given.name;
@@ -60,13 +60,8 @@ export class Running {
     this.startedAt.value = given.startedAt ?? null;
   }
 
-  /** What was said to begin it, as far as it is text. */
-  get words(): string {
-    return this.input.peek().map(wordsOf).join("\n");
-  }
-
   /** It is this turn; what was told of another is void. */
-  is(turn: string): void {
+  identify(turn: string): void {
     this.turnId.value = turn;
     if (this.#told === turn) return;
     if (this.last > 0) this.#forget();
@@ -74,9 +69,9 @@ export class Running {
   }
 
   /** Take in one event; one that was heard before changes nothing. Returns how it failed, if this tells so. */
-  hear(event: TurnEvent): Failure | null {
+  apply(event: TurnEvent): Failure | null {
     // That it ended with its process is no sign that a server has it again.
-    if (event.type !== "turn.finished") this.news.value += 1;
+    if (event.type !== "turn.finished") this.eventCount.value += 1;
     if (event.type === "turn.restarted") {
       this.turnId.value = this.#told = event.turn;
       this.#forget();
@@ -84,7 +79,7 @@ export class Running {
     }
     if (event.number <= this.last) return null;
     this.last = event.number;
-    this.isCut.value = false;
+    this.isDisconnected.value = false;
     switch (event.type) {
       case "turn.started":
         if (this.state.peek() !== "stopping") this.state.value = "running";

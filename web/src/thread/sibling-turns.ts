@@ -12,7 +12,7 @@ interface Asked {
   readonly shown: Signal<Siblings | null>;
 }
 
-export class Branching {
+export class SiblingTurns {
   readonly #chat: () => Chat;
   readonly #ending: AbortSignal;
   readonly #isAsked = signal(false);
@@ -34,17 +34,17 @@ export class Branching {
     this.#siblings.set(turn.id, asked);
     if (!this.#isAsked.peek()) {
       this.#isAsked.value = true;
-      void this.look();
+      void this.refresh();
     } else void this.#ask(turn.id, asked);
     return asked.shown;
   }
 
   /** Branches may have been made or taken away: look again, if anybody has asked. */
-  async look(): Promise<void> {
+  async refresh(): Promise<void> {
     if (!this.#isAsked.peek()) return;
     const version = ++this.#version;
     try {
-      const forks = await this.#parted();
+      const forks = await this.#readForkPoints();
       if (version !== this.#version) return;
       this.#forks.value = forks;
       await Promise.all([...this.#siblings].map(([turn, asked]) => this.#ask(turn, asked)));
@@ -59,14 +59,14 @@ export class Branching {
     for (const turn of this.#siblings.keys()) if (!shown.has(turn)) this.#siblings.delete(turn);
   }
 
-  async #parted(): Promise<ReadonlySet<string | null> | undefined> {
+  async #readForkPoints(): Promise<ReadonlySet<string | null> | undefined> {
     const branches: Branch[] = [];
     let pages = 0;
     for await (const page of this.#chat().branches({ signal: this.#ending }).pages()) {
       branches.push(...page.data);
       if (page.next !== null && ++pages === PAGES) return undefined;
     }
-    return placesOf(branches);
+    return forkPoints(branches);
   }
 
   async #ask(turn: string, { parent, shown }: Asked): Promise<void> {
@@ -83,7 +83,7 @@ export class Branching {
 }
 
 /** The turns behind which branches part; null: the beginning. */
-export function placesOf(branches: readonly Branch[]): ReadonlySet<string | null> {
+export function forkPoints(branches: readonly Branch[]): ReadonlySet<string | null> {
   const grown = branches.filter(({ turns, shared }) => turns > shared);
   const bases = new Set(grown.map(({ base }) => base));
   // Each chat has one branch that was made from nothing; only a second one parts from it.

@@ -1,9 +1,9 @@
 /** What tabs of one browser tell one another of the turns that they asked for: no server tells what waits in line. */
 
 import type { Item } from "turnledger";
-import { channelOf } from "../browser/broadcast-channel";
+import { openChannel } from "../browser/broadcast-channel";
 
-export interface Telling {
+export interface TabMessage {
   readonly chat: string;
   readonly turn: string;
   /** Of the request. */
@@ -12,49 +12,49 @@ export interface Telling {
   readonly replaces: string | null;
 }
 
-type Said = ({ readonly kind: "asked" } & Telling) | { readonly kind: "who"; readonly chat: string };
+type ChannelMessage = ({ readonly kind: "asked" } & TabMessage) | { readonly kind: "who"; readonly chat: string };
 
 /** Where there are no channels, nobody is told. */
-export class Tellings {
+export class TabMessages {
   readonly #channel: BroadcastChannel | null;
-  readonly #told = new Map<string, Telling>();
-  readonly #heard: (telling: Telling) => void;
-  readonly #known: (chat: string) => readonly Telling[];
+  readonly #received = new Map<string, TabMessage>();
+  readonly #heard: (message: TabMessage) => void;
+  readonly #known: (chat: string) => readonly TabMessage[];
 
   /** `heard`: told of each. `known`: what was asked for in this tab, and has not ended. */
-  constructor(name: string, heard: (telling: Telling) => void, known: (chat: string) => readonly Telling[]) {
+  constructor(name: string, heard: (message: TabMessage) => void, known: (chat: string) => readonly TabMessage[]) {
     this.#heard = heard;
     this.#known = known;
-    this.#channel = channelOf(`turnledger turns ${name}`);
-    this.#channel?.addEventListener("message", (event: MessageEvent<Said>) => this.#hear(event.data));
+    this.#channel = openChannel(`turnledger turns ${name}`);
+    this.#channel?.addEventListener("message", (event: MessageEvent<ChannelMessage>) => this.#receive(event.data));
   }
 
   /** What was told of a turn. */
-  of(turn: string): Telling | undefined {
-    return this.#told.get(turn);
+  of(turn: string): TabMessage | undefined {
+    return this.#received.get(turn);
   }
 
-  tell(telling: Telling): void {
-    this.#channel?.postMessage({ kind: "asked", ...telling } satisfies Said);
+  post(message: TabMessage): void {
+    this.#channel?.postMessage({ kind: "asked", ...message } satisfies ChannelMessage);
   }
 
   /** Have the other tabs tell what they asked for in a chat. */
-  ask(chat: string): void {
-    this.#channel?.postMessage({ kind: "who", chat } satisfies Said);
+  requestAll(chat: string): void {
+    this.#channel?.postMessage({ kind: "who", chat } satisfies ChannelMessage);
   }
 
   close(): void {
     this.#channel?.close();
   }
 
-  #hear(said: Said): void {
+  #receive(said: ChannelMessage): void {
     if (said.kind === "who") {
-      for (const telling of this.#known(said.chat)) this.tell(telling);
+      for (const message of this.#known(said.chat)) this.post(message);
       return;
     }
-    const { kind: _, ...telling } = said;
-    this.#told.set(telling.turn, telling);
-    if (this.#told.size > 100) this.#told.delete(this.#told.keys().next().value as string);
-    this.#heard(telling);
+    const { kind: _, ...message } = said;
+    this.#received.set(message.turn, message);
+    if (this.#received.size > 100) this.#received.delete(this.#received.keys().next().value as string);
+    this.#heard(message);
   }
 }

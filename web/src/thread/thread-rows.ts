@@ -1,24 +1,24 @@
 /** What a thread shows, one below the other: turns of the history, then what is on its way. */
 
 import type { Turn } from "turnledger";
-import type { Running } from "./pending-turn";
+import type { PendingTurn } from "./pending-turn";
 
 /** One or the other. A running turn becomes one of the history under the same name. */
-export interface Row {
+export interface ThreadRow {
   readonly name: string;
   readonly turn: Turn | null;
-  readonly running: Running | null;
+  readonly pending: PendingTurn | null;
 }
 
 /** Turns that something on its way takes the place of are left out, and those behind them. */
-export function rowsOf(
+export function threadRows(
   turns: readonly Turn[],
-  running: readonly Running[],
+  pending: readonly PendingTurn[],
   nameOf: (turn: Turn) => string,
-): readonly Row[] {
+): readonly ThreadRow[] {
   const committed = new Set(turns.map(({ id }) => id));
-  const isCommitted = (each: Running): boolean => each.turnId.value !== null && committed.has(each.turnId.value);
-  const onItsWay = running.filter((each) => !isCommitted(each));
+  const isCommitted = (each: PendingTurn): boolean => each.turnId.value !== null && committed.has(each.turnId.value);
+  const onItsWay = pending.filter((each) => !isCommitted(each));
   const first = onItsWay.find(({ state }) => state.value !== "ending");
   const replaced = onItsWay
     // While another one is before it, what it will replace is still what is shown.
@@ -27,7 +27,7 @@ export function rowsOf(
     .filter((place) => place >= 0);
   const shown = turns.slice(0, Math.min(turns.length, ...replaced));
   return [
-    ...shown.map((turn) => ({ name: nameOf(turn), turn, running: null })),
-    ...onItsWay.map((each) => ({ name: each.name, turn: null, running: each })),
+    ...shown.map((turn) => ({ name: nameOf(turn), turn, pending: null })),
+    ...onItsWay.map((each) => ({ name: each.name, turn: null, pending: each })),
   ];
 }

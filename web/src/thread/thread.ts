@@ -2,10 +2,10 @@
 
 import type { ReadonlySignal } from "@preact/signals";
 import type { ChatInfo, Input, Item, OnBusy, OnStop, Turn } from "turnledger";
-import type { Running } from "./pending-turn";
+import type { PendingTurn } from "./pending-turn";
 
 /** A turn that never happened: why, and what was said, so that it can be said again. */
-export interface Failed {
+export interface FailedTurn {
   /** Of the request, or of the attempt. */
   readonly name: string;
   /** What was said, as far as it is text. */
@@ -46,7 +46,7 @@ export interface Siblings {
 
 export type ExportFormat = "jsonl" | "markdown";
 
-export interface ShownThread {
+export interface Thread {
   /** Null until it is made. */
   readonly id: ReadonlySignal<string | null>;
   /** Null until it is known; of a chat that is not kept, always. */
@@ -57,9 +57,9 @@ export interface ShownThread {
   readonly turns: ReadonlySignal<readonly Turn[]>;
   readonly hasOlder: ReadonlySignal<boolean>;
   /** What is on its way, in the order in which it is to run. */
-  readonly running: ReadonlySignal<readonly Running[]>;
+  readonly pending: ReadonlySignal<readonly PendingTurn[]>;
   /** What never happened, the last of it; null when it was asked for again, forgotten, or something came after it. */
-  readonly failed: ReadonlySignal<Failed | null>;
+  readonly failed: ReadonlySignal<FailedTurn | null>;
   /** Why it cannot be shown. */
   readonly problem: ReadonlySignal<unknown>;
   readonly isLoaded: ReadonlySignal<boolean>;
@@ -77,7 +77,7 @@ export interface ShownThread {
   /** Ask the input of a turn once more. */
   regenerate(turn: Turn, options?: SendOptions): Promise<void>;
   /** Stop what runs, or this one; one that waits in line is withdrawn. */
-  stop(options?: { which?: Running; policy?: OnStop }): Promise<void>;
+  stop(options?: { which?: PendingTurn; policy?: OnStop }): Promise<void>;
   /** Ask again for what failed. */
   retry(options?: SendOptions): Promise<void>;
   /** Show the failure no more. */

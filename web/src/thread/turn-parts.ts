@@ -1,12 +1,12 @@
 /** The items of a turn as people read them: texts, steps with their results, thoughts, pictures. */
 
 import type { Item, ItemPart, Turn } from "turnledger";
-import { harmless } from "../markdown/safe-text";
+import { safeText } from "../markdown/safe-text";
 
 /** What is known of a step. `unknown`: it was started, and nobody knows how it ended. */
 export type StepState = "running" | "done" | "failed" | "not started" | "unknown" | "not answered";
 
-export type Part =
+export type TurnPart =
   | { readonly kind: "text"; readonly text: string; readonly isCutOff: boolean }
   | { readonly kind: "reasoning"; readonly text: string }
   | { readonly kind: "picture"; readonly url: string; readonly words: string }
@@ -36,8 +36,8 @@ const GIVEN: ReadonlyMap<string, StepState> = new Map([
 ]);
 
 interface TurnParts {
-  readonly asked: readonly Part[];
-  readonly answered: readonly Part[];
+  readonly asked: readonly TurnPart[];
+  readonly answered: readonly TurnPart[];
 }
 
 /** What a turn was asked with, and what was answered, without what is not for the user's eyes. Results that came with
@@ -48,7 +48,8 @@ export function partsOf(turn: Turn, before?: Turn, after?: Turn): TurnParts {
   const calledBefore = openCalls(before?.output ?? []);
   const asked = shown(turn.input, 0).filter((item) => !isResult(item) || !calledBefore.has(callId(item)));
   const later = openCalls(turn.output).size ? (after?.input ?? []).filter(isResult) : [];
-  return { asked: told(asked, [], false), answered: told(shown(turn.output, turn.input.length), later, false) };
+  const answered = shown(turn.output, turn.input.length);
+  return { asked: partsOfItems(asked, [], false), answered: partsOfItems(answered, later, false) };
 }
 
 /** Who hides a call hides its result, too, and the other way round. */
@@ -64,24 +65,24 @@ function hiddenPlaces({ hidden, input, output }: Turn): ReadonlySet<number> {
 }
 
 /** The parts of a turn that runs: calls without a result run, too. */
-export function partsSoFar(items: readonly Item[]): readonly Part[] {
-  return told(items, [], true);
+export function runningParts(items: readonly Item[]): readonly TurnPart[] {
+  return partsOfItems(items, [], true);
 }
 
 /** The parts of what was asked. */
-export function partsAsked(input: readonly Item[]): readonly Part[] {
-  return told(input, [], false);
+export function inputParts(input: readonly Item[]): readonly TurnPart[] {
+  return partsOfItems(input, [], false);
 }
 
 /** What a turn says, as one text. */
-export function markdownOf(parts: readonly Part[]): string {
+export function markdownOf(parts: readonly TurnPart[]): string {
   return parts.flatMap((part) => (part.kind === "text" ? [part.text] : [])).join("\n\n");
 }
 
-function told(items: readonly Item[], later: readonly Item[], isRunning: boolean): Part[] {
+function partsOfItems(items: readonly Item[], later: readonly Item[], isRunning: boolean): TurnPart[] {
   const results = pairs([...items, ...later]);
   const paired = new Set(results.values());
-  return items.flatMap((item): Part[] => {
+  return items.flatMap((item): TurnPart[] => {
     if (item.type === "message") return message(item);
     if (item.type === "reasoning") return reasoning(item);
     if (isResult(item)) return paired.has(item) ? [] : [step(null, item, isRunning)];
@@ -125,14 +126,14 @@ function isCall(item: Item): boolean {
   return /_call$/.test(item.type);
 }
 
-function message(item: Item): Part[] {
+function message(item: Item): TurnPart[] {
   const { role, content } = item;
   if (role === "system" || role === "developer") {
     const said = typeof content === "string" ? content : partsIn(content).map((part) => part.text ?? "").join("");
     return said ? [{ kind: "note", text: said }] : [];
   }
   if (typeof content === "string") return text(content, item);
-  const parts: Part[] = [];
+  const parts: TurnPart[] = [];
   for (const part of partsIn(content)) {
     const words = part.text ?? part["refusal"];
     if (typeof words === "string") {
@@ -145,11 +146,11 @@ function message(item: Item): Part[] {
   return parts;
 }
 
-function text(words: string, { status }: Item): Part[] {
+function text(words: string, { status }: Item): TurnPart[] {
   return words ? [{ kind: "text", text: words, isCutOff: status === "incomplete" }] : [];
 }
 
-function picture(part: ItemPart): Part[] {
+function picture(part: ItemPart): TurnPart[] {
   const given = part["image_url"];
   const url = typeof given === "string" ? given : (given as { url?: unknown } | null | undefined)?.url;
   if (typeof url === "string") return [{ kind: "picture", url, words: "Image" }];
@@ -157,22 +158,22 @@ function picture(part: ItemPart): Part[] {
     return [{ kind: "picture", url: `data:image/png;base64,${part["b64_json"]}`, words: "Image" }];
   }
   if (!/file|audio/.test(part.type)) return [other(part)];
-  return [{ kind: "file", name: harmless(String(part["filename"] ?? String(part.type).replace(/^input_/, ""))) }];
+  return [{ kind: "file", name: safeText(String(part["filename"] ?? String(part.type).replace(/^input_/, ""))) }];
 }
 
-function reasoning(item: Item): Part[] {
+function reasoning(item: Item): TurnPart[] {
   const rows = [item["summary"], item.content].flatMap(partsIn);
   const words = rows.map((row) => row.text ?? "").filter(Boolean).join("\n\n");
   return words ? [{ kind: "reasoning", text: words }] : [];
 }
 
-function step(call: Item | null, result: Item | null, isRunning: boolean): Part {
+function step(call: Item | null, result: Item | null, isRunning: boolean): TurnPart {
   const kind = (call ?? result)?.type.replace(/_call(_output)?$/, "") ?? "";
   const input = firstOf(call, ["arguments", "input", "action", "queries", "code"]) ?? "";
   const output = result ? (result["output"] ?? "") : firstOf(call, ["result", "results", "outputs"]);
   return {
     kind: "step",
-    name: harmless(String(call?.["name"] ?? (kind.replaceAll("_", " ") || "result"))),
+    name: safeText(String(call?.["name"] ?? (kind.replaceAll("_", " ") || "result"))),
     input: words(input),
     output: output === null ? null : words(output),
     pictures: partsIn(output).flatMap(picturesOf),
@@ -223,6 +224,6 @@ function words(value: unknown): string {
   }
 }
 
-function other(item: { readonly type: string }): Part {
-  return { kind: "other", type: harmless(String(item.type)), json: JSON.stringify(item, null, 2) };
+function other(item: { readonly type: string }): TurnPart {
+  return { kind: "other", type: safeText(String(item.type)), json: JSON.stringify(item, null, 2) };
 }

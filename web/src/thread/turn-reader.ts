@@ -3,15 +3,15 @@
 
 import { effect, type ReadonlySignal } from "@preact/signals";
 import { errors, type Stream, type TurnEvent, type TurnStream } from "turnledger";
-import type { Running } from "./pending-turn";
+import type { PendingTurn } from "./pending-turn";
 
 /** How a turn ended. `gone`: nothing more is told of it here. */
-export type Outcome =
+export type TurnOutcome =
   | { readonly kind: "committed" | "gone" }
   | { readonly kind: "failed"; readonly problem: unknown };
 
 /** Where a turn is asked for and read. */
-export interface Source {
+export interface TurnSource {
   /** Ask for it, under the same name each time, so that it happens once. None: it was asked for elsewhere. */
   readonly ask?: () => TurnStream;
   /** Made when it is about to be asked for once more: whether that may be by now. */
@@ -32,44 +32,44 @@ const PAUSE = 3_000;
 /** So often at most is asked for a turn whose process ended. */
 const TIMES = 10;
 
-export class Following {
+export class TurnReader {
   readonly #isShown: ReadonlySignal<boolean>;
-  readonly #before: (running: Running) => number;
+  readonly #before: (pending: PendingTurn) => number;
   readonly #ending: AbortSignal;
 
   /** `isShown`: whether somebody looks. `before`: how many turns come before one. Both are followed as they change. */
-  constructor(isShown: ReadonlySignal<boolean>, before: (running: Running) => number, ending: AbortSignal) {
+  constructor(isShown: ReadonlySignal<boolean>, before: (pending: PendingTurn) => number, ending: AbortSignal) {
     this.#isShown = isShown;
     this.#before = before;
     this.#ending = ending;
   }
 
   /** Resolves when it has ended; what is told meanwhile is told to it. Waits for a lost connection. Never throws. */
-  async follow(running: Running, source: Source, withdrawn?: AbortSignal): Promise<Outcome> {
+  async follow(pending: PendingTurn, source: TurnSource, withdrawn?: AbortSignal): Promise<TurnOutcome> {
     const isOver = (): boolean => this.#ending.aborted || !!withdrawn?.aborted;
-    let last: Outcome = { kind: "gone" };
+    let last: TurnOutcome = { kind: "gone" };
     let isAgain = false;
     // No server has it any more, nor its place in line.
     const forget = (): void => {
-      running.turnId.value = null;
+      pending.turnId.value = null;
       isAgain = true;
     };
     for (let asked = 0; ; ) {
-      await this.#until(() => isOver() || this.#isWanted(running), withdrawn);
+      await this.#until(() => isOver() || this.#isWanted(pending), withdrawn);
       if (isAgain) {
         const isReady = source.behind?.() ?? ((): boolean => true);
         await this.#until(() => isOver() || isReady(), withdrawn);
       }
       if (isOver()) return { kind: "gone" };
-      const turn = running.turnId.peek();
+      const turn = pending.turnId.peek();
       const isAsking = source.ask !== undefined && turn === null;
       if (turn === null && (!source.ask || asked > TIMES)) return last;
       asked += Number(isAsking);
-      running.isAsked.value = true;
+      pending.isAsked.value = true;
       try {
         const outcome = isAsking
-          ? await this.#listen(running, (source.ask as () => TurnStream)(), withdrawn)
-          : await this.#listen(running, source.read(turn as string, running.last), withdrawn);
+          ? await this.#listen(pending, (source.ask as () => TurnStream)(), withdrawn)
+          : await this.#listen(pending, source.read(turn as string, pending.last), withdrawn);
         if (outcome && !(source.ask && isMendable(outcome))) return outcome;
         if (outcome) forget();
         last = outcome ?? last;
@@ -83,7 +83,7 @@ export class Following {
         } else if (isLost(problem)) {
           asked -= Number(isAsking);
           isAgain = isAsking;
-          running.isCut.value = true;
+          pending.isDisconnected.value = true;
           await this.#pause(withdrawn);
         } else return { kind: "failed", problem };
       }
@@ -92,15 +92,15 @@ export class Following {
 
   /** Take in what is told until it ends. Null: it was let go of. */
   async #listen(
-    running: Running,
+    pending: PendingTurn,
     stream: Stream<TurnEvent> | TurnStream,
     withdrawn: AbortSignal | undefined,
-  ): Promise<Outcome | null> {
+  ): Promise<TurnOutcome | null> {
     let isLetGo = false;
     const head = "turnId" in stream ? stream : null;
-    const look = setInterval(() => known(running, head), LOOK);
+    const look = setInterval(() => known(pending, head), LOOK);
     const release = effect(() => {
-      if (this.#isWanted(running)) return;
+      if (this.#isWanted(pending)) return;
       isLetGo = true;
       stream.close();
     });
@@ -108,8 +108,8 @@ export class Following {
     for (const signal of [this.#ending, withdrawn]) signal?.addEventListener("abort", close);
     try {
       for await (const event of stream) {
-        known(running, head);
-        running.hear(event);
+        known(pending, head);
+        pending.apply(event);
         if (event.type === "turn.finished") return outcomeOf(event);
       }
       // A turn that was withdrawn before it began tells nothing; who asked for it asks once more.
@@ -122,9 +122,9 @@ export class Following {
   }
 
   /** Whether its stream is held: until a server has it, while it is shown and not far back in line, and at its end. */
-  #isWanted(running: Running): boolean {
-    if (running.turnId.value === null || running.isOver.value) return true;
-    return this.#isShown.value && (running.state.value !== "queued" || this.#before(running) === 0);
+  #isWanted(pending: PendingTurn): boolean {
+    if (pending.turnId.value === null || pending.isOver.value) return true;
+    return this.#isShown.value && (pending.state.value !== "queued" || this.#before(pending) === 0);
   }
 
   async #until(condition: () => boolean, withdrawn: AbortSignal | undefined): Promise<void> {
@@ -157,13 +157,13 @@ export class Following {
 }
 
 /** Note which turn it is, as soon as a server says so. */
-function known(running: Running, stream: TurnStream | null): void {
+function known(pending: PendingTurn, stream: TurnStream | null): void {
   if (!stream?.turnId) return;
-  running.is(stream.turnId);
-  if (running.state.peek() === "sending") running.state.value = "queued";
+  pending.identify(stream.turnId);
+  if (pending.state.peek() === "sending") pending.state.value = "queued";
 }
 
-function outcomeOf({ state, failure }: Extract<TurnEvent, { type: "turn.finished" }>): Outcome {
+function outcomeOf({ state, failure }: Extract<TurnEvent, { type: "turn.finished" }>): TurnOutcome {
   switch (state) {
     case "completed":
     case "kept":
@@ -177,7 +177,7 @@ function outcomeOf({ state, failure }: Extract<TurnEvent, { type: "turn.finished
 }
 
 /** Whether the same, asked for again, tells more. */
-function isMendable(outcome: Outcome): boolean {
+function isMendable(outcome: TurnOutcome): boolean {
   if (outcome.kind !== "failed") return outcome.kind === "gone";
   const { code } = outcome.problem as { code: string };
   return OF_THE_PROCESS.test(code);

@@ -2,14 +2,14 @@
 
 import { effect } from "@preact/signals";
 import type { Item, Stream, TurnEvent, TurnStream } from "turnledger";
-import type { Following, Outcome } from "./turn-reader";
-import type { MadeChat } from "./lazy-chat";
-import type { OnItsWay } from "./pending-turns";
-import { Running } from "./pending-turn";
-import { settled } from "../browser/wait-for";
-import type { UnsentMessages } from "./outbox";
+import type { TurnReader, TurnOutcome } from "./turn-reader";
+import type { LazyChat } from "./lazy-chat";
+import type { PendingTurns } from "./pending-turns";
+import { PendingTurn } from "./pending-turn";
+import { waitFor } from "../browser/wait-for";
+import type { TabOutbox } from "./outbox";
 
-export interface Message {
+export interface OutgoingMessage {
   readonly name: string;
   readonly input: readonly Item[];
   /** The turn whose place it takes. */
@@ -22,103 +22,104 @@ export interface Message {
   ask(beforeRetry: () => Promise<void>): TurnStream;
 }
 
-interface Sender {
-  readonly chat: MadeChat;
-  readonly way: OnItsWay;
-  readonly following: Following;
-  readonly unsent: Pick<UnsentMessages, "holding">;
+interface SenderContext {
+  readonly chat: LazyChat;
+  readonly pending: PendingTurns;
+  readonly reader: TurnReader;
+  readonly outbox: Pick<TabOutbox, "whileHeld">;
   read(turn: string, after: number): Stream<TurnEvent>;
   /** A server has it, as this turn. */
-  taken(running: Running): void;
+  accepted(pending: PendingTurn): void;
   /** It has ended: resolves when that is shown. */
-  ended(running: Running, outcome: Outcome): Promise<void>;
+  ended(pending: PendingTurn, outcome: TurnOutcome): Promise<void>;
 }
 
 /** So many at most hold a connection while nobody has said which turns they are: servers take their time to say so of
  * what waits in line, and browsers have few. */
 const HELD = 2;
-const TAKEN_BACK: Outcome = { kind: "failed", problem: { code: "turn_stopped", message: "It was taken back." } };
+const TAKEN_BACK: TurnOutcome = { kind: "failed", problem: { code: "turn_stopped", message: "It was taken back." } };
 
-export class Sending {
-  readonly #sender: Sender;
-  readonly #withdrawals = new Map<Running, AbortController>();
+export class TurnSender {
+  readonly #context: SenderContext;
+  readonly #withdrawals = new Map<PendingTurn, AbortController>();
   /** Resolves when a server has the last one that was sent: requests overtake one another. */
   #last: Promise<void> = Promise.resolve();
 
-  constructor(sender: Sender) {
-    this.#sender = sender;
+  constructor(context: SenderContext) {
+    this.#context = context;
   }
 
   /** Resolves when it has ended, however it did. */
-  async send(message: Message): Promise<void> {
-    const { way, unsent } = this.#sender;
+  async send(message: OutgoingMessage): Promise<void> {
+    const { pending: line, outbox } = this.#context;
     const { name, input, replaces, goesFirst, wasAsked = false } = message;
-    if (way.all.peek().some((each) => each.name === name)) return;
-    const running = new Running({ name, isHere: true, input, replaces });
-    running.isAsked.value = wasAsked;
-    const earlier = goesFirst ? [] : way.all.peek().filter((each) => each.isHere);
+    if (line.all.peek().some((each) => each.name === name)) return;
+    const pending = new PendingTurn({ name, isHere: true, input, replaces });
+    pending.isAsked.value = wasAsked;
+    const earlier = goesFirst ? [] : line.all.peek().filter((each) => each.isHere);
     const withdrawal = new AbortController();
-    this.#withdrawals.set(running, withdrawal);
-    way.add(running, goesFirst);
+    this.#withdrawals.set(pending, withdrawal);
+    line.add(pending, goesFirst);
     const before = this.#last;
-    const isGone = (): boolean => withdrawal.signal.aborted || !way.all.value.includes(running);
-    this.#last = settled(() => running.turnId.value !== null || running.guess.value !== null || isGone());
+    const isGone = (): boolean => withdrawal.signal.aborted || !line.all.value.includes(pending);
+    this.#last = waitFor(() => pending.turnId.value !== null || pending.guess.value !== null || isGone());
     const releases = [
       effect(() => {
-        if (running.turnId.value !== null) this.#sender.taken(running);
+        if (pending.turnId.value !== null) this.#context.accepted(pending);
       }),
       effect(() => {
-        if (running.state.value === "running") way.begun(running);
+        if (pending.state.value === "running") line.started(pending);
       }),
     ];
-    const end = (outcome: Outcome): Promise<void> =>
-      this.#sender.ended(running, withdrawal.signal.aborted ? TAKEN_BACK : outcome);
+    const end = (outcome: TurnOutcome): Promise<void> =>
+      this.#context.ended(pending, withdrawal.signal.aborted ? TAKEN_BACK : outcome);
     try {
-      await unsent.holding(name, async () => {
+      await outbox.whileHeld(name, async () => {
         await unlessAborted(withdrawal.signal, before);
-        await unlessAborted(withdrawal.signal, settled(() => wasAsked || way.held < HELD || isGone()));
-        await end(await this.#carry(running, message, earlier, withdrawal.signal));
+        await unlessAborted(withdrawal.signal, waitFor(() => wasAsked || line.connections < HELD || isGone()));
+        await end(await this.#carry(pending, message, earlier, withdrawal.signal));
       });
     } catch (problem) {
       await end({ kind: "failed", problem });
     } finally {
       for (const release of releases) release();
-      this.#withdrawals.delete(running);
-      way.leave(running);
+      this.#withdrawals.delete(pending);
+      line.remove(pending);
     }
   }
 
   /** Take it back, if no server has it as far as is known. Returns whether it was from here. */
-  withdraw(running: Running): boolean {
-    const withdrawal = this.#withdrawals.get(running);
+  withdraw(pending: PendingTurn): boolean {
+    const withdrawal = this.#withdrawals.get(pending);
     withdrawal?.abort();
     return withdrawal !== undefined;
   }
 
   async #carry(
-    running: Running,
-    message: Message,
-    earlier: readonly Running[],
+    pending: PendingTurn,
+    message: OutgoingMessage,
+    earlier: readonly PendingTurn[],
     withdrawn: AbortSignal,
-  ): Promise<Outcome> {
-    const { chat, following } = this.#sender;
+  ): Promise<TurnOutcome> {
+    const { chat, reader } = this.#context;
     try {
-      await unlessAborted(withdrawn, chat.make());
+      await unlessAborted(withdrawn, chat.create());
     } catch (problem) {
       return { kind: "failed", problem };
     }
-    const read = (turn: string, after: number): Stream<TurnEvent> => this.#sender.read(turn, after);
+    const read = (turn: string, after: number): Stream<TurnEvent> => this.#context.read(turn, after);
     const behind = (): (() => boolean) => this.#behind(earlier);
-    const ask = (): TurnStream => message.ask(() => settled(behind()));
-    return following.follow(running, { ask, read, behind }, withdrawn);
+    const ask = (): TurnStream => message.ask(() => waitFor(behind()));
+    return reader.follow(pending, { ask, read, behind }, withdrawn);
   }
 
   /** Whether each of these has ended, or told something since now. A server that ended forgot its line: what is asked
    * for once more shall not get there before those that were sent before it. */
-  #behind(earlier: readonly Running[]): () => boolean {
-    const { way } = this.#sender;
-    const heard = new Map(earlier.map((each) => [each, each.news.peek()]));
-    return () => earlier.every((each) => !way.all.value.includes(each) || each.news.value !== heard.get(each));
+  #behind(earlier: readonly PendingTurn[]): () => boolean {
+    const { pending } = this.#context;
+    const counts = new Map(earlier.map((each) => [each, each.eventCount.peek()]));
+    const hasNews = (each: PendingTurn): boolean => each.eventCount.value !== counts.get(each);
+    return () => earlier.every((each) => !pending.all.value.includes(each) || hasNews(each));
   }
 }
 

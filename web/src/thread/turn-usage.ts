@@ -1,9 +1,9 @@
 /** What a turn took: tokens and time, as far as its runner has told. */
 
 import type { Turn } from "turnledger";
-import { harmless } from "../markdown/safe-text";
+import { safeText } from "../markdown/safe-text";
 
-interface Spent {
+interface TurnUsage {
   readonly model: string | null;
   /** In short, as `1,204 tokens · 3.2 s`. */
   readonly words: string;
@@ -11,26 +11,26 @@ interface Spent {
   readonly explained: string;
 }
 
-export function spentOf({ details, createdAt, committedAt }: Turn): Spent {
+export function turnUsage({ details, createdAt, committedAt }: Turn): TurnUsage {
   const usage = (details["usage"] ?? {}) as Record<string, unknown>;
   const input = count(usage["prompt_tokens"] ?? usage["input_tokens"]);
   const output = count(usage["completion_tokens"] ?? usage["output_tokens"]);
   const total = count(usage["total_tokens"]) ?? (input !== null && output !== null ? input + output : null);
   const time = Math.max(0, committedAt - createdAt);
-  const duration = time >= 100 ? durationOf(time) : "";
+  const duration = time >= 100 ? formatDuration(time) : "";
   const tokens = total === null ? "" : `${total.toLocaleString()} ${total === 1 ? "token" : "tokens"}`;
   const read = input !== null && `${input.toLocaleString()} read`;
   const written = output !== null && `${output.toLocaleString()} written`;
   const told = [tokens, [read, written].filter(Boolean).join(", ")].filter(Boolean).join(": ");
   return {
-    model: typeof details["model"] === "string" ? harmless(details["model"]) : null,
+    model: typeof details["model"] === "string" ? safeText(details["model"]) : null,
     words: [tokens, duration].filter(Boolean).join(" · "),
     explained: [told, duration && `Took ${duration}`].filter(Boolean).join(". "),
   };
 }
 
 /** Milliseconds in words; seconds with so many digits behind the point, up to a minute. */
-export function durationOf(milliseconds: number, digits = 1): string {
+export function formatDuration(milliseconds: number, digits = 1): string {
   const seconds = milliseconds / 1_000;
   if (seconds < 60) return `${seconds.toFixed(digits)} s`;
   const whole = Math.round(seconds);

@@ -2,13 +2,13 @@
 
 import type { ThemeName } from "./theme";
 
-export interface Asked {
+export interface AddressOptions {
   /** Whether it is a part of somebody else's page: there is little room, and the chats are shown on demand. */
   readonly isEmbedded: boolean;
   readonly theme: ThemeName | null;
 }
 
-export function asked(search = location.search): Asked {
+export function addressOptions(search = location.search): AddressOptions {
   const query = new URLSearchParams(search);
   const theme = query.get("theme");
   return {

@@ -2,17 +2,17 @@
 
 import { useEffect, useRef } from "preact/hooks";
 import type { Session } from "../session/session";
-import type { ShownThread } from "../thread/thread";
+import type { Thread } from "../thread/thread";
 import type { Drawer } from "./drawer";
 import { MenuIcon, SidebarIcon } from "./icons";
 import type { Theme } from "./theme";
 import { ThemeMenu } from "./theme-menu";
-import { ThreadMenu } from "./thread/export-menu";
-import { PRODUCT, titleOf } from "./document-title";
+import { ExportMenu } from "./thread/export-menu";
+import { PRODUCT, currentTitle } from "./document-title";
 
 /** `drawer`: null for whoever has no other chats. */
-export function BarView({ session, drawer, theme }: { session: Session; drawer: Drawer | null; theme: Theme }) {
-  const title = titleOf(session);
+export function ChatHeader({ session, drawer, theme }: { session: Session; drawer: Drawer | null; theme: Theme }) {
+  const title = currentTitle(session);
   const thread = session.threads.current.value;
   return (
     <header class="bar">
@@ -20,13 +20,13 @@ export function BarView({ session, drawer, theme }: { session: Session; drawer: 
       <h1 class="one-line" dir="auto" title={title ?? undefined}>
         {title ?? nameless(thread)}
       </h1>
-      {thread && <ThreadMenu thread={thread} />}
+      {thread && <ExportMenu thread={thread} />}
       {!drawer && <ThemeMenu theme={theme} />}
     </header>
   );
 }
 
-function nameless(thread: ShownThread | null): string {
+function nameless(thread: Thread | null): string {
   if (!thread?.isLoaded.value) return PRODUCT;
   return thread.isKept ? "New chat" : "Temporary chat";
 }

@@ -10,8 +10,8 @@ export function ConnectionView({ session }: { session: Session }) {
   useEffect(() => {
     let wasLost = false;
     return isLost.subscribe((now) => {
-      if (now) session.notices.say("No connection. Trying again…");
-      else if (wasLost) session.notices.say("Connected again.");
+      if (now) session.notices.announce("No connection. Trying again…");
+      else if (wasLost) session.notices.announce("Connected again.");
       wasLost = now;
     });
   }, [session]);
@@ -36,5 +36,5 @@ export function useOffline(session: Session): ReadonlySignal<boolean> {
       removeEventListener("offline", look);
     };
   }, []);
-  return useComputed(() => !isOnline.value || session.live.connection.value === "lost");
+  return useComputed(() => !isOnline.value || session.feed.connection.value === "lost");
 }

@@ -3,7 +3,7 @@
 import { useLayoutEffect } from "preact/hooks";
 
 /** `isWithin`: whether that is not elsewhere. */
-export function useLeaving(isWithin: (at: Node) => boolean, leave: () => void): void {
+export function useDismissal(isWithin: (at: Node) => boolean, leave: () => void): void {
   // Before anything is painted: a press may come as soon as there is something to see.
   useLayoutEffect(() => {
     const look = (event: Event): void => {

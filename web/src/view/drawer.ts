@@ -1,14 +1,14 @@
 /** Where the list of chats is: beside the chat, over it, or away. */
 
 import { computed, signal, type ReadonlySignal, type Signal } from "@preact/signals";
-import type { Realm } from "../session/storage-scope";
+import type { StorageScope } from "../session/storage-scope";
 import { isNarrow } from "./viewport";
 
 /** Where the focus goes: to the first of the list, to its search, or to the button that opens it. */
 type FocusPlace = "chats" | "search" | "button";
 
 export class Drawer {
-  readonly #realm: Realm;
+  readonly #storage: StorageScope;
   readonly #isOpen = signal(false);
   readonly #isBeside: Signal<boolean>;
   /** Whether there is no room for it beside the chat. */
@@ -18,9 +18,9 @@ export class Drawer {
   readonly isShown: ReadonlySignal<boolean>;
   #next: FocusPlace | null = null;
 
-  constructor(realm: Realm, isEmbedded: boolean) {
-    this.#realm = realm;
-    this.#isBeside = signal(realm.get("sidebar") !== "hidden");
+  constructor(storage: StorageScope, isEmbedded: boolean) {
+    this.#storage = storage;
+    this.#isBeside = signal(storage.get("sidebar") !== "hidden");
     this.isNarrow = computed(() => isEmbedded || isNarrow.value);
     this.isOver = computed(() => this.isNarrow.value && this.#isOpen.value);
     this.isShown = computed(() => (this.isNarrow.value ? this.#isOpen.value : this.#isBeside.value));
@@ -54,6 +54,6 @@ export class Drawer {
 
   #beside(isIt: boolean): void {
     this.#isBeside.value = isIt;
-    this.#realm.set("sidebar", isIt ? null : "hidden");
+    this.#storage.set("sidebar", isIt ? null : "hidden");
   }
 }

@@ -11,7 +11,7 @@ interface BoundaryProps {
   readonly children: ComponentChildren;
 }
 
-export class Boundary extends Component<BoundaryProps, { problem: unknown }> {
+export class ErrorBoundary extends Component<BoundaryProps, { problem: unknown }> {
   override state = { problem: null as unknown };
 
   static override getDerivedStateFromError(problem: unknown) {

@@ -3,9 +3,9 @@
 import { useSignal } from "@preact/signals";
 import type { ComponentChildren, TargetedKeyboardEvent } from "preact";
 import { useId, useLayoutEffect, useRef } from "preact/hooks";
-import { harmless } from "../markdown/safe-text";
+import { safeText } from "../markdown/safe-text";
 import { CheckIcon } from "./icons";
-import { useLeaving } from "./dismissal";
+import { useDismissal } from "./dismissal";
 
 interface MenuItem {
   readonly label: string;
@@ -41,7 +41,7 @@ export function Menu({ entries, children, class: style = "quiet-button icon-only
   const button = useRef<HTMLButtonElement>(null);
   const isOpen = useSignal<"first" | "last" | null>(null);
   const name = useId();
-  const label = harmless(given.label);
+  const label = safeText(given.label);
   const open = (which: "first" | "last" | null, run?: () => void): void => {
     if (isOpen.value === which) return;
     isOpen.value = which;
@@ -116,7 +116,7 @@ function List({ name, label, entries, button, begin, close, leave }: ListProps) 
       removeEventListener("resize", again);
     };
   }, []);
-  useLeaving((at) => Boolean(list.current?.contains(at)) || button.contains(at), leave);
+  useDismissal((at) => Boolean(list.current?.contains(at)) || button.contains(at), leave);
   return (
     <div
       ref={list}
@@ -158,8 +158,8 @@ function Item({ item, close }: { item: MenuItem; close: (run: () => void) => voi
     >
       <span class="menu-icon">{isChoice ? item.isChecked && <CheckIcon /> : item.icon}</span>
       <span class="menu-words">
-        <span dir="auto">{harmless(item.label)}</span>
-        {item.hint !== undefined && <small dir="auto">{harmless(item.hint)}</small>}
+        <span dir="auto">{safeText(item.label)}</span>
+        {item.hint !== undefined && <small dir="auto">{safeText(item.hint)}</small>}
       </span>
     </button>
   );

@@ -18,7 +18,7 @@ export function NoticesView({ notices }: { notices: Notices }) {
 export function StatusView({ notices }: { notices: Notices }) {
   return (
     <div class="visually-hidden" role="status" aria-atomic="false">
-      {notices.spoken.value.map(({ number, text }) => (
+      {notices.announced.value.map(({ number, text }) => (
         <p key={number}>{text}</p>
       ))}
     </div>

@@ -3,13 +3,13 @@
 import { useEffect, useRef } from "preact/hooks";
 import "../style/sign-in.css";
 import type { Session } from "../session/session";
-import type { ShownThread } from "../thread/thread";
+import type { Thread } from "../thread/thread";
 import { ClockIcon } from "./icons";
 
 /** Null where the chat is kept. */
-export function UnkeptView({ session: { place, threads } }: { session: Session }) {
+export function UnkeptBanner({ session: { router, threads } }: { session: Session }) {
   if (threads.current.value?.isKept !== false) return null;
-  if (place.leaving.value !== null) return <LeavingView leave={() => place.leave()} stay={() => place.stay()} />;
+  if (router.leaving.value !== null) return <LeavingView leave={() => router.leave()} stay={() => router.stay()} />;
   return (
     <div class="strip unkept" role="note" aria-label="Not kept">
       <p>This chat is not kept. It is gone when you leave it.</p>
@@ -41,9 +41,9 @@ function LeavingView({ leave, stay }: { leave: () => void; stay: () => void }) {
 }
 
 /** The choice, while nothing was said yet. Null where there is none. */
-export function TemporaryView({ session, thread }: { session: Session; thread: ShownThread }) {
+export function TemporaryChatSwitch({ session, thread }: { session: Session; thread: Thread }) {
   if (!session.mayRun || !session.keeps || thread.id.value !== null) return null;
-  const { place } = session;
+  const { router } = session;
   return (
     <button
       type="button"
@@ -51,7 +51,7 @@ export function TemporaryView({ session, thread }: { session: Session; thread: S
       role="switch"
       aria-checked={!thread.isKept}
       title="It is not kept, and gone when you leave it."
-      onClick={() => (thread.isKept ? place.openUnkept() : place.openNew())}
+      onClick={() => (thread.isKept ? router.openUnkept() : router.openNew())}
     >
       <ClockIcon />
       Temporary chat

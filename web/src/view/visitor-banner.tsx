@@ -1,16 +1,16 @@
 /** Who somebody is who came by a link, what he may do, and until when. */
 
 import "../style/sign-in.css";
-import { harmless } from "../markdown/safe-text";
+import { safeText } from "../markdown/safe-text";
 import type { Session } from "../session/session";
 
 /** Null for whoever signed in with a token of his own. */
-export function VisitorView({ session }: { session: Session }) {
+export function VisitorBanner({ session }: { session: Session }) {
   if (!session.isGuest && !session.isReader) return null;
   return (
     <div class="strip" role="note" aria-label="Your visit">
-      <p title={harmless(session.me.owner) || undefined}>{harmless(wordsOfVisit(session))}</p>
-      <button type="button" class="quiet-button small" onClick={() => session.ways.signOut()}>
+      <p title={safeText(session.me.owner) || undefined}>{safeText(wordsOfVisit(session))}</p>
+      <button type="button" class="quiet-button small" onClick={() => session.controls.signOut()}>
         Leave
       </button>
     </div>

@@ -1,8 +1,8 @@
 import { signal } from "@preact/signals";
 import { afterEach, beforeEach, expect, test, vi } from "vitest";
 import type { Change, Hit, Page } from "turnledger";
-import { Search } from "../../src/chats/chat-search";
-import { piecesOf } from "../../src/chats/snippet";
+import { ChatSearch } from "../../src/chats/chat-search";
+import { snippetParts } from "../../src/chats/snippet";
 import type { Session } from "../../src/session/session";
 import { chat, idOf, settled } from "./fakes";
 
@@ -35,15 +35,15 @@ function searching() {
   const session = {
     client: { chats: { search: (query: string, options: object) => ({ pages: () => pages(query, options) }) } },
     chats: { scopes: { chosen: signal("shop") } },
-    live: { listen: (listener: typeof tell) => ((tell = listener), () => {}) },
+    feed: { listen: (listener: typeof tell) => ((tell = listener), () => {}) },
   };
-  return { search: new Search(session as unknown as Session), questions, tell: (change: Change) => tell(change) };
+  return { search: new ChatSearch(session as unknown as Session), questions, tell: (change: Change) => tell(change) };
 }
 
 beforeEach(() => vi.useFakeTimers());
 afterEach(() => vi.useRealTimers());
 
-async function typed(search: Search, text: string): Promise<void> {
+async function typed(search: ChatSearch, text: string): Promise<void> {
   for (let end = 1; end <= text.length; end++) search.type(text.slice(0, end));
   vi.advanceTimersByTime(500);
   await settled();
@@ -89,11 +89,11 @@ test("what was found stays until the next is there, and grows page by page witho
 });
 
 test("marks count characters, and nothing is lost between them", () => {
-  expect(piecesOf("A 🦩 flamingo", [[4, 12]])).toEqual([
+  expect(snippetParts("A 🦩 flamingo", [[4, 12]])).toEqual([
     { text: "A 🦩 ", isMarked: false },
     { text: "flamingo", isMarked: true },
   ]);
-  const odd = piecesOf("abcdef", [
+  const odd = snippetParts("abcdef", [
     [4, 9],
     [0, 2],
     [1, 3],

@@ -1,5 +1,5 @@
 import { afterEach, beforeEach, expect, test, vi } from "vitest";
-import { linesOf, Today } from "../../src/chats/date-groups";
+import { listLines, CurrentDay } from "../../src/chats/date-groups";
 import { row } from "./fakes";
 
 const NOON = new Date(2026, 8, 21, 12).getTime();
@@ -8,7 +8,7 @@ const at = (month: number, day: number, hour = 12, year = 2026): number =>
 
 function shown(times: readonly number[], now = NOON, locales = "en-GB"): string[] {
   const rows = times.map((touchedAt, number) => row({ id: `conv_${number}`, touchedAt }));
-  return linesOf(rows, now, true, locales).map((line) => (line.kind === "heading" ? line.text : line.id));
+  return listLines(rows, now, true, locales).map((line) => (line.kind === "heading" ? line.text : line.id));
 }
 
 beforeEach(() => vi.useFakeTimers());
@@ -27,16 +27,16 @@ test("months are called as people call them, and what is ahead of this clock is 
 
 test("pinned ones stand over all, in their order, and each has its number", () => {
   const rows = [row({ id: "conv_p", touchedAt: at(1, 1), pinned: true }), row({ id: "conv_a", touchedAt: NOON })];
-  const lines = linesOf(rows, NOON, true);
+  const lines = listLines(rows, NOON, true);
   expect(lines.map((line) => (line.kind === "heading" ? line.text : line.number))).toEqual(["Pinned", 1, "Today", 2]);
-  expect(linesOf(rows, NOON, false, "en").map((line) => line.kind === "heading" && line.text)).toContain(
+  expect(listLines(rows, NOON, false, "en").map((line) => line.kind === "heading" && line.text)).toContain(
     "January 2026",
   );
 });
 
 test("another day begins at midnight, and for a machine that slept when it wakes", () => {
   vi.setSystemTime(at(9, 21, 23));
-  const today = new Today();
+  const today = new CurrentDay();
   const heard: number[] = [];
   today.now.subscribe((now) => heard.push(now));
   vi.advanceTimersByTime(30 * 60_000);

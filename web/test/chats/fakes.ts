@@ -1,9 +1,9 @@
 /** Chats that nobody has, and a server that has them. */
 
 import type { Change, ChatInfo, Client, ListOptions, Page } from "turnledger";
-import { inOrder, type Row } from "../../src/chats/chat-row";
+import { byLastUse, type ChatRow } from "../../src/chats/chat-row";
 
-export function row(facts: Partial<Row> = {}): Row {
+export function row(facts: Partial<ChatRow> = {}): ChatRow {
   return {
     id: idOf(0),
     scope: null,
@@ -24,13 +24,13 @@ export function idOf(number: number, madeAt = 0): string {
   return `conv_${madeAt.toString(16).padStart(12, "0")}7${number.toString(16).padStart(19, "0")}`;
 }
 
-export function chat(facts: Partial<Row> = {}): ChatInfo {
+export function chat(facts: Partial<ChatRow> = {}): ChatInfo {
   const made = { conversationKey: null, namedBy: null, metadata: {}, tags: [], createdAt: 0 } as const;
   return { ...made, ...row(facts) };
 }
 
 /** Something that happened to a chat. */
-export function change(type: Change["type"], facts: Partial<Row> & { at?: number; turn?: string } = {}): Change {
+export function change(type: Change["type"], facts: Partial<ChatRow> & { at?: number; turn?: string } = {}): Change {
   const { id, touchedAt, isRunning, purgeAt, ...told } = row(facts);
   const { at = touchedAt, turn } = facts;
   return {
@@ -84,8 +84,8 @@ export class Shop {
           .filter(
             (each) => each.archived === (options.archived ?? false) && (options.pinned ?? each.pinned) === each.pinned,
           )
-          .filter((each) => after === null || inOrder(each, after) > 0)
-          .sort(inOrder);
+          .filter((each) => after === null || byLastUse(each, after) > 0)
+          .sort(byLastUse);
         const data = fitting.slice(0, 2);
         return { data, next: fitting.length > 2 ? "more" : null, asOf: "as of" };
       };

@@ -1,6 +1,6 @@
 import { describe, expect, it, vi } from "vitest";
 import { errors } from "turnledger";
-import { offeredAt, type Composer } from "../../src/composer/composer";
+import { offeredDraftOf, type Composer } from "../../src/composer/composer";
 import { failedOf, MadeUpSession, MadeUpThread, runningOf, turnOf } from "./fakes";
 
 interface Writer {
@@ -11,7 +11,7 @@ interface Writer {
 
 function writer(id: string | null = "conv_1", session = new MadeUpSession()): Writer {
   const thread = new MadeUpThread(id);
-  return { session, thread, composer: session.composing.of(thread.shown) };
+  return { session, thread, composer: session.composers.of(thread.shown) };
 }
 
 function send(composer: Composer, ...texts: string[]): void {
@@ -43,12 +43,12 @@ describe("sending", () => {
 
   it("does as was chosen while something runs, in all chats, and queues where nothing does", () => {
     const { session, thread, composer } = writer();
-    session.composing.policy.value = "interrupt";
+    session.composers.policy.value = "interrupt";
     send(composer, "idle");
-    thread.running.value = [runningOf("idle")];
+    thread.pending.value = [runningOf("idle")];
     send(composer, "busy");
     const other = writer("conv_2", session);
-    other.thread.running.value = [runningOf("there")];
+    other.thread.pending.value = [runningOf("there")];
     send(other.composer, "busy, too");
     const policies = [...thread.sent, ...other.thread.sent].map(([, { onBusy }]) => onBusy);
     expect(policies).toEqual(["queue", "interrupt", "interrupt"]);
@@ -62,9 +62,9 @@ describe("sending", () => {
     const { thread, composer } = writer("conv_1", session);
     send(composer, "first", "second");
     expect([composer.text.value, composer.waiting.value.length, thread.sent.length]).toEqual(["", 2, 0]);
-    expect(session.composing.drafts.read("conv_1")).toBe("first\n\nsecond");
+    expect(session.composers.drafts.read("conv_1")).toBe("first\n\nsecond");
     composer.write("third");
-    expect(session.composing.drafts.read("conv_1")).toBe("first\n\nsecond\n\nthird");
+    expect(session.composers.drafts.read("conv_1")).toBe("first\n\nsecond\n\nthird");
     composer.write("");
     session.models.value = [{ id: "one" }];
     session.model.value = "one";
@@ -73,7 +73,7 @@ describe("sending", () => {
       ["first", "one"],
       ["second", "one"],
     ]));
-    expect([composer.waiting.value, session.composing.drafts.read("conv_1")]).toEqual([[], ""]);
+    expect([composer.waiting.value, session.composers.drafts.read("conv_1")]).toEqual([[], ""]);
   });
 
   it("is hindered by what no waiting mends, and says by what", () => {
@@ -87,7 +87,7 @@ describe("sending", () => {
       hinder(session, thread);
       send(composer, "stays");
       expect([composer.text.value, thread.sent]).toEqual(["stays", []]);
-      return composer.hindrance.value;
+      return composer.blockedReason.value;
     });
     expect(reasons).toEqual([
       "You can read here, but not write.",
@@ -100,9 +100,9 @@ describe("sending", () => {
     vi.useFakeTimers();
     try {
       const { composer } = writer("conv_1", new MadeUpSession({ expiresAt: Date.now() + 1_000 }));
-      expect(composer.hindrance.value).toBeNull();
+      expect(composer.blockedReason.value).toBeNull();
       vi.advanceTimersByTime(1_001);
-      expect(composer.hindrance.value).toContain("expired");
+      expect(composer.blockedReason.value).toContain("expired");
     } finally {
       vi.useRealTimers();
     }
@@ -111,7 +111,7 @@ describe("sending", () => {
   it("is not hindered by a server that cannot be reached", () => {
     const { thread, composer } = writer();
     thread.problem.value = new errors.ServerUnavailable("server_unavailable", "Nobody there.");
-    expect(composer.hindrance.value).toBeNull();
+    expect(composer.blockedReason.value).toBeNull();
   });
 });
 
@@ -120,7 +120,7 @@ describe("what failed", () => {
     const { session, thread, composer } = writer();
     thread.failed.value = failedOf("again");
     expect(composer.text.value).toBe("again");
-    expect(session.composing.drafts.read("conv_1")).toBe("again");
+    expect(session.composers.drafts.read("conv_1")).toBe("again");
   });
 
   it("is offered where something else is written, and put before it", () => {
@@ -128,7 +128,7 @@ describe("what failed", () => {
     composer.write("new");
     thread.failed.value = failedOf("old");
     expect([composer.text.value, composer.offered.value]).toEqual(["new", "old"]);
-    composer.takeOffered();
+    composer.restoreOffered();
     expect([composer.text.value, composer.offered.value]).toEqual(["old\n\nnew", null]);
   });
 
@@ -138,7 +138,7 @@ describe("what failed", () => {
     thread.failed.value = failedOf("old");
     const reloaded = writer("conv_1", session);
     expect(reloaded.composer.offered.value).toBe("old");
-    reloaded.composer.refuseOffered();
+    reloaded.composer.discardOffered();
     expect(writer("conv_1", session).composer.offered.value).toBeNull();
   });
 
@@ -156,17 +156,17 @@ describe("what failed", () => {
     for (const text of ["one", "two", "three"]) thread.failed.value = failedOf(text, { name: text });
     expect([composer.text.value, composer.offered.value]).toEqual(["one", "two\n\nthree"]);
     thread.failed.value = null;
-    thread.running.value = [runningOf("three")];
+    thread.pending.value = [runningOf("three")];
     await Promise.resolve();
     expect([composer.text.value, composer.offered.value]).toEqual(["one", "two"]);
-    expect(session.composing.drafts.read(offeredAt("conv_1"))).toBe("two");
+    expect(session.composers.drafts.read(offeredDraftOf("conv_1"))).toBe("two");
   });
 
   it("need not be taken", () => {
     const { thread, composer } = writer();
     composer.write("new");
     thread.failed.value = failedOf("old");
-    composer.refuseOffered();
+    composer.discardOffered();
     expect([composer.text.value, composer.offered.value]).toEqual(["new", null]);
   });
 
@@ -181,7 +181,7 @@ describe("what failed", () => {
     composer.write("again"); // it was put back by the page before
     thread.failed.value = failedOf("again", { isHere: false });
     thread.failed.value = null;
-    thread.running.value = [runningOf("again")];
+    thread.pending.value = [runningOf("again")];
     await Promise.resolve();
     expect(composer.text.value).toBe("");
   });
@@ -194,7 +194,7 @@ describe("what failed", () => {
     thread.failed.value = failedOf("again");
     if (isChanged) composer.write("again and more");
     thread.failed.value = null;
-    thread.running.value = [runningOf("again")];
+    thread.pending.value = [runningOf("again")];
     await Promise.resolve();
     expect(composer.text.value).toBe(left);
   });
@@ -202,7 +202,7 @@ describe("what failed", () => {
   it("stays when the failure goes for another reason, as that the next message was answered", async () => {
     const { thread, composer } = writer();
     thread.failed.value = failedOf("first");
-    thread.running.value = [runningOf("second")];
+    thread.pending.value = [runningOf("second")];
     thread.failed.value = null;
     await Promise.resolve();
     expect(composer.text.value).toBe("first");
@@ -210,8 +210,8 @@ describe("what failed", () => {
 
   it("is not written again when another message took its place", () => {
     const { session, thread, composer } = writer();
-    thread.running.value = [runningOf("old")];
-    session.composing.policy.value = "rollback";
+    thread.pending.value = [runningOf("old")];
+    session.composers.policy.value = "rollback";
     send(composer, "new");
     thread.failed.value = failedOf("old", { name: "old", isStopped: true });
     expect([composer.text.value, composer.offered.value]).toEqual(["", null]);
@@ -230,7 +230,7 @@ describe("drafts of a composer", () => {
   it("are there when the chat is opened again", () => {
     const { session, composer } = writer();
     composer.write("kept");
-    session.composing.drafts.flush();
+    session.composers.drafts.flush();
     expect(writer("conv_1", session).composer.text.value).toBe("kept");
     expect(writer("conv_2", session).composer.text.value).toBe("");
   });
@@ -239,8 +239,8 @@ describe("drafts of a composer", () => {
     const { session, thread, composer } = writer(null);
     composer.write("for the new one");
     thread.id.value = "conv_9";
-    expect(session.composing.drafts.read("conv_9")).toBe("for the new one");
-    expect(session.composing.drafts.read("new")).toBe("");
+    expect(session.composers.drafts.read("conv_9")).toBe("for the new one");
+    expect(session.composers.drafts.read("new")).toBe("");
   });
 
   it("of another new chat stay when one is made", () => {
@@ -249,36 +249,36 @@ describe("drafts of a composer", () => {
     const next = writer(null, session);
     next.composer.write("in the next one");
     thread.id.value = "conv_9";
-    expect(session.composing.drafts.read("new")).toBe("in the next one");
-    expect(session.composing.drafts.read("conv_9")).toBe("");
+    expect(session.composers.drafts.read("new")).toBe("in the next one");
+    expect(session.composers.drafts.read("conv_9")).toBe("");
   });
 
   it("are not kept of a chat that is not", () => {
     const session = new MadeUpSession();
-    session.composing.drafts.keep("new", "secret");
+    session.composers.drafts.writeNow("new", "secret");
     const thread = new MadeUpThread();
     thread.isKept = false;
-    const composer = session.composing.of(thread.shown);
+    const composer = session.composers.of(thread.shown);
     expect(composer.text.value).toBe("");
     composer.write("secret");
     thread.id.value = "conv_1";
-    expect(session.composing.drafts.read("new")).toBe("secret");
-    session.composing.drafts.drop("new");
-    session.composing.drafts.flush();
-    expect(session.realm.names()).toEqual([]);
-    expect(session.composing.of(thread.shown).text.value).toBe("secret");
+    expect(session.composers.drafts.read("new")).toBe("secret");
+    session.composers.drafts.drop("new");
+    session.composers.drafts.flush();
+    expect(session.storage.names()).toEqual([]);
+    expect(session.composers.of(thread.shown).text.value).toBe("secret");
   });
 
   it("go with a deleted chat, and come back with it", () => {
     const { session, composer } = writer();
     composer.write("kept");
-    session.composing.drafts.flush();
+    session.composers.drafts.flush();
     const tell = (type: string): void =>
       session.listeners.forEach((listener) => listener({ type, chat: "conv_1" } as never));
     tell("chat.deleted");
-    expect(session.realm.names()).toEqual([]);
+    expect(session.storage.names()).toEqual([]);
     tell("chat.restored");
-    expect(session.composing.drafts.read("conv_1")).toBe("kept");
+    expect(session.composers.drafts.read("conv_1")).toBe("kept");
   });
 });
 
@@ -286,7 +286,7 @@ describe("recalling", () => {
   it("walks through what was said, and back to nothing", () => {
     const { thread, composer } = writer();
     thread.turns.value = [turnOf("first"), turnOf("second")];
-    thread.running.value = [runningOf("third")];
+    thread.pending.value = [runningOf("third")];
     const shown = ([1, 1, 1, 1, -1, -1, -1, -1] as const).map((step) => [composer.recall(step), composer.text.value]);
     expect(shown).toEqual([
       [true, "third"],

@@ -1,17 +1,18 @@
 import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
-import { Drafts, NEW, type DraftBounds } from "../../src/composer/drafts";
-import { Memory, PREFIX, Realm } from "../../src/session/storage-scope";
+import { Drafts, NEW_CHAT, type DraftLimits } from "../../src/composer/drafts";
+import { MemoryStorage, STORAGE_PREFIX } from "../../src/browser/storage";
+import { StorageScope } from "../../src/session/storage-scope";
 
 const CHAT = "conv_1";
 
-let memory: Memory;
-let realm: Realm;
+let memory: MemoryStorage;
+let storage: StorageScope;
 let opened: Drafts[];
 
 beforeEach(() => {
   vi.useFakeTimers();
-  memory = new Memory();
-  realm = new Realm("own", memory);
+  memory = new MemoryStorage();
+  storage = new StorageScope("own", memory);
   opened = [];
 });
 
@@ -20,15 +21,15 @@ afterEach(() => {
   vi.useRealTimers();
 });
 
-function open(bounds?: DraftBounds): Drafts {
-  const drafts = new Drafts(realm, bounds);
+function open(bounds?: DraftLimits): Drafts {
+  const drafts = new Drafts(storage, bounds);
   opened.push(drafts);
   return drafts;
 }
 
 /** What a browser tells the other tabs of. */
 function tell(name: string, newValue: string | null): void {
-  dispatchEvent(Object.assign(new Event("storage"), { key: `${PREFIX}own:${name}`, newValue }));
+  dispatchEvent(Object.assign(new Event("storage"), { key: `${STORAGE_PREFIX}own:${name}`, newValue }));
 }
 
 describe("drafts", () => {
@@ -58,53 +59,53 @@ describe("drafts", () => {
 
   it("leave nothing behind when they are empty", () => {
     const drafts = open();
-    drafts.keep(CHAT, "text");
-    drafts.keep(CHAT, "");
-    expect(realm.names()).toEqual([]);
+    drafts.writeNow(CHAT, "text");
+    drafts.writeNow(CHAT, "");
+    expect(storage.names()).toEqual([]);
   });
 
   it("give way to newer ones when there are too many", () => {
     const drafts = open({ drafts: 2, characters: 100 });
-    for (const place of ["a", "b", "c"]) drafts.keep(place, place);
+    for (const place of ["a", "b", "c"]) drafts.writeNow(place, place);
     expect(["a", "b", "c"].map((place) => drafts.read(place))).toEqual(["", "b", "c"]);
   });
 
   it("give way to newer ones when they are too long together", () => {
     const drafts = open({ drafts: 9, characters: 10 });
-    drafts.keep("a", "12345");
-    drafts.keep("b", "12345");
-    drafts.keep("a", "1234567");
+    drafts.writeNow("a", "12345");
+    drafts.writeNow("b", "12345");
+    drafts.writeNow("a", "1234567");
     expect([drafts.read("a"), drafts.read("b")]).toEqual(["1234567", ""]);
   });
 
   it("are not kept at all where one is too long by itself, and the others stay", () => {
     const drafts = open({ drafts: 9, characters: 10 });
-    drafts.keep("a", "12345");
-    expect(drafts.keep("b", "12345678901")).toBe(false);
+    drafts.writeNow("a", "12345");
+    expect(drafts.writeNow("b", "12345678901")).toBe(false);
     expect([drafts.read("a"), drafts.read("b")]).toEqual(["12345", ""]);
   });
 
   it("give way to newer ones when the browser has no more room", () => {
     const drafts = open();
-    drafts.keep("a", "old");
+    drafts.writeNow("a", "old");
     const setItem = memory.setItem.bind(memory);
     vi.spyOn(memory, "setItem").mockImplementation((name, value) => {
       if (memory.length > 0) throw new DOMException("full", "QuotaExceededError");
       setItem(name, value);
     });
-    expect(drafts.keep("b", "new")).toBe(true);
+    expect(drafts.writeNow("b", "new")).toBe(true);
     expect([drafts.read("a"), drafts.read("b")]).toEqual(["", "new"]);
   });
 
   it("say so when there is no room even then, and the others stay", () => {
     const drafts = open();
-    for (const place of ["a", "b"]) drafts.keep(place, "short");
+    for (const place of ["a", "b"]) drafts.writeNow(place, "short");
     const setItem = memory.setItem.bind(memory);
     vi.spyOn(memory, "setItem").mockImplementation((name, value) => {
       if (value.includes("long")) throw new DOMException("full", "QuotaExceededError");
       setItem(name, value);
     });
-    expect(drafts.keep("c", "too long")).toBe(false);
+    expect(drafts.writeNow("c", "too long")).toBe(false);
     expect(["a", "b", "c"].map((place) => open().read(place))).toEqual(["short", "short", ""]);
   });
 
@@ -127,9 +128,9 @@ describe("drafts", () => {
       setItem(name, value);
     });
     const drafts = open({ drafts: 1, characters: 100 });
-    drafts.keep("a", "first");
-    drafts.keep("b", "second");
-    drafts.keep("b", "");
+    drafts.writeNow("a", "first");
+    drafts.writeNow("b", "second");
+    drafts.writeNow("b", "");
     expect(written).toEqual(["first", "second", ""]);
   });
 
@@ -146,35 +147,34 @@ describe("drafts", () => {
 
   it("for a new chat in another tab stay when this tab has sent its own", () => {
     const here = open();
-    here.keep(NEW, "here");
+    here.writeNow(NEW_CHAT, "here");
     const there = open();
-    there.keep(NEW, "there");
-    here.keep(NEW, "");
-    expect(open().read(NEW)).toBe("there");
+    there.writeNow(NEW_CHAT, "there");
+    here.writeNow(NEW_CHAT, "");
+    expect(open().read(NEW_CHAT)).toBe("there");
   });
 
   it("for a new chat that were there before a reload go when they are sent or taken away after it", () => {
-    open().keep(NEW, "before");
+    open().writeNow(NEW_CHAT, "before");
     const after = open();
-    expect(after.open(NEW)).toBe("before");
-    after.keep(NEW, "");
-    expect(open().read(NEW)).toBe("");
+    expect(after.open(NEW_CHAT)).toBe("before");
+    after.writeNow(NEW_CHAT, "");
+    expect(open().read(NEW_CHAT)).toBe("");
   });
 
   it("are never written once whose they were is gone", () => {
     const drafts = open();
     drafts.write(CHAT, "secret");
     drafts.close();
-    realm.wipe();
     vi.advanceTimersByTime(1_000);
-    expect(drafts.keep(CHAT, "secret")).toBe(false);
+    expect(drafts.writeNow(CHAT, "secret")).toBe(false);
     drafts.write(CHAT, "secret");
     vi.advanceTimersByTime(1_000);
     expect(memory.length).toBe(0);
   });
 
   it("are nothing where something else is written in their place", () => {
-    realm.set(`draft:${CHAT}`, "{");
+    storage.set(`draft:${CHAT}`, "{");
     expect(open().read(CHAT)).toBe("");
   });
 });

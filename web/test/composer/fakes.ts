@@ -2,11 +2,12 @@
 
 import { signal } from "@preact/signals";
 import type { Change, Item, Model, Turn } from "turnledger";
-import { Composing } from "../../src/composer/composers";
-import { Memory, Realm } from "../../src/session/storage-scope";
+import { Composers } from "../../src/composer/composers";
+import { MemoryStorage } from "../../src/browser/storage";
+import { StorageScope } from "../../src/session/storage-scope";
 import type { Session } from "../../src/session/session";
-import { Running } from "../../src/thread/pending-turn";
-import type { Failed, SendOptions, ShownThread } from "../../src/thread/thread";
+import { PendingTurn } from "../../src/thread/pending-turn";
+import type { FailedTurn, SendOptions, Thread } from "../../src/thread/thread";
 
 export function said(text: string): Item[] {
   return [{ type: "message", role: "user", content: [{ type: "input_text", text }] }];
@@ -16,11 +17,11 @@ export function turnOf(text: string, details: Record<string, unknown> = {}): Tur
   return { input: said(text), output: [], details } as unknown as Turn;
 }
 
-export function runningOf(text: string): Running {
-  return new Running({ name: text, isHere: true, input: said(text), state: "running" });
+export function runningOf(text: string): PendingTurn {
+  return new PendingTurn({ name: text, isHere: true, input: said(text), state: "running" });
 }
 
-export function failedOf(text: string, more: Partial<Failed> = {}): Failed {
+export function failedOf(text: string, more: Partial<FailedTurn> = {}): FailedTurn {
   const facts = { name: "a", input: said(text), replaces: null, code: "model_error", message: "No." };
   return { ...facts, text, isStopped: false, isHere: true, ...more };
 }
@@ -29,8 +30,8 @@ export function failedOf(text: string, more: Partial<Failed> = {}): Failed {
 export class MadeUpThread {
   readonly id = signal<string | null>(null);
   readonly turns = signal<readonly Turn[]>([]);
-  readonly running = signal<readonly Running[]>([]);
-  readonly failed = signal<Failed | null>(null);
+  readonly pending = signal<readonly PendingTurn[]>([]);
+  readonly failed = signal<FailedTurn | null>(null);
   readonly problem = signal<unknown>(null);
   readonly sent: (readonly [string, SendOptions])[] = [];
   readonly stopped: unknown[] = [];
@@ -50,8 +51,8 @@ export class MadeUpThread {
     return Promise.resolve();
   }
 
-  get shown(): ShownThread {
-    return this as unknown as ShownThread;
+  get shown(): Thread {
+    return this as unknown as Thread;
   }
 }
 
@@ -59,16 +60,16 @@ export class MadeUpSession {
   readonly models = signal<readonly Model[]>([{ id: "one" }, { id: "two" }]);
   readonly areModelsKnown = signal(true);
   readonly model = signal<string | null>("one");
-  readonly realm: Realm;
+  readonly storage: StorageScope;
   readonly chosen: string[] = [];
   readonly listeners: ((change: Change) => void)[] = [];
-  readonly live = { listen: (listener: (change: Change) => void) => (this.listeners.push(listener), () => {}) };
-  readonly composing: Composing;
+  readonly feed = { listen: (listener: (change: Change) => void) => (this.listeners.push(listener), () => {}) };
+  readonly composers: Composers;
   mayRun = true;
 
-  constructor(readonly me: { expiresAt?: number } = {}, realm = new Realm("own", new Memory())) {
-    this.realm = realm;
-    this.composing = new Composing(this as unknown as Session);
+  constructor(readonly me: { expiresAt?: number } = {}, storage = new StorageScope("own", new MemoryStorage())) {
+    this.storage = storage;
+    this.composers = new Composers(this as unknown as Session);
   }
 
   choose(model: string): void {

@@ -4,7 +4,7 @@ import { MadeUpSession, MadeUpThread, turnOf } from "./fakes";
 
 function choosing(remembered?: string): { session: MadeUpSession; thread: MadeUpThread; choice: ModelChoice } {
   const session = new MadeUpSession();
-  if (remembered !== undefined) session.realm.set("model", remembered);
+  if (remembered !== undefined) session.storage.set("model", remembered);
   const thread = new MadeUpThread("conv_1");
   return { session, thread, choice: new ModelChoice(session.asSession, thread.shown) };
 }

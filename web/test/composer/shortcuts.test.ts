@@ -1,9 +1,9 @@
 import { describe, expect, it } from "vitest";
-import { isShortcut, isWriting, printed, SHORTCUTS, type Pressed } from "../../src/composer/shortcuts";
+import { isShortcut, isTextField, keyLabels, SHORTCUTS, type KeyPress } from "../../src/composer/shortcuts";
 
 const KEYS = { ctrlKey: false, metaKey: false, shiftKey: false, altKey: false };
 
-function press(key: string, held: Partial<Pressed> = {}): Pressed {
+function press(key: string, held: Partial<KeyPress> = {}): KeyPress {
   return { ...KEYS, key, ...held };
 }
 
@@ -34,7 +34,7 @@ describe("shortcuts", () => {
   });
 
   it("are shown by what is printed on the keys", () => {
-    expect([printed("Mod+Shift+O", false), printed("Mod+Enter", true), printed("Escape", false)]).toEqual([
+    expect([keyLabels("Mod+Shift+O", false), keyLabels("Mod+Enter", true), keyLabels("Escape", false)]).toEqual([
       ["Ctrl", "Shift", "O"],
       ["⌘", "Enter"],
       ["Esc"],
@@ -43,7 +43,7 @@ describe("shortcuts", () => {
 
   it("know where letters are letters", () => {
     const [area, field, button] = ["textarea", "input", "button"].map((name) => document.createElement(name));
-    expect([area, field].map((each) => isWriting(each as HTMLElement))).toEqual([true, true]);
-    expect([button, null].map((each) => isWriting(each as HTMLElement))).toEqual([false, false]);
+    expect([area, field].map((each) => isTextField(each as HTMLElement))).toEqual([true, true]);
+    expect([button, null].map((each) => isTextField(each as HTMLElement))).toEqual([false, false]);
   });
 });

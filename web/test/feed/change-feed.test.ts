@@ -1,6 +1,6 @@
 import { afterEach, beforeEach, expect, test, vi } from "vitest";
 import { errors, type Change, type Client } from "turnledger";
-import { Live } from "../../src/feed/change-feed";
+import { ChangeFeed } from "../../src/feed/change-feed";
 
 /** A stream that somebody reads. */
 interface Reading {
@@ -11,7 +11,7 @@ interface Reading {
 }
 
 let readings: Reading[] = [];
-let opened: Live[] = [];
+let opened: ChangeFeed[] = [];
 let channels: BroadcastChannel[] = [];
 const { BroadcastChannel: Real } = globalThis;
 class Channel extends Real {
@@ -88,12 +88,12 @@ async function settled(): Promise<void> {
   for (let round = 0; round < 20; round++) await new Promise((resolve) => setImmediate(resolve));
 }
 
-function open(name = "somebody", refused = vi.fn()): { live: Live; heard: string[]; refused: typeof refused } {
-  const live = new Live(client, name, refused);
+function open(name = "somebody", refused = vi.fn()): { feed: ChangeFeed; heard: string[]; refused: typeof refused } {
+  const feed = new ChangeFeed(client, name, refused);
   const heard: string[] = [];
-  live.listen(({ type, position }) => heard.push(`${type} ${position}`));
-  opened.push(live);
-  return { live, heard, refused };
+  feed.listen(({ type, position }) => heard.push(`${type} ${position}`));
+  opened.push(feed);
+  return { feed, heard, refused };
 }
 
 function look(visibility: "visible" | "hidden"): void {
@@ -112,7 +112,7 @@ beforeEach(() => {
 });
 
 afterEach(() => {
-  for (const live of opened.splice(0)) live.close();
+  for (const feed of opened.splice(0)) feed.close();
   vi.useRealTimers();
   vi.unstubAllGlobals();
 });
@@ -121,28 +121,28 @@ test("one reads, behind the list that was read, and all hear it once", async () 
   const [one, other] = [open(), open()];
   await settled();
   expect(readings).toEqual([]);
-  other.live.begin("as of the other");
+  other.feed.start("as of the other");
   await settled();
   expect(readings).toEqual([]); // it is for the one who leads to begin
-  one.live.begin("as of the one");
+  one.feed.start("as of the one");
   await settled();
   expect(readings.map(({ after }) => after)).toEqual(["as of the one"]);
   await readings[0]!.tell("chat.deleted", "1");
   expect(one.heard).toEqual(["start as of the one", "chat.deleted 1"]);
   expect(other.heard.filter((each) => !each.startsWith("gap"))).toEqual(["chat.deleted 1"]);
-  expect([one.live.connection.value, other.live.connection.value]).toEqual(["live", "live"]);
+  expect([one.feed.connection.value, other.feed.connection.value]).toEqual(["live", "live"]);
 });
 
 test("who comes later joins in, and goes on behind the last change when the first one ends", async () => {
   const one = open();
-  one.live.begin("as of");
+  one.feed.start("as of");
   await settled();
   await readings[0]!.tell("chat.deleted", "1");
   const later = open();
   await settled();
   await readings[0]!.tell("chat.deleted", "2");
   expect(later.heard).toEqual(["chat.deleted 2"]);
-  one.live.close();
+  one.feed.close();
   await settled();
   expect(readings[0]!.isLeft).toBe(true);
   expect(readings[1]!.after).toBe("2");
@@ -153,7 +153,7 @@ test("who comes later joins in, and goes on behind the last change when the firs
 
 test("a gap is one to all, and what comes behind it is heard by all", async () => {
   const [one, other] = [open(), open()];
-  one.live.begin("as of");
+  one.feed.start("as of");
   await settled();
   other.heard.length = 0;
   await readings[0]!.tell("gap", "9");
@@ -164,7 +164,7 @@ test("a gap is one to all, and what comes behind it is heard by all", async () =
 
 test("a lead that nobody answers for is taken, and given back by who wakes up", async () => {
   const [frozen, other] = [open(), open()];
-  frozen.live.begin("as of");
+  frozen.feed.start("as of");
   await settled();
   await readings[0]!.tell("chat.deleted", "1");
   // It does not answer any more.
@@ -183,15 +183,15 @@ test("a lead that nobody answers for is taken, and given back by who wakes up", 
 });
 
 test("a page that is put away reads nothing, and is told what it missed when it is back", async () => {
-  const { live, heard } = open();
-  live.begin("as of");
+  const { feed, heard } = open();
+  feed.start("as of");
   await settled();
   await readings[0]!.tell("chat.deleted", "1");
   dispatchEvent(new Event("pagehide"));
   await settled();
   expect(readings[0]!.isLeft).toBe(true);
   const other = open(); // which is in the same window here, and was not there to be put away
-  other.live.begin("as of the other");
+  other.feed.start("as of the other");
   await settled();
   await readings[1]!.tell("chat.deleted", "2");
   expect(heard).toEqual(["start as of", "chat.deleted 1"]);
@@ -203,7 +203,7 @@ test("a page that is put away reads nothing, and is told what it missed when it 
 
 test("one that slept is told what it missed by who remembers it", async () => {
   const [one, slept] = [open(), open()];
-  one.live.begin("as of");
+  one.feed.start("as of");
   await settled();
   await readings[0]!.tell("chat.deleted", "1");
   const deaf = vi.spyOn(channels[1]!, "dispatchEvent").mockImplementation(() => true);
@@ -217,8 +217,8 @@ test("one that slept is told what it missed by who remembers it", async () => {
 test("where there are no locks, it is read while it is seen, and taken up where it was", async () => {
   Object.defineProperty(navigator, "locks", { value: undefined, configurable: true });
   delete (navigator as { locks?: unknown }).locks;
-  const { live, heard } = open();
-  live.begin("as of");
+  const { feed, heard } = open();
+  feed.start("as of");
   await settled();
   await readings[0]!.tell("chat.deleted", "1");
   look("hidden");
@@ -232,8 +232,8 @@ test("where there are no locks, it is read while it is seen, and taken up where 
 });
 
 test("without a list it begins now, and says so", async () => {
-  const { live, heard } = open();
-  live.begin();
+  const { feed, heard } = open();
+  feed.start();
   await settled();
   expect(readings[0]!.after).toBeUndefined();
   await readings[0]!.tell("start", "5");
@@ -242,15 +242,15 @@ test("without a list it begins now, and says so", async () => {
 });
 
 test("who is let in no more is told so; whatever else is wrong passes", async () => {
-  const { live, refused } = open();
-  live.begin("as of");
+  const { feed, refused } = open();
+  feed.start("as of");
   await settled();
   await readings[0]!.fail(new errors.TooManyReaders("too_many_readers", "There are too many."));
-  expect([live.connection.value, refused.mock.calls.length]).toEqual(["lost", 0]);
+  expect([feed.connection.value, refused.mock.calls.length]).toEqual(["lost", 0]);
   vi.advanceTimersByTime(5_000);
   await settled();
   await readings[1]!.tell("chat.deleted", "1");
-  expect(live.connection.value).toBe("live");
+  expect(feed.connection.value).toBe("live");
   await readings[1]!.fail(new errors.NotAdmitted("token_revoked", "It is over."));
   expect(refused).toHaveBeenCalledOnce();
   vi.advanceTimersByTime(60_000);
@@ -259,22 +259,22 @@ test("who is let in no more is told so; whatever else is wrong passes", async ()
 });
 
 test("a server that is back in a moment was not away", async () => {
-  const { live } = open();
-  live.begin("as of");
+  const { feed } = open();
+  feed.start("as of");
   await settled();
-  live.noteConnection(true);
+  feed.noteConnection(true);
   vi.advanceTimersByTime(900);
-  live.noteConnection(false);
+  feed.noteConnection(false);
   vi.advanceTimersByTime(900);
-  expect(live.connection.value).toBe("live");
-  live.noteConnection(true);
+  expect(feed.connection.value).toBe("live");
+  feed.noteConnection(true);
   vi.advanceTimersByTime(1_000);
-  expect(live.connection.value).toBe("lost");
+  expect(feed.connection.value).toBe("lost");
 });
 
 test("others of another name are others", async () => {
   const [one, other] = [open("one"), open("other")];
-  for (const { live } of [one, other]) live.begin("as of");
+  for (const { feed } of [one, other]) feed.start("as of");
   await settled();
   expect(readings).toHaveLength(2);
   await readings[0]!.tell("chat.deleted", "1");

@@ -1,11 +1,11 @@
 import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
 import { errors, type Client } from "turnledger";
-import { VisitorsLive } from "../../src/feed/shared-chat-feed";
+import { SharedChatFeed } from "../../src/feed/shared-chat-feed";
 
 let answer: () => object;
 let looks: number;
 let heard: string[];
-let live: VisitorsLive;
+let feed: SharedChatFeed;
 const refused = vi.fn();
 
 beforeEach(() => {
@@ -17,11 +17,11 @@ beforeEach(() => {
     return { chat: answer() };
   };
   const client = { chats: { open: () => ({ read }) } } as unknown as Client;
-  live = new VisitorsLive(client, "conv_1", refused);
-  live.listen((change) => void heard.push(change.type));
+  feed = new SharedChatFeed(client, "conv_1", refused);
+  feed.listen((change) => void heard.push(change.type));
 });
 afterEach(() => {
-  live.close();
+  feed.close();
   refused.mockReset();
   vi.useRealTimers();
 });
@@ -34,7 +34,7 @@ const isHidden = (hidden: boolean): void => {
 describe("what a reader hears", () => {
   it("is that something was said, and nothing while nothing was", async () => {
     await vi.advanceTimersByTimeAsync(60_000);
-    expect([heard, live.connection.value]).toEqual([[], "live"]);
+    expect([heard, feed.connection.value]).toEqual([[], "live"]);
     answer = () => ({ branch: "branch_1", touchedAt: 2, turnCount: 2, title: null });
     await vi.advanceTimersByTimeAsync(15_000);
     expect(heard).toEqual(["chat.changed"]);
@@ -75,6 +75,6 @@ describe("what a reader hears", () => {
     };
     await vi.advanceTimersByTimeAsync(15_000);
     expect(refused).toHaveBeenCalled();
-    expect(live.connection.value).toBe("lost");
+    expect(feed.connection.value).toBe("lost");
   });
 });

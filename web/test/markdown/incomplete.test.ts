@@ -1,5 +1,5 @@
 import { describe, expect, it } from "vitest";
-import { withoutHalves } from "../../src/markdown/incomplete";
+import { withoutIncomplete } from "../../src/markdown/incomplete";
 
 describe("an unfinished text", () => {
   it.each([
@@ -20,5 +20,5 @@ describe("an unfinished text", () => {
     ["the line below the names of a table stays", "| a |\n|--", "| a |\n|--"],
     ["a complete line stays", "a **b\n", "a **b\n"],
     ["words stay", "3 * 4 - 5", "3 * 4 - 5"],
-  ])("%s", (_, source, shown) => expect(withoutHalves(source)).toBe(shown));
+  ])("%s", (_, source, shown) => expect(withoutIncomplete(source)).toBe(shown));
 });

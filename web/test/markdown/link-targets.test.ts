@@ -1,11 +1,11 @@
 import { describe, expect, it } from "vitest";
-import { leading, trueHost } from "../../src/markdown/link-targets";
+import { externalUrl, disguisedHost } from "../../src/markdown/link-targets";
 
 describe("an address", () => {
   it.each(["https://a.example/b?c#d", "HTTP://A.example", "mailto:a@b.example", "https:a.example"])(
     "leads out: %s",
     (address) => {
-      expect(leading(address)).not.toBeNull();
+      expect(externalUrl(address)).not.toBeNull();
     },
   );
 
@@ -25,7 +25,7 @@ describe("an address", () => {
     "",
     "ftp://a.example",
     "tel:123",
-  ])("does not: %j", (address) => expect(leading(address)).toBeNull());
+  ])("does not: %j", (address) => expect(externalUrl(address)).toBeNull());
 });
 
 describe("the words of a link", () => {
@@ -39,7 +39,7 @@ describe("the words of a link", () => {
     ["write to me", "mailto:a@b.example"],
     ["münchen.example", "https://xn--mnchen-3ya.example/"],
     ["3.14", "https://a.example"],
-  ])("say nothing else: %s", (words, address) => expect(trueHost(words, new URL(address))).toBeNull());
+  ])("say nothing else: %s", (words, address) => expect(disguisedHost(words, new URL(address))).toBeNull());
 
   it.each([
     ["https://a.example", "https://b.example/", "b.example"],
@@ -53,5 +53,5 @@ describe("the words of a link", () => {
     // It could be a place in Moldova.
     ["README.md", "https://a.example/", "a.example"],
     ["аpple.example", "https://apple.example/", "apple.example"],
-  ])("pretend: %s", (words, address, host) => expect(trueHost(words, new URL(address))).toBe(host));
+  ])("pretend: %s", (words, address, host) => expect(disguisedHost(words, new URL(address))).toBe(host));
 });

@@ -1,12 +1,12 @@
 import { describe, expect, it, vi } from "vitest";
-import { ShownText } from "../../src/markdown/renderer";
+import { MarkdownRenderer } from "../../src/markdown/renderer";
 import { TEXTS } from "./texts";
 
-// What is sanitised is seen in real browsers; here each piece of HTML is read but once.
+// Real browsers test the sanitizer; here each piece of HTML is parsed only once.
 vi.mock("../../src/markdown/sanitizer", () => {
   const read = new Map<string, HTMLTemplateElement>();
   return {
-    sanitised(html: string): DocumentFragment {
+    sanitizeHtml(html: string): DocumentFragment {
       let template = read.get(html);
       if (!template) {
         template = document.createElement("template");
@@ -22,7 +22,7 @@ const ALL = Object.entries(TEXTS);
 
 function shown(...texts: readonly string[]): string {
   const place = document.createElement("div");
-  const text = new ShownText(place);
+  const text = new MarkdownRenderer(place);
   texts.forEach((each, index) => {
     text.show(each, index < texts.length - 1);
     text.draw(Infinity);
@@ -64,7 +64,7 @@ describe("a text that comes bit by bit", { timeout: 60_000 }, () => {
 
   it("leaves what is settled alone", () => {
     const place = document.createElement("div");
-    const text = new ShownText(place);
+    const text = new MarkdownRenderer(place);
     text.show("One.\n\nTwo.\n\n```\na", true);
     const before = [...place.children];
     text.show("One.\n\nTwo.\n\n```\na\nb\n```\n\nThree [x]", true);
@@ -75,7 +75,7 @@ describe("a text that comes bit by bit", { timeout: 60_000 }, () => {
 
   it("keeps code in a list while it grows", () => {
     const place = document.createElement("div");
-    const text = new ShownText(place);
+    const text = new MarkdownRenderer(place);
     const list = "1. one\n\n   ```js\n   a";
     text.show(list, true);
     const block = place.querySelector(".code-block");

@@ -1,70 +1,70 @@
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
-import { Place } from "../../src/session/router";
+import { Router } from "../../src/session/router";
 
 const ONE = "conv_1";
-let place: Place;
+let router: Router;
 
 beforeEach(() => {
   history.replaceState(null, "", "/?embed=1");
-  place = new Place(null);
+  router = new Router(null);
 });
-afterEach(() => place.close());
+afterEach(() => router.close());
 
 describe("what is shown", () => {
   it("is named by the address, and names it", () => {
-    expect(place.where.value).toBe(null);
-    place.begin(ONE);
-    expect(place.where.value).toEqual({ kind: "chat", id: ONE });
+    expect(router.route.value).toBe(null);
+    router.start(ONE);
+    expect(router.route.value).toEqual({ kind: "chat", id: ONE });
     expect([location.hash, location.search]).toEqual([`#${ONE}`, "?embed=1"]);
-    place.openNew();
-    expect([place.where.value?.kind, location.hash]).toEqual(["new", "#new"]);
-    const first = place.where.value;
-    place.openNew();
-    expect(place.where.value).not.toEqual(first);
+    router.openNew();
+    expect([router.route.value?.kind, location.hash]).toEqual(["new", "#new"]);
+    const first = router.route.value;
+    router.openNew();
+    expect(router.route.value).not.toEqual(first);
   });
 
   it("is what the address has named meanwhile, and not where one would else begin", () => {
     history.replaceState(null, "", "#conv_2"); // as a link does, of which the browser has not told yet
-    place.begin(ONE);
-    expect([place.where.value, location.hash]).toEqual([{ kind: "chat", id: "conv_2" }, "#conv_2"]);
+    router.start(ONE);
+    expect([router.route.value, location.hash]).toEqual([{ kind: "chat", id: "conv_2" }, "#conv_2"]);
   });
 
   it("is the one chat of who came by a link to it, whatever the address says", () => {
     history.replaceState(null, "", "#conv_2");
-    const reader = new Place(ONE);
-    expect(reader.where.value).toEqual({ kind: "chat", id: ONE });
+    const reader = new Router(ONE);
+    expect(reader.route.value).toEqual({ kind: "chat", id: ONE });
     reader.close();
   });
 
   it("has no address where it is not kept", () => {
-    place.begin(ONE);
-    place.openUnkept();
-    expect([place.where.value?.kind, location.hash, location.search]).toEqual(["unkept", "", "?embed=1"]);
-    const forgetful = new Place(null, false);
-    forgetful.begin(null);
-    expect(forgetful.where.value?.kind).toBe("unkept");
+    router.start(ONE);
+    router.openUnkept();
+    expect([router.route.value?.kind, location.hash, location.search]).toEqual(["unkept", "", "?embed=1"]);
+    const forgetful = new Router(null, false);
+    forgetful.start(null);
+    expect(forgetful.route.value?.kind).toBe("unkept");
     forgetful.openNew();
-    expect([forgetful.where.value?.kind, location.hash]).toEqual(["unkept", ""]);
+    expect([forgetful.route.value?.kind, location.hash]).toEqual(["unkept", ""]);
     forgetful.close();
   });
 
   it("is not left for another while it would be lost by it, unless somebody says so", () => {
     let isHeld = true;
-    place.openUnkept();
-    const here = place.where.value;
-    place.isHeld = () => isHeld;
-    place.open(ONE);
-    expect([place.where.value, place.leaving.value]).toEqual([here, { kind: "chat", id: ONE }]);
-    place.stay();
-    expect([place.where.value, place.leaving.value]).toEqual([here, null]);
-    place.leave();
-    expect(place.where.value).toEqual(here);
-    place.open(ONE);
-    place.leave();
-    expect([place.where.value, place.leaving.value]).toEqual([{ kind: "chat", id: ONE }, null]);
+    router.openUnkept();
+    const here = router.route.value;
+    router.wouldLose = () => isHeld;
+    router.open(ONE);
+    expect([router.route.value, router.leaving.value]).toEqual([here, { kind: "chat", id: ONE }]);
+    router.stay();
+    expect([router.route.value, router.leaving.value]).toEqual([here, null]);
+    router.leave();
+    expect(router.route.value).toEqual(here);
+    router.open(ONE);
+    router.leave();
+    expect([router.route.value, router.leaving.value]).toEqual([{ kind: "chat", id: ONE }, null]);
     expect(location.hash).toBe(`#${ONE}`);
     isHeld = false;
-    place.openNew();
-    expect(place.where.value?.kind).toBe("new");
+    router.openNew();
+    expect(router.route.value?.kind).toBe("new");
   });
 });

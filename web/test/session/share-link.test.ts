@@ -1,6 +1,6 @@
 import { beforeEach, describe, expect, it } from "vitest";
 import { errors, type Client } from "turnledger";
-import { Link, takeCode } from "../../src/session/share-link";
+import { ShareLink, takeLinkCode } from "../../src/session/share-link";
 
 const CODE = "tls_00000doQjq9s04VqnFbW4EXCK7uzKTcPC22hubX";
 const never = new AbortController().signal;
@@ -29,27 +29,27 @@ beforeEach(() => {
 describe("the code in the address", () => {
   it("is taken, and is there no more", () => {
     history.replaceState(null, "", `/share?embed=1#${CODE}`);
-    expect([takeCode(), location.hash, location.search, takeCode()]).toEqual([CODE, "", "?embed=1", null]);
+    expect([takeLinkCode(), location.hash, location.search, takeLinkCode()]).toEqual([CODE, "", "?embed=1", null]);
   });
 
   it.each(["", "#new", "#conv_1"])("is none in %s", (fragment) => {
     history.replaceState(null, "", `/share${fragment}`);
-    expect([takeCode(), location.hash]).toEqual([null, fragment]);
+    expect([takeLinkCode(), location.hash]).toEqual([null, fragment]);
   });
 });
 
 describe("a link", () => {
   it("is none where its code is not whole", () => {
-    expect([CODE.slice(0, -1), "hello", null].map((code) => Link.of(code))).toEqual([null, null, null]);
+    expect([CODE.slice(0, -1), "hello", null].map((code) => ShareLink.of(code))).toEqual([null, null, null]);
     expect(kept()).toBe("[{},{}]");
   });
 
   it("is one visit until the answer is known, also when the page is loaded again", async () => {
     const away = server(fails(new errors.ServerUnavailable("server_unavailable", "Away.")));
-    const link = Link.of(CODE) as Link;
+    const link = ShareLink.of(CODE) as ShareLink;
     link.remember();
     await expect(link.exchange(away.client, never)).rejects.toThrow("Away.");
-    const again = Link.of(null) as Link;
+    const again = ShareLink.of(null) as ShareLink;
     const there = server(() => ({ token: "tlt_one" }));
     expect(await again.exchange(there.client, never)).toBe("tlt_one");
     expect(there.nonces).toEqual(away.nonces);
@@ -61,7 +61,7 @@ describe("a link", () => {
 
   it("that is not valid leaves neither its code nor its visit", async () => {
     const { client } = server(fails(new errors.LinkNotValid("link_not_valid", "No.")));
-    const link = Link.of(CODE) as Link;
+    const link = ShareLink.of(CODE) as ShareLink;
     link.remember();
     await expect(link.exchange(client, never)).rejects.toThrow("No.");
     link.forget();
@@ -69,14 +69,14 @@ describe("a link", () => {
   });
 
   it("that was followed before in this tab is known, and other tabs know the last one that let somebody in", () => {
-    const link = Link.of(CODE) as Link;
+    const link = ShareLink.of(CODE) as ShareLink;
     sessionStorage.setItem("turnledger page:link", "link-former");
-    expect(link.former()).toBe("link-former");
+    expect(link.previousSlot()).toBe("link-former");
     link.remember();
-    expect(link.former()).toBe(null);
+    expect(link.previousSlot()).toBe(null);
     sessionStorage.clear();
-    expect(Link.of(null)).toBe(null);
-    link.entered();
-    expect(Link.of(null)?.place).toBe(`link-${CODE.slice(-6)}`);
+    expect(ShareLink.of(null)).toBe(null);
+    link.accepted();
+    expect(ShareLink.of(null)?.slot).toBe(`link-${CODE.slice(-6)}`);
   });
 });

@@ -1,6 +1,6 @@
 import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
-import { MOVES, type ArrivalKind } from "../../src/session/sign-in-state";
-import { Arriving } from "../../src/session/sign-in";
+import { TRANSITIONS, type SignInKind } from "../../src/session/sign-in-state";
+import { SignIn } from "../../src/session/sign-in";
 
 const TOKEN = "tlt_000004yYLDbBbvYq4owUA9tjl6Cu89Dgw3i4j7A";
 const STORED = "turnledger page:own:token";
@@ -37,70 +37,70 @@ const settled = async (milliseconds = 500): Promise<void> => {
   await vi.advanceTimersByTimeAsync(milliseconds);
 };
 
-describe("arriving", () => {
+describe("signing in", () => {
   it("begins anew from wherever somebody is", () => {
-    const kinds = Object.keys(MOVES) as ArrivalKind[];
-    for (const kind of kinds) expect(MOVES[kind]).toContain("arriving");
-    expect(kinds.filter((kind) => MOVES[kind].includes("in"))).toEqual(["arriving", "signing in"]);
+    const kinds = Object.keys(TRANSITIONS) as SignInKind[];
+    for (const kind of kinds) expect(TRANSITIONS[kind]).toContain("checking");
+    expect(kinds.filter((kind) => TRANSITIONS[kind].includes("signed in"))).toEqual(["checking", "signing in"]);
   });
 
   it("lets in who has a token from before, with that and no other", async () => {
     localStorage.setItem(STORED, TOKEN);
     answers = () => json(ME);
-    const arriving = new Arriving();
-    void arriving.arrive();
+    const signIn = new SignIn();
+    void signIn.start();
     await settled();
-    const arrival = arriving.arrival.value;
-    expect([arrival.kind, asked]).toEqual(["in", [TOKEN]]);
-    if (arrival.kind !== "in") return;
-    arriving.signOut();
-    expect([arriving.arrival.value.kind, localStorage.length]).toEqual(["out", 0]);
-    await expect(arrival.session.client.tokens.own()).rejects.toThrow("signed out");
+    const state = signIn.state.value;
+    expect([state.kind, asked]).toEqual(["signed in", [TOKEN]]);
+    if (state.kind !== "signed in") return;
+    signIn.signOut();
+    expect([signIn.state.value.kind, localStorage.length]).toEqual(["signed out", 0]);
+    await expect(state.session.client.tokens.own()).rejects.toThrow("signed out");
     expect(asked).toEqual([TOKEN]);
   });
 
   it("asks for a token where one is needed, and looks at what is given before it asks with it", async () => {
     answers = (token) => (token === TOKEN ? json(ME) : refused(401, "missing_token"));
-    const arriving = new Arriving();
-    void arriving.arrive();
+    const signIn = new SignIn();
+    void signIn.start();
     await settled();
-    expect(arriving.arrival.value).toEqual({ kind: "out", why: null, hasEnded: false, problem: null });
-    await arriving.signIn(TOKEN.slice(0, -1));
-    expect(arriving.arrival.value).toMatchObject({ kind: "out", problem: expect.stringContaining("not a token") });
+    expect(signIn.state.value).toEqual({ kind: "signed out", why: null, hasEnded: false, problem: null });
+    await signIn.submitToken(TOKEN.slice(0, -1));
+    expect(signIn.state.value).toMatchObject({ kind: "signed out", problem: expect.stringContaining("not a token") });
     expect(asked).toEqual([null]);
-    void arriving.signIn(` Bearer ${TOKEN}\n`);
-    expect(arriving.arrival.value.kind).toBe("signing in");
+    void signIn.submitToken(` Bearer ${TOKEN}\n`);
+    expect(signIn.state.value.kind).toBe("signing in");
     await settled();
-    expect([arriving.arrival.value.kind, localStorage.getItem(STORED)]).toEqual(["in", TOKEN]);
-    arriving.signOut();
+    expect([signIn.state.value.kind, localStorage.getItem(STORED)]).toEqual(["signed in", TOKEN]);
+    signIn.signOut();
   });
 
   it("says what is wrong with an address that no server takes, and stays there", async () => {
     history.replaceState(null, "", "/?scope=%00");
     answers = () => refused(400, "invalid_input");
-    const arriving = new Arriving();
-    void arriving.arrive();
+    const signIn = new SignIn();
+    void signIn.start();
     await settled(60_000);
-    expect(arriving.arrival.value).toMatchObject({ kind: "refused", why: "It is invalid_input." });
+    expect(signIn.state.value).toMatchObject({ kind: "refused", why: "It is invalid_input." });
   });
 
   it("keeps nothing of a token that is not good", async () => {
     answers = (token) => refused(401, token === null ? "missing_token" : "invalid_token");
-    const arriving = new Arriving();
-    void arriving.arrive();
+    const signIn = new SignIn();
+    void signIn.start();
     await settled();
-    void arriving.signIn(TOKEN);
+    void signIn.submitToken(TOKEN);
     await settled();
-    expect(arriving.arrival.value).toMatchObject({ kind: "out", problem: "It is invalid_token." });
+    expect(signIn.state.value).toMatchObject({ kind: "signed out", problem: "It is invalid_token." });
     expect(localStorage.length).toBe(0);
   });
 
   it("asks a server that is away again and again, ever more slowly, and at once when somebody says so", async () => {
     answers = () => refused(503, "shutting_down");
-    const arriving = new Arriving();
-    void arriving.arrive();
+    const signIn = new SignIn();
+    void signIn.start();
     await settled();
-    expect(arriving.arrival.value.kind).toBe("waiting");
+    expect(signIn.state.value.kind).toBe("waiting");
     const first = asked.length;
     await settled(60_000);
     const many = asked.length;
@@ -109,16 +109,16 @@ describe("arriving", () => {
     answers = () => json(ME);
     dispatchEvent(new Event("online"));
     await settled();
-    expect([arriving.arrival.value.kind, asked.length]).toEqual(["in", many + 1]);
-    arriving.signOut();
+    expect([signIn.state.value.kind, asked.length]).toEqual(["signed in", many + 1]);
+    signIn.signOut();
   });
 
   it("goes with another token that another tab has put there, whatever was on its way", async () => {
     localStorage.setItem(STORED, TOKEN);
     let answerLate = (_: Response): void => {};
     answers = () => new Promise((resolve) => (answerLate = resolve));
-    const arriving = new Arriving();
-    void arriving.arrive();
+    const signIn = new SignIn();
+    void signIn.start();
     await settled(0);
     localStorage.removeItem(STORED);
     answers = () => refused(401, "missing_token");
@@ -126,20 +126,20 @@ describe("arriving", () => {
     await settled();
     answerLate(json(ME));
     await settled();
-    expect(arriving.arrival.value.kind).toBe("out");
+    expect(signIn.state.value.kind).toBe("signed out");
   });
 
   it("finds out that a token has expired though nobody says so", async () => {
     localStorage.setItem(STORED, TOKEN);
     answers = () => json({ ...ME, expires_at: Date.now() + 60_000 });
-    const arriving = new Arriving();
-    void arriving.arrive();
+    const signIn = new SignIn();
+    void signIn.start();
     await settled();
     answers = () => refused(401, "token_expired");
     await settled(30_000);
-    expect(arriving.arrival.value.kind).toBe("in");
+    expect(signIn.state.value.kind).toBe("signed in");
     await settled(31_000);
-    expect(arriving.arrival.value).toMatchObject({ kind: "out", hasEnded: true, why: "It is token_expired." });
+    expect(signIn.state.value).toMatchObject({ kind: "signed out", hasEnded: true, why: "It is token_expired." });
     expect(localStorage.getItem(STORED)).toBe(TOKEN);
   });
 });

@@ -1,5 +1,5 @@
 import { describe, expect, it } from "vitest";
-import { isCode, isToken, markOf } from "../../src/session/token-format";
+import { isLinkCode, isToken, fingerprintOf } from "../../src/session/token-format";
 
 // As the server makes them.
 const TOKEN = "tlt_000004yYLDbBbvYq4owUA9tjl6Cu89Dgw3i4j7A";
@@ -7,7 +7,7 @@ const CODE = "tls_00000doQjq9s04VqnFbW4EXCK7uzKTcPC22hubX";
 
 describe("the text of a token", () => {
   it("is told from a code and from anything else", () => {
-    expect([isToken(TOKEN), isCode(CODE), isToken(CODE), isCode(TOKEN)]).toEqual([true, true, false, false]);
+    expect([isToken(TOKEN), isLinkCode(CODE), isToken(CODE), isLinkCode(TOKEN)]).toEqual([true, true, false, false]);
     for (const other of ["", "tlt_", TOKEN.slice(1), TOKEN.slice(0, -1), `${TOKEN}x`, ` ${TOKEN}`]) {
       expect(isToken(other)).toBe(false);
     }
@@ -21,6 +21,6 @@ describe("the text of a token", () => {
   });
 
   it("is known by its end", () => {
-    expect(markOf(TOKEN)).toBe(TOKEN.slice(-6));
+    expect(fingerprintOf(TOKEN)).toBe(TOKEN.slice(-6));
   });
 });

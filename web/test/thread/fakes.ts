@@ -3,12 +3,13 @@
 import { signal, type Signal } from "@preact/signals";
 import type { Attempt, Branch, Change, ChatInfo, ChatPage, Item, Sibling, Turn, TurnEvent, Unsent } from "turnledger";
 import { Outbox } from "turnledger/outbox";
-import type { Connection } from "../../src/feed/change-feed";
+import type { ConnectionState } from "../../src/feed/change-feed";
 import { Notices } from "../../src/session/notices";
-import { Memory, Realm } from "../../src/session/storage-scope";
+import { MemoryStorage } from "../../src/browser/storage";
+import { StorageScope } from "../../src/session/storage-scope";
 import type { Session } from "../../src/session/session";
-import type { ShownThread } from "../../src/thread/thread";
-import { UnsentMessages } from "../../src/thread/outbox";
+import type { Thread } from "../../src/thread/thread";
+import { TabOutbox } from "../../src/thread/outbox";
 
 export function said(text: string, role = "user"): Item {
   return { type: "message", role, content: [{ type: role === "user" ? "input_text" : "output_text", text }] };
@@ -180,11 +181,11 @@ export class MadeUpChat {
 /** Somebody with one chat. */
 export class MadeUpSession {
   readonly chat = new MadeUpChat();
-  readonly realm = new Realm("own", new Memory());
-  readonly outbox = new Outbox(this.realm.storage, this.realm.sender);
+  readonly storage = new StorageScope("own", new MemoryStorage());
+  readonly outbox = new Outbox(this.storage.backend, this.storage.sender);
   readonly notices = new Notices();
-  readonly connection = signal<Connection>("live");
-  readonly shown: Signal<ShownThread | null> = signal(null);
+  readonly connection = signal<ConnectionState>("live");
+  readonly shown: Signal<Thread | null> = signal(null);
   readonly ending = new AbortController();
   readonly told: unknown[] = [];
   readonly resent: { readonly unsent: Unsent; readonly stream: MadeUpStream }[] = [];
@@ -193,7 +194,7 @@ export class MadeUpSession {
   made: string[] = [];
   #listeners = new Set<(change: Change) => void>();
 
-  readonly live = {
+  readonly feed = {
     connection: this.connection,
     listen: (listener: (change: Change) => void) => {
       this.#listeners.add(listener);
@@ -203,7 +204,7 @@ export class MadeUpSession {
   readonly chats = { put: () => {} };
   /** Whose composer was wanted, so that it takes back what failed. */
   readonly composed: unknown[] = [];
-  readonly composing = { modelOf: () => "scripted", of: (thread: unknown) => this.composed.push(thread) };
+  readonly composers = { modelOf: () => "scripted", of: (thread: unknown) => this.composed.push(thread) };
   readonly client = {
     chats: {
       open: () => this.chat,
@@ -221,9 +222,9 @@ export class MadeUpSession {
   readonly threads = {
     current: this.shown,
     newChat: signal({}),
-    unsent: new UnsentMessages(this.realm, this.outbox, this.ending.signal),
-    tellings: { of: () => undefined, ask: () => {}, tell: (telling: unknown) => this.told.push(telling) },
-    named: () => {},
+    outbox: new TabOutbox(this.storage, this.outbox, this.ending.signal),
+    tabMessages: { of: () => undefined, requestAll: () => {}, post: (message: unknown) => this.told.push(message) },
+    chatCreated: () => {},
   };
 
   get session(): Session {

@@ -1,19 +1,21 @@
 import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
-import { errors } from "turnledger";
-import { Thread } from "../../src/thread/kept-thread";
+import { errors, wordsOf } from "turnledger";
+import { KeptThread } from "../../src/thread/kept-thread";
+import type { PendingTurn } from "../../src/thread/pending-turn";
 import { attemptOf, delta, finished, MadeUpSession, rest, said, STARTED, turnOf, turnsOf } from "./fakes";
 import type { MadeUpStream } from "./fakes";
 
 let made: MadeUpSession;
-let thread: Thread;
+let thread: KeptThread;
 
 async function open(id: string | null = "conv_1"): Promise<void> {
-  thread = new Thread(made.session, id);
+  thread = new KeptThread(made.session, id);
   made.shown.value = thread;
   await rest();
 }
 
-const states = (): string[] => thread.running.value.map((each) => `${each.words}: ${each.state.value}`);
+const textOf = (pending: PendingTurn): string => pending.input.peek().map(wordsOf).join("\n");
+const states = (): string[] => thread.pending.value.map((each) => `${textOf(each)}: ${each.state.value}`);
 
 /** The server takes what was asked for last, as this turn. */
 function take(turn: string): MadeUpStream {
@@ -47,11 +49,11 @@ describe("a message", () => {
     void thread.send("Hello");
     await rest();
     expect(states()).toEqual(["Hello: sending"]);
-    const [running] = thread.running.value;
+    const [pending] = thread.pending.value;
     await answer(take("turn_1"), 1);
-    expect(thread.running.value).toEqual([]);
+    expect(thread.pending.value).toEqual([]);
     expect(thread.turns.value.map(({ id }) => id)).toEqual(["turn_1"]);
-    expect(thread.nameOf(thread.turns.value[0]!)).toBe(running?.name);
+    expect(thread.nameOf(thread.turns.value[0]!)).toBe(pending?.name);
   });
 
   it("waits for the one before it to be taken, so that none overtakes another", async () => {
@@ -80,11 +82,11 @@ describe("a message", () => {
   it("is written down until a server has it", async () => {
     await open(null);
     void thread.send("Hello");
-    expect(made.realm.names("message ").length).toBe(1);
+    expect(made.storage.names("message ").length).toBe(1);
     await rest();
     take("turn_1").tell(STARTED);
     await rest();
-    expect(made.realm.names("message ").length).toBe(0);
+    expect(made.storage.names("message ").length).toBe(0);
   });
 
   it("that fails leaves the history as it was, and can be asked for again under its name", async () => {
@@ -94,7 +96,7 @@ describe("a message", () => {
     take("turn_1").tell(STARTED, finished(2, "failed", "model_refused"));
     await rest();
     expect(thread.failed.value).toMatchObject({ text: "Hello", code: "model_refused", isHere: true });
-    expect(thread.running.value).toEqual([]);
+    expect(thread.pending.value).toEqual([]);
     void thread.retry();
     await rest();
     expect(thread.failed.value).toBeNull();
@@ -122,8 +124,8 @@ describe("a message", () => {
     await rest();
     await thread.stop();
     await rest();
-    expect([thread.running.value.length, thread.failed.value?.isStopped, made.chat.did]).toEqual([0, true, []]);
-    expect(made.realm.names("message ")).toEqual([]);
+    expect([thread.pending.value.length, thread.failed.value?.isStopped, made.chat.did]).toEqual([0, true, []]);
+    expect(made.storage.names("message ")).toEqual([]);
   });
 
   it("that a server has by all appearances is stopped there, and not taken back here, without a connection", async () => {
@@ -132,7 +134,7 @@ describe("a message", () => {
     await rest();
     made.happens("turn.queued", "turn_1");
     made.connection.value = "lost";
-    void thread.stop({ which: thread.running.value[0]! });
+    void thread.stop({ which: thread.pending.value[0]! });
     await rest();
     expect(made.chat.did).toContainEqual(["stop", { turn: "turn_1" }]);
     expect(states()).toEqual(["Hello: stopping"]);
@@ -144,20 +146,20 @@ describe("a message", () => {
     await rest();
     take("turn_1").tell(STARTED, finished(2, "failed", "model_unavailable"));
     await rest();
-    expect(made.realm.names("message ")).toEqual([]);
+    expect(made.storage.names("message ")).toEqual([]);
     void thread.retry();
     await rest();
-    expect(made.realm.names("message ")).toEqual([`message ${made.chat.asked[0]!.name}`]);
+    expect(made.storage.names("message ")).toEqual([`message ${made.chat.asked[0]!.name}`]);
     take("turn_2").tell(STARTED);
     await rest();
-    expect(made.realm.names("message ")).toEqual([]);
+    expect(made.storage.names("message ")).toEqual([]);
   });
 
   it("that failed elsewhere is asked for again once, in however many tabs at once", async () => {
     const failure = { code: "model_unavailable", message: "Away." };
     made.chat.attempts = [attemptOf("turn_1", { state: "failed", failure, endedAt: 2 })];
     await open();
-    const other = new Thread(made.session, "conv_1");
+    const other = new KeptThread(made.session, "conv_1");
     await rest();
     void thread.retry();
     void other.retry();
@@ -197,7 +199,7 @@ describe("a message", () => {
     void thread.regenerate(turnOf(2));
     await rest();
     expect(made.chat.asked.map(({ verb }) => verb)).toEqual(["edit turn_1", "regenerate turn_2"]);
-    expect(thread.running.value.map(({ replaces }) => replaces)).toEqual(["turn_1", "turn_2"]);
+    expect(thread.pending.value.map(({ replaces }) => replaces)).toEqual(["turn_1", "turn_2"]);
   });
 });
 
@@ -207,7 +209,7 @@ describe("a message that a tab has left behind", () => {
 
   it("is one with the turn that runs", async () => {
     made.chat.attempts = [attemptOf("turn_1", { input: [said("Hello")] })];
-    thread = new Thread(made.session, "conv_1");
+    thread = new KeptThread(made.session, "conv_1");
     made.shown.value = thread;
     void thread.resend(unsent, false);
     await rest();
@@ -216,28 +218,28 @@ describe("a message that a tab has left behind", () => {
     stream.turnId = "turn_1";
     stream.tell(STARTED, delta(2, "Hi"));
     await rest();
-    expect(thread.running.value.map(({ name, text }) => [name, text.value])).toEqual([["left", "Hi"]]);
+    expect(thread.pending.value.map(({ name, text }) => [name, text.value])).toEqual([["left", "Hi"]]);
     expect(made.chat.followed).toEqual([]);
   });
 
   it("takes the place of the same turn that was shown as somebody else's", async () => {
     made.chat.attempts = [attemptOf("turn_1", { input: [said("Hello")] })];
     await open();
-    expect(thread.running.value.map(({ isHere }) => isHere)).toEqual([false]);
+    expect(thread.pending.value.map(({ isHere }) => isHere)).toEqual([false]);
     void thread.resend(unsent, false);
     await rest();
     const { stream } = made.resent[0]!;
     stream.turnId = "turn_1";
     stream.tell(STARTED);
     await rest();
-    expect(thread.running.value.map(({ name }) => name)).toEqual(["left"]);
+    expect(thread.pending.value.map(({ name }) => name)).toEqual(["left"]);
     expect(made.chat.followed[0]?.stream.isClosed).toBe(true);
   });
 
   it("is not sent again when it is too old, but told, and written again where it was written", async () => {
     made.chat.turns = turnsOf(1, 2);
     made.outbox.record(unsent);
-    thread = new Thread(made.session, "conv_1");
+    thread = new KeptThread(made.session, "conv_1");
     void thread.resend(unsent, true); // before anybody knows what the chat shows
     await rest();
     expect(made.resent).toEqual([]);
@@ -309,7 +311,7 @@ describe("a chat", () => {
     made.happens("turn.queued", "turn_5");
     await rest();
     expect(states()).toEqual([": queued"]);
-    thread.hear({ chat: "conv_1", turn: "turn_5", name: "x", input: [said("Second")], replaces: null });
+    thread.receive({ chat: "conv_1", turn: "turn_5", name: "x", input: [said("Second")], replaces: null });
     expect(states()).toEqual(["Second: queued"]);
     made.happens("turn.withdrawn", "turn_5");
     await rest();
@@ -328,7 +330,7 @@ describe("a chat", () => {
     expect(states().sort()).toEqual([": queued", "Mine: queued"]);
     take("turn_9").tell(STARTED);
     await rest();
-    expect(thread.running.value.filter(({ isHere }) => isHere).map(({ turnId }) => turnId.value)).toEqual(["turn_9"]);
+    expect(thread.pending.value.filter(({ isHere }) => isHere).map(({ turnId }) => turnId.value)).toEqual(["turn_9"]);
   });
 
   it("tells other tabs what was asked for here", async () => {
@@ -340,7 +342,7 @@ describe("a chat", () => {
     const name = made.chat.asked[0]?.name;
     const telling = { chat: "conv_1", turn: "turn_1", name, input: [said("Hello")], replaces: null };
     expect(made.told).toEqual([telling]);
-    expect(thread.tellings()).toEqual([telling]);
+    expect(thread.tabMessages()).toEqual([telling]);
   });
 
   it("reads all anew after a gap", async () => {

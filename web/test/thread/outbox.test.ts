@@ -1,11 +1,12 @@
 import { afterEach, describe, expect, it, vi } from "vitest";
 import { Outbox } from "turnledger/outbox";
-import { Memory, Realm } from "../../src/session/storage-scope";
-import { UnsentMessages, type Written } from "../../src/thread/outbox";
+import { MemoryStorage } from "../../src/browser/storage";
+import { StorageScope } from "../../src/session/storage-scope";
+import { TabOutbox, type WrittenMessage } from "../../src/thread/outbox";
 import { rest } from "./fakes";
 
 const SENT = { idempotencyKey: "sent", baseUrl: "", body: '{"chat":"conv_1","input":"Hello"}', headers: {} };
-const WRITTEN: Omit<Written, "writtenAt"> = {
+const WRITTEN: Omit<WrittenMessage, "writtenAt"> = {
   name: "written",
   chat: { id: null, name: "new", facts: {} },
   said: { verb: "send", input: "Hello" },
@@ -36,14 +37,14 @@ class Locks {
 class Tab {
   readonly ending = new AbortController();
   readonly sent: string[] = [];
-  readonly outbox: Outbox;
-  readonly unsent: UnsentMessages;
-  readonly realm: Realm;
+  readonly client: Outbox;
+  readonly outbox: TabOutbox;
+  readonly storage: StorageScope;
 
-  constructor(storage: Memory) {
-    this.realm = new Realm("own", storage);
-    this.outbox = new Outbox(this.realm.storage, this.realm.sender);
-    this.unsent = new UnsentMessages(this.realm, this.outbox, this.ending.signal);
+  constructor(storage: MemoryStorage) {
+    this.storage = new StorageScope("own", storage);
+    this.client = new Outbox(this.storage.backend, this.storage.sender);
+    this.outbox = new TabOutbox(this.storage, this.client, this.ending.signal);
   }
 
   watch(isOldExpected = false): void {
@@ -52,7 +53,7 @@ class Tab {
       expect(isOld).toBe(isOldExpected);
       return Promise.resolve();
     };
-    this.unsent.watch({
+    this.outbox.watch({
       resend: ({ idempotencyKey }, isOld) => note(idempotencyKey, isOld),
       ask: ({ name }, isOld) => note(name, isOld),
     });
@@ -68,11 +69,11 @@ function shareLocks(): void {
 async function watched(): Promise<{ one: Tab; other: Tab; leave: () => void }> {
   vi.useFakeTimers();
   shareLocks();
-  const storage = new Memory();
+  const storage = new MemoryStorage();
   const [one, other] = [new Tab(storage), new Tab(storage)];
   let leave = (): void => {};
-  one.outbox.record(SENT);
-  void one.unsent.holding("sent", () => new Promise((resolve) => (leave = resolve)));
+  one.client.record(SENT);
+  void one.outbox.whileHeld("sent", () => new Promise((resolve) => (leave = resolve)));
   await rest();
   other.watch();
   await rest();
@@ -87,16 +88,16 @@ describe("messages whose tab has gone", () => {
 
   it("are sent by one tab, those that were asked for before those that waited", async () => {
     shareLocks();
-    const storage = new Memory();
+    const storage = new MemoryStorage();
     const gone = new Tab(storage);
-    gone.unsent.write(WRITTEN);
-    gone.outbox.record(SENT);
+    gone.outbox.write(WRITTEN);
+    gone.client.record(SENT);
     const [one, other] = [new Tab(storage), new Tab(storage)];
     one.watch();
-    await one.unsent.ready;
+    await one.outbox.ready;
     expect(one.sent).toEqual(["sent", "written"]);
-    one.outbox.forget("sent");
-    one.unsent.erase("written");
+    one.client.forget("sent");
+    one.outbox.erase("written");
     other.watch();
     await rest();
     expect(other.sent).toEqual([]);
@@ -114,7 +115,7 @@ describe("messages whose tab has gone", () => {
     const { other, leave } = await watched();
     leave();
     await rest();
-    void other.unsent.behind("new", async () => void other.sent.push("new"));
+    void other.outbox.sendInOrder("new", async () => void other.sent.push("new"));
     await vi.advanceTimersByTimeAsync(5_000);
     expect(other.sent).toEqual(["sent", "new"]);
   });
@@ -122,41 +123,41 @@ describe("messages whose tab has gone", () => {
   it("go before a message that is written before anybody noticed that they were left", async () => {
     vi.useFakeTimers();
     shareLocks();
-    const storage = new Memory();
+    const storage = new MemoryStorage();
     const [gone, other] = [new Tab(storage), new Tab(storage)];
     other.watch();
-    gone.outbox.record(SENT); // and no event of the storage came
+    gone.client.record(SENT); // and no event of the storage came
     await vi.advanceTimersByTimeAsync(2_000);
-    void other.unsent.behind("new", async () => void other.sent.push("new"));
+    void other.outbox.sendInOrder("new", async () => void other.sent.push("new"));
     await vi.advanceTimersByTimeAsync(5_000);
     expect(other.sent).toEqual(["sent", "new"]);
   });
 
   it("keep nobody waiting while their tab sends them", async () => {
     const { other } = await watched();
-    void other.unsent.behind("new", async () => void other.sent.push("new"));
+    void other.outbox.sendInOrder("new", async () => void other.sent.push("new"));
     expect(other.sent).toEqual(["new"]); // at once
   });
 
   it("that waited for a chat are sent to it once it is made, in the order in which they were written", async () => {
     vi.useFakeTimers(); // all of them at the same time
     shareLocks();
-    const storage = new Memory();
+    const storage = new MemoryStorage();
     const gone = new Tab(storage);
     const names = ["d", "a", "c", "b"];
-    for (const name of names) gone.unsent.write({ ...WRITTEN, name });
-    gone.unsent.write({ ...WRITTEN, name: "elsewhere", chat: { id: null, name: "other", facts: {} } });
-    gone.unsent.made("new", "conv_1");
+    for (const name of names) gone.outbox.write({ ...WRITTEN, name });
+    gone.outbox.write({ ...WRITTEN, name: "elsewhere", chat: { id: null, name: "other", facts: {} } });
+    gone.outbox.chatCreated("new", "conv_1");
     const asked: [string, string | null, boolean | undefined][] = [];
-    const ask = async ({ name, chat }: Written): Promise<void> => void asked.push([name, chat.id, chat.wasMade]);
-    new Tab(storage).unsent.watch({ resend: async () => {}, ask });
+    const ask = async ({ name, chat }: WrittenMessage): Promise<void> => void asked.push([name, chat.id, chat.wasMade]);
+    new Tab(storage).outbox.watch({ resend: async () => {}, ask });
     await rest();
     expect(asked).toEqual([...names.map((name) => [name, "conv_1", true]), ["elsewhere", null, undefined]]);
   });
 
   it("are not sent again if their end became known", async () => {
     const { one, other, leave } = await watched();
-    one.outbox.forget("sent");
+    one.client.forget("sent");
     leave();
     await vi.advanceTimersByTimeAsync(5_000);
     expect(other.sent).toEqual([]);
@@ -165,33 +166,33 @@ describe("messages whose tab has gone", () => {
   it("are told to be old when no server may know them again", async () => {
     vi.useFakeTimers({ now: 1_000 });
     shareLocks();
-    const storage = new Memory();
-    new Tab(storage).unsent.write(WRITTEN);
+    const storage = new MemoryStorage();
+    new Tab(storage).outbox.write(WRITTEN);
     vi.setSystemTime(1_000 + 25 * 3_600_000);
     const tab = new Tab(storage);
     tab.watch(true);
-    await tab.unsent.ready;
+    await tab.outbox.ready;
     expect(tab.sent).toEqual(["written"]);
   });
 
   it("are sent by each tab that is loaded where there are no locks: under their names, they happen once", async () => {
     vi.stubGlobal("navigator", { onLine: true });
-    const storage = new Memory();
-    new Tab(storage).outbox.record(SENT);
+    const storage = new MemoryStorage();
+    new Tab(storage).client.record(SENT);
     const tab = new Tab(storage);
     tab.watch();
     await rest();
     expect(tab.sent).toEqual(["sent"]);
-    await tab.unsent.holding("other", async () => void tab.sent.push("held"));
+    await tab.outbox.whileHeld("other", async () => void tab.sent.push("held"));
     expect(tab.sent).toEqual(["sent", "held"]);
   });
 
   it("are none where what is stored is something else", async () => {
     shareLocks();
-    const storage = new Memory();
+    const storage = new MemoryStorage();
     const tab = new Tab(storage);
-    tab.realm.set("message x", "{");
-    tab.realm.set("message y", '{"name": "y"}');
+    tab.storage.set("message x", "{");
+    tab.storage.set("message y", '{"name": "y"}');
     tab.watch();
     await rest();
     expect(tab.sent).toEqual([]);

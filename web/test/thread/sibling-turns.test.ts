@@ -1,27 +1,27 @@
 import { describe, expect, it } from "vitest";
 import type { Branch, Chat, Sibling } from "turnledger";
-import { Branching, placesOf } from "../../src/thread/sibling-turns";
+import { SiblingTurns, forkPoints } from "../../src/thread/sibling-turns";
 import { MadeUpChat, rest, turnOf } from "./fakes";
 
 function branch(id: string, base: string | null, turns: number, shared: number): Branch {
   return { id, base, turns, shared, head: null, isCurrent: false, isRunning: false, preview: "" };
 }
 
-function branchingOf(chat: MadeUpChat): Branching {
-  return new Branching(() => chat as unknown as Chat, new AbortController().signal);
+function branchingOf(chat: MadeUpChat): SiblingTurns {
+  return new SiblingTurns(() => chat as unknown as Chat, new AbortController().signal);
 }
 
 const sibling = (id: string, of: string): Sibling => ({ turn: turnOf(2, { id }), branch: of, isCurrent: false });
 
 describe("the places where branches part", () => {
   it("are those that they were made from", () => {
-    expect(placesOf([branch("a", null, 3, 0)])).toEqual(new Set());
-    expect(placesOf([branch("a", null, 3, 0), branch("b", "turn_1", 2, 1)])).toEqual(new Set(["turn_1"]));
-    expect(placesOf([branch("a", null, 3, 0), branch("b", null, 1, 0)])).toEqual(new Set([null]));
+    expect(forkPoints([branch("a", null, 3, 0)])).toEqual(new Set());
+    expect(forkPoints([branch("a", null, 3, 0), branch("b", "turn_1", 2, 1)])).toEqual(new Set(["turn_1"]));
+    expect(forkPoints([branch("a", null, 3, 0), branch("b", null, 1, 0)])).toEqual(new Set([null]));
   });
 
   it("are none where nothing was said yet", () => {
-    expect(placesOf([branch("a", null, 3, 0), branch("b", "turn_1", 1, 1)])).toEqual(new Set());
+    expect(forkPoints([branch("a", null, 3, 0), branch("b", "turn_1", 1, 1)])).toEqual(new Set());
   });
 });
 
@@ -52,13 +52,13 @@ describe("siblings", () => {
   it("are looked for again when branches may have been made, if anybody wants to know", async () => {
     const chat = new MadeUpChat();
     const branching = branchingOf(chat);
-    await branching.look();
+    await branching.refresh();
     expect(chat.did).toEqual([]);
     const shown = branching.of(turnOf(2));
     await rest();
     chat.branchList = [branch("a", null, 3, 0), branch("b", "turn_1", 2, 1)];
     chat.siblingList = [sibling("turn_2", "a"), sibling("turn_2b", "b")];
-    await branching.look();
+    await branching.refresh();
     expect(shown.value?.branches.length).toBe(2);
   });
 

@@ -1,5 +1,5 @@
 import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
-import { Tellings, type Telling } from "../../src/thread/tab-messages";
+import { TabMessages, type TabMessage } from "../../src/thread/tab-messages";
 
 /** A channel that tells at once. */
 class Channel extends EventTarget {
@@ -18,7 +18,7 @@ class Channel extends EventTarget {
   }
 }
 
-const TOLD: Telling = { chat: "conv_1", turn: "turn_1", name: "a", input: [], replaces: null };
+const TOLD: TabMessage = { chat: "conv_1", turn: "turn_1", name: "a", input: [], replaces: null };
 
 describe("tabs", () => {
   beforeEach(() => vi.stubGlobal("BroadcastChannel", Channel));
@@ -28,21 +28,21 @@ describe("tabs", () => {
   });
 
   it("hear what the others ask for, of the same credential only", () => {
-    const heard: Telling[] = [];
-    const one = new Tellings("own", () => {}, () => []);
-    const other = new Tellings("own", (telling) => heard.push(telling), () => []);
-    const stranger = new Tellings("link", (telling) => heard.push(telling), () => []);
-    one.tell(TOLD);
+    const heard: TabMessage[] = [];
+    const one = new TabMessages("own", () => {}, () => []);
+    const other = new TabMessages("own", (message) => heard.push(message), () => []);
+    const stranger = new TabMessages("link", (message) => heard.push(message), () => []);
+    one.post(TOLD);
     expect(heard).toEqual([TOLD]);
     expect([other.of("turn_1"), stranger.of("turn_1"), one.of("turn_1")]).toEqual([TOLD, undefined, undefined]);
   });
 
   it("that come later are told when they ask", () => {
-    const one = new Tellings("own", () => {}, (chat) => (chat === "conv_1" ? [TOLD] : []));
-    const other = new Tellings("own", () => {}, () => []);
-    other.ask("conv_2");
+    const one = new TabMessages("own", () => {}, (chat) => (chat === "conv_1" ? [TOLD] : []));
+    const other = new TabMessages("own", () => {}, () => []);
+    other.requestAll("conv_2");
     expect(other.of("turn_1")).toBeUndefined();
-    other.ask("conv_1");
+    other.requestAll("conv_1");
     expect(other.of("turn_1")).toEqual(TOLD);
     one.close();
   });
@@ -51,15 +51,15 @@ describe("tabs", () => {
     vi.unstubAllGlobals();
     vi.stubGlobal("BroadcastChannel", undefined);
     Reflect.deleteProperty(globalThis, "BroadcastChannel");
-    const alone = new Tellings("own", () => {}, () => []);
-    expect(() => [alone.tell(TOLD), alone.ask("conv_1"), alone.close()]).not.toThrow();
+    const alone = new TabMessages("own", () => {}, () => []);
+    expect(() => [alone.post(TOLD), alone.requestAll("conv_1"), alone.close()]).not.toThrow();
   });
 
   it("tell nobody where a frame is denied them", () => {
     vi.stubGlobal("BroadcastChannel", function denied() {
       throw new DOMException("Denied.", "SecurityError");
     });
-    const alone = new Tellings("own", () => {}, () => []);
-    expect(() => [alone.tell(TOLD), alone.ask("conv_1"), alone.close()]).not.toThrow();
+    const alone = new TabMessages("own", () => {}, () => []);
+    expect(() => [alone.post(TOLD), alone.requestAll("conv_1"), alone.close()]).not.toThrow();
   });
 });

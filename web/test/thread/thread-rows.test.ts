@@ -1,14 +1,14 @@
 import { describe, expect, it } from "vitest";
-import { rowsOf } from "../../src/thread/thread-rows";
-import { Running, type RunningState } from "../../src/thread/pending-turn";
+import { threadRows } from "../../src/thread/thread-rows";
+import { PendingTurn, type PendingState } from "../../src/thread/pending-turn";
 import { turnsOf } from "./fakes";
 
-function running(name: string, state: RunningState, more: { replaces?: string; turnId?: string } = {}): Running {
-  return new Running({ name, isHere: true, input: [], state, ...more });
+function running(name: string, state: PendingState, more: { replaces?: string; turnId?: string } = {}): PendingTurn {
+  return new PendingTurn({ name, isHere: true, input: [], state, ...more });
 }
 
-const names = (...given: Running[]): string[] =>
-  rowsOf(turnsOf(1, 3), given, ({ id }) => id).map(({ name }) => name);
+const names = (...given: PendingTurn[]): string[] =>
+  threadRows(turnsOf(1, 3), given, ({ id }) => id).map(({ name }) => name);
 
 describe("the rows of a thread", () => {
   it("are the turns, then what is on its way", () => {
@@ -31,7 +31,7 @@ describe("the rows of a thread", () => {
   });
 
   it("are named as they were while they ran", () => {
-    const [first] = rowsOf(turnsOf(1, 1), [], () => "as before");
+    const [first] = threadRows(turnsOf(1, 1), [], () => "as before");
     expect(first?.name).toBe("as before");
   });
 });

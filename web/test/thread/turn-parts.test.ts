@@ -1,6 +1,6 @@
 import { describe, expect, it } from "vitest";
 import type { Item } from "turnledger";
-import { markdownOf, partsAsked, partsOf, partsSoFar, type Part } from "../../src/thread/turn-parts";
+import { markdownOf, inputParts, partsOf, runningParts, type TurnPart } from "../../src/thread/turn-parts";
 import { said, turnOf } from "./fakes";
 
 function call(name: string, id: string, more: object = {}): Item {
@@ -15,10 +15,10 @@ const UNKNOWN =
   "Started, outcome unknown: the turn ended before a result was recorded. The call may or may not have " +
   "taken effect. Find out before calling it again.";
 
-const steps = (parts: readonly Part[]): string[] =>
+const steps = (parts: readonly TurnPart[]): string[] =>
   parts.flatMap((part) => (part.kind === "step" ? [`${part.name}: ${part.state}: ${part.output}`] : []));
 
-const answered = (...output: Item[]): readonly Part[] => partsOf(turnOf(1, { output })).answered;
+const answered = (...output: Item[]): readonly TurnPart[] => partsOf(turnOf(1, { output })).answered;
 
 describe("the parts of a turn", () => {
   it("pair calls with results by their occurrence", () => {
@@ -39,7 +39,7 @@ describe("the parts of a turn", () => {
     );
     const states = steps(parts).map((each) => each.split(": ")[1]);
     expect(states).toEqual(["not started", "unknown", "failed", "not answered"]);
-    expect(steps(partsSoFar([call("a", "1")]))).toEqual(["a: running: null"]);
+    expect(steps(runningParts([call("a", "1")]))).toEqual(["a: running: null"]);
   });
 
   it("take a tool's own words for the tool's, however they begin", () => {
@@ -80,7 +80,7 @@ describe("the parts of a turn", () => {
       { type: "image_url", image_url: { url: "https://host.example/a.png" } },
       { type: "input_file", filename: "a.pdf" },
     ];
-    const parts = partsAsked([{ type: "message", role: "user", content }, said("Be brief.", "developer")]);
+    const parts = inputParts([{ type: "message", role: "user", content }, said("Be brief.", "developer")]);
     expect(parts).toMatchObject([
       { kind: "text", text: "See this" },
       { kind: "picture", url: "data:image/png;base64,AA" },
@@ -108,7 +108,7 @@ describe("the parts of a turn", () => {
       { type: "function_call_output", call_id: "x", output: [null, { type: "input_image", image_url: "data:a" }] },
     ] as unknown as Item[];
     expect(() => answered(...odd)).not.toThrow();
-    expect(() => partsAsked(odd)).not.toThrow();
+    expect(() => inputParts(odd)).not.toThrow();
   });
 
   it("are copied as the text that they are", () => {

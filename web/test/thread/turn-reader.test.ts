@@ -1,8 +1,8 @@
 import { signal } from "@preact/signals";
 import { describe, expect, it, vi } from "vitest";
 import { errors, type Stream, type TurnEvent, type TurnStream } from "turnledger";
-import { Following, type Outcome, type Source } from "../../src/thread/turn-reader";
-import { Running } from "../../src/thread/pending-turn";
+import { TurnReader, type TurnOutcome, type TurnSource } from "../../src/thread/turn-reader";
+import { PendingTurn } from "../../src/thread/pending-turn";
 import { delta, finished, MadeUpStream, rest, STARTED } from "./fakes";
 
 class Scene {
@@ -12,16 +12,16 @@ class Scene {
   readonly withdrawal = new AbortController();
   readonly asked: MadeUpStream[] = [];
   readonly read: { readonly turn: string; readonly after: number; readonly stream: MadeUpStream }[] = [];
-  readonly running: Running;
-  outcome: Outcome | null = null;
+  readonly pending: PendingTurn;
+  outcome: TurnOutcome | null = null;
 
   constructor(isHere = true) {
-    this.running = new Running({ name: "a", isHere, input: [], turnId: isHere ? null : "turn_1" });
+    this.pending = new PendingTurn({ name: "a", isHere, input: [], turnId: isHere ? null : "turn_1" });
     const ask = (): TurnStream => {
       this.asked.push(new MadeUpStream());
       return this.asked.at(-1) as unknown as TurnStream;
     };
-    const source: Source = {
+    const source: TurnSource = {
       ...(isHere && { ask }),
       read: (turn, after) => {
         const stream = new MadeUpStream();
@@ -29,8 +29,8 @@ class Scene {
         return stream as unknown as Stream<TurnEvent>;
       },
     };
-    const following = new Following(this.isShown, () => this.before.value, this.ending.signal);
-    void following.follow(this.running, source, this.withdrawal.signal).then((outcome) => (this.outcome = outcome));
+    const reader = new TurnReader(this.isShown, () => this.before.value, this.ending.signal);
+    void reader.follow(this.pending, source, this.withdrawal.signal).then((outcome) => (this.outcome = outcome));
   }
 
   /** The server takes what was asked for last. */
@@ -50,7 +50,7 @@ describe("a turn that was asked for here", () => {
     scene.take("turn_1").tell(STARTED, delta(2, "Hello"), finished(3));
     await rest();
     expect(scene.outcome).toEqual({ kind: "committed" });
-    expect([scene.running.text.value, scene.running.turnId.value]).toEqual(["Hello", "turn_1"]);
+    expect([scene.pending.text.value, scene.pending.turnId.value]).toEqual(["Hello", "turn_1"]);
   });
 
   it("is let go of while nobody looks, and taken up behind the last event", async () => {
@@ -66,7 +66,7 @@ describe("a turn that was asked for here", () => {
     expect(scene.read[0]).toMatchObject({ turn: "turn_1", after: 2 });
     scene.read[0]?.stream.tell(delta(3, "lo"), finished(4));
     await rest();
-    expect([scene.running.text.value, scene.outcome?.kind]).toEqual(["Hello", "committed"]);
+    expect([scene.pending.text.value, scene.outcome?.kind]).toEqual(["Hello", "committed"]);
   });
 
   it("is held until a server has it, though nobody looks", async () => {
@@ -83,7 +83,7 @@ describe("a turn that was asked for here", () => {
     await rest();
     scene.isShown.value = false;
     await rest();
-    scene.running.isOver.value = true;
+    scene.pending.isOver.value = true;
     await rest();
     scene.read[0]?.stream.tell(delta(2, "Hello"), finished(3));
     await rest();
@@ -95,8 +95,8 @@ describe("a turn that was asked for here", () => {
     scene.before.value = 1;
     await rest();
     scene.take("turn_1");
-    scene.running.is("turn_1");
-    scene.running.state.value = "queued";
+    scene.pending.identify("turn_1");
+    scene.pending.state.value = "queued";
     await rest();
     expect(scene.asked[0]?.isClosed).toBe(true);
     scene.before.value = 0;
@@ -118,7 +118,7 @@ describe("a turn that was asked for here", () => {
     expect([scene.asked.length, scene.outcome]).toEqual([2, null]);
     scene.take("turn_2").tell(STARTED, delta(2, "This"), finished(3));
     await rest();
-    expect([scene.running.text.value, scene.running.isRestarted.value]).toEqual(["This", true]);
+    expect([scene.pending.text.value, scene.pending.isRestarted.value]).toEqual(["This", true]);
   });
 
   it("is never asked for again by itself if it was the model that failed", async () => {
@@ -139,11 +139,11 @@ describe("a turn that was asked for here", () => {
       await rest();
       scene.asked[0]?.fail(lost());
       await rest();
-      expect([scene.running.isCut.value, scene.outcome, scene.read.length]).toEqual([true, null, 0]);
+      expect([scene.pending.isDisconnected.value, scene.outcome, scene.read.length]).toEqual([true, null, 0]);
       await vi.advanceTimersByTimeAsync(5_000);
       scene.read[0]?.stream.tell(delta(3, "lo"), finished(4));
       await rest();
-      expect([scene.running.text.value, scene.running.isCut.value]).toEqual(["Hello", false]);
+      expect([scene.pending.text.value, scene.pending.isDisconnected.value]).toEqual(["Hello", false]);
     } finally {
       vi.useRealTimers();
     }

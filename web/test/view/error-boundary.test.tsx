@@ -1,7 +1,7 @@
 import { render } from "preact";
 import { act } from "preact/test-utils";
 import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
-import { Boundary } from "../../src/view/error-boundary";
+import { ErrorBoundary } from "../../src/view/error-boundary";
 
 function Broken(): never {
   throw new Error("It is broken.");
@@ -23,12 +23,12 @@ describe("a view that throws", () => {
     act(() =>
       render(
         <>
-          <Boundary what="This chat">
+          <ErrorBoundary what="This chat">
             <Broken />
-          </Boundary>
-          <Boundary what="The field to write in">
+          </ErrorBoundary>
+          <ErrorBoundary what="The field to write in">
             <textarea value="A draft" />
-          </Boundary>
+          </ErrorBoundary>
         </>,
         home,
       ),
@@ -43,9 +43,9 @@ describe("a view that throws", () => {
     const show = (of: string) =>
       act(() =>
         render(
-          <Boundary what="This chat" of={of}>
+          <ErrorBoundary what="This chat" of={of}>
             {of === "broken" ? <Broken /> : <p>Whole</p>}
-          </Boundary>,
+          </ErrorBoundary>,
           home,
         ),
       );

@@ -19,7 +19,7 @@ const LANGUAGES = { bash, diff, dockerfile, ini, json, makefile, markdown, pytho
 for (const [name, language] of Object.entries(LANGUAGES)) hljs.registerLanguage(name, language);
 
 /** One stretch of code after the other, each with the class that colours it, or none. */
-export type Marks = readonly { readonly length: number; readonly kind: string | null }[];
+export type HighlightSpans = readonly { readonly length: number; readonly kind: string | null }[];
 
 /** The colours, by what highlight.js tells apart. Where something stands in something else, the inner one is right. */
 const KINDS: Readonly<Record<string, string>> = {
@@ -62,7 +62,7 @@ const KINDS: Readonly<Record<string, string>> = {
 const PIECES = /<span class="(?:hljs-)?([^" ]*)[^>]*>|<\/span>|(&(?:amp|lt|gt|quot|#x27);)|[^<&]+/g;
 
 /** The marks of some code in a language of these. */
-export function marksIn(code: string, language: string): Marks {
+export function highlight(code: string, language: string): HighlightSpans {
   const { value } = hljs.highlight(code, { language, ignoreIllegals: true });
   const marks: { length: number; kind: string | null }[] = [];
   const open: (string | null)[] = [null];

@@ -61,11 +61,11 @@ const NAMES: Readonly<Record<string, readonly [highlighted: string, shown: strin
 };
 
 /** By which name it is highlighted; null if it is not. */
-export function highlightedAs(language: string): string | null {
+export function grammarName(language: string): string | null {
   return (Object.hasOwn(NAMES, language) && NAMES[language]?.[0]) || null;
 }
 
 /** How it is called. */
-export function shownAs(language: string): string {
+export function languageLabel(language: string): string {
   return (Object.hasOwn(NAMES, language) && NAMES[language]?.[1]) || language || "Text";
 }

@@ -1,9 +1,7 @@
 /** Colours of code, found out beside the page: whatever somebody writes, the page goes on meanwhile. */
 
 import script from "./worker?worker&url";
-import type { Marks } from "./highlight";
-
-export type { Marks };
+import type { HighlightSpans } from "./highlight";
 
 /** Code that takes longer, in milliseconds, was written to take long. */
 const PATIENCE = 1_000;
@@ -14,17 +12,17 @@ interface Question {
   readonly number: number;
   readonly code: string;
   readonly language: string;
-  readonly answer: (marks: Marks | null) => void;
+  readonly answer: (marks: HighlightSpans | null) => void;
 }
 
-class Highlighting {
+class HighlightQueue {
   #worker: Worker | null = null;
   #failures = 0;
   #numbers = 0;
   #questions: Question[] = [];
   #timer: ReturnType<typeof setTimeout> | undefined;
 
-  ask(code: string, language: string): Promise<Marks | null> {
+  ask(code: string, language: string): Promise<HighlightSpans | null> {
     return new Promise((answer) => {
       this.#numbers += 1;
       this.#questions.push({ number: this.#numbers, code, language, answer });
@@ -43,7 +41,7 @@ class Highlighting {
     this.#timer = setTimeout(() => this.#failed(), PATIENCE);
   }
 
-  #answered(marks: Marks | null): void {
+  #answered(marks: HighlightSpans | null): void {
     clearTimeout(this.#timer);
     this.#questions.shift()?.answer(marks);
     this.#next();
@@ -60,7 +58,7 @@ class Highlighting {
     if (this.#worker !== null || this.#failures > MOST_FAILURES) return this.#worker;
     try {
       const worker = new Worker((policy?.createScriptURL(script) ?? script) as string, { type: "module" });
-      worker.addEventListener("message", ({ data }: MessageEvent<{ number: number; marks: Marks | null }>) => {
+      worker.addEventListener("message", ({ data }: MessageEvent<{ number: number; marks: HighlightSpans | null }>) => {
         if (data.number === this.#questions[0]?.number) this.#answered(data.marks);
       });
       worker.addEventListener("error", () => this.#failed());
@@ -88,9 +86,9 @@ interface TrustedTypes {
   ): { createScriptURL(url: string): unknown };
 }
 
-const highlighting = new Highlighting();
+const queue = new HighlightQueue();
 
 /** The colours of some code; null if there are none. */
-export function marksOf(code: string, language: string): Promise<Marks | null> {
-  return highlighting.ask(code, language);
+export function highlightInWorker(code: string, language: string): Promise<HighlightSpans | null> {
+  return queue.ask(code, language);
 }

@@ -1,6 +1,6 @@
 /** The worker that finds out the colours of code. */
 
-import { marksIn } from "./highlight";
+import { highlight } from "./highlight";
 
 interface Asked {
   readonly number: number;
@@ -12,7 +12,7 @@ addEventListener("message", ({ data }: MessageEvent<Asked>) => {
   const { number, code, language } = data;
   let marks = null;
   try {
-    marks = marksIn(code, language);
+    marks = highlight(code, language);
   } catch {
     // A grammar that fails on some code leaves it without colours.
   }

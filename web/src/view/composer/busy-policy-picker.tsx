@@ -2,14 +2,14 @@
 
 import type { Signal } from "@preact/signals";
 import type { OnBusy } from "turnledger";
-import { POLICIES } from "../../composer/busy-policies";
+import { BUSY_POLICIES } from "../../composer/busy-policies";
 
-export function PolicyChoice({ policy }: { policy: Signal<OnBusy> }) {
-  const chosen = POLICIES.find(({ name }) => name === policy.value);
+export function BusyPolicyPicker({ policy }: { policy: Signal<OnBusy> }) {
+  const chosen = BUSY_POLICIES.find(({ name }) => name === policy.value);
   return (
     <fieldset class="policies">
       <legend>If you send now</legend>
-      {POLICIES.map(({ name, label, meaning }) => (
+      {BUSY_POLICIES.map(({ name, label, meaning }) => (
         <label key={name} title={meaning}>
           <input
             type="radio"

@@ -4,20 +4,20 @@ import "../../style/composer.css";
 import { useSignal, type Signal } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
 import type { Composer } from "../../composer/composer";
-import { isShortcut, isWriting } from "../../composer/shortcuts";
-import { harmless } from "../../markdown/safe-text";
+import { isShortcut, isTextField } from "../../composer/shortcuts";
+import { safeText } from "../../markdown/safe-text";
 import type { Session } from "../../session/session";
-import type { ShownThread } from "../../thread/thread";
+import type { Thread } from "../../thread/thread";
 import { CloseIcon, SendIcon } from "../icons";
 import { ModelPicker } from "./model-picker";
-import { PolicyChoice } from "./busy-policy-picker";
+import { BusyPolicyPicker } from "./busy-policy-picker";
 import { ShortcutsButton, ShortcutsPanel } from "./shortcuts-panel";
-import { StopView } from "./stop-button";
-import { Writing } from "./message-field";
+import { StopButton } from "./stop-button";
+import { MessageField } from "./message-field";
 
-export function ComposerView({ session, thread }: { session: Session; thread: ShownThread }) {
+export function ComposerView({ session, thread }: { session: Session; thread: Thread }) {
   // One for each chat: what is undone in one shall not appear in another.
-  const composer = session.composing.of(thread);
+  const composer = session.composers.of(thread);
   return <ComposerForm key={composer.number} session={session} composer={composer} />;
 }
 
@@ -35,14 +35,14 @@ function ComposerForm({ session, composer }: { session: Session; composer: Compo
       <p id="composer-says" class="composer-says" role="status">
         <SaidOf composer={composer} />
       </p>
-      {isBusy && composer.hindrance.value === null && <PolicyChoice policy={session.composing.policy} />}
+      {isBusy && composer.blockedReason.value === null && <BusyPolicyPicker policy={session.composers.policy} />}
       <div class="composer-box" onPointerDown={(event) => event.target === event.currentTarget && setTimeout(goThere)}>
-        <Writing composer={composer} field={writing} />
+        <MessageField composer={composer} field={writing} />
         <div class="composer-tools">
           <ModelPicker choice={composer.model} chosen={goThere} />
           <ShortcutsButton isOpen={areKeysShown} />
           <span class="composer-gap" />
-          {isBusy && <StopView composer={composer} stopped={goThere} />}
+          {isBusy && <StopButton composer={composer} stopped={goThere} />}
           <button
             // No form is sent: a frame may be denied them.
             type="button"
@@ -65,13 +65,13 @@ function ComposerForm({ session, composer }: { session: Session; composer: Compo
 
 /** What there is to say of what is written, or cannot be. */
 function SaidOf({ composer }: { composer: Composer }) {
-  const hindrance = composer.hindrance.value;
+  const hindrance = composer.blockedReason.value;
   if (hindrance !== null) return <span class="bad-text">{hindrance}</span>;
   const waiting = composer.waiting.value.length;
   if (waiting === 1) return <>Your message waits for the models to be known.</>;
   if (waiting > 1) return <>{waiting} messages wait for the models to be known.</>;
   const gone = composer.model.gone.value;
-  if (gone !== null) return <>{harmless(`${gone} is not there any more. ${composer.model.name.value} answers now.`)}</>;
+  if (gone !== null) return <>{safeText(`${gone} is not there any more. ${composer.model.name.value} answers now.`)}</>;
   return composer.isTooLong.value ? <>Too long to be kept as a draft. It can be sent.</> : null;
 }
 
@@ -87,7 +87,7 @@ function OfferedView({ composer, taken }: { composer: Composer; taken: () => voi
         type="button"
         class="button small"
         onClick={() => {
-          composer.takeOffered();
+          composer.restoreOffered();
           taken();
         }}
       >
@@ -99,7 +99,7 @@ function OfferedView({ composer, taken }: { composer: Composer; taken: () => voi
         aria-label="Do without it"
         title="Do without it"
         onClick={() => {
-          composer.refuseOffered();
+          composer.discardOffered();
           taken();
         }}
       >
@@ -115,8 +115,8 @@ function useKeys(session: Session, goThere: () => void, areKeysShown: Signal<boo
     const pressed = (event: KeyboardEvent): void => {
       if (event.defaultPrevented) return;
       if (isShortcut("write", event)) goThere();
-      else if (isShortcut("new", event)) session.place.openNew();
-      else if (isShortcut("shortcuts", event) && !isWriting(event.target)) areKeysShown.value = !areKeysShown.value;
+      else if (isShortcut("new", event)) session.router.openNew();
+      else if (isShortcut("shortcuts", event) && !isTextField(event.target)) areKeysShown.value = !areKeysShown.value;
       else return;
       event.preventDefault();
     };

@@ -11,7 +11,13 @@ const TOUCH = "(hover: none) and (pointer: coarse)";
 /** What is longer is put there at once: a browser takes seconds to type it. */
 const TYPED = 10_000;
 
-export function Writing({ composer, field }: { composer: Composer; field: RefObject<HTMLTextAreaElement | null> }) {
+export function MessageField({
+  composer,
+  field,
+}: {
+  composer: Composer;
+  field: RefObject<HTMLTextAreaElement | null>;
+}) {
   const isTouch = matchMedia(TOUCH).matches;
   useEffect(() => {
     const isElsewhere = document.activeElement !== null && document.activeElement !== document.body;

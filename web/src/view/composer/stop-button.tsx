@@ -4,7 +4,7 @@ import type { Composer } from "../../composer/composer";
 import { StopIcon, TrashIcon, DownIcon } from "../icons";
 import { Menu } from "../menu";
 
-export function StopView({ composer, stopped }: { composer: Composer; stopped: () => void }) {
+export function StopButton({ composer, stopped }: { composer: Composer; stopped: () => void }) {
   const stop = (policy: "keep" | "discard"): void => {
     // The button goes away with what it stopped.
     stopped();

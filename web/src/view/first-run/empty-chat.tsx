@@ -2,28 +2,28 @@
 
 import type { Experiments } from "../../first-run/experiments";
 import type { Session } from "../../session/session";
-import type { ShownThread } from "../../thread/thread";
-import { TemporaryView } from "../unkept";
+import type { Thread } from "../../thread/thread";
+import { TemporaryChatSwitch } from "../unkept";
 import { WelcomeView } from "./first-run";
 
 /** Whether there is nothing of a thread to show: no turn, none on its way, none that failed, and no problem with it. */
-export function isEmpty(thread: ShownThread): boolean {
+export function isEmptyChat(thread: Thread): boolean {
   return (
     thread.isLoaded.value &&
     thread.problem.value === null &&
     thread.failed.value === null &&
     thread.turns.value.length === 0 &&
-    thread.running.value.length === 0
+    thread.pending.value.length === 0
   );
 }
 
 interface Props {
   readonly session: Session;
-  readonly thread: ShownThread;
+  readonly thread: Thread;
   readonly experiments: Experiments;
 }
 
-export function EmptyView({ session, thread, experiments }: Props) {
+export function EmptyChatView({ session, thread, experiments }: Props) {
   return (
     <div class="thread empty">
       {session.mayRun && thread.isKept && experiments.isOpen.value ? (
@@ -31,7 +31,7 @@ export function EmptyView({ session, thread, experiments }: Props) {
       ) : (
         <p class="greeting">{session.mayRun ? "What would you like to talk about?" : "Nothing was said here yet."}</p>
       )}
-      <TemporaryView session={session} thread={thread} />
+      <TemporaryChatSwitch session={session} thread={thread} />
     </div>
   );
 }

@@ -1,15 +1,15 @@
 /** What the experiments are called, and what is said as they happen. */
 
-import type { ExperimentName, Step } from "../../first-run/experiments";
+import type { ExperimentName, ExperimentStep } from "../../first-run/experiments";
 
-interface Named {
+interface ExperimentLabel {
   readonly name: string;
   /** Words of its name, where there is little room. */
   readonly short: string;
   readonly what: string;
 }
 
-export const NAMES: Readonly<Record<ExperimentName, Named>> = {
+export const EXPERIMENT_LABELS: Readonly<Record<ExperimentName, ExperimentLabel>> = {
   vanish: {
     name: "See a failed turn vanish",
     short: "Failed turn",
@@ -27,7 +27,7 @@ export const NAMES: Readonly<Record<ExperimentName, Named>> = {
   },
 };
 
-const TOLD = {
+const STEP_TEXTS = {
   vanish: {
     running: "Three words come, and then the model breaks down…",
     done:
@@ -56,8 +56,8 @@ const TOLD = {
   },
 } as const;
 
-export function told(step: Step): string {
-  return (TOLD[step.name] as Readonly<Record<string, string>>)[step.at] ?? "";
+export function stepText(step: ExperimentStep): string {
+  return (STEP_TEXTS[step.name] as Readonly<Record<string, string>>)[step.at] ?? "";
 }
 
 export const ALL_TRIED = "You have seen all three. What you write from here on is kept the same way.";

@@ -1,7 +1,7 @@
 /** An image by itself: one that somebody sent, or a tool made. */
 
 import { useLayoutEffect, useRef } from "preact/hooks";
-import { picture } from "../../markdown/images";
+import { imageElement } from "../../markdown/images";
 import "../../style/markdown.css";
 
 interface Given {
@@ -10,8 +10,8 @@ interface Given {
   readonly alt?: string;
 }
 
-export function PictureView({ address, alt = "" }: Given) {
+export function ImageView({ address, alt = "" }: Given) {
   const place = useRef<HTMLDivElement>(null);
-  useLayoutEffect(() => place.current?.replaceChildren(picture(address, alt)), [address, alt]);
+  useLayoutEffect(() => place.current?.replaceChildren(imageElement(address, alt)), [address, alt]);
   return <div class="markdown" ref={place} />;
 }

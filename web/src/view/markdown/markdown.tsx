@@ -2,7 +2,7 @@
 
 import { effect, type ReadonlySignal } from "@preact/signals";
 import { useLayoutEffect, useRef } from "preact/hooks";
-import { ShownText } from "../../markdown/renderer";
+import { MarkdownRenderer } from "../../markdown/renderer";
 import "../../style/markdown.css";
 
 interface Given {
@@ -14,9 +14,9 @@ interface Given {
 
 export function MarkdownView({ text, isGrowing = false }: Given) {
   const place = useRef<HTMLDivElement>(null);
-  const shown = useRef<ShownText | null>(null);
+  const shown = useRef<MarkdownRenderer | null>(null);
   useLayoutEffect(() => {
-    shown.current ??= new ShownText(place.current as HTMLElement);
+    shown.current ??= new MarkdownRenderer(place.current as HTMLElement);
     if (typeof text === "string") shown.current.show(text, isGrowing);
     else return effect(() => shown.current?.show(text.value, isGrowing));
     return undefined;

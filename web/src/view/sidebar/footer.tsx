@@ -1,6 +1,6 @@
 /** Below the chats: who one is here, how the page looks, and how to put the list away. */
 
-import { harmless } from "../../markdown/safe-text";
+import { safeText } from "../../markdown/safe-text";
 import type { Session } from "../../session/session";
 import type { Drawer } from "../drawer";
 import { CloseIcon, SidebarIcon, SignOutIcon, UserIcon } from "../icons";
@@ -8,8 +8,8 @@ import { Menu } from "../menu";
 import type { Theme } from "../theme";
 import { ThemeMenu } from "../theme-menu";
 
-export function SideFootView({ session, theme, drawer }: { session: Session; theme: Theme; drawer: Drawer }) {
-  const owner = harmless(session.me.owner);
+export function SidebarFooter({ session, theme, drawer }: { session: Session; theme: Theme; drawer: Drawer }) {
+  const owner = safeText(session.me.owner);
   // Who came without a token has none to give back; who came by a link has been told how to leave.
   const maySignOut = session.me.id != null && !session.isGuest;
   return (
@@ -18,7 +18,7 @@ export function SideFootView({ session, theme, drawer }: { session: Session; the
         <Menu
           label={`Signed in as ${owner}`}
           class="quiet-button who"
-          entries={[{ label: "Sign out", icon: <SignOutIcon />, run: () => session.ways.signOut() }]}
+          entries={[{ label: "Sign out", icon: <SignOutIcon />, run: () => session.controls.signOut() }]}
         >
           <UserIcon />
           <span class="one-line" dir="auto">

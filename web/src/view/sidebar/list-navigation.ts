@@ -3,14 +3,14 @@
 import type { TargetedKeyboardEvent } from "preact";
 import { useEffect, useLayoutEffect, useRef } from "preact/hooks";
 
-export interface Entry {
+export interface ListEntry {
   readonly id: string;
   /** Its place among those that can be chosen, from 1; undefined: it is none of them, but stands over them. */
   readonly number?: number | undefined;
 }
 
 /** The lines of a list, where each of them is, and what they are scrolled in. */
-export interface Lines<Line extends Entry = Entry> {
+export interface ListLines<Line extends ListEntry = ListEntry> {
   readonly lines: readonly Line[];
   readonly places: ReadonlyMap<string, number>;
   readonly scroller: { readonly current: HTMLElement | null };
@@ -23,7 +23,7 @@ export function useLineHeight(height: number, touchHeight: number): number {
 }
 
 /** Who has the focus keeps it when lines come, go and move; where his line went, the one in its place has it. */
-export function useKeptFocus({ lines, places, scroller }: Lines, active: string | undefined) {
+export function useStableFocus({ lines, places, scroller }: ListLines, active: string | undefined) {
   const focus = useRef<string | null>(null);
   const isDrawing = useRef(true);
   const before = useRef(places);
@@ -43,7 +43,7 @@ export function useKeptFocus({ lines, places, scroller }: Lines, active: string 
       const around = [...lines.slice(at), ...lines.slice(0, at).reverse()];
       const near = places.has(id) ? id : (around.find(isChoice)?.id ?? active);
       focus.current = near ?? null;
-      if (near !== undefined) mainOf(scroller.current!, near)?.focus({ preventScroll: true });
+      if (near !== undefined) lineMain(scroller.current!, near)?.focus({ preventScroll: true });
     }
     before.current = places;
     isDrawing.current = false;
@@ -52,7 +52,7 @@ export function useKeptFocus({ lines, places, scroller }: Lines, active: string 
 }
 
 /** What is seen stays where it is when lines come or go above it. */
-export function useAnchor({ lines, places, scroller }: Lines, height: number): () => void {
+export function useScrollAnchor({ lines, places, scroller }: ListLines, height: number): () => void {
   const anchor = useRef<{ id: string; below: number } | null>(null);
   const remember = (): void => {
     const { scrollTop } = scroller.current!;
@@ -71,19 +71,19 @@ export function useAnchor({ lines, places, scroller }: Lines, height: number): (
   return remember;
 }
 
-export function isChoice(line: Entry): boolean {
+export function isChoice(line: ListEntry): boolean {
   return line.number !== undefined;
 }
 
-export function firstOf<Line extends Entry>(lines: readonly Line[]): Line | undefined {
+export function firstChoice<Line extends ListEntry>(lines: readonly Line[]): Line | undefined {
   return lines.find(isChoice);
 }
 
-export function mainOf(view: HTMLElement, id: string): HTMLElement | null {
+export function lineMain(view: HTMLElement, id: string): HTMLElement | null {
   return view.querySelector<HTMLElement>(`[data-line="${CSS.escape(id)}"] .line-main`);
 }
 
-export function isMain(target: EventTarget | null): boolean {
+export function isLineMain(target: EventTarget | null): boolean {
   return target instanceof HTMLElement && target.classList.contains("line-main");
 }
 
@@ -92,7 +92,7 @@ export function isTyping(target: EventTarget | null): boolean {
 }
 
 /** The line that a key leads to. */
-export function walk<Line extends Entry>(
+export function lineForKey<Line extends ListEntry>(
   event: TargetedKeyboardEvent<HTMLElement>,
   lines: readonly Line[],
   at: number,

@@ -2,14 +2,14 @@
 
 import type { Hit } from "turnledger";
 import { openHit } from "../../chats/open-chat";
-import { nameOf } from "../../chats/chat-row";
-import { piecesOf } from "../../chats/snippet";
-import { harmless } from "../../markdown/safe-text";
+import { chatTitle } from "../../chats/chat-row";
+import { snippetParts } from "../../chats/snippet";
+import { safeText } from "../../markdown/safe-text";
 import { isPlainClick } from "./list-navigation";
 import type { SidebarState } from "./sidebar-state";
 import { VirtualList } from "./virtual-list";
 
-export function HitsView({ state }: { state: SidebarState }) {
+export function SearchResultsView({ state }: { state: SidebarState }) {
   const { search } = state;
   const found = search.found.value;
   const hits = found?.hits ?? [];
@@ -23,7 +23,7 @@ export function HitsView({ state }: { state: SidebarState }) {
           : found === null
             ? "Searching…"
             : hits.length === 0
-              ? `Nothing found for “${harmless(found.query)}”.`
+              ? `Nothing found for “${safeText(found.query)}”.`
               : `${hits.length}${found.isWhole ? "" : "+"} ${hits.length === 1 ? "chat" : "chats"} found.`}
         {found && !found.isComplete && " The newest messages cannot be found yet: try again in a moment."}
       </p>
@@ -50,8 +50,8 @@ function HitLine({ state, hit, tabIndex }: { state: SidebarState; hit: Hit; tabI
   const { chat, turn } = hit;
   const row = session.chats.row(chat.id);
   const isHere = session.threads.current.value?.id.value === chat.id;
-  const marked = piecesOf(hit.snippet, hit.marks).map(({ text, isMarked }, at) =>
-    isMarked ? <mark key={at}>{harmless(text)}</mark> : <span key={at}>{harmless(text)}</span>,
+  const marked = snippetParts(hit.snippet, hit.marks).map(({ text, isMarked }, at) =>
+    isMarked ? <mark key={at}>{safeText(text)}</mark> : <span key={at}>{safeText(text)}</span>,
   );
   return (
     <a
@@ -66,7 +66,7 @@ function HitLine({ state, hit, tabIndex }: { state: SidebarState; hit: Hit; tabI
       }}
     >
       <span class="title" dir="auto">
-        {turn === null ? marked : nameOf(row ?? chat)}
+        {turn === null ? marked : chatTitle(row ?? chat)}
         {chat.archived && <span class="chip">Archived</span>}
       </span>
       {turn !== null && (

@@ -4,19 +4,19 @@ import { useSignal } from "@preact/signals";
 import type { ComponentChildren, TargetedKeyboardEvent } from "preact";
 import { useEffect, useLayoutEffect, useMemo, useRef } from "preact/hooks";
 import {
-  firstOf,
-  isMain,
+  firstChoice,
+  isLineMain,
   isTyping,
-  mainOf,
-  useAnchor,
-  useKeptFocus,
+  lineMain,
+  useScrollAnchor,
+  useStableFocus,
   useLineHeight,
-  walk,
-  type Entry,
-  type Lines,
+  lineForKey,
+  type ListEntry,
+  type ListLines,
 } from "./list-navigation";
 
-interface VirtualListProps<Line extends Entry> {
+interface VirtualListProps<Line extends ListEntry> {
   readonly label: string;
   readonly lines: readonly Line[];
   /** Of each line, in rem; and where fingers point. */
@@ -38,21 +38,21 @@ interface VirtualListProps<Line extends Entry> {
 /** Lines above and below what is seen, so that fast fingers find something. */
 const BEYOND = 10;
 
-export function VirtualList<Line extends Entry>(props: VirtualListProps<Line>) {
+export function VirtualList<Line extends ListEntry>(props: VirtualListProps<Line>) {
   const { lines, onKey, onActive } = props;
   const scroller = useRef<HTMLDivElement>(null);
   const height = useLineHeight(props.height, props.touchHeight);
   const places = useMemo(() => new Map(lines.map(({ id }, at) => [id, at])), [lines]);
   const all = { lines, places, scroller };
-  const chosen = props.active !== null && places.has(props.active) ? props.active : firstOf(lines)?.id;
-  const focus = useKeptFocus(all, chosen);
+  const chosen = props.active !== null && places.has(props.active) ? props.active : firstChoice(lines)?.id;
+  const focus = useStableFocus(all, chosen);
   const { shown, page, look } = useSeen(all, height, focus.current, props.onNeed);
   const go = (id: string): void => {
     scrollTo(all, id, height);
     look();
     focus.current = id;
     onActive(id);
-    mainOf(scroller.current!, id)?.focus({ preventScroll: true });
+    lineMain(scroller.current!, id)?.focus({ preventScroll: true });
   };
   return (
     <div
@@ -68,7 +68,7 @@ export function VirtualList<Line extends Entry>(props: VirtualListProps<Line>) {
       onKeyDown={(event) => {
         const line = lines[places.get(focus.current ?? "") ?? -1];
         if (line === undefined || isTyping(event.target)) return;
-        const next = isMain(event.target) ? walk(event, lines, places.get(line.id)!, page) : undefined;
+        const next = isLineMain(event.target) ? lineForKey(event, lines, places.get(line.id)!, page) : undefined;
         if (next === undefined) return onKey?.(event, line);
         event.preventDefault();
         go(next.id);
@@ -98,11 +98,11 @@ export function VirtualList<Line extends Entry>(props: VirtualListProps<Line>) {
 
 /** Which lines are there: those that are seen, some around them, and the one with the focus. `page`: how many are seen.
  * `look`: look again at what is seen. */
-function useSeen(all: Lines, height: number, focused: string | null, onNeed: (count: number) => void) {
+function useSeen(all: ListLines, height: number, focused: string | null, onNeed: (count: number) => void) {
   const { lines, places, scroller } = all;
   const first = useSignal(0);
   const seen = useSignal(30);
-  const anchor = useAnchor(all, height);
+  const anchor = useScrollAnchor(all, height);
   const look = (): void => {
     const { scrollTop, clientHeight } = scroller.current!;
     first.value = Math.floor(scrollTop / height);
@@ -129,7 +129,7 @@ function useSeen(all: Lines, height: number, focused: string | null, onNeed: (co
 }
 
 /** Have a line be seen, and the heading over it. */
-function scrollTo({ lines, places, scroller }: Lines, id: string, height: number): void {
+function scrollTo({ lines, places, scroller }: ListLines, id: string, height: number): void {
   const at = places.get(id)!;
   const view = scroller.current!;
   const top = (lines[at - 1]?.number === undefined ? at - 1 : at) * height;

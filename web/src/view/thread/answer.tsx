@@ -2,27 +2,27 @@
 
 import { effect, useComputed, useSignal, type ReadonlySignal, type Signal } from "@preact/signals";
 import { useLayoutEffect, useMemo } from "preact/hooks";
-import { harmlessProse } from "../../markdown/safe-text";
-import { partsSoFar, type Part } from "../../thread/turn-parts";
-import type { Running } from "../../thread/pending-turn";
+import { safeProse } from "../../markdown/safe-text";
+import { runningParts, type TurnPart } from "../../thread/turn-parts";
+import type { PendingTurn } from "../../thread/pending-turn";
 import { ThoughtIcon } from "../icons";
 import { MarkdownView } from "../markdown/markdown";
-import { PictureView } from "../markdown/image";
+import { ImageView } from "../markdown/image";
 import { CodeView } from "../markdown/code";
-import { StepView } from "./tool-step";
+import { ToolStep } from "./tool-step";
 
 const NOTHING: readonly never[] = [];
 
 /** `parts`: null while it runs. Parts keep their places when it has ended, and so the elements that show them. */
-export function AnswerView({ parts, running }: { parts: readonly Part[] | null; running: Running | null }) {
-  const items = running?.items.value ?? NOTHING;
-  const list = useMemo(() => parts ?? partsSoFar(items), [parts, items]);
-  const isThinking = useComputed(() => running !== null && running.reasoning.value !== "").value && parts === null;
-  const isSpeaking = useComputed(() => running !== null && running.text.value !== "").value && parts === null;
-  const all: readonly (Part | Growing)[] = [
+export function AnswerView({ parts, pending }: { parts: readonly TurnPart[] | null; pending: PendingTurn | null }) {
+  const items = pending?.items.value ?? NOTHING;
+  const list = useMemo(() => parts ?? runningParts(items), [parts, items]);
+  const isThinking = useComputed(() => pending !== null && pending.reasoning.value !== "").value && parts === null;
+  const isSpeaking = useComputed(() => pending !== null && pending.text.value !== "").value && parts === null;
+  const all: readonly (TurnPart | Growing)[] = [
     ...list,
-    ...(isThinking ? [{ kind: "growing thought", text: running!.reasoning } as const] : []),
-    ...(isSpeaking ? [{ kind: "growing text", text: running!.text } as const] : []),
+    ...(isThinking ? [{ kind: "growing thought", text: pending!.reasoning } as const] : []),
+    ...(isSpeaking ? [{ kind: "growing text", text: pending!.text } as const] : []),
   ];
   return (
     <>
@@ -35,7 +35,7 @@ export function AnswerView({ parts, running }: { parts: readonly Part[] | null; 
 
 type Growing = { readonly kind: "growing text" | "growing thought"; readonly text: ReadonlySignal<string> };
 
-export function PartView({ part }: { part: Part | Growing }) {
+export function PartView({ part }: { part: TurnPart | Growing }) {
   switch (part.kind) {
     case "growing text":
       return <TextPart text={null} growing={part.text} />;
@@ -46,11 +46,11 @@ export function PartView({ part }: { part: Part | Growing }) {
     case "reasoning":
       return <ThoughtPart text={part.text} />;
     case "picture":
-      return <PictureView address={part.url} alt={part.words} />;
+      return <ImageView address={part.url} alt={part.words} />;
     case "file":
       return <p class="chip">{part.name}</p>;
     case "step":
-      return <StepView step={part} />;
+      return <ToolStep step={part} />;
     case "note":
       return <NoteView text={part.text} />;
     case "other":
@@ -91,7 +91,7 @@ export function NoteView({ text }: { text: string }) {
   return (
     <details class="note">
       <summary>Note for the model</summary>
-      <p dir="auto">{harmlessProse(text)}</p>
+      <p dir="auto">{safeProse(text)}</p>
     </details>
   );
 }

@@ -5,16 +5,16 @@ import type { RefObject } from "preact";
 import { useLayoutEffect, useRef } from "preact/hooks";
 import { wordsOf, type Input, type Turn } from "turnledger";
 import type { Session } from "../../session/session";
-import type { ShownThread } from "../../thread/thread";
+import type { Thread } from "../../thread/thread";
 
 interface Given {
   readonly session: Session;
-  readonly thread: ShownThread;
+  readonly thread: Thread;
   readonly turn: Turn;
   readonly close: () => void;
 }
 
-export function EditView({ session, thread, turn, close: leave }: Given) {
+export function EditForm({ session, thread, turn, close: leave }: Given) {
   const field = useRef<HTMLTextAreaElement>(null);
   const said = wordsAsked(turn);
   const text = useSignal(said);
@@ -28,8 +28,8 @@ export function EditView({ session, thread, turn, close: leave }: Given) {
   useLayoutEffect(
     () => () => {
       const { value } = text;
-      const isLost = !isDone.current && value !== said && value.trim() !== "" && !session.realm.isClosed;
-      if (isLost) session.composing.of(thread).offer(value);
+      const isLost = !isDone.current && value !== said && value.trim() !== "" && !session.storage.isClosed;
+      if (isLost) session.composers.of(thread).offer(value);
     },
     [],
   );

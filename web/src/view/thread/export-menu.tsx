@@ -1,18 +1,18 @@
 /** What can be done with a whole chat: have it as a file. */
 
-import type { ExportFormat, ShownThread } from "../../thread/thread";
+import type { ExportFormat, Thread } from "../../thread/thread";
 import { DownloadIcon, MoreIcon } from "../icons";
 import { Menu } from "../menu";
 
 /** Characters of a file name, without its extension. */
 const LONGEST_NAME = 60;
 
-export function ThreadMenu({ thread }: { thread: ShownThread }) {
+export function ExportMenu({ thread }: { thread: Thread }) {
   const isThere = thread.isKept && thread.id.value !== null && thread.turns.value.length > 0;
   if (!isThere) return null;
   const save = async (format: ExportFormat): Promise<void> => {
     const file = await thread.export(format);
-    if (file) download(file, fileNameOf(thread.info.peek()?.title ?? null, format === "markdown" ? "md" : "jsonl"));
+    if (file) download(file, exportFileName(thread.info.peek()?.title ?? null, format === "markdown" ? "md" : "jsonl"));
   };
   return (
     <Menu
@@ -47,10 +47,13 @@ function download(file: Blob, name: string): void {
 }
 
 /** A name made of the letters, digits, spaces and dashes of a title. */
-export function fileNameOf(title: string | null, ending: string): string {
+export function exportFileName(title: string | null, ending: string): string {
   const bare = (title ?? "").normalize("NFC").replace(/[^\p{L}\p{M}\p{N}\- ]+/gu, " ");
   const letters = Array.from(bare.split(/\s+/).filter(Boolean).join(" "));
-  const text = letters.slice(0, LONGEST_NAME).join("").replace(/^[- ]+|[- ]+$/g, "");
+  const text = letters
+    .slice(0, LONGEST_NAME)
+    .join("")
+    .replace(/^[- ]+|[- ]+$/g, "");
   const isReserved = /^(con|prn|aux|nul|com\d|lpt\d)$/i.test(text);
   return `${!text || isReserved ? "chat" : text}.${ending}`;
 }

@@ -1,17 +1,17 @@
 /** What never happened: why, and what can be done about it. */
 
-import { harmless, harmlessProse } from "../../markdown/safe-text";
+import { safeText, safeProse } from "../../markdown/safe-text";
 import type { Session } from "../../session/session";
-import type { Failed, ShownThread } from "../../thread/thread";
+import type { FailedTurn, Thread } from "../../thread/thread";
 import { CloseIcon, RetryIcon, StopIcon, WarningIcon } from "../icons";
 
 interface Given {
   readonly session: Session;
-  readonly thread: ShownThread;
-  readonly failed: Failed;
+  readonly thread: Thread;
+  readonly failed: FailedTurn;
 }
 
-export function FailureView({ session, thread, failed }: Given) {
+export function FailureCard({ session, thread, failed }: Given) {
   const { message, detail, isStopped, isHere, replaces, text } = failed;
   return (
     <section
@@ -22,11 +22,11 @@ export function FailureView({ session, thread, failed }: Given) {
     >
       <p class="failure-words">
         {isStopped ? <StopIcon size={16} /> : <WarningIcon size={16} />}
-        <strong>{harmless(message)}</strong>
+        <strong>{safeText(message)}</strong>
       </p>
       {detail && (
         <p class="quiet-text" dir="auto">
-          {harmless(detail)}
+          {safeText(detail)}
         </p>
       )}
       {!isStopped && (
@@ -38,7 +38,7 @@ export function FailureView({ session, thread, failed }: Given) {
       )}
       {(!isHere || replaces !== null) && text && (
         <p class="failure-text" dir="auto">
-          {harmlessProse(text)}
+          {safeProse(text)}
         </p>
       )}
       <div class="failure-actions">

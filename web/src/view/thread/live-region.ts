@@ -4,28 +4,28 @@
 import { effect } from "@preact/signals";
 import { useEffect } from "preact/hooks";
 import type { Session } from "../../session/session";
-import type { Running } from "../../thread/pending-turn";
-import type { ShownThread } from "../../thread/thread";
+import type { PendingTurn } from "../../thread/pending-turn";
+import type { Thread } from "../../thread/thread";
 
-export function useAnnouncements(session: Session, thread: ShownThread): void {
+export function useAnnouncements(session: Session, thread: Thread): void {
   useEffect(() => {
-    let before: readonly Running[] = thread.running.peek();
-    const begun = new Set<Running>();
+    let before: readonly PendingTurn[] = thread.pending.peek();
+    const begun = new Set<PendingTurn>();
     const releases = [
       effect(() => {
-        const now = thread.running.value;
-        for (const running of now) {
-          if (running.state.value !== "running" || begun.has(running)) continue;
-          begun.add(running);
-          session.notices.say(running.isHere ? "Answering…" : "An answer is being written, asked for elsewhere.");
+        const now = thread.pending.value;
+        for (const pending of now) {
+          if (pending.state.value !== "running" || begun.has(pending)) continue;
+          begun.add(pending);
+          session.notices.announce(pending.isHere ? "Answering…" : "An answer is being written, asked for elsewhere.");
         }
-        const ended = before.filter((running) => !now.includes(running));
+        const ended = before.filter((pending) => !now.includes(pending));
         before = now;
-        if (ended.length > 0 && !thread.failed.peek()) session.notices.say("The answer is complete.");
+        if (ended.length > 0 && !thread.failed.peek()) session.notices.announce("The answer is complete.");
       }),
       effect(() => {
         const failed = thread.failed.value;
-        if (failed) session.notices.say(failed.isStopped ? failed.message : `That failed. ${failed.message}`);
+        if (failed) session.notices.announce(failed.isStopped ? failed.message : `That failed. ${failed.message}`);
       }),
     ];
     return () => releases.forEach((release) => release());

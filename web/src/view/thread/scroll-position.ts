@@ -17,7 +17,7 @@ interface Anchor {
 }
 
 /** Browsers hold what is read by themselves, but not all of them, and not at the very beginning. */
-export class Scrolling {
+export class ScrollPosition {
   readonly #isAtEnd = signal(true);
   readonly #hasNews = signal(false);
   readonly #wantsMore: () => void;

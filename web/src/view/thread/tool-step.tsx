@@ -1,13 +1,13 @@
 /** A call of a tool: what it was given, what it gave back, and what is known of it. */
 
 import { useSignal } from "@preact/signals";
-import { harmlessProse } from "../../markdown/safe-text";
-import type { Part, StepState } from "../../thread/turn-parts";
+import { safeProse } from "../../markdown/safe-text";
+import type { TurnPart, StepState } from "../../thread/turn-parts";
 import { CheckIcon, CloseIcon, InfoIcon, ToolIcon, WarningIcon } from "../icons";
 import { CodeView } from "../markdown/code";
-import { PictureView } from "../markdown/image";
+import { ImageView } from "../markdown/image";
 
-type Step = Extract<Part, { kind: "step" }>;
+type Step = Extract<TurnPart, { kind: "step" }>;
 
 const WORDS: Readonly<Record<StepState, string>> = {
   running: "Running…",
@@ -18,7 +18,7 @@ const WORDS: Readonly<Record<StepState, string>> = {
   "not answered": "No result",
 };
 
-export function StepView({ step }: { step: Step }) {
+export function ToolStep({ step }: { step: Step }) {
   const isOpen = useSignal(false);
   return (
     <details class="step" data-step={step.state} onToggle={(event) => (isOpen.value = event.currentTarget.open)}>
@@ -46,11 +46,11 @@ function Inside({ step }: { step: Step }) {
       {step.output !== null && (
         <>
           <p class="quiet-text">{isGiven(step.state) ? "What is known" : "Output"}</p>
-          {isGiven(step.state) ? <p dir="auto">{harmlessProse(step.output)}</p> : <Output step={step} />}
+          {isGiven(step.state) ? <p dir="auto">{safeProse(step.output)}</p> : <Output step={step} />}
         </>
       )}
       {step.pictures.map((address) => (
-        <PictureView key={address} address={address} alt={`Image from ${step.name}`} />
+        <ImageView key={address} address={address} alt={`Image from ${step.name}`} />
       ))}
     </div>
   );

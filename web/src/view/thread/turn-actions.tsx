@@ -3,23 +3,23 @@
 import { useSignal } from "@preact/signals";
 import { useRef } from "preact/hooks";
 import type { Turn } from "turnledger";
-import { copied, select } from "../../markdown/clipboard";
+import { copyText, selectContents } from "../../markdown/clipboard";
 import type { Session } from "../../session/session";
-import { markdownOf, type Part } from "../../thread/turn-parts";
-import type { ShownThread } from "../../thread/thread";
+import { markdownOf, type TurnPart } from "../../thread/turn-parts";
+import type { Thread } from "../../thread/thread";
 import { BranchIcon, CheckIcon, CopyIcon, EditIcon, MoreIcon, RetryIcon, UndoIcon } from "../icons";
 import { Menu, type MenuEntry } from "../menu";
-import { SiblingsView } from "./version-switcher";
-import { UsageView } from "./turn-usage";
+import { VersionSwitcher } from "./version-switcher";
+import { TurnUsageView } from "./turn-usage";
 
 /** Milliseconds for which it is said that something was copied. */
 const SAID_FOR = 2_000;
 
 interface Given {
   readonly session: Session;
-  readonly thread: ShownThread;
+  readonly thread: Thread;
   readonly turn: Turn;
-  readonly parts: readonly Part[];
+  readonly parts: readonly TurnPart[];
 }
 
 interface OfMessage extends Omit<Given, "thread" | "turn"> {
@@ -56,7 +56,7 @@ export function AnswerActions({ session, thread, turn, parts, isLast }: Given & 
   const entries = thread.isKept ? entriesOf(session, thread, turn, isLast) : [];
   return (
     <div class="turn-actions">
-      {thread.isKept && <SiblingsView session={session} thread={thread} turn={turn} />}
+      {thread.isKept && <VersionSwitcher session={session} thread={thread} turn={turn} />}
       {text && <CopyButton session={session} label="Copy answer" text={text} />}
       {session.mayRun && (
         <button
@@ -74,12 +74,12 @@ export function AnswerActions({ session, thread, turn, parts, isLast }: Given & 
           <MoreIcon size={16} />
         </Menu>
       )}
-      <UsageView turn={turn} />
+      <TurnUsageView turn={turn} />
     </div>
   );
 }
 
-function entriesOf(session: Session, thread: ShownThread, turn: Turn, isLast: boolean): readonly MenuEntry[] {
+function entriesOf(session: Session, thread: Thread, turn: Turn, isLast: boolean): readonly MenuEntry[] {
   const entries: MenuEntry[] = [];
   const models = session.models.value;
   if (session.mayRun && models.length > 1) {
@@ -92,7 +92,7 @@ function entriesOf(session: Session, thread: ShownThread, turn: Turn, isLast: bo
   if (!session.mayWrite) return entries;
   const fork = async (): Promise<void> => {
     const made = await thread.fork(turn);
-    if (made !== null) session.place.open(made);
+    if (made !== null) session.router.open(made);
   };
   entries.push({
     label: "Fork from here",
@@ -102,7 +102,7 @@ function entriesOf(session: Session, thread: ShownThread, turn: Turn, isLast: bo
   });
   if (isLast) {
     const run = (): void => void thread.undo();
-    const isDisabled = thread.running.value.length > 0;
+    const isDisabled = thread.pending.value.length > 0;
     const icon = <UndoIcon size={16} />;
     entries.push({ label: "Take back this message", hint: "And its answer", icon, isDisabled, run });
   }
@@ -113,14 +113,14 @@ function CopyButton({ session, label, text }: { session: Session; label: string;
   const isCopied = useSignal(false);
   const button = useRef<HTMLButtonElement>(null);
   const copy = async (): Promise<void> => {
-    if (await copied(text)) {
-      session.notices.say("Copied");
+    if (await copyText(text)) {
+      session.notices.announce("Copied");
       isCopied.value = true;
       setTimeout(() => (isCopied.value = false), SAID_FOR);
       return;
     }
     const shown = button.current?.closest(".turn")?.querySelector(label === "Copy message" ? ".asked" : ".answer");
-    if (shown) select(shown);
+    if (shown) selectContents(shown);
     session.notices.news("Selected: copy it with your keyboard or menu.");
   };
   return (

@@ -5,35 +5,35 @@ import type { RefObject } from "preact";
 import { useLayoutEffect, useMemo, useRef } from "preact/hooks";
 import type { Turn } from "turnledger";
 import type { Session } from "../../session/session";
-import { partsAsked, partsOf } from "../../thread/turn-parts";
-import type { Row } from "../../thread/thread-rows";
-import type { ShownThread } from "../../thread/thread";
+import { inputParts, partsOf } from "../../thread/turn-parts";
+import type { ThreadRow } from "../../thread/thread-rows";
+import type { Thread } from "../../thread/thread";
 import { AnswerActions, MessageActions } from "./turn-actions";
 import { AnswerView } from "./answer";
-import { EditView } from "./edit-form";
+import { EditForm } from "./edit-form";
 import { MessageView } from "./message";
-import { EndedView, StateView } from "./turn-state";
+import { EndStateView, PendingStateView } from "./turn-state";
 
 interface RowProps {
   readonly session: Session;
-  readonly thread: ShownThread;
-  readonly row: Row;
+  readonly thread: Thread;
+  readonly row: ThreadRow;
   /** The turns around it. */
   readonly before: Turn | null;
   readonly after: Turn | null;
   readonly isLast: boolean;
 }
 
-export function RowView({ session, thread, row, before, after, isLast }: RowProps) {
-  const { turn, running } = row;
+export function TurnRow({ session, thread, row, before, after, isLast }: RowProps) {
+  const { turn, pending } = row;
   const article = useRef<HTMLElement>(null);
   // Whoever has seen it come is not to see it laid out anew.
-  const wasRunning = useRef(running !== null);
+  const wasRunning = useRef(pending !== null);
   const isEditing = useSignal(false);
   useBackToButton(article, isEditing.value);
-  const given = running?.input.value;
+  const given = pending?.input.value;
   const told = useMemo(() => turn && partsOf(turn, before ?? undefined, after ?? undefined), [turn, before, after]);
-  const asked = useMemo(() => told?.asked ?? partsAsked(given ?? []), [told, given]);
+  const asked = useMemo(() => told?.asked ?? inputParts(given ?? []), [told, given]);
   return (
     <article
       ref={article}
@@ -41,12 +41,12 @@ export function RowView({ session, thread, row, before, after, isLast }: RowProp
       data-row={row.name}
       data-turn={turn?.id}
       data-kind={turn?.kind}
-      data-state={running?.state.value}
+      data-state={pending?.state.value}
       data-fresh={wasRunning.current ? "" : undefined}
       data-last={isLast ? "" : undefined}
     >
       {turn && isEditing.value ? (
-        <EditView session={session} thread={thread} turn={turn} close={() => (isEditing.value = false)} />
+        <EditForm session={session} thread={thread} turn={turn} close={() => (isEditing.value = false)} />
       ) : (
         <>
           <MessageView parts={asked} />
@@ -54,9 +54,9 @@ export function RowView({ session, thread, row, before, after, isLast }: RowProp
         </>
       )}
       <div class="answer">
-        <AnswerView parts={told?.answered ?? null} running={running} />
-        {turn && <EndedView turn={turn} />}
-        {running && <StateView session={session} thread={thread} running={running} />}
+        <AnswerView parts={told?.answered ?? null} pending={pending} />
+        {turn && <EndStateView turn={turn} />}
+        {pending && <PendingStateView session={session} thread={thread} pending={pending} />}
         {turn && <AnswerActions {...{ session, thread, turn, parts: told?.answered ?? [], isLast }} />}
       </div>
     </article>

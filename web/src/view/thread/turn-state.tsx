@@ -5,9 +5,9 @@ import type { ComponentChildren } from "preact";
 import { useEffect } from "preact/hooks";
 import type { Turn } from "turnledger";
 import type { Session } from "../../session/session";
-import type { Running } from "../../thread/pending-turn";
-import type { ShownThread } from "../../thread/thread";
-import { durationOf } from "../../thread/turn-usage";
+import type { PendingTurn } from "../../thread/pending-turn";
+import type { Thread } from "../../thread/thread";
+import { formatDuration } from "../../thread/turn-usage";
 import { CloseIcon, InfoIcon, OfflineIcon, QueueIcon, StopIcon, WarningIcon } from "../icons";
 import { useOffline } from "../connection";
 
@@ -16,23 +16,23 @@ const LONG = 3;
 
 interface Given {
   readonly session: Session;
-  readonly thread: ShownThread;
-  readonly running: Running;
+  readonly thread: Thread;
+  readonly pending: PendingTurn;
 }
 
-export function StateView({ session, thread, running }: Given) {
-  const isOffline = useOffline(session).value || running.isCut.value;
-  const state = running.state.value;
-  const before = thread.running.value
-    .slice(0, thread.running.value.indexOf(running))
+export function PendingStateView({ session, thread, pending }: Given) {
+  const isOffline = useOffline(session).value || pending.isDisconnected.value;
+  const state = pending.state.value;
+  const before = thread.pending.value
+    .slice(0, thread.pending.value.indexOf(pending))
     .filter((each) => each.state.value !== "ending").length;
   const isWaiting = state === "queued" || (state === "sending" && before > 0 && !isOffline);
   return (
     <div class="turn-state" data-standing={state}>
-      {running.isRestarted.value && (
+      {pending.isRestarted.value && (
         <Line icon={<InfoIcon size={16} />}>The server was restarted. This answer began anew.</Line>
       )}
-      {!running.isHere && <Line icon={<InfoIcon size={16} />}>Asked in another tab or on another device.</Line>}
+      {!pending.isHere && <Line icon={<InfoIcon size={16} />}>Asked in another tab or on another device.</Line>}
       {state === "sending" && isOffline && (
         <Line icon={<OfflineIcon size={16} />}>Waiting for the connection. Your message is safe and will be sent.</Line>
       )}
@@ -48,12 +48,12 @@ export function StateView({ session, thread, running }: Given) {
       )}
       {state === "running" && !isOffline && (
         <Line icon={<Spinner />}>
-          Answering… <Elapsed running={running} />
+          Answering… <Elapsed pending={pending} />
         </Line>
       )}
       {state === "stopping" && <Line icon={<Spinner />}>Stopping…</Line>}
       {(isWaiting || (state === "sending" && isOffline)) && session.mayRun && (
-        <button type="button" class="quiet-button small" onClick={() => void thread.stop({ which: running })}>
+        <button type="button" class="quiet-button small" onClick={() => void thread.stop({ which: pending })}>
           <CloseIcon size={14} />
           Take back
         </button>
@@ -63,7 +63,7 @@ export function StateView({ session, thread, running }: Given) {
 }
 
 /** What is to be said of a turn that did not end as it should have. */
-export function EndedView({ turn }: { turn: Turn }) {
+export function EndStateView({ turn }: { turn: Turn }) {
   if (turn.kind === "completed") return null;
   return (
     <div class="turn-state" data-standing={turn.kind}>
@@ -89,13 +89,13 @@ function Spinner() {
   return <span class="spinner" aria-hidden="true" />;
 }
 
-function Elapsed({ running }: { running: Running }) {
+function Elapsed({ pending }: { pending: PendingTurn }) {
   const now = useSignal(Date.now());
   useEffect(() => {
     const timer = setInterval(() => (now.value = Date.now()), 1_000);
     return () => clearInterval(timer);
   }, []);
-  const since = running.startedAt.value;
+  const since = pending.startedAt.value;
   const seconds = since === null ? 0 : Math.floor((now.value - since) / 1_000);
-  return seconds < LONG ? null : <span class="elapsed">{durationOf(seconds * 1_000, 0)}</span>;
+  return seconds < LONG ? null : <span class="elapsed">{formatDuration(seconds * 1_000, 0)}</span>;
 }

@@ -1,13 +1,13 @@
 /** Who answered, what it took, and when. */
 
 import type { Turn } from "turnledger";
-import { spentOf } from "../../thread/turn-usage";
+import { turnUsage } from "../../thread/turn-usage";
 
 const TIME = new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit" });
 const DAY = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "short" });
 
-export function UsageView({ turn }: { turn: Turn }) {
-  const { model, words, explained } = spentOf(turn);
+export function TurnUsageView({ turn }: { turn: Turn }) {
+  const { model, words, explained } = turnUsage(turn);
   const at = new Date(turn.committedAt);
   const shown = at.toDateString() === new Date().toDateString() ? TIME.format(at) : DAY.format(at);
   return (

@@ -3,19 +3,19 @@
 import { useLayoutEffect, useRef } from "preact/hooks";
 import type { Turn } from "turnledger";
 import type { Session } from "../../session/session";
-import type { ShownThread } from "../../thread/thread";
+import type { Thread } from "../../thread/thread";
 import { LeftIcon, RightIcon } from "../icons";
 
 interface Given {
   readonly session: Session;
-  readonly thread: ShownThread;
+  readonly thread: Thread;
   readonly turn: Turn;
 }
 
 /** Where the focus is to be when another turn is shown in the place of one: at the same button. */
-let wanted: { readonly thread: ShownThread; readonly number: number; readonly label: string } | null = null;
+let wanted: { readonly thread: Thread; readonly number: number; readonly label: string } | null = null;
 
-export function SiblingsView({ session, thread, turn }: Given) {
+export function VersionSwitcher({ session, thread, turn }: Given) {
   const group = useRef<HTMLDivElement>(null);
   const siblings = thread.siblings(turn).value;
   useLayoutEffect(() => {
@@ -26,7 +26,7 @@ export function SiblingsView({ session, thread, turn }: Given) {
   if (!siblings) return null;
   const { at, branches } = siblings;
   // While something is on its way, nothing can be switched.
-  const isFree = session.mayWrite && thread.running.value.length === 0;
+  const isFree = session.mayWrite && thread.pending.value.length === 0;
   const step = (by: -1 | 1, label: string, Icon: typeof LeftIcon) => {
     const branch = branches[at + by];
     return (

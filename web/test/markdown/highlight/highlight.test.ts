@@ -1,9 +1,9 @@
 import { describe, expect, it } from "vitest";
-import { marksIn } from "../../../src/markdown/highlight/highlight";
+import { highlight } from "../../../src/markdown/highlight/highlight";
 
 function told(code: string, language: string): [string, string | null][] {
   let at = 0;
-  return marksIn(code, language).map(({ length, kind }) => {
+  return highlight(code, language).map(({ length, kind }) => {
     at += length;
     return [code.slice(at - length, at), kind];
   });
