@@ -1,4 +1,4 @@
-/** Where tabs of one browser hear one another. */
+/** A channel between the tabs of one browser. */
 
 /** The channel of a name; null: there are none, or not for this frame. */
 export function openChannel(name: string): BroadcastChannel | null {

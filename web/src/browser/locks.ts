@@ -1,4 +1,4 @@
-/** Locks that tabs share, where there are any: pages that came by plain http have none, a frame may be denied them. */
+/** Locks shared by tabs. Pages served over plain http have none, and a frame may be denied them. */
 
 /** As `navigator.locks.request`; where there are no locks, everybody gets what he asks for. */
 export async function withLock(

@@ -1,4 +1,4 @@
-/** Where things are written down: the browser's own storage, or the memory of this page where that is denied. */
+/** Key-value storage: the browser's own, or memory where the browser denies it. */
 
 import type { OutboxStorage } from "turnledger/outbox";
 

@@ -1,4 +1,4 @@
-/** Whether somebody can see this tab. */
+/** Whether this tab is visible. */
 
 import { signal, type ReadonlySignal } from "@preact/signals";
 

@@ -1,4 +1,4 @@
-/** Waiting for signals. */
+/** Wait for a condition on signals. */
 
 import { effect } from "@preact/signals";
 

@@ -1,4 +1,5 @@
-/** What people do to chats. It is shown at once, and taken back with a notice where the server refuses it. */
+/** Rename, pin, archive, delete and restore a chat. The list shows the change at once, and reverts it with a notice if
+ * the server refuses. */
 
 import { errors, type Chat, type ChatInfo } from "turnledger";
 import { errorText } from "../session/notices";

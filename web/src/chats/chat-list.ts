@@ -1,4 +1,4 @@
-/** The chats of somebody: the list, the archive, those that can be restored. */
+/** The chats of the user: the list, the archive, and the deleted ones that can be restored. */
 
 import { computed, effect, signal, type ReadonlySignal, type Signal } from "@preact/signals";
 import type { Change, ChatInfo } from "turnledger";

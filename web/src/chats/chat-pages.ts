@@ -1,4 +1,4 @@
-/** Some of the chats, as far as they were read, and as they are by now. */
+/** The chats of one list: pages as far as they were read, kept current by the change feed. */
 
 import { computed, signal, type ReadonlySignal } from "@preact/signals";
 import { errors, type Change, type ChatInfo, type Client, type Page } from "turnledger";

@@ -1,4 +1,4 @@
-/** What the list knows of a chat. */
+/** One chat in a list, and how changes update it. */
 
 import type { Change, ChatInfo } from "turnledger";
 import { safeText } from "../markdown/safe-text";

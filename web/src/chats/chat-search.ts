@@ -1,4 +1,4 @@
-/** A search of the chats, as it is typed. */
+/** Search chats while the user types. */
 
 import { computed, signal, type ReadonlySignal } from "@preact/signals";
 import type { Hit, Page } from "turnledger";

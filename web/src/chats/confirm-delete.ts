@@ -1,4 +1,4 @@
-/** What must be said twice: the first time arms it, and that passes by itself. */
+/** Confirm by a second press: the first press arms the action for a few seconds. */
 
 import { signal, type ReadonlySignal } from "@preact/signals";
 

@@ -1,4 +1,4 @@
-/** Chats by the day on which they were used last. */
+/** Group chats under headings by the day of their last use. */
 
 import { signal, type ReadonlySignal } from "@preact/signals";
 import type { ChatRow } from "./chat-row";

@@ -1,4 +1,4 @@
-/** How a chat comes to be shown. */
+/** Open a new chat, or a search hit at its turn. */
 
 import { effect } from "@preact/signals";
 import type { Hit } from "turnledger";

@@ -1,4 +1,4 @@
-/** Of which application's chats the list is. */
+/** The scope whose chats the list shows. */
 
 import { computed, signal, type ReadonlySignal, type Signal } from "@preact/signals";
 import type { NewChat } from "turnledger";

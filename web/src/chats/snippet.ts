@@ -1,4 +1,4 @@
-/** Where what was sought stands in a text. */
+/** Split a search snippet into marked and unmarked parts. */
 
 import type { Mark } from "turnledger";
 import { safeText } from "../markdown/safe-text";

@@ -1,4 +1,4 @@
-/** What becomes of a message that is sent while another one is being answered. */
+/** What happens to a message sent while another one is being answered. */
 
 import type { OnBusy } from "turnledger";
 

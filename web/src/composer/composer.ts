@@ -1,4 +1,4 @@
-/** What is written for a chat, and how it leaves. */
+/** The composer of one chat: its draft, and how a message is sent. */
 
 import { computed, effect, signal, untracked, type ReadonlySignal, type Signal } from "@preact/signals";
 import { errors, wordsOf, type Item, type OnBusy, type OnStop } from "turnledger";

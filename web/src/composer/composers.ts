@@ -1,4 +1,4 @@
-/** All that is written and not sent, in all chats of somebody. */
+/** The composers of all open chats, and their drafts. */
 
 import { signal, type ReadonlySignal, type Signal } from "@preact/signals";
 import type { OnBusy } from "turnledger";

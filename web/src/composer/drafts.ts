@@ -1,4 +1,4 @@
-/** What somebody has written and not sent, for each chat: kept in the realm's storage, and the same in all tabs. */
+/** Unsent drafts, one per chat, stored in the storage scope and shared by all tabs. */
 
 import { freshKey } from "turnledger";
 import { STORAGE_PREFIX as ALL } from "../browser/storage";

@@ -1,4 +1,5 @@
-/** Who answers in a chat: whom somebody chose there, else who answered last, else who was chosen last anywhere. */
+/** The model that answers in a chat: the one chosen there, else the last that answered, else the last chosen anywhere.
+ * */
 
 import { computed, signal, type ReadonlySignal } from "@preact/signals";
 import type { Session } from "../session/session";

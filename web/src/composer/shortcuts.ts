@@ -1,4 +1,4 @@
-/** What can be done with a few keys. Views, tests and the documentation read this one list. */
+/** Keyboard shortcuts: one list for views, tests and documentation. */
 
 export interface Shortcut {
   readonly name: string;

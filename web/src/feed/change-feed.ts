@@ -1,4 +1,4 @@
-/** What happens to the chats, as it happens: one stream for all tabs of a browser. */
+/** The feed of changes to chats: one stream for all tabs of a browser. */
 
 import { signal, type ReadonlySignal } from "@preact/signals";
 import { errors, type Change, type Client } from "turnledger";

@@ -1,7 +1,7 @@
-/** How far a tab has heard the stream that all tabs share: each change once and in order, and whether some are missing.
+/** The position of a tab in the shared feed: delivers each change once and in order, and detects gaps.
  *
- * Positions are opaque, and another text each time they are told, so tabs count: whoever reads on behind the change of
- * a number reads the next number, whichever tab it is.
+ * Positions are opaque and encoded differently each time, so tabs number the changes: the change after number N is
+ * N + 1 in every tab.
  */
 
 import type { Change } from "turnledger";

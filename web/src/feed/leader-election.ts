@@ -1,4 +1,4 @@
-/** Of all tabs that stand for something, one leads: it holds the lock, which the browser gives on when it ends. */
+/** Elect one tab as leader: it holds a lock, which the browser passes on when the tab closes. */
 
 export class LeaderElection {
   readonly #name: string;

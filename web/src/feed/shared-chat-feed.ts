@@ -1,4 +1,5 @@
-/** What happens to the one chat that a reader may see. Nobody streams that to him: he looks, while he has it open. */
+/** Changes to the one chat that a share link shows. There is no stream for it, so this polls while the tab is visible.
+ * */
 
 import { signal, type ReadonlySignal } from "@preact/signals";
 import { errors, type Change, type ChatInfo, type Client } from "turnledger";

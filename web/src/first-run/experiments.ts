@@ -1,4 +1,4 @@
-/** Three small experiments, in which a newcomer sees what becomes of a turn. */
+/** Three small experiments that show a new user what happens to a turn. */
 
 import { computed, effect, signal, type ReadonlySignal } from "@preact/signals";
 import type { Model, Turn } from "turnledger";

@@ -1,4 +1,4 @@
-/** What is shown of one block: of a list or a table that grows, only the items that have changed are made anew. */
+/** The DOM of one block. When a list or table grows, only changed items are rendered again. */
 
 import { codeBlocksIn, type CodeBlock } from "./code-block";
 import { decorate } from "./decoration";

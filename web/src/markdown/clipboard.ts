@@ -1,4 +1,4 @@
-/** Copying, also where no page may write to the clipboard. */
+/** Copy text, with a fallback where the page may not write to the clipboard. */
 
 import { button, element } from "./dom";
 

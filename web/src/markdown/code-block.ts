@@ -1,4 +1,4 @@
-/** A block of code: its language, a button that copies it, and the code itself, that may grow. */
+/** A code block that may grow: its language, a copy button, and the code. */
 
 import { copyButton } from "./clipboard";
 import { button, element } from "./dom";

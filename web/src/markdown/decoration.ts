@@ -1,5 +1,5 @@
-/** What sanitised HTML becomes before it is shown: links that say where they lead, images that wait to be asked for,
- * code and tables that scroll by themselves, words that turn nothing round. */
+/** Prepare sanitized HTML for display: links that show where they lead, images that load on request, code and tables
+ * that scroll, text without direction overrides, and consistent heading levels. */
 
 import { externalUrl, disguisedHost } from "./link-targets";
 import { CodeBlock } from "./code-block";

@@ -1,4 +1,4 @@
-/** An element with attributes and what it holds, made without any HTML. */
+/** Create an element with attributes and children, without HTML. */
 export function element<Name extends keyof HTMLElementTagNameMap>(
   name: Name,
   attributes: Readonly<Record<string, string>> = {},

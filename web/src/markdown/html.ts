@@ -1,4 +1,4 @@
-/** Markdown to HTML. What comes out is not to be trusted: it has to be sanitised. */
+/** Convert Markdown to HTML. The result is untrusted and must be sanitized. */
 
 import { Lexer, Parser, Renderer, Tokenizer, type MarkedOptions, type MarkedToken, type Tokens } from "marked";
 

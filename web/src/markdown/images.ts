@@ -1,7 +1,7 @@
-/** Images: those in the text are shown, those elsewhere only to who asks for them.
+/** Images: embedded ones are shown, remote ones load on request.
  *
- * To load one tells its server who reads this, and when. So it takes a click; and it is done in a frame of the
- * server's own that may load images and nothing else, so that this page never may load anything from elsewhere.
+ * Loading a remote image tells its server who reads this, and when. So it takes a click, and happens in a frame from
+ * our own server that may load images and nothing else: the page itself never loads anything remote.
  */
 
 import { button, element } from "./dom";

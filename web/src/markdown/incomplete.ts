@@ -1,5 +1,5 @@
-/** Markdown whose last line is not there yet, shown as what it most likely becomes: signs that wait for their other
- * half would be seen for a moment, and a line of dashes would make a heading of what stands above it. */
+/** Markdown that is still growing, without the incomplete syntax of its last line: an unmatched sign would flicker, and
+ * a line of dashes would turn the line above into a heading. */
 
 /** The start of something of which nothing can be seen yet. */
 const NOTHING_YET = /^[ \t>]*(?:-+|=+|[-+*]|\d{1,9}[.)]?|#{1,6}|`{1,2}|~{1,2}|\|[ \t|:-]*)[ \t]*$/;

@@ -1,4 +1,4 @@
-/** Addresses that a text may lead to, and what they may pretend to be. */
+/** Where links lead, and whether their text pretends otherwise. */
 
 const LEADING = new Set(["http:", "https:", "mailto:"]);
 /** Something that a reader takes for a place: with a scheme, or letters around dots, up to a path. */

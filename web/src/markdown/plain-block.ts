@@ -1,4 +1,4 @@
-/** Text without any structure: all of it, or the start of it and a button. It may grow. */
+/** Unstructured text that may grow: all of it, or its beginning and a button. */
 
 import { button, element } from "./dom";
 import { sliceEnd, safeProse } from "./safe-text";

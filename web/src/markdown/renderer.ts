@@ -1,4 +1,4 @@
-/** Markdown shown in an element, as it stands or as it comes. */
+/** Render Markdown into an element, complete or while it streams. */
 
 import { levelHeadings } from "./decoration";
 import { linkDefinitions, type LinkDefinitions } from "./html";

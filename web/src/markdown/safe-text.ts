@@ -1,4 +1,4 @@
-/** Text from anywhere, made so that it can neither turn round what stands beside it nor hide what it says. */
+/** Make untrusted text safe to display: it can neither reorder the text around it nor hide what it says. */
 
 /** Embeddings, overrides and isolates: they turn round all that follows, up to an end that may never come. */
 const TURNING = "\\u202a-\\u202e\\u2066-\\u2069";

@@ -1,4 +1,4 @@
-/** HTML that came of somebody's text, reduced to what such a text may be made of. */
+/** Reduce HTML made from untrusted text to the allowed elements and attributes. */
 
 import createPurify, { type Config } from "dompurify";
 

@@ -1,4 +1,4 @@
-/** What is shown of one part of a text. */
+/** The DOM of one segment of a text. */
 
 import { MarkdownBlock } from "./block";
 import { CodeBlock, codeBlocksIn } from "./code-block";

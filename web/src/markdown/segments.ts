@@ -1,8 +1,7 @@
-/** Text that grows, cut line by line into parts that stand for themselves.
+/** Split growing text, line by line, into independent segments.
  *
- * Where a part ends depends on nothing but the complete lines up to there. So it never changes any more, however the
- * text goes on, and what a growing text costs is what its last part costs. All that Markdown lets reach across such
- * an end are definitions of links, which `definitions` are for.
+ * Where a segment ends depends only on the complete lines up to there. So it never changes, however the text goes on,
+ * and a growing text costs as much as its last segment. Only link definitions reach across segments.
  */
 
 export type Segment =

@@ -1,4 +1,5 @@
-/** The token at a place, as all tabs of this browser have it. One that replaces another leaves nothing of that. */
+/** The token of a slot, shared by all tabs of this browser. Replacing it removes everything that belonged to the former
+ * one. */
 
 import { openChannel } from "../browser/broadcast-channel";
 import { belongsToSlot, belongsToScope, StorageScope, storageScopeName } from "./storage-scope";

@@ -1,4 +1,4 @@
-/** Short messages at the edge of the page, each with at most one thing to do about it. */
+/** Short messages at the edge of the page, each with at most one action. */
 
 import { signal, type ReadonlySignal } from "@preact/signals";
 import { safeText } from "../markdown/safe-text";

@@ -1,4 +1,4 @@
-/** Following a link: its code is exchanged for a visitor's token, once, however often that is asked for. */
+/** A share link: its code is exchanged for a visitor's token once, however often that is requested. */
 
 import { errors, type Client } from "turnledger";
 import { isLinkCode, fingerprintOf } from "./token-format";

@@ -1,4 +1,4 @@
-/** Where somebody is on his way in, and which steps there are from there. */
+/** The states of signing in, and the transitions between them. */
 
 import type { Session } from "./session";
 

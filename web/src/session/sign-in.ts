@@ -1,5 +1,5 @@
-/** How somebody comes in: with a link's code, with a token from before, with one that he gives, with none where none is
- * needed; and how he leaves. */
+/** Sign in with the code of a share link, with a stored token, with one that the user enters, or without one where none
+ * is needed; and sign out. */
 
 import { signal, type ReadonlySignal } from "@preact/signals";
 import { Client, errors, TurnledgerError } from "turnledger";

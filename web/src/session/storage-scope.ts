@@ -1,4 +1,4 @@
-/** One credential's corner of the storage: what is in it goes with the credential. */
+/** The part of the storage that belongs to one credential, and is removed with it. */
 
 import { ClosableStorage, storedKeys, STORAGE_PREFIX, browserStorage, type KeyValueStorage } from "../browser/storage";
 

@@ -1,4 +1,4 @@
-/** The texts of tokens and of the codes of links: a prefix, 33 digits that are secret, and 6 that are a checksum. */
+/** The format of tokens and link codes: a prefix, 33 secret digits, and a checksum of 6. */
 
 const DIGITS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
 const MARK = 6;

@@ -1,4 +1,4 @@
-/** What never happened in a chat: why, in words for people, and whether that is still worth telling. */
+/** The last failed turn of a chat: its reason as text, and whether it is still worth showing. */
 
 import { signal, type ReadonlySignal } from "@preact/signals";
 import { errors, wordsOf, type Attempt, type Failure, type Turn } from "turnledger";

@@ -1,4 +1,4 @@
-/** The turns that a chat shows: the last pages of its branch, as far back as somebody has read. */
+/** The turns that a chat shows: the last pages of its branch, as far back as the user has scrolled. */
 
 import { batch, computed, signal, type ReadonlySignal } from "@preact/signals";
 import { errors, type CallOptions, type Chat, type ChatInfo, type ChatPage, type Turn } from "turnledger";

@@ -1,4 +1,4 @@
-/** Items of the history made of what a user says or a model answers, and the messages that an unkept chat sends. */
+/** Items made from what a user says or a model answers, and the messages that an unkept chat sends. */
 
 import type { Input, Item, ItemPart } from "turnledger";
 import type { UnkeptMessage } from "turnledger/unkept";

@@ -1,4 +1,4 @@
-/** One chat that a server keeps, as it is shown: its history, what is on its way, and what failed. */
+/** A chat that the server keeps: its history, its pending turns, and what failed. */
 
 import { batch, computed, effect, signal, type ReadonlySignal } from "@preact/signals";
 import { errors, freshKey, type Change, type Chat, type ChatInfo, type ChatPage, type Input } from "turnledger";

@@ -1,4 +1,4 @@
-/** The chat of a thread: one that is there, or one that is made once, however many first messages wait for it. */
+/** The chat of a thread. A new one is created once, however many first messages wait for it. */
 
 import { signal, type ReadonlySignal } from "@preact/signals";
 import { errors, freshKey, type Chat, type Client, type NewChat } from "turnledger";

@@ -1,4 +1,4 @@
-/** Messages whose end nobody knows: written down before they left, by a tab that may be gone since. */
+/** Messages with an unknown outcome: stored before they are sent, by a tab that may have closed since. */
 
 import type { Input, NewChat, Unsent } from "turnledger";
 import type { Outbox } from "turnledger/outbox";

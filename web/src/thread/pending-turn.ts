@@ -1,4 +1,5 @@
-/** A turn on its way: asked for here or elsewhere, queued, running, or about to be shown as committed. */
+/** A turn that is not in the history yet: queued, running, or about to be shown as committed; sent from here or
+ * elsewhere. */
 
 import { signal, type Signal } from "@preact/signals";
 import type { Failure, Item, TurnEvent } from "turnledger";

@@ -1,4 +1,4 @@
-/** What is on its way in a chat, in the order in which it is to run. */
+/** The pending turns of a chat, in the order in which they run. */
 
 import { signal, type ReadonlySignal } from "@preact/signals";
 import type { PendingTurn } from "./pending-turn";

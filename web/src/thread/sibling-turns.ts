@@ -1,4 +1,4 @@
-/** Which turns of a chat have siblings, asked for no more often than need be. */
+/** Find turns that have siblings, with as few requests as possible. */
 
 import { signal, type ReadonlySignal, type Signal } from "@preact/signals";
 import type { Branch, Chat, Turn } from "turnledger";

@@ -1,4 +1,4 @@
-/** What tabs of one browser tell one another of the turns that they asked for: no server tells what waits in line. */
+/** Tabs tell each other which turns they sent: no server reports the input of queued turns. */
 
 import type { Item } from "turnledger";
 import { openChannel } from "../browser/broadcast-channel";

@@ -1,4 +1,4 @@
-/** What a thread shows, one below the other: turns of the history, then what is on its way. */
+/** The rows of a thread: turns of the history, then pending ones. */
 
 import type { Turn } from "turnledger";
 import type { PendingTurn } from "./pending-turn";

@@ -1,4 +1,4 @@
-/** A chat as views and the composer see it, kept by a server or not. */
+/** A chat as views and the composer see it, kept by the server or not. */
 
 import type { ReadonlySignal } from "@preact/signals";
 import type { ChatInfo, Input, Item, OnBusy, OnStop, Turn } from "turnledger";

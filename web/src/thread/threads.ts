@@ -1,4 +1,4 @@
-/** The threads of the chats that were opened here: one of each, while it is shown or something of it is on its way. */
+/** The open threads: one per chat, while it is shown or has pending turns. */
 
 import { computed, signal, untracked, type ReadonlySignal, type Signal } from "@preact/signals";
 import type { NewChat, Unsent } from "turnledger";

@@ -1,4 +1,4 @@
-/** The items of a turn as people read them: texts, steps with their results, thoughts, pictures. */
+/** The items of a turn as people read them: text, tool steps with results, reasoning, images. */
 
 import type { Item, ItemPart, Turn } from "turnledger";
 import { safeText } from "../markdown/safe-text";

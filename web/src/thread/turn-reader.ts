@@ -1,5 +1,5 @@
-/** Following a turn to its end, by a stream that is held only while somebody looks: a browser opens six connections to
- * a server, for all its tabs. */
+/** Follow a turn to its end. The stream is open only while the chat is visible: a browser allows six connections to a
+ * server, for all its tabs. */
 
 import { effect, type ReadonlySignal } from "@preact/signals";
 import { errors, type Stream, type TurnEvent, type TurnStream } from "turnledger";

@@ -1,4 +1,4 @@
-/** Messages from here: each is brought to its end, in the order in which they were sent. */
+/** Send messages in order, and follow each to its end. */
 
 import { effect } from "@preact/signals";
 import type { Item, Stream, TurnEvent, TurnStream } from "turnledger";

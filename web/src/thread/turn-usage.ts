@@ -1,4 +1,4 @@
-/** What a turn took: tokens and time, as far as its runner has told. */
+/** Tokens and time that a turn used, as far as its runner reports them. */
 
 import type { Turn } from "turnledger";
 import { safeText } from "../markdown/safe-text";

@@ -1,4 +1,4 @@
-/** A chat that is not kept: what was said is in the memory of this page, and is gone when it is left. */
+/** A chat that is not kept: it lives in the memory of this page until the user leaves it. */
 
 import { batch, computed, signal, type ReadonlySignal } from "@preact/signals";
 import { freshKey, type ChatInfo, type Input, type Item, type OnStop, type Turn } from "turnledger";

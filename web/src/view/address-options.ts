@@ -1,4 +1,4 @@
-/** What the address asks of the page's looks. */
+/** Options in the address that change how the page looks. */
 
 import type { ThemeName } from "./theme";
 

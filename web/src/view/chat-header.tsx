@@ -1,4 +1,4 @@
-/** The bar above the chat: what it is called, and the way to the others. */
+/** The bar above the chat: its title, its menu, and the button that shows the chats. */
 
 import { useEffect, useRef } from "preact/hooks";
 import type { Session } from "../session/session";

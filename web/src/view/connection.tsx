@@ -1,4 +1,4 @@
-/** Says that nobody is at the other end, for as long as it is so. */
+/** A banner while the server cannot be reached. */
 
 import { useComputed, useSignal, type ReadonlySignal } from "@preact/signals";
 import { useEffect } from "preact/hooks";

@@ -1,4 +1,4 @@
-/** Notices whoever goes elsewhere: by a press, or with the focus. */
+/** Dismiss a popup when the user clicks or focuses something outside. */
 
 import { useLayoutEffect } from "preact/hooks";
 

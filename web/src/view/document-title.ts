@@ -1,4 +1,4 @@
-/** What the tab of the browser is called. */
+/** The title of the browser tab. */
 
 import { useSignalEffect } from "@preact/signals";
 import { safeText } from "../markdown/safe-text";

@@ -1,4 +1,4 @@
-/** Where the list of chats is: beside the chat, over it, or away. */
+/** Where the list of chats is: beside the chat, over it, or hidden. */
 
 import { computed, signal, type ReadonlySignal, type Signal } from "@preact/signals";
 import type { StorageScope } from "../session/storage-scope";

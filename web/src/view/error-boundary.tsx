@@ -1,4 +1,4 @@
-/** Where a view throws, the page says so, and what is beside it stays. */
+/** Show an error in place of a view that threw; the rest of the page stays. */
 
 import { Component, type ComponentChildren } from "preact";
 import { RetryIcon, WarningIcon } from "./icons";

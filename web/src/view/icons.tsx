@@ -1,4 +1,4 @@
-/** Small pictures beside words. None of them is ever the only thing that says what it stands for. */
+/** Icons. None is ever the only label of what it stands for. */
 
 import type { JSX } from "preact";
 

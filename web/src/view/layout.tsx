@@ -1,4 +1,4 @@
-/** The frame around the chats and the chat: what is beside what, and what is over what where there is no room. */
+/** The layout: sidebar and chat side by side, or the sidebar over the chat on narrow screens. */
 
 import { useEffect, useMemo, useRef } from "preact/hooks";
 import { Experiments } from "../first-run/experiments";

@@ -1,4 +1,4 @@
-/** A button and the menu that it opens: with arrow keys, Escape, letters, and a click elsewhere. Nothing is modal. */
+/** A button and the menu that it opens: with arrow keys, Escape, letters, and a click outside. It is not modal. */
 
 import { useSignal } from "@preact/signals";
 import type { ComponentChildren, TargetedKeyboardEvent } from "preact";

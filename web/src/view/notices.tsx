@@ -1,4 +1,4 @@
-/** Short messages at the edge of the page, and the one place where it speaks to those who do not see it. */
+/** Notices at the edge of the page, and the one live region for screen readers. */
 
 import { useEffect } from "preact/hooks";
 import type { Notice, Notices } from "../session/notices";

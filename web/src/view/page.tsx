@@ -1,4 +1,4 @@
-/** The page: who is not let in sees what to do about it, who is sees his chats. */
+/** The page: the sign-in view, or the chats of a signed-in user. */
 
 import { useMemo } from "preact/hooks";
 import type { SignIn } from "../session/sign-in";

@@ -1,4 +1,4 @@
-/** What somebody sees who is not in: what to do about it, if there is something. */
+/** What a user sees who is not signed in: a form, a reason, or a retry. */
 
 import { useEffect, useId, useRef } from "preact/hooks";
 import "../style/sign-in.css";

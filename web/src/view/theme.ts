@@ -1,4 +1,4 @@
-/** Light or dark: as the system has it, unless the address or the person says otherwise. */
+/** Light or dark: as the system has it, unless the address or the user chooses. */
 
 import { signal, type ReadonlySignal } from "@preact/signals";
 import type { StorageScope } from "../session/storage-scope";

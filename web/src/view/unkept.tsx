@@ -1,4 +1,5 @@
-/** A chat that is not kept says so, and asks before it is left; a new one can be made one. */
+/** A banner on a chat that is not kept, with a question before the user leaves it; and the switch that makes a new chat
+ * temporary. */
 
 import { useEffect, useRef } from "preact/hooks";
 import "../style/sign-in.css";

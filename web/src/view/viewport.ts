@@ -1,4 +1,4 @@
-/** How much room the page has. */
+/** The size of the window. */
 
 import { signal, type ReadonlySignal } from "@preact/signals";
 

@@ -1,4 +1,4 @@
-/** Who somebody is who came by a link, what he may do, and until when. */
+/** Who a visitor by share link is, what they may do, and until when. */
 
 import "../style/sign-in.css";
 import { safeText } from "../markdown/safe-text";

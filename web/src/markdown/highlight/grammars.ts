@@ -1,5 +1,5 @@
-/** Grammars for highlight.js of languages that are much alike. Its own know each of them by heart, and are together
- * as large as all the rest; these know their words, and what strings, comments, calls and types look like. */
+/** Compact grammars for highlight.js. Its own grammars of these similar languages are as large as the rest of the page
+ * together; these know keywords, strings, comments, calls and types. */
 
 import type { HLJSApi, Language, LanguageFn, Mode } from "highlight.js";
 

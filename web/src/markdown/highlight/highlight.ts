@@ -1,4 +1,4 @@
-/** Which stretches of code are what. */
+/** Highlight code: split it into spans with a class each. */
 
 import hljs from "highlight.js/lib/core";
 import bash from "highlight.js/lib/languages/bash";

@@ -1,4 +1,4 @@
-/** Languages as people write them behind a fence, and as they are called. */
+/** Language names as written after a code fence: their grammar and their label. */
 
 const NAMES: Readonly<Record<string, readonly [highlighted: string, shown: string]>> = {
   bash: ["bash", "Bash"],

@@ -1,4 +1,4 @@
-/** Colours of code, found out beside the page: whatever somebody writes, the page goes on meanwhile. */
+/** Highlight code in a worker, so that no code can block the page. */
 
 import script from "./worker?worker&url";
 import type { HighlightSpans } from "./highlight";

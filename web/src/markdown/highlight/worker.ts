@@ -1,4 +1,4 @@
-/** The worker that finds out the colours of code. */
+/** The worker that highlights code. */
 
 import { highlight } from "./highlight";
 

@@ -1,4 +1,4 @@
-/** What shall become of a message that is sent while another is answered. */
+/** Choose what happens to a message sent while another one is being answered. */
 
 import type { Signal } from "@preact/signals";
 import type { OnBusy } from "turnledger";

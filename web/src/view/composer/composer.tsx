@@ -1,4 +1,4 @@
-/** Where people write, and what becomes of it. */
+/** The composer: message field, model, stop and send. */
 
 import "../../style/composer.css";
 import { useSignal, type Signal } from "@preact/signals";

@@ -1,4 +1,4 @@
-/** The field that people write in: as high as its text, up to a bound. */
+/** The message field, as high as its text, up to a limit. */
 
 import { useSignalEffect } from "@preact/signals";
 import type { RefObject, TargetedKeyboardEvent } from "preact";

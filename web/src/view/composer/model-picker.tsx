@@ -1,4 +1,4 @@
-/** Whom to ask: a model, by its name. The server lists its agents among them. */
+/** Choose the model that answers. The server lists agents among the models. */
 
 import { useSignal, type Signal } from "@preact/signals";
 import type { RefObject, TargetedKeyboardEvent } from "preact";

@@ -1,4 +1,4 @@
-/** The list of shortcuts. It stands beside what people do, and keeps nobody from it. */
+/** The list of keyboard shortcuts, in a panel that is not modal. */
 
 import type { Signal } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";

@@ -1,4 +1,4 @@
-/** How a running answer is stopped: kept as far as it got, or as if it had never been. */
+/** Stop a running answer and keep it as far as it got, or discard it. */
 
 import type { Composer } from "../../composer/composer";
 import { StopIcon, TrashIcon, DownIcon } from "../icons";

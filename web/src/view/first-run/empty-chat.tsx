@@ -1,4 +1,4 @@
-/** A chat in which nothing was said yet. */
+/** A chat without turns. */
 
 import type { Experiments } from "../../first-run/experiments";
 import type { Session } from "../../session/session";

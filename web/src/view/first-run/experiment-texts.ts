@@ -1,4 +1,4 @@
-/** What the experiments are called, and what is said as they happen. */
+/** Labels of the experiments, and the text of each step. */
 
 import type { ExperimentName, ExperimentStep } from "../../first-run/experiments";
 

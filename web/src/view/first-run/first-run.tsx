@@ -1,4 +1,4 @@
-/** The experiments of a newcomer: large in an empty chat, and a strip above the composer while they go on. */
+/** The experiments for a new user: large in an empty chat, and a strip above the composer while one runs. */
 
 import { useEffect } from "preact/hooks";
 import { EXPERIMENTS, type ExperimentName, type Experiments } from "../../first-run/experiments";

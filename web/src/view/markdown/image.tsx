@@ -1,4 +1,4 @@
-/** An image by itself: one that somebody sent, or a tool made. */
+/** An image by itself: one that a user sent, or a tool made. */
 
 import { useLayoutEffect, useRef } from "preact/hooks";
 import { imageElement } from "../../markdown/images";

@@ -1,4 +1,4 @@
-/** Markdown, finished or on its way. */
+/** Markdown, complete or still streaming. */
 
 import { effect, type ReadonlySignal } from "@preact/signals";
 import { useLayoutEffect, useRef } from "preact/hooks";

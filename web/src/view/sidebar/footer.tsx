@@ -1,4 +1,4 @@
-/** Below the chats: who one is here, how the page looks, and how to put the list away. */
+/** The footer of the sidebar: the user, the theme, and the button that hides the chats. */
 
 import { safeText } from "../../markdown/safe-text";
 import type { Session } from "../../session/session";

@@ -1,4 +1,4 @@
-/** What stays as it is while the lines of a list come, go and move: the focus, and what is seen. */
+/** Keyboard navigation in a list, and a stable focus and scroll position while its lines change. */
 
 import type { TargetedKeyboardEvent } from "preact";
 import { useEffect, useLayoutEffect, useRef } from "preact/hooks";

@@ -1,4 +1,4 @@
-/** What a search found. */
+/** The results of a search. */
 
 import type { Hit } from "turnledger";
 import { openHit } from "../../chats/open-chat";

@@ -1,4 +1,4 @@
-/** What is going on in the sidebar: nothing that outlives it. */
+/** State of the sidebar that does not outlive it. */
 
 import { signal } from "@preact/signals";
 import { ConfirmDelete } from "../../chats/confirm-delete";

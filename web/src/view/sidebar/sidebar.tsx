@@ -1,4 +1,4 @@
-/** The chats beside the thread. */
+/** The list of chats beside the thread. */
 
 import type { TargetedKeyboardEvent } from "preact";
 import { useEffect, useMemo, useRef } from "preact/hooks";

@@ -1,4 +1,4 @@
-/** A list of any length, of which only the lines that are seen are there, and the one that has the focus. */
+/** A list of any length that renders only its visible lines, and the one with the focus. */
 
 import { useSignal } from "@preact/signals";
 import type { ComponentChildren, TargetedKeyboardEvent } from "preact";

@@ -1,4 +1,4 @@
-/** What was answered, part by part; of a turn that runs, also what is being said and thought. */
+/** The answer of a turn, part by part; of a running turn, also the text and reasoning that stream in. */
 
 import { effect, useComputed, useSignal, type ReadonlySignal, type Signal } from "@preact/signals";
 import { useLayoutEffect, useMemo } from "preact/hooks";

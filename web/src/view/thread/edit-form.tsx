@@ -1,4 +1,4 @@
-/** Another wording for what was asked: sent, it takes the place of the turn, on a branch of its own. */
+/** Edit a message. Sending it replaces the turn, on a new branch. */
 
 import { useSignal } from "@preact/signals";
 import type { RefObject } from "preact";

@@ -1,4 +1,4 @@
-/** What can be done with a whole chat: have it as a file. */
+/** Save a whole chat as a file. */
 
 import type { ExportFormat, Thread } from "../../thread/thread";
 import { DownloadIcon, MoreIcon } from "../icons";

@@ -1,4 +1,4 @@
-/** What never happened: why, and what can be done about it. */
+/** A failed turn: why it failed, and what to do. */
 
 import { safeText, safeProse } from "../../markdown/safe-text";
 import type { Session } from "../../session/session";

@@ -1,5 +1,4 @@
-/** What those hear of a chat who do not see it: that an answer began, that it is there, that it failed. No single word
- * of it: they read it when they want to. */
+/** Announce to screen readers that an answer began, completed or failed. They read its text when they want to. */
 
 import { effect } from "@preact/signals";
 import { useEffect } from "preact/hooks";

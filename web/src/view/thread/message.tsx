@@ -1,4 +1,4 @@
-/** What was asked: plain text as it was written, pictures, results of tools. A long one is folded. */
+/** The input of a turn: plain text, images, tool results. A long one is folded. */
 
 import { useSignal } from "@preact/signals";
 import { safeProse } from "../../markdown/safe-text";

@@ -1,4 +1,4 @@
-/** Where somebody reads: at the end, and stays there while more comes; or further up, where nothing moves meanwhile. */
+/** Keep the scroll position: at the end while text streams in, or on the row that the user reads. */
 
 import { signal, type ReadonlySignal } from "@preact/signals";
 

@@ -1,4 +1,4 @@
-/** The turns of a chat, the oldest first, and what is on its way. */
+/** The turns of a chat, oldest first, then the pending ones. */
 
 import type { JSX } from "preact";
 import { useComputed } from "@preact/signals";

@@ -1,4 +1,4 @@
-/** A call of a tool: what it was given, what it gave back, and what is known of it. */
+/** A tool call: its input, its output, and its state. */
 
 import { useSignal } from "@preact/signals";
 import { safeProse } from "../../markdown/safe-text";

@@ -1,4 +1,4 @@
-/** What can be done with a turn. The buttons are there for the keyboard always, and seen where the pointer is. */
+/** Actions on a turn. The buttons are always there for the keyboard, and visible under the pointer. */
 
 import { useSignal } from "@preact/signals";
 import { useRef } from "preact/hooks";

@@ -1,4 +1,4 @@
-/** One turn, on its way or in the history: the same element shows it before and after its commit. */
+/** One turn, pending or committed: the same element shows it before and after its commit. */
 
 import { useSignal } from "@preact/signals";
 import type { RefObject } from "preact";

@@ -1,4 +1,4 @@
-/** How a turn stands, in words: while it is on its way, and how it ended if not well. */
+/** The state of a pending turn as text, and how a turn ended that did not complete. */
 
 import { useSignal } from "@preact/signals";
 import type { ComponentChildren } from "preact";

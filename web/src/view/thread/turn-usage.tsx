@@ -1,4 +1,4 @@
-/** Who answered, what it took, and when. */
+/** The model that answered, what the turn used, and when. */
 
 import type { Turn } from "turnledger";
 import { turnUsage } from "../../thread/turn-usage";

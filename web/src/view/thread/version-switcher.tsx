@@ -1,4 +1,4 @@
-/** ‹ 2/3 ›: the other turns that were made in the place of one, and the way to them. */
+/** ‹ 2/3 ›: switch between sibling turns. */
 
 import { useLayoutEffect, useRef } from "preact/hooks";
 import type { Turn } from "turnledger";
