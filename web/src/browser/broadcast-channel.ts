@@ -1,6 +1,6 @@
 /** A channel between the tabs of one browser. */
 
-/** The channel of a name; null: there are none, or not for this frame. */
+/** Open a channel; null if the browser or the frame has none. */
 export function openChannel(name: string): BroadcastChannel | null {
   try {
     return new BroadcastChannel(name);

@@ -1,6 +1,6 @@
 /** Locks shared by tabs. Pages served over plain http have none, and a frame may be denied them. */
 
-/** As `navigator.locks.request`; where there are no locks, everybody gets what he asks for. */
+/** Like `navigator.locks.request`; without locks, run the work at once. */
 export async function withLock(
   name: string,
   options: LockOptions,

@@ -2,13 +2,13 @@
 
 import type { OutboxStorage } from "turnledger/outbox";
 
-/** The beginning of the name of everything that this page ever writes down. */
+/** The prefix of every key that this page writes. */
 export const STORAGE_PREFIX = "turnledger page:";
 
-/** What `localStorage` is of a storage. */
+/** The part of `localStorage` that the page uses. */
 export type KeyValueStorage = OutboxStorage;
 
-/** A frame may be denied its storage, and a private window its room: then all is forgotten with the page. */
+/** Storage in memory, for frames and private windows without their own; lost with the page. */
 export class MemoryStorage implements KeyValueStorage {
   readonly #values = new Map<string, string>();
 
@@ -33,7 +33,7 @@ export class MemoryStorage implements KeyValueStorage {
   }
 }
 
-/** Another storage, until it is closed: whoever comes late finds nothing in it and can leave nothing there. */
+/** Wraps a storage until it is closed; later reads find nothing, and later writes fail. */
 export class ClosableStorage implements KeyValueStorage {
   #storage: KeyValueStorage | null;
 
@@ -57,7 +57,7 @@ export class ClosableStorage implements KeyValueStorage {
     return this.#storage?.getItem(name) ?? null;
   }
 
-  /** Throws when it is closed, as a full storage does. */
+  /** Throws when closed, as a full storage does. */
   setItem(name: string, value: string): void {
     if (!this.#storage) throw new Error("This storage is closed.");
     this.#storage.setItem(name, value);
@@ -72,20 +72,20 @@ export class ClosableStorage implements KeyValueStorage {
   }
 }
 
-/** One for the whole page: what is kept in its memory is kept once. */
+/** Shared by the whole page. */
 const inMemory = { browser: new MemoryStorage(), tab: new MemoryStorage() };
 
-/** The storage of this browser, or one that lasts as long as the page. */
+/** The storage of this browser, or memory. */
 export function browserStorage(): KeyValueStorage {
   return usable(() => localStorage) ?? inMemory.browser;
 }
 
-/** The storage of this tab, or one that lasts as long as the page. */
+/** The storage of this tab, or memory. */
 export function tabStorage(): KeyValueStorage {
   return usable(() => sessionStorage) ?? inMemory.tab;
 }
 
-/** The names in a storage. */
+/** The keys in a storage. */
 export function storedKeys(storage: KeyValueStorage): string[] {
   return Array.from({ length: storage.length }, (_, place) => storage.key(place) ?? "");
 }

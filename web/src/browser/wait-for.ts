@@ -2,7 +2,7 @@
 
 import { effect } from "@preact/signals";
 
-/** Resolves as soon as it is so. */
+/** Resolve as soon as the condition holds. */
 export async function waitFor(condition: () => boolean): Promise<void> {
   await new Promise<void>((resolve) => {
     let isDone = false;

@@ -7,7 +7,7 @@ import type { Session } from "../session/session";
 import type { OptimisticChange } from "./chat-list";
 import { chatTitle, type ChatRow } from "./chat-row";
 
-/** Milliseconds in which a deleted chat can be brought back by one click. */
+/** Milliseconds in which one click restores a deleted chat. */
 const UNDO = 10_000;
 
 export class ChatActions {
@@ -17,13 +17,13 @@ export class ChatActions {
     this.#session = session;
   }
 
-  /** Give it a name, unless somebody else has done so since it was read. Empty: called by its first words again. */
+  /** Rename a chat, unless another client has changed it since it was read. Empty: titled by its first words again. */
   async rename(row: ChatRow, title: string): Promise<void> {
     const said = title.trim();
     if (said === (row.title ?? "")) return;
     try {
       const work = this.#update(row.id, (chat) => chat.rename(said, { revision: row.revision }));
-      // Its first words are not known here.
+      // The list does not know the first words.
       await this.#showOptimistically(row.id, said === "" ? {} : { title: said }, work);
     } catch (problem) {
       const there = problem instanceof errors.RevisionConflict ? problem.details.chat : undefined;
@@ -46,7 +46,7 @@ export class ChatActions {
     );
   }
 
-  /** Move it out of the list, or back into it. */
+  /** Archive a chat, or move it back. */
   async archive(row: ChatRow, archived: boolean): Promise<void> {
     try {
       const work = this.#update(row.id, (chat) => chat.archive(archived));
@@ -61,7 +61,7 @@ export class ChatActions {
     });
   }
 
-  /** Delete it at once; for a while it can be brought back. */
+  /** Delete a chat at once; it can be restored for a while. */
   async delete(row: ChatRow): Promise<void> {
     const { client, chats, notices, router, threads } = this.#session;
     const isShown = threads.current.peek()?.id.peek() === row.id;
@@ -83,7 +83,7 @@ export class ChatActions {
     });
   }
 
-  /** Bring a deleted chat back, and open it, if it was open. */
+  /** Restore a deleted chat, and open it if it was open. */
   async restore(row: ChatRow, isOpened = false): Promise<void> {
     const { client, chats, notices, router } = this.#session;
     try {
@@ -92,7 +92,7 @@ export class ChatActions {
         chats.drop(row.id);
         chats.put(restored);
       };
-      // From among the deleted ones it goes.
+      // It leaves the list of deleted chats.
       await (row.purgeAt === null ? restore() : this.#showOptimistically(row.id, { isGone: true }, restore()));
     } catch (problem) {
       return this.#refused("could not be brought back", row, problem);

@@ -8,7 +8,7 @@ import type { ChatRow } from "./chat-row";
 import { ScopeFilter, scopeFromAddress } from "./scope-filter";
 import { ChatPages, type ChatListKind } from "./chat-pages";
 
-/** How a chat is shown while the server has not answered yet. */
+/** How the list shows a chat until the server has answered. */
 export type OptimisticChange = Partial<Pick<ChatRow, "title" | "pinned" | "archived">> & { readonly isGone?: boolean };
 
 export class ChatList {
@@ -27,7 +27,7 @@ export class ChatList {
     this.#main = signal(new ChatPages(session.client, { kind: "chats", scope: this.scopes.chosen.peek() }));
     this.#cleanups.push(
       session.feed.listen((change) => this.#follow(change)),
-      // Whatever could not be read is read when the server is back.
+      // Read again what failed when the server is back.
       session.feed.connection.subscribe((connection) => {
         if (connection === "live" && this.problem.peek() !== null) void this.retry();
       }),
@@ -35,11 +35,11 @@ export class ChatList {
     );
   }
 
-  /** What is shown of them. */
+  /** Which list is shown. */
   readonly kind: ReadonlySignal<ChatListKind> = computed(() => this.#shown.value.filter.kind);
   readonly #shown: ReadonlySignal<ChatPages> = computed(() => this.#aside.value ?? this.#main.value);
 
-  /** Those that are known, pinned ones first, then the last used first. */
+  /** The known chats: pinned ones first, then by last use. */
   readonly rows: ReadonlySignal<readonly ChatRow[]> = computed(() => {
     const pages = this.#shown.value;
     const rows = this.#withOptimistic(pages.rows.value);
@@ -53,34 +53,34 @@ export class ChatList {
   readonly isLoading: ReadonlySignal<boolean> = computed(() => this.#shown.value.isReading.value);
   readonly problem: ReadonlySignal<unknown> = computed(() => this.#shown.value.problem.value);
 
-  /** Whether there are any in the list, whatever part of them is shown; null: nobody knows yet. */
+  /** Whether the main list has any chats; null if unknown. */
   readonly hasAny: ReadonlySignal<boolean | null> = computed(() => {
     const main = this.#main.value;
     return main.rows.value.length > 0 || (main.isWhole.value ? false : null);
   });
 
-  /** Chats that were answered in since somebody looked at them here. */
+  /** Chats with an answer that the user has not seen here. */
   get unseen(): ReadonlySignal<ReadonlySet<string>> {
     return this.#unseen;
   }
 
-  /** Read the first page, and open the chat that was used last, if the address names none. Does so once. */
+  /** Read the first page, and open the most recent chat if the address names none. Runs once. */
   start(): Promise<void> {
     return (this.#started ??= this.#start());
   }
 
-  /** Read until so many are known, or all. */
+  /** Read until this many are known, or all. */
   async need(count: number): Promise<void> {
     const pages = this.#shown.peek();
     if (this.#started !== null && pages.problem.peek() === null) await pages.need(count);
   }
 
-  /** Read again what could not be read. */
+  /** Read again what failed. */
   async retry(): Promise<void> {
     await this.#shown.peek().refresh();
   }
 
-  /** Show another part of them. */
+  /** Show another list. */
   show(kind: ChatListKind): void {
     this.#aside.peek()?.close();
     const scope = this.scopes.chosen.peek();
@@ -89,7 +89,7 @@ export class ChatList {
     void this.need(1);
   }
 
-  /** Show those of another scope; null: all. */
+  /** Show the chats of another scope; null: all. */
   chooseScope(scope: string | null): void {
     if (this.scopes.chosen.peek() === scope) return;
     this.scopes.choose(scope);
@@ -97,31 +97,31 @@ export class ChatList {
     this.#main.value = new ChatPages(this.#session.client, { kind: "chats", scope: this.scopes.chosen.peek() });
     this.show(this.kind.peek());
     if (this.#aside.peek() !== null) void this.#main.peek().need(1);
-    // A chat in which nothing was said belongs to the scope that is looked at.
+    // An empty chat belongs to the selected scope.
     if (isNewChat(this.#session)) this.#session.router.openNew();
   }
 
-  /** What is known of a chat, as it is shown. */
+  /** A chat as the list shows it. */
   row(id: string): ChatRow | undefined {
     const row = this.#main.value.row(id) ?? this.#aside.value?.row(id);
-    void this.rows.value; // whoever reads it is told of changes
+    void this.rows.value; // subscribe the caller to changes
     const wish = this.#optimistic.value.get(id);
     return row && wish ? { ...row, ...wish } : row;
   }
 
-  /** Take in how chats are by now. */
+  /** Update chats. */
   put(...chats: readonly ChatInfo[]): void {
     this.#main.peek().put(...chats);
     this.#aside.peek()?.put(...chats);
   }
 
-  /** A chat is there no more. */
+  /** Remove a chat. */
   drop(id: string): void {
     this.#main.peek().drop(id);
     this.#aside.peek()?.drop(id);
   }
 
-  /** Show a chat so while something is done about it, whatever comes of it. */
+  /** Show a chat with this change until the promise settles, whatever its outcome. */
   async showOptimistically<Done>(id: string, wish: OptimisticChange, done: Promise<Done>): Promise<Done> {
     const own = { ...this.#optimistic.peek().get(id), ...wish };
     this.#optimistic.value = new Map(this.#optimistic.peek()).set(id, own);
@@ -129,12 +129,12 @@ export class ChatList {
       return await done;
     } finally {
       const wishes = new Map(this.#optimistic.peek());
-      if (wishes.get(id) === own) wishes.delete(id); // else there is a later one
+      if (wishes.get(id) === own) wishes.delete(id); // otherwise a later change replaced it
       this.#optimistic.value = wishes;
     }
   }
 
-  /** Somebody looks at a chat. */
+  /** The user looks at a chat. */
   markSeen(id: string | null): void {
     const unseen = this.#unseen.peek();
     if (id !== null && unseen.has(id)) this.#unseen.value = new Set([...unseen].filter((each) => each !== id));

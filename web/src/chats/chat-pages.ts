@@ -16,23 +16,23 @@ import {
 
 export type ChatListKind = "chats" | "archived" | "deleted";
 
-/** Which chats are on it. */
+/** Which chats the list holds. */
 interface ChatFilter {
   readonly kind: ChatListKind;
   /** Null: of all scopes. */
   readonly scope: string | null;
 }
 
-/** What was heard while something was being read: that may be older. */
+/** Changes that came during a read, whose result may be older. */
 interface Meanwhile {
   readonly told: Set<string>;
   readonly gone: Set<string>;
 }
 
-/** Milliseconds for which chats are gathered that have to be looked up, and how many are looked up one by one. */
+/** Milliseconds in which lookups of single chats are batched, and up to how many are looked up one by one. */
 const GATHERING = 50;
 const LOOKED_UP = 8;
-/** An id that is so many milliseconds older than the beginning of its chat was brought from elsewhere. */
+/** A chat whose id is older than the chat by this many milliseconds was imported. */
 const IMPORTED = 3_600_000;
 
 export class ChatPages {
@@ -47,26 +47,26 @@ export class ChatPages {
   readonly #problem = signal<unknown>(null);
   readonly #ending = new AbortController();
   readonly #meanwhile = new Set<Meanwhile>();
-  /** The turns that run, by their chats. */
+  /** The running turn of each chat. */
   readonly #runs = new Map<string, string>();
   readonly #missing = new Set<string>();
   #pages: AsyncGenerator<Page<ChatInfo>, void, undefined> | null = null;
   #generation = 0;
   #needed = 1;
-  /** The last chat of which it is known that it and all before it are as they are told; null: of none. */
+  /** The last chat up to which the rows are current; null: none. */
   #freshTo: ListPosition | null = null;
   #isFreshToTheEnd = false;
-  /** The last chat that was ever read: those behind it are not shown, since others may be between. */
+  /** The last chat that was read. Later ones are not shown, since chats between may be missing. */
   #knownTo: ListPosition | null = null;
 
-  /** `isElsewhere`: whether a chat is known to be on another one. */
+  /** `isElsewhere`: whether another list is known to hold a chat. */
   constructor(client: Client, wanted: ChatFilter, isElsewhere: (id: string) => boolean = () => false) {
     this.#client = client;
     this.filter = wanted;
     this.#isElsewhere = isElsewhere;
   }
 
-  /** Those that are known, the last used first. */
+  /** The known chats, by last use. */
   readonly rows: ReadonlySignal<readonly ChatRow[]> = computed(() => {
     void this.#version.value;
     const to = this.#isWhole.value ? null : this.#knownTo;
@@ -74,11 +74,11 @@ export class ChatPages {
     return known.sort(byLastUse);
   });
 
-  /** Whether there are no more. */
+  /** Whether all chats are known. */
   get isWhole(): ReadonlySignal<boolean> {
     return this.#isWhole;
   }
-  /** Whether anything is known. */
+  /** Whether the first page was read. */
   get isLoaded(): ReadonlySignal<boolean> {
     return this.#isLoaded;
   }
@@ -94,13 +94,13 @@ export class ChatPages {
     return this.#rows.get(id);
   }
 
-  /** Read until so many are known as they are, or all. Returns the `asOf` of the first page, if this read it. */
+  /** Read until this many chats are current, or all. Returns the `asOf` of the first page, if this call read it. */
   async need(count: number): Promise<string | undefined> {
     this.#needed = count;
     if (this.#isReading.peek()) return undefined;
     this.#isReading.value = true;
     let asOf: string | undefined;
-    // Whoever has it read anew meanwhile has this begin again.
+    // A refresh meanwhile starts this loop again.
     for (let generation = -1; generation !== this.#generation && !this.#ending.signal.aborted;) {
       generation = this.#generation;
       try {
@@ -113,14 +113,14 @@ export class ChatPages {
     return asOf;
   }
 
-  /** Read all anew, as far as it is needed; until then everything stays. */
+  /** Read everything again, as far as needed; until then the rows stay. */
   async refresh(): Promise<void> {
     this.#restart(null);
     this.#runs.clear();
     await this.need(this.#needed);
   }
 
-  /** Take in how chats are by now. */
+  /** Update chats. */
   put(...chats: readonly ChatInfo[]): void {
     for (const chat of chats) {
       this.#noteMeanwhile(chat.id, "told");
@@ -129,7 +129,7 @@ export class ChatPages {
     this.#version.value += 1;
   }
 
-  /** A chat was deleted, or restored, and is here no more. */
+  /** Remove a chat that was deleted or restored. */
   drop(id: string): void {
     this.#remove(id);
     this.#version.value += 1;
@@ -142,7 +142,7 @@ export class ChatPages {
 
   // Reading.
 
-  /** Whether some that are needed are not known as they are. */
+  /** Whether some of the needed chats are not current. */
   #lacks(): boolean {
     if (this.#freshTo === null) return !this.#isFreshToTheEnd;
     if (this.#isFreshToTheEnd) return false;
@@ -160,7 +160,7 @@ export class ChatPages {
     return (this.#generation += 1);
   }
 
-  /** Read the next page; of the first one, returns its `asOf`. */
+  /** Read the next page. Returns the `asOf` of the first one. */
   async #next(): Promise<string | undefined> {
     const generation = this.#generation;
     const isFirst = this.#pages === null;
@@ -170,7 +170,7 @@ export class ChatPages {
     if (generation !== this.#generation) return undefined;
     const page: Page<ChatInfo> = next.done ? { data: [], next: null } : next.value;
     this.#take(page, meanwhile);
-    // Those that are pinned are shown first, however long ago they were used.
+    // Pinned chats come first, however long ago they were used.
     if (isFirst && page.next !== null && this.filter.kind === "chats") await this.#readPinned(generation);
     if (generation !== this.#generation) return undefined;
     this.#isWhole.value = this.#isFreshToTheEnd;
@@ -190,7 +190,7 @@ export class ChatPages {
     });
   }
 
-  /** A page tells all chats between two places: what is not among them is not there any more. */
+  /** A page lists all chats between two positions: others in that range are gone. */
   #take(page: Page<ChatInfo>, { told, gone }: Meanwhile): void {
     const from = this.#freshTo;
     const last = page.data.at(-1);
@@ -240,7 +240,7 @@ export class ChatPages {
 
   // Following.
 
-  /** Take in what happened. */
+  /** Apply a change. */
   applyChange(change: Change): void {
     // Deleted chats run no turns, and are not renamed.
     if (this.filter.kind === "deleted" && change.type.startsWith("turn.")) return;
@@ -295,13 +295,13 @@ export class ChatPages {
       if (told.type === "chat.restored") this.#rows.delete(told.chat);
     } else if (known) this.#set(withUpdate(known, told));
     else if (!this.#fits({ ...told, purgeAt: null })) return;
-    // It says nothing of when the chat was used last, unless that is now.
+    // The change does not say when the chat was last used, unless that is now.
     else if (told.type === "chat.switched") this.#set(rowOfUpdate(told));
     else if (told.type === "chat.created" && told.at - createdAtOf(told.chat) < IMPORTED) this.#set(rowOfUpdate(told));
     else this.#request(told.chat);
   }
 
-  /** Of several turns of a chat, only the end of the last that began leaves it quiet. */
+  /** Only the end of the last started turn makes the chat idle. */
   #endTurn(chat: string, turn: string): void {
     if ((this.#runs.get(chat) ?? turn) !== turn) return;
     this.#runs.delete(chat);
@@ -333,7 +333,7 @@ export class ChatPages {
     return this.filter.scope === null || (scope ?? "") === this.filter.scope;
   }
 
-  /** Look up a chat of which too little was told; of many at once, the list says it sooner. */
+  /** Look up a chat that a change does not fully describe; many at once are read from the list. */
   #request(id: string): void {
     if (!this.#isLoaded.peek() || this.#isElsewhere(id)) return;
     this.#missing.add(id);
@@ -355,7 +355,7 @@ export class ChatPages {
       const [chat, meanwhile] = await this.#reading(() => this.#client.chats.open(id).info({ signal }));
       this.#add([chat], meanwhile);
     } catch (problem) {
-      if (problem instanceof errors.ConversationUnavailable) return; // it has gone meanwhile, which is told
+      if (problem instanceof errors.ConversationUnavailable) return; // deleted meanwhile; the feed reports it
       this.#restart(problem);
     }
   }

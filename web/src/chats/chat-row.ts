@@ -13,34 +13,34 @@ export interface ChatRow {
   readonly branch: string;
   readonly touchedAt: number;
   readonly isRunning: boolean;
-  /** Of a deleted one: when it goes for good. */
+  /** When a deleted chat is purged. */
   readonly purgeAt: number | null;
 }
 
-/** A change that says how a chat is. */
+/** A change that carries the state of a chat. */
 export type ChatUpdate = Extract<Change, { readonly revision: number }>;
 
-/** The last used first; of two that were used at once, the one that was made last. */
+/** Order by last use; of two used at the same time, the newer id first. */
 export function byLastUse(one: ListPosition, other: ListPosition): number {
   return other.touchedAt - one.touchedAt || (one.id < other.id ? 1 : one.id > other.id ? -1 : 0);
 }
 
-/** Where a row stands in the list. */
+/** The position of a row in the list. */
 export type ListPosition = Pick<ChatRow, "touchedAt" | "id">;
 
-/** `otherwise`: whether it runs, where the chat does not say. */
+/** `otherwise`: whether it runs, if the server does not say. */
 export function rowOf(chat: ChatInfo, otherwise = false): ChatRow {
   const { id, scope, title, pinned, archived, revision, branch, touchedAt, isRunning = otherwise, purgeAt } = chat;
   return { id, scope, title, pinned, archived, revision, branch, touchedAt, isRunning, purgeAt };
 }
 
-/** The row of a chat that nothing was known of; it was used when this happened to it. */
+/** The row of a chat known only by this change, which counts as its last use. */
 export function rowOfUpdate(told: ChatUpdate): ChatRow {
   const { chat: id, scope, title, pinned, archived, revision, branch, at } = told;
   return { id, scope, title, pinned, archived, revision, branch, touchedAt: at, isRunning: false, purgeAt: null };
 }
 
-/** The row as it is after a change, which may be older than what is known. */
+/** Apply a change, which may be older than the row. */
 export function withUpdate(row: ChatRow, told: ChatUpdate): ChatRow {
   const isUse = told.type === "chat.switched";
   const touchedAt = isUse ? Math.max(row.touchedAt, told.at) : row.touchedAt;
@@ -49,7 +49,7 @@ export function withUpdate(row: ChatRow, told: ChatUpdate): ChatRow {
   return { ...row, title, pinned, archived, revision, branch, touchedAt };
 }
 
-/** The row as somebody answered it, where a change that is newer may have been heard meanwhile. */
+/** Merge a row that was read with the known one, which a newer change may have updated meanwhile. */
 export function mergeRow(known: ChatRow | undefined, read: ChatRow, isTold: boolean): ChatRow {
   if (known === undefined) return read;
   const touchedAt = Math.max(known.touchedAt, read.touchedAt);
@@ -59,12 +59,12 @@ export function mergeRow(known: ChatRow | undefined, read: ChatRow, isTold: bool
     : { ...read, touchedAt, isRunning: isTold ? known.isRunning : read.isRunning };
 }
 
-/** When an id was made. */
+/** When an id was created. */
 export function createdAtOf(id: string): number {
   return parseInt(id.slice(-32, -20), 16);
 }
 
-/** How a chat is called, among the words of the page. */
+/** The title of a chat, safe to display. */
 export function chatTitle(row: Pick<ChatRow, "title">): string {
   return safeText(row.title ?? "").trim() || "New chat";
 }

@@ -4,15 +4,15 @@ import { computed, signal, type ReadonlySignal } from "@preact/signals";
 import type { Hit, Page } from "turnledger";
 import type { Session } from "../session/session";
 
-/** Milliseconds without a key, after which it is asked. */
+/** Milliseconds without a keystroke before the search runs. */
 const PAUSE = 180;
 
-/** What was found by what. */
+/** A query and its results. */
 interface SearchResults {
   readonly query: string;
   readonly hits: readonly Hit[];
   readonly isWhole: boolean;
-  /** Whether all that was said can be found by now. */
+  /** Whether everything committed is searchable yet. */
   readonly isComplete: boolean;
 }
 
@@ -39,7 +39,7 @@ export class ChatSearch {
   }
   /** Whether hits are shown instead of the list. */
   readonly isOn: ReadonlySignal<boolean> = computed(() => this.#typed.value.trim() !== "");
-  /** Null: nothing was asked yet. They may be those of what was typed before, until the others are there. */
+  /** Null before the first search. Results of the previous query stay until new ones arrive. */
   get found(): ReadonlySignal<SearchResults | null> {
     return this.#found;
   }
@@ -50,7 +50,7 @@ export class ChatSearch {
     return this.#problem;
   }
 
-  /** This stands in the field by now. */
+  /** The user has typed this. */
   type(text: string): void {
     this.#typed.value = text;
     this.#stop();
@@ -61,7 +61,7 @@ export class ChatSearch {
     }
   }
 
-  /** Ask it now. */
+  /** Search now. */
   async submit(): Promise<void> {
     this.#stop();
     const query = this.#typed.peek().trim();
@@ -72,13 +72,13 @@ export class ChatSearch {
     await this.#read(query, []);
   }
 
-  /** Read some more hits. */
+  /** Read more results. */
   async more(): Promise<void> {
     const found = this.#found.peek();
     if (found && !found.isWhole && !this.#isSearching.peek()) await this.#read(found.query, found.hits);
   }
 
-  /** Show a chat no more: it was deleted. */
+  /** Remove a deleted chat from the results. */
   drop(chat: string): void {
     const found = this.#found.peek();
     if (found?.hits.some((hit) => hit.chat.id === chat)) {
@@ -91,7 +91,7 @@ export class ChatSearch {
     this.#stop();
   }
 
-  /** Whatever is on its way comes too late. */
+  /** Abort the running search. */
   #stop(): void {
     clearTimeout(this.#timer);
     this.#asking.abort();
@@ -109,7 +109,7 @@ export class ChatSearch {
       const next = await pages.next();
       if (signal.aborted) return;
       const page: Page<Hit> = next.done ? { data: [], next: null } : next.value;
-      // A chat may be hit again on a later page, by an older message.
+      // A later page may hit the same chat again, in an older message.
       const known = new Set(before.map((hit) => hit.chat.id));
       const hits = [...before, ...page.data.filter((hit) => !known.has(hit.chat.id))];
       const isComplete = page.complete ?? this.#found.peek()?.isComplete ?? true;

@@ -2,19 +2,19 @@
 
 import { signal, type ReadonlySignal } from "@preact/signals";
 
-/** Milliseconds for which it stays armed. */
+/** Milliseconds until it disarms itself. */
 export const ARMED_FOR = 4_000;
 
 export class ConfirmDelete {
   readonly #armed = signal<string | null>(null);
   #timer: ReturnType<typeof setTimeout> | undefined;
 
-  /** What is armed; null: nothing. */
+  /** The armed action; null if there is none. */
   get armed(): ReadonlySignal<string | null> {
     return this.#armed;
   }
 
-  /** Say it. Returns whether it was said before, and is to be done. */
+  /** Press once. Returns whether this is the second press, and the action is to run. */
   press(what: string): boolean {
     const isSecond = this.#armed.peek() === what;
     this.disarm();

@@ -3,15 +3,15 @@
 import { signal, type ReadonlySignal } from "@preact/signals";
 import type { ChatRow } from "./chat-row";
 
-/** What the list shows, line by line. */
+/** One line of the list. */
 export type ChatListLine =
   | { readonly kind: "heading"; readonly id: string; readonly text: string }
-  /** `number`: its place among the chats, from 1. */
+  /** `number`: its position among the chats, from 1. */
   | { readonly kind: "chat"; readonly id: string; readonly row: ChatRow; readonly number: number };
 
 const DAY = 86_400_000;
 
-/** The lines of chats that are in order, pinned ones first. Days begin at midnight where the browser is. */
+/** The lines for sorted chats, pinned ones first. Days begin at local midnight. */
 export function listLines(
   rows: readonly ChatRow[],
   now: number,
@@ -30,7 +30,7 @@ export function listLines(
   return lines;
 }
 
-/** What stands over a time. Asked for many times in order, it asks the calendar once for each heading. */
+/** The heading for a time. Consecutive times under one heading need one calendar lookup. */
 function headings(now: number, locales?: string | string[]): (time: number) => { id: string; text: string } {
   const today = midnight(now, 0);
   const recent = [
@@ -55,11 +55,11 @@ function headings(now: number, locales?: string | string[]): (time: number) => {
 
 function midnight(now: number, days: number): number {
   const date = new Date(now);
-  // By the calendar: where clocks are changed, a day has 23 hours or 25.
+  // By the calendar: a day has 23 or 25 hours when clocks change.
   return new Date(date.getFullYear(), date.getMonth(), date.getDate() + days).getTime();
 }
 
-/** The time by which days are told: a new one whenever another day has begun. */
+/** The current time, updated when a new day begins. */
 export class CurrentDay {
   readonly #now = signal(Date.now());
   #timer: ReturnType<typeof setTimeout> | undefined;

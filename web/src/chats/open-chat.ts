@@ -6,30 +6,30 @@ import type { Session } from "../session/session";
 
 type Thread = NonNullable<Session["threads"]["current"]["value"]>;
 
-/** Pages of older turns that are read in search of one. */
+/** How many pages of older turns are searched for one. */
 const PAGES = 40;
-/** Milliseconds for which it is shown where the turn is. */
+/** Milliseconds for which the found turn is highlighted. */
 const FOUND = 2_000;
 
-/** Show a new chat; the one that is new already stays, as long as nothing was said in it. */
+/** Show a new chat, unless the current one is new and empty. */
 export function openNewChat(session: Session): void {
   if (!isNewChat(session)) session.router.openNew();
 }
 
-/** Whether a chat is shown in which nothing was said, of the kind that a new one is. */
+/** Whether the current chat is new and empty. */
 export function isNewChat({ threads, router, keeps }: Session): boolean {
   const thread = threads.current.peek();
   if (thread === null || router.route.peek()?.kind !== (keeps ? "new" : "unkept")) return false;
   return thread.id.peek() === null && thread.pending.peek().length === 0 && thread.turns.peek().length === 0;
 }
 
-/** Show a chat that was found, on the branch where it was found, and scroll to where that is. */
+/** Open a search hit on its branch, and scroll to its turn. */
 export async function openHit(session: Session, { chat, turn, branch }: Hit): Promise<void> {
   session.router.open(chat.id);
   const thread = session.threads.current.peek();
   if (turn === null || thread === null) return;
   await waitAtMost(() => thread.isLoaded.value || thread.problem.value !== null);
-  // It was edited away or taken back: the branch that still has it is shown, to who may say so.
+  // The turn was edited or undone: switch to the branch that has it, if permitted.
   if (session.mayWrite && (thread.info.peek()?.branch ?? chat.branch) !== branch) {
     try {
       session.chats.put(await session.client.chats.open(chat.id).switch(branch));
@@ -42,21 +42,21 @@ export async function openHit(session: Session, { chat, turn, branch }: Hit): Pr
   await reveal(session, thread, turn);
 }
 
-/** Scroll to a turn of the chat that is shown, reading as many older ones as it takes. */
+/** Scroll to a turn, reading older pages until it is there. */
 async function reveal(session: Session, thread: Thread, turn: string): Promise<void> {
   for (let page = 0; page < PAGES && session.threads.current.peek() === thread; page++) {
     if (thread.turns.peek().some(({ id }) => id === turn)) break;
     if (!thread.hasOlder.peek()) return;
     await thread.older();
   }
-  await waitAtMost(() => false, 100); // they are drawn by then
+  await waitAtMost(() => false, 100); // time to render
   const found = document.querySelector<HTMLElement>(`[data-turn="${CSS.escape(turn)}"]`);
   found?.scrollIntoView({ block: "center" });
   found?.classList.add("found");
   setTimeout(() => found?.classList.remove("found"), FOUND);
 }
 
-/** Wait until it is so, or for so many milliseconds. */
+/** Wait until the condition holds, or for so many milliseconds. */
 function waitAtMost(isSo: () => boolean, patience = 10_000): Promise<void> {
   return new Promise((resolve) => {
     const timer = setTimeout(resolve, patience);

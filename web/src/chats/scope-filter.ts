@@ -8,7 +8,7 @@ export class ScopeFilter {
   readonly #storage: StorageScope;
   readonly #known: Signal<readonly string[]>;
   readonly #chosen: Signal<string | null>;
-  /** The only one that this page shows, said by its address or by the credential; null: it may be chosen. */
+  /** The only scope that this page shows, set by its address or the credential; null: the user may choose. */
   readonly fixed: string | null;
 
   constructor(storage: StorageScope, fixed: string | null) {
@@ -19,7 +19,7 @@ export class ScopeFilter {
     this.#known = signal(remembered === null ? [] : [remembered]);
   }
 
-  /** Those that chats were seen of, in order; the empty one is that of chats without. */
+  /** The known scopes, sorted; the empty one stands for chats without a scope. */
   get known(): ReadonlySignal<readonly string[]> {
     return this.#known;
   }
@@ -29,7 +29,7 @@ export class ScopeFilter {
     return this.#chosen;
   }
 
-  /** As what a new chat is made. */
+  /** The options of a new chat. */
   readonly newChat: ReadonlySignal<NewChat> = computed(() => (this.#chosen.value ? { scope: this.#chosen.value } : {}));
 
   choose(scope: string | null): void {
@@ -38,7 +38,7 @@ export class ScopeFilter {
     this.#storage.set("scope", scope);
   }
 
-  /** Take note of those of some chats. */
+  /** Add the scopes of some chats. */
   addKnown(scopes: Iterable<string | null>): void {
     const known = this.known.peek();
     const all = new Set([...known, ...[...scopes].map((scope) => scope ?? "")]);

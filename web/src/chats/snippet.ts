@@ -8,7 +8,7 @@ export interface SnippetPart {
   readonly isMarked: boolean;
 }
 
-/** The text in pieces. Marks count whole characters, of which JavaScript sees some as two. */
+/** Split a snippet. Marks count code points, some of which take two UTF-16 units. */
 export function snippetParts(snippet: string, marks: readonly Mark[]): SnippetPart[] {
   const characters = Array.from(snippet);
   const pieces: SnippetPart[] = [];

@@ -5,12 +5,11 @@ import type { OnBusy } from "turnledger";
 interface Policy {
   readonly name: OnBusy;
   readonly label: string;
-  /** What it does, in a sentence. */
+  /** What it does, as a sentence. */
   readonly meaning: string;
 }
 
-/** Those that there are to choose from, the first unless somebody chooses. What a running agent could take only goes in
- * here when a server says which agents can. */
+/** The choices, default first. A policy that only some agents support belongs here once servers report which do. */
 export const BUSY_POLICIES: readonly [Policy, ...Policy[]] = [
   { name: "queue", label: "Queue", meaning: "Waits for its turn, then is answered." },
   { name: "interrupt", label: "Interrupt", meaning: "Stops the running answer, keeps what it said, and goes first." },

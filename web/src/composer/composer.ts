@@ -10,7 +10,7 @@ import { NEW_CHAT } from "./drafts";
 import { ModelChoice } from "./model-choice";
 import { DEFAULT_POLICY } from "./busy-policies";
 
-/** A message that is about to leave. */
+/** A message about to be sent. */
 interface Message {
   readonly text: string;
   readonly onBusy: OnBusy;
@@ -19,22 +19,22 @@ interface Message {
 let made = 0;
 
 export class Composer {
-  /** No other has it. */
+  /** Unique. */
   readonly number = ++made;
   readonly thread: Thread;
   readonly model: ModelChoice;
   readonly #session: Session;
   readonly #composers: Composers;
   readonly #text: Signal<string>;
-  /** There may be several: what waits in line fails one after the other. */
+  /** Failed messages; queued ones may fail one after the other. */
   readonly #offers = signal<readonly string[]>([]);
   readonly #waiting = signal<readonly Message[]>([]);
   readonly #leave: () => void;
-  /** What was taken back by a message that took its place: nobody wants to write it again. */
+  /** Turns that a later message rolled back: their text is not offered again. */
   readonly #replaced = new Set<string>();
-  /** What was put back because it failed. */
+  /** The text that was put back after a failure. */
   #putBack: string | null = null;
-  /** Which of the earlier messages is shown, counted from the last; null: none. */
+  /** The index of the recalled message, counted from the last; null: none. */
   #recalled: number | null = null;
   #unlisten: () => void = () => {};
 
@@ -54,32 +54,32 @@ export class Composer {
     return this.#text;
   }
 
-  /** What failed, and found something else written where it would have gone back to. */
+  /** Failed text that could not be put back because the field was not empty. */
   readonly offered: ReadonlySignal<string | null> = computed(() => this.#offers.value.join("\n\n") || null);
 
-  /** What leaves as soon as somebody knows which models there are. */
+  /** Messages that wait for the list of models. */
   get waiting(): ReadonlySignal<readonly Message[]> {
     return this.#waiting;
   }
 
-  /** Whether something runs that can be stopped. */
+  /** Whether a turn runs that can be stopped. */
   readonly isBusy: ReadonlySignal<boolean> = computed(() =>
     this.thread.pending.value.some(({ state }) => state.value !== "ending"),
   );
 
-  /** Whether something of it is on its way, or lies here that is not kept elsewhere. */
+  /** Whether it has pending messages, or text that is stored nowhere else. */
   get isNeeded(): boolean {
     const isUnkept = !this.thread.isKept && this.#text.peek() !== "";
     const onItsWay = this.thread.pending.peek().length + this.#waiting.peek().length;
     return isUnkept || onItsWay > 0 || this.offered.peek() !== null;
   }
 
-  /** Whether what is written is too long to be kept as a draft. */
+  /** Whether the text is too long to be stored as a draft. */
   readonly isTooLong: ReadonlySignal<boolean> = computed(
     () => this.thread.isKept && this.#text.value.length > this.#composers.drafts.maxLength,
   );
 
-  /** Why nothing can be sent here, whatever is written. That no server can be reached is none: messages wait. */
+  /** Why nothing can be sent here; null if it can. A lost connection is no reason: messages wait. */
   readonly blockedReason: ReadonlySignal<string | null> = computed(() => {
     const problem = this.thread.problem.value;
     if (!this.#session.mayRun) return "You can read here, but not write.";
@@ -89,22 +89,22 @@ export class Composer {
     return null;
   });
 
-  /** Whether there is something to send, and nothing against it. */
+  /** Whether there is text to send, and nothing blocks it. */
   readonly canSend: ReadonlySignal<boolean> = computed(
     () => this.blockedReason.value === null && this.#text.value.trim() !== "",
   );
 
-  /** Take in what is written by now. */
+  /** Set the text. */
   write(text: string): void {
     if (text === this.#text.peek()) return;
     this.#recalled = null;
     this.#put(text);
   }
 
-  /** Send what is written. Whoever sends it writes it down first; if that or anything else fails, it comes back.
-   * Returns whether there was something to send. */
+  /** Send the text. It is stored before it is sent, and put back if sending fails. Returns whether there was anything
+   * to send. */
   send(): boolean {
-    // Blank lines around it say nothing; what the first line begins with may be meant.
+    // Trim blank lines around the text, but keep the indentation of its first line.
     const text = this.#text.peek().replace(/^(\s*\n)+|\s+$/g, "");
     if (text === "" || this.blockedReason.peek() !== null) return false;
     const message = { text, onBusy: this.isBusy.peek() ? this.#composers.policy.peek() : DEFAULT_POLICY };
@@ -120,12 +120,12 @@ export class Composer {
     return true;
   }
 
-  /** Stop what runs. */
+  /** Stop the running turn. */
   stop(policy: OnStop = "keep"): void {
     void this.thread.stop({ policy });
   }
 
-  /** Put back what failed, before what is written. */
+  /** Put the failed text before what is written. */
   restoreOffered(): void {
     const offered = this.offered.peek();
     if (offered === null) return;
@@ -134,18 +134,18 @@ export class Composer {
     this.#put(written === "" ? offered : `${offered}\n\n${written}`);
   }
 
-  /** Offer what was written in this chat, and has no place there any more. */
+  /** Offer text that has lost its place in this chat. */
   offer(text: string): void {
     this.#offer([...this.#offers.peek().filter((each) => each !== text), text]);
   }
 
-  /** Do without what failed. */
+  /** Drop the failed text. */
   discardOffered(): void {
     this.#offer([]);
   }
 
-  /** Bring back an earlier message (or with -1, go on to a later one), if nothing else is written. Returns whether
-   * something was brought. */
+  /** Recall an earlier message (or with -1, a later one) if nothing else is written. Returns whether one was recalled.
+   * */
   recall(step: 1 | -1): boolean {
     const said = this.#said();
     if (this.#recalled === null && (this.#text.peek() !== "" || step === -1)) return false;
@@ -164,7 +164,7 @@ export class Composer {
     return this.thread.send(text, { model: this.model.name.peek() ?? undefined, onBusy });
   }
 
-  /** Nobody knows yet whom to ask. */
+  /** Wait for the list of models. */
   #wait(message: Message): void {
     this.#waiting.value = [...this.#waiting.value, message];
     if (this.#waiting.value.length > 1) return;
@@ -181,26 +181,26 @@ export class Composer {
     if (this.thread.isKept) this.#composers.drafts.write(draftOf(this.thread), this.#draft());
   }
 
-  /** Write the draft down at once. */
+  /** Store the draft now. */
   #keep(): void {
     if (this.thread.isKept) this.#composers.drafts.writeNow(draftOf(this.thread), this.#draft());
   }
 
-  /** Offer these, also after a reload. */
+  /** Offer these texts, also after a reload. */
   #offer(texts: readonly string[]): void {
     this.#offers.value = texts;
     const offered = this.offered.peek() ?? "";
     if (this.thread.isKept) this.#composers.drafts.writeNow(offeredDraftOf(draftOf(this.thread)), offered);
   }
 
-  /** What would be lost with this page: also what could not leave yet. */
+  /** The text that would be lost with this page, including waiting messages. */
   #draft(): string {
     const written = this.#text.peek();
     const waiting = this.#waiting.peek().map(({ text }) => text);
     return (written === "" ? waiting : [...waiting, written]).join("\n\n");
   }
 
-  /** What was said here before, as far as it is known, the last at the end. */
+  /** Earlier messages of the user, the last one at the end. */
   #said(): string[] {
     const inputs = [
       ...this.thread.turns.peek().map(({ input }) => input),
@@ -209,7 +209,7 @@ export class Composer {
     return inputs.map(textOfInput).filter((text) => text !== "");
   }
 
-  /** The draft goes with the new chat that got its id, and is the same in all tabs. */
+  /** Move the draft to the new chat when it gets its id, and keep it in sync between tabs. */
   #followPlace(): () => void {
     let former: string | null = null;
     return effect(() => {
@@ -219,7 +219,7 @@ export class Composer {
       const { drafts } = this.#composers;
       untracked(() => {
         if (former === NEW_CHAT && id !== null) {
-          // Another new chat may be written by now.
+          // Another tab may have a new chat with its own draft.
           if (drafts.read(NEW_CHAT) === this.#draft()) drafts.writeNow(NEW_CHAT, "");
           this.#keep();
           if (this.offered.peek() !== null) drafts.writeNow(offeredDraftOf(NEW_CHAT), "");
@@ -227,7 +227,7 @@ export class Composer {
         }
         former = draftOf(thread);
         this.#unlisten();
-        // A new chat is another one in each tab.
+        // New chats are separate in each tab.
         if (id !== null) this.#unlisten = drafts.listen(id, (text) => this.#follow(text));
       });
     });
@@ -245,9 +245,9 @@ export class Composer {
     });
   }
 
-  /** What failed is written again: where nothing else is, in its place. */
+  /** Put failed text back into the field if that is empty; otherwise offer it. */
   #takeBack({ name, isHere, isStopped, text, replaces }: FailedTurn): void {
-    // After a reload it is nobody's, but what was put back then is still there.
+    // After a reload the failure belongs to no tab, but its text is still in the field.
     if (!isHere && text === this.#text.peek()) this.#putBack = text;
     if (!isHere || text === "" || (isStopped && this.#replaced.has(name))) return;
     if (this.#text.peek() === "" && replaces === null) {
@@ -257,13 +257,13 @@ export class Composer {
     } else if (this.#text.peek() !== text) this.offer(text);
   }
 
-  /** The failure is shown no more. If that is because it was asked again, its text need not be. */
+  /** The failure is gone. If the same text was sent again, remove it from the field. */
   #letGo(): void {
     const back = this.#putBack;
     const offers = this.#offers.peek();
     this.#putBack = null;
     if (back === null && offers.length === 0) return;
-    // Who asks again takes the failure away first.
+    // A retry clears the failure before it sends.
     queueMicrotask(() => {
       const asked = this.thread.pending.peek().map(({ input }) => textOfInput(input.peek()));
       const left = this.#offers.peek().filter((each) => !asked.includes(each));
@@ -275,12 +275,12 @@ export class Composer {
   }
 }
 
-/** Where its draft is kept. */
+/** The key of its draft. */
 function draftOf(thread: Thread): string {
   return thread.id.peek() ?? NEW_CHAT;
 }
 
-/** Where it is kept what is offered there. */
+/** The key of the text offered there. */
 export function offeredDraftOf(place: string): string {
   return `${place} offered`;
 }

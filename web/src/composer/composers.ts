@@ -9,14 +9,14 @@ import { Composer, offeredDraftOf } from "./composer";
 import { Drafts } from "./drafts";
 import { DEFAULT_POLICY } from "./busy-policies";
 
-/** How many composers are remembered of chats that nobody looks at. */
+/** How many composers of hidden chats are kept. */
 const REMEMBERED = 16;
-/** Timers of weeks would be over at once. */
+/** Longer timers would fire at once. */
 const LONGEST = 2 ** 31 - 1;
 
 export class Composers {
   readonly drafts: Drafts;
-  /** What becomes of a message while another is answered: the same in all chats until somebody chooses again. */
+  /** What happens to a message while another is answered: one choice for all chats. */
   readonly policy: Signal<OnBusy> = signal(DEFAULT_POLICY);
   readonly #session: Session;
   readonly #composers = new Map<Thread, Composer>();
@@ -30,15 +30,15 @@ export class Composers {
     this.#leaving.push(this.#followDeletions(), this.#awaitExpiry());
   }
 
-  /** Whether the token may be used no more. */
+  /** Whether the token has expired. */
   get isExpired(): ReadonlySignal<boolean> {
     return this.#isExpired;
   }
 
-  /** The composer of a chat: one of each. */
+  /** The composer of a chat; each has one. */
   of(thread: Thread): Composer {
     const composer = this.#composers.get(thread) ?? new Composer(this.#session, this, thread);
-    this.#composers.delete(thread); // and put it behind the others: it was looked at last
+    this.#composers.delete(thread); // most recently used last
     this.#composers.set(thread, composer);
     for (const [other, old] of this.#composers) {
       if (this.#composers.size <= REMEMBERED) break;
@@ -49,7 +49,7 @@ export class Composers {
     return composer;
   }
 
-  /** Who is asked in a chat, unless somebody says otherwise; null: nobody knows. */
+  /** The model that answers in a chat; null if unknown. */
   modelOf(thread: Thread): string | null {
     return this.of(thread).model.name.peek();
   }
@@ -66,7 +66,7 @@ export class Composers {
     this.drafts.close();
   }
 
-  /** The draft of a deleted chat goes, and comes back with it. */
+  /** Delete the draft with its chat, and restore it with it. */
   #followDeletions(): () => void {
     return this.#session.feed.listen((change) => {
       if (change.type === "chat.deleted") {

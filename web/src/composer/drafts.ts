@@ -4,14 +4,14 @@ import { freshKey } from "turnledger";
 import { STORAGE_PREFIX as ALL } from "../browser/storage";
 import { type StorageScope } from "../session/storage-scope";
 
-/** The place of the chat that is not made yet. */
+/** The key of a chat that does not exist yet. */
 export const NEW_CHAT = "new";
 
 const PREFIX = "draft:";
-/** Milliseconds between two writes while somebody types. */
+/** Milliseconds between two writes while the user types. */
 const PAUSE = 300;
 
-/** How much is kept: so many drafts, and so many characters in all of them. The oldest go first. */
+/** Limits: how many drafts, and how many characters in total. The oldest are removed first. */
 export interface DraftLimits {
   readonly drafts: number;
   readonly characters: number;
@@ -26,20 +26,20 @@ interface Kept {
   readonly by: string;
 }
 
-/** Told what another tab wrote for a place; empty: it was sent there, or taken away. */
+/** Receives what another tab wrote for a key; empty: it was sent or removed there. */
 type DraftListener = (text: string) => void;
 
 export class Drafts {
   readonly #storage: StorageScope;
   readonly #bounds: DraftLimits;
   readonly #tab = freshKey();
-  /** What is not written yet. */
+  /** Drafts that are not stored yet. */
   readonly #waiting = new Map<string, string>();
   readonly #listeners = new Map<string, Set<DraftListener>>();
   readonly #ending = new AbortController();
   #timer: ReturnType<typeof setTimeout> | undefined;
   #last = 0;
-  /** What was found for a new chat, whichever tab has written it. */
+  /** The stored draft of a new chat, whichever tab wrote it. */
   #taken = "";
 
   constructor(storage: StorageScope, bounds: DraftLimits = BOUNDS) {
@@ -52,44 +52,44 @@ export class Drafts {
     addEventListener("storage", (event) => this.#hear(event), { signal });
   }
 
-  /** How many characters a draft may have to be kept. */
+  /** How long a draft may be. */
   get maxLength(): number {
     return this.#bounds.characters;
   }
 
-  /** What was written there; empty: nothing. */
+  /** Read a draft; empty if there is none. */
   read(place: string): string {
     return this.#waiting.get(place) ?? this.#kept(place)?.text ?? "";
   }
 
-  /** Read it, to go on writing there: of a new chat, it is this tab's from now on, as it is after a reload. */
+  /** Read a draft to continue it. The draft of a new chat belongs to this tab from now on, as after a reload. */
   open(place: string): string {
     const text = this.read(place);
     if (place === NEW_CHAT) this.#taken = text;
     return text;
   }
 
-  /** Keep what is written there by now, in a moment: others who type need the machine, too. */
+  /** Store a draft after a short pause, so that typing stays fast. */
   write(place: string, text: string): void {
     if (this.#ending.signal.aborted) return;
     this.#waiting.set(place, text);
     this.#timer ??= setTimeout(() => this.flush(), PAUSE);
   }
 
-  /** Keep what is written there by now, at once. Returns whether it is kept: there may be no room. */
+  /** Store a draft now. Returns whether it worked: the storage may be full. */
   writeNow(place: string, text: string): boolean {
     if (this.#ending.signal.aborted) return false;
     this.#waiting.delete(place);
     return this.#set(place, text);
   }
 
-  /** A chat is not there any more. */
+  /** Remove the draft of a chat. */
   drop(place: string): void {
     this.#waiting.delete(place);
     this.#storage.set(PREFIX + place, null);
   }
 
-  /** Write down what waits for it. */
+  /** Store all waiting drafts. */
   flush(): void {
     clearTimeout(this.#timer);
     this.#timer = undefined;
@@ -98,14 +98,14 @@ export class Drafts {
     for (const [place, text] of waiting) this.#set(place, text);
   }
 
-  /** Be told what other tabs write there, until what is returned is called. */
+  /** Listen to what other tabs write, until the returned function is called. */
   listen(place: string, listener: DraftListener): () => void {
     const told = this.#listeners.get(place) ?? new Set();
     this.#listeners.set(place, told.add(listener));
     return () => told.delete(listener);
   }
 
-  /** What is not written by now never will be: whose it was may be gone. */
+  /** Discard waiting drafts: their owner may have signed out. */
   close(): void {
     this.#ending.abort();
     clearTimeout(this.#timer);
@@ -114,14 +114,14 @@ export class Drafts {
   }
 
   #set(place: string, text: string): boolean {
-    // A new chat is another one in each tab: what another has written for his stays.
+    // New chats are separate in each tab: keep what another tab wrote for its own.
     const there = this.#kept(place);
     if (text === "" && place === NEW_CHAT && there && there.by !== this.#tab && there.text !== this.#taken) return true;
     if ((there?.text ?? "") === text) return true;
     this.#last = Math.max(Date.now(), this.#last + 1);
     const kept = JSON.stringify({ text, at: this.#last, by: this.#tab } satisfies Kept);
     if (text === "") {
-      // Other tabs are told that it is empty; of one that only found no room here they keep what they show.
+      // Other tabs learn that it is empty; after a mere lack of room they keep what they show.
       this.#storage.set(PREFIX + place, kept);
       return this.#storage.set(PREFIX + place, null);
     }
@@ -130,7 +130,7 @@ export class Drafts {
     return this.#storage.set(PREFIX + place, kept) || this.#setInPlaceOf(this.#others(place), place, kept);
   }
 
-  /** The browser has no more room: others give way, the oldest first. If that does not help, they stay. */
+  /** The storage is full: remove older drafts, oldest first, until this one fits. If it never does, put them back. */
   #setInPlaceOf(others: readonly [string, Kept][], place: string, kept: string): boolean {
     for (const [other] of others) {
       this.#storage.set(PREFIX + other, null);
@@ -152,7 +152,7 @@ export class Drafts {
     }
   }
 
-  /** All but one, the oldest first. */
+  /** All drafts but one, oldest first. */
   #others(place: string): [string, Kept][] {
     const places = this.#storage.names(PREFIX).map((name) => name.slice(PREFIX.length));
     const found = places.flatMap((each): [string, Kept][] => {
@@ -171,13 +171,13 @@ export class Drafts {
     const kept = keptOf(newValue);
     if (kept === null || !key?.startsWith(beginning)) return;
     const place = key.slice(beginning.length);
-    // What is being written here is written down in a moment, and then the others follow.
+    // This tab is about to store its own draft, which the others then take over.
     if (this.#waiting.has(place)) return;
     for (const listener of [...(this.#listeners.get(place) ?? [])]) listener(kept.text);
   }
 }
 
-/** The draft that was written down; none, if it is something else. */
+/** Parse a stored draft; null if it is something else. */
 function keptOf(value: string | null): Kept | null {
   try {
     const found = JSON.parse(value ?? "null") as Partial<Kept> | null;

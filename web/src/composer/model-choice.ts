@@ -6,11 +6,11 @@ import type { Session } from "../session/session";
 import type { Thread } from "../thread/thread";
 
 export class ModelChoice {
-  /** All that there are to choose from. */
+  /** All models. */
   readonly names: ReadonlySignal<readonly string[]>;
-  /** Null: nobody knows yet, or there is none. */
+  /** Null if not known yet, or if there is none. */
   readonly name: ReadonlySignal<string | null>;
-  /** The one that was chosen before and is there no more; null: there is no such thing to say. */
+  /** The remembered model, if the server no longer has it; null otherwise. */
   readonly gone: ReadonlySignal<string | null>;
   readonly #session: Session;
   readonly #picked = signal<string | null>(null);
@@ -19,7 +19,7 @@ export class ModelChoice {
     this.#session = session;
     this.names = computed(() => session.models.value.map(({ id }) => id));
     this.name = computed(() => {
-      // What an upstream calls itself may be another name than it has here: then nothing is known of it.
+      // An upstream may report another name than the server lists; ignore it then.
       const answered = thread.turns.value.at(-1)?.details["model"];
       const wanted = [this.#picked.value, answered].find((each) => this.names.value.includes(each as string));
       return (wanted as string | undefined) ?? session.model.value;
@@ -31,13 +31,13 @@ export class ModelChoice {
     });
   }
 
-  /** Go on with who answers instead of one that is gone: there is nothing more to say of that. */
+  /** Accept the replacement of a model that is gone, and stop mentioning it. */
   accept(): void {
     const name = this.name.peek();
     if (this.gone.peek() !== null && name !== null) this.choose(name);
   }
 
-  /** Have this one answer from now on, here and in new chats. */
+  /** Choose the model for this chat and for new ones. */
   choose(name: string): void {
     this.#picked.value = name;
     this.#session.choose(name);

@@ -2,10 +2,10 @@
 
 export interface Shortcut {
   readonly name: string;
-  /** Each way to press it, as in `Mod+Shift+O`; `Mod` is Command on a Mac and Control elsewhere. */
+  /** Each key combination, as in `Mod+Shift+O`; `Mod` is Command on a Mac and Control elsewhere. */
   readonly keys: readonly [string, ...string[]];
   readonly what: string;
-  /** Where it works; `anywhere` means: wherever nobody writes, or with Control or Command everywhere. */
+  /** Where it works. `anywhere`: outside of text fields, or with Control or Command everywhere. */
   readonly where: "writing" | "anywhere" | "list";
 }
 
@@ -26,12 +26,12 @@ export const SHORTCUTS = [
 
 type ShortcutName = (typeof SHORTCUTS)[number]["name"];
 
-/** What is pressed, of a keyboard event. */
+/** The part of a keyboard event that matters. */
 export type KeyPress = Pick<KeyboardEvent, "key" | "ctrlKey" | "metaKey" | "shiftKey" | "altKey">;
 
 const IS_MAC = /Mac|iP(hone|ad|od)/.test(navigator.userAgent);
 
-/** Whether this is the shortcut of that name. */
+/** Whether this event is the shortcut of that name. */
 export function isShortcut(name: ShortcutName, pressed: KeyPress, isMac = IS_MAC): boolean {
   const shortcut = SHORTCUTS.find((each) => each.name === name) as Shortcut;
   return shortcut.keys.some((keys) => isPressed(keys, pressed, isMac));
@@ -41,7 +41,7 @@ function isPressed(keys: string, { key, ctrlKey, metaKey, shiftKey, altKey }: Ke
   const parts = keys.split("+");
   const last = parts.pop() as string;
   const isMod = parts.includes("Mod");
-  // Which keys a sign needs, as "?" and "/" do, is the keyboard's affair.
+  // Which modifiers a sign like "?" or "/" needs depends on the keyboard.
   const isSign = last.length === 1 && !/[a-z0-9]/i.test(last);
   return (
     key.toLowerCase() === last.toLowerCase() &&
@@ -54,12 +54,12 @@ function isPressed(keys: string, { key, ctrlKey, metaKey, shiftKey, altKey }: Ke
 
 const SIGNS: Readonly<Record<string, string>> = { ArrowUp: "↑", ArrowDown: "↓", Escape: "Esc", Delete: "Del" };
 
-/** The keys by what is printed on them. */
+/** The labels of the keys. */
 export function keyLabels(keys: string, isMac = IS_MAC): string[] {
   return keys.split("+").map((each) => (each === "Mod" ? (isMac ? "⌘" : "Ctrl") : (SIGNS[each] ?? each)));
 }
 
-/** Whether somebody writes there: letters are letters then. */
+/** Whether the target is a text field, where letters are text. */
 export function isTextField(target: EventTarget | null): boolean {
   if (!(target instanceof HTMLElement)) return false;
   return target.isContentEditable || /^(INPUT|TEXTAREA|SELECT)$/.test(target.tagName);

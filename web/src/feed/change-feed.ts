@@ -8,25 +8,25 @@ import { LeaderElection } from "./leader-election";
 export type ConnectionState = "connecting" | "live" | "lost";
 export type ChangeListener = (change: Change) => void;
 
-/** What tabs tell one another. */
+/** Messages between tabs. */
 type FeedMessage =
   | ({ readonly kind: "change" } & NumberedChange)
-  /** Asked by who wants to know how far it is, and says what he has heard. */
+  /** A tab asks for the current position, and says its own. */
   | { readonly kind: "who"; readonly epoch: string | null; readonly number: number }
-  /** Answered by who leads, behind everything that the one who asked is missing. */
+  /** The leader answers, after the changes that the asking tab is missing. */
   | { readonly kind: "here"; readonly connection: ConnectionState; readonly heard: FeedPosition | null };
 
-/** Milliseconds between two looks whether somebody leads. */
+/** Milliseconds between two checks that there is a leader. */
 const WATCH = 4_000;
-/** So many questions that nobody answered, and the lead is taken. */
+/** After so many unanswered questions, this tab takes the lead. */
 const UNANSWERED = 2;
-/** Milliseconds after which a stream that the server refused is asked for again. */
+/** Milliseconds before a refused stream is requested again. */
 const AGAIN = 5_000;
 /** Milliseconds in which a restarted server is back. */
 const MOMENT = 1_000;
 
-/** Who leads reads the stream and tells the others; who leads next goes on behind the last change that he heard.
- * Where there are no locks or channels, each tab reads for itself, while it is seen. */
+/** The leader reads the stream and passes it on to the other tabs; the next leader continues after the last change that
+ * it received. Without locks or channels, each tab reads for itself while it is visible. */
 export class ChangeFeed {
   readonly #listeners = new Set<ChangeListener>();
   readonly #connection = signal<ConnectionState>("connecting");
@@ -42,12 +42,12 @@ export class ChangeFeed {
   #unanswered = 0;
   #lossTimer: ReturnType<typeof setTimeout> | undefined;
   #asOf: Omit<FeedPosition, "number"> | null = null;
-  /** Resolved when it is known behind what to read. */
+  /** Resolves when the position to read from is known. */
   readonly #started: Promise<void>;
   #start: () => void = () => {};
 
-  /** `name`: of the credential's realm; tabs of the same name share a stream. `refused`: told when the server lets one
-   * in no more. Nothing is read before `begin`. */
+  /** `name`: of the storage scope and the credential; tabs with the same name share a stream. `refused`: called when
+   * the server revokes access. Nothing is read before `start`. */
   constructor(client: Client, name: string, refused: (problem: unknown) => void = () => {}) {
     this.#client = client;
     this.#name = `turnledger live ${name}`;
@@ -64,26 +64,26 @@ export class ChangeFeed {
     this.#join();
   }
 
-  /** Whether what is shown is how it is. */
+  /** Whether the page shows the current state. */
   get connection(): ReadonlySignal<ConnectionState> {
     return this.#connection;
   }
 
-  /** Be told of each change, until what is returned is called. `start` is told by the tab that reads
-   * first, when it begins. */
+  /** Call the listener for each change, until the returned function is called. The first tab that reads the stream
+   * emits `start`. */
   listen(listener: ChangeListener): () => void {
     this.#listeners.add(listener);
     return () => this.#listeners.delete(listener);
   }
 
-  /** Everything that came behind the list of chats with this `asOf` shall be told, in whichever tab. Without one, it
-   * begins with the stream: ask for the chats once more when `start` is told. */
+  /** Emit every change after the list of chats with this `asOf`, whichever tab reads it. Without it, the feed begins
+   * with the stream: read the chats again on `start`. */
   start(asOf?: string): void {
     if (asOf !== undefined) this.#asOf ??= { epoch: freshEpoch(), position: asOf };
     this.#start();
   }
 
-  /** The client says whether its requests find the server. One that is back in a moment was not away. */
+  /** The client reports whether its requests reach the server. An outage shorter than a moment is not shown. */
   noteConnection(isLost: boolean): void {
     clearTimeout(this.#lossTimer);
     if (!isLost) this.#set("live");
@@ -97,7 +97,7 @@ export class ChangeFeed {
     this.#leave();
   }
 
-  // Who reads.
+  // Reading.
 
   #join(): void {
     if (this.#ending.signal.aborted || this.#channel !== null || this.#alone !== null) return;
@@ -129,7 +129,7 @@ export class ChangeFeed {
     this.#channel = null;
   }
 
-  /** The tab is looked at, or is not any more. */
+  /** The tab became visible or hidden. */
   #visibilityChanged(): void {
     const isSeen = document.visibilityState !== "hidden";
     if (this.#channel !== null) {
@@ -173,7 +173,7 @@ export class ChangeFeed {
     }
   }
 
-  /** Read on, and tell everybody. */
+  /** Read on, and pass each change to all tabs. */
   async #follow(ending: AbortSignal): Promise<void> {
     let from = this.#cursor.position;
     if (from === null && this.#asOf !== null) from = this.#startAt(this.#asOf);
@@ -201,7 +201,7 @@ export class ChangeFeed {
     return heard;
   }
 
-  // What is told.
+  // Messages.
 
   #receive(told: FeedMessage): void {
     switch (told.kind) {

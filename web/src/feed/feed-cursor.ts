@@ -6,27 +6,27 @@
 
 import type { Change } from "turnledger";
 
-/** A row of changes without a gap, and since when (by the clock of the machine) nothing is missing in it. */
+/** A run of changes without a gap, and since when (by the clock of the machine) it is complete. */
 interface Epoch {
   readonly name: string;
   readonly since: number;
 }
 
-/** A change, and the how manieth of its epoch it is. */
+/** A change, and its number within the epoch. */
 export interface NumberedChange {
   readonly epoch: Epoch;
   readonly number: number;
   readonly change: Change;
 }
 
-/** A place behind which somebody can read on. */
+/** A position to read on from. */
 export interface FeedPosition {
   readonly epoch: Epoch;
   readonly number: number;
   readonly position: string;
 }
 
-/** How many are remembered, for tabs that slept. */
+/** How many changes are remembered, for tabs that slept. */
 const REMEMBERED = 256;
 
 export class FeedCursor {
@@ -34,23 +34,23 @@ export class FeedCursor {
   #recent: NumberedChange[] = [];
   readonly #since: number;
 
-  /** `since`: when this tab began to ask for what it shows. Whatever happened later, it has to hear. */
+  /** `since`: when this tab began to read what it shows. It needs every later change. */
   constructor(since: number) {
     this.#since = since;
   }
 
-  /** Null: nothing yet. */
+  /** Null before the first change. */
   get position(): FeedPosition | null {
     return this.#position;
   }
 
-  /** Begin a row of changes behind a position. */
+  /** Begin an epoch at a position. */
   begin(epoch: Epoch, position: string): FeedPosition {
     this.#recent = [];
     return (this.#position = { epoch, number: 0, position });
   }
 
-  /** What listeners are to be told; null: something before it is missing, ask for it. */
+  /** The changes to emit; null if an earlier one is missing and must be requested. */
   accept(told: NumberedChange): readonly Change[] | null {
     const { epoch, number, change } = told;
     const heard = this.#position;
@@ -67,21 +67,22 @@ export class FeedCursor {
     return [change];
   }
 
-  /** Somebody says how far the stream is, behind everything that he had to tell: null, or that something was missed. */
+  /** Compare with the position of the leader, after everything it had to send: null, or a gap if changes were missed.
+   * */
   compare(there: FeedPosition): Change | null {
     const heard = this.#position;
     if (heard?.epoch.name === there.epoch.name && there.number <= heard.number) return null;
     return this.#join(there);
   }
 
-  /** What came behind a number of an epoch, as far as it is remembered. */
+  /** The changes after a number of an epoch, as far as they are remembered. */
   after(epoch: string | null, number: number): readonly NumberedChange[] {
     const later = this.#recent.filter((each) => each.epoch.name === epoch && each.number > number);
     return later[0]?.number === number + 1 ? later : [];
   }
 
   #join(there: FeedPosition): Change | null {
-    // Who asked for what he shows when all this was heard already, and listened ever since, has missed nothing.
+    // A tab that read its chats after this epoch began, and listened since, has missed nothing.
     const isWhole = this.#position === null && there.epoch.since <= this.#since;
     this.#position = there;
     this.#recent = [];

@@ -6,7 +6,7 @@ export class LeaderElection {
   #candidacy: AbortController | null = null;
   #isLeader = false;
 
-  /** `lead`: done by the one who leads, until the signal says that he does no more. */
+  /** `lead`: run by the leader until the signal ends its lead. */
   constructor(name: string, lead: (ending: AbortSignal) => Promise<void>) {
     this.#name = name;
     this.#lead = lead;
@@ -16,8 +16,8 @@ export class LeaderElection {
     return this.#isLeader;
   }
 
-  /** Wait to lead; or take it from who leads and does not answer: a tab may be frozen with the lock in its hands.
-   * Rejects if there are no locks for this page. */
+  /** Wait to become the leader, or take the lead from a tab that does not answer: it may be frozen while it holds the
+   * lock. Rejects if this page has no locks. */
   async join(takes = false): Promise<void> {
     this.leave();
     const standing = (this.#candidacy = new AbortController());
@@ -34,11 +34,11 @@ export class LeaderElection {
     } catch (problem) {
       if (signal.aborted) return;
       if (!hasHeld) throw problem;
-      await this.join(); // it was taken from here
+      await this.join(); // another tab took the lead
     }
   }
 
-  /** Lead no more, and do not wait for it. */
+  /** Give up the lead, and stop waiting for it. */
   leave(): void {
     this.#candidacy?.abort();
     this.#candidacy = null;

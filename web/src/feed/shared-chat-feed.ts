@@ -5,7 +5,7 @@ import { signal, type ReadonlySignal } from "@preact/signals";
 import { errors, type Change, type ChatInfo, type Client } from "turnledger";
 import type { ConnectionState, ChangeListener } from "./change-feed";
 
-/** Milliseconds between two looks: soon after something was said, and when nothing was for a while. */
+/** Milliseconds between two polls: soon after a change, and after a while without one. */
 const SOON = 3_000;
 const LATER = 15_000;
 
@@ -40,7 +40,7 @@ export class SharedChatFeed {
     return () => this.#listeners.delete(listener);
   }
 
-  /** It looks from the first moment on: a reader has no list to read before. */
+  /** Polling starts in the constructor: a reader has no list to read first. */
   start(): void {}
 
   close(): void {
@@ -75,7 +75,7 @@ export class SharedChatFeed {
     this.#pause = isNews || isRunning ? SOON : Math.min(this.#pause * 1.5, LATER);
   }
 
-  /** Tell of it, if it is other than it was. Whatever it is, who hears it reads the chat anew. */
+  /** Emit a change if the chat differs from the last poll. Listeners read the whole chat again. */
   #emitIfChanged(known: string): boolean {
     const isNews = this.#known !== null && this.#known !== known;
     this.#known = known;

@@ -7,13 +7,13 @@ import type { StorageScope } from "../session/storage-scope";
 export type ExperimentName = "vanish" | "stop" | "tabs";
 export const EXPERIMENTS: readonly ExperimentName[] = ["vanish", "stop", "tabs"];
 
-/** How far one is. `missed`: it ended otherwise than it was to. `second`: this is the tab that was opened for it. */
+/** The progress of an experiment. `missed`: it ended otherwise. `second`: this is the tab that was opened for it. */
 export type ExperimentStep =
   | { readonly name: "vanish"; readonly at: "running" | "done" | "missed" }
   | { readonly name: "stop"; readonly at: "running" | "done" | "missed" | "early" }
   | { readonly name: "tabs"; readonly at: "greeting" | "ready" | "done" | "second" | "missed" };
 
-/** What it needs of a thread. */
+/** The part of a thread that experiments use. */
 export interface ExperimentThread {
   readonly id: ReadonlySignal<string | null>;
   readonly turns: ReadonlySignal<readonly Turn[]>;
@@ -27,11 +27,11 @@ export interface ExperimentContext {
   readonly storage: StorageScope;
   readonly models: ReadonlySignal<readonly Model[]>;
   readonly model: ReadonlySignal<string | null>;
-  /** Whether he has any chats; null: nobody knows yet. */
+  /** Whether the user has any chats; null if unknown. */
   readonly hasChats: ReadonlySignal<boolean | null>;
 }
 
-/** The model that is there to try things with. */
+/** The demo model. */
 function isDemo({ id, owned_by, ownedBy }: Model): boolean {
   return id === "demo" && (owned_by ?? ownedBy) === "turnledger";
 }
@@ -44,7 +44,7 @@ export class Experiments {
   readonly isOpen: ReadonlySignal<boolean>;
   #unwatch: () => void = () => {};
 
-  /** `isFresh`: whether this tab was opened just now, and for this. */
+  /** `isFresh`: whether this tab was just opened for the experiment. */
   constructor(context: ExperimentContext, isFresh = history.length === 1) {
     this.#context = context;
     this.#state.value = context.storage.get("first-run");
@@ -64,7 +64,7 @@ export class Experiments {
     return this.#tried;
   }
 
-  /** How far the one is that was begun last. */
+  /** The progress of the last started experiment. */
   get step(): ReadonlySignal<ExperimentStep | null> {
     return this.#step;
   }
@@ -77,7 +77,7 @@ export class Experiments {
     else await this.#tabs(thread);
   }
 
-  /** No more of it, in this realm. */
+  /** Close the experiments for good, for this credential. */
   close(): void {
     this.#unwatch();
     this.#put("closed");
@@ -110,7 +110,7 @@ export class Experiments {
     });
   }
 
-  /** Go on from a step, unless another experiment was begun meanwhile. */
+  /** Move on from a step, unless another experiment was started meanwhile. */
   #end(from: ExperimentStep, to: ExperimentStep): void {
     if (this.#step.peek() !== from) return;
     this.#step.value = to;

@@ -9,13 +9,13 @@ export class MarkdownBlock {
   readonly nodes: readonly ChildNode[];
   #markup: BlockHtml;
 
-  /** `former`: code that was shown there before, of which it takes what it can. */
+  /** `former`: code blocks that were shown there, to be reused. */
   constructor(markup: BlockHtml, former: CodeBlock[]) {
     this.#markup = markup;
     this.nodes = made(markup, markup.items, former);
   }
 
-  /** Show this instead, where it is the same block that has grown. False if it cannot, and has changed nothing. */
+  /** Update to this block if it is the same one, grown. Returns false if not, and changes nothing. */
   become(markup: BlockHtml): boolean {
     const { start, items } = this.#markup;
     const differing = markup.items.findIndex((item, index) => item !== items[index]);
@@ -37,7 +37,7 @@ function made({ start, end }: BlockHtml, items: readonly string[], former: CodeB
   return decorate(sanitizeHtml(`${start}${items.join("")}${end}`), former);
 }
 
-/** The element that the items are in. */
+/** The element that holds the items. */
 function holding(nodes: readonly ChildNode[]): Element | null {
   const [outer] = nodes;
   if (!(outer instanceof Element)) return null;

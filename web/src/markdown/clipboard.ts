@@ -4,8 +4,8 @@ import { button, element } from "./dom";
 
 const SAID_FOR = 2_000;
 
-/** A button that copies what is given when it is pressed, `called` as in "Copy code". Where that is forbidden, as in
- * frames, `selected` is selected instead, for whoever then copies it by hand. */
+/** A button that copies a text, `called` as in "Copy code". Where copying is forbidden, as in frames, it selects
+ * `selected` for the user to copy. */
 export function copyButton(called: string, text: () => string, selected: () => Node): HTMLElement {
   const said = element("span", { class: "copied", role: "status" });
   let timer: ReturnType<typeof setTimeout> | undefined;
@@ -24,7 +24,7 @@ export function copyButton(called: string, text: () => string, selected: () => N
   return element("span", { class: "copying" }, said, copy);
 }
 
-/** Copy a text. False if that is not allowed here. */
+/** Copy a text. Returns false where that is forbidden. */
 export async function copyText(text: string): Promise<boolean> {
   try {
     await navigator.clipboard.writeText(text);

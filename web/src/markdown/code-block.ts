@@ -9,11 +9,11 @@ import { grammarName, languageLabel } from "./highlight/languages";
 
 /** Longer code is not highlighted. */
 const LONGEST_HIGHLIGHTED = 20_000;
-/** Of longer code only so much is shown unless somebody wants all of it. */
+/** Longer code is cut off until the user asks for all of it. */
 const LONGEST_SHOWN = 50_000;
-/** So much is laid out as one: what grows at the end must not cost what stands before it. */
+/** Laid out in chunks, so that growth at the end does not touch what stands before. */
 const PART = 4_000;
-/** A block that grows is highlighted so often, in milliseconds. */
+/** Milliseconds between highlights of a growing block. */
 const RHYTHM = 300;
 
 const blocks = new WeakMap<Element, CodeBlock>();
@@ -32,7 +32,7 @@ export class CodeBlock {
   readonly #code = element("code");
   readonly #all: HTMLButtonElement;
   readonly #language: string;
-  /** As it was written, and as it is shown. */
+  /** The original text, and the shown one. */
   #text = "";
   #shown = "";
   #isWhole = false;
@@ -63,7 +63,7 @@ export class CodeBlock {
     this.show(text, isOpen);
   }
 
-  /** Whether this may be the same block, after it has grown. */
+  /** Whether this may be the same block after it has grown. */
   mayBecome(text: string, language: string): boolean {
     return language === this.#language && text.startsWith(this.#text);
   }
@@ -72,7 +72,7 @@ export class CodeBlock {
     return this.#language;
   }
 
-  /** Show this text; what of it is shown already is left as it is. */
+  /** Show this text; the part that is shown already stays. */
   show(text: string, isOpen: boolean): void {
     if (text === this.#text && isOpen === this.#isOpen && this.#code.firstChild) return;
     this.#isOpen = isOpen;
@@ -98,7 +98,7 @@ export class CodeBlock {
     this.#append(shown.slice(kept));
   }
 
-  /** Write more text behind what is there, in parts that end with a line. */
+  /** Append text, in chunks that end with a line. */
   #append(text: string): void {
     let rest = text;
     while (rest !== "") {
@@ -116,7 +116,7 @@ export class CodeBlock {
     }
   }
 
-  /** Ask for colours: at once where it has ended, from time to time where it grows. */
+  /** Highlight: at once if complete, periodically while it grows. */
   #highlight(): void {
     const name = grammarName(this.#language);
     if (name === null || this.#shown.length > LONGEST_HIGHLIGHTED || this.#shown === this.#asked) return;
@@ -134,7 +134,7 @@ export class CodeBlock {
     }, RHYTHM);
   }
 
-  /** Colour the code; what has its colours already is left as it is. */
+  /** Colour the code; unchanged spans stay. */
   #mark(marks: HighlightSpans): void {
     const shown = this.#shown;
     const parts = [...this.#code.children];
@@ -162,7 +162,7 @@ export class CodeBlock {
   }
 }
 
-/** A button that breaks long lines, or does not. */
+/** A button that toggles line wrapping. */
 function wrapButton(called: string, pre: HTMLElement): HTMLElement {
   const wrap = button("code-button", "Wrap", () => {
     wrap.setAttribute("aria-pressed", String(pre.classList.toggle("wrapped")));
@@ -172,7 +172,7 @@ function wrapButton(called: string, pre: HTMLElement): HTMLElement {
   return wrap;
 }
 
-/** Put nodes into a part, but leave those at its start that are the same. */
+/** Replace the nodes of a chunk, except equal ones at its start. */
 function replaceFrom(part: Element, nodes: readonly (Node | string)[]): void {
   let kept = 0;
   for (const old of [...part.childNodes]) {

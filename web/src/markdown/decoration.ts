@@ -7,7 +7,7 @@ import { element } from "./dom";
 import { safeText, safeProse, visibleCode } from "./safe-text";
 import { imageElement } from "./images";
 
-/** Make it fit to be shown. Blocks of code that grew out of `former` ones take these, with their colours. */
+/** Prepare a fragment. Code blocks that grew out of `former` ones reuse them with their colours. */
 export function decorate(fragment: DocumentFragment, former: CodeBlock[] = []): readonly ChildNode[] {
   for (const place of fragment.querySelectorAll<HTMLElement>("[data-picture]")) decoratePicture(place);
   for (const link of fragment.querySelectorAll("a")) decorateLink(link);
@@ -22,7 +22,7 @@ export function decorate(fragment: DocumentFragment, former: CodeBlock[] = []): 
   }
   for (const child of fragment.children) if (!child.hasAttribute("dir")) child.setAttribute("dir", "auto");
   cleanWords(fragment);
-  // Spaces between blocks are those of the HTML, not of the text.
+  // White space between blocks comes from the HTML, not from the text.
   return [...fragment.childNodes].filter((node) => node instanceof Element || node.textContent?.trim() !== "");
 }
 
@@ -79,10 +79,10 @@ function cleanWords(fragment: DocumentFragment): void {
   }
 }
 
-/** The title of the chat is above all of them. */
+/** The title of the chat is above all headings. */
 const ABOVE = 1;
 
-/** Say the level of each heading in a text, where it is not that of its looks. */
+/** Set the level of each heading so that none is skipped, whatever its size. */
 export function levelHeadings(text: Element): void {
   const around: number[] = [];
   for (const heading of text.querySelectorAll("h2, h3, h4, h5, h6")) {

@@ -2,28 +2,28 @@
 
 import { Lexer, Parser, Renderer, Tokenizer, type MarkedOptions, type MarkedToken, type Tokens } from "marked";
 
-/** Where names in brackets lead to. The first who defines one is right. */
+/** Link definitions by name. The first definition wins. */
 export type LinkDefinitions = Map<string, { readonly href: string; readonly title: string | undefined }>;
 
-/** The headings of the page itself are above those of any text. */
+/** The page's own headings rank above those of any text. */
 const HIGHEST = 2;
 /** In lines. */
 const LONGEST_DEFINITION = 9;
 const LINE_BREAK = /^<br *\/?>/i;
 
 class TextTokenizer extends Tokenizer {
-  /** HTML is shown as it was written. */
+  /** Show HTML as text. */
   override html(): undefined {
     return undefined;
   }
 
-  /** Models break lines in tables like this, for want of any other way. */
+  /** Models break lines in tables like this, having no other way. */
   override tag(source: string): Tokens.Tag | undefined {
     const found = LINE_BREAK.exec(source);
     return found ? ({ type: "br", raw: found[0] } as unknown as Tokens.Tag) : undefined;
   }
 
-  /** A title may hold an empty line for marked; then the end of a part would not be one. */
+  /** marked allows an empty line in a title, which would break the end of a segment. */
   override def(source: string): Tokens.Def | undefined {
     let end = -1;
     for (let line = 0; line < LONGEST_DEFINITION; line += 1) {
@@ -74,7 +74,7 @@ class TextRenderer extends Renderer {
     return `<a href="${address}"${titled(title)}>${words}</a>`;
   }
 
-  /** No image: what is shown of it is decided later, and nothing is loaded meanwhile. */
+  /** A placeholder: whether to load the image is decided later. */
   override image({ href, title, text }: Tokens.Image): string {
     return `<span data-picture="${resolvable(href)}" data-alt="${resolvable(text)}"${titled(title)}></span>`;
   }
@@ -87,14 +87,14 @@ const OPTIONS: MarkedOptions = {
   renderer: new TextRenderer(),
 };
 
-/** The HTML of a block: of one that grows by the item, each of them by itself, and what is around them. */
+/** The HTML of a block: its items one by one, and what is around them. */
 export interface BlockHtml {
   readonly start: string;
   readonly items: readonly string[];
   readonly end: string;
 }
 
-/** The HTML of each block of some Markdown that stands for itself, but for what is defined elsewhere. */
+/** Convert each block of independent Markdown, except for definitions from elsewhere. */
 export function blocksToHtml(source: string, definitions: LinkDefinitions): readonly BlockHtml[] {
   const lexer = new Lexer(OPTIONS);
   const { links } = lexer.tokens;
@@ -124,7 +124,7 @@ function blockHtml(token: MarkedToken): BlockHtml {
   return { start: "", items: [parser.parse([token])], end: "" };
 }
 
-/** What is defined in some Markdown, by name. */
+/** The link definitions in some Markdown. */
 export function linkDefinitions(source: string): LinkDefinitions {
   if (!source.includes("]:")) return new Map();
   const lexer = new Lexer(OPTIONS);
@@ -136,12 +136,12 @@ function titled(title: string | null | undefined): string {
   return title ? ` title="${resolvable(title)}"` : "";
 }
 
-/** As it stands. */
+/** Escape all. */
 function escaped(text: string): string {
   return text.replace(/[&<>"']/g, reference);
 }
 
-/** As it stands, but for entities: these are resolved where the HTML is read. */
+/** Escape all but entities, which the HTML parser resolves. */
 function resolvable(text: string): string {
   return text.replace(/[<>"']|&(?!#\d{1,7};|#[xX][\da-fA-F]{1,6};|\w+;)/g, reference);
 }

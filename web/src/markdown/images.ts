@@ -8,11 +8,11 @@ import { button, element } from "./dom";
 import { safeText } from "./safe-text";
 
 const SHOWN_AT_ONCE = /^data:image\/(?:png|jpeg|jpg|gif|webp|avif|bmp);base64,[A-Za-z0-9+/\s]+={0,2}$/;
-/** Of characters; an image of three quarters of it. */
+/** In characters, for an image of three quarters of that in bytes. */
 const LARGEST = 8_000_000;
 const MOST_WORDS = 300;
 
-/** What is shown for an image at an address, of which nobody knows where it leads. */
+/** The element for an image at an untrusted address. */
 export function imageElement(address: string, alt: string): HTMLElement {
   const words = safeText(alt).slice(0, MOST_WORDS);
   if (address.length <= LARGEST && SHOWN_AT_ONCE.test(address)) return inText(address, words);
@@ -20,7 +20,7 @@ export function imageElement(address: string, alt: string): HTMLElement {
   return url === null ? missing(words, "Image that cannot be shown") : asking(url, words);
 }
 
-/** An image of which not all has come. */
+/** A placeholder for an image that is still streaming in. */
 export function pendingImageElement(alt: string): HTMLElement {
   return missing(safeText(alt).slice(0, MOST_WORDS), "Image on its way");
 }
@@ -40,7 +40,7 @@ function asking(url: URL, alt: string): HTMLElement {
   const ask = button("picture-ask", `Load image from ${url.host}`, () =>
     place.replaceChildren(framed(url, alt, place)),
   );
-  // All of it is told to its server: also what somebody has hidden behind the name of the host.
+  // The whole URL goes to its server, including what hides after the host name.
   ask.title = url.href.slice(0, MOST_WORDS);
   place.append(ask);
   if (alt !== "") place.append(element("span", { class: "picture-alt", dir: "auto" }, alt));
@@ -73,7 +73,7 @@ interface Size {
   readonly height: number;
 }
 
-/** The size that a frame tells; null: there is no image; undefined: it says something else. */
+/** The size that a frame reports; null: no image; undefined: another message. */
 function sizeOf(said: unknown): Size | null | undefined {
   if (typeof said !== "object" || said === null || !("turnledgerPicture" in said)) return undefined;
   const size = said.turnledgerPicture as Partial<Size> | null;

@@ -1,12 +1,12 @@
 /** Markdown that is still growing, without the incomplete syntax of its last line: an unmatched sign would flicker, and
  * a line of dashes would turn the line above into a heading. */
 
-/** The start of something of which nothing can be seen yet. */
+/** The start of syntax that shows nothing yet. */
 const NOTHING_YET = /^[ \t>]*(?:-+|=+|[-+*]|\d{1,9}[.)]?|#{1,6}|`{1,2}|~{1,2}|\|[ \t|:-]*)[ \t]*$/;
 const HALF_LINK = /(!?)\[([^[\]]*)\]\([^()]*$/;
 const CODE = /(?<!`)(`+)(?!`)[^`]*\1(?!`)/g;
 
-/** The same without what is only half there. */
+/** The source without incomplete syntax in its last line. */
 export function withoutIncomplete(source: string): string {
   const start = source.lastIndexOf("\n") + 1;
   const line = source.slice(start);
@@ -16,12 +16,12 @@ export function withoutIncomplete(source: string): string {
   return source.slice(0, start) + closed(linked);
 }
 
-/** A row of dashes below a row of names is one of a table, and not the end of a paragraph. */
+/** A row of dashes below a row of cells belongs to a table, not to a heading. */
 function isTableRow(source: string, start: number): boolean {
   return source.slice(source.lastIndexOf("\n", start - 2) + 1, start).includes("|");
 }
 
-/** End what was opened in this line: code, or strong words. */
+/** Close code or strong text that this line opens. */
 function closed(line: string): string {
   const outside = line.replace(CODE, "");
   const open = /(?<!\\)`+/.exec(outside);

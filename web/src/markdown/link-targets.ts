@@ -1,19 +1,19 @@
 /** Where links lead, and whether their text pretends otherwise. */
 
 const LEADING = new Set(["http:", "https:", "mailto:"]);
-/** Something that a reader takes for a place: with a scheme, or letters around dots, up to a path. */
+/** Text that looks like an address: with a scheme, or letters around dots, up to a path. */
 const LOOKS_LIKE_PLACE = /^(?:[a-z][a-z0-9+.-]*:\/\/|www\.)|^[^\s/@]+\.\p{L}{2,}(?:[:/?#]|$)/iu;
 
-/** The address, if it leads out of the page: a place or a mailbox. Null for whatever does something else. */
+/** The URL, if it leads to another site or a mailbox; null for any other address. */
 export function externalUrl(address: string): URL | null {
-  // What stands for itself alone: nothing is led by a part of an address to a place in this very page.
+  // Absolute addresses only: a relative one would lead into this page.
   if (!/^[a-z]+:/i.test(address)) return null;
   const url = parsed(address);
   if (url === null || !LEADING.has(url.protocol)) return null;
   return url.protocol === "mailto:" || url.hostname !== "" ? url : null;
 }
 
-/** What there is to say of a link whose words look like another place than it leads to; null if they do not. */
+/** The real host of a link whose text looks like another address; null if it does not. */
 export function disguisedHost(words: string, url: URL): string | null {
   const said = words.trim();
   if (url.protocol === "mailto:") {

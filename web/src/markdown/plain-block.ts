@@ -3,10 +3,10 @@
 import { button, element } from "./dom";
 import { sliceEnd, safeProse } from "./safe-text";
 
-/** Of a longer text only so much is shown unless somebody wants all of it. */
+/** Longer text is cut off until the user asks for all of it. */
 const LONGEST = 20_000;
 const SHOWN = 5_000;
-/** So much is laid out as one: to break a word of a million letters into lines takes the square of it. */
+/** Laid out in chunks: breaking a word of a million letters into lines takes quadratic time. */
 const PART = 5_000;
 
 export class PlainBlock {
@@ -15,7 +15,7 @@ export class PlainBlock {
   readonly #all: HTMLButtonElement;
   #text = "";
   #isWhole = false;
-  /** Where the parts end. */
+  /** Where the chunks end. */
   #ends: number[] = [];
 
   constructor(text: string) {
@@ -24,7 +24,7 @@ export class PlainBlock {
     this.show(text);
   }
 
-  /** Show this text, of which what is shown is the start. */
+  /** Show this text, which begins with the shown one. */
   show(text: string): void {
     this.#text = text;
     const isLong = text.length > LONGEST && !this.#isWhole;
@@ -38,7 +38,7 @@ export class PlainBlock {
     this.show(this.#text);
   }
 
-  /** Only the last part can have changed, and those behind it. */
+  /** Only the last chunk and later ones can have changed. */
   #write(text: string): void {
     while (this.#ends.length > 1 && (this.#ends.at(-2) as number) >= text.length) this.#drop();
     if (this.#ends.length > 0) this.#drop();

@@ -6,28 +6,28 @@ import { segmentView, type SegmentView } from "./segment-views";
 import { Segments, type Segment } from "./segments";
 import { withoutIncomplete } from "./incomplete";
 
-/** For so long a text is worked at before others get their turn, in milliseconds. */
+/** Milliseconds of rendering before the browser gets a turn. */
 const PATIENCE = 24;
-/** A text that takes longer each time is shown less often, so that it takes a quarter of the time at most. */
+/** A slow text is rendered less often, so that it takes a quarter of the time at most. */
 const QUICK = 6;
 const PAUSE = 3;
 
 export class MarkdownRenderer {
   readonly #place: HTMLElement;
-  /** What is to be shown, and how much of it was looked at. */
+  /** The text to show, and how much of it was parsed. */
   #wanted = "";
   #text = "";
   #segments = new Segments();
   #definitions: LinkDefinitions = new Map();
-  /** What is shown: first for the parts that are settled, then for those that are not. */
+  /** The views: first of settled segments, then of the others. */
   #pieces: SegmentView[] = [];
   #kept: Segment[] = [];
-  /** Settled parts that are not shown yet, and the numbers of those that are to be shown anew. */
+  /** Settled segments that wait, and the indexes of those to render again. */
   #waiting: Segment[] = [];
   readonly #stale = new Set<number>();
   #frame: number | null = null;
   #pause: ReturnType<typeof setTimeout> | undefined;
-  /** Not to be shown before. */
+  /** Do not render before this time. */
   #next = 0;
   #isGrowing = true;
 
@@ -35,7 +35,7 @@ export class MarkdownRenderer {
     this.#place = place;
   }
 
-  /** Show a text, at once; while it grows, with the next frame. */
+  /** Show a text: at once, or with the next frame while it grows. */
   show(text: string, isGrowing: boolean): void {
     this.#wanted = text;
     this.#isGrowing = isGrowing;
@@ -43,7 +43,7 @@ export class MarkdownRenderer {
     else this.#soon();
   }
 
-  /** Show what has come, and all of it if there is time without end. */
+  /** Render what has come; all of it, if the time is unlimited. */
   draw(patience = PATIENCE): void {
     this.close();
     const start = performance.now();
@@ -56,7 +56,7 @@ export class MarkdownRenderer {
     this.#next = end - start > QUICK ? end + (end - start) * PAUSE : 0;
   }
 
-  /** Show nothing more. */
+  /** Stop rendering. */
   close(): void {
     if (this.#frame !== null) cancelAnimationFrame(this.#frame);
     this.#frame = null;
@@ -78,7 +78,7 @@ export class MarkdownRenderer {
     }, pause);
   }
 
-  /** Show the parts that are settled. False if that takes too long, and some are left. */
+  /** Render settled segments. Returns false if time ran out. */
   #drawSettled(until: number): boolean {
     for (const index of this.#stale) {
       if (performance.now() > until) return false;
@@ -102,7 +102,7 @@ export class MarkdownRenderer {
       for (const node of piece.nodes) node.remove();
   }
 
-  /** Look at what was added; only now, since much may come before a frame. */
+  /** Parse what was added; only here, since much may come before a frame. */
   #take(): void {
     if (!this.#wanted.startsWith(this.#text)) this.#forget();
     const settled = this.#segments.take(this.#wanted.slice(this.#text.length));
@@ -111,7 +111,7 @@ export class MarkdownRenderer {
     this.#define(settled);
   }
 
-  /** Take in what is defined there; whatever was shown without it is shown anew. */
+  /** Add link definitions, and render again what may refer to them. */
   #define(segments: readonly Segment[]): void {
     let isNew = false;
     for (const { kind, source } of segments) {
@@ -126,7 +126,7 @@ export class MarkdownRenderer {
     for (const index of this.#kept.keys()) if (this.#pieces[index]?.mayRefer) this.#stale.add(index);
   }
 
-  /** Show a part at its place, by the piece that is there if that is the same one. */
+  /** Render a segment at its index, reusing the view there if possible. */
   #put(index: number, segment: Segment): void {
     const there = this.#pieces[index];
     if (there?.become(segment, this.#definitions)) return;

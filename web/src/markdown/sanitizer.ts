@@ -11,7 +11,7 @@ const WORDS = ["title", "start", "align", "scope", "data-language", "data-pictur
 const ALLOWED: Config & { RETURN_DOM_FRAGMENT: true } = {
   ALLOWED_TAGS: TAGS,
   ALLOWED_ATTR: ["href", ...WORDS],
-  // These are read, checked and taken away again before anything is shown.
+  // Decoration reads, checks and removes these before anything is shown.
   ADD_URI_SAFE_ATTR: WORDS,
   ALLOW_ARIA_ATTR: false,
   ALLOW_DATA_ATTR: false,
@@ -21,7 +21,7 @@ const ALLOWED: Config & { RETURN_DOM_FRAGMENT: true } = {
 
 const purify = createPurify(window);
 
-/** What may be shown of it, in a document of its own in which nothing loads and nothing runs. */
+/** Sanitize HTML into an inert document, where nothing loads or runs. */
 export function sanitizeHtml(html: string): DocumentFragment {
   return purify.sanitize(html, ALLOWED);
 }

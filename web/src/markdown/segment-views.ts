@@ -10,13 +10,13 @@ import type { Segment } from "./segments";
 
 export interface SegmentView {
   readonly nodes: readonly ChildNode[];
-  /** Whether definitions that come later may change it. */
+  /** Whether later link definitions may change it. */
   readonly mayRefer: boolean;
-  /** Show this part instead, where it is the same one that has grown. False if it cannot, and has changed nothing. */
+  /** Update to this segment if it is the same one, grown. Returns false if not, and changes nothing. */
   become(segment: Segment, definitions: LinkDefinitions): boolean;
 }
 
-/** `former`: what was shown there before. */
+/** `former`: the nodes that were shown there. */
 export function segmentView(
   segment: Segment,
   definitions: LinkDefinitions,

@@ -6,14 +6,14 @@ import { belongsToSlot, belongsToScope, StorageScope, storageScopeName } from ".
 import { fingerprintOf } from "./token-format";
 import { storedKeys, STORAGE_PREFIX, browserStorage, tabStorage, type KeyValueStorage } from "../browser/storage";
 
-/** Where people come in with their own token. */
+/** The slot of a user's own token. */
 export const OWN_SLOT = "own";
-/** The mark of who has no token. */
+/** The fingerprint of having no token. */
 const NOBODY = "nobody";
-/** Milliseconds for which a tab waits to see in the storage what another tab has told it. */
+/** Milliseconds that a tab waits for the storage to show what another tab has announced. */
 const BELIEVED = 2_000;
 
-/** What tabs tell one another: never the token itself. */
+/** Messages between tabs: never the token itself. */
 interface CredentialMessage {
   readonly mark: string;
 }
@@ -29,7 +29,8 @@ export class Credential {
   #unkept: string | null = null;
   #lookTimer: ReturnType<typeof setTimeout> | undefined;
 
-  /** `changed`: called when another tab has replaced the token or removed it; by then nothing of the former is left. */
+  /** `changed`: called when another tab has replaced or removed the token; everything of the former one is removed by
+   * then. */
   constructor(place: string, changed: () => void, storage: KeyValueStorage = browserStorage()) {
     this.slot = place;
     this.#changed = changed;
@@ -41,23 +42,23 @@ export class Credential {
     );
     const { signal } = this.#ending;
     addEventListener("storage", (event) => this.#notice(event), { signal });
-    // A page that was put aside has heard nothing meanwhile.
+    // A page in the back/forward cache receives no events.
     addEventListener("pageshow", () => this.#look(), { signal });
     document.addEventListener("visibilitychange", () => this.#look(), { signal });
     this.#sweep();
   }
 
-  /** The token that is kept; null: none. */
+  /** The stored token; null if there is none. */
   get token(): string | null {
     return this.#unkept ?? this.#storage.getItem(this.#name);
   }
 
-  /** What belongs to it, and to no other. */
+  /** The storage that belongs to this credential alone. */
   storage(): StorageScope {
     return new StorageScope(storageScopeName(this.slot, this.#fingerprint), this.#storage);
   }
 
-  /** Have another token in the place of this one, or none: of the former one nothing stays, here or in other tabs. */
+  /** Replace the token, or remove it. Nothing of the former one stays, here or in other tabs. */
   replace(token: string | null): void {
     this.#remove((name) => name !== this.#name);
     this.#unkept = null;
@@ -66,7 +67,7 @@ export class Credential {
       else this.#storage.setItem(this.#name, token);
     } catch {
       this.#storage.removeItem(this.#name);
-      this.#unkept = token; // there is no room for it: other pages will ask for it again
+      this.#unkept = token; // the storage is full: other pages will ask for the token again
     }
     this.#fingerprint = this.#storedFingerprint();
     this.#channel?.postMessage({ mark: this.#fingerprint } satisfies CredentialMessage);
@@ -87,7 +88,7 @@ export class Credential {
     return token === null ? NOBODY : fingerprintOf(token);
   }
 
-  /** Another tab says that it has put a token there. Storages are told of it in their own time. */
+  /** Another tab has announced a token. Its storage event may come later. */
   #receive(mark: string): void {
     if (mark === this.#fingerprint) return;
     clearTimeout(this.#lookTimer);
@@ -98,7 +99,7 @@ export class Credential {
   #notice({ key, storageArea }: StorageEvent): void {
     if (storageArea !== this.#storage) return;
     if (key === null || key === this.#name) this.#look();
-    // A tab that has not heard yet wrote something down for the former one.
+    // A tab that does not know yet has stored something for the former credential.
     else this.#sweep();
   }
 
@@ -111,7 +112,7 @@ export class Credential {
     this.#changed();
   }
 
-  /** Remove what belongs to any other. */
+  /** Remove what belongs to any other credential. */
   #sweep(): void {
     const scope = storageScopeName(this.slot, this.#fingerprint);
     this.#remove((name) => !name.startsWith(`${STORAGE_PREFIX}${this.slot}:`) && !belongsToScope(name, scope));

@@ -15,11 +15,11 @@ export class Router {
   readonly #ending = new AbortController();
   readonly #only: string | null;
   readonly #keeps: boolean;
-  /** Whether what is shown would be lost by going elsewhere: then it is asked first. */
+  /** Whether navigating away would lose what is shown; then the user is asked first. */
   wouldLose: () => boolean = () => false;
   #last = 0;
 
-  /** `only`: the one chat that there is for somebody who came by a link to it. `keeps`: whether chats are kept. */
+  /** `only`: the single chat that a share link shows. `keeps`: whether chats are kept. */
   constructor(only: string | null, keeps = true) {
     this.#only = only;
     this.#keeps = keeps;
@@ -27,12 +27,12 @@ export class Router {
     addEventListener("hashchange", () => this.#read(), { signal: this.#ending.signal });
   }
 
-  /** Null until somebody says where to begin. */
+  /** Null until the first route is known. */
   get route(): ReadonlySignal<Route | null> {
     return this.#route;
   }
 
-  /** Where somebody wants to go, and would lose what is shown by it; null: nowhere. */
+  /** The route that waits for the user's confirmation, because it would lose what is shown; null if there is none. */
   get leaving(): ReadonlySignal<Route | null> {
     return this.#leaving;
   }
@@ -42,8 +42,8 @@ export class Router {
     this.#go({ kind: "chat", id });
   }
 
-  /** Show a chat at first, or a new one: nobody goes back behind it. Whoever has named another one in the address by
-   * now is shown that: the browser tells of it later. */
+  /** Show the first chat, or a new one, without an entry in the history. If the address names another chat meanwhile,
+   * show that: its event comes later. */
   start(id: string | null): void {
     this.#read();
     if (this.#route.peek() === null) this.#show(id === null ? this.#fresh() : { kind: "chat", id }, true);
@@ -59,19 +59,19 @@ export class Router {
     this.#go({ kind: "unkept", number: ++this.#last });
   }
 
-  /** The new chat that is shown got its id: it stays the same place. */
+  /** The new chat has its id now: it stays the same route. */
   chatCreated(id: string): void {
     history.replaceState(null, "", `#${id}`);
   }
 
-  /** Go where somebody wants to go: what is lost by it may be lost. */
+  /** Go to the waiting route, and lose what is shown. */
   leave(): void {
     const to = this.#leaving.peek();
     this.stay();
     if (to) this.#show(to);
   }
 
-  /** Stay, after all. */
+  /** Stay here. */
   stay(): void {
     this.#leaving.value = null;
   }
@@ -99,7 +99,7 @@ export class Router {
     this.#route.value = route;
     const fragment = route.kind === "chat" ? route.id : route.kind === "new" ? "new" : null;
     if (location.hash.slice(1) === (fragment ?? "")) return;
-    // What is not kept takes the place of what was there: nobody gets back to it.
+    // A temporary chat replaces the history entry: there is no way back to it.
     if (isFirst || fragment === null) history.replaceState(null, "", addressOf(fragment));
     else history.pushState(null, "", addressOf(fragment));
   }

@@ -13,12 +13,12 @@ import { SharedChatFeed } from "../feed/shared-chat-feed";
 import type { Thread } from "../thread/thread";
 import { Threads } from "../thread/threads";
 
-/** Who somebody is, and what he may do. `keeps`: whether the server keeps his chats. */
+/** The caller and its permissions. `keeps`: whether the server keeps its chats. */
 export type Me = Partial<Token> & Pick<Token, "owner" | "scopes"> & { readonly keeps?: boolean };
 
-/** What only who let him in can do for him. */
+/** What the sign-in flow provides to the session. */
 interface SessionControls {
-  /** For what asks the server without the client. */
+  /** For requests that bypass the client. */
   apiKey(): string;
   signOut(): void;
 }
@@ -46,7 +46,7 @@ export class Session {
   readonly model: ReadonlySignal<string | null>;
   readonly #chosen: Signal<string | null>;
 
-  /** `shutOut`: told when the server lets him in no more. */
+  /** `shutOut`: called when the server revokes access. */
   constructor(
     client: Client,
     outbox: Outbox,
@@ -64,7 +64,7 @@ export class Session {
       if (isAccessRevoked(problem)) shutOut(problem);
     };
     this.notices = new Notices(refused);
-    // By the credential, too: whoever has another one in this realm hears nothing of it.
+    // The credential is part of the name: another one in this storage scope shares nothing with it.
     const name = `${storage.name} ${me.id ?? me.owner}`;
     this.feed = me.chat == null ? new ChangeFeed(client, name, refused) : new SharedChatFeed(client, me.chat, refused);
     this.chats = new ChatList(this);
@@ -84,17 +84,17 @@ export class Session {
     if (this.mayRun) void this.#askModels();
   }
 
-  /** Whether he came by a link to one chat, to read it. */
+  /** Whether this is a visitor who may read one shared chat. */
   get isReader(): boolean {
     return this.me.chat != null;
   }
 
-  /** Whether he came by a link, and chats as nobody else. */
+  /** Whether this is a guest who came by a share link and has chats of its own. */
   get isGuest(): boolean {
     return this.me.share != null && !this.isReader;
   }
 
-  /** Whether his chats are kept; if not, all of them are in the memory of this page only. */
+  /** Whether the server keeps the chats; if not, they live in the memory of this page. */
   get keeps(): boolean {
     return this.me.keeps !== false && new URLSearchParams(location.search).get("keep") !== "no";
   }
@@ -117,7 +117,7 @@ export class Session {
     this.storage.set("model", model);
   }
 
-  /** End everything that is under way. Whatever comes late is shown nowhere, and leaves nothing. */
+  /** Stop everything. Late results are neither shown nor stored. */
   close(): void {
     this.storage.close();
     this.composers.close();
@@ -127,7 +127,7 @@ export class Session {
     this.feed.close();
   }
 
-  /** The client says whether its requests find the server. */
+  /** The client reports whether its requests reach the server. */
   noteConnection(isLost: boolean): void {
     if (this.feed instanceof ChangeFeed) this.feed.noteConnection(isLost);
   }
@@ -142,7 +142,7 @@ export class Session {
         this.models.value = await this.client.models();
         this.#areModelsKnown.value = true;
       } catch (problem) {
-        // What is sent waits for them: who lost the server asks until it is back.
+        // Messages wait for the models, so this retries until the server is back.
         const isLost = problem instanceof TurnledgerError && problem.isRetryable;
         if (!isLost) return void this.notices.problem(problem);
         await new Promise((resolve) => setTimeout(resolve, PAUSE));
@@ -151,14 +151,14 @@ export class Session {
   }
 }
 
-/** Whether a token is good for nothing any more. */
+/** Whether the token is no longer valid. */
 export function isAccessRevoked(problem: unknown): boolean {
   if (!(problem instanceof TurnledgerError)) return false;
   // Within a stream there is no status, but the word is the same.
   return problem.status === 401 || /^(token_revoked|token_expired|invalid_token|missing_token)$/.test(problem.code);
 }
 
-/** Whether something was said that would be lost by leaving it. */
+/** Whether leaving this thread would lose turns. */
 function wouldLoseTurns(thread: (Pick<Thread, "turns" | "pending"> & { isKept?: boolean }) | null): boolean {
   if (!thread || thread.isKept !== false) return false;
   return thread.turns.peek().length > 0 || thread.pending.peek().length > 0;

@@ -4,11 +4,11 @@ import { errors, type Client } from "turnledger";
 import { isLinkCode, fingerprintOf } from "./token-format";
 import { STORAGE_PREFIX, browserStorage, tabStorage } from "../browser/storage";
 
-/** Which link this tab has followed; and this browser, for a tab that has followed none. */
+/** The link that this tab has opened last; and this browser, for a tab that has opened none. */
 const LAST = `${STORAGE_PREFIX}link`;
 
-/** Take the code of a link from the address, where it must not stay to be seen, copied or sent on. Null: there is none.
- * What names a chat stays. */
+/** Take the code of a link from the address, where it must not stay visible; null if there is none. What names a chat
+ * stays. */
 export function takeLinkCode(): string | null {
   const fragment = location.hash.slice(1);
   if (!fragment || fragment === "new" || fragment.startsWith("conv_")) return null;
@@ -17,15 +17,15 @@ export function takeLinkCode(): string | null {
 }
 
 export class ShareLink {
-  /** By which it is known here: the end of its code, which is a checksum and gives nothing away. */
+  /** Names the link by the checksum of its code, which reveals nothing. */
   readonly slot: string;
 
   private constructor(place: string) {
     this.slot = place;
   }
 
-  /** The link of this code; the one that was followed last, if there is no code; null, if there is no such link. The
-   * code of one that was not exchanged yet stays with this tab until it is: the page may be loaded again. */
+  /** The link of this code, or the last opened one if there is no code; null if there is none. A code that was not
+   * exchanged yet stays in the tab's storage: the page may be reloaded. */
   static of(code: string | null): ShareLink | null {
     if (code === null) {
       const place = tabStorage().getItem(LAST) ?? browserStorage().getItem(LAST);
@@ -37,24 +37,24 @@ export class ShareLink {
     return link;
   }
 
-  /** The one that this tab has followed before, if it is another one. */
+  /** The slot of the link that this tab opened before, if it is another one. */
   previousSlot(): string | null {
     const place = tabStorage().getItem(LAST);
     return place === this.slot ? null : place;
   }
 
-  /** This is the one that the tab shows, also when it is loaded again. */
+  /** Remember that this tab shows this link, also after a reload. */
   remember(): void {
     tried(() => tabStorage().setItem(LAST, this.slot));
   }
 
-  /** It has let somebody in: its code is needed no more, and other tabs may show it, too. */
+  /** The server has accepted it: its code is no longer needed, and other tabs may show it. */
   accepted(): void {
     this.#settle();
     tried(() => browserStorage().setItem(LAST, this.slot));
   }
 
-  /** Forget that it was followed. */
+  /** Forget this link. */
   forget(): void {
     for (const storage of [tabStorage(), browserStorage()]) {
       if (storage.getItem(LAST) === this.slot) storage.removeItem(LAST);
@@ -76,7 +76,7 @@ export class ShareLink {
     }
   }
 
-  /** Until there is an answer, it is one and the same visit, in whichever tab. */
+  /** Until there is an answer, all tabs share one visit. */
   #visit(): string {
     const storage = browserStorage();
     const nonce = storage.getItem(this.#nonce) ?? crypto.getRandomValues(new Uint32Array(6)).join("-");
@@ -102,11 +102,11 @@ export class ShareLink {
   }
 }
 
-/** What a full storage does not take is lost with the page. */
+/** What a full storage refuses is lost with the page. */
 function tried(step: () => void): void {
   try {
     step();
   } catch {
-    // as said
+    // see above
   }
 }

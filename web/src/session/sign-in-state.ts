@@ -3,26 +3,26 @@
 import type { Session } from "./session";
 
 export type SignInState =
-  /** Who he is is being asked. */
+  /** The server is asked who the caller is. */
   | { readonly kind: "checking" }
-  /** The server is away, or has too much to do. It is asked again by itself, or as soon as somebody says so. */
+  /** The server is unavailable or overloaded. It is asked again automatically, or when the user asks. */
   | { readonly kind: "waiting"; readonly title: string; readonly why: string }
-  /** A token is asked for. `hasEnded`: he was in, or has been before. `problem`: what was wrong with the last one. */
+  /** A token is required. `hasEnded`: the user was signed in before. `problem`: what was wrong with the last token. */
   | {
       readonly kind: "signed out";
       readonly why: string | null;
       readonly hasEnded: boolean;
       readonly problem: string | null;
     }
-  /** The token that he gave is looked at. */
+  /** The entered token is being checked. */
   | { readonly kind: "signing in" }
-  /** Nothing that he could do here would let him in. */
+  /** The user cannot sign in here. */
   | { readonly kind: "refused"; readonly title: string; readonly why: string }
   | { readonly kind: "signed in"; readonly session: Session };
 
 export type SignInKind = SignInState["kind"];
 
-/** Another credential in another tab, or another link in this one, begin everything anew: "checking" follows on all. */
+/** A new credential in another tab, or a new link in this one, starts again: "checking" follows every state. */
 export const TRANSITIONS: Readonly<Record<SignInKind, readonly SignInKind[]>> = {
   checking: ["checking", "waiting", "signed out", "refused", "signed in"],
   waiting: ["checking"],

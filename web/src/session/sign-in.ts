@@ -13,10 +13,10 @@ import { isToken } from "./token-format";
 import { isAccessRevoked, Session, type Me } from "./session";
 import { ShareLink, takeLinkCode } from "./share-link";
 
-/** Milliseconds before the server is asked again by itself, doubled each time. */
+/** Milliseconds before the server is asked again automatically, doubled each time. */
 const FIRST_PAUSE = 1_000;
 const LONGEST_PAUSE = 15_000;
-/** Timers of weeks would be over at once. */
+/** Longer timers would fire at once. */
 const LONGEST_TIMER = 2 ** 31 - 1;
 
 const AWAY = "The server does not answer";
@@ -29,18 +29,18 @@ const VISIT_OVER = "What the link has let you see is not there for you any more.
 
 export class SignIn {
   readonly #state = signal<SignInState>({ kind: "checking" });
-  /** Whether this is the page that links lead to. */
+  /** Whether this is the page that share links open. */
   readonly isShareLink = location.pathname.endsWith("/share");
   readonly #base = new URL(".", location.href).href;
   #link: ShareLink | null = null;
   #noLink = NO_LINK;
   #credential: Credential | null = null;
-  /** Ends what is under way for a credential when there is another. */
+  /** Aborts what runs for a credential when it is replaced. */
   #step = new AbortController();
   #pause = FIRST_PAUSE;
   #timer: ReturnType<typeof setTimeout> | undefined;
 
-  /** What must not stay in the address is gone from there when this is made. */
+  /** The constructor removes the link code from the address. */
   constructor() {
     if (this.isShareLink) this.#openLink(takeLinkCode(), true);
     else this.#credential = new Credential(OWN_SLOT, () => this.#credentialReplaced());
@@ -52,12 +52,12 @@ export class SignIn {
     return this.#state;
   }
 
-  /** What is kept here of whom the kept token belongs to, before anybody has said that it is good. */
+  /** The storage of the stored token, before the server has accepted it. */
   get storage(): StorageScope {
     return this.#credential?.storage() ?? new StorageScope("nowhere", new MemoryStorage());
   }
 
-  /** Come in with the token that is kept, with what the link gives, or without. */
+  /** Sign in with the stored token, with the share link, or without a token. */
   async start(): Promise<void> {
     const { signal: ending } = this.#begin();
     const credential = this.#credential;
@@ -74,7 +74,8 @@ export class SignIn {
     }
   }
 
-  /** Come in with a token that somebody gives. The former one, and all that is its, goes when this one is good. */
+  /** Sign in with a token that the user enters. The former token and its data are removed once the server accepts it.
+   * */
   async submitToken(given: string): Promise<void> {
     const text = given.trim().replace(/^bearer\s+/i, "");
     const before = this.#state.value;
@@ -91,7 +92,7 @@ export class SignIn {
     }
   }
 
-  /** Leave, and leave nothing. */
+  /** Sign out, and remove everything. */
   signOut(): void {
     this.#begin();
     this.#credential?.replace(null);
@@ -100,13 +101,12 @@ export class SignIn {
     else this.#move({ kind: "signed out", why: null, hasEnded: false, problem: null });
   }
 
-  /** Ask the server again, if it was away. */
+  /** Ask the server again if it was unavailable. */
   retry(): void {
     if (this.#state.value.kind === "waiting") void this.start();
   }
 
-  /** Ask who comes with this token. Returns whether he is in; if not, the token is none any more, and a link may give
-   * him another. */
+  /** Try a token. Returns whether it is valid; if not, a share link may provide another. */
   async #tryToken(credential: Credential, token: string | null, ending: AbortSignal): Promise<boolean> {
     if (this.#link && token === null) return false;
     try {
@@ -123,7 +123,7 @@ export class SignIn {
   #enter(credential: Credential, token: string | null, me: Me): void {
     const storage = credential.storage();
     const outbox = new Outbox(storage.backend, storage.sender);
-    // It asks with this token as long as this one is in, and with no other: what is late belongs to the former.
+    // The client uses this token only, while this session lasts: late requests belong to the former one.
     const apiKey = (): string => {
       if (storage.isClosed) throw new errors.NotAdmitted("signed_out", "You have signed out.");
       return token ?? "";
@@ -139,7 +139,7 @@ export class SignIn {
     this.#watchExpiry(session);
   }
 
-  /** Who he is, and whether his chats are kept: in the scope that the address names, if he is let in there. */
+  /** Identify the caller, in the scope that the address names if it is allowed there. */
   async #identify(token: string | null, ending: AbortSignal): Promise<Me> {
     const scope = new URLSearchParams(location.search).get("scope");
     const { tokens } = this.#probeClient(token);
@@ -150,12 +150,12 @@ export class SignIn {
     });
   }
 
-  /** A client for finding out who somebody is: how long to wait for a server is decided here. */
+  /** A client without retries: the sign-in flow decides how long to wait for a server. */
   #probeClient(token: string | null): Client {
     return new Client(this.#base, { apiKey: token ?? "", retries: { times: 1 }, allowHttp: true });
   }
 
-  /** Begin anew: nothing of what was under way goes on. */
+  /** Abort what runs, and begin again. */
   #begin(state: SignInState = { kind: "checking" }): AbortController {
     clearTimeout(this.#timer);
     this.#step.abort();
@@ -172,12 +172,12 @@ export class SignIn {
     this.#state.value = state;
   }
 
-  /** He did not come in: a token may help, or waiting, or nothing. */
+  /** Signing in failed: a token may help, or waiting, or nothing. */
   #failed(problem: unknown): void {
     if (problem instanceof errors.LinkNotValid) return this.#endVisit("This link does not work", NOT_VALID);
     if (problem instanceof errors.NotAdmitted && !this.#link) return this.#askForToken(problem);
     const { status = null, retryAfter = null } = problem instanceof TurnledgerError ? problem : {};
-    // What the address names can be nothing that a server knows.
+    // The server cannot know what the address names.
     if (status === 400) return this.#refuse("This address does not work", errorText(problem));
     this.#move({ kind: "waiting", title: status === 429 ? CROWDED : AWAY, why: errorText(problem) });
     this.#timer = setTimeout(() => this.retry(), Math.max(retryAfter ?? 0, this.#pause));
@@ -188,7 +188,7 @@ export class SignIn {
     this.#move({ kind: "refused", title, why });
   }
 
-  /** The server lets him in no more. */
+  /** The server has revoked access. */
   #accessRevoked(session: Session, problem: unknown): void {
     const { value: now } = this.#state;
     if (now.kind !== "signed in" || now.session !== session) return;
@@ -199,7 +199,7 @@ export class SignIn {
     } else this.#askForToken(problem);
   }
 
-  /** Who had none needs one from now on. */
+  /** Ask for a token. One that was valid before has ended. */
   #askForToken(problem: unknown): void {
     const hasEnded = this.#credential?.token != null;
     this.#move({ kind: "signed out", why: hasEnded ? errorText(problem) : null, hasEnded, problem: null });
@@ -211,14 +211,14 @@ export class SignIn {
     this.#refuse(title, why);
   }
 
-  /** Another tab has another token at this place by now, or none. */
+  /** Another tab has replaced or removed the token of this slot. */
   #credentialReplaced(): void {
     this.#begin();
     clearAddress();
     void this.start();
   }
 
-  /** Another link that is opened here loads no page: it only changes the address. */
+  /** Opening another link in this tab only changes the address, and loads no page. */
   #openAnotherLink(): void {
     const code = this.isShareLink ? takeLinkCode() : null;
     if (code === null) return;
@@ -240,7 +240,7 @@ export class SignIn {
     this.#credential = new Credential(link.slot, () => this.#credentialReplaced());
   }
 
-  /** Streams end with a token, but not everybody has one open. */
+  /** A stream ends with its token, but not every page has one open. */
   #watchExpiry(session: Session): void {
     const { expiresAt } = session.me;
     if (expiresAt == null) return;
@@ -251,7 +251,7 @@ export class SignIn {
       } catch (problem) {
         if (isAccessRevoked(problem)) return this.#accessRevoked(session, problem);
       }
-      // The clocks differ, or the server is away.
+      // The clocks differ, or the server is unavailable.
       if (!ending.aborted) this.#timer = setTimeout(() => void look(Math.min(pause * 2, LONGEST_PAUSE)), pause);
     };
     const left = Math.min(Math.max(expiresAt - Date.now(), 0), LONGEST_TIMER);
@@ -259,14 +259,14 @@ export class SignIn {
   }
 }
 
-/** The credential of a link that this tab shows no more, and all that is its. */
+/** Forget the credential of a link that this tab no longer shows. */
 function forgetSlot(place: string): void {
   const credential = new Credential(place, () => {});
   credential.replace(null);
   credential.close();
 }
 
-/** What the address names is of the former credential. */
+/** The address belongs to the former credential. */
 function clearAddress(): void {
   history.replaceState(null, "", location.pathname + location.search);
 }

@@ -4,12 +4,12 @@ import { ClosableStorage, storedKeys, STORAGE_PREFIX, browserStorage, type KeyVa
 
 export class StorageScope {
   readonly name: string;
-  /** For what names its entries by itself: see `sender`. */
+  /** For code that names its own entries: see `sender`. */
   readonly backend: KeyValueStorage;
   readonly #prefix: string;
   readonly #closable: ClosableStorage;
 
-  /** `name`: of the place and of the credential that was brought there. */
+  /** `name`: of the slot and the credential in it. */
   constructor(name: string, storage: KeyValueStorage = browserStorage()) {
     this.name = name;
     this.backend = this.#closable = new ClosableStorage(storage);
@@ -20,7 +20,7 @@ export class StorageScope {
     return this.backend.getItem(this.#prefix + name);
   }
 
-  /** Keep a value; null forgets it. Returns whether it is kept: a full storage keeps nothing more. */
+  /** Store a value; null removes it. Returns whether it worked: the storage may be full. */
   set(name: string, value: string | null): boolean {
     try {
       if (value === null) this.backend.removeItem(this.#prefix + name);
@@ -31,19 +31,19 @@ export class StorageScope {
     }
   }
 
-  /** The names that are there, of those that begin so. */
+  /** The stored names that begin with this. */
   names(beginning = ""): string[] {
     const wanted = this.#prefix + beginning;
     const found = storedKeys(this.backend).filter((each) => each.startsWith(wanted));
     return found.map((each) => each.slice(this.#prefix.length));
   }
 
-  /** Whose messages the outbox of this scope holds. */
+  /** The sender whose messages the outbox of this scope holds. */
   get sender(): string {
     return senderOf(this.name);
   }
 
-  /** Whoever still has it writes nothing any more: another credential may be at its place by now. */
+  /** Ignore later writes: another credential may be in this slot. */
   close(): void {
     this.#closable.close();
   }
@@ -53,20 +53,20 @@ export class StorageScope {
   }
 }
 
-/** The scope of a credential at a place. Each has a name of its own: what a tab writes down before it has heard that
- * another credential is there is found by nobody. */
+/** The scope of a credential in a slot. Each credential has its own, so nothing finds what a late tab writes for a
+ * former one. */
 export function storageScopeName(place: string, mark: string): string {
   return `${place}.${mark}`;
 }
 
-/** Whether this is the name of something that was written down at a place: in a scope, or for all of them. */
+/** Whether this key was written for a slot, by any of its credentials. */
 export function belongsToSlot(name: string, place: string): boolean {
   return [`${STORAGE_PREFIX}${place}:`, `${STORAGE_PREFIX}${place}.`, outboxOf(place, "."), outboxOf(place)].some(
     (each) => name.startsWith(each),
   );
 }
 
-/** Whether this is the name of something in the scope of this name. */
+/** Whether this key belongs to the scope of this name. */
 export function belongsToScope(name: string, scope: string): boolean {
   return name.startsWith(`${STORAGE_PREFIX}${scope}:`) || name.startsWith(outboxOf(scope));
 }
@@ -75,7 +75,7 @@ function senderOf(scope: string): string {
   return `page ${scope}`;
 }
 
-/** How the names of unsent messages begin. */
+/** The prefix of keys in the outbox. */
 function outboxOf(scope: string, end = ":"): string {
   return `turnledger:${encodeURIComponent(senderOf(scope))}${end}`;
 }

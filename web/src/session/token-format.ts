@@ -3,17 +3,17 @@
 const DIGITS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
 const MARK = 6;
 
-/** Whether this can be the text of a token: anything else was mistyped, cut off, or never was one. */
+/** Whether this can be a token: the checksum catches typos and truncation. */
 export function isToken(text: string): boolean {
   return isSecret("tlt_", text);
 }
 
-/** Whether this can be the code of a link. */
+/** Whether this can be the code of a share link. */
 export function isLinkCode(text: string): boolean {
   return isSecret("tls_", text);
 }
 
-/** By what a secret is known to tabs of this browser: its checksum, which gives nothing away. */
+/** The checksum of a secret, which identifies it to the tabs of this browser and reveals nothing. */
 export function fingerprintOf(secret: string): string {
   return secret.slice(-MARK);
 }

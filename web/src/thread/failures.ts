@@ -35,14 +35,14 @@ const WORDS: Readonly<Record<string, string>> = {
   outcome_unknown: "Nobody knows whether this was answered. Look at the chat before you send it again.",
 };
 
-/** Why it failed, as a sentence. */
+/** The reason as a sentence. */
 export function failureText(code: string, message: string): string {
   return (Object.hasOwn(WORDS, code) && WORDS[code]) || message;
 }
 
-/** What else the server said of it, where that helps. */
+/** Details from the server, where they help. */
 function detailOf(code: string, message: string): string | null {
-  const said = message.replace(/^[A-Z]\w+: /, ""); // the name of a class, which says the same as the code
+  const said = message.replace(/^[A-Z]\w+: /, ""); // the name of a class, which repeats the code
   return /^(model_|malformed_)/.test(code) && said !== WORDS[code] ? said || null : null;
 }
 
@@ -55,7 +55,7 @@ export function failedTurn(asked: Asked, code: string, message: string): FailedT
   return { ...asked, text, code, ...words, isStopped: code === "turn_stopped" };
 }
 
-/** The failure of what was asked: by an error, or by what its last event says. */
+/** The failed turn for an error, or for the failure in its last event. */
 export function failedTurnOf(asked: Asked, problem: unknown): FailedTurn {
   if (problem instanceof errors.TurnledgerError) return failedTurn(asked, problem.code, problem.message);
   const { code, message } = (problem ?? {}) as Partial<Failure>;
@@ -75,26 +75,25 @@ export class Failures {
     return this.#last;
   }
 
-  /** `known`: the turns that were there or on their way by then. Any other that is the last one came after it. */
+  /** `known`: the turns that were committed or pending then. Any other last turn came later. */
   put(failure: FailedTurn, known: readonly (string | null)[]): void {
     this.#last.value = failure;
     this.#known = new Set(known);
   }
 
-  /** Something came after it. */
+  /** A later turn makes it obsolete. */
   clear(): void {
     this.#last.value = null;
   }
 
-  /** Somebody has read it, and wants it gone, also after a reload. */
+  /** The user dismisses it, also after a reload. */
   dismiss(): void {
     const attempt = this.#last.peek()?.attempt;
     if (attempt) this.#storage.set(DISMISSED, JSON.stringify([...this.#dismissed().slice(1 - REMEMBERED), attempt]));
     this.clear();
   }
 
-  /** Tell of the last attempt that failed, if nothing came after it, and of none if something did: what was read of a
-   * chat says so. */
+  /** Show the last failed attempt of a page, unless a later turn makes it obsolete. */
   find(turns: readonly Turn[], attempts: readonly Attempt[]): void {
     const head = turns.at(-1)?.id ?? null;
     if (this.#last.peek() && !this.#known.has(head)) this.clear();
@@ -115,7 +114,7 @@ export class Failures {
   }
 }
 
-/** The newest attempt, if it failed and no turn came after it. */
+/** The newest attempt, if it failed and no turn followed. */
 export function lastFailedAttempt(turns: readonly Turn[], attempts: readonly Attempt[]): Attempt | null {
   const later = (one: Attempt, other: Attempt): Attempt => (one.createdAt >= other.createdAt ? one : other);
   const newest = attempts.length > 0 ? attempts.reduce(later) : null;

@@ -12,7 +12,7 @@ export function itemsOf(input: Input): readonly Item[] {
   );
 }
 
-/** What somebody says, as messages. */
+/** The messages of a user's items. */
 export function messagesOf(items: readonly Item[]): readonly UnkeptMessage[] {
   return items.map(({ content = "" }) => ({ role: "user", content: contentOf(content) }));
 }

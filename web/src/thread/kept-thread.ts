@@ -19,11 +19,11 @@ import type { TabMessage } from "./tab-messages";
 import type { WrittenMessage } from "./outbox";
 import { isTabVisible } from "../browser/visibility";
 
-/** Milliseconds before what has ended is looked for again in the history, where nobody was there to tell. */
+/** Milliseconds before an ended turn is looked for again in the history, if the server was unavailable. */
 const PAUSE = 2_000;
 const NONE: ReadonlySignal<null> = signal(null);
 
-/** Ask for a turn in a chat. */
+/** Request a turn of a chat. */
 function asked(chat: Chat, said: WrittenMessage["said"], options: TurnOptions & { stream: true }): TurnStream {
   const { verb, turn = "", input } = said;
   if (verb === "send") return chat.send(input, options);
@@ -44,17 +44,17 @@ export class KeptThread implements Thread {
   readonly #sender: TurnSender;
   readonly #siblings: SiblingTurns;
   readonly #leave: () => void;
-  /** Under which name a turn was shown while it ran. */
+  /** The name of a turn while it was pending. */
   readonly #names = new Map<string, string>();
-  /** Turns of which nobody knows who asked for them, while something from here is on its way to the server. */
+  /** Turns of unknown origin, while a message from here has no turn id yet. */
   readonly #unclear = new Set<string>();
-  /** What was asked for elsewhere, and how to leave it. */
+  /** Turns sent elsewhere, and how to stop following them. */
   readonly #others = new Map<PendingTurn, AbortController>();
-  /** How what failed last is asked for again. */
+  /** How to retry the last failure. */
   #again: { readonly name: string; ask(name: string): Promise<void> } | null = null;
 
-  /** `id`: null for a chat that is not made yet. `chatName`, `facts`: under which it is made, and as what, if a tab has
-   * begun to do so. */
+  /** `id`: null for a chat that does not exist yet. `chatName`, `facts`: its key and options, if another tab has begun
+   * to create it. */
   constructor(session: Session, id: string | null, chatName?: string, facts?: NewChat) {
     this.#session = session;
     this.#isLoaded.value = id === null;
@@ -82,7 +82,7 @@ export class KeptThread implements Thread {
     });
     const unlisten = session.feed.listen((change) => this.#follow(change));
     const release = effect(() => {
-      // Nobody was there when it was to be read: somebody is now.
+      // The server was unavailable, and is back.
       if (session.feed.connection.value === "live" && this.#problem.peek() !== null) void this.load();
     });
     this.#leave = () => [unlisten, release].forEach((each) => each());
@@ -118,7 +118,7 @@ export class KeptThread implements Thread {
     return this.#names.get(turn.id) ?? turn.id;
   }
 
-  /** Read what it shows by now, and find what runs there. */
+  /** Read the current turns, and find what runs. */
   async load(from?: number): Promise<void> {
     try {
       const page = await this.#history.catchUp(from);
@@ -128,7 +128,7 @@ export class KeptThread implements Thread {
       this.#problem.value = null;
       this.#isLoaded.value = true;
     } catch (problem) {
-      // What is shown stays: it is true, if not all of it.
+      // What is shown stays: it is correct, if incomplete.
       const isGone = problem instanceof errors.ConversationUnavailable;
       if (!this.#ending.signal.aborted && (isGone || !this.#isLoaded.peek())) this.#problem.value = problem;
     }
@@ -138,7 +138,7 @@ export class KeptThread implements Thread {
     await this.#history.older().catch((problem: unknown) => this.#report(problem));
   }
 
-  // What is asked for.
+  // Requests.
 
   send(input: Input, options: SendOptions = {}): Promise<void> {
     return this.#write({ verb: "send", input }, options);
@@ -152,7 +152,7 @@ export class KeptThread implements Thread {
     return this.#write({ verb: "regenerate", turn: turn.id, input: turn.input as Input }, options);
   }
 
-  /** A message that a tab has left behind. */
+  /** Send a message again that a closed tab had sent. */
   async resend(unsent: Unsent, isOld: boolean): Promise<void> {
     const body = JSON.parse(unsent.body) as { input?: Input; replaces?: string; regenerates?: string };
     const [name, input] = [unsent.idempotencyKey, itemsOf(body.input ?? [])];
@@ -167,7 +167,7 @@ export class KeptThread implements Thread {
     });
   }
 
-  /** A message that a tab has left behind before it asked for its turn. */
+  /** Send a message that a closed tab had stored and not sent. */
   async ask(written: WrittenMessage, isOld = false): Promise<void> {
     const { name, said, options } = written;
     const input = itemsOf(said.input);
@@ -177,7 +177,7 @@ export class KeptThread implements Thread {
     await this.#asking(name, async (again) => {
       const chat = { ...written.chat, id: this.id.peek() };
       if (!isWritten) this.#session.threads.outbox.write({ ...written, name: again, chat });
-      isWritten = false; // asked for once more, it is written down once more
+      isWritten = false; // a retry stores it again
       const named = { ...(options as TurnOptions), idempotencyKey: again, signal: this.#ending.signal };
       const stream: OutgoingMessage["ask"] = (beforeRetry) =>
         asked(this.#chat.chat, said, { ...named, stream: true, beforeRetry });
@@ -193,7 +193,7 @@ export class KeptThread implements Thread {
     const isAway = pending.isDisconnected.peek() || isLost || !navigator.onLine;
     const isTaken = (pending.turnId.peek() ?? pending.guess.peek()) !== null;
     const isHereOnly = !pending.isAsked.peek() || (isAway && !isTaken);
-    if (isHereOnly && this.#sender.withdraw(pending)) return; // no server has it, as far as is known
+    if (isHereOnly && this.#sender.withdraw(pending)) return; // as far as known, no server has it
     pending.state.value = "stopping";
     try {
       const guess = (): string | null => (pending.isDoubtful ? null : pending.guess.value);
@@ -212,9 +212,9 @@ export class KeptThread implements Thread {
     if (!last) return;
     const again = this.#again?.name === last.name ? this.#again : null;
     this.#failures.clear();
-    // Under the same name, it goes on behind the last step that was done. What was stopped is over by that name.
+    // Under the same key the turn resumes after its last finished step. A stopped turn needs a new key.
     if (again && !options) return this.#asking(last.isStopped ? freshKey() : last.name, again.ask);
-    // Whoever asks again for the same failure elsewhere at this moment asks for the same.
+    // Retries of the same failure in several tabs share one key.
     const name = last.attempt && !options ? { idempotencyKey: `again ${last.attempt}` } : {};
     await this.send(last.input as Input, { ...options, ...name });
   }
@@ -262,12 +262,12 @@ export class KeptThread implements Thread {
 
   // Other tabs.
 
-  /** What was asked for here and has not ended. */
+  /** The pending turns that were sent from here. */
   tabMessages(): readonly TabMessage[] {
     return this.#pending.all.peek().flatMap((each) => this.#tabMessage(each));
   }
 
-  /** Another tab tells what it asked for in this chat. */
+  /** Another tab reports a turn that it sent in this chat. */
   receive({ turn, input }: TabMessage): void {
     const pending = this.#pending.of(turn);
     if (pending && pending.input.peek().length === 0) pending.input.value = input;
@@ -278,16 +278,16 @@ export class KeptThread implements Thread {
     this.#ending.abort();
   }
 
-  // Inside.
+  // Internals.
 
-  /** Ask for it under this name; if it fails, it can be asked for in the same way again. */
+  /** Send under this name; after a failure it can be retried the same way. */
   async #asking(name: string, ask: (name: string) => Promise<void>): Promise<void> {
     this.#failures.clear();
     await ask(name);
     if (this.#failures.last.peek()?.name === name) this.#again = { name, ask };
   }
 
-  /** Write it down, so that it is not lost with this tab, and ask for it. */
+  /** Store the message, so that it survives this tab, and send it. */
   #write(said: WrittenMessage["said"], options: SendOptions): Promise<void> {
     const { idempotencyKey: name = freshKey(), ...rest } = options;
     const model = rest.model ?? this.#session.composers.modelOf(this) ?? undefined;
@@ -299,7 +299,7 @@ export class KeptThread implements Thread {
     return outbox.sendInOrder(name, () => this.ask(written));
   }
 
-  /** A server has a message from here. */
+  /** A server has accepted a message from here. */
   #accepted(pending: PendingTurn): void {
     const guess = pending.guess.peek();
     if (guess !== null && guess !== pending.turnId.peek()) this.#unclear.add(guess);
@@ -311,7 +311,7 @@ export class KeptThread implements Thread {
     queueMicrotask(() => this.#clarify());
   }
 
-  /** What has ended takes its place in the history, or is told to have failed. */
+  /** Move an ended turn to the history, or show that it failed. */
   async #end(pending: PendingTurn, outcome: TurnOutcome): Promise<void> {
     if (this.#ending.signal.aborted) return;
     const { name, replaces, isHere } = pending;
@@ -325,7 +325,7 @@ export class KeptThread implements Thread {
         this.#failures.put(failedTurnOf(asked, outcome.problem), this.#turnsByNow());
         this.#pending.remove(pending);
       });
-      if (attempt !== null) void this.load(); // what its tools did may be in the history
+      if (attempt !== null) void this.load(); // its tool results may be in the history
     } else {
       pending.state.value = "ending";
       if (this.id.peek() !== null) await this.#caughtUp();
@@ -334,7 +334,7 @@ export class KeptThread implements Thread {
     this.#clarify();
   }
 
-  /** Read the history, as soon as that is possible. */
+  /** Read the history as soon as the server is available. */
   async #caughtUp(): Promise<void> {
     while (!this.#ending.signal.aborted) {
       try {
@@ -347,7 +347,7 @@ export class KeptThread implements Thread {
     }
   }
 
-  /** Take in what was read besides the turns. */
+  /** Handle the rest of a page: the chat and its attempts. */
   #found(page: ChatPage): void {
     this.#session.chats.put(page.chat);
     this.#siblings.keep(this.turns.peek());
@@ -362,7 +362,7 @@ export class KeptThread implements Thread {
     if (this.#pending.all.peek().length === 0) this.#failures.find(page.turns, page.attempts);
   }
 
-  /** Follow a turn that somebody else asked for. */
+  /** Follow a turn that was sent elsewhere. */
   #followOther(turn: string, known: Partial<ConstructorParameters<typeof PendingTurn>[0]>): void {
     const { input = [], replaces = null } = this.#session.threads.tabMessages.of(turn) ?? {};
     const pending = new PendingTurn({ name: turn, isHere: false, turnId: turn, input, replaces, ...known });
@@ -384,7 +384,7 @@ export class KeptThread implements Thread {
       });
   }
 
-  /** What was unclear is known, as soon as nothing from here is on its way to the server. */
+  /** Resolve turns of unknown origin, as soon as every message from here has its turn id. */
   #clarify(): void {
     if (this.#pending.unidentified || this.#unclear.size === 0) return;
     const strangers = [...this.#unclear].filter((turn) => !this.#pending.of(turn) && !this.#history.has(turn));
@@ -437,7 +437,7 @@ export class KeptThread implements Thread {
     else if (!own) void this.load();
     else if (type === "turn.running") this.#unclear.add(turn);
     else {
-      // One that was asked for elsewhere in this very moment is told apart as soon as the server has answered here.
+      // A turn sent elsewhere at the same moment is told apart once the server has answered here.
       own.guess.value = turn;
       if (own.state.peek() === "sending") own.state.value = "queued";
     }
@@ -471,9 +471,9 @@ export class KeptThread implements Thread {
     return isHere && chat !== null && turn !== null ? [{ chat, turn, name, input: input.peek(), replaces }] : [];
   }
 
-  /** It is told, and written again where it was written: nobody may look at this chat for long. */
+  /** Report a message that is too old to send, and put its text back into the composer. */
   async #tooOld(name: string, input: readonly Item[]): Promise<void> {
-    await waitFor(() => this.#isLoaded.value || this.#problem.value !== null); // else it came before all turns
+    await waitFor(() => this.#isLoaded.value || this.#problem.value !== null); // otherwise it would precede all turns
     if (this.#ending.signal.aborted) return;
     const asked = { name, input, replaces: null, isHere: true, attempt: null };
     this.#session.composers.of(this);
@@ -482,7 +482,7 @@ export class KeptThread implements Thread {
     this.#session.threads.outbox.erase(name);
   }
 
-  /** The last turn, and those on their way. */
+  /** The last turn, and the pending ones. */
   #turnsByNow(): readonly (string | null)[] {
     return [this.turns.peek().at(-1)?.id ?? null, ...this.#pending.all.peek().map(({ turnId }) => turnId.peek())];
   }

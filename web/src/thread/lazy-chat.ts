@@ -3,13 +3,13 @@
 import { signal, type ReadonlySignal } from "@preact/signals";
 import { errors, freshKey, type Chat, type Client, type NewChat } from "turnledger";
 
-/** Milliseconds before a server is tried again that was not found for a minute. */
+/** Milliseconds before an unreachable server is tried again. */
 const PAUSE = 2_000;
 
 export class LazyChat {
-  /** Under which it is made. */
+  /** The key that it is created with. */
   readonly name: string;
-  /** What it is to be. */
+  /** Its options. */
   readonly facts: NewChat;
   readonly #client: Client;
   readonly #ending: AbortSignal;
@@ -17,7 +17,7 @@ export class LazyChat {
   readonly #id = signal<string | null>(null);
   #creating: Promise<void> | null = null;
 
-  /** `made`: told as soon as it is there. */
+  /** `made`: called as soon as it exists. */
   constructor(
     client: Client,
     id: string | null,
@@ -38,12 +38,12 @@ export class LazyChat {
     return this.#id;
   }
 
-  /** To be asked only once it is there. */
+  /** Valid only once it exists. */
   get chat(): Chat {
     return this.#client.chats.open(this.#id.peek() as string);
   }
 
-  /** Have it made, if it is not there. A lost connection is waited for. */
+  /** Create it if it does not exist. Waits for a lost connection. */
   create(): Promise<void> {
     if (this.#id.peek() !== null) return Promise.resolve();
     this.#creating ??= this.#create().finally(() => (this.#creating = null));

@@ -6,49 +6,49 @@ import { withLock } from "../browser/locks";
 import type { StorageScope } from "../session/storage-scope";
 import type { SendOptions } from "./thread";
 
-/** Milliseconds after which no server may know a message again: sent again, it could happen twice. */
+/** Milliseconds after which a server may have forgotten a message: sent again, it could run twice. */
 const SAFE = 23 * 3_600_000;
-/** Milliseconds before it is looked who sends what another tab has written down. */
+/** Milliseconds before this tab checks whether another tab sends what it has stored. */
 const LATER = 1_000;
 const WRITTEN = "message ";
-/** Milliseconds until one tab surely sees what another one has removed: locks are faster than storages. */
+/** Milliseconds until this tab surely sees what another one has removed: locks are faster than storage. */
 const SEEN = 1_000;
 
-/** A message that was not asked for yet: its chat is not made, or another one goes before it. */
+/** A message that was not sent yet: its chat does not exist, or another message goes first. */
 export interface WrittenMessage {
   readonly name: string;
-  /** The chat, or under which name it is made, and as what. `wasMade`: it had no id when this was written. */
+  /** The chat, or the key and the options it is created with. `wasMade`: it had no id when this was stored. */
   readonly chat: {
     readonly id: string | null;
     readonly name: string;
     readonly facts: NewChat;
     readonly wasMade?: boolean;
   };
-  /** What is said; and of which turn, if not behind the last one. */
+  /** The input, and the turn that it replaces, if any. */
   readonly said: { readonly verb: "send" | "edit" | "regenerate"; readonly turn?: string; readonly input: Input };
   readonly options: SendOptions;
   readonly writtenAt: number;
 }
 
 export interface OutboxHandler {
-  /** Send it again, and resolve when its end is known. `isOld`: it may have been answered more than a day ago. */
+  /** Send it again, and resolve when its outcome is known. `isOld`: it may have been answered more than a day ago. */
   resend(unsent: Unsent, isOld: boolean): Promise<void>;
   ask(written: WrittenMessage, isOld: boolean): Promise<void>;
 }
 
-/** Each message is held by a lock of the tab that sends it. Whoever gets the lock while the message is still there is
- * its next sender: of all tabs, one. Where there are no locks, each sends what it finds when it is loaded; the messages
- * go under their names, so that they happen once all the same. */
+/** The tab that sends a message holds its lock. The next tab that gets the lock while the message is still stored
+ * becomes its sender: exactly one of all tabs. Without locks, each tab sends what it finds when it loads; idempotency
+ * keys make sure that each message still runs once. */
 export class TabOutbox {
   readonly #storage: StorageScope;
   readonly #outbox: Outbox;
   readonly #ending: AbortSignal;
-  /** Those that this tab knows of. */
+  /** Messages known to this tab. */
   readonly #seen = new Set<string>();
-  /** Those that were left behind, and are sent by this tab. */
+  /** Messages of closed tabs that this tab sends. */
   readonly #held = new Set<string>();
   #ready: Promise<unknown> = Promise.resolve();
-  /** How many of those that were found are still to be taken or left. */
+  /** How many found messages are not decided yet. */
   #unclear = 0;
   #found: OutboxHandler | null = null;
   #last = 0;
@@ -59,24 +59,24 @@ export class TabOutbox {
     this.#ending = ending;
   }
 
-  /** Resolves when it is known which of those that were found are sent by this tab: they are on their way by then. */
+  /** Resolves when it is decided which of the found messages this tab sends; they are pending by then. */
   get ready(): Promise<unknown> {
     return this.#ready;
   }
 
-  /** Do it while no other tab sends the message of this name. */
+  /** Run the work while no other tab sends the message of this name. */
   async whileHeld(name: string, work: () => Promise<void>): Promise<void> {
     this.#seen.add(name);
     if (this.#held.has(name)) return work();
     await withLock(this.#lock(name), {}, work);
   }
 
-  /** Do what sends a new message, behind those that were left before it was written, also if that was not noticed. */
+  /** Send a new message after those that closed tabs left before it, also if no event announced them. */
   async sendInOrder(name: string, work: () => Promise<void>): Promise<void> {
     this.#seen.add(name);
     if (this.#found) this.#look(this.#found, Date.now() - LATER);
     if (this.#unclear === 0) return work();
-    // Held meanwhile, so that no other tab takes it for one that was left.
+    // Hold its lock meanwhile, so that no other tab takes it for an abandoned one.
     await withLock(this.#lock(name), {}, async () => {
       this.#held.add(name);
       await this.#ready;
@@ -84,16 +84,16 @@ export class TabOutbox {
     });
   }
 
-  /** Write a message down before anything of it is asked for. */
+  /** Store a message before it is sent. */
   write(message: Omit<WrittenMessage, "writtenAt">): WrittenMessage {
-    // No two at the same time: they are sent in this order.
+    // Times are unique: messages are sent in this order.
     this.#last = Math.max(Date.now(), this.#last + 1);
     const written = { ...message, writtenAt: this.#last };
     this.#storage.set(WRITTEN + message.name, JSON.stringify(written));
     return written;
   }
 
-  /** The chat that is made under this name has this id: what waits for it goes there, behind what was asked there. */
+  /** A chat has its id now: messages that wait for it go there, after those already sent. */
   chatCreated(name: string, id: string): void {
     for (const each of this.#written()) {
       const isForIt = each.chat.id === null && each.chat.name === name;
@@ -102,16 +102,16 @@ export class TabOutbox {
     }
   }
 
-  /** It is in the outbox by now, or its end is known. */
+  /** Remove a message: it is in the client's outbox, or its outcome is known. */
   erase(name: string): void {
     this.#storage.set(WRITTEN + name, null);
   }
 
-  /** Find what nobody sends, now and whenever a tab has gone. */
+  /** Find abandoned messages, now and whenever a tab has closed. */
   watch(found: OutboxHandler): void {
     this.#found = found;
     let timer: ReturnType<typeof setTimeout> | undefined;
-    // Whoever writes one down is about to hold it, and shall not find that another tab was faster.
+    // A tab that has stored a message is about to lock it; do not overtake it.
     const look = (): void => {
       timer ??= setTimeout(() => {
         timer = undefined;
@@ -119,7 +119,7 @@ export class TabOutbox {
       }, LATER);
     };
     this.#look(found);
-    if (!("locks" in navigator)) return; // nobody could tell whether its own tab is still there
+    if (!("locks" in navigator)) return; // without locks, no tab knows whether another is still there
     addEventListener("storage", look);
     this.#ending.addEventListener("abort", () => {
       removeEventListener("storage", look);
@@ -127,10 +127,10 @@ export class TabOutbox {
     });
   }
 
-  /** Take those that were written before a time, and that nobody sends. */
+  /** Take the abandoned messages that were stored before a time. */
   #look(found: OutboxHandler, before = Infinity): void {
     const pending = this.#outbox.pending();
-    // Those that were asked for go first: the others waited for them.
+    // Sent ones go first: the others waited for them.
     for (const { idempotencyKey: name, recordedAt } of pending) {
       if (recordedAt > before) continue;
       this.#take(name, async () => {
@@ -147,7 +147,7 @@ export class TabOutbox {
     }
   }
 
-  /** The first written first. */
+  /** Stored messages, oldest first. */
   #written(): WrittenMessage[] {
     const found = this.#storage.names(WRITTEN).flatMap((name) => writtenOf(this.#storage.get(name)));
     return found.sort((one, other) => one.writtenAt - other.writtenAt);
@@ -173,7 +173,7 @@ export class TabOutbox {
     });
   }
 
-  /** Have it waited for until it is known whether this tab sends a message. */
+  /** Make `ready` wait until it is decided whether this tab sends a message. */
   #clarify(begin: (isKnown: () => void) => void): void {
     this.#unclear += 1;
     const known = new Promise<void>((resolve) => {
@@ -185,7 +185,7 @@ export class TabOutbox {
     this.#ready = Promise.all([this.#ready, known]);
   }
 
-  /** Do the first if nobody holds it; else the second, as soon as nobody does. */
+  /** Run the first if the lock is free; otherwise the second, as soon as it is. */
   async #inTurn(
     name: string,
     first: (lock: Lock | null) => Promise<void> | void,

@@ -4,43 +4,43 @@
 import { signal, type Signal } from "@preact/signals";
 import type { Failure, Item, TurnEvent } from "turnledger";
 
-/** `sending`: no server has said yet that it has it. `queued`: it waits for others. `ending`: it has ended, and what is
- * in the history of it is on its way. */
+/** `sending`: no server has accepted it yet. `queued`: it waits for others. `ending`: it has ended, and its committed
+ * turn is being read. */
 export type PendingState = "sending" | "queued" | "running" | "stopping" | "ending";
 
 export class PendingTurn {
-  /** Of the request; where it was asked for elsewhere, of the turn. */
+  /** The key of the request; of a turn sent elsewhere, its id. */
   readonly name: string;
   readonly isHere: boolean;
-  /** Empty while nobody has told what was said. */
+  /** Empty until known. */
   readonly input: Signal<readonly Item[]>;
-  /** The turn whose place it takes, and behind which nothing is shown meanwhile. */
+  /** The turn that it replaces; later turns are hidden meanwhile. */
   readonly replaces: string | null;
   readonly turnId = signal<string | null>(null);
-  /** The turn that it is by all appearances, before the server has said so to who asked. */
+  /** The turn that it probably is, before the server has answered the request. */
   readonly guess = signal<string | null>(null);
-  /** Whether it may as well be another one, so that nothing is to be done to it. */
+  /** Whether the guess is unsafe to act on. */
   isDoubtful = false;
-  /** Whether it was asked for: until then it waits in this tab. */
+  /** Whether it was sent; until then it waits in this tab. */
   readonly isAsked = signal(false);
   readonly state: Signal<PendingState>;
-  /** What was said since the last finished item. */
+  /** The text since the last finished item. */
   readonly text = signal("");
-  /** What was thought since then, where a model tells. */
+  /** The reasoning since then, if the model reports any. */
   readonly reasoning = signal("");
   readonly items = signal<readonly Item[]>([]);
   readonly startedAt = signal<number | null>(null);
-  /** Whether the connection is lost: it goes on, and is shown on as soon as there is one. */
+  /** Whether the connection is lost. The turn goes on, and is shown again when the connection is back. */
   readonly isDisconnected = signal(false);
-  /** Whether what had been shown of it was void, and it began anew. */
+  /** Whether it was restarted, and what was shown before is void. */
   readonly isRestarted = signal(false);
-  /** Whether somebody said that it has ended, so that it is worth to read to its end, though nobody looks. */
+  /** Whether a change reported its end, so that it is read to its end even if hidden. */
   readonly isOver = signal(false);
-  /** How often something was heard of it, but for its end. */
+  /** How many events it had, except its end. */
   readonly eventCount = signal(0);
-  /** The number of the last event that was heard. */
+  /** The number of the last event. */
   last = 0;
-  /** The turn whose events were heard. */
+  /** The turn that the events belong to. */
   #told: string | null;
 
   constructor(given: {
@@ -61,7 +61,7 @@ export class PendingTurn {
     this.startedAt.value = given.startedAt ?? null;
   }
 
-  /** It is this turn; what was told of another is void. */
+  /** Set its turn; events of another one are void. */
   identify(turn: string): void {
     this.turnId.value = turn;
     if (this.#told === turn) return;
@@ -69,9 +69,9 @@ export class PendingTurn {
     this.#told = turn;
   }
 
-  /** Take in one event; one that was heard before changes nothing. Returns how it failed, if this tells so. */
+  /** Apply one event; a repeated one changes nothing. Returns the failure, if this event reports it. */
   apply(event: TurnEvent): Failure | null {
-    // That it ended with its process is no sign that a server has it again.
+    // An end with its process does not mean that a server has it again.
     if (event.type !== "turn.finished") this.eventCount.value += 1;
     if (event.type === "turn.restarted") {
       this.turnId.value = this.#told = event.turn;
@@ -90,7 +90,7 @@ export class PendingTurn {
         this.text.value += event.text;
         break;
       case "item.done":
-        // The text of a message came before it, bit by bit.
+        // The text of a message streamed in before it.
         if (event.item.type === "message") this.text.value = "";
         this.items.value = [...this.items.peek(), event.item];
         break;

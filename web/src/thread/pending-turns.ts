@@ -10,7 +10,7 @@ export class PendingTurns {
     return this.#all;
   }
 
-  /** The one of this turn. */
+  /** Find by turn id. */
   of(turn: string): PendingTurn | undefined {
     return this.#all.peek().find((each) => each.turnId.peek() === turn);
   }
@@ -19,27 +19,27 @@ export class PendingTurns {
     return this.#all.peek().includes(pending);
   }
 
-  /** One from here that is on its way to the server, of which nobody knows which turn it is. */
+  /** A message from here that was sent and has no turn id yet. */
   get unidentified(): PendingTurn | undefined {
     return this.#all.peek().find((each) => isHeld(each) && each.guess.peek() === null);
   }
 
-  /** Whether it is the turn of one from here, by all appearances. */
+  /** Whether this is probably the turn of a message from here. */
   isGuessed(turn: string): boolean {
     return this.#all.peek().some((each) => isHeld(each) && each.guess.peek() === turn);
   }
 
-  /** Another turn got in line: what was guessed before may be wrong. */
+  /** Another turn was queued: earlier guesses may be wrong. */
   doubt(): void {
     for (const each of this.#all.peek()) if (isHeld(each) && each.guess.peek() !== null) each.isDoubtful = true;
   }
 
-  /** How many from here hold a connection each, until the server says which turn they are. */
+  /** How many messages hold a connection until the server reports their turn. */
   get connections(): number {
     return this.#all.value.filter((each) => each.isAsked.value && each.turnId.value === null).length;
   }
 
-  /** Put it behind the others; or before all that wait, if it does not wait for them. */
+  /** Add it at the end; or before all waiting ones, if it does not wait for them. */
   add(pending: PendingTurn, goesFirst = false): void {
     const all = this.#all.peek();
     const waits = goesFirst ? all.findIndex((each) => isWaiting(each)) : -1;
@@ -47,7 +47,7 @@ export class PendingTurns {
     this.#all.value = [...all.slice(0, place), pending, ...all.slice(place)];
   }
 
-  /** It has begun: nothing that waits is before it. */
+  /** It has started: move it before all waiting ones. */
   started(pending: PendingTurn): void {
     const all = this.#all.peek().filter((each) => each !== pending);
     const waits = all.findIndex((each) => isWaiting(each));
@@ -66,7 +66,7 @@ export class PendingTurns {
     return this.#all.value.slice(0, Math.max(0, place)).filter((each) => each.state.value !== "ending").length;
   }
 
-  /** What runs; else what waits first. */
+  /** The running one, or the first that waits. */
   get first(): PendingTurn | undefined {
     return this.#all.peek().find((each) => each.state.peek() !== "ending");
   }

@@ -4,7 +4,7 @@ import { signal, type ReadonlySignal, type Signal } from "@preact/signals";
 import type { Branch, Chat, Turn } from "turnledger";
 import type { Siblings } from "./thread";
 
-/** So many pages of branches are looked through; of a chat that has more, each shown turn is asked for. */
+/** How many pages of branches are read; of a chat with more, each shown turn is checked. */
 const PAGES = 5;
 
 interface Asked {
@@ -16,7 +16,7 @@ export class SiblingTurns {
   readonly #chat: () => Chat;
   readonly #ending: AbortSignal;
   readonly #isAsked = signal(false);
-  /** The turns behind which branches part; null: the beginning. Undefined: nobody knows, so that each is asked for. */
+  /** The turns after which branches fork; null: the beginning. Undefined: unknown, so that each turn is checked. */
   readonly #forks = signal<ReadonlySet<string | null> | undefined>(new Set());
   readonly #siblings = new Map<string, Asked>();
   #version = 0;
@@ -26,7 +26,7 @@ export class SiblingTurns {
     this.#ending = ending;
   }
 
-  /** Those of a turn that is shown, as soon as it is known that there are any. */
+  /** The siblings of a shown turn, once it is known that there are any. */
   of(turn: Turn): ReadonlySignal<Siblings | null> {
     const found = this.#siblings.get(turn.id);
     if (found) return found.shown;
@@ -39,7 +39,7 @@ export class SiblingTurns {
     return asked.shown;
   }
 
-  /** Branches may have been made or taken away: look again, if anybody has asked. */
+  /** Branches may have changed: read them again, if they were ever needed. */
   async refresh(): Promise<void> {
     if (!this.#isAsked.peek()) return;
     const version = ++this.#version;
@@ -49,11 +49,11 @@ export class SiblingTurns {
       this.#forks.value = forks;
       await Promise.all([...this.#siblings].map(([turn, asked]) => this.#ask(turn, asked)));
     } catch {
-      this.#isAsked.value = false; // nobody was there: the next who asks looks again
+      this.#isAsked.value = false; // the server was unavailable; the next caller tries again
     }
   }
 
-  /** Forget what is not shown any more. */
+  /** Forget turns that are no longer shown. */
   keep(turns: readonly Turn[]): void {
     const shown = new Set(turns.map(({ id }) => id));
     for (const turn of this.#siblings.keys()) if (!shown.has(turn)) this.#siblings.delete(turn);
@@ -82,11 +82,11 @@ export class SiblingTurns {
   }
 }
 
-/** The turns behind which branches part; null: the beginning. */
+/** The turns after which branches fork; null: the beginning. */
 export function forkPoints(branches: readonly Branch[]): ReadonlySet<string | null> {
   const grown = branches.filter(({ turns, shared }) => turns > shared);
   const bases = new Set(grown.map(({ base }) => base));
-  // Each chat has one branch that was made from nothing; only a second one parts from it.
+  // Every chat has one branch without a base; only a second one makes a fork.
   if (grown.filter(({ base }) => base === null).length < 2) bases.delete(null);
   return bases;
 }

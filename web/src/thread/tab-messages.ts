@@ -6,7 +6,7 @@ import { openChannel } from "../browser/broadcast-channel";
 export interface TabMessage {
   readonly chat: string;
   readonly turn: string;
-  /** Of the request. */
+  /** The key of the request. */
   readonly name: string;
   readonly input: readonly Item[];
   readonly replaces: string | null;
@@ -14,14 +14,14 @@ export interface TabMessage {
 
 type ChannelMessage = ({ readonly kind: "asked" } & TabMessage) | { readonly kind: "who"; readonly chat: string };
 
-/** Where there are no channels, nobody is told. */
+/** Does nothing where the browser has no channels. */
 export class TabMessages {
   readonly #channel: BroadcastChannel | null;
   readonly #received = new Map<string, TabMessage>();
   readonly #heard: (message: TabMessage) => void;
   readonly #known: (chat: string) => readonly TabMessage[];
 
-  /** `heard`: told of each. `known`: what was asked for in this tab, and has not ended. */
+  /** `heard`: called for each message. `known`: the pending turns that this tab has sent. */
   constructor(name: string, heard: (message: TabMessage) => void, known: (chat: string) => readonly TabMessage[]) {
     this.#heard = heard;
     this.#known = known;
@@ -29,7 +29,7 @@ export class TabMessages {
     this.#channel?.addEventListener("message", (event: MessageEvent<ChannelMessage>) => this.#receive(event.data));
   }
 
-  /** What was told of a turn. */
+  /** The message about a turn. */
   of(turn: string): TabMessage | undefined {
     return this.#received.get(turn);
   }
@@ -38,7 +38,7 @@ export class TabMessages {
     this.#channel?.postMessage({ kind: "asked", ...message } satisfies ChannelMessage);
   }
 
-  /** Have the other tabs tell what they asked for in a chat. */
+  /** Ask the other tabs for the turns that they have sent in a chat. */
   requestAll(chat: string): void {
     this.#channel?.postMessage({ kind: "who", chat } satisfies ChannelMessage);
   }

@@ -3,14 +3,14 @@
 import type { Turn } from "turnledger";
 import type { PendingTurn } from "./pending-turn";
 
-/** One or the other. A running turn becomes one of the history under the same name. */
+/** Either a turn or a pending one. A pending turn keeps its name when it is committed. */
 export interface ThreadRow {
   readonly name: string;
   readonly turn: Turn | null;
   readonly pending: PendingTurn | null;
 }
 
-/** Turns that something on its way takes the place of are left out, and those behind them. */
+/** Turns that a pending one replaces are left out, and those after them. */
 export function threadRows(
   turns: readonly Turn[],
   pending: readonly PendingTurn[],
@@ -21,7 +21,7 @@ export function threadRows(
   const onItsWay = pending.filter((each) => !isCommitted(each));
   const first = onItsWay.find(({ state }) => state.value !== "ending");
   const replaced = onItsWay
-    // While another one is before it, what it will replace is still what is shown.
+    // While another one runs first, the replaced turn is still shown.
     .filter((each) => each.replaces !== null && (each === first || each.state.value === "ending"))
     .map((each) => turns.findIndex(({ id }) => id === each.replaces))
     .filter((place) => place >= 0);

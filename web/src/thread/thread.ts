@@ -4,26 +4,26 @@ import type { ReadonlySignal } from "@preact/signals";
 import type { ChatInfo, Input, Item, OnBusy, OnStop, Turn } from "turnledger";
 import type { PendingTurn } from "./pending-turn";
 
-/** A turn that never happened: why, and what was said, so that it can be said again. */
+/** A failed turn: why, and its input, so that it can be sent again. */
 export interface FailedTurn {
-  /** Of the request, or of the attempt. */
+  /** The key of the request, or the id of the attempt. */
   readonly name: string;
-  /** What was said, as far as it is text. */
+  /** The text of the input. */
   readonly text: string;
   readonly input: readonly Item[];
-  /** The turn in whose place it was asked for. */
+  /** The turn that it was to replace. */
   readonly replaces: string | null;
-  /** The server's word, as `model_unavailable`; `turn_stopped` if somebody stopped it and nothing was kept. */
+  /** The error code, as `model_unavailable`; `turn_stopped` if a user stopped it and nothing was kept. */
   readonly code: string;
-  /** Why, as a sentence for people. */
+  /** The reason, as a sentence. */
   readonly message: string;
-  /** What else the server said of it; null: nothing that helps. */
+  /** Details from the server; null if none help. */
   readonly detail?: string | null;
-  /** The attempt that failed, if the server has begun one. */
+  /** The attempt that failed, if the server began one. */
   readonly attempt?: string | null;
-  /** Whether somebody has stopped it. */
+  /** Whether a user stopped it. */
   readonly isStopped: boolean;
-  /** Whether it was asked for in this tab, since it was loaded: the composer takes its text back then. */
+  /** Whether this tab sent it since it was loaded: the composer then takes its text back. */
   readonly isHere: boolean;
 }
 
@@ -31,67 +31,67 @@ export interface SendOptions {
   readonly model?: string | undefined;
   readonly instructions?: string | undefined;
   readonly settings?: Readonly<Record<string, unknown>> | undefined;
-  /** While another turn runs; by default it waits in line. */
+  /** What to do while another turn runs; by default it waits. */
   readonly onBusy?: OnBusy | undefined;
   readonly idempotencyKey?: string | undefined;
 }
 
-/** The turns that were made in the place of one, and which of them is shown. */
+/** The siblings of a turn, and which of them is shown. */
 export interface Siblings {
-  /** The place of the shown one, from 0. */
+  /** The index of the shown one. */
   readonly at: number;
-  /** The branch that shows each, the first made first. */
+  /** The branch of each, oldest first. */
   readonly branches: readonly string[];
 }
 
 export type ExportFormat = "jsonl" | "markdown";
 
 export interface Thread {
-  /** Null until it is made. */
+  /** Null until the chat exists. */
   readonly id: ReadonlySignal<string | null>;
-  /** Null until it is known; of a chat that is not kept, always. */
+  /** Null until known, and always for a chat that is not kept. */
   readonly info: ReadonlySignal<ChatInfo | null>;
-  /** Whether a server keeps it. One that is not kept has no branches, forks, undo and export by the server. */
+  /** Whether a server keeps it. One that is not kept has no branches, forks, undo or export. */
   readonly isKept: boolean;
-  /** The last turns that it shows, the oldest of them first. */
+  /** The last turns of its branch, oldest first. */
   readonly turns: ReadonlySignal<readonly Turn[]>;
   readonly hasOlder: ReadonlySignal<boolean>;
-  /** What is on its way, in the order in which it is to run. */
+  /** The pending turns, in the order in which they run. */
   readonly pending: ReadonlySignal<readonly PendingTurn[]>;
-  /** What never happened, the last of it; null when it was asked for again, forgotten, or something came after it. */
+  /** The last failure; null once it was retried, dismissed, or followed by another turn. */
   readonly failed: ReadonlySignal<FailedTurn | null>;
-  /** Why it cannot be shown. */
+  /** Why the chat cannot be shown. */
   readonly problem: ReadonlySignal<unknown>;
   readonly isLoaded: ReadonlySignal<boolean>;
 
-  /** The name under which a turn was shown while it ran: the same element goes on showing it. */
+  /** The name of a turn while it was pending: the same element goes on showing it. */
   nameOf(turn: Turn): string;
 
-  /** Read some more turns, from before those that are there. */
+  /** Read older turns. */
   older(): Promise<void>;
 
-  /** Ask for a turn. Resolves when it has ended, however it did: what became of it is shown. Never throws. */
+  /** Send a message. Resolves when its turn has ended, however it did. Never throws. */
   send(input: Input, options?: SendOptions): Promise<void>;
-  /** Ask for a turn in the place of another, on a branch of its own. */
+  /** Replace a turn, on a new branch. */
   edit(turn: Turn, input: Input, options?: SendOptions): Promise<void>;
-  /** Ask the input of a turn once more. */
+  /** Answer the input of a turn again. */
   regenerate(turn: Turn, options?: SendOptions): Promise<void>;
-  /** Stop what runs, or this one; one that waits in line is withdrawn. */
+  /** Stop the running turn, or this one; a queued one is withdrawn. */
   stop(options?: { which?: PendingTurn; policy?: OnStop }): Promise<void>;
-  /** Ask again for what failed. */
+  /** Retry the last failure. */
   retry(options?: SendOptions): Promise<void>;
-  /** Show the failure no more. */
+  /** Dismiss the failure. */
   forgetFailure(): void;
 
-  /** Null where there is nothing to choose from, or nobody knows yet: it is asked for when this is first read. */
+  /** Null if there are none, or if not known yet: the first read requests them. */
   siblings(turn: Turn): ReadonlySignal<Siblings | null>;
-  /** Show another branch; `from`: the number of the turn that is to stay in sight. */
+  /** Show another branch; `from`: the number of the turn that is to stay visible. */
   switch(branch: string, from?: number): Promise<void>;
-  /** Take back the last turn. */
+  /** Undo the last turn. */
   undo(): Promise<void>;
-  /** Make a chat that begins as this one does, up to a turn, and return its id. Null: that went wrong, and was told. */
+  /** Fork a chat up to a turn, and return the id of the new one; null if that failed, which is reported. */
   fork(at: Turn): Promise<string | null>;
-  /** The whole chat as a file. */
+  /** Export the whole chat as a file. */
   export(format: ExportFormat): Promise<Blob | null>;
 
   close(): void;

@@ -10,18 +10,18 @@ import { KeptThread } from "./kept-thread";
 import { UnkeptThread } from "./unkept-thread";
 import { TabOutbox, type WrittenMessage } from "./outbox";
 
-/** How many are remembered that nobody looks at. */
+/** How many hidden threads are kept. */
 const REMEMBERED = 8;
 
 export class Threads {
   readonly #session: Session;
   readonly #byPlace = new Map<string, Thread>();
   readonly #ending = new AbortController();
-  /** Those that were begun in a tab that is gone. */
+  /** Threads of chats that a closed tab began. */
   readonly #left = new Set<Thread>();
   readonly outbox: TabOutbox;
   readonly tabMessages: TabMessages;
-  /** What a new chat is to be. */
+  /** The options of a new chat. */
   readonly newChat: Signal<NewChat> = signal(newChatFromAddress());
   /** The thread that is shown. */
   readonly current: ReadonlySignal<Thread | null>;
@@ -38,21 +38,20 @@ export class Threads {
       const route = session.router.route.value;
       return route && untracked(() => this.#at(route));
     });
-    // What it finds asks for what the session has when it is whole.
+    // The handlers need the complete session.
     queueMicrotask(() => {
       if (session.mayRun && !this.#ending.signal.aborted) this.outbox.watch(this);
     });
   }
 
-  /** The new chat got its id: it is found by that, too. */
+  /** A new chat has its id: find it by that, too. */
   chatCreated(thread: Thread, id: string): void {
     this.#byPlace.set(id, thread);
     if (this.current.peek() === thread) this.#session.router.chatCreated(id);
     else if (this.#left.has(thread)) this.#reveal(id);
   }
 
-  /** Show a chat to whoever left it behind and was about to see it: in the place of the blank one, which nobody goes
-   * back to. */
+  /** Show the chat of a closed tab to the user who was about to see it, in place of an empty one. */
   #reveal(id: string): void {
     const { router } = this.#session;
     const shown = this.current.peek();
@@ -68,16 +67,16 @@ export class Threads {
     this.#byPlace.clear();
   }
 
-  /** A tab has left a message behind. */
+  /** A closed tab had sent a message. */
   async resend(unsent: Unsent, isOld: boolean): Promise<void> {
     const { chat } = JSON.parse(unsent.body) as { chat?: string };
-    // None that this page has written.
+    // Not written by this page.
     if (chat === undefined) return this.#session.outbox.forget(unsent.idempotencyKey);
     const thread = this.#at({ kind: "chat", id: chat });
     if (thread instanceof KeptThread) await thread.resend(unsent, isOld);
   }
 
-  /** A tab has left a message behind that it did not ask for. */
+  /** A closed tab had stored a message and not sent it. */
   async ask(written: WrittenMessage, isOld: boolean): Promise<void> {
     const { id, name, facts, wasMade } = written.chat;
     const place = `left ${name}`;
@@ -100,7 +99,7 @@ export class Threads {
     const place = routeName(route);
     const found = this.#byPlace.get(place);
     const thread = found ?? this.#make(route);
-    this.#byPlace.delete(place); // and put it behind the others: it was looked at last
+    this.#byPlace.delete(place); // most recently used last
     this.#byPlace.set(place, thread);
     this.#tidy(thread);
     return thread;
@@ -111,7 +110,7 @@ export class Threads {
     return new KeptThread(this.#session, route.kind === "chat" ? route.id : null);
   }
 
-  /** What is not kept is gone when it is left. */
+  /** Forget unkept threads that are not shown. */
   #forgetUnkept(): void {
     const route = this.#session.router.route.peek();
     for (const [place, thread] of this.#byPlace) {
@@ -125,11 +124,11 @@ export class Threads {
     this.#forgetUnkept();
     for (const [place, thread] of this.#byPlace) {
       if (this.#byPlace.size <= REMEMBERED) break;
-      // What failed may be read there when somebody comes back.
+      // A failure stays readable until the user comes back.
       const isNeeded = thread.failed.peek()?.isHere || thread.pending.peek().some((each) => each.isHere);
       if (thread === shown || isNeeded) continue;
       this.#byPlace.delete(place);
-      if (![...this.#byPlace.values()].includes(thread)) thread.close(); // it may be known by its id, too
+      if (![...this.#byPlace.values()].includes(thread)) thread.close(); // it may also be stored under its id
     }
   }
 }
@@ -138,12 +137,12 @@ function routeName(route: Route): string {
   return route.kind === "chat" ? route.id : `${route.kind} ${route.number}`;
 }
 
-/** Whether nothing was said there yet. */
+/** Whether the thread is empty. */
 function isBlank({ id, pending, failed }: Thread): boolean {
   return id.peek() === null && pending.peek().length === 0 && failed.peek() === null;
 }
 
-/** What the address asks new chats to be. */
+/** The options of new chats from the address. */
 function newChatFromAddress(): NewChat {
   const scope = new URLSearchParams(location.search).get("scope");
   return scope ? { scope } : {};

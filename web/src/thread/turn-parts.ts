@@ -3,7 +3,7 @@
 import type { Item, ItemPart, Turn } from "turnledger";
 import { safeText } from "../markdown/safe-text";
 
-/** What is known of a step. `unknown`: it was started, and nobody knows how it ended. */
+/** The state of a tool step. `unknown`: it was started, and its outcome is unknown. */
 export type StepState = "running" | "done" | "failed" | "not started" | "unknown" | "not answered";
 
 export type TurnPart =
@@ -19,12 +19,12 @@ export type TurnPart =
       readonly pictures: readonly string[];
       readonly state: StepState;
     }
-  /** Said by neither of the two: by who runs the page, or by the ledger. */
+  /** From the system or the ledger, not from the user or the model. */
   | { readonly kind: "note"; readonly text: string }
-  /** Something that later versions make, or other programs. */
+  /** Unknown types, from later versions or other programs. */
   | { readonly kind: "other"; readonly type: string; readonly json: string };
 
-/** Results that the ledger has given in place of a tool, word for word: a tool may begin with the same words. */
+/** Results that the ledger writes in place of a tool, word for word: a tool's own result may begin the same way. */
 const GIVEN: ReadonlyMap<string, StepState> = new Map([
   ["Not started: the turn ended before this call was run. It has had no effect.", "not started"],
   [
@@ -40,8 +40,8 @@ interface TurnParts {
   readonly answered: readonly TurnPart[];
 }
 
-/** What a turn was asked with, and what was answered, without what is not for the user's eyes. Results that came with
- * the next turn are shown at their calls, and not there. */
+/** The input and output of a turn, without hidden items. Results that came with the next turn are shown at their calls.
+ * */
 export function partsOf(turn: Turn, before?: Turn, after?: Turn): TurnParts {
   const hidden = hiddenPlaces(turn);
   const shown = (items: readonly Item[], offset: number): Item[] => items.filter((_, at) => !hidden.has(at + offset));
@@ -52,7 +52,7 @@ export function partsOf(turn: Turn, before?: Turn, after?: Turn): TurnParts {
   return { asked: partsOfItems(asked, [], false), answered: partsOfItems(answered, later, false) };
 }
 
-/** Who hides a call hides its result, too, and the other way round. */
+/** Hiding a call hides its result, and the reverse. */
 function hiddenPlaces({ hidden, input, output }: Turn): ReadonlySet<number> {
   if (hidden.length === 0) return new Set();
   const items = [...input, ...output];
@@ -64,17 +64,17 @@ function hiddenPlaces({ hidden, input, output }: Turn): ReadonlySet<number> {
   return all;
 }
 
-/** The parts of a turn that runs: calls without a result run, too. */
+/** The parts of a running turn: calls without a result are running. */
 export function runningParts(items: readonly Item[]): readonly TurnPart[] {
   return partsOfItems(items, [], true);
 }
 
-/** The parts of what was asked. */
+/** The parts of an input. */
 export function inputParts(input: readonly Item[]): readonly TurnPart[] {
   return partsOfItems(input, [], false);
 }
 
-/** What a turn says, as one text. */
+/** The text of the parts. */
 export function markdownOf(parts: readonly TurnPart[]): string {
   return parts.flatMap((part) => (part.kind === "text" ? [part.text] : [])).join("\n\n");
 }
@@ -91,7 +91,7 @@ function partsOfItems(items: readonly Item[], later: readonly Item[], isRunning:
   });
 }
 
-/** The result of each call: ids repeat, so the next one that has the id is meant. */
+/** The result of each call: ids repeat, so the next result with the id counts. */
 function pairs(items: readonly Item[]): ReadonlyMap<Item, Item> {
   const open = new Map<unknown, Item>();
   const found = new Map<Item, Item>();
@@ -138,7 +138,7 @@ function message(item: Item): TurnPart[] {
     const words = part.text ?? part["refusal"];
     if (typeof words === "string") {
       const last = parts.at(-1);
-      // Parts of one text are read as one: a list or a code block may go on in the next.
+      // Adjacent texts are joined: a list or a code block may continue.
       if (last?.kind === "text") parts[parts.length - 1] = { ...last, text: last.text + words };
       else parts.push(...text(words, item));
     } else parts.push(...picture(part));
@@ -181,13 +181,13 @@ function step(call: Item | null, result: Item | null, isRunning: boolean): TurnP
   };
 }
 
-/** The first of these fields that there is. */
+/** The first of these fields that has a value. */
 function firstOf(item: Item | null, fields: readonly string[]): unknown {
   const found = fields.find((field) => item?.[field] != null);
   return found === undefined ? null : item?.[found];
 }
 
-/** The parts of a list of them; of anything else, none. */
+/** The parts of a list; none of anything else. */
 function partsIn(value: unknown): ItemPart[] {
   if (!Array.isArray(value)) return [];
   return value.filter((part): part is ItemPart => typeof part === "object" && part !== null);
@@ -202,12 +202,12 @@ function stateOf(call: Item | null, result: Item | null, output: unknown, isRunn
     return GIVEN.get(words(output)) ?? (result["status"] === "failed" ? "failed" : "done");
   }
   if (call?.["status"] === "failed") return "failed";
-  // What a server of models ran by itself has no result of its own.
+  // A tool that the model's server ran has no separate result.
   if (output !== null || (call && !["function_call", "custom_tool_call"].includes(call.type))) return "done";
   return isRunning ? "running" : "not answered";
 }
 
-/** Values as text; JSON is laid out. */
+/** A value as text; JSON is indented. */
 function words(value: unknown): string {
   if (Array.isArray(value) && value.every((part) => typeof (part as ItemPart | null)?.type === "string")) {
     return value.map((part: ItemPart) => part.text ?? "").filter(Boolean).join("\n");
@@ -217,7 +217,7 @@ function words(value: unknown): string {
   try {
     const read: unknown = JSON.parse(value);
     const bare = (text: string): string => text.replace(/\s+/g, "");
-    // Large numbers, and names that stand there twice, are not what they were when they were read.
+    // Parsing changes large numbers and duplicate names.
     return bare(JSON.stringify(read)) === bare(value) ? JSON.stringify(read, null, 2) : value;
   } catch {
     return value;

@@ -5,31 +5,31 @@ import { effect, type ReadonlySignal } from "@preact/signals";
 import { errors, type Stream, type TurnEvent, type TurnStream } from "turnledger";
 import type { PendingTurn } from "./pending-turn";
 
-/** How a turn ended. `gone`: nothing more is told of it here. */
+/** How a turn ended. `gone`: it is no longer followed here. */
 export type TurnOutcome =
   | { readonly kind: "committed" | "gone" }
   | { readonly kind: "failed"; readonly problem: unknown };
 
-/** Where a turn is asked for and read. */
+/** How a turn is requested and read. */
 export interface TurnSource {
-  /** Ask for it, under the same name each time, so that it happens once. None: it was asked for elsewhere. */
+  /** Request the turn, with the same key each time, so that it runs once. Undefined: it was requested elsewhere. */
   readonly ask?: () => TurnStream;
-  /** Made when it is about to be asked for once more: whether that may be by now. */
+  /** Called before a retry: returns whether that may be sent yet. */
   readonly behind?: () => () => boolean;
-  /** Its events behind the one of this number. */
+  /** Its events after this number. */
   read(turn: string, after: number): Stream<TurnEvent>;
 }
 
-/** Failures of the process that ran a turn, and no word of the model's: it is asked for again, and goes on behind its
- * last finished step. */
+/** Failures of the process that ran a turn, not of the model: the turn is requested again, and resumes after its last
+ * finished step. */
 const OF_THE_PROCESS =
   /^(process_died|cancelled|gave_up|not_committed|shutting_down|superseded|ledger_closed|store_.*|.*outcome_unknown)$/;
 
-/** Milliseconds between looks whether a server has taken a turn: its stream says nothing of that until it runs. */
+/** Milliseconds between checks whether a server has accepted a turn: its stream is silent until it runs. */
 const LOOK = 100;
-/** Milliseconds before a server is tried again that was not found for a minute. */
+/** Milliseconds before an unreachable server is tried again. */
 const PAUSE = 3_000;
-/** So often at most is asked for a turn whose process ended. */
+/** How often a turn is requested whose process ended. */
 const TIMES = 10;
 
 export class TurnReader {
@@ -37,19 +37,20 @@ export class TurnReader {
   readonly #before: (pending: PendingTurn) => number;
   readonly #ending: AbortSignal;
 
-  /** `isShown`: whether somebody looks. `before`: how many turns come before one. Both are followed as they change. */
+  /** `isShown`: whether the chat is visible. `before`: how many turns come before one. Both are tracked as they change.
+   * */
   constructor(isShown: ReadonlySignal<boolean>, before: (pending: PendingTurn) => number, ending: AbortSignal) {
     this.#isShown = isShown;
     this.#before = before;
     this.#ending = ending;
   }
 
-  /** Resolves when it has ended; what is told meanwhile is told to it. Waits for a lost connection. Never throws. */
+  /** Follow a turn, and resolve when it has ended. Waits for a lost connection. Never throws. */
   async follow(pending: PendingTurn, source: TurnSource, withdrawn?: AbortSignal): Promise<TurnOutcome> {
     const isOver = (): boolean => this.#ending.aborted || !!withdrawn?.aborted;
     let last: TurnOutcome = { kind: "gone" };
     let isAgain = false;
-    // No server has it any more, nor its place in line.
+    // No server has it, nor its place in the queue.
     const forget = (): void => {
       pending.turnId.value = null;
       isAgain = true;
@@ -77,7 +78,7 @@ export class TurnReader {
         if (isOver()) return { kind: "gone" };
         if (isAbsent(problem)) {
           if (!source.ask || isAsking) return { kind: "failed", problem };
-          forget(); // asked for once more, it is told what became of it
+          forget(); // a retry learns what became of it
         } else if (problem instanceof errors.WaitEnded && source.ask) {
           forget();
         } else if (isLost(problem)) {
@@ -90,7 +91,7 @@ export class TurnReader {
     }
   }
 
-  /** Take in what is told until it ends. Null: it was let go of. */
+  /** Apply its events until it ends. Null: the stream was released. */
   async #listen(
     pending: PendingTurn,
     stream: Stream<TurnEvent> | TurnStream,
@@ -112,7 +113,7 @@ export class TurnReader {
         pending.apply(event);
         if (event.type === "turn.finished") return outcomeOf(event);
       }
-      // A turn that was withdrawn before it began tells nothing; who asked for it asks once more.
+      // A turn that was withdrawn before it began has no events; its sender retries.
       return isLetGo ? null : { kind: "gone" };
     } finally {
       clearInterval(look);
@@ -121,7 +122,8 @@ export class TurnReader {
     }
   }
 
-  /** Whether its stream is held: until a server has it, while it is shown and not far back in line, and at its end. */
+  /** Whether its stream is needed: until a server has accepted it, while it is visible and near the front of the queue,
+   * and at its end. */
   #isWanted(pending: PendingTurn): boolean {
     if (pending.turnId.value === null || pending.isOver.value) return true;
     return this.#isShown.value && (pending.state.value !== "queued" || this.#before(pending) === 0);
@@ -142,7 +144,7 @@ export class TurnReader {
     });
   }
 
-  /** A while; or until the browser says that there is a connection. */
+  /** Pause, or until the browser is online. */
   async #pause(withdrawn: AbortSignal | undefined): Promise<void> {
     await new Promise<void>((resolve) => {
       const timer = setTimeout(resolve, PAUSE);
@@ -156,7 +158,7 @@ export class TurnReader {
   }
 }
 
-/** Note which turn it is, as soon as a server says so. */
+/** Store the turn id as soon as the server reports it. */
 function known(pending: PendingTurn, stream: TurnStream | null): void {
   if (!stream?.turnId) return;
   pending.identify(stream.turnId);
@@ -176,7 +178,7 @@ function outcomeOf({ state, failure }: Extract<TurnEvent, { type: "turn.finished
   }
 }
 
-/** Whether the same, asked for again, tells more. */
+/** Whether a retry may do better. */
 function isMendable(outcome: TurnOutcome): boolean {
   if (outcome.kind !== "failed") return outcome.kind === "gone";
   const { code } = outcome.problem as { code: string };

@@ -12,13 +12,13 @@ import type { TabOutbox } from "./outbox";
 export interface OutgoingMessage {
   readonly name: string;
   readonly input: readonly Item[];
-  /** The turn whose place it takes. */
+  /** The turn that it replaces. */
   readonly replaces: string | null;
-  /** Whether it was asked for before, by a tab that is gone. */
+  /** Whether a closed tab had already sent it. */
   readonly wasAsked?: boolean;
-  /** Whether it goes before those that wait. */
+  /** Whether it goes before queued turns. */
   readonly goesFirst?: boolean;
-  /** Ask for the turn, under the name; what is given is waited for before it is sent once more. */
+  /** Request the turn under its name; a retry waits for `beforeRetry`. */
   ask(beforeRetry: () => Promise<void>): TurnStream;
 }
 
@@ -28,28 +28,28 @@ interface SenderContext {
   readonly reader: TurnReader;
   readonly outbox: Pick<TabOutbox, "whileHeld">;
   read(turn: string, after: number): Stream<TurnEvent>;
-  /** A server has it, as this turn. */
+  /** A server has accepted it, as this turn. */
   accepted(pending: PendingTurn): void;
-  /** It has ended: resolves when that is shown. */
+  /** It has ended; resolves when that is shown. */
   ended(pending: PendingTurn, outcome: TurnOutcome): Promise<void>;
 }
 
-/** So many at most hold a connection while nobody has said which turns they are: servers take their time to say so of
- * what waits in line, and browsers have few. */
+/** How many turns without an id may hold a connection: servers are slow to report the ids of queued turns, and browsers
+ * have few connections. */
 const HELD = 2;
 const TAKEN_BACK: TurnOutcome = { kind: "failed", problem: { code: "turn_stopped", message: "It was taken back." } };
 
 export class TurnSender {
   readonly #context: SenderContext;
   readonly #withdrawals = new Map<PendingTurn, AbortController>();
-  /** Resolves when a server has the last one that was sent: requests overtake one another. */
+  /** Resolves when a server has accepted the last message: requests can overtake each other. */
   #last: Promise<void> = Promise.resolve();
 
   constructor(context: SenderContext) {
     this.#context = context;
   }
 
-  /** Resolves when it has ended, however it did. */
+  /** Send a message, and resolve when it has ended, however it did. */
   async send(message: OutgoingMessage): Promise<void> {
     const { pending: line, outbox } = this.#context;
     const { name, input, replaces, goesFirst, wasAsked = false } = message;
@@ -88,7 +88,7 @@ export class TurnSender {
     }
   }
 
-  /** Take it back, if no server has it as far as is known. Returns whether it was from here. */
+  /** Withdraw a message that no server has, as far as known. Returns whether it was sent from here. */
   withdraw(pending: PendingTurn): boolean {
     const withdrawal = this.#withdrawals.get(pending);
     withdrawal?.abort();
@@ -113,8 +113,8 @@ export class TurnSender {
     return reader.follow(pending, { ask, read, behind }, withdrawn);
   }
 
-  /** Whether each of these has ended, or told something since now. A server that ended forgot its line: what is asked
-   * for once more shall not get there before those that were sent before it. */
+  /** Whether each of these has ended or shown progress since now. A restarted server has lost its queue, and a retry
+   * must not overtake earlier messages. */
   #behind(earlier: readonly PendingTurn[]): () => boolean {
     const { pending } = this.#context;
     const counts = new Map(earlier.map((each) => [each, each.eventCount.peek()]));
@@ -123,7 +123,7 @@ export class TurnSender {
   }
 }
 
-/** What is promised, unless the signal comes first: then throws its reason. */
+/** Await a promise, unless the signal aborts first: then throw its reason. */
 async function unlessAborted(signal: AbortSignal, promised: Promise<unknown>): Promise<void> {
   await new Promise<void>((resolve, reject) => {
     const abort = (): void => reject(signal.reason as Error);

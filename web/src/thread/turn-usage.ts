@@ -7,7 +7,7 @@ interface TurnUsage {
   readonly model: string | null;
   /** In short, as `1,204 tokens · 3.2 s`. */
   readonly words: string;
-  /** At length. */
+  /** In full. */
   readonly explained: string;
 }
 
@@ -29,7 +29,7 @@ export function turnUsage({ details, createdAt, committedAt }: Turn): TurnUsage 
   };
 }
 
-/** Milliseconds in words; seconds with so many digits behind the point, up to a minute. */
+/** Format milliseconds; up to a minute as seconds with this many decimals. */
 export function formatDuration(milliseconds: number, digits = 1): string {
   const seconds = milliseconds / 1_000;
   if (seconds < 60) return `${seconds.toFixed(digits)} s`;

@@ -9,7 +9,7 @@ import { answerItem, itemsOf, messagesOf, thoughtItem } from "./items";
 import { PendingTurn } from "./pending-turn";
 import type { FailedTurn, SendOptions, Thread, Siblings } from "./thread";
 
-/** A turn, and what of it is sent along with the next. */
+/** A turn, and its messages for the next request. */
 interface Said {
   readonly turn: Turn;
   readonly messages: readonly UnkeptMessage[];
@@ -30,19 +30,19 @@ export class UnkeptThread implements Thread {
   readonly #failed = signal<FailedTurn | null>(null);
   readonly #session: Session;
   readonly #closing = new AbortController();
-  /** Ends with what was said so far. */
+  /** Aborts with the conversation so far. */
   #ending = new AbortController();
   readonly #streams = new Map<PendingTurn, Stream>();
-  /** What becomes of those that somebody has stopped. */
+  /** What happens to stopped turns. */
   readonly #stopped = new Map<PendingTurn, OnStop>();
   readonly #names = new Map<string, string>();
-  /** Ends with the last one that was asked for. */
+  /** Settles with the last sent message. */
   #last: Promise<void> = Promise.resolve();
 
   constructor(session: Session) {
     this.#session = session;
     this.turns = computed(() => this.#said.value.map(({ turn }) => turn));
-    // Browsers put pages aside as they are, for whoever comes back.
+    // The back/forward cache would keep the page for the next user.
     addEventListener("pagehide", () => this.#forget(), { signal: this.#closing.signal });
   }
 
@@ -82,7 +82,7 @@ export class UnkeptThread implements Thread {
     pending.state.value = "stopping";
     const stream = this.#streams.get(pending);
     if (stream) stream.close();
-    else this.#end(pending, null); // it waits in line: nothing of it was sent
+    else this.#end(pending, null); // it was queued, and not sent
   }
 
   forgetFailure(): void {
@@ -94,7 +94,7 @@ export class UnkeptThread implements Thread {
     this.#forget();
   }
 
-  // What only a server could do that keeps it.
+  // Not available without a server that keeps it.
   async older(): Promise<void> {}
   siblings(): ReadonlySignal<Siblings | null> {
     return signal(null);
@@ -142,7 +142,7 @@ export class UnkeptThread implements Thread {
     await this.#last;
   }
 
-  /** Have it answered. Never throws. */
+  /** Send it, and stream the answer. Never throws. */
   async #run(pending: PendingTurn, options: SendOptions, ending: AbortSignal): Promise<void> {
     if (ending.aborted || this.#stopped.has(pending)) return;
     const before = this.#before(pending);
@@ -168,7 +168,7 @@ export class UnkeptThread implements Thread {
     }
   }
 
-  /** It was answered, or stopped. */
+  /** Add the answered or stopped turn. */
   #settle(
     pending: PendingTurn,
     before: readonly Said[],
@@ -195,7 +195,7 @@ export class UnkeptThread implements Thread {
     });
   }
 
-  /** It never happened: it failed, or, without a problem, was stopped. */
+  /** It failed, or, without a problem, was stopped. */
   #end(pending: PendingTurn, problem: unknown): void {
     const { name, replaces } = pending;
     const asked = { name, replaces, isHere: true, input: pending.input.peek() };
@@ -209,14 +209,14 @@ export class UnkeptThread implements Thread {
     this.#pending.value = this.#pending.peek().filter((each) => each !== pending);
   }
 
-  /** What was said before the place that it takes. */
+  /** The turns before the one that it replaces. */
   #before({ replaces }: PendingTurn): readonly Said[] {
     const said = this.#said.peek();
     const at = said.findIndex(({ turn }) => turn.id === replaces);
     return at < 0 ? said : said.slice(0, at);
   }
 
-  /** Each is asked with all that is to be known: so nothing is anywhere but here. */
+  /** Each request carries the whole conversation, so that it is stored nowhere else. */
   #chat(): UnkeptChat {
     const { client, controls, threads } = this.#session;
     const { scope } = threads.newChat.peek();
@@ -224,7 +224,7 @@ export class UnkeptThread implements Thread {
   }
 }
 
-/** Take in one event; returns the tokens that it took, where this tells so. */
+/** Apply one event. Returns the token usage, if the event reports it. */
 function applyEvent(pending: PendingTurn, event: UnkeptEvent): unknown {
   const number = pending.last + 1;
   if (pending.last === 0) pending.apply({ type: "turn.started", number });
@@ -235,7 +235,7 @@ function applyEvent(pending: PendingTurn, event: UnkeptEvent): unknown {
   return null;
 }
 
-/** What was answered, as items of the history. */
+/** The answer as items. */
 function outputOf(pending: PendingTurn): readonly Item[] {
   const [thought, text] = [pending.reasoning.peek(), pending.text.peek()];
   return [

@@ -3,7 +3,7 @@
 import type { ThemeName } from "./theme";
 
 export interface AddressOptions {
-  /** Whether it is a part of somebody else's page: there is little room, and the chats are shown on demand. */
+  /** Whether it is embedded in another page: there is little room, and the chats are shown on demand. */
   readonly isEmbedded: boolean;
   readonly theme: ThemeName | null;
 }

@@ -10,7 +10,7 @@ import { ThemeMenu } from "./theme-menu";
 import { ExportMenu } from "./thread/export-menu";
 import { PRODUCT, currentTitle } from "./document-title";
 
-/** `drawer`: null for whoever has no other chats. */
+/** `drawer`: null if there is only one chat. */
 export function ChatHeader({ session, drawer, theme }: { session: Session; drawer: Drawer | null; theme: Theme }) {
   const title = currentTitle(session);
   const thread = session.threads.current.value;

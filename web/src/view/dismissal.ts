@@ -2,9 +2,9 @@
 
 import { useLayoutEffect } from "preact/hooks";
 
-/** `isWithin`: whether that is not elsewhere. */
+/** `isWithin`: whether a node is inside. */
 export function useDismissal(isWithin: (at: Node) => boolean, leave: () => void): void {
-  // Before anything is painted: a press may come as soon as there is something to see.
+  // Before painting: a click may come as soon as something is visible.
   useLayoutEffect(() => {
     const look = (event: Event): void => {
       if (!isWithin(event.target as Node)) leave();

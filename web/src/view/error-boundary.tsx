@@ -6,7 +6,7 @@ import { RetryIcon, WarningIcon } from "./icons";
 interface BoundaryProps {
   /** What cannot be shown, as the beginning of a sentence. */
   readonly what: string;
-  /** Of what it is: where that is another, it is tried again. */
+  /** The subject of the view: a change of it tries again. */
   readonly of?: unknown;
   readonly children: ComponentChildren;
 }

@@ -27,7 +27,7 @@ export function LayoutView({ session, theme }: { session: Session; theme: Theme 
   const isOver = hasSide && drawer.isOver.value;
   useFirstChat(session);
   useDocumentTitle(session);
-  // Whoever has chosen a chat wants to see it.
+  // Show the chosen chat.
   useEffect(() => session.router.route.subscribe(() => drawer.leave()), [session]);
   return (
     <div class={drawer.isNarrow.value ? "page narrow" : "page"}>
@@ -106,7 +106,7 @@ function ChatView({ session }: { session: Session }) {
   );
 }
 
-/** Open the most recent chat once, at the start, and only where the address names none. */
+/** Open the most recent chat once, at the start, unless the address names one. */
 function useFirstChat(session: Session): void {
   useEffect(() => {
     if (session.isReader) return;

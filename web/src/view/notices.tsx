@@ -14,7 +14,7 @@ export function NoticesView({ notices }: { notices: Notices }) {
   );
 }
 
-/** The page has one of these: several that speak at once interrupt one another. */
+/** One for the whole page: several live regions interrupt each other. */
 export function StatusView({ notices }: { notices: Notices }) {
   return (
     <div class="visually-hidden" role="status" aria-atomic="false">

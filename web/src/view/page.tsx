@@ -11,12 +11,12 @@ import { Theme } from "./theme";
 export function PageView({ signIn }: { signIn: SignIn }) {
   const state = signIn.state.value;
   const session = state.kind === "signed in" ? state.session : null;
-  // Known before the server has said who somebody is: whoever likes it dark is not blinded meanwhile.
+  // Known before the server answers, so that the page does not flash in the wrong theme.
   const theme = useMemo(() => new Theme(session?.storage ?? signIn.storage, addressOptions().theme), [session]);
   if (state.kind !== "signed in") return <SignInView signIn={signIn} state={state} />;
   return (
     <ErrorBoundary what="This page">
-      {/* Another credential is another page: nothing that a view remembers is shown on. */}
+      {/* Another credential is another page: no view keeps its state. */}
       <LayoutView key={state.session.storage.name} session={state.session} theme={theme} />
     </ErrorBoundary>
   );

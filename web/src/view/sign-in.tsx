@@ -11,7 +11,7 @@ type SignedOut = Extract<SignInState, { kind: "signed out" | "signing in" }>;
 export function SignInView({ signIn, state }: { signIn: SignIn; state: NotSignedIn }) {
   const waiting = useRef<NotSignedIn>(state);
   if (state.kind !== "checking") waiting.current = state;
-  // While it is asked again, what is said stays: it is not read out each time, and the button keeps the focus.
+  // During a retry the view stays: it is not announced again, and the button keeps the focus.
   const shown = waiting.current.kind === "waiting" ? waiting.current : state;
   switch (shown.kind) {
     case "checking":
@@ -58,12 +58,12 @@ function TokenForm({ signIn, state }: { signIn: SignIn; state: SignedOut }) {
   const { why = null, hasEnded = false, problem = null } = state.kind === "signed out" ? state : {};
   const submit = (): void => void signIn.submitToken(field.current?.value ?? "");
   useEffect(() => {
-    // Whoever shows the page in a frame decides where the focus is.
+    // In a frame, the embedding page decides about the focus.
     if (!isBusy && window.top === window) field.current?.focus();
   }, [isBusy]);
   return (
     <main class="arrival">
-      {/* No form is sent: a frame may be denied them. */}
+      {/* No form is submitted: a frame may forbid that. */}
       <form class="arrival-card" aria-busy={isBusy} onSubmit={(event) => event.preventDefault()}>
         <h1>{hasEnded ? "Your access has ended" : "Sign in"}</h1>
         {why !== null && <p role="alert">{why}</p>}

@@ -9,7 +9,7 @@ export class Theme {
   readonly #storage: StorageScope;
   readonly #name = signal<ThemeName>("system");
 
-  /** `first`: what the address asks for; it holds until the person chooses. */
+  /** `first`: the theme from the address; it holds until the user chooses. */
   constructor(storage: StorageScope, first: ThemeName | null) {
     this.#storage = storage;
     const kept = storage.get("theme");

@@ -7,7 +7,7 @@ import type { Session } from "../session/session";
 import type { Thread } from "../thread/thread";
 import { ClockIcon } from "./icons";
 
-/** Null where the chat is kept. */
+/** Null if the chat is kept. */
 export function UnkeptBanner({ session: { router, threads } }: { session: Session }) {
   if (threads.current.value?.isKept !== false) return null;
   if (router.leaving.value !== null) return <LeavingView leave={() => router.leave()} stay={() => router.stay()} />;
@@ -41,7 +41,7 @@ function LeavingView({ leave, stay }: { leave: () => void; stay: () => void }) {
   );
 }
 
-/** The choice, while nothing was said yet. Null where there is none. */
+/** The switch, while the chat is empty; otherwise null. */
 export function TemporaryChatSwitch({ session, thread }: { session: Session; thread: Thread }) {
   if (!session.mayRun || !session.keeps || thread.id.value !== null) return null;
   const { router } = session;

@@ -6,10 +6,10 @@ const NARROW = matchMedia("(max-width: 832px), (max-width: 1000px) and (max-heig
 const narrow = signal(NARROW.matches);
 NARROW.addEventListener("change", () => (narrow.value = NARROW.matches));
 
-/** Whether the chats have no room beside the chat. */
+/** Whether there is no room for the chats beside the chat. */
 export const isNarrow: ReadonlySignal<boolean> = narrow;
 
-/** Some phones lay their keyboard over the page instead of taking it from its height: keep the page above it. */
+/** Some phones cover the page with their keyboard instead of resizing it: keep the page above it. */
 export function stayAboveKeyboard(): void {
   const seen = visualViewport;
   if (!seen) return;

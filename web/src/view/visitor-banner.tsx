@@ -4,7 +4,7 @@ import "../style/sign-in.css";
 import { safeText } from "../markdown/safe-text";
 import type { Session } from "../session/session";
 
-/** Null for whoever signed in with a token of his own. */
+/** Null for users with their own token. */
 export function VisitorBanner({ session }: { session: Session }) {
   if (!session.isGuest && !session.isReader) return null;
   return (
@@ -17,13 +17,13 @@ export function VisitorBanner({ session }: { session: Session }) {
   );
 }
 
-/** As a sentence or two. */
+/** The banner's text. */
 function wordsOfVisit({ isReader, me }: Session): string {
   const until = me.expiresAt == null ? "" : ` until ${timeOf(me.expiresAt)}`;
   if (isReader) return `You can read this chat${until}.`;
   const where = me.name || me.chatScope;
   const models = me.models?.length ? ` You may ask ${me.models.join(", ")}.` : "";
-  // Guests have long names that nobody reads; their ends differ.
+  // Guests have long random names; the end tells them apart.
   const name = me.owner.replace(/^(guest_).*(.{6})$/, "$1…$2");
   return `You are ${name}, a guest${where ? ` of ${where}` : ""}${until}.${models}`;
 }

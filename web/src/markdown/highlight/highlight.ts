@@ -18,10 +18,10 @@ const LANGUAGES = { bash, diff, dockerfile, ini, json, makefile, markdown, pytho
 
 for (const [name, language] of Object.entries(LANGUAGES)) hljs.registerLanguage(name, language);
 
-/** One stretch of code after the other, each with the class that colours it, or none. */
+/** Consecutive spans of code, each with its class, or null. */
 export type HighlightSpans = readonly { readonly length: number; readonly kind: string | null }[];
 
-/** The colours, by what highlight.js tells apart. Where something stands in something else, the inner one is right. */
+/** Classes by the scopes of highlight.js. The innermost scope wins. */
 const KINDS: Readonly<Record<string, string>> = {
   addition: "added",
   attr: "name",
@@ -61,7 +61,7 @@ const KINDS: Readonly<Record<string, string>> = {
 
 const PIECES = /<span class="(?:hljs-)?([^" ]*)[^>]*>|<\/span>|(&(?:amp|lt|gt|quot|#x27);)|[^<&]+/g;
 
-/** The marks of some code in a language of these. */
+/** Highlight code in a known language. */
 export function highlight(code: string, language: string): HighlightSpans {
   const { value } = hljs.highlight(code, { language, ignoreIllegals: true });
   const marks: { length: number; kind: string | null }[] = [];

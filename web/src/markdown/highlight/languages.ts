@@ -60,12 +60,12 @@ const NAMES: Readonly<Record<string, readonly [highlighted: string, shown: strin
   zsh: ["bash", "Shell"],
 };
 
-/** By which name it is highlighted; null if it is not. */
+/** The grammar of a language; null if there is none. */
 export function grammarName(language: string): string | null {
   return (Object.hasOwn(NAMES, language) && NAMES[language]?.[0]) || null;
 }
 
-/** How it is called. */
+/** The label of a language. */
 export function languageLabel(language: string): string {
   return (Object.hasOwn(NAMES, language) && NAMES[language]?.[1]) || language || "Text";
 }

@@ -3,9 +3,9 @@
 import script from "./worker?worker&url";
 import type { HighlightSpans } from "./highlight";
 
-/** Code that takes longer, in milliseconds, was written to take long. */
+/** Milliseconds for one block; code that takes longer was written to. */
 const PATIENCE = 1_000;
-/** After so many of such, nothing is highlighted any more. */
+/** After so many failures, highlighting stays off. */
 const MOST_FAILURES = 5;
 
 interface Question {
@@ -30,7 +30,7 @@ class HighlightQueue {
     });
   }
 
-  /** One at a time: who takes too long is known by it. */
+  /** One at a time, so that a timeout identifies the slow one. */
   #next(): void {
     const question = this.#questions[0];
     if (question === undefined) return;
@@ -64,14 +64,14 @@ class HighlightQueue {
       worker.addEventListener("error", () => this.#failed());
       this.#worker = worker;
     } catch {
-      // No workers here: then there are no colours.
+      // Without workers there are no colours.
       this.#failures = Infinity;
     }
     return this.#worker;
   }
 }
 
-/** The one script that this page may start by its address is its own. */
+/** The only script URL that this page trusts is its own worker. */
 const policy = (globalThis as { trustedTypes?: TrustedTypes }).trustedTypes?.createPolicy("turnledger", {
   createScriptURL: (url) => {
     if (url !== script) throw new TypeError("This is no script of the page.");
@@ -88,7 +88,7 @@ interface TrustedTypes {
 
 const queue = new HighlightQueue();
 
-/** The colours of some code; null if there are none. */
+/** Highlight code; null if that is not possible. */
 export function highlightInWorker(code: string, language: string): Promise<HighlightSpans | null> {
   return queue.ask(code, language);
 }

@@ -16,7 +16,7 @@ import { StopButton } from "./stop-button";
 import { MessageField } from "./message-field";
 
 export function ComposerView({ session, thread }: { session: Session; thread: Thread }) {
-  // One for each chat: what is undone in one shall not appear in another.
+  // One form per chat: undo in one must not affect another.
   const composer = session.composers.of(thread);
   return <ComposerForm key={composer.number} session={session} composer={composer} />;
 }
@@ -31,7 +31,7 @@ function ComposerForm({ session, composer }: { session: Session; composer: Compo
     <form class="composer" aria-label="Your message" onSubmit={(event) => event.preventDefault()}>
       {areKeysShown.value && <ShortcutsPanel close={() => (areKeysShown.value = false)} />}
       <OfferedView composer={composer} taken={goThere} />
-      {/* Above the box: what comes and goes there moves no button away from under a finger. */}
+      {/* Above the box: it must not move buttons away from under a finger. */}
       <p id="composer-says" class="composer-says" role="status">
         <SaidOf composer={composer} />
       </p>
@@ -44,7 +44,7 @@ function ComposerForm({ session, composer }: { session: Session; composer: Compo
           <span class="composer-gap" />
           {isBusy && <StopButton composer={composer} stopped={goThere} />}
           <button
-            // No form is sent: a frame may be denied them.
+            // No form is submitted: a frame may forbid that.
             type="button"
             onClick={() => composer.send()}
             class="button primary icon-only composer-send"
@@ -52,7 +52,7 @@ function ComposerForm({ session, composer }: { session: Session; composer: Compo
             title="Send"
             aria-disabled={composer.canSend.value ? undefined : true}
             aria-describedby="composer-says"
-            // Who clicks it goes on writing, and the keyboard of a phone stays where it is.
+            // Keep the focus in the field, and the keyboard of a phone open.
             onMouseDown={(event) => event.preventDefault()}
           >
             <SendIcon />
@@ -63,7 +63,7 @@ function ComposerForm({ session, composer }: { session: Session; composer: Compo
   );
 }
 
-/** What there is to say of what is written, or cannot be. */
+/** The status line of the composer. */
 function SaidOf({ composer }: { composer: Composer }) {
   const hindrance = composer.blockedReason.value;
   if (hindrance !== null) return <span class="bad-text">{hindrance}</span>;
@@ -109,7 +109,7 @@ function OfferedView({ composer, taken }: { composer: Composer; taken: () => voi
   );
 }
 
-/** Those shortcuts that work anywhere; the list of chats has its own. */
+/** Global shortcuts; the list of chats has its own. */
 function useKeys(session: Session, goThere: () => void, areKeysShown: Signal<boolean>): void {
   useEffect(() => {
     const pressed = (event: KeyboardEvent): void => {

@@ -6,9 +6,9 @@ import { useEffect } from "preact/hooks";
 import type { Composer } from "../../composer/composer";
 import { isShortcut } from "../../composer/shortcuts";
 
-/** Where fingers type, Enter begins a line: there is no other key for that. */
+/** On touch screens Enter starts a new line: there is no other key for it. */
 const TOUCH = "(hover: none) and (pointer: coarse)";
-/** What is longer is put there at once: a browser takes seconds to type it. */
+/** Longer text is set directly: typing it takes the browser seconds. */
 const TYPED = 10_000;
 
 export function MessageField({
@@ -49,16 +49,16 @@ export function MessageField({
 }
 
 function press(event: TargetedKeyboardEvent<HTMLTextAreaElement>, composer: Composer, isTouch: boolean): void {
-  // The keys of somebody who picks a word are for whatever offers the words; 229 is how Safari says so.
+  // During input composition keys belong to the input method; Safari reports it as 229.
   if (event.isComposing || event.keyCode === 229 || event.altKey) return;
   if (didPress(event, composer, isTouch)) event.preventDefault();
 }
 
-/** Do what the keys say. Returns whether they said something. */
+/** Handle a key. Returns whether it was handled. */
 function didPress(event: TargetedKeyboardEvent<HTMLTextAreaElement>, composer: Composer, isTouch: boolean): boolean {
   if (isShortcut("send", event)) {
     if (isTouch && event.key === "Enter" && !event.ctrlKey && !event.metaKey) return false;
-    // A key that is held down says it once.
+    // Ignore key repeat.
     if (!event.repeat) composer.send();
     return true;
   }
@@ -68,24 +68,24 @@ function didPress(event: TargetedKeyboardEvent<HTMLTextAreaElement>, composer: C
     return true;
   }
   if (event.shiftKey || event.ctrlKey || event.metaKey) return false;
-  // Between the lines of a text, arrows lead from line to line.
+  // Within several lines, arrow keys move the caret.
   const { value, selectionStart, selectionEnd } = event.currentTarget;
   if (event.key === "ArrowUp") return !value.slice(0, selectionStart).includes("\n") && composer.recall(1);
   if (event.key === "ArrowDown") return !value.slice(selectionEnd).includes("\n") && composer.recall(-1);
   return false;
 }
 
-/** Show another text. Where somebody writes there, it can be undone. */
+/** Replace the text, so that the field's own undo can revert it. */
 function replace(shown: HTMLTextAreaElement, text: string): void {
   if (document.activeElement === shown && shown.value.length + text.length < TYPED) {
     shown.select();
-    // The only way to change a field that its own undo knows of.
+    // The only way to change a field that its undo knows of.
     document.execCommand(text === "" ? "delete" : "insertText", false, text);
   }
   if (shown.value !== text) shown.value = text;
 }
 
-/** Where the style sheet cannot, make it as high as its text. */
+/** Where the style sheet cannot, set the height to that of the text. */
 function grow(shown: HTMLTextAreaElement): void {
   if (CSS.supports("field-sizing", "content")) return;
   shown.style.blockSize = "auto";

@@ -8,7 +8,7 @@ import { safeText } from "../../markdown/safe-text";
 import { CheckIcon, DownIcon } from "../icons";
 import { useDismissal } from "../dismissal";
 
-/** Among more than these, one is sought by its name. */
+/** With more models than this, the list has a filter. */
 const MANY = 8;
 
 export function ModelPicker({ choice, chosen }: { choice: ModelChoice; chosen: () => void }) {
@@ -71,7 +71,7 @@ function Choices({ id, choice, chosen, isOpen, box }: ChoicesProps) {
     (at) => Boolean(box.current?.contains(at)),
     () => (isOpen.value = false),
   );
-  // Before the next key comes.
+  // Before the next keystroke.
   useLayoutEffect(() => here.current?.focus(), []);
   useEffect(() => document.getElementById(`${id}-${at.value}`)?.scrollIntoView({ block: "nearest" }), [at.value]);
   const take = (name: string | undefined): void => {
@@ -171,7 +171,7 @@ function Choice({ id, name, place, at, choice, take }: ChoiceProps) {
   );
 }
 
-/** Where a key leads in a list of so many; undefined: it leads nowhere. */
+/** The index that a key moves to; undefined: none. */
 function walked(key: string, at: number, count: number): number | undefined {
   if (key === "ArrowDown") return Math.min(at + 1, Math.max(0, count - 1));
   if (key === "ArrowUp") return Math.max(at - 1, 0);

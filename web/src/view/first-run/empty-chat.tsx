@@ -6,7 +6,7 @@ import type { Thread } from "../../thread/thread";
 import { TemporaryChatSwitch } from "../unkept";
 import { WelcomeView } from "./first-run";
 
-/** Whether there is nothing of a thread to show: no turn, none on its way, none that failed, and no problem with it. */
+/** Whether a thread is empty: no turn, none pending or failed, and no problem. */
 export function isEmptyChat(thread: Thread): boolean {
   return (
     thread.isLoaded.value &&

@@ -4,7 +4,7 @@ import type { ExperimentName, ExperimentStep } from "../../first-run/experiments
 
 interface ExperimentLabel {
   readonly name: string;
-  /** Words of its name, where there is little room. */
+  /** A short label, where there is little room. */
   readonly short: string;
   readonly what: string;
 }

@@ -17,7 +17,7 @@ interface Props {
   readonly experiments: Experiments;
 }
 
-/** What an empty chat shows of them. */
+/** The experiments in an empty chat. */
 export function WelcomeView({ thread, experiments }: Props) {
   return (
     <section class="welcome" aria-labelledby="welcome">
@@ -43,7 +43,7 @@ export function WelcomeView({ thread, experiments }: Props) {
   );
 }
 
-/** What is said of them while they go on. */
+/** The progress of an experiment. */
 export function FirstRunView({ session, thread, experiments }: Props) {
   const step = experiments.step.value;
   const isShown = experiments.isOpen.value;
@@ -97,7 +97,7 @@ function ExperimentIcon({ name, isTried, size = 20 }: { name: ExperimentName; is
   );
 }
 
-/** A link to this chat; and its address, where a frame may keep links from opening anything. */
+/** A link to this chat; and its address, where a frame may block links. */
 function SecondTab({ session, thread }: { session: Session; thread: Thread }) {
   const address = new URL(`#${thread.id.value}`, location.href).href;
   const isFramed = window !== window.parent;
@@ -123,7 +123,7 @@ function SecondTab({ session, thread }: { session: Session; thread: Thread }) {
 }
 
 async function copy(address: string, { notices }: Session): Promise<void> {
-  // Pages without TLS, and many frames, may not: then it is there to be selected.
+  // Pages without TLS and many frames may not copy: show the address to select.
   if (await copyText(address)) notices.news("The address is copied.");
   else notices.news(address, { stays: undefined });
 }

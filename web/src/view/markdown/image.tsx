@@ -5,7 +5,7 @@ import { imageElement } from "../../markdown/images";
 import "../../style/markdown.css";
 
 interface Given {
-  /** Of an image in the text itself (`data:`), which is shown, or elsewhere, which is shown to who asks for it. */
+  /** An embedded image (`data:`) is shown; a remote one loads on request. */
   readonly address: string;
   readonly alt?: string;
 }

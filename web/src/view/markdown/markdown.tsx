@@ -6,9 +6,9 @@ import { MarkdownRenderer } from "../../markdown/renderer";
 import "../../style/markdown.css";
 
 interface Given {
-  /** A signal is listened to here: nothing around it is made anew when more comes. */
+  /** A signal is subscribed to here, so that nothing around it renders again. */
   readonly text: string | ReadonlySignal<string>;
-  /** Whether more is to come. */
+  /** Whether more text is to come. */
   readonly isGrowing?: boolean;
 }
 

@@ -60,7 +60,7 @@ interface ToolsProps {
   readonly state: SidebarState;
   readonly row: ChatRow;
   readonly isArmed: boolean;
-  /** Where fingers point, it is in the menu, and beside the chat that is chosen: nobody shall hit it by mistake. */
+  /** On touch screens, deleting is in the menu and on the selected chat, so that it is not hit by mistake. */
   readonly hasDelete: boolean;
 }
 
@@ -81,7 +81,7 @@ function Tools({ state, row, isArmed, hasDelete }: ToolsProps) {
       icon: <TrashIcon />,
       isBad: true,
       staysOpen: !isArmed,
-      run: () => state.delete(row, isArmed), // by then the menu has closed, which disarms
+      run: () => state.delete(row, isArmed), // the menu has closed by then, which disarms
     },
   ];
   return (
@@ -92,7 +92,7 @@ function Tools({ state, row, isArmed, hasDelete }: ToolsProps) {
           class={`quiet-button small ${isArmed ? "bad" : "icon-only"}`}
           aria-label={isArmed ? `Delete “${name}”? Press again` : `Delete “${name}”`}
           title={isArmed ? "Press again to delete" : "Delete"}
-          // Neither a hasty double click nor a key that is held says it twice.
+          // A double click or a held key does not confirm.
           onClick={(event) => event.detail < 2 && state.delete(row)}
           onKeyDown={(event) => event.repeat && event.key === "Enter" && event.preventDefault()}
           onBlur={() => opened.peek() === null && confirmDelete.disarm()}
@@ -115,10 +115,10 @@ function Tools({ state, row, isArmed, hasDelete }: ToolsProps) {
   );
 }
 
-/** The name of a chat, to be changed in its place. */
+/** Rename a chat in place. */
 function NameField({ state }: { state: SidebarState }) {
   const field = useRef<HTMLInputElement>(null);
-  // Before the next key comes.
+  // Before the next keystroke.
   useLayoutEffect(() => {
     field.current?.focus();
     field.current?.select();
@@ -126,7 +126,7 @@ function NameField({ state }: { state: SidebarState }) {
   const end = (isKept: boolean): void => {
     const line = field.current?.closest<HTMLElement>("[data-line]");
     state.renamed(isKept);
-    // Behind the drawing: then the link is there again.
+    // After rendering, when the link is back.
     requestAnimationFrame(() => line?.querySelector<HTMLElement>(".line-main")?.focus());
   };
   return (
@@ -151,7 +151,7 @@ function NameField({ state }: { state: SidebarState }) {
       }}
       onBlur={() => {
         const editing = state.editing.peek();
-        // A line that moves loses the focus for a moment: who only moved goes on writing.
+        // A moving line loses the focus for a moment; keep editing then.
         setTimeout(() => {
           const isStill = state.editing.peek()?.row.id === editing?.row.id;
           if (isStill && !(document.activeElement instanceof HTMLElement && isNameField(document.activeElement)))
@@ -166,7 +166,7 @@ function isNameField(element: HTMLElement): boolean {
   return element.classList.contains("name-field");
 }
 
-/** A chat that was deleted, and can be brought back. */
+/** A deleted chat that can be restored. */
 export function DeletedLine({ state, row, tabIndex }: LineProps) {
   const name = chatTitle(row);
   const until =

@@ -10,7 +10,7 @@ import { ThemeMenu } from "../theme-menu";
 
 export function SidebarFooter({ session, theme, drawer }: { session: Session; theme: Theme; drawer: Drawer }) {
   const owner = safeText(session.me.owner);
-  // Who came without a token has none to give back; who came by a link has been told how to leave.
+  // Users without a token have nothing to sign out of; guests have their own way to leave.
   const maySignOut = session.me.id != null && !session.isGuest;
   return (
     <div class="side-foot" role="region" aria-label="You and this page">

@@ -5,24 +5,24 @@ import { useEffect, useLayoutEffect, useRef } from "preact/hooks";
 
 export interface ListEntry {
   readonly id: string;
-  /** Its place among those that can be chosen, from 1; undefined: it is none of them, but stands over them. */
+  /** Its position among selectable lines, from 1; undefined for a heading. */
   readonly number?: number | undefined;
 }
 
-/** The lines of a list, where each of them is, and what they are scrolled in. */
+/** The lines of a list, their indexes, and the scrolling element. */
 export interface ListLines<Line extends ListEntry = ListEntry> {
   readonly lines: readonly Line[];
   readonly places: ReadonlyMap<string, number>;
   readonly scroller: { readonly current: HTMLElement | null };
 }
 
-/** In pixels; people choose how large a rem is. */
+/** The line height in pixels; users choose the size of a rem. */
 export function useLineHeight(height: number, touchHeight: number): number {
   const rem = parseFloat(getComputedStyle(document.documentElement).fontSize) || 16;
   return Math.round(rem * (matchMedia("(pointer: coarse)").matches ? touchHeight : height));
 }
 
-/** Who has the focus keeps it when lines come, go and move; where his line went, the one in its place has it. */
+/** Keep the focus when lines change; if its line is gone, focus the one in its place. */
 export function useStableFocus({ lines, places, scroller }: ListLines, active: string | undefined) {
   const focus = useRef<string | null>(null);
   const isDrawing = useRef(true);
@@ -30,7 +30,7 @@ export function useStableFocus({ lines, places, scroller }: ListLines, active: s
   isDrawing.current = true;
   useEffect(() => {
     const leave = ({ relatedTarget }: FocusEvent): void => {
-      // While lines are drawn, the browser takes it from those that are moved.
+      // While lines move, the browser takes the focus from them.
       if (!isDrawing.current && !scroller.current?.contains(relatedTarget as Node | null)) focus.current = null;
     };
     scroller.current!.addEventListener("focusout", leave);
@@ -51,7 +51,7 @@ export function useStableFocus({ lines, places, scroller }: ListLines, active: s
   return focus;
 }
 
-/** What is seen stays where it is when lines come or go above it. */
+/** Keep visible lines in place when lines change above them. */
 export function useScrollAnchor({ lines, places, scroller }: ListLines, height: number): () => void {
   const anchor = useRef<{ id: string; below: number } | null>(null);
   const remember = (): void => {
@@ -91,7 +91,7 @@ export function isTyping(target: EventTarget | null): boolean {
   return target instanceof HTMLInputElement;
 }
 
-/** The line that a key leads to. */
+/** The line that a key moves to. */
 export function lineForKey<Line extends ListEntry>(
   event: TargetedKeyboardEvent<HTMLElement>,
   lines: readonly Line[],

@@ -14,11 +14,11 @@ export class SidebarState {
   readonly search: ChatSearch;
   readonly confirmDelete = new ConfirmDelete();
   readonly today = new CurrentDay();
-  /** The chat that is being renamed, as it was, and what stands in the field. */
+  /** The chat that is being renamed, and the text in the field. */
   readonly editing = signal<{ readonly row: ChatRow; readonly text: string } | null>(null);
-  /** The line that Tab leads to. */
+  /** The line that Tab focuses. */
   readonly active = signal<string | null>(null);
-  /** Lines whose buttons are there: that under the pointer, and that whose menu is open. */
+  /** Lines that show their buttons: the hovered one, and the one with an open menu. */
   readonly hovered = signal<string | null>(null);
   readonly opened = signal<string | null>(null);
 
@@ -28,7 +28,7 @@ export class SidebarState {
     this.search = new ChatSearch(session);
   }
 
-  /** Say that a chat is to be deleted: the second time it is. `isSecond`: where it is known to be that. */
+  /** Delete a chat on the second press. `isSecond`: where that is known. */
   delete(row: ChatRow, isSecond = false): void {
     if (!isSecond && !this.confirmDelete.press(row.id)) return;
     this.confirmDelete.disarm();
@@ -41,7 +41,7 @@ export class SidebarState {
     this.editing.value = { row, text: row.title ?? "" };
   }
 
-  /** End the renaming, with what stands in the field or without. */
+  /** End renaming, and keep the text or not. */
   renamed(isKept: boolean): void {
     const { row, text } = this.editing.peek() ?? {};
     this.editing.value = null;

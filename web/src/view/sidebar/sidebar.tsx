@@ -20,9 +20,9 @@ const NAMES: Record<ChatListKind, string> = { chats: "Chats", archived: "Archive
 
 interface SidebarProps {
   readonly session: Session;
-  /** Show it, where it is away: somebody wants to search. */
+  /** Show the sidebar if it is hidden: the user wants to search. */
   readonly reveal?: () => void;
-  /** Somebody went on to a chat: where there is no room for both, the list goes. */
+  /** The user opened a chat: hide the list on narrow screens. */
   readonly leave?: () => void;
 }
 
@@ -76,7 +76,7 @@ export function SidebarView({ session, reveal, leave }: SidebarProps) {
   );
 }
 
-/** Other parts of the chats, and those of other scopes. */
+/** The other lists, and the scopes. */
 function PartsMenu({ session }: { session: Session }) {
   const { chats } = session;
   const kind = chats.kind.value;
@@ -128,7 +128,7 @@ function SearchField({ state, reveal }: { state: SidebarState; reveal: (() => vo
     event.preventDefault();
     event.stopPropagation();
   };
-  // Whoever looks for something in another scope looks for it again.
+  // Search again in the new scope.
   const scope = session.chats.scopes.chosen.value;
   useEffect(() => void search.submit(), [scope]);
   return (
@@ -165,14 +165,14 @@ function SearchField({ state, reveal }: { state: SidebarState; reveal: (() => vo
   );
 }
 
-/** Have `/` and Control or Command with K lead to the field, wherever somebody is. */
+/** Focus the search field with `/` or Control/Command+K from anywhere. */
 function useSearchKeys(field: { readonly current: HTMLInputElement | null }, reveal: (() => void) | undefined): void {
   useEffect(() => {
     const find = (event: KeyboardEvent): void => {
       const isLetter = !event.ctrlKey && !event.metaKey && isTextField(event.target);
       if (isLetter || !isShortcut("search", event)) return;
       event.preventDefault();
-      // What is away takes no focus: who brings it here sees to that.
+      // A hidden field takes no focus: `reveal` sees to it.
       if (field.current!.closest("[inert], [hidden]")) reveal?.();
       else field.current!.select();
     };
@@ -227,7 +227,7 @@ function entryOf(line: ChatListLine) {
   return { id: line.id, number: line.kind === "chat" ? line.number : undefined, line };
 }
 
-/** What a key does to a chat. */
+/** Keyboard actions on a chat. */
 function act(
   state: SidebarState,
   event: TargetedKeyboardEvent<HTMLElement>,
@@ -245,7 +245,7 @@ function act(
   event.stopPropagation();
 }
 
-/** What there is to say where there are no chats, or not all. */
+/** A note where there are no chats, or not all. */
 function Note({ session }: { session: Session }) {
   const { chats } = session;
   const kind = chats.kind.value;

@@ -19,23 +19,23 @@ import {
 interface VirtualListProps<Line extends ListEntry> {
   readonly label: string;
   readonly lines: readonly Line[];
-  /** Of each line, in rem; and where fingers point. */
+  /** The height of a line in rem; and on touch screens. */
   readonly height: number;
   readonly touchHeight: number;
-  /** How many can be chosen in all; -1: nobody knows. */
+  /** How many lines can be selected in total; -1: unknown. */
   readonly count: number;
-  /** The line that Tab leads to; null: the first. */
+  /** The line that Tab focuses; null: the first. */
   readonly active: string | null;
   readonly onActive: (id: string) => void;
-  /** Told how many lines are wanted, whenever that may be more than before. */
+  /** Called with the number of needed lines when it may have grown. */
   readonly onNeed: (count: number) => void;
-  /** Keys that are not for walking about. */
+  /** Other keys than those for navigation. */
   readonly onKey?: ((event: TargetedKeyboardEvent<HTMLElement>, line: Line) => void) | undefined;
-  /** What a line shows. What takes the focus in it has the class `line-main`, and this `tabIndex`. */
+  /** Renders a line. Its focusable element has the class `line-main` and this `tabIndex`. */
   readonly children: (line: Line, tabIndex: 0 | -1) => ComponentChildren;
 }
 
-/** Lines above and below what is seen, so that fast fingers find something. */
+/** Lines rendered above and below the visible ones, for fast scrolling. */
 const BEYOND = 10;
 
 export function VirtualList<Line extends ListEntry>(props: VirtualListProps<Line>) {
@@ -96,8 +96,8 @@ export function VirtualList<Line extends ListEntry>(props: VirtualListProps<Line
   );
 }
 
-/** Which lines are there: those that are seen, some around them, and the one with the focus. `page`: how many are seen.
- * `look`: look again at what is seen. */
+/** Which lines are rendered: the visible ones, some around them, and the focused one. `page`: how many are visible.
+ * `look`: measure again. */
 function useSeen(all: ListLines, height: number, focused: string | null, onNeed: (count: number) => void) {
   const { lines, places, scroller } = all;
   const first = useSignal(0);
@@ -128,7 +128,7 @@ function useSeen(all: ListLines, height: number, focused: string | null, onNeed:
   return { shown, page: seen.value - 2, look };
 }
 
-/** Have a line be seen, and the heading over it. */
+/** Scroll a line and its heading into view. */
 function scrollTo({ lines, places, scroller }: ListLines, id: string, height: number): void {
   const at = places.get(id)!;
   const view = scroller.current!;

@@ -13,7 +13,7 @@ import { ToolStep } from "./tool-step";
 
 const NOTHING: readonly never[] = [];
 
-/** `parts`: null while it runs. Parts keep their places when it has ended, and so the elements that show them. */
+/** `parts`: null while it runs. Parts keep their index at the end of the turn, and so their elements. */
 export function AnswerView({ parts, pending }: { parts: readonly TurnPart[] | null; pending: PendingTurn | null }) {
   const items = pending?.items.value ?? NOTHING;
   const list = useMemo(() => parts ?? runningParts(items), [parts, items]);
@@ -63,7 +63,7 @@ export function PartView({ part }: { part: TurnPart | Growing }) {
   }
 }
 
-/** A text; `growing`: while more comes. */
+/** A text; `growing`: while it streams in. */
 function TextPart({ text, growing }: { text: string | null; growing?: ReadonlySignal<string> }) {
   const shown = useLasting(growing);
   return (
@@ -96,7 +96,7 @@ export function NoteView({ text }: { text: string }) {
   );
 }
 
-/** The text of a signal that is emptied a moment before what it held is there as a whole. */
+/** The text of a signal that is cleared just before its content arrives as a finished part. */
 function useLasting(growing: ReadonlySignal<string> | undefined): Signal<string> {
   const shown = useSignal(growing?.peek() ?? "");
   useLayoutEffect(() => {

@@ -24,7 +24,7 @@ export function EditForm({ session, thread, turn, close: leave }: Given) {
     isDone.current = true;
     leave();
   };
-  // Another tab may replace the turn, and this with it.
+  // Another tab may replace the turn, which removes this form.
   useLayoutEffect(
     () => () => {
       const { value } = text;
@@ -73,7 +73,7 @@ export function EditForm({ session, thread, turn, close: leave }: Given) {
   );
 }
 
-/** Have the caret at the end of the text, and the field as high as it is. */
+/** Put the caret at the end, and fit the height of the field. */
 function useFitting(field: RefObject<HTMLTextAreaElement | null>, text: string): void {
   useLayoutEffect(() => {
     field.current?.focus();
@@ -87,12 +87,12 @@ function useFitting(field: RefObject<HTMLTextAreaElement | null>, text: string):
   }, [text]);
 }
 
-/** What a person said in it. */
+/** The user's text in it. */
 function wordsAsked(turn: Turn): string {
   return turn.input.filter(({ role }) => role === "user").map(wordsOf).filter(Boolean).join("\n");
 }
 
-/** The same message with other words: what was sent with it stays. */
+/** The same message with other text: attachments stay. */
 function edited(turn: Turn, text: string): Input {
   const parts = turn.input
     .filter(({ role }) => role === "user")

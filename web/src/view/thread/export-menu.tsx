@@ -42,11 +42,11 @@ function download(file: Blob, name: string): void {
   link.href = URL.createObjectURL(file);
   link.download = name;
   link.click();
-  // Not at once: the browser has to have begun with it.
+  // Later: the browser must have begun the download.
   setTimeout(() => URL.revokeObjectURL(link.href), 60_000);
 }
 
-/** A name made of the letters, digits, spaces and dashes of a title. */
+/** A file name from the letters, digits, spaces and dashes of a title, valid on every system. */
 export function exportFileName(title: string | null, ending: string): string {
   const bare = (title ?? "").normalize("NFC").replace(/[^\p{L}\p{M}\p{N}\- ]+/gu, " ");
   const letters = Array.from(bare.split(/\s+/).filter(Boolean).join(" "));

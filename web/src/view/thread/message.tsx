@@ -6,7 +6,7 @@ import type { TurnPart } from "../../thread/turn-parts";
 import { ImageView } from "../markdown/image";
 import { NoteView, PartView } from "./answer";
 
-/** Above this it is folded: so many characters, or lines. */
+/** Longer messages are folded: in characters, or lines. */
 const LONG = 1_600;
 const LINES = 24;
 
@@ -58,6 +58,6 @@ function Text({ text }: { text: string }) {
 function beginning(text: string): string {
   const lines = text.split("\n", LINES).join("\n");
   const cut = lines.slice(0, LONG);
-  // Not within a character that takes two places.
+  // Not between surrogates.
   return `${/[\ud800-\udbff]$/.test(cut) ? cut.slice(0, -1) : cut}…`;
 }

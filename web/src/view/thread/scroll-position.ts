@@ -2,21 +2,21 @@
 
 import { signal, type ReadonlySignal } from "@preact/signals";
 
-/** Pixels that are as good as the end. */
+/** Pixels from the end that count as the end. */
 const NEAR = 48;
-/** Pixels before the beginning at which more is read. */
+/** Pixels from the top at which older turns are read. */
 const AHEAD = 900;
 
-/** Milliseconds after which nothing moves any more. */
+/** Milliseconds until scrolling has settled. */
 const REST = 200;
 
-/** A row, and how far below the upper edge it is. */
+/** A row, and its offset from the upper edge. */
 interface Anchor {
   readonly row: string;
   readonly offset: number;
 }
 
-/** Browsers hold what is read by themselves, but not all of them, and not at the very beginning. */
+/** Browsers anchor scrolling themselves, but not all of them, and not at the very top. */
 export class ScrollPosition {
   readonly #isAtEnd = signal(true);
   readonly #hasNews = signal(false);
@@ -24,14 +24,14 @@ export class ScrollPosition {
   readonly #isGrowing: () => boolean;
   #box: HTMLElement | null = null;
   #top = 0;
-  /** How much there is below what is shown. */
+  /** The distance to the end. */
   #left = 0;
-  /** What is at the upper edge, and what is around it, for when that is gone. */
+  /** The row at the upper edge, and its neighbours in case it disappears. */
   #anchors: readonly Anchor[] = [];
   #timer: ReturnType<typeof setTimeout> | undefined;
 
-  /** `wantsMore`: called when the beginning of what is there comes near. `isGrowing`: whether what comes at the end is
-   * news, and not something that was unfolded. */
+  /** `wantsMore`: called near the top. `isGrowing`: whether growth at the end is new content, not something unfolded.
+   * */
   constructor(wantsMore: () => void, isGrowing: () => boolean) {
     this.#wantsMore = wantsMore;
     this.#isGrowing = isGrowing;
@@ -41,17 +41,17 @@ export class ScrollPosition {
     return this.#isAtEnd;
   }
 
-  /** Whether something came below what is shown. */
+  /** Whether new content came below the visible part. */
   get hasNews(): ReadonlySignal<boolean> {
     return this.#hasNews;
   }
 
-  /** Watch a box that scrolls, and what is in it, until what is returned is called. */
+  /** Watch a scrolling box and its content, until the returned function is called. */
   watch(box: HTMLElement, content: HTMLElement): () => void {
     this.#box = box;
     const scrolled = (): void => this.#scrolled();
     box.addEventListener("scroll", scrolled, { passive: true });
-    // Before anything is painted: what is out of sight has an estimated height until it comes near.
+    // Before painting: rows out of sight have an estimated height.
     const observer = new ResizeObserver(() => this.keep());
     observer.observe(content);
     observer.observe(box);
@@ -71,8 +71,8 @@ export class ScrollPosition {
     this.keep();
   }
 
-  /** Keep what is read where it is: the end, or what is at the upper edge. `isOther`: what was the last is gone, so
-   * that there is another end now, which nobody was at. */
+  /** Keep the position: the end, or the row at the upper edge. `isOther`: the last row was replaced, so that there is
+   * another end. */
   keep(isOther = false): void {
     const box = this.#box;
     if (!box) return;
@@ -83,7 +83,7 @@ export class ScrollPosition {
     this.#note(box);
   }
 
-  /** Read more, if the beginning of what is there is near. */
+  /** Read older turns near the top. */
   more(): void {
     if (this.#box && this.#box.scrollTop < AHEAD) this.#wantsMore();
   }
@@ -91,14 +91,14 @@ export class ScrollPosition {
   #scrolled(): void {
     const box = this.#box;
     if (!box) return;
-    // Only who goes up leaves the end: it also moves away by itself, when more comes.
+    // Only scrolling up leaves the end: growth moves it away, too.
     if (leftOf(box) <= NEAR || box.scrollTop < this.#top - 1) this.#look(box);
     this.#note(box);
     this.#rest(box);
     this.more();
   }
 
-  /** Note what is around: at once where somebody reads; at the end, which moves all the time, when that is at rest. */
+  /** Store the anchors: at once away from the end; at the end, when scrolling has settled. */
   #rest(box: HTMLElement): void {
     clearTimeout(this.#timer);
     if (this.#isAtEnd.peek()) this.#timer = setTimeout(() => (this.#anchors = anchorsIn(box)), REST);
@@ -132,7 +132,7 @@ function leftOf({ scrollHeight, scrollTop, clientHeight }: HTMLElement): number 
   return scrollHeight - scrollTop - clientHeight;
 }
 
-/** The first row that can be seen, then the one before it and those behind it. */
+/** The first visible row, then the one before it and those after it. */
 function anchorsIn(box: HTMLElement): Anchor[] {
   const rows = [...box.querySelectorAll<HTMLElement>("[data-row]")];
   const edge = box.getBoundingClientRect().top;

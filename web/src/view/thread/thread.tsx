@@ -19,7 +19,7 @@ let last = 0;
 
 export function ThreadView({ session, thread }: { session: Session; thread: Thread }) {
   if (!numbers.has(thread)) numbers.set(thread, ++last);
-  // Another chat is read at a place of its own.
+  // Each chat has its own scroll position.
   return <Body key={numbers.get(thread)} session={session} thread={thread} />;
 }
 
@@ -41,13 +41,13 @@ function Body({ session, thread }: { session: Session; thread: Thread }) {
   useLayoutEffect(() => scroll.watch(box.current as HTMLElement, content.current as HTMLElement), []);
   useLayoutEffect(() => {
     const isOther = end.current !== undefined && !rows.value.some(({ name }) => name === end.current);
-    // What failed here is told at the end, whatever of it was shown there before.
+    // Scroll to the failure, which is shown at the end.
     if (failed?.isHere && failed !== told.current) scroll.toEnd();
     else scroll.keep(isOther);
     told.current = failed;
     scroll.more();
     end.current = rows.value.at(-1)?.name;
-    // What had the focus is gone: whoever has no mouse goes on from here, and not from the top of the page.
+    // The focused element is gone: keyboard users continue here, not at the top of the page.
     if (hadFocus && document.activeElement === document.body) box.current?.focus({ preventScroll: true });
   }, [rows.value, failed]);
   useScrollToOwn(thread, scroll);
@@ -80,7 +80,7 @@ function Body({ session, thread }: { session: Session; thread: Thread }) {
   );
 }
 
-/** The views of the rows. Those of rows that are as they were are the same objects, which costs nothing. */
+/** The views of the rows. Unchanged rows keep the same element, which costs nothing. */
 function useRowViews(session: Session, thread: Thread, rows: readonly ThreadRow[]): JSX.Element[] {
   const made = useRef(new Map<string, { readonly known: readonly unknown[]; readonly view: JSX.Element }>());
   const next: typeof made.current = new Map();
@@ -99,7 +99,7 @@ function useRowViews(session: Session, thread: Thread, rows: readonly ThreadRow[
   return views;
 }
 
-/** Who sends something wants to see it. */
+/** Scroll to the user's own new message. */
 function useScrollToOwn(thread: Thread, scroll: ScrollPosition): void {
   useEffect(() => {
     const known = new Set<string>();

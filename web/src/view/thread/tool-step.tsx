@@ -101,7 +101,7 @@ function StateChip({ state }: { state: StepState }) {
   }
 }
 
-/** Whether the ledger gave the result, since no tool did. */
+/** Whether the ledger wrote the result, not a tool. */
 function isGiven(state: StepState): boolean {
   return state === "not started" || state === "unknown" || state === "not answered";
 }

@@ -12,7 +12,7 @@ import { Menu, type MenuEntry } from "../menu";
 import { VersionSwitcher } from "./version-switcher";
 import { TurnUsageView } from "./turn-usage";
 
-/** Milliseconds for which it is said that something was copied. */
+/** Milliseconds for which "Copied" is shown. */
 const SAID_FOR = 2_000;
 
 interface Given {
@@ -23,7 +23,7 @@ interface Given {
 }
 
 interface OfMessage extends Omit<Given, "thread" | "turn"> {
-  /** Null while it runs: then there is room for them, so that nothing moves when they are there. */
+  /** Null while it runs: the space is reserved, so that nothing moves later. */
   readonly turn: Turn | null;
   readonly edit: () => void;
 }

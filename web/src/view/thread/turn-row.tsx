@@ -18,7 +18,7 @@ interface RowProps {
   readonly session: Session;
   readonly thread: Thread;
   readonly row: ThreadRow;
-  /** The turns around it. */
+  /** The neighbouring turns. */
   readonly before: Turn | null;
   readonly after: Turn | null;
   readonly isLast: boolean;
@@ -27,7 +27,7 @@ interface RowProps {
 export function TurnRow({ session, thread, row, before, after, isLast }: RowProps) {
   const { turn, pending } = row;
   const article = useRef<HTMLElement>(null);
-  // Whoever has seen it come is not to see it laid out anew.
+  // A turn that the user saw streaming in is not laid out again.
   const wasRunning = useRef(pending !== null);
   const isEditing = useSignal(false);
   useBackToButton(article, isEditing.value);
@@ -63,7 +63,7 @@ export function TurnRow({ session, thread, row, before, after, isLast }: RowProp
   );
 }
 
-/** Who leaves the field of an edit is where he came from. */
+/** Return the focus to the edit button after an edit. */
 function useBackToButton(article: RefObject<HTMLElement | null>, isEditing: boolean): void {
   const wasEditing = useRef(false);
   useLayoutEffect(() => {

@@ -11,7 +11,7 @@ import { formatDuration } from "../../thread/turn-usage";
 import { CloseIcon, InfoIcon, OfflineIcon, QueueIcon, StopIcon, WarningIcon } from "../icons";
 import { useOffline } from "../connection";
 
-/** Seconds after which it is said how long it takes. */
+/** Seconds after which the elapsed time is shown. */
 const LONG = 3;
 
 interface Given {
@@ -62,7 +62,7 @@ export function PendingStateView({ session, thread, pending }: Given) {
   );
 }
 
-/** What is to be said of a turn that did not end as it should have. */
+/** The state of a turn that did not complete. */
 export function EndStateView({ turn }: { turn: Turn }) {
   if (turn.kind === "completed") return null;
   return (

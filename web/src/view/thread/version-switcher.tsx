@@ -12,7 +12,7 @@ interface Given {
   readonly turn: Turn;
 }
 
-/** Where the focus is to be when another turn is shown in the place of one: at the same button. */
+/** The button to focus when the sibling is shown. */
 let wanted: { readonly thread: Thread; readonly number: number; readonly label: string } | null = null;
 
 export function VersionSwitcher({ session, thread, turn }: Given) {
@@ -25,7 +25,7 @@ export function VersionSwitcher({ session, thread, turn }: Given) {
   }, [siblings]);
   if (!siblings) return null;
   const { at, branches } = siblings;
-  // While something is on its way, nothing can be switched.
+  // Switching is not possible while turns are pending.
   const isFree = session.mayWrite && thread.pending.value.length === 0;
   const step = (by: -1 | 1, label: string, Icon: typeof LeftIcon) => {
     const branch = branches[at + by];
