@@ -50,7 +50,6 @@ export class ChatList {
 
   readonly isWhole: ReadonlySignal<boolean> = computed(() => this.#shown.value.isWhole.value);
   readonly isLoaded: ReadonlySignal<boolean> = computed(() => this.#shown.value.isLoaded.value);
-  readonly isLoading: ReadonlySignal<boolean> = computed(() => this.#shown.value.isReading.value);
   readonly problem: ReadonlySignal<unknown> = computed(() => this.#shown.value.problem.value);
 
   /** Whether the main list has any chats; null if unknown. */

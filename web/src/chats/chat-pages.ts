@@ -82,9 +82,6 @@ export class ChatPages {
   get isLoaded(): ReadonlySignal<boolean> {
     return this.#isLoaded;
   }
-  get isReading(): ReadonlySignal<boolean> {
-    return this.#isReading;
-  }
   /** Why the rest could not be read. */
   get problem(): ReadonlySignal<unknown> {
     return this.#problem;

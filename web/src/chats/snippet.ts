@@ -3,7 +3,7 @@
 import type { Mark } from "turnledger";
 import { safeText } from "../markdown/safe-text";
 
-export interface SnippetPart {
+interface SnippetPart {
   readonly text: string;
   readonly isMarked: boolean;
 }

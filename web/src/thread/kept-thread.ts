@@ -190,7 +190,7 @@ export class KeptThread implements Thread {
     const before = pending?.state.peek();
     if (!pending || before === undefined || before === "ending") return;
     const isLost = this.#session.feed.connection.peek() === "lost";
-    const isAway = pending.isDisconnected.peek() || isLost || !navigator.onLine;
+    const isAway = pending.isOffline.peek() || isLost || !navigator.onLine;
     const isTaken = (pending.turnId.peek() ?? pending.guess.peek()) !== null;
     const isHereOnly = !pending.isAsked.peek() || (isAway && !isTaken);
     if (isHereOnly && this.#sender.withdraw(pending)) return; // as far as known, no server has it

@@ -30,7 +30,7 @@ export interface WrittenMessage {
   readonly writtenAt: number;
 }
 
-export interface OutboxHandler {
+interface OutboxHandler {
   /** Send it again, and resolve when its outcome is known. `isOld`: it may have been answered more than a day ago. */
   resend(unsent: Unsent, isOld: boolean): Promise<void>;
   ask(written: WrittenMessage, isOld: boolean): Promise<void>;

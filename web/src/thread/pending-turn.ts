@@ -31,7 +31,7 @@ export class PendingTurn {
   readonly items = signal<readonly Item[]>([]);
   readonly startedAt = signal<number | null>(null);
   /** Whether the connection is lost. The turn goes on, and is shown again when the connection is back. */
-  readonly isDisconnected = signal(false);
+  readonly isOffline = signal(false);
   /** Whether it was restarted, and what was shown before is void. */
   readonly isRestarted = signal(false);
   /** Whether a change reported its end, so that it is read to its end even if hidden. */
@@ -80,7 +80,7 @@ export class PendingTurn {
     }
     if (event.number <= this.last) return null;
     this.last = event.number;
-    this.isDisconnected.value = false;
+    this.isOffline.value = false;
     switch (event.type) {
       case "turn.started":
         if (this.state.peek() !== "stopping") this.state.value = "running";

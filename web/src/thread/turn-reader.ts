@@ -84,7 +84,7 @@ export class TurnReader {
         } else if (isLost(problem)) {
           asked -= Number(isAsking);
           isAgain = isAsking;
-          pending.isDisconnected.value = true;
+          pending.isOffline.value = true;
           await this.#pause(withdrawn);
         } else return { kind: "failed", problem };
       }

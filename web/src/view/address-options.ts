@@ -2,7 +2,7 @@
 
 import type { ThemeName } from "./theme";
 
-export interface AddressOptions {
+interface AddressOptions {
   /** Whether it is embedded in another page: there is little room, and the chats are shown on demand. */
   readonly isEmbedded: boolean;
   readonly theme: ThemeName | null;

@@ -5,7 +5,7 @@ import { belongsToSlot, belongsToScope, StorageScope, storageScopeName } from ".
 
 const MESSAGE = { idempotencyKey: "one", baseUrl: "http://here", body: "{}", headers: {} };
 
-describe("a realm", () => {
+describe("a storage scope", () => {
   it("keeps what is given to it, under its own name", () => {
     const storage = new MemoryStorage();
     const [mine, other] = [new StorageScope("own.abc", storage), new StorageScope("own.abcd", storage)];
@@ -38,7 +38,7 @@ describe("a realm", () => {
 });
 
 describe("the names of what is written down", () => {
-  it("tell the place and the realm", () => {
+  it("tell the slot and the scope", () => {
     const memory = new MemoryStorage();
     const name = storageScopeName("own", "abc");
     const storage = new StorageScope(name, memory);

@@ -8,7 +8,7 @@ function running(): PendingTurn {
   return made;
 }
 
-describe("a turn on its way", () => {
+describe("a pending turn", () => {
   it("takes in each event once, so that no character comes twice", () => {
     const one = running();
     for (const event of [STARTED, delta(2, "Hel"), delta(3, "lo"), delta(2, "Hel"), delta(3, "lo")]) one.apply(event);

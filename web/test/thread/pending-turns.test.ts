@@ -8,7 +8,7 @@ function made(name: string, state: PendingState = "queued", isHere = true): Pend
 
 const names = (pending: PendingTurns): string[] => pending.all.value.map(({ name }) => name);
 
-describe("what is on its way", () => {
+describe("pending turns", () => {
   it("stands in the order in which it is to run", () => {
     const pending = new PendingTurns();
     for (const each of [made("a", "running"), made("b"), made("c")]) pending.add(each);

@@ -13,7 +13,7 @@ function branchingOf(chat: MadeUpChat): SiblingTurns {
 
 const sibling = (id: string, of: string): Sibling => ({ turn: turnOf(2, { id }), branch: of, isCurrent: false });
 
-describe("the places where branches part", () => {
+describe("fork points", () => {
   it("are those that they were made from", () => {
     expect(forkPoints([branch("a", null, 3, 0)])).toEqual(new Set());
     expect(forkPoints([branch("a", null, 3, 0), branch("b", "turn_1", 2, 1)])).toEqual(new Set(["turn_1"]));

@@ -139,11 +139,11 @@ describe("a turn that was asked for here", () => {
       await rest();
       scene.asked[0]?.fail(lost());
       await rest();
-      expect([scene.pending.isDisconnected.value, scene.outcome, scene.read.length]).toEqual([true, null, 0]);
+      expect([scene.pending.isOffline.value, scene.outcome, scene.read.length]).toEqual([true, null, 0]);
       await vi.advanceTimersByTimeAsync(5_000);
       scene.read[0]?.stream.tell(delta(3, "lo"), finished(4));
       await rest();
-      expect([scene.pending.text.value, scene.pending.isDisconnected.value]).toEqual(["Hello", false]);
+      expect([scene.pending.text.value, scene.pending.isOffline.value]).toEqual(["Hello", false]);
     } finally {
       vi.useRealTimers();
     }

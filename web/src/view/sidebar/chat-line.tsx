@@ -14,10 +14,10 @@ interface LineProps {
 }
 
 export function ChatLine({ state, row, tabIndex }: LineProps) {
-  const { session, confirmDelete, hovered } = state;
+  const { session, deletion, hovered } = state;
   if (state.editing.value?.row.id === row.id) return <NameField state={state} />;
   const isHere = session.threads.current.value?.id.value === row.id;
-  const isArmed = confirmDelete.armed.value === row.id;
+  const isArmed = deletion.armed.value === row.id;
   const isNear = tabIndex === 0 || hovered.value === row.id || state.opened.value === row.id || isArmed;
   const isTouched = matchMedia("(pointer: coarse)").matches;
   const hasTools = session.mayWrite && (isNear || isTouched);
@@ -38,7 +38,7 @@ export function ChatLine({ state, row, tabIndex }: LineProps) {
           event.preventDefault();
           session.router.open(row.id);
         }}
-        onBlur={() => isArmed && confirmDelete.disarm()}
+        onBlur={() => isArmed && deletion.disarm()}
       >
         <State row={row} isUnseen={!isHere && session.chats.unseen.value.has(row.id)} />
         <span class="title" dir="auto">
@@ -65,7 +65,7 @@ interface ToolsProps {
 }
 
 function Tools({ state, row, isArmed, hasDelete }: ToolsProps) {
-  const { confirmDelete, actions, opened } = state;
+  const { deletion, actions, opened } = state;
   const name = chatTitle(row);
   const entries: MenuEntry[] = [
     { label: "Rename", icon: <EditIcon />, run: () => state.rename(row) },
@@ -95,7 +95,7 @@ function Tools({ state, row, isArmed, hasDelete }: ToolsProps) {
           // A double click or a held key does not confirm.
           onClick={(event) => event.detail < 2 && state.delete(row)}
           onKeyDown={(event) => event.repeat && event.key === "Enter" && event.preventDefault()}
-          onBlur={() => opened.peek() === null && confirmDelete.disarm()}
+          onBlur={() => opened.peek() === null && deletion.disarm()}
         >
           {isArmed ? "Delete?" : <TrashIcon />}
         </button>
@@ -106,7 +106,7 @@ function Tools({ state, row, isArmed, hasDelete }: ToolsProps) {
         entries={entries}
         onToggle={(isOpen) => {
           opened.value = isOpen ? row.id : null;
-          if (!isOpen) confirmDelete.disarm();
+          if (!isOpen) deletion.disarm();
         }}
       >
         <MoreIcon />

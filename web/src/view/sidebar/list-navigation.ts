@@ -71,7 +71,7 @@ export function useScrollAnchor({ lines, places, scroller }: ListLines, height: 
   return remember;
 }
 
-export function isChoice(line: ListEntry): boolean {
+function isChoice(line: ListEntry): boolean {
   return line.number !== undefined;
 }
 

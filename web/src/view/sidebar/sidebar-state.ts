@@ -12,7 +12,7 @@ export class SidebarState {
   readonly session: Session;
   readonly actions: ChatActions;
   readonly search: ChatSearch;
-  readonly confirmDelete = new ConfirmDelete();
+  readonly deletion = new ConfirmDelete();
   readonly today = new CurrentDay();
   /** The chat that is being renamed, and the text in the field. */
   readonly editing = signal<{ readonly row: ChatRow; readonly text: string } | null>(null);
@@ -30,14 +30,14 @@ export class SidebarState {
 
   /** Delete a chat on the second press. `isSecond`: where that is known. */
   delete(row: ChatRow, isSecond = false): void {
-    if (!isSecond && !this.confirmDelete.press(row.id)) return;
-    this.confirmDelete.disarm();
+    if (!isSecond && !this.deletion.press(row.id)) return;
+    this.deletion.disarm();
     this.search.drop(row.id);
     void this.actions.delete(row);
   }
 
   rename(row: ChatRow): void {
-    this.confirmDelete.disarm();
+    this.deletion.disarm();
     this.editing.value = { row, text: row.title ?? "" };
   }
 
@@ -49,7 +49,7 @@ export class SidebarState {
   }
 
   close(): void {
-    this.confirmDelete.disarm();
+    this.deletion.disarm();
     this.search.close();
     this.today.close();
   }

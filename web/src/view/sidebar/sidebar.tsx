@@ -70,7 +70,7 @@ export function SidebarView({ session, reveal, leave }: SidebarProps) {
       )}
       {state.search.isOn.value ? <SearchResultsView state={state} /> : <ListView state={state} />}
       <span class="visually-hidden" role="status">
-        {state.confirmDelete.armed.value !== null ? "Press again to delete this chat." : ""}
+        {state.deletion.armed.value !== null ? "Press again to delete this chat." : ""}
       </span>
     </nav>
   );
@@ -238,7 +238,7 @@ function act(
   if (event.key === "F2") state.rename(row);
   else if (event.key === "Delete" && event.repeat) event.preventDefault();
   else if (event.key === "Delete") state.delete(row);
-  else if (event.key === "Escape" && state.confirmDelete.armed.peek() !== null) state.confirmDelete.disarm();
+  else if (event.key === "Escape" && state.deletion.armed.peek() !== null) state.deletion.disarm();
   else if (isMenu) event.currentTarget.querySelector<HTMLElement>(`[data-line="${row.id}"] [aria-haspopup]`)?.click();
   else return;
   event.preventDefault();

@@ -21,7 +21,7 @@ interface Given {
 }
 
 export function PendingStateView({ session, thread, pending }: Given) {
-  const isOffline = useOffline(session).value || pending.isDisconnected.value;
+  const isOffline = useOffline(session).value || pending.isOffline.value;
   const state = pending.state.value;
   const before = thread.pending.value
     .slice(0, thread.pending.value.indexOf(pending))
