@@ -1,5 +1,5 @@
-/** Names as the wire writes them, and as TypeScript does. Only those of the outermost object: what is within may be
- * somebody else's. */
+/** Convert field names between the wire and TypeScript. Only those of the outermost object: nested ones may be user
+ * data. */
 
 type Fields = Record<string, unknown>;
 

@@ -1,4 +1,4 @@
-/** A turn that is followed to its end through whatever happens to connections and servers. */
+/** Follow a turn to its end, through lost connections and restarted servers. */
 
 import { errorOf } from "./error-of.js";
 import { NotAdmitted, TurnledgerError, TurnNotFound } from "./errors.js";
