@@ -1,1 +1,0 @@
-"""The chat page: the built files in `dist/`, and small pages with everything inline."""
