@@ -43,7 +43,7 @@ CAUGHT: dict[tuple[str, str], int] = {
     ("memory", "keeps_the_end_from_who_heard_more"): 78,
     ("memory", "leaves_a_journal_pending_that_was_taken_up"): 12,
     ("memory", "leaves_instructions_in_force_that_were_for_one_turn"): 343,
-    ("memory", "leaves_instructions_of_a_failed_turn_in_force"): 1155,
+    ("memory", "leaves_instructions_of_a_failed_turn_in_force"): 1297,
     ("memory", "leaves_out_settled_turns_when_it_edits"): 23,
     ("memory", "leaves_out_settled_turns_when_it_undoes"): 18,
     ("memory", "leaves_out_the_settled_turn_behind_the_one_it_forks_at"): 209,
