@@ -4,7 +4,7 @@ import { defineConfig } from "vitest/config";
 const of = (path: string): string => fileURLToPath(new URL(path, import.meta.url));
 const CLIENT = "../clients/typescript/src";
 const TESTS = ["test/**/*.test.{ts,tsx}"];
-const WITH_MOCKS = ["test/markdown/code-block.test.ts", "test/markdown/shown-text.test.ts"];
+const WITH_MOCKS = ["test/markdown/code-block.test.ts", "test/markdown/renderer.test.ts"];
 
 export default defineConfig({
   // It is served at "/" and at "/share", and behind whatever path an operator's proxy puts it.

@@ -25,8 +25,10 @@ SAME_NAMES = {"client"}
 
 ASKING = re.compile(r"(?<![\w.#])fetch\(|\bXMLHttpRequest\b|\bEventSource\(|\bsendBeacon\(|\bWebSocket\(")
 MAY_ASK = {"clients/typescript/src/wire.ts"}
-MAY_REPORT = {"web/src/view/boundary.tsx"}
-"""Where a view that threw is told to whoever looks for the reason."""
+MAY_REPORT = {"web/src/view/error-boundary.tsx"}
+"""Reports the error of a view that threw."""
+EXPORTED = re.compile(r"^export (?:class|interface|type|function|const) ([A-Z]\w*[a-z]\w*)", re.MULTILINE)
+"""Classes, types and components, which have a capital letter first."""
 
 # Written with character classes so that this file does not match itself.
 FOREIGN_PLACES = re.compile(r"[.][.]/shared|(?<!\w)/[w]ork/|[p]ypi\.org|[p]ythonhosted|[n]pmjs\.(org|com)")
@@ -89,12 +91,13 @@ def product_modules() -> list[Path]:
 
 
 def test_no_folder_holds_more_modules_than_a_reader_takes_in() -> None:
-    folders = Counter(path.parent for path in product_modules() if path.stem != "__init__")
+    modules = [*product_modules(), *SCRIPTS]
+    folders = Counter(path.parent for path in modules if path.stem != "__init__")
     assert {str(folder): count for folder, count in folders.items() if count > MODULES_IN_A_FOLDER} == {}
 
 
 def test_no_module_is_named_by_a_gerund() -> None:
-    names = {path.stem for path in product_modules()}
+    names = {path.stem for path in [*product_modules(), *SCRIPTS]}
     assert {name for name in names if name.endswith("ing")} - NOUNS - {"testing"} == set()
 
 
@@ -106,6 +109,17 @@ def test_no_two_public_classes_share_a_name() -> None:
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                 homes.setdefault((is_client, node.name), []).append(place(path, node))
     assert {name: at for (_, name), at in homes.items() if len(at) > 1} == {}
+
+
+@pytest.mark.parametrize("top", SCRIPT_PLACES, ids=["page", "client"])
+def test_no_two_exported_script_types_share_a_name(top: Path) -> None:
+    homes: dict[str, list[str]] = {}
+    for path in SCRIPTS:
+        if path.is_relative_to(top):
+            for match in EXPORTED.finditer(path.read_text("utf-8")):
+                homes.setdefault(match[1], []).append(str(path.relative_to(top)))
+    assert len(homes) > 20
+    assert {name: at for name, at in homes.items() if len(at) > 1} == {}
 
 
 def test_no_error_is_swallowed() -> None:

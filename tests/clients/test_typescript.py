@@ -163,7 +163,7 @@ def test_a_code_is_the_name_of_its_class() -> None:
 
 
 def test_both_clients_ask_again_after_the_same_failures() -> None:
-    source = (PACKAGE / "src" / "healing.ts").read_text()
+    source = (PACKAGE / "src" / "turn-follower.ts").read_text()
     listed = re.search(r"OF_THE_PROCESS = \[(.*?)\]", source, re.DOTALL)
     assert listed is not None
     assert set(re.findall(r'"(\w+)"', listed[1])) == OF_THE_PROCESS

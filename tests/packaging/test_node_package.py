@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tools.node_package import CLIENT, PAGE, ROOT, CannotBuild, NodePackage
+from turnledger.server.chat_page import built
 
 NPM = """#!/bin/sh
 echo "$*" >> "$0.log"
@@ -147,3 +148,9 @@ def test_ours_are_built_of_their_sources_and_of_nothing_that_was_built(
     paths = {path.relative_to(ROOT).as_posix() for path in package.files()}
     assert known <= paths
     assert not [path for path in paths if "node_modules" in path or "/dist/" in path or "/page/" in path]
+
+
+def test_page_build_replaces_the_folder_the_server_reads_and_no_source() -> None:
+    """A build removes everything else from its folder."""
+    assert PAGE.into == built.FOLDER
+    assert PAGE.into not in Path(built.__file__).parents

@@ -149,7 +149,7 @@ def test_a_tool_is_seen_to_run_and_who_stops_it_is_told_what_is_known(tab: Page,
 
 
 def test_the_page_knows_the_words_of_the_ledger_from_those_of_a_tool() -> None:
-    source = (PAGE.folder / "src" / "thread" / "parts.ts").read_text()
+    source = (PAGE.folder / "src" / "thread" / "turn-parts.ts").read_text()
     known = source.partition("GIVEN: ")[2].partition("]);")[0].replace('" +\n      "', "")
     assert dict(re.findall(r'\[\s*"([^"]+)",\s*"([^"]+)",?\s*\]', known)) == {
         NOT_STARTED: "not started",

@@ -2,11 +2,11 @@ import { render } from "preact";
 import "./style/tokens.css";
 import "./style/layout.css";
 import "./style/controls.css";
-import { Arriving } from "./session/arriving";
+import { SignIn } from "./session/sign-in";
 import { PageView } from "./view/page";
-import { stayAboveKeyboard } from "./view/window";
+import { stayAboveKeyboard } from "./view/viewport";
 
-const arriving = new Arriving();
-void arriving.arrive();
+const signIn = new SignIn();
+void signIn.start();
 stayAboveKeyboard();
-render(<PageView arriving={arriving} />, document.getElementById("page") as HTMLElement);
+render(<PageView signIn={signIn} />, document.getElementById("page") as HTMLElement);

@@ -1,6 +1,6 @@
 /** One chat: its turns, its branches, and what people say of it. */
 
-import { camel, camels } from "./casing.js";
+import { camel, camels } from "./field-names.js";
 import { errorOf } from "./error-of.js";
 import { BranchNotFound, ConversationNotFound } from "./errors.js";
 import { freshKey, idOf, type Identified } from "./ids.js";
@@ -20,7 +20,7 @@ import type {
   Turn,
 } from "./shapes.js";
 import { lineCutter } from "./server-sent-events.js";
-import { followedAs, stopAt, TurnEvents, TurnStream, type StopOptions } from "./turn-stream.js";
+import { newFollowedTurn, stopAt, TurnEvents, TurnStream, type StopOptions } from "./turn-stream.js";
 import { defined, type Asked, type CallOptions, type Reply, type Wire } from "./wire.js";
 
 /** What may be said of a turn besides its input. */
@@ -144,7 +144,7 @@ export class Chat {
 
   /** The events of a turn, running or not, behind the one of this number. */
   events(turn: Identified, { after = 0, signal }: CallOptions & { after?: number } = {}): TurnEvents {
-    return new TurnEvents(this.#wire, followedAs({ turn: idOf("turn", turn), last: after }), signal);
+    return new TurnEvents(this.#wire, newFollowedTurn({ turn: idOf("turn", turn), last: after }), signal);
   }
 
   #ask(said: object, options: TurnOptions & { stream?: boolean }): TurnStream | Promise<Answer> {

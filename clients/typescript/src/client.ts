@@ -1,6 +1,6 @@
 /** The client: a server, and how to reach it. */
 
-import { camel, camels, snake } from "./casing.js";
+import { camel, camels, snake } from "./field-names.js";
 import { Chat, linesOf, onceUnder, queryOf, type ChatName, type TurnOptions } from "./chat.js";
 import { idOf } from "./ids.js";
 import { Pages, type Page } from "./pages.js";

@@ -1,6 +1,6 @@
 /** From a code to the error that is thrown. */
 
-import { camelName } from "./casing.js";
+import { camelName } from "./field-names.js";
 import * as errors from "./errors.js";
 import type { ErrorFacts, TurnledgerError } from "./errors.js";
 

@@ -3,7 +3,7 @@
 import { freshKey, idOf } from "./ids.js";
 import type { Pages } from "./pages.js";
 import type { Share, Visit } from "./shapes.js";
-import { listed, making } from "./tokens.js";
+import { listById, createOnce } from "./tokens.js";
 import type { CallOptions, Wire } from "./wire.js";
 
 /** What a link is to be: to a scope, where each visitor is a fresh owner; or to a chat, to read it. */
@@ -42,12 +42,12 @@ export class Shares {
   /** Make a link. Its `code` is told now and never again, so a request whose answer was lost is not repeated. `path` is
    * what follows the address of the server in the link. */
   create(options: NewShare & CallOptions): Promise<Share & { readonly code: string; readonly path: string }> {
-    return making(this.#wire, "/api/shares", options);
+    return createOnce(this.#wire, "/api/shares", options);
   }
 
   /** The links, the newest first. */
   list({ limit, signal }: CallOptions & { limit?: number } = {}): Pages<Share> {
-    return listed(this.#wire, "/api/shares", {}, limit, signal);
+    return listById(this.#wire, "/api/shares", {}, limit, signal);
   }
 
   /** End a link, and the tokens of all who came by it. */

@@ -1,6 +1,6 @@
 /** Tokens: who is let in, and to what. All of this needs a token with `admin`, but for giving up one's own. */
 
-import { camels, snake } from "./casing.js";
+import { camels, snake } from "./field-names.js";
 import { idOf } from "./ids.js";
 import { queryOf } from "./chat.js";
 import { Pages } from "./pages.js";
@@ -36,12 +36,12 @@ export class Tokens {
   /** Make a token. Its text, `token`, is told now and never again, so a request whose answer was lost is not
    * repeated. */
   create(options: NewToken & CallOptions): Promise<Token & { readonly token: string }> {
-    return making(this.#wire, "/api/tokens", options);
+    return createOnce(this.#wire, "/api/tokens", options);
   }
 
   /** The tokens, the newest first. */
   list({ owner, limit, signal }: CallOptions & { owner?: string; limit?: number } = {}): Pages<Token> {
-    return listed(this.#wire, "/api/tokens", { owner }, limit, signal);
+    return listById(this.#wire, "/api/tokens", { owner }, limit, signal);
   }
 
   /** Who asks, what he may do, and whether the server keeps his chats: those of a scope, if one is named. */
@@ -57,12 +57,12 @@ export class Tokens {
 }
 
 /** Make what is told now and never again. */
-export function making<Told>(wire: Wire, path: string, { signal, ...said }: CallOptions): Promise<Told> {
+export function createOnce<Told>(wire: Wire, path: string, { signal, ...said }: CallOptions): Promise<Told> {
   return wire.json({ path, said: snake(said), isOnce: true }, signal);
 }
 
 /** What is listed by the id of the last one that was told. */
-export function listed<Entry extends { readonly id: string }>(
+export function listById<Entry extends { readonly id: string }>(
   wire: Wire,
   path: string,
   said: object,

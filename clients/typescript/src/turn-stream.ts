@@ -1,9 +1,9 @@
 /** A turn that was asked for, as it is told. */
 
-import { camel } from "./casing.js";
+import { camel } from "./field-names.js";
 import { errorOf } from "./error-of.js";
 import { NotAdmitted } from "./errors.js";
-import { explained, heal, type Followed } from "./healing.js";
+import { withRemedy, followTurn, type FollowedTurn } from "./turn-follower.js";
 import type { Answer, ChatInfo, Ended, Item, OnStop, Turn, TurnEvent } from "./shapes.js";
 import { Stream } from "./stream.js";
 import { unless, type Asked, type CallOptions, type Unsent, type Wire } from "./wire.js";
@@ -15,11 +15,11 @@ export interface StopOptions extends CallOptions {
 
 /** The events of a turn, each once and in order, whatever happens to connections. */
 export class TurnEvents extends Stream<TurnEvent> {
-  readonly #followed: Followed;
+  readonly #followed: FollowedTurn;
   #release = (): void => {};
 
-  constructor(wire: Wire, followed: Followed, signal: AbortSignal | undefined) {
-    super((ending) => heal(wire, followed, ending), signal);
+  constructor(wire: Wire, followed: FollowedTurn, signal: AbortSignal | undefined) {
+    super((ending) => followTurn(wire, followed, ending), signal);
     this.#followed = followed;
   }
 
@@ -42,7 +42,7 @@ export class TurnStream extends TurnEvents {
   /** The id of the turn as soon as the server says it; null if it never began. */
   declare readonly begun: Promise<string | null>;
   readonly #wire: Wire;
-  readonly #followed: Followed;
+  readonly #followed: FollowedTurn;
   readonly #signal: AbortSignal | undefined;
 
   constructor(
@@ -57,7 +57,7 @@ export class TurnStream extends TurnEvents {
     const { outbox } = wire.options;
     let known = (): void => {};
     const isKnown = new Promise<void>((resolve) => (known = resolve));
-    const followed = followedAs({
+    const followed = newFollowedTurn({
       asked: asked.then(async (request) => {
         const { body, headers } = request as Asked & Unsent;
         await outbox?.record({ idempotencyKey, baseUrl: wire.base, body, headers });
@@ -109,7 +109,7 @@ export class TurnStream extends TurnEvents {
 
   /** The turn once it is committed, whether its events were read or not. Throws how it failed. */
   async answer(): Promise<Answer> {
-    if (this.isClosed) for await (const _ of heal(this.#wire, this.#followed, this.#signal));
+    if (this.isClosed) for await (const _ of followTurn(this.#wire, this.#followed, this.#signal));
     else while (!(await this.next()).done);
     if (this.problem) throw this.problem;
     const told = await this.#committed();
@@ -132,7 +132,7 @@ export class TurnStream extends TurnEvents {
     try {
       return await this.#wire.json({ path: `/api/turns/${this.turnId}` }, this.#signal);
     } catch (problem) {
-      if (!(problem instanceof NotAdmitted)) throw explained(problem, this.#followed);
+      if (!(problem instanceof NotAdmitted)) throw withRemedy(problem, this.#followed);
       // Who may run turns, and not read them, is told the answer to what he has asked.
       const asked = (await this.#followed.asked) as Asked;
       return this.#wire.json({ ...asked, said: { ...JSON.parse(asked.body as string), stream: false } }, this.#signal);
@@ -141,7 +141,7 @@ export class TurnStream extends TurnEvents {
 }
 
 /** What is known of a turn that nobody has told of yet. */
-export function followedAs(given: Partial<Followed>): Followed {
+export function newFollowedTurn(given: Partial<FollowedTurn>): FollowedTurn {
   return { turn: null, last: 0, text: "", attempt: 1, ...given };
 }
 

@@ -1,6 +1,6 @@
 /** Requests and their answers: one try, and as many as it takes. */
 
-import { camel } from "./casing.js";
+import { camel } from "./field-names.js";
 import { errorOf, type ErrorName } from "./error-of.js";
 import { ServerUnavailable, TurnledgerError, type ErrorDetails, type ErrorFacts } from "./errors.js";
 

@@ -13,7 +13,7 @@ import {
   type Turn,
   type TurnEvent,
 } from "../src/index.js";
-import { snake } from "../src/casing.js";
+import { snake } from "../src/field-names.js";
 
 type Fields = Record<string, any>;
 export interface Command {

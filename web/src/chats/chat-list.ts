@@ -1,175 +1,174 @@
-/** The chats of somebody: the list, the archive, those that can be restored. */
+/** The chats of the user: the list, the archive, and the deleted ones that can be restored. */
 
 import { computed, effect, signal, type ReadonlySignal, type Signal } from "@preact/signals";
 import type { Change, ChatInfo } from "turnledger";
 import type { Session } from "../session/session";
-import { isNew } from "./opening";
-import type { Row } from "./row";
-import { Scopes, scopeOfAddress } from "./scopes";
-import { Shelf, type ShelfKind } from "./shelf";
+import { isNewChat } from "./open-chat";
+import type { ChatRow } from "./chat-row";
+import { ScopeFilter, scopeFromAddress } from "./scope-filter";
+import { ChatPages, type ChatListKind } from "./chat-pages";
 
-/** How a chat is shown while the server has not answered yet. */
-export type Wish = Partial<Pick<Row, "title" | "pinned" | "archived">> & { readonly isGone?: boolean };
+/** How the list shows a chat until the server has answered. */
+export type OptimisticChange = Partial<Pick<ChatRow, "title" | "pinned" | "archived">> & { readonly isGone?: boolean };
 
 export class ChatList {
-  readonly scopes: Scopes;
+  readonly scopes: ScopeFilter;
   readonly #session: Session;
-  readonly #main: Signal<Shelf>;
-  readonly #aside = signal<Shelf | null>(null);
-  readonly #wishes = signal<ReadonlyMap<string, Wish>>(new Map());
+  readonly #main: Signal<ChatPages>;
+  readonly #aside = signal<ChatPages | null>(null);
+  readonly #optimistic = signal<ReadonlyMap<string, OptimisticChange>>(new Map());
   readonly #unseen = signal<ReadonlySet<string>>(new Set());
-  readonly #closing: (() => void)[] = [];
+  readonly #cleanups: (() => void)[] = [];
   #started: Promise<void> | null = null;
 
   constructor(session: Session) {
     this.#session = session;
-    this.scopes = new Scopes(session.realm, session.me.chatScope ?? scopeOfAddress());
-    this.#main = signal(new Shelf(session.client, { kind: "chats", scope: this.scopes.chosen.peek() }));
-    this.#closing.push(
-      session.live.listen((change) => this.#follow(change)),
-      // Whatever could not be read is read when the server is back.
-      session.live.connection.subscribe((connection) => {
+    this.scopes = new ScopeFilter(session.storage, session.me.chatScope ?? scopeFromAddress());
+    this.#main = signal(new ChatPages(session.client, { kind: "chats", scope: this.scopes.chosen.peek() }));
+    this.#cleanups.push(
+      session.feed.listen((change) => this.#follow(change)),
+      // Read again what failed when the server is back.
+      session.feed.connection.subscribe((connection) => {
         if (connection === "live" && this.problem.peek() !== null) void this.retry();
       }),
-      effect(() => this.scopes.see(this.#main.value.rows.value.map(({ scope }) => scope))),
+      effect(() => this.scopes.addKnown(this.#main.value.rows.value.map(({ scope }) => scope))),
     );
   }
 
-  /** What is shown of them. */
-  readonly kind: ReadonlySignal<ShelfKind> = computed(() => this.#shown.value.wanted.kind);
-  readonly #shown: ReadonlySignal<Shelf> = computed(() => this.#aside.value ?? this.#main.value);
+  /** Which list is shown. */
+  readonly kind: ReadonlySignal<ChatListKind> = computed(() => this.#shown.value.filter.kind);
+  readonly #shown: ReadonlySignal<ChatPages> = computed(() => this.#aside.value ?? this.#main.value);
 
-  /** Those that are known, pinned ones first, then the last used first. */
-  readonly rows: ReadonlySignal<readonly Row[]> = computed(() => {
-    const shelf = this.#shown.value;
-    const rows = this.#wished(shelf.rows.value);
-    return shelf.wanted.kind === "chats"
+  /** The known chats: pinned ones first, then by last use. */
+  readonly rows: ReadonlySignal<readonly ChatRow[]> = computed(() => {
+    const pages = this.#shown.value;
+    const rows = this.#withOptimistic(pages.rows.value);
+    return pages.filter.kind === "chats"
       ? [...rows].sort((one, other) => Number(other.pinned) - Number(one.pinned))
       : rows;
   });
 
   readonly isWhole: ReadonlySignal<boolean> = computed(() => this.#shown.value.isWhole.value);
   readonly isLoaded: ReadonlySignal<boolean> = computed(() => this.#shown.value.isLoaded.value);
-  readonly isLoading: ReadonlySignal<boolean> = computed(() => this.#shown.value.isReading.value);
   readonly problem: ReadonlySignal<unknown> = computed(() => this.#shown.value.problem.value);
 
-  /** Whether there are any in the list, whatever part of them is shown; null: nobody knows yet. */
+  /** Whether the main list has any chats; null if unknown. */
   readonly hasAny: ReadonlySignal<boolean | null> = computed(() => {
     const main = this.#main.value;
     return main.rows.value.length > 0 || (main.isWhole.value ? false : null);
   });
 
-  /** Chats that were answered in since somebody looked at them here. */
+  /** Chats with an answer that the user has not seen here. */
   get unseen(): ReadonlySignal<ReadonlySet<string>> {
     return this.#unseen;
   }
 
-  /** Read the first page, and open the chat that was used last, if the address names none. Does so once. */
+  /** Read the first page, and open the most recent chat if the address names none. Runs once. */
   start(): Promise<void> {
     return (this.#started ??= this.#start());
   }
 
-  /** Read until so many are known, or all. */
+  /** Read until this many are known, or all. */
   async need(count: number): Promise<void> {
-    const shelf = this.#shown.peek();
-    if (this.#started !== null && shelf.problem.peek() === null) await shelf.need(count);
+    const pages = this.#shown.peek();
+    if (this.#started !== null && pages.problem.peek() === null) await pages.need(count);
   }
 
-  /** Read again what could not be read. */
+  /** Read again what failed. */
   async retry(): Promise<void> {
     await this.#shown.peek().refresh();
   }
 
-  /** Show another part of them. */
-  show(kind: ShelfKind): void {
+  /** Show another list. */
+  show(kind: ChatListKind): void {
     this.#aside.peek()?.close();
     const scope = this.scopes.chosen.peek();
     const isOnMain = (id: string): boolean => this.#main.peek().row(id) !== undefined;
-    this.#aside.value = kind === "chats" ? null : new Shelf(this.#session.client, { kind, scope }, isOnMain);
+    this.#aside.value = kind === "chats" ? null : new ChatPages(this.#session.client, { kind, scope }, isOnMain);
     void this.need(1);
   }
 
-  /** Show those of another scope; null: all. */
-  choose(scope: string | null): void {
+  /** Show the chats of another scope; null: all. */
+  chooseScope(scope: string | null): void {
     if (this.scopes.chosen.peek() === scope) return;
     this.scopes.choose(scope);
     this.#main.peek().close();
-    this.#main.value = new Shelf(this.#session.client, { kind: "chats", scope: this.scopes.chosen.peek() });
+    this.#main.value = new ChatPages(this.#session.client, { kind: "chats", scope: this.scopes.chosen.peek() });
     this.show(this.kind.peek());
     if (this.#aside.peek() !== null) void this.#main.peek().need(1);
-    // A chat in which nothing was said belongs to the scope that is looked at.
-    if (isNew(this.#session)) this.#session.place.openNew();
+    // An empty chat belongs to the selected scope.
+    if (isNewChat(this.#session)) this.#session.router.openNew();
   }
 
-  /** What is known of a chat, as it is shown. */
-  row(id: string): Row | undefined {
+  /** A chat as the list shows it. */
+  row(id: string): ChatRow | undefined {
     const row = this.#main.value.row(id) ?? this.#aside.value?.row(id);
-    void this.rows.value; // whoever reads it is told of changes
-    const wish = this.#wishes.value.get(id);
+    void this.rows.value; // subscribe the caller to changes
+    const wish = this.#optimistic.value.get(id);
     return row && wish ? { ...row, ...wish } : row;
   }
 
-  /** Take in how chats are by now. */
+  /** Update chats. */
   put(...chats: readonly ChatInfo[]): void {
     this.#main.peek().put(...chats);
     this.#aside.peek()?.put(...chats);
   }
 
-  /** A chat is there no more. */
+  /** Remove a chat. */
   drop(id: string): void {
     this.#main.peek().drop(id);
     this.#aside.peek()?.drop(id);
   }
 
-  /** Show a chat so while something is done about it, whatever comes of it. */
-  async wish<Done>(id: string, wish: Wish, done: Promise<Done>): Promise<Done> {
-    const own = { ...this.#wishes.peek().get(id), ...wish };
-    this.#wishes.value = new Map(this.#wishes.peek()).set(id, own);
+  /** Show a chat with this change until the promise settles, whatever its outcome. */
+  async showOptimistically<Done>(id: string, wish: OptimisticChange, done: Promise<Done>): Promise<Done> {
+    const own = { ...this.#optimistic.peek().get(id), ...wish };
+    this.#optimistic.value = new Map(this.#optimistic.peek()).set(id, own);
     try {
       return await done;
     } finally {
-      const wishes = new Map(this.#wishes.peek());
-      if (wishes.get(id) === own) wishes.delete(id); // else there is a later one
-      this.#wishes.value = wishes;
+      const wishes = new Map(this.#optimistic.peek());
+      if (wishes.get(id) === own) wishes.delete(id); // otherwise a later change replaced it
+      this.#optimistic.value = wishes;
     }
   }
 
-  /** Somebody looks at a chat. */
-  see(id: string | null): void {
+  /** The user looks at a chat. */
+  markSeen(id: string | null): void {
     const unseen = this.#unseen.peek();
     if (id !== null && unseen.has(id)) this.#unseen.value = new Set([...unseen].filter((each) => each !== id));
   }
 
   close(): void {
-    for (const close of this.#closing) close();
+    for (const close of this.#cleanups) close();
     this.#main.peek().close();
     this.#aside.peek()?.close();
   }
 
   async #start(): Promise<void> {
-    const { live, place, keeps } = this.#session;
+    const { feed, router, keeps } = this.#session;
     const main = this.#main.peek();
     const asOf = await main.need(1);
-    live.begin(asOf);
+    feed.start(asOf);
     const [last] = main.rows.peek(); // pinned or not
-    if (place.where.peek() === null) place.begin(keeps ? (last?.id ?? null) : null);
+    if (router.route.peek() === null) router.start(keeps ? (last?.id ?? null) : null);
   }
 
-  #wished(rows: readonly Row[]): readonly Row[] {
-    const wishes = this.#wishes.value;
+  #withOptimistic(rows: readonly ChatRow[]): readonly ChatRow[] {
+    const wishes = this.#optimistic.value;
     if (wishes.size === 0) return rows;
     const isArchive = this.kind.value === "archived";
     return rows
-      .map((row) => ({ ...row, ...wishes.get(row.id) }) as Row & Wish)
+      .map((row) => ({ ...row, ...wishes.get(row.id) }) as ChatRow & OptimisticChange)
       .filter(
         (row) => !row.isGone && (!wishes.has(row.id) || this.kind.value === "deleted" || row.archived === isArchive),
       );
   }
 
   #follow(change: Change): void {
-    this.#main.peek().follow(change);
-    this.#aside.peek()?.follow(change);
-    if ("scope" in change) this.scopes.see([change.scope]);
+    this.#main.peek().applyChange(change);
+    this.#aside.peek()?.applyChange(change);
+    if ("scope" in change) this.scopes.addKnown([change.scope]);
     if (change.type === "turn.committed" && !this.#isLookedAt(change.chat)) {
       this.#unseen.value = new Set(this.#unseen.peek()).add(change.chat);
     }

@@ -1,19 +1,19 @@
-/** Where what was sought stands in a text. */
+/** Split a search snippet into marked and unmarked parts. */
 
 import type { Mark } from "turnledger";
-import { harmless } from "../markdown/harmless";
+import { safeText } from "../markdown/safe-text";
 
-export interface Piece {
+interface SnippetPart {
   readonly text: string;
   readonly isMarked: boolean;
 }
 
-/** The text in pieces. Marks count whole characters, of which JavaScript sees some as two. */
-export function piecesOf(snippet: string, marks: readonly Mark[]): Piece[] {
+/** Split a snippet. Marks count code points, some of which take two UTF-16 units. */
+export function snippetParts(snippet: string, marks: readonly Mark[]): SnippetPart[] {
   const characters = Array.from(snippet);
-  const pieces: Piece[] = [];
+  const pieces: SnippetPart[] = [];
   const cut = (start: number, end: number, isMarked: boolean): void => {
-    const text = harmless(characters.slice(start, end).join(""));
+    const text = safeText(characters.slice(start, end).join(""));
     if (text) pieces.push({ text, isMarked });
   };
   let at = 0;

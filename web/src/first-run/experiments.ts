@@ -1,60 +1,62 @@
-/** Three small experiments, in which a newcomer sees what becomes of a turn. */
+/** Three small experiments that show a new user what happens to a turn. */
 
 import { computed, effect, signal, type ReadonlySignal } from "@preact/signals";
 import type { Model, Turn } from "turnledger";
-import type { Realm } from "../session/realm";
+import type { StorageScope } from "../session/storage-scope";
 
 export type ExperimentName = "vanish" | "stop" | "tabs";
 export const EXPERIMENTS: readonly ExperimentName[] = ["vanish", "stop", "tabs"];
 
-/** How far one is. `missed`: it ended otherwise than it was to. `second`: this is the tab that was opened for it. */
-export type Step =
+/** The progress of an experiment. `missed`: it ended otherwise. `second`: this is the tab that was opened for it. */
+export type ExperimentStep =
   | { readonly name: "vanish"; readonly at: "running" | "done" | "missed" }
   | { readonly name: "stop"; readonly at: "running" | "done" | "missed" | "early" }
   | { readonly name: "tabs"; readonly at: "greeting" | "ready" | "done" | "second" | "missed" };
 
-/** What it needs of a thread. */
-export interface Tried {
+/** The part of a thread that experiments use. */
+export interface ExperimentThread {
   readonly id: ReadonlySignal<string | null>;
   readonly turns: ReadonlySignal<readonly Turn[]>;
-  readonly running: ReadonlySignal<readonly { readonly isHere: boolean }[]>;
+  readonly pending: ReadonlySignal<readonly { readonly isHere: boolean }[]>;
   readonly failed: ReadonlySignal<object | null>;
   send(text: string): Promise<void>;
 }
 
-/** What it needs to know of who is here. */
-export interface Newcomer {
-  readonly realm: Realm;
+/** What the experiments need to know about the user. */
+export interface ExperimentContext {
+  readonly storage: StorageScope;
   readonly models: ReadonlySignal<readonly Model[]>;
   readonly model: ReadonlySignal<string | null>;
-  /** Whether he has any chats; null: nobody knows yet. */
+  /** Whether the user has any chats; null if unknown. */
   readonly hasChats: ReadonlySignal<boolean | null>;
 }
 
-/** The model that is there to try things with. */
+/** The demo model. */
 function isDemo({ id, owned_by, ownedBy }: Model): boolean {
   return id === "demo" && (owned_by ?? ownedBy) === "turnledger";
 }
 
 export class Experiments {
-  readonly #who: Newcomer;
+  readonly #context: ExperimentContext;
   readonly #state = signal<string | null>(null);
   readonly #tried = signal<ReadonlySet<ExperimentName>>(new Set());
-  readonly #step = signal<Step | null>(null);
+  readonly #step = signal<ExperimentStep | null>(null);
   readonly isOpen: ReadonlySignal<boolean>;
   #unwatch: () => void = () => {};
 
-  /** `isFresh`: whether this tab was opened just now, and for this. */
-  constructor(who: Newcomer, isFresh = history.length === 1) {
-    this.#who = who;
-    this.#state.value = who.realm.get("first-run");
-    this.#tried.value = new Set(EXPERIMENTS.filter((each) => who.realm.get(`tried ${each}`) !== null));
+  /** `isFresh`: whether this tab was just opened for the experiment. */
+  constructor(context: ExperimentContext, isFresh = history.length === 1) {
+    this.#context = context;
+    this.#state.value = context.storage.get("first-run");
+    this.#tried.value = new Set(EXPERIMENTS.filter((each) => context.storage.get(`tried ${each}`) !== null));
     if (this.#state.value === "tabs" && isFresh) this.#step.value = { name: "tabs", at: "second" };
     if (this.#tried.value.size === EXPERIMENTS.length) this.#state.value = "closed";
-    const usesDemo = computed(() => who.models.value.some((each) => each.id === who.model.value && isDemo(each)));
+    const usesDemo = computed(() =>
+      context.models.value.some((each) => each.id === context.model.value && isDemo(each)),
+    );
     this.isOpen = computed(() => {
       if (!usesDemo.value || this.#state.value === "closed") return false;
-      return this.#state.value !== null || who.hasChats.value === false;
+      return this.#state.value !== null || context.hasChats.value === false;
     });
   }
 
@@ -62,12 +64,12 @@ export class Experiments {
     return this.#tried;
   }
 
-  /** How far the one is that was begun last. */
-  get step(): ReadonlySignal<Step | null> {
+  /** The progress of the last started experiment. */
+  get step(): ReadonlySignal<ExperimentStep | null> {
     return this.#step;
   }
 
-  async start(name: ExperimentName, thread: Tried): Promise<void> {
+  async start(name: ExperimentName, thread: ExperimentThread): Promise<void> {
     this.#unwatch();
     this.#put(name);
     if (name === "vanish") await this.#vanish(thread);
@@ -75,50 +77,50 @@ export class Experiments {
     else await this.#tabs(thread);
   }
 
-  /** No more of it, in this realm. */
+  /** Close the experiments for good, for this credential. */
   close(): void {
     this.#unwatch();
     this.#put("closed");
     this.#step.value = null;
   }
 
-  async #vanish(thread: Tried): Promise<void> {
-    const running: Step = (this.#step.value = { name: "vanish", at: "running" });
+  async #vanish(thread: ExperimentThread): Promise<void> {
+    const running: ExperimentStep = (this.#step.value = { name: "vanish", at: "running" });
     await thread.send("/fail after 3");
     this.#end(running, { name: "vanish", at: thread.failed.value === null ? "missed" : "done" });
   }
 
-  async #stop(thread: Tried): Promise<void> {
-    const running: Step = (this.#step.value = { name: "stop", at: "running" });
+  async #stop(thread: ExperimentThread): Promise<void> {
+    const running: ExperimentStep = (this.#step.value = { name: "stop", at: "running" });
     await thread.send("/slow Tell me something that takes its time, so that I can stop you");
     const isKept = thread.turns.value.at(-1)?.kind === "interrupted";
     this.#end(running, { name: "stop", at: thread.failed.value !== null ? "early" : isKept ? "done" : "missed" });
   }
 
-  async #tabs(thread: Tried): Promise<void> {
+  async #tabs(thread: ExperimentThread): Promise<void> {
     if (thread.id.value === null) {
-      const greeting: Step = (this.#step.value = { name: "tabs", at: "greeting" });
+      const greeting: ExperimentStep = (this.#step.value = { name: "tabs", at: "greeting" });
       await thread.send("Hello from the first tab");
       if (this.#step.value !== greeting) return;
       if (thread.id.value === null) return this.#end(greeting, { name: "tabs", at: "missed" });
     }
-    const ready: Step = (this.#step.value = { name: "tabs", at: "ready" });
+    const ready: ExperimentStep = (this.#step.value = { name: "tabs", at: "ready" });
     this.#unwatch = effect(() => {
-      if (thread.running.value.some((each) => !each.isHere)) this.#end(ready, { name: "tabs", at: "done" });
+      if (thread.pending.value.some((each) => !each.isHere)) this.#end(ready, { name: "tabs", at: "done" });
     });
   }
 
-  /** Go on from a step, unless another experiment was begun meanwhile. */
-  #end(from: Step, to: Step): void {
+  /** Move on from a step, unless another experiment was started meanwhile. */
+  #end(from: ExperimentStep, to: ExperimentStep): void {
     if (this.#step.peek() !== from) return;
     this.#step.value = to;
     if (to.at !== "done") return;
-    this.#who.realm.set(`tried ${to.name}`, "1");
+    this.#context.storage.set(`tried ${to.name}`, "1");
     this.#tried.value = new Set([...this.#tried.peek(), to.name]);
   }
 
   #put(state: string): void {
     this.#state.value = state;
-    this.#who.realm.set("first-run", state);
+    this.#context.storage.set("first-run", state);
   }
 }

@@ -1,22 +1,22 @@
-/** What is shown of one block: of a list or a table that grows, only the items that have changed are made anew. */
+/** The DOM of one block. When a list or table grows, only changed items are rendered again. */
 
 import { codeBlocksIn, type CodeBlock } from "./code-block";
-import { decorated } from "./decorating";
-import type { Markup } from "./markup";
-import { sanitised } from "./sanitising";
+import { decorate } from "./decoration";
+import type { BlockHtml } from "./html";
+import { sanitizeHtml } from "./sanitizer";
 
-export class Block {
+export class MarkdownBlock {
   readonly nodes: readonly ChildNode[];
-  #markup: Markup;
+  #markup: BlockHtml;
 
-  /** `former`: code that was shown there before, of which it takes what it can. */
-  constructor(markup: Markup, former: CodeBlock[]) {
+  /** `former`: code blocks that were shown there, to be reused. */
+  constructor(markup: BlockHtml, former: CodeBlock[]) {
     this.#markup = markup;
     this.nodes = made(markup, markup.items, former);
   }
 
-  /** Show this instead, where it is the same block that has grown. False if it cannot, and has changed nothing. */
-  become(markup: Markup): boolean {
+  /** Update to this block if it is the same one, grown. Returns false if not, and changes nothing. */
+  become(markup: BlockHtml): boolean {
     const { start, items } = this.#markup;
     const differing = markup.items.findIndex((item, index) => item !== items[index]);
     const kept = differing < 0 ? markup.items.length : differing;
@@ -33,11 +33,11 @@ export class Block {
   }
 }
 
-function made({ start, end }: Markup, items: readonly string[], former: CodeBlock[]): readonly ChildNode[] {
-  return decorated(sanitised(`${start}${items.join("")}${end}`), former);
+function made({ start, end }: BlockHtml, items: readonly string[], former: CodeBlock[]): readonly ChildNode[] {
+  return decorate(sanitizeHtml(`${start}${items.join("")}${end}`), former);
 }
 
-/** The element that the items are in. */
+/** The element that holds the items. */
 function holding(nodes: readonly ChildNode[]): Element | null {
   const [outer] = nodes;
   if (!(outer instanceof Element)) return null;

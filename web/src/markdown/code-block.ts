@@ -1,19 +1,19 @@
-/** A block of code: its language, a button that copies it, and the code itself, that may grow. */
+/** A code block that may grow: its language, a copy button, and the code. */
 
-import { copyButton } from "./copying";
-import { button, element } from "./element";
-import { seenCode } from "./harmless";
-import { marksOf, type Marks } from "./highlighting";
-import { highlightedAs, shownAs } from "./languages";
-import { endOfPart } from "./parts";
+import { copyButton } from "./clipboard";
+import { button, element } from "./dom";
+import { sliceEnd, visibleCode } from "./safe-text";
+import type { HighlightSpans } from "./highlight/highlight";
+import { highlightInWorker } from "./highlight/worker-client";
+import { grammarName, languageLabel } from "./highlight/languages";
 
 /** Longer code is not highlighted. */
 const LONGEST_HIGHLIGHTED = 20_000;
-/** Of longer code only so much is shown unless somebody wants all of it. */
+/** Longer code is cut off until the user asks for all of it. */
 const LONGEST_SHOWN = 50_000;
-/** So much is laid out as one: what grows at the end must not cost what stands before it. */
+/** Laid out in chunks, so that growth at the end does not touch what stands before. */
 const PART = 4_000;
-/** A block that grows is highlighted so often, in milliseconds. */
+/** Milliseconds between highlights of a growing block. */
 const RHYTHM = 300;
 
 const blocks = new WeakMap<Element, CodeBlock>();
@@ -32,7 +32,7 @@ export class CodeBlock {
   readonly #code = element("code");
   readonly #all: HTMLButtonElement;
   readonly #language: string;
-  /** As it was written, and as it is shown. */
+  /** The original text, and the shown one. */
   #text = "";
   #shown = "";
   #isWhole = false;
@@ -42,7 +42,7 @@ export class CodeBlock {
 
   constructor(text: string, language: string, isOpen = false) {
     this.#language = language;
-    const name = seenCode(shownAs(language));
+    const name = visibleCode(languageLabel(language));
     const called = language === "" ? "code" : `${name} code`;
     const pre = element("pre", { tabindex: "0", role: "group", "aria-label": called }, this.#code);
     const copy = copyButton(
@@ -63,7 +63,7 @@ export class CodeBlock {
     this.show(text, isOpen);
   }
 
-  /** Whether this may be the same block, after it has grown. */
+  /** Whether this may be the same block after it has grown. */
   mayBecome(text: string, language: string): boolean {
     return language === this.#language && text.startsWith(this.#text);
   }
@@ -72,7 +72,7 @@ export class CodeBlock {
     return this.#language;
   }
 
-  /** Show this text; what of it is shown already is left as it is. */
+  /** Show this text; the part that is shown already stays. */
   show(text: string, isOpen: boolean): void {
     if (text === this.#text && isOpen === this.#isOpen && this.#code.firstChild) return;
     this.#isOpen = isOpen;
@@ -80,14 +80,14 @@ export class CodeBlock {
     const limit = this.#isWhole ? Infinity : LONGEST_SHOWN;
     this.#all.hidden = text.length <= limit;
     if (text.length > limit) this.#all.textContent = `Show all ${text.length.toLocaleString("en")} characters`;
-    this.#write(seenCode(text.slice(0, endOfPart(text, limit))));
+    this.#write(visibleCode(text.slice(0, sliceEnd(text, limit))));
     this.#highlight();
   }
 
   #showAll(): void {
     this.#isWhole = true;
     this.#all.hidden = true;
-    this.#write(seenCode(this.#text));
+    this.#write(visibleCode(this.#text));
     this.#code.parentElement?.focus();
   }
 
@@ -98,7 +98,7 @@ export class CodeBlock {
     this.#append(shown.slice(kept));
   }
 
-  /** Write more text behind what is there, in parts that end with a line. */
+  /** Append text, in chunks that end with a line. */
   #append(text: string): void {
     let rest = text;
     while (rest !== "") {
@@ -116,15 +116,15 @@ export class CodeBlock {
     }
   }
 
-  /** Ask for colours: at once where it has ended, from time to time where it grows. */
+  /** Highlight: at once if complete, periodically while it grows. */
   #highlight(): void {
-    const name = highlightedAs(this.#language);
+    const name = grammarName(this.#language);
     if (name === null || this.#shown.length > LONGEST_HIGHLIGHTED || this.#shown === this.#asked) return;
     if (this.#isOpen && this.#timer !== undefined) return;
     if (!this.#isOpen) clearTimeout(this.#timer);
     const text = this.#shown;
     this.#asked = text;
-    void marksOf(text, name).then((marks) => {
+    void highlightInWorker(text, name).then((marks) => {
       if (marks !== null && this.#shown.startsWith(text)) this.#mark(marks);
     });
     if (!this.#isOpen) return;
@@ -134,8 +134,8 @@ export class CodeBlock {
     }, RHYTHM);
   }
 
-  /** Colour the code; what has its colours already is left as it is. */
-  #mark(marks: Marks): void {
+  /** Colour the code; unchanged spans stay. */
+  #mark(marks: HighlightSpans): void {
     const shown = this.#shown;
     const parts = [...this.#code.children];
     let at = 0;
@@ -162,7 +162,7 @@ export class CodeBlock {
   }
 }
 
-/** A button that breaks long lines, or does not. */
+/** A button that toggles line wrapping. */
 function wrapButton(called: string, pre: HTMLElement): HTMLElement {
   const wrap = button("code-button", "Wrap", () => {
     wrap.setAttribute("aria-pressed", String(pre.classList.toggle("wrapped")));
@@ -172,7 +172,7 @@ function wrapButton(called: string, pre: HTMLElement): HTMLElement {
   return wrap;
 }
 
-/** Put nodes into a part, but leave those at its start that are the same. */
+/** Replace the nodes of a chunk, except equal ones at its start. */
 function replaceFrom(part: Element, nodes: readonly (Node | string)[]): void {
   let kept = 0;
   for (const old of [...part.childNodes]) {

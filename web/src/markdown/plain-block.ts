@@ -1,13 +1,12 @@
-/** Text without any structure: all of it, or the start of it and a button. It may grow. */
+/** Unstructured text that may grow: all of it, or its beginning and a button. */
 
-import { button, element } from "./element";
-import { harmlessProse } from "./harmless";
-import { endOfPart } from "./parts";
+import { button, element } from "./dom";
+import { sliceEnd, safeProse } from "./safe-text";
 
-/** Of a longer text only so much is shown unless somebody wants all of it. */
+/** Longer text is cut off until the user asks for all of it. */
 const LONGEST = 20_000;
 const SHOWN = 5_000;
-/** So much is laid out as one: to break a word of a million letters into lines takes the square of it. */
+/** Laid out in chunks: breaking a word of a million letters into lines takes quadratic time. */
 const PART = 5_000;
 
 export class PlainBlock {
@@ -16,7 +15,7 @@ export class PlainBlock {
   readonly #all: HTMLButtonElement;
   #text = "";
   #isWhole = false;
-  /** Where the parts end. */
+  /** Where the chunks end. */
   #ends: number[] = [];
 
   constructor(text: string) {
@@ -25,13 +24,13 @@ export class PlainBlock {
     this.show(text);
   }
 
-  /** Show this text, of which what is shown is the start. */
+  /** Show this text, which begins with the shown one. */
   show(text: string): void {
     this.#text = text;
     const isLong = text.length > LONGEST && !this.#isWhole;
     this.#all.hidden = !isLong;
     if (isLong) this.#all.textContent = `Show all ${text.length.toLocaleString("en")} characters`;
-    this.#write(isLong ? `${text.slice(0, endOfPart(text, SHOWN))}…` : text);
+    this.#write(isLong ? `${text.slice(0, sliceEnd(text, SHOWN))}…` : text);
   }
 
   #showAll(): void {
@@ -39,13 +38,13 @@ export class PlainBlock {
     this.show(this.#text);
   }
 
-  /** Only the last part can have changed, and those behind it. */
+  /** Only the last chunk and later ones can have changed. */
   #write(text: string): void {
     while (this.#ends.length > 1 && (this.#ends.at(-2) as number) >= text.length) this.#drop();
     if (this.#ends.length > 0) this.#drop();
     for (let at = this.#ends.at(-1) ?? 0; at < text.length;) {
-      const end = endOfPart(text, at + PART);
-      this.#parts.append(element("span", {}, harmlessProse(text.slice(at, end))));
+      const end = sliceEnd(text, at + PART);
+      this.#parts.append(element("span", {}, safeProse(text.slice(at, end))));
       this.#ends.push(end);
       at = end;
     }

@@ -1,8 +1,7 @@
-/** Text that grows, cut line by line into parts that stand for themselves.
+/** Split growing text, line by line, into independent segments.
  *
- * Where a part ends depends on nothing but the complete lines up to there. So it never changes any more, however the
- * text goes on, and what a growing text costs is what its last part costs. All that Markdown lets reach across such
- * an end are definitions of links, which `definitions` are for.
+ * Where a segment ends depends only on the complete lines up to there. So it never changes, however the text goes on,
+ * and a growing text costs as much as its last segment. Only link definitions reach across segments.
  */
 
 export type Segment =
@@ -16,23 +15,22 @@ export type Segment =
       readonly language: string;
       readonly isOpen: boolean;
     }
-  /** An image that is in the text itself; `address` is null while it is on its way. */
+  /** An image embedded in the text; `address` is null until it is complete. */
   | { readonly kind: "picture"; readonly source: string; readonly alt: string; readonly address: string | null }
-  /** What is too long, too deep or too twisted to be taken for Markdown. */
+  /** Text that is too long or too deeply nested to be parsed as Markdown. */
   | { readonly kind: "plain"; readonly source: string };
 
-/** Longer lines are no Markdown that anybody wrote. */
+/** Longer lines are not parsed as Markdown. */
 const LONGEST_LINE = 20_000;
-/** A paragraph or a table that is longer is cut. */
+/** Longer paragraphs and tables are cut. */
 const LONGEST_PROSE = 16_000;
 const LONGEST_TABLE = 60_000;
-/** A list that is longer goes on as another one, so that what grows stays short. */
+/** Longer lists continue as another list, so that the growing part stays short. */
 const LONG_LIST = 6_000;
-/** Deeper quotations and lists are shown as they were written. */
+/** Deeper nesting is shown as plain text. */
 const DEEPEST = 20;
 const DEEPEST_INDENT = 60;
-/** How many signs a paragraph may have that something could start or end with: to look for all ends takes the square
- * of their number. */
+/** How many delimiters a paragraph may have: matching them takes quadratic time. */
 const MOST_SIGNS = 600;
 const MOST_SIGNS_OF_TABLE = 2_000;
 

@@ -1,60 +1,64 @@
-/** The token at a place, as all tabs of this browser have it. One that replaces another leaves nothing of that. */
+/** The token of a slot, shared by all tabs of this browser. Replacing it removes everything that belonged to the former
+ * one. */
 
-import { channelOf } from "./channel";
-import { isOfPlace, isOfRealm, Realm, realmName } from "./realm";
-import { markOf } from "./secret-text";
-import { namesIn, PREFIX, storageHere, storageOfTab, type KeptStorage } from "./storage";
+import { openChannel } from "../browser/broadcast-channel";
+import { belongsToSlot, belongsToScope, StorageScope, storageScopeName } from "./storage-scope";
+import { fingerprintOf } from "./token-format";
+import { storedKeys, STORAGE_PREFIX, browserStorage, tabStorage, type KeyValueStorage } from "../browser/storage";
 
-/** Where people come in with their own token. */
-export const OWN = "own";
-/** The mark of who has no token. */
+/** The slot of a user's own token. */
+export const OWN_SLOT = "own";
+/** The fingerprint of having no token. */
 const NOBODY = "nobody";
-/** Milliseconds for which a tab waits to see in the storage what another tab has told it. */
+/** Milliseconds that a tab waits for the storage to show what another tab has announced. */
 const BELIEVED = 2_000;
 
-/** What tabs tell one another: never the token itself. */
-interface Told {
+/** Messages between tabs: never the token itself. */
+interface CredentialMessage {
   readonly mark: string;
 }
 
 export class Credential {
   /** `own`, or the name of a link. */
-  readonly place: string;
-  readonly #storage: KeptStorage;
+  readonly slot: string;
+  readonly #storage: KeyValueStorage;
   readonly #channel: BroadcastChannel | null;
   readonly #ending = new AbortController();
   readonly #changed: () => void;
-  #mark: string;
+  #fingerprint: string;
   #unkept: string | null = null;
-  #believing: ReturnType<typeof setTimeout> | undefined;
+  #lookTimer: ReturnType<typeof setTimeout> | undefined;
 
-  /** `changed`: called when another tab has replaced the token or removed it; by then nothing of the former is left. */
-  constructor(place: string, changed: () => void, storage: KeptStorage = storageHere()) {
-    this.place = place;
+  /** `changed`: called when another tab has replaced or removed the token; everything of the former one is removed by
+   * then. */
+  constructor(place: string, changed: () => void, storage: KeyValueStorage = browserStorage()) {
+    this.slot = place;
     this.#changed = changed;
     this.#storage = storage;
-    this.#mark = this.#markHere();
-    this.#channel = channelOf(`turnledger credential ${place}`);
-    this.#channel?.addEventListener("message", (event: MessageEvent<Told>) => this.#hear(event.data.mark));
+    this.#fingerprint = this.#storedFingerprint();
+    this.#channel = openChannel(`turnledger credential ${place}`);
+    this.#channel?.addEventListener("message", (event: MessageEvent<CredentialMessage>) =>
+      this.#receive(event.data.mark),
+    );
     const { signal } = this.#ending;
     addEventListener("storage", (event) => this.#notice(event), { signal });
-    // A page that was put aside has heard nothing meanwhile.
+    // A page in the back/forward cache receives no events.
     addEventListener("pageshow", () => this.#look(), { signal });
     document.addEventListener("visibilitychange", () => this.#look(), { signal });
     this.#sweep();
   }
 
-  /** The token that is kept; null: none. */
+  /** The stored token; null if there is none. */
   get token(): string | null {
     return this.#unkept ?? this.#storage.getItem(this.#name);
   }
 
-  /** What belongs to it, and to no other. */
-  realm(): Realm {
-    return new Realm(realmName(this.place, this.#mark), this.#storage);
+  /** The storage that belongs to this credential alone. */
+  storage(): StorageScope {
+    return new StorageScope(storageScopeName(this.slot, this.#fingerprint), this.#storage);
   }
 
-  /** Have another token in the place of this one, or none: of the former one nothing stays, here or in other tabs. */
+  /** Replace the token, or remove it. Nothing of the former one stays, here or in other tabs. */
   replace(token: string | null): void {
     this.#remove((name) => name !== this.#name);
     this.#unkept = null;
@@ -63,60 +67,60 @@ export class Credential {
       else this.#storage.setItem(this.#name, token);
     } catch {
       this.#storage.removeItem(this.#name);
-      this.#unkept = token; // there is no room for it: other pages will ask for it again
+      this.#unkept = token; // the storage is full: other pages will ask for the token again
     }
-    this.#mark = this.#markHere();
-    this.#channel?.postMessage({ mark: this.#mark } satisfies Told);
+    this.#fingerprint = this.#storedFingerprint();
+    this.#channel?.postMessage({ mark: this.#fingerprint } satisfies CredentialMessage);
   }
 
   close(): void {
-    clearTimeout(this.#believing);
+    clearTimeout(this.#lookTimer);
     this.#ending.abort();
     this.#channel?.close();
   }
 
   get #name(): string {
-    return `${PREFIX}${this.place}:token`;
+    return `${STORAGE_PREFIX}${this.slot}:token`;
   }
 
-  #markHere(): string {
+  #storedFingerprint(): string {
     const { token } = this;
-    return token === null ? NOBODY : markOf(token);
+    return token === null ? NOBODY : fingerprintOf(token);
   }
 
-  /** Another tab says that it has put a token there. Storages are told of it in their own time. */
-  #hear(mark: string): void {
-    if (mark === this.#mark) return;
-    clearTimeout(this.#believing);
-    if (this.#markHere() === mark) this.#look();
-    else this.#believing = setTimeout(() => this.#look(), BELIEVED);
+  /** Another tab has announced a token. Its storage event may come later. */
+  #receive(mark: string): void {
+    if (mark === this.#fingerprint) return;
+    clearTimeout(this.#lookTimer);
+    if (this.#storedFingerprint() === mark) this.#look();
+    else this.#lookTimer = setTimeout(() => this.#look(), BELIEVED);
   }
 
   #notice({ key, storageArea }: StorageEvent): void {
     if (storageArea !== this.#storage) return;
     if (key === null || key === this.#name) this.#look();
-    // A tab that has not heard yet wrote something down for the former one.
+    // A tab that does not know yet has stored something for the former credential.
     else this.#sweep();
   }
 
   #look(): void {
-    const mark = this.#markHere();
-    if (mark === this.#mark) return;
-    clearTimeout(this.#believing);
-    this.#mark = mark;
+    const mark = this.#storedFingerprint();
+    if (mark === this.#fingerprint) return;
+    clearTimeout(this.#lookTimer);
+    this.#fingerprint = mark;
     this.#sweep();
     this.#changed();
   }
 
-  /** Remove what belongs to any other. */
+  /** Remove what belongs to any other credential. */
   #sweep(): void {
-    const realm = realmName(this.place, this.#mark);
-    this.#remove((name) => !name.startsWith(`${PREFIX}${this.place}:`) && !isOfRealm(name, realm));
+    const scope = storageScopeName(this.slot, this.#fingerprint);
+    this.#remove((name) => !name.startsWith(`${STORAGE_PREFIX}${this.slot}:`) && !belongsToScope(name, scope));
   }
 
   #remove(isUnwanted: (name: string) => boolean): void {
-    for (const storage of [this.#storage, storageOfTab()]) {
-      const names = namesIn(storage).filter((name) => isOfPlace(name, this.place) && isUnwanted(name));
+    for (const storage of [this.#storage, tabStorage()]) {
+      const names = storedKeys(storage).filter((name) => belongsToSlot(name, this.slot) && isUnwanted(name));
       for (const name of names) storage.removeItem(name);
     }
   }

@@ -1,7 +1,7 @@
-/** Short messages at the edge of the page, each with at most one thing to do about it. */
+/** Short messages at the edge of the page, each with at most one action. */
 
 import { signal, type ReadonlySignal } from "@preact/signals";
-import { harmless } from "../markdown/harmless";
+import { safeText } from "../markdown/safe-text";
 
 export interface Notice {
   readonly number: number;
@@ -17,44 +17,44 @@ interface Spoken {
   readonly text: string;
 }
 
-/** How many things can be said at once, without one taking the word from another. */
+/** How many announcements are kept, so that none interrupts another. */
 const HEARD = 4;
-/** How many are shown at once that nothing can be done about. */
+/** How many notices without an action are shown at once. */
 const PLAIN = 4;
 
 export class Notices {
   readonly #shown = signal<readonly Notice[]>([]);
-  readonly #spoken = signal<readonly Spoken[]>([]);
+  readonly #announced = signal<readonly Spoken[]>([]);
   readonly #told: (problem: unknown) => void;
   #last = 0;
 
-  /** `told`: hears of each problem. */
+  /** `told`: called for each problem. */
   constructor(told: (problem: unknown) => void = () => {}) {
     this.#told = told;
   }
 
-  /** Those that are shown, the oldest first. */
+  /** The visible notices, oldest first. */
   get shown(): ReadonlySignal<readonly Notice[]> {
     return this.#shown;
   }
 
-  /** What those heard last who do not see the page, the oldest first. */
-  get spoken(): ReadonlySignal<readonly Spoken[]> {
-    return this.#spoken;
+  /** The last announcements to screen readers, oldest first. */
+  get announced(): ReadonlySignal<readonly Spoken[]> {
+    return this.#announced;
   }
 
-  /** Say something to those who do not see it happen. Whatever is shown as a notice is said already. */
-  say(text: string): void {
-    const said = { number: ++this.#last, text: harmless(text) };
-    this.#spoken.value = [...this.#spoken.peek().slice(1 - HEARD), said];
+  /** Announce something to screen readers. Notices are announced anyway. */
+  announce(text: string): void {
+    const said = { number: ++this.#last, text: safeText(text) };
+    this.#announced.value = [...this.#announced.peek().slice(1 - HEARD), said];
   }
 
-  /** Show one, and return what takes it away. Of many, the last few stay; but what can be undone can be for as long
-   * as was said. */
+  /** Show a notice, and return a function that removes it. Only the last few stay, but one with an action stays its
+   * full time. */
   add(notice: Omit<Notice, "number">): () => void {
     const number = ++this.#last;
-    this.say(notice.text);
-    const all = [...this.#shown.value, { ...notice, number, text: harmless(notice.text) }];
+    this.announce(notice.text);
+    const all = [...this.#shown.value, { ...notice, number, text: safeText(notice.text) }];
     const plain = all.filter(({ action }) => !action);
     this.#shown.value = all.filter((each) => each.action || plain.indexOf(each) >= plain.length - PLAIN);
     return () => this.remove(number);
@@ -66,7 +66,7 @@ export class Notices {
 
   problem(problem: unknown, more: Partial<Notice> = {}): () => void {
     this.#told(problem);
-    return this.add({ ...more, kind: "problem", text: wordsOfProblem(problem) });
+    return this.add({ ...more, kind: "problem", text: errorText(problem) });
   }
 
   remove(number: number): void {
@@ -74,7 +74,7 @@ export class Notices {
   }
 }
 
-/** What went wrong, as a sentence: a server may repeat in it what somebody gave it. */
-export function wordsOfProblem(problem: unknown): string {
-  return harmless(problem instanceof Error ? problem.message : String(problem));
+/** The message of an error. It may repeat untrusted input. */
+export function errorText(problem: unknown): string {
+  return safeText(problem instanceof Error ? problem.message : String(problem));
 }

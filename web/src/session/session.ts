@@ -1,24 +1,24 @@
-/** Somebody who was let in: his client, his chats, and what is open. */
+/** A signed-in user: the client, the chats, and what is open. */
 
 import { computed, effect, signal, type ReadonlySignal, type Signal } from "@preact/signals";
 import { Client, TurnledgerError, type Model, type Token } from "turnledger";
 import { Outbox } from "turnledger/outbox";
 import { ChatList } from "../chats/chat-list";
-import { Composing } from "../composing/composing";
-import { Live } from "../live/live";
+import { Composers } from "../composer/composers";
+import { ChangeFeed } from "../feed/change-feed";
 import { Notices } from "./notices";
-import { Place } from "./place";
-import type { Realm } from "./realm";
-import { VisitorsLive } from "./visitors-live";
-import type { ShownThread } from "../thread/shown-thread";
+import { Router } from "./router";
+import type { StorageScope } from "./storage-scope";
+import { SharedChatFeed } from "../feed/shared-chat-feed";
+import type { Thread } from "../thread/thread";
 import { Threads } from "../thread/threads";
 
-/** Who somebody is, and what he may do. `keeps`: whether the server keeps his chats. */
+/** The caller and its permissions. `keeps`: whether the server keeps its chats. */
 export type Me = Partial<Token> & Pick<Token, "owner" | "scopes"> & { readonly keeps?: boolean };
 
-/** What only who let him in can do for him. */
-interface Ways {
-  /** For what asks the server without the client. */
+/** What the sign-in flow provides to the session. */
+interface SessionControls {
+  /** For requests that bypass the client. */
   apiKey(): string;
   signOut(): void;
 }
@@ -26,56 +26,56 @@ interface Ways {
 /** Milliseconds before the models are asked for again. */
 const PAUSE = 5_000;
 
-const NO_WAYS: Ways = { apiKey: () => "", signOut: () => {} };
+const NO_CONTROLS: SessionControls = { apiKey: () => "", signOut: () => {} };
 
 export class Session {
   readonly client: Client;
-  readonly realm: Realm;
+  readonly storage: StorageScope;
   readonly me: Me;
   readonly outbox: Outbox;
-  readonly ways: Ways;
+  readonly controls: SessionControls;
   readonly notices: Notices;
-  readonly live: Pick<Live, "begin" | "connection" | "listen" | "close">;
+  readonly feed: Pick<ChangeFeed, "start" | "connection" | "listen" | "close">;
   readonly chats: ChatList;
-  readonly place: Place;
+  readonly router: Router;
   readonly threads: Threads;
-  readonly composing: Composing;
+  readonly composers: Composers;
   readonly models: Signal<readonly Model[]> = signal([]);
   readonly #areModelsKnown = signal(false);
   /** The model that new turns are asked of; null: not known yet, or there is none. */
   readonly model: ReadonlySignal<string | null>;
   readonly #chosen: Signal<string | null>;
 
-  /** `shutOut`: told when the server lets him in no more. */
+  /** `shutOut`: called when the server revokes access. */
   constructor(
     client: Client,
     outbox: Outbox,
-    realm: Realm,
+    storage: StorageScope,
     me: Me,
     shutOut: (problem: unknown) => void,
-    ways: Ways = NO_WAYS,
+    controls: SessionControls = NO_CONTROLS,
   ) {
     this.client = client;
     this.outbox = outbox;
-    this.realm = realm;
+    this.storage = storage;
     this.me = me;
-    this.ways = ways;
+    this.controls = controls;
     const refused = (problem: unknown): void => {
-      if (isShutOut(problem)) shutOut(problem);
+      if (isAccessRevoked(problem)) shutOut(problem);
     };
     this.notices = new Notices(refused);
-    // By the credential, too: whoever has another one in this realm hears nothing of it.
-    const name = `${realm.name} ${me.id ?? me.owner}`;
-    this.live = me.chat == null ? new Live(client, name, refused) : new VisitorsLive(client, me.chat, refused);
+    // The credential is part of the name: another one in this storage scope shares nothing with it.
+    const name = `${storage.name} ${me.id ?? me.owner}`;
+    this.feed = me.chat == null ? new ChangeFeed(client, name, refused) : new SharedChatFeed(client, me.chat, refused);
     this.chats = new ChatList(this);
-    this.place = new Place(me.chat ?? null, this.keeps);
+    this.router = new Router(me.chat ?? null, this.keeps);
     this.threads = new Threads(this);
     effect(() => {
       this.threads.newChat.value = this.chats.scopes.newChat.value;
     });
-    this.place.isHeld = () => isHeld(this.threads.current.peek());
-    this.composing = new Composing(this);
-    this.#chosen = signal(realm.get("model"));
+    this.router.wouldLose = () => wouldLoseTurns(this.threads.current.peek());
+    this.composers = new Composers(this);
+    this.#chosen = signal(storage.get("model"));
     this.model = computed(() => {
       const names = this.models.value.map(({ id }) => id);
       const chosen = this.#chosen.value;
@@ -84,17 +84,17 @@ export class Session {
     if (this.mayRun) void this.#askModels();
   }
 
-  /** Whether he came by a link to one chat, to read it. */
+  /** Whether this is a visitor who may read one shared chat. */
   get isReader(): boolean {
     return this.me.chat != null;
   }
 
-  /** Whether he came by a link, and chats as nobody else. */
+  /** Whether this is a guest who came by a share link and has chats of its own. */
   get isGuest(): boolean {
     return this.me.share != null && !this.isReader;
   }
 
-  /** Whether his chats are kept; if not, all of them are in the memory of this page only. */
+  /** Whether the server keeps the chats; if not, they live in the memory of this page. */
   get keeps(): boolean {
     return this.me.keeps !== false && new URLSearchParams(location.search).get("keep") !== "no";
   }
@@ -114,22 +114,22 @@ export class Session {
 
   choose(model: string): void {
     this.#chosen.value = model;
-    this.realm.set("model", model);
+    this.storage.set("model", model);
   }
 
-  /** End everything that is under way. Whatever comes late is shown nowhere, and leaves nothing. */
+  /** Stop everything. Late results are neither shown nor stored. */
   close(): void {
-    this.realm.close();
-    this.composing.close();
+    this.storage.close();
+    this.composers.close();
     this.threads.close();
-    this.place.close();
+    this.router.close();
     this.chats.close();
-    this.live.close();
+    this.feed.close();
   }
 
-  /** The client says whether its requests find the server. */
+  /** The client reports whether its requests reach the server. */
   noteConnection(isLost: boolean): void {
-    if (this.live instanceof Live) this.live.noteConnection(isLost);
+    if (this.feed instanceof ChangeFeed) this.feed.noteConnection(isLost);
   }
 
   #has(scope: "turns:run" | "chats:write"): boolean {
@@ -137,12 +137,12 @@ export class Session {
   }
 
   async #askModels(): Promise<void> {
-    while (!this.realm.isClosed && !this.#areModelsKnown.peek()) {
+    while (!this.storage.isClosed && !this.#areModelsKnown.peek()) {
       try {
         this.models.value = await this.client.models();
         this.#areModelsKnown.value = true;
       } catch (problem) {
-        // What is sent waits for them: who lost the server asks until it is back.
+        // Messages wait for the models, so this retries until the server is back.
         const isLost = problem instanceof TurnledgerError && problem.isRetryable;
         if (!isLost) return void this.notices.problem(problem);
         await new Promise((resolve) => setTimeout(resolve, PAUSE));
@@ -151,15 +151,15 @@ export class Session {
   }
 }
 
-/** Whether a token is good for nothing any more. */
-export function isShutOut(problem: unknown): boolean {
+/** Whether the token is no longer valid. */
+export function isAccessRevoked(problem: unknown): boolean {
   if (!(problem instanceof TurnledgerError)) return false;
   // Within a stream there is no status, but the word is the same.
   return problem.status === 401 || /^(token_revoked|token_expired|invalid_token|missing_token)$/.test(problem.code);
 }
 
-/** Whether something was said that would be lost by leaving it. */
-function isHeld(thread: (Pick<ShownThread, "turns" | "running"> & { isKept?: boolean }) | null): boolean {
+/** Whether leaving this thread would lose turns. */
+function wouldLoseTurns(thread: (Pick<Thread, "turns" | "pending"> & { isKept?: boolean }) | null): boolean {
   if (!thread || thread.isKept !== false) return false;
-  return thread.turns.peek().length > 0 || thread.running.peek().length > 0;
+  return thread.turns.peek().length > 0 || thread.pending.peek().length > 0;
 }

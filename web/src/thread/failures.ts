@@ -1,11 +1,11 @@
-/** What never happened in a chat: why, in words for people, and whether that is still worth telling. */
+/** The last failed turn of a chat: its reason as text, and whether it is still worth showing. */
 
 import { signal, type ReadonlySignal } from "@preact/signals";
 import { errors, wordsOf, type Attempt, type Failure, type Turn } from "turnledger";
-import type { Realm } from "../session/realm";
-import { harmless } from "../markdown/harmless";
-import { wordsOfProblem } from "../session/notices";
-import type { Failed } from "./shown-thread";
+import type { StorageScope } from "../session/storage-scope";
+import { safeText } from "../markdown/safe-text";
+import { errorText } from "../session/notices";
+import type { FailedTurn } from "./thread";
 
 /** How many dismissed failures are remembered. */
 const REMEMBERED = 20;
@@ -35,79 +35,78 @@ const WORDS: Readonly<Record<string, string>> = {
   outcome_unknown: "Nobody knows whether this was answered. Look at the chat before you send it again.",
 };
 
-/** Why it failed, as a sentence. */
-export function wordsOfFailure(code: string, message: string): string {
+/** The reason as a sentence. */
+export function failureText(code: string, message: string): string {
   return (Object.hasOwn(WORDS, code) && WORDS[code]) || message;
 }
 
-/** What else the server said of it, where that helps. */
+/** Details from the server, where they help. */
 function detailOf(code: string, message: string): string | null {
-  const said = message.replace(/^[A-Z]\w+: /, ""); // the name of a class, which says the same as the code
+  const said = message.replace(/^[A-Z]\w+: /, ""); // the name of a class, which repeats the code
   return /^(model_|malformed_)/.test(code) && said !== WORDS[code] ? said || null : null;
 }
 
-type Asked = Pick<Failed, "name" | "replaces" | "isHere" | "attempt" | "input">;
+type Asked = Pick<FailedTurn, "name" | "replaces" | "isHere" | "attempt" | "input">;
 
-export function failed(asked: Asked, code: string, message: string): Failed {
+export function failedTurn(asked: Asked, code: string, message: string): FailedTurn {
   const text = asked.input.map(wordsOf).filter(Boolean).join("\n");
-  const said = harmless(message);
-  const words = { message: wordsOfFailure(code, said), detail: detailOf(code, said) };
+  const said = safeText(message);
+  const words = { message: failureText(code, said), detail: detailOf(code, said) };
   return { ...asked, text, code, ...words, isStopped: code === "turn_stopped" };
 }
 
-/** The failure of what was asked: by an error, or by what its last event says. */
-export function failureOf(asked: Asked, problem: unknown): Failed {
-  if (problem instanceof errors.TurnledgerError) return failed(asked, problem.code, problem.message);
+/** The failed turn for an error, or for the failure in its last event. */
+export function failedTurnOf(asked: Asked, problem: unknown): FailedTurn {
+  if (problem instanceof errors.TurnledgerError) return failedTurn(asked, problem.code, problem.message);
   const { code, message } = (problem ?? {}) as Partial<Failure>;
-  return failed(asked, String(code ?? "unknown"), message ?? wordsOfProblem(problem));
+  return failedTurn(asked, String(code ?? "unknown"), message ?? errorText(problem));
 }
 
 export class Failures {
-  readonly #realm: Realm;
-  readonly #last = signal<Failed | null>(null);
+  readonly #storage: StorageScope;
+  readonly #last = signal<FailedTurn | null>(null);
   #known: ReadonlySet<string | null> = new Set();
 
-  constructor(realm: Realm) {
-    this.#realm = realm;
+  constructor(storage: StorageScope) {
+    this.#storage = storage;
   }
 
-  get last(): ReadonlySignal<Failed | null> {
+  get last(): ReadonlySignal<FailedTurn | null> {
     return this.#last;
   }
 
-  /** `known`: the turns that were there or on their way by then. Any other that is the last one came after it. */
-  put(failure: Failed, known: readonly (string | null)[]): void {
+  /** `known`: the turns that were committed or pending then. Any other last turn came later. */
+  put(failure: FailedTurn, known: readonly (string | null)[]): void {
     this.#last.value = failure;
     this.#known = new Set(known);
   }
 
-  /** Something came after it. */
+  /** A later turn makes it obsolete. */
   clear(): void {
     this.#last.value = null;
   }
 
-  /** Somebody has read it, and wants it gone, also after a reload. */
+  /** The user dismisses it, also after a reload. */
   dismiss(): void {
     const attempt = this.#last.peek()?.attempt;
-    if (attempt) this.#realm.set(DISMISSED, JSON.stringify([...this.#dismissed().slice(1 - REMEMBERED), attempt]));
+    if (attempt) this.#storage.set(DISMISSED, JSON.stringify([...this.#dismissed().slice(1 - REMEMBERED), attempt]));
     this.clear();
   }
 
-  /** Tell of the last attempt that failed, if nothing came after it, and of none if something did: what was read of a
-   * chat says so. */
+  /** Show the last failed attempt of a page, unless a later turn makes it obsolete. */
   find(turns: readonly Turn[], attempts: readonly Attempt[]): void {
     const head = turns.at(-1)?.id ?? null;
     if (this.#last.peek() && !this.#known.has(head)) this.clear();
     if (this.#last.peek()) return;
-    const last = lastFailed(turns, attempts);
+    const last = lastFailedAttempt(turns, attempts);
     if (!last?.failure || this.#dismissed().includes(last.id)) return;
     const asked = { name: last.id, input: last.input, replaces: null, isHere: false, attempt: last.id };
-    this.put(failed(asked, last.failure.code, last.failure.message), [head]);
+    this.put(failedTurn(asked, last.failure.code, last.failure.message), [head]);
   }
 
   #dismissed(): string[] {
     try {
-      const found: unknown = JSON.parse(this.#realm.get(DISMISSED) ?? "[]");
+      const found: unknown = JSON.parse(this.#storage.get(DISMISSED) ?? "[]");
       return Array.isArray(found) ? found.map(String) : [];
     } catch {
       return [];
@@ -115,8 +114,8 @@ export class Failures {
   }
 }
 
-/** The newest attempt, if it failed and no turn came after it. */
-export function lastFailed(turns: readonly Turn[], attempts: readonly Attempt[]): Attempt | null {
+/** The newest attempt, if it failed and no turn followed. */
+export function lastFailedAttempt(turns: readonly Turn[], attempts: readonly Attempt[]): Attempt | null {
   const later = (one: Attempt, other: Attempt): Attempt => (one.createdAt >= other.createdAt ? one : other);
   const newest = attempts.length > 0 ? attempts.reduce(later) : null;
   if (newest?.state !== "failed") return null;

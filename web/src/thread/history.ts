@@ -1,21 +1,21 @@
-/** The turns that a chat shows: the last pages of its branch, as far back as somebody has read. */
+/** The turns that a chat shows: the last pages of its branch, as far back as the user has scrolled. */
 
 import { batch, computed, signal, type ReadonlySignal } from "@preact/signals";
 import { errors, type CallOptions, type Chat, type ChatInfo, type ChatPage, type Turn } from "turnledger";
 
-/** How many turns are read at first: enough for a large screen. */
+/** How many turns are read first: enough for a large screen. */
 const FIRST = 12;
-/** How many of those before them are read at once. */
+/** How many older turns are read at once. */
 const OLDER = 40;
-/** How many are read to see what came behind those that are there. */
+/** How many are read to find what is new. */
 const FEW = 3;
-/** How many are read at most to show a place again after a switch. */
+/** How many are read at most to restore a position after a switch. */
 const MOST = 200;
 
 export class History {
   readonly #read: Chat["read"];
   readonly #ending: AbortSignal;
-  /** Whether a branch may be named: readers by a link see what is shown, and no other. */
+  /** Whether requests may name a branch: readers by share link see the current one only. */
   readonly #namesBranches: boolean;
   readonly #info = signal<ChatInfo | null>(null);
   readonly #turns = signal<readonly Turn[]>([]);
@@ -45,9 +45,8 @@ export class History {
     return this.#turns.peek().some(({ id }) => id === turn);
   }
 
-  /** Read what it shows by now, and return the last page. What is there stays where it is still true. Asked for while
-   * it is read, it is read once more, and all are told of that. With `from`, at least back to the turn of that
-   * number. */
+  /** Read the current turns, and return the last page. Turns that are still correct stay. A call during a read makes it
+   * repeat, and all callers get the repeated result. With `from`, read back to the turn of that number at least. */
   catchUp(from = Infinity): Promise<ChatPage> {
     this.#from = Math.min(this.#from, from);
     if (this.#catching) this.#isStale = true;
@@ -72,7 +71,7 @@ export class History {
     }
   }
 
-  /** Read some more turns, from before those that are there. Does nothing while it does so. */
+  /** Read older turns. Does nothing while it reads. */
   async older(): Promise<void> {
     const before = this.#before.peek();
     if (before === null || this.#isReadingOlder) return;
@@ -83,22 +82,17 @@ export class History {
       const named = this.#namesBranches && branch !== undefined ? { branch } : {};
       const page = await this.#page({ before, limit: OLDER, ...named });
       const isSame = this.#before.peek() === before && this.#turns.peek()[0]?.id === first?.id;
-      if (!isSame || (first && page.turns.at(-1)?.id !== first.parent)) return; // it shows another branch by now
+      if (!isSame || (first && page.turns.at(-1)?.id !== first.parent)) return; // the branch has changed
       batch(() => {
         this.#turns.value = [...page.turns, ...this.#turns.peek()];
         this.#before.value = page.before;
       });
     } catch (problem) {
-      // The branch was forgotten: what it shows instead is told by itself.
+      // The branch was deleted: a change reports what is shown instead.
       if (!(problem instanceof errors.BranchNotFound)) throw problem;
     } finally {
       this.#isReadingOlder = false;
     }
-  }
-
-  /** Take in what is said of the chat besides its turns. */
-  knows(info: ChatInfo): void {
-    this.#info.value = { ...this.#info.peek(), ...info };
   }
 
   #page(options: Parameters<Chat["read"]>[0] & CallOptions): Promise<ChatPage> {
@@ -116,7 +110,7 @@ export class History {
   }
 }
 
-/** What is there and what was read of its end, as one row; null if they are not of one branch, or do not touch. */
+/** Join the known turns and the end that was read; null if they belong to different branches or leave a gap. */
 export function continuation(there: readonly Turn[], end: readonly Turn[]): readonly Turn[] | null {
   const [first] = end;
   if (!first) return [];
@@ -126,7 +120,7 @@ export function continuation(there: readonly Turn[], end: readonly Turn[]): read
   return touches ? [...kept, ...same(there, end)] : null;
 }
 
-/** These turns; those that are there already as the very same objects. */
+/** The turns; known ones as the identical objects. */
 function same(there: readonly Turn[], turns: readonly Turn[]): readonly Turn[] {
   const known = new Map(there.map((turn) => [turn.id, turn]));
   return turns.map((turn) => known.get(turn.id) ?? turn);

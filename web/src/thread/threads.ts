@@ -1,156 +1,149 @@
-/** The threads of the chats that were opened here: one of each, while it is shown or something of it is on its way. */
+/** The open threads: one per chat, while it is shown or has pending turns. */
 
 import { computed, signal, untracked, type ReadonlySignal, type Signal } from "@preact/signals";
 import type { NewChat, Unsent } from "turnledger";
-import type { Where } from "../session/place";
+import type { Route } from "../session/router";
 import type { Session } from "../session/session";
-import type { ShownThread } from "./shown-thread";
-import { Tellings } from "./tellings";
-import { Thread } from "./thread";
+import type { Thread } from "./thread";
+import { TabMessages } from "./tab-messages";
+import { KeptThread } from "./kept-thread";
 import { UnkeptThread } from "./unkept-thread";
-import { UnsentMessages, type Written } from "./unsent";
+import { TabOutbox, type WrittenMessage } from "./outbox";
 
-/** How many are remembered that nobody looks at. */
+/** How many hidden threads are kept. */
 const REMEMBERED = 8;
 
 export class Threads {
   readonly #session: Session;
-  readonly #byPlace = new Map<string, ShownThread>();
+  readonly #byPlace = new Map<string, Thread>();
   readonly #ending = new AbortController();
-  /** Those that were begun in a tab that is gone. */
-  readonly #left = new Set<ShownThread>();
-  readonly unsent: UnsentMessages;
-  readonly tellings: Tellings;
-  /** What a new chat is to be. */
-  readonly newChat: Signal<NewChat> = signal(asked());
+  /** Threads of chats that a closed tab began. */
+  readonly #left = new Set<Thread>();
+  readonly outbox: TabOutbox;
+  readonly tabMessages: TabMessages;
+  /** The options of a new chat. */
+  readonly newChat: Signal<NewChat> = signal(newChatFromAddress());
   /** The thread that is shown. */
-  readonly current: ReadonlySignal<ShownThread | null>;
+  readonly current: ReadonlySignal<Thread | null>;
 
   constructor(session: Session) {
     this.#session = session;
-    this.unsent = new UnsentMessages(session.realm, session.outbox, this.#ending.signal);
-    this.tellings = new Tellings(
-      session.realm.name,
-      (telling) => this.#kept(telling.chat)?.hear(telling),
-      (chat) => this.#kept(chat)?.tellings() ?? [],
+    this.outbox = new TabOutbox(session.storage, session.outbox, this.#ending.signal);
+    this.tabMessages = new TabMessages(
+      session.storage.name,
+      (message) => this.#kept(message.chat)?.receive(message),
+      (chat) => this.#kept(chat)?.tabMessages() ?? [],
     );
     this.current = computed(() => {
-      const where = session.place.where.value;
-      return where && untracked(() => this.#at(where));
+      const route = session.router.route.value;
+      return route && untracked(() => this.#at(route));
     });
-    // What it finds asks for what the session has when it is whole.
+    // The handlers need the complete session.
     queueMicrotask(() => {
-      if (session.mayRun && !this.#ending.signal.aborted) this.unsent.watch(this);
+      if (session.mayRun && !this.#ending.signal.aborted) this.outbox.watch(this);
     });
   }
 
-  /** The new chat got its id: it is found by that, too. */
-  named(thread: ShownThread, id: string): void {
+  /** A new chat has its id: find it by that, too. */
+  chatCreated(thread: Thread, id: string): void {
     this.#byPlace.set(id, thread);
-    if (this.current.peek() === thread) this.#session.place.named(id);
+    if (this.current.peek() === thread) this.#session.router.chatCreated(id);
     else if (this.#left.has(thread)) this.#reveal(id);
   }
 
-  /** Show a chat to whoever left it behind and was about to see it: in the place of the blank one, which nobody goes
-   * back to. */
+  /** Show the chat of a closed tab to the user who was about to see it, in place of an empty one. */
   #reveal(id: string): void {
-    const { place } = this.#session;
+    const { router } = this.#session;
     const shown = this.current.peek();
     if (shown === null || !isBlank(shown)) return;
-    place.named(id);
-    place.open(id);
-  }
-
-  /** A chat has gone. */
-  drop(id: string): void {
-    this.#byPlace.get(id)?.close();
-    for (const [place, thread] of this.#byPlace) if (thread.id.peek() === id) this.#byPlace.delete(place);
+    router.chatCreated(id);
+    router.open(id);
   }
 
   close(): void {
     this.#ending.abort();
-    this.tellings.close();
+    this.tabMessages.close();
     for (const thread of this.#byPlace.values()) thread.close();
     this.#byPlace.clear();
   }
 
-  /** A tab has left a message behind. */
+  /** A closed tab had sent a message. */
   async resend(unsent: Unsent, isOld: boolean): Promise<void> {
     const { chat } = JSON.parse(unsent.body) as { chat?: string };
-    // None that this page has written.
+    // Not written by this page.
     if (chat === undefined) return this.#session.outbox.forget(unsent.idempotencyKey);
     const thread = this.#at({ kind: "chat", id: chat });
-    if (thread instanceof Thread) await thread.resend(unsent, isOld);
+    if (thread instanceof KeptThread) await thread.resend(unsent, isOld);
   }
 
-  /** A tab has left a message behind that it did not ask for. */
-  async ask(written: Written, isOld: boolean): Promise<void> {
+  /** A closed tab had stored a message and not sent it. */
+  async ask(written: WrittenMessage, isOld: boolean): Promise<void> {
     const { id, name, facts, wasMade } = written.chat;
     const place = `left ${name}`;
     const found = id ? this.#at({ kind: "chat", id }) : this.#byPlace.get(place);
-    const thread = found ?? new Thread(this.#session, null, name, facts);
+    const thread = found ?? new KeptThread(this.#session, null, name, facts);
     if (!found) {
       this.#byPlace.set(place, thread);
       this.#left.add(thread);
     }
     if (id && wasMade) this.#reveal(id);
-    if (thread instanceof Thread) await thread.ask(written, isOld);
+    if (thread instanceof KeptThread) await thread.ask(written, isOld);
   }
 
-  #kept(id: string): Thread | null {
+  #kept(id: string): KeptThread | null {
     const thread = this.#byPlace.get(id);
-    return thread instanceof Thread ? thread : null;
+    return thread instanceof KeptThread ? thread : null;
   }
 
-  #at(where: Where): ShownThread {
-    const place = nameOf(where);
+  #at(route: Route): Thread {
+    const place = routeName(route);
     const found = this.#byPlace.get(place);
-    const thread = found ?? this.#make(where);
-    this.#byPlace.delete(place); // and put it behind the others: it was looked at last
+    const thread = found ?? this.#make(route);
+    this.#byPlace.delete(place); // most recently used last
     this.#byPlace.set(place, thread);
     this.#tidy(thread);
     return thread;
   }
 
-  #make(where: Where): ShownThread {
-    if (where.kind === "unkept") return new UnkeptThread(this.#session);
-    return new Thread(this.#session, where.kind === "chat" ? where.id : null);
+  #make(route: Route): Thread {
+    if (route.kind === "unkept") return new UnkeptThread(this.#session);
+    return new KeptThread(this.#session, route.kind === "chat" ? route.id : null);
   }
 
-  /** What is not kept is gone when it is left. */
+  /** Forget unkept threads that are not shown. */
   #forgetUnkept(): void {
-    const where = this.#session.place.where.peek();
+    const route = this.#session.router.route.peek();
     for (const [place, thread] of this.#byPlace) {
-      if (thread.isKept || (where && place === nameOf(where))) continue;
+      if (thread.isKept || (route && place === routeName(route))) continue;
       this.#byPlace.delete(place);
       thread.close();
     }
   }
 
-  #tidy(shown: ShownThread): void {
+  #tidy(shown: Thread): void {
     this.#forgetUnkept();
     for (const [place, thread] of this.#byPlace) {
       if (this.#byPlace.size <= REMEMBERED) break;
-      // What failed may be read there when somebody comes back.
-      const isNeeded = thread.failed.peek()?.isHere || thread.running.peek().some((each) => each.isHere);
+      // A failure stays readable until the user comes back.
+      const isNeeded = thread.failed.peek()?.isHere || thread.pending.peek().some((each) => each.isHere);
       if (thread === shown || isNeeded) continue;
       this.#byPlace.delete(place);
-      if (![...this.#byPlace.values()].includes(thread)) thread.close(); // it may be known by its id, too
+      if (![...this.#byPlace.values()].includes(thread)) thread.close(); // it may also be stored under its id
     }
   }
 }
 
-function nameOf(where: Where): string {
-  return where.kind === "chat" ? where.id : `${where.kind} ${where.number}`;
+function routeName(route: Route): string {
+  return route.kind === "chat" ? route.id : `${route.kind} ${route.number}`;
 }
 
-/** Whether nothing was said there yet. */
-function isBlank({ id, running, failed }: ShownThread): boolean {
-  return id.peek() === null && running.peek().length === 0 && failed.peek() === null;
+/** Whether the thread is empty. */
+function isBlank({ id, pending, failed }: Thread): boolean {
+  return id.peek() === null && pending.peek().length === 0 && failed.peek() === null;
 }
 
-/** What the address asks new chats to be. */
-function asked(): NewChat {
+/** The options of new chats from the address. */
+function newChatFromAddress(): NewChat {
   const scope = new URLSearchParams(location.search).get("scope");
   return scope ? { scope } : {};
 }

@@ -1,17 +1,15 @@
-/** A chat that is not kept: what was said is in the memory of this page, and is gone when it is left. */
+/** A chat that is not kept: it lives in the memory of this page until the user leaves it. */
 
 import { batch, computed, signal, type ReadonlySignal } from "@preact/signals";
-import type { ChatInfo, Input, Item, OnStop, Turn } from "turnledger";
+import { freshKey, type ChatInfo, type Input, type Item, type OnStop, type Turn } from "turnledger";
 import { UnkeptChat, type UnkeptEvent, type UnkeptMessage } from "turnledger/unkept";
 import type { Session } from "../session/session";
-import { failureOf } from "./failures";
-import { itemsOf } from "./items";
-import { freshName } from "./names";
-import { Running } from "./running";
-import type { Failed, SendOptions, ShownThread, Siblings } from "./shown-thread";
-import { answerItem, messagesOf, thoughtItem } from "./unkept-items";
+import { failedTurnOf } from "./failures";
+import { answerItem, itemsOf, messagesOf, thoughtItem } from "./items";
+import { PendingTurn } from "./pending-turn";
+import type { FailedTurn, SendOptions, Thread, Siblings } from "./thread";
 
-/** A turn, and what of it is sent along with the next. */
+/** A turn, and its messages for the next request. */
 interface Said {
   readonly turn: Turn;
   readonly messages: readonly UnkeptMessage[];
@@ -19,7 +17,7 @@ interface Said {
 
 type Stream = ReturnType<UnkeptChat["send"]>;
 
-export class UnkeptThread implements ShownThread {
+export class UnkeptThread implements Thread {
   readonly id: ReadonlySignal<string | null> = signal(null);
   readonly info: ReadonlySignal<ChatInfo | null> = signal(null);
   readonly isKept = false;
@@ -28,31 +26,31 @@ export class UnkeptThread implements ShownThread {
   readonly isLoaded: ReadonlySignal<boolean> = signal(true);
   readonly turns: ReadonlySignal<readonly Turn[]>;
   readonly #said = signal<readonly Said[]>([]);
-  readonly #running = signal<readonly Running[]>([]);
-  readonly #failed = signal<Failed | null>(null);
+  readonly #pending = signal<readonly PendingTurn[]>([]);
+  readonly #failed = signal<FailedTurn | null>(null);
   readonly #session: Session;
   readonly #closing = new AbortController();
-  /** Ends with what was said so far. */
+  /** Aborts with the conversation so far. */
   #ending = new AbortController();
-  readonly #streams = new Map<Running, Stream>();
-  /** What becomes of those that somebody has stopped. */
-  readonly #stopped = new Map<Running, OnStop>();
+  readonly #streams = new Map<PendingTurn, Stream>();
+  /** What happens to stopped turns. */
+  readonly #stopped = new Map<PendingTurn, OnStop>();
   readonly #names = new Map<string, string>();
-  /** Ends with the last one that was asked for. */
+  /** Settles with the last sent message. */
   #last: Promise<void> = Promise.resolve();
 
   constructor(session: Session) {
     this.#session = session;
     this.turns = computed(() => this.#said.value.map(({ turn }) => turn));
-    // Browsers put pages aside as they are, for whoever comes back.
+    // The back/forward cache would keep the page for the next user.
     addEventListener("pagehide", () => this.#forget(), { signal: this.#closing.signal });
   }
 
-  get running(): ReadonlySignal<readonly Running[]> {
-    return this.#running;
+  get pending(): ReadonlySignal<readonly PendingTurn[]> {
+    return this.#pending;
   }
 
-  get failed(): ReadonlySignal<Failed | null> {
+  get failed(): ReadonlySignal<FailedTurn | null> {
     return this.#failed;
   }
 
@@ -77,14 +75,14 @@ export class UnkeptThread implements ShownThread {
     if (failed) await this.#ask(failed.input, failed.replaces, options);
   }
 
-  async stop({ which, policy = "keep" }: { which?: Running; policy?: OnStop } = {}): Promise<void> {
-    const running = which ?? this.#running.peek()[0];
-    if (!running) return;
-    this.#stopped.set(running, policy);
-    running.state.value = "stopping";
-    const stream = this.#streams.get(running);
+  async stop({ which, policy = "keep" }: { which?: PendingTurn; policy?: OnStop } = {}): Promise<void> {
+    const pending = which ?? this.#pending.peek()[0];
+    if (!pending) return;
+    this.#stopped.set(pending, policy);
+    pending.state.value = "stopping";
+    const stream = this.#streams.get(pending);
     if (stream) stream.close();
-    else this.#end(running, null); // it waits in line: nothing of it was sent
+    else this.#end(pending, null); // it was queued, and not sent
   }
 
   forgetFailure(): void {
@@ -96,7 +94,7 @@ export class UnkeptThread implements ShownThread {
     this.#forget();
   }
 
-  // What only a server could do that keeps it.
+  // Not available without a server that keeps it.
   async older(): Promise<void> {}
   siblings(): ReadonlySignal<Siblings | null> {
     return signal(null);
@@ -117,132 +115,132 @@ export class UnkeptThread implements ShownThread {
     this.#ending = new AbortController();
     this.#names.clear();
     batch(() => {
-      this.#running.value = [];
+      this.#pending.value = [];
       this.#failed.value = null;
       this.#said.value = [];
     });
   }
 
   async #ask(input: readonly Item[], replaces: string | null, options: SendOptions = {}): Promise<void> {
-    const others = this.#running.peek();
-    const name = options.idempotencyKey ?? freshName();
+    const others = this.#pending.peek();
+    const name = options.idempotencyKey ?? freshKey();
     const state = others.length > 0 ? "queued" : "sending";
-    const running = new Running({ name, isHere: true, input, replaces, state });
+    const pending = new PendingTurn({ name, isHere: true, input, replaces, state });
     batch(() => {
       this.#failed.value = null;
-      this.#running.value = [...others, running];
+      this.#pending.value = [...others, pending];
     });
     if (others.length > 0 && options.onBusy === "reject") {
-      return this.#end(running, { code: "conversation_busy", message: "" });
+      return this.#end(pending, { code: "conversation_busy", message: "" });
     }
     if (options.onBusy === "interrupt" || options.onBusy === "rollback") {
       const policy = options.onBusy === "rollback" ? "discard" : "keep";
       for (const which of others) await this.stop({ which, policy });
     }
     const { signal: ending } = this.#ending;
-    this.#last = this.#last.then(() => this.#run(running, options, ending));
+    this.#last = this.#last.then(() => this.#run(pending, options, ending));
     await this.#last;
   }
 
-  /** Have it answered. Never throws. */
-  async #run(running: Running, options: SendOptions, ending: AbortSignal): Promise<void> {
-    if (ending.aborted || this.#stopped.has(running)) return;
-    const before = this.#before(running);
-    const input = messagesOf(running.input.peek());
+  /** Send it, and stream the answer. Never throws. */
+  async #run(pending: PendingTurn, options: SendOptions, ending: AbortSignal): Promise<void> {
+    if (ending.aborted || this.#stopped.has(pending)) return;
+    const before = this.#before(pending);
+    const input = messagesOf(pending.input.peek());
     const chat = this.#chat();
-    const { model = this.#session.composing.modelOf(this) ?? undefined, instructions, settings } = options;
+    const { model = this.#session.composers.modelOf(this) ?? undefined, instructions, settings } = options;
     const asked = { model, instructions, settings, onStop: "keep", signal: ending } as const;
     const startedAt = Date.now();
     try {
-      running.state.value = "sending";
+      pending.state.value = "sending";
       const history = before.flatMap(({ messages }) => messages);
       const stream = chat.send([...history, ...input], asked);
-      this.#streams.set(running, stream);
+      this.#streams.set(pending, stream);
       let usage: unknown = null;
-      for await (const event of stream) usage = hear(running, event) ?? usage;
+      for await (const event of stream) usage = applyEvent(pending, event) ?? usage;
       if (ending.aborted) return;
       const messages = chat.messages.slice(history.length);
-      this.#settle(running, before, { messages, startedAt, details: { model, usage } });
+      this.#settle(pending, before, { messages, startedAt, details: { model, usage } });
     } catch (problem) {
-      if (!ending.aborted) this.#end(running, problem);
+      if (!ending.aborted) this.#end(pending, problem);
     } finally {
-      this.#streams.delete(running);
+      this.#streams.delete(pending);
     }
   }
 
-  /** It was answered, or stopped. */
+  /** Add the answered or stopped turn. */
   #settle(
-    running: Running,
+    pending: PendingTurn,
     before: readonly Said[],
     { messages, startedAt, details }: { messages: Said["messages"]; startedAt: number; details: Turn["details"] },
   ): void {
-    const policy = this.#stopped.get(running);
-    if (messages.length === 0 || policy === "discard") return this.#end(running, null);
+    const policy = this.#stopped.get(pending);
+    if (messages.length === 0 || policy === "discard") return this.#end(pending, null);
     const turn: Turn = {
-      id: `unkept ${running.name}`,
+      id: `unkept ${pending.name}`,
       number: before.length + 1,
       kind: policy === undefined ? "completed" : "interrupted",
       parent: before.at(-1)?.turn.id ?? null,
       createdAt: startedAt,
       committedAt: Date.now(),
-      input: running.input.peek(),
-      output: outputOf(running),
+      input: pending.input.peek(),
+      output: outputOf(pending),
       hidden: [],
       details,
     };
-    this.#names.set(turn.id, running.name);
+    this.#names.set(turn.id, pending.name);
     batch(() => {
       this.#said.value = [...before, { turn, messages }];
-      this.#leave(running);
+      this.#leave(pending);
     });
   }
 
-  /** It never happened: it failed, or, without a problem, was stopped. */
-  #end(running: Running, problem: unknown): void {
-    const { name, replaces } = running;
-    const asked = { name, replaces, isHere: true, input: running.input.peek() };
+  /** It failed, or, without a problem, was stopped. */
+  #end(pending: PendingTurn, problem: unknown): void {
+    const { name, replaces } = pending;
+    const asked = { name, replaces, isHere: true, input: pending.input.peek() };
     batch(() => {
-      this.#failed.value = failureOf(asked, problem ?? { code: "turn_stopped", message: "" });
-      this.#leave(running);
+      this.#failed.value = failedTurnOf(asked, problem ?? { code: "turn_stopped", message: "" });
+      this.#leave(pending);
     });
   }
 
-  #leave(running: Running): void {
-    this.#running.value = this.#running.peek().filter((each) => each !== running);
+  #leave(pending: PendingTurn): void {
+    this.#pending.value = this.#pending.peek().filter((each) => each !== pending);
   }
 
-  /** What was said before the place that it takes. */
-  #before({ replaces }: Running): readonly Said[] {
+  /** The turns before the one that it replaces. */
+  #before({ replaces }: PendingTurn): readonly Said[] {
     const said = this.#said.peek();
     const at = said.findIndex(({ turn }) => turn.id === replaces);
     return at < 0 ? said : said.slice(0, at);
   }
 
-  /** Each is asked with all that is to be known: so nothing is anywhere but here. */
+  /** Each request carries the whole conversation, so that it is stored nowhere else. */
   #chat(): UnkeptChat {
-    const { client, ways, threads } = this.#session;
+    const { client, controls, threads } = this.#session;
     const { scope } = threads.newChat.peek();
-    return new UnkeptChat(client.baseUrl, { apiKey: () => ways.apiKey(), scope, allowHttp: true });
+    return new UnkeptChat(client.baseUrl, { apiKey: () => controls.apiKey(), scope, allowHttp: true });
   }
 }
 
-/** Take in one event; returns the tokens that it took, where this tells so. */
-function hear(running: Running, event: UnkeptEvent): unknown {
-  const number = running.last + 1;
-  if (running.last === 0) running.hear({ type: "turn.started", number });
-  if (event.type === "text.delta") running.hear({ ...event, number: running.last + 1 });
-  else if (event.type === "reasoning.delta") running.reasoning.value += event.text;
-  else if (event.type === "item.done") running.hear({ ...event, number: running.last + 1 });
+/** Apply one event. Returns the token usage, if the event reports it. */
+function applyEvent(pending: PendingTurn, event: UnkeptEvent): unknown {
+  const number = pending.last + 1;
+  if (pending.last === 0) pending.apply({ type: "turn.started", number });
+  if (event.type === "text.delta") pending.apply({ ...event, number: pending.last + 1 });
+  else if (event.type === "reasoning.delta") pending.reasoning.value += event.text;
+  else if (event.type === "item.done") pending.apply({ ...event, number: pending.last + 1 });
   else return event.usage;
   return null;
 }
 
-/** What was answered, as items of the history. */
-function outputOf(running: Running): readonly Item[] {
-  const [thought, text] = [running.reasoning.peek(), running.text.peek()];
+/** The answer as items. */
+function outputOf(pending: PendingTurn): readonly Item[] {
+  const [thought, text] = [pending.reasoning.peek(), pending.text.peek()];
   return [
     ...(thought ? [thoughtItem(thought)] : []),
     ...(text ? [answerItem(text)] : []),
-    ...running.items.peek(),
+    ...pending.items.peek(),
   ];
 }

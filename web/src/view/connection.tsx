@@ -1,17 +1,17 @@
-/** Says that nobody is at the other end, for as long as it is so. */
+/** A banner while the server cannot be reached. */
 
+import { useComputed, useSignal, type ReadonlySignal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
 import type { Session } from "../session/session";
 import { OfflineIcon } from "./icons";
-import { useOffline } from "./offline";
 
 export function ConnectionView({ session }: { session: Session }) {
   const isLost = useOffline(session);
   useEffect(() => {
     let wasLost = false;
     return isLost.subscribe((now) => {
-      if (now) session.notices.say("No connection. Trying again…");
-      else if (wasLost) session.notices.say("Connected again.");
+      if (now) session.notices.announce("No connection. Trying again…");
+      else if (wasLost) session.notices.announce("Connected again.");
       wasLost = now;
     });
   }, [session]);
@@ -22,4 +22,19 @@ export function ConnectionView({ session }: { session: Session }) {
       No connection. Trying again…
     </p>
   );
+}
+
+/** Whether the server cannot be reached, as far as the browser and the session know. */
+export function useOffline(session: Session): ReadonlySignal<boolean> {
+  const isOnline = useSignal(navigator.onLine);
+  useEffect(() => {
+    const look = (): void => void (isOnline.value = navigator.onLine);
+    addEventListener("online", look);
+    addEventListener("offline", look);
+    return () => {
+      removeEventListener("online", look);
+      removeEventListener("offline", look);
+    };
+  }, []);
+  return useComputed(() => !isOnline.value || session.feed.connection.value === "lost");
 }

@@ -1,14 +1,14 @@
-/** Small pictures beside words. None of them is ever the only thing that says what it stands for. */
+/** Icons. None is ever the only label of what it stands for. */
 
 import type { JSX } from "preact";
 
 interface Drawing {
   readonly isFilled?: boolean;
-  /** Whether it points along the line, and so the other way where lines run from the right. */
+  /** Whether it points along the line, and is mirrored in right-to-left text. */
   readonly flips?: boolean;
 }
 
-/** Lines on a square of 24, drawn in the colour of the text, as high as `size` says. */
+/** An icon on a 24-unit square, in the text colour, `size` pixels high. */
 function drawn(lines: string, { isFilled = false, flips = false }: Drawing = {}) {
   return function Icon({ size = 18 }: { size?: number }): JSX.Element {
     return (

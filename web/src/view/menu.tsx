@@ -1,39 +1,39 @@
-/** A button and the menu that it opens: with arrow keys, Escape, letters, and a click elsewhere. Nothing is modal. */
+/** A button and the menu that it opens: with arrow keys, Escape, letters, and a click outside. It is not modal. */
 
 import { useSignal } from "@preact/signals";
 import type { ComponentChildren, TargetedKeyboardEvent } from "preact";
 import { useId, useLayoutEffect, useRef } from "preact/hooks";
-import { harmless } from "../markdown/harmless";
+import { safeText } from "../markdown/safe-text";
 import { CheckIcon } from "./icons";
-import { useLeaving } from "./leaving";
+import { useDismissal } from "./dismissal";
 
 interface MenuItem {
   readonly label: string;
   readonly icon?: ComponentChildren;
-  /** A few words more, below the label. */
+  /** A hint below the label. */
   readonly hint?: string | undefined;
-  /** Of a choice among others: whether it is the one. Undefined: it is something to do. */
+  /** Whether this choice is selected; undefined: it is an action. */
   readonly isChecked?: boolean | undefined;
   readonly isDisabled?: boolean | undefined;
   /** Whether it destroys something. */
   readonly isBad?: boolean | undefined;
-  /** Whether the menu is still there after it, as for what must be said twice. */
+  /** Whether the menu stays open afterwards, as for actions that need a second press. */
   readonly staysOpen?: boolean | undefined;
   run(): void;
 }
 
-/** `line`: one that parts what is above it from what is below. */
+/** `line`: a separator. */
 export type MenuEntry = MenuItem | "line";
 
 interface MenuProps {
-  /** What the button is called; where it shows nothing but a picture, the only name it has. */
+  /** The accessible name of the button; for an icon button the only one. */
   readonly label: string;
   readonly entries: readonly MenuEntry[];
   /** What the button shows. */
   readonly children: ComponentChildren;
   /** Of the button. */
   readonly class?: string;
-  /** Told when it opens, and when it closes. */
+  /** Called when it opens or closes. */
   readonly onToggle?: (isOpen: boolean) => void;
 }
 
@@ -41,11 +41,11 @@ export function Menu({ entries, children, class: style = "quiet-button icon-only
   const button = useRef<HTMLButtonElement>(null);
   const isOpen = useSignal<"first" | "last" | null>(null);
   const name = useId();
-  const label = harmless(given.label);
+  const label = safeText(given.label);
   const open = (which: "first" | "last" | null, run?: () => void): void => {
     if (isOpen.value === which) return;
     isOpen.value = which;
-    // Whoever is told that it has closed knows by then what was chosen.
+    // The action runs before `onToggle` reports the close.
     run?.();
     onToggle?.(which !== null);
   };
@@ -94,9 +94,9 @@ interface ListProps {
   readonly entries: readonly MenuEntry[];
   readonly button: HTMLElement;
   readonly begin: "first" | "last";
-  /** Close it, go back to the button, and do what was chosen. */
+  /** Close it, focus the button, and run the action. */
   readonly close: (run?: () => void) => void;
-  /** Close it: somebody went elsewhere. */
+  /** Close it: the user went elsewhere. */
   readonly leave: () => void;
 }
 
@@ -104,7 +104,7 @@ function List({ name, label, entries, button, begin, close, leave }: ListProps) 
   const list = useRef<HTMLDivElement>(null);
   useLayoutEffect(() => {
     const shown = list.current!;
-    // Above everything, and cut off by no box that it is in. Where that is unknown, its place is fixed all the same.
+    // In the top layer, so that no box clips it. Without popovers its fixed position has to do.
     if ("showPopover" in shown) shown.showPopover();
     place(shown, button);
     itemsOf(shown).at(begin === "first" ? 0 : -1)?.focus({ preventScroll: true });
@@ -116,7 +116,7 @@ function List({ name, label, entries, button, begin, close, leave }: ListProps) 
       removeEventListener("resize", again);
     };
   }, []);
-  useLeaving((at) => Boolean(list.current?.contains(at)) || button.contains(at), leave);
+  useDismissal((at) => Boolean(list.current?.contains(at)) || button.contains(at), leave);
   return (
     <div
       ref={list}
@@ -129,7 +129,7 @@ function List({ name, label, entries, button, begin, close, leave }: ListProps) 
       onClick={(event) => event.stopPropagation()}
     >
       {entries.map((entry, number) =>
-        // By their places: what must be said twice has another label the second time, and keeps the focus.
+        // Keyed by index: an item that needs a second press changes its label and keeps the focus.
         entry === "line" ? <div key={number} role="separator" /> : <Item key={number} item={entry} close={close} />,
       )}
     </div>
@@ -147,9 +147,9 @@ function Item({ item, close }: { item: MenuItem; close: (run: () => void) => voi
       aria-disabled={item.isDisabled ? true : undefined}
       tabIndex={-1}
       onClick={(event) => {
-        // The second click of a double click, and a key that is held, say nothing twice that destroys something.
+        // A double click or a held key does not confirm a destructive action.
         if (item.isDisabled || (item.isBad && event.detail > 1)) return;
-        // The button has the focus again before anything happens that may want it.
+        // The button has the focus again before the action may move it.
         if (item.staysOpen) item.run();
         else close(() => item.run());
       }}
@@ -158,8 +158,8 @@ function Item({ item, close }: { item: MenuItem; close: (run: () => void) => voi
     >
       <span class="menu-icon">{isChoice ? item.isChecked && <CheckIcon /> : item.icon}</span>
       <span class="menu-words">
-        <span dir="auto">{harmless(item.label)}</span>
-        {item.hint !== undefined && <small dir="auto">{harmless(item.hint)}</small>}
+        <span dir="auto">{safeText(item.label)}</span>
+        {item.hint !== undefined && <small dir="auto">{safeText(item.hint)}</small>}
       </span>
     </button>
   );
@@ -185,7 +185,7 @@ function walk(event: TargetedKeyboardEvent<HTMLElement>, close: () => void): voi
     found.focus();
   } else return;
   event.stopPropagation();
-  // Tab goes on from the button, to what comes after it.
+  // Tab continues after the button.
   if (key !== "Tab") event.preventDefault();
 }
 
@@ -193,7 +193,7 @@ function beginsWith(item: HTMLElement, letter: string): boolean {
   return (item.textContent ?? "").trim().toLowerCase().startsWith(letter.toLowerCase());
 }
 
-/** Put the list below its button, or above it, where there is more room; and never over the edge of the window. */
+/** Place the list below its button, or above it where there is more room, within the window. */
 function place(list: HTMLElement, button: HTMLElement): void {
   const at = button.getBoundingClientRect();
   const width = document.documentElement.clientWidth;

@@ -1,4 +1,4 @@
-/** Short messages at the edge of the page, and the one place where it speaks to those who do not see it. */
+/** Notices at the edge of the page, and the one live region for screen readers. */
 
 import { useEffect } from "preact/hooks";
 import type { Notice, Notices } from "../session/notices";
@@ -14,11 +14,11 @@ export function NoticesView({ notices }: { notices: Notices }) {
   );
 }
 
-/** The page has one of these: several that speak at once interrupt one another. */
+/** One for the whole page: several live regions interrupt each other. */
 export function StatusView({ notices }: { notices: Notices }) {
   return (
     <div class="visually-hidden" role="status" aria-atomic="false">
-      {notices.spoken.value.map(({ number, text }) => (
+      {notices.announced.value.map(({ number, text }) => (
         <p key={number}>{text}</p>
       ))}
     </div>

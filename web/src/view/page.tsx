@@ -1,23 +1,23 @@
-/** The page: who is not let in sees what to do about it, who is sees his chats. */
+/** The page: the sign-in view, or the chats of a signed-in user. */
 
 import { useMemo } from "preact/hooks";
-import type { Arriving } from "../session/arriving";
-import { asked } from "./asked";
-import { Boundary } from "./boundary";
-import { FrameView } from "./frame";
-import { ArrivalView } from "./sign-in";
+import type { SignIn } from "../session/sign-in";
+import { addressOptions } from "./address-options";
+import { ErrorBoundary } from "./error-boundary";
+import { LayoutView } from "./layout";
+import { SignInView } from "./sign-in";
 import { Theme } from "./theme";
 
-export function PageView({ arriving }: { arriving: Arriving }) {
-  const arrival = arriving.arrival.value;
-  const session = arrival.kind === "in" ? arrival.session : null;
-  // Known before the server has said who somebody is: whoever likes it dark is not blinded meanwhile.
-  const theme = useMemo(() => new Theme(session?.realm ?? arriving.realm, asked().theme), [session]);
-  if (arrival.kind !== "in") return <ArrivalView arriving={arriving} arrival={arrival} />;
+export function PageView({ signIn }: { signIn: SignIn }) {
+  const state = signIn.state.value;
+  const session = state.kind === "signed in" ? state.session : null;
+  // Known before the server answers, so that the page does not flash in the wrong theme.
+  const theme = useMemo(() => new Theme(session?.storage ?? signIn.storage, addressOptions().theme), [session]);
+  if (state.kind !== "signed in") return <SignInView signIn={signIn} state={state} />;
   return (
-    <Boundary what="This page">
-      {/* Another credential is another page: nothing that a view remembers is shown on. */}
-      <FrameView key={arrival.session.realm.name} session={arrival.session} theme={theme} />
-    </Boundary>
+    <ErrorBoundary what="This page">
+      {/* Another credential is another page: no view keeps its state. */}
+      <LayoutView key={state.session.storage.name} session={state.session} theme={theme} />
+    </ErrorBoundary>
   );
 }

@@ -1,23 +1,23 @@
-/** What somebody sees who is not in: what to do about it, if there is something. */
+/** What a user sees who is not signed in: a form, a reason, or a retry. */
 
 import { useEffect, useId, useRef } from "preact/hooks";
 import "../style/sign-in.css";
-import type { Arrival } from "../session/arrival";
-import type { Arriving } from "../session/arriving";
+import type { SignInState } from "../session/sign-in-state";
+import type { SignIn } from "../session/sign-in";
 
-type NotIn = Exclude<Arrival, { kind: "in" }>;
-type Out = Extract<Arrival, { kind: "out" | "signing in" }>;
+type NotSignedIn = Exclude<SignInState, { kind: "signed in" }>;
+type SignedOut = Extract<SignInState, { kind: "signed out" | "signing in" }>;
 
-export function ArrivalView({ arriving, arrival }: { arriving: Arriving; arrival: NotIn }) {
-  const waiting = useRef<NotIn>(arrival);
-  if (arrival.kind !== "arriving") waiting.current = arrival;
-  // While it is asked again, what is said stays: it is not read out each time, and the button keeps the focus.
-  const shown = waiting.current.kind === "waiting" ? waiting.current : arrival;
+export function SignInView({ signIn, state }: { signIn: SignIn; state: NotSignedIn }) {
+  const waiting = useRef<NotSignedIn>(state);
+  if (state.kind !== "checking") waiting.current = state;
+  // During a retry the view stays: it is not announced again, and the button keeps the focus.
+  const shown = waiting.current.kind === "waiting" ? waiting.current : state;
   switch (shown.kind) {
-    case "arriving":
+    case "checking":
       return <main class="arrival" aria-busy="true" aria-label="One moment" />;
     case "waiting":
-      return <WaitingView title={shown.title} why={shown.why} retry={() => arriving.retry()} />;
+      return <WaitingView title={shown.title} why={shown.why} retry={() => signIn.retry()} />;
     case "refused":
       return (
         <main class="arrival">
@@ -28,7 +28,7 @@ export function ArrivalView({ arriving, arrival }: { arriving: Arriving; arrival
         </main>
       );
     default:
-      return <SignInView arriving={arriving} arrival={shown} />;
+      return <TokenForm signIn={signIn} state={shown} />;
   }
 }
 
@@ -51,19 +51,19 @@ function WaitingView({ title, why, retry }: { title: string; why: string; retry:
   );
 }
 
-function SignInView({ arriving, arrival }: { arriving: Arriving; arrival: Out }) {
+function TokenForm({ signIn, state }: { signIn: SignIn; state: SignedOut }) {
   const field = useRef<HTMLInputElement>(null);
   const names = { field: useId(), hint: useId(), problem: useId() };
-  const isBusy = arrival.kind === "signing in";
-  const { why = null, hasEnded = false, problem = null } = arrival.kind === "out" ? arrival : {};
-  const signIn = (): void => void arriving.signIn(field.current?.value ?? "");
+  const isBusy = state.kind === "signing in";
+  const { why = null, hasEnded = false, problem = null } = state.kind === "signed out" ? state : {};
+  const submit = (): void => void signIn.submitToken(field.current?.value ?? "");
   useEffect(() => {
-    // Whoever shows the page in a frame decides where the focus is.
+    // In a frame, the embedding page decides about the focus.
     if (!isBusy && window.top === window) field.current?.focus();
   }, [isBusy]);
   return (
     <main class="arrival">
-      {/* No form is sent: a frame may be denied them. */}
+      {/* No form is submitted: a frame may forbid that. */}
       <form class="arrival-card" aria-busy={isBusy} onSubmit={(event) => event.preventDefault()}>
         <h1>{hasEnded ? "Your access has ended" : "Sign in"}</h1>
         {why !== null && <p role="alert">{why}</p>}
@@ -81,7 +81,7 @@ function SignInView({ arriving, arrival }: { arriving: Arriving; arrival: Out })
           onKeyDown={(event) => {
             if (event.key !== "Enter" || event.isComposing) return;
             event.preventDefault();
-            signIn();
+            submit();
           }}
           aria-invalid={problem !== null}
           aria-describedby={problem === null ? names.hint : names.problem}
@@ -95,11 +95,11 @@ function SignInView({ arriving, arrival }: { arriving: Arriving; arrival: Out })
           Whoever runs this server gives you one: <code>turnledger tokens create</code>. It stays in this browser.
         </p>
         <div class="arrival-steps">
-          <button type="button" class="button primary" disabled={isBusy} onClick={signIn}>
+          <button type="button" class="button primary" disabled={isBusy} onClick={submit}>
             {isBusy ? "One moment" : "Sign in"}
           </button>
           {hasEnded && (
-            <button type="button" class="quiet-button" onClick={() => arriving.signOut()}>
+            <button type="button" class="quiet-button" onClick={() => signIn.signOut()}>
               Forget what is kept here
             </button>
           )}

@@ -1,4 +1,4 @@
-/** Choose between light, dark, and what the system has. */
+/** Choose between light, dark, and the setting of the system. */
 
 import { MoonIcon, ScreenIcon, SunIcon } from "./icons";
 import { Menu } from "./menu";

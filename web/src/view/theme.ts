@@ -1,18 +1,18 @@
-/** Light or dark: as the system has it, unless the address or the person says otherwise. */
+/** Light or dark: as the system has it, unless the address or the user chooses. */
 
 import { signal, type ReadonlySignal } from "@preact/signals";
-import type { Realm } from "../session/realm";
+import type { StorageScope } from "../session/storage-scope";
 
 export type ThemeName = "system" | "light" | "dark";
 
 export class Theme {
-  readonly #realm: Realm;
+  readonly #storage: StorageScope;
   readonly #name = signal<ThemeName>("system");
 
-  /** `first`: what the address asks for; it holds until the person chooses. */
-  constructor(realm: Realm, first: ThemeName | null) {
-    this.#realm = realm;
-    const kept = realm.get("theme");
+  /** `first`: the theme from the address; it holds until the user chooses. */
+  constructor(storage: StorageScope, first: ThemeName | null) {
+    this.#storage = storage;
+    const kept = storage.get("theme");
     this.#show(first ?? (kept === "light" || kept === "dark" ? kept : "system"));
   }
 
@@ -21,7 +21,7 @@ export class Theme {
   }
 
   choose(name: ThemeName): void {
-    this.#realm.set("theme", name === "system" ? null : name);
+    this.#storage.set("theme", name === "system" ? null : name);
     this.#show(name);
   }
 

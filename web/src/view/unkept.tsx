@@ -1,15 +1,16 @@
-/** A chat that is not kept says so, and asks before it is left; a new one can be made one. */
+/** A banner on a chat that is not kept, with a question before the user leaves it; and the switch that makes a new chat
+ * temporary. */
 
 import { useEffect, useRef } from "preact/hooks";
 import "../style/sign-in.css";
 import type { Session } from "../session/session";
-import type { ShownThread } from "../thread/shown-thread";
+import type { Thread } from "../thread/thread";
 import { ClockIcon } from "./icons";
 
-/** Null where the chat is kept. */
-export function UnkeptView({ session: { place, threads } }: { session: Session }) {
+/** Null if the chat is kept. */
+export function UnkeptBanner({ session: { router, threads } }: { session: Session }) {
   if (threads.current.value?.isKept !== false) return null;
-  if (place.leaving.value !== null) return <LeavingView leave={() => place.leave()} stay={() => place.stay()} />;
+  if (router.leaving.value !== null) return <LeavingView leave={() => router.leave()} stay={() => router.stay()} />;
   return (
     <div class="strip unkept" role="note" aria-label="Not kept">
       <p>This chat is not kept. It is gone when you leave it.</p>
@@ -40,10 +41,10 @@ function LeavingView({ leave, stay }: { leave: () => void; stay: () => void }) {
   );
 }
 
-/** The choice, while nothing was said yet. Null where there is none. */
-export function TemporaryView({ session, thread }: { session: Session; thread: ShownThread }) {
+/** The switch, while the chat is empty; otherwise null. */
+export function TemporaryChatSwitch({ session, thread }: { session: Session; thread: Thread }) {
   if (!session.mayRun || !session.keeps || thread.id.value !== null) return null;
-  const { place } = session;
+  const { router } = session;
   return (
     <button
       type="button"
@@ -51,7 +52,7 @@ export function TemporaryView({ session, thread }: { session: Session; thread: S
       role="switch"
       aria-checked={!thread.isKept}
       title="It is not kept, and gone when you leave it."
-      onClick={() => (thread.isKept ? place.openUnkept() : place.openNew())}
+      onClick={() => (thread.isKept ? router.openUnkept() : router.openNew())}
     >
       <ClockIcon />
       Temporary chat

@@ -1,15 +1,16 @@
 import { signal } from "@preact/signals";
 import type { Model, Turn } from "turnledger";
 import { beforeEach, describe, expect, it } from "vitest";
-import { Experiments, type Newcomer, type Tried } from "../../src/first-run/experiments";
-import { Memory, Realm } from "../../src/session/realm";
+import { Experiments, type ExperimentContext, type ExperimentThread } from "../../src/first-run/experiments";
+import { MemoryStorage } from "../../src/browser/storage";
+import { StorageScope } from "../../src/session/storage-scope";
 
 const DEMO: Model = { id: "demo", ownedBy: "turnledger" };
 const REAL: Model = { id: "llama", ownedBy: "somebody" };
 
-function newcomer(realm: Realm) {
+function newcomer(storage: StorageScope) {
   const model = signal<string | null>("demo");
-  return { realm, models: signal([DEMO]), model, hasChats: signal<boolean | null>(false) };
+  return { storage, models: signal([DEMO]), model, hasChats: signal<boolean | null>(false) };
 }
 
 /** A thread whose turns end as a test says. */
@@ -18,7 +19,7 @@ function thread(id: string | null = "conv_1") {
   const made = {
     id: signal(id),
     turns: signal<readonly Turn[]>([]),
-    running: signal<readonly { isHere: boolean }[]>([]),
+    pending: signal<readonly { isHere: boolean }[]>([]),
     failed: signal<object | null>(null),
     sent: [] as string[],
     send(text: string): Promise<void> {
@@ -31,17 +32,17 @@ function thread(id: string | null = "conv_1") {
       await Promise.resolve();
     },
   };
-  return made satisfies Tried;
+  return made satisfies ExperimentThread;
 }
 
 const ended = (kind: Turn["kind"]): Turn => ({ kind }) as Turn;
 
 describe("experiments", () => {
-  let realm: Realm;
-  let who: Newcomer & ReturnType<typeof newcomer>;
+  let storage: StorageScope;
+  let who: ExperimentContext & ReturnType<typeof newcomer>;
   beforeEach(() => {
-    realm = new Realm("own", new Memory());
-    who = newcomer(realm);
+    storage = new StorageScope("own", new MemoryStorage());
+    who = newcomer(storage);
   });
 
   it("are for those who have no chats, and the demo model", () => {
@@ -102,9 +103,9 @@ describe("experiments", () => {
     await tried.ends(() => (tried.id.value = "conv_1"));
     await trying;
     expect(experiments.step.value).toEqual({ name: "tabs", at: "ready" });
-    tried.running.value = [{ isHere: true }];
+    tried.pending.value = [{ isHere: true }];
     expect(experiments.step.value).toEqual({ name: "tabs", at: "ready" });
-    tried.running.value = [{ isHere: false }];
+    tried.pending.value = [{ isHere: false }];
     expect(experiments.step.value).toEqual({ name: "tabs", at: "done" });
   });
 
@@ -129,9 +130,9 @@ describe("experiments", () => {
     experiments.close();
     expect(experiments.isOpen.value).toBe(false);
     expect(new Experiments(who).isOpen.value).toBe(false);
-    realm.set("first-run", "stop");
+    storage.set("first-run", "stop");
     expect(new Experiments(who).isOpen.value).toBe(true);
-    for (const name of ["vanish", "stop", "tabs"]) realm.set(`tried ${name}`, "1");
+    for (const name of ["vanish", "stop", "tabs"]) storage.set(`tried ${name}`, "1");
     expect(new Experiments(who).isOpen.value).toBe(false);
   });
 });

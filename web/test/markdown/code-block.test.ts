@@ -1,11 +1,11 @@
 import { beforeEach, describe, expect, it, vi } from "vitest";
 import { CodeBlock } from "../../src/markdown/code-block";
-import type { Marks } from "../../src/markdown/marks";
+import type { HighlightSpans } from "../../src/markdown/highlight/highlight";
 
-const asked: { text: string; answer: (marks: Marks | null) => void }[] = [];
+const asked: { text: string; answer: (marks: HighlightSpans | null) => void }[] = [];
 
-vi.mock("../../src/markdown/highlighting", () => ({
-  marksOf: (text: string) => new Promise<Marks | null>((answer) => asked.push({ text, answer })),
+vi.mock("../../src/markdown/highlight/worker-client", () => ({
+  highlightInWorker: (text: string) => new Promise<HighlightSpans | null>((answer) => asked.push({ text, answer })),
 }));
 
 beforeEach(() => {

@@ -1,13 +1,13 @@
 /** What the tests in a real browser want to have in their hands. */
 
-import { sanitised } from "../../src/markdown/sanitising";
-import { ShownText } from "../../src/markdown/shown-text";
+import { sanitizeHtml } from "../../src/markdown/sanitizer";
+import { MarkdownRenderer } from "../../src/markdown/renderer";
 import { TEXTS } from "./texts";
 
 /** The HTML that is left of some HTML. */
 export function left(html: string): string {
   const place = document.createElement("div");
-  place.append(sanitised(html));
+  place.append(sanitizeHtml(html));
   return place.innerHTML;
 }
 
@@ -23,7 +23,7 @@ export function differing(): string[] {
 
 function shown(...texts: readonly string[]): string {
   const place = document.createElement("div");
-  const text = new ShownText(place);
+  const text = new MarkdownRenderer(place);
   texts.forEach((each, index) => {
     text.show(each, index < texts.length - 1);
     text.draw(Infinity);

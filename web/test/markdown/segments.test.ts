@@ -1,10 +1,10 @@
 import { describe, expect, it } from "vitest";
-import { blockMarkups, defined, type Definitions } from "../../src/markdown/markup";
+import { blocksToHtml, linkDefinitions, type LinkDefinitions } from "../../src/markdown/html";
 import { Segments, type Segment } from "../../src/markdown/segments";
 import { TEXTS } from "./texts";
 
-function htmlOf(source: string, definitions: Definitions = new Map()): string {
-  return blockMarkups(source, definitions)
+function htmlOf(source: string, definitions: LinkDefinitions = new Map()): string {
+  return blocksToHtml(source, definitions)
     .map(({ start, items, end }) => start + items.join("") + end)
     .join("");
 }
@@ -16,10 +16,10 @@ function segmentsOf(text: string): readonly Segment[] {
 
 function inParts(text: string): string {
   const segments = segmentsOf(text);
-  const definitions: Definitions = new Map();
+  const definitions: LinkDefinitions = new Map();
   for (const { kind, source } of segments) {
     if (kind !== "prose") continue;
-    for (const [name, value] of defined(source)) if (!definitions.has(name)) definitions.set(name, value);
+    for (const [name, value] of linkDefinitions(source)) if (!definitions.has(name)) definitions.set(name, value);
   }
   return segments.map(({ source }) => htmlOf(source, definitions)).join("");
 }

@@ -26,8 +26,8 @@ describe("a token that replaces another", () => {
     localStorage.setItem("turnledger page:link-abc.def:model", "stays");
     const here = credential();
     here.replace(ONE);
-    here.realm().set("draft", "Dear");
-    sessionStorage.setItem(`turnledger page:${here.realm().name}:seen`, "1");
+    here.storage().set("draft", "Dear");
+    sessionStorage.setItem(`turnledger page:${here.storage().name}:seen`, "1");
     here.replace(OTHER);
     expect(here.token).toBe(OTHER);
     const others = ["turnledger page:link-abc.def:model", "somebody else's"];
@@ -40,17 +40,17 @@ describe("a token that replaces another", () => {
   it("has a realm of its own", () => {
     const here = credential();
     here.replace(ONE);
-    const former = here.realm();
+    const former = here.storage();
     here.replace(OTHER);
     former.set("draft", "written late");
-    expect(here.realm().get("draft")).toBe(null);
+    expect(here.storage().get("draft")).toBe(null);
   });
 
   it("is told to other tabs by the storage", () => {
     localStorage.setItem(TOKEN, ONE);
     const changed = vi.fn();
     const there = credential(changed);
-    there.realm().set("draft", "Dear");
+    there.storage().set("draft", "Dear");
     localStorage.setItem(TOKEN, OTHER);
     told(TOKEN);
     expect(changed).toHaveBeenCalledTimes(1);
@@ -90,7 +90,7 @@ describe("a token that replaces another", () => {
   it("does not bear what a tab writes that has not heard yet", () => {
     localStorage.setItem(TOKEN, ONE);
     const here = credential();
-    const former = here.realm();
+    const former = here.storage();
     here.replace(OTHER);
     former.set("draft", "written late");
     told(`turnledger page:${former.name}:draft`);

@@ -1,7 +1,7 @@
 import { describe, expect, it } from "vitest";
 import type { Chat, Turn } from "turnledger";
 import { continuation, History } from "../../src/thread/history";
-import { MadeUpChat, turnOf, turnsOf } from "./made-up";
+import { MadeUpChat, turnOf, turnsOf } from "./fakes";
 
 const numbers = (history: History): number[] => history.turns.value.map(({ number }) => number);
 

@@ -58,9 +58,9 @@ beforeEach(() => {
   });
   thread = new UnkeptThread({
     client: { baseUrl: "http://here" },
-    ways: { apiKey: () => "tlt_mine" },
+    controls: { apiKey: () => "tlt_mine" },
     threads: { newChat: signal({}) },
-    composing: { modelOf: () => "demo" },
+    composers: { modelOf: () => "demo" },
   } as unknown as Session);
 });
 afterEach(() => {
@@ -102,27 +102,27 @@ describe("a chat that is not kept", () => {
 
   it("shows an answer as it comes, thoughts before it", async () => {
     const sent = thread.send("One");
-    expect(thread.running.value[0]?.state.value).toBe("sending");
+    expect(thread.pending.value[0]?.state.value).toBe("sending");
     const answering = await next(1);
     answering.think("Hm");
     answering.say("Tw");
-    await vi.waitFor(() => expect(thread.running.value[0]?.text.value).toBe("Tw"));
-    const running = thread.running.value[0];
-    expect([running?.reasoning.value, running?.state.value]).toEqual(["Hm", "running"]);
+    await vi.waitFor(() => expect(thread.pending.value[0]?.text.value).toBe("Tw"));
+    const pending = thread.pending.value[0];
+    expect([pending?.reasoning.value, pending?.state.value]).toEqual(["Hm", "running"]);
     answering.say("o");
     answering.end();
     await sent;
     const [turn] = thread.turns.value;
     expect(turn?.output.map(({ type }) => type)).toEqual(["reasoning", "message"]);
-    expect([thread.running.value, turn && thread.nameOf(turn)]).toEqual([[], running?.name]);
+    expect([thread.pending.value, turn && thread.nameOf(turn)]).toEqual([[], pending?.name]);
   });
 
   it("answers one at a time; what waits in line can be withdrawn", async () => {
     const first = thread.send("One");
     const second = thread.send("Two");
     const third = thread.send("Three");
-    expect(thread.running.value.map(({ state }) => state.value)).toEqual(["sending", "queued", "queued"]);
-    await thread.stop({ which: thread.running.value[1]! });
+    expect(thread.pending.value.map(({ state }) => state.value)).toEqual(["sending", "queued", "queued"]);
+    await thread.stop({ which: thread.pending.value[1]! });
     expect(thread.failed.value).toMatchObject({ text: "Two", isStopped: true });
     const answering = await next(1);
     answering.say("First");
@@ -143,10 +143,10 @@ describe("a chat that is not kept", () => {
     const sent = thread.send("One");
     const answering = await next(1);
     answering.say("Half");
-    await vi.waitFor(() => expect(thread.running.value[0]?.text.value).toBe("Half"));
+    await vi.waitFor(() => expect(thread.pending.value[0]?.text.value).toBe("Half"));
     await thread.stop({ policy });
     await sent;
-    expect([shown(), thread.running.value, answering.isLeft]).toEqual([left, [], true]);
+    expect([shown(), thread.pending.value, answering.isLeft]).toEqual([left, [], true]);
     expect(thread.failed.value?.code ?? null).toBe(policy === "keep" ? null : "turn_stopped");
     await talk("Next", "Answer");
     expect(asked[1]?.body.messages.length).toBe(policy === "keep" ? 3 : 1);
@@ -158,7 +158,7 @@ describe("a chat that is not kept", () => {
   ] as const)("has what runs make room: %s", async (onBusy, told) => {
     const first = thread.send("One");
     (await next(1)).say("Half");
-    await vi.waitFor(() => expect(thread.running.value[0]?.text.value).toBe("Half"));
+    await vi.waitFor(() => expect(thread.pending.value[0]?.text.value).toBe("Half"));
     const second = thread.send("Two", { onBusy });
     await first;
     const answering = await next(2);
@@ -189,7 +189,7 @@ describe("a chat that is not kept", () => {
     await talk("Three", "Four");
     const [first] = thread.turns.value;
     const edited = thread.edit(first!, "Won");
-    expect(thread.running.value[0]?.replaces).toBe(first?.id);
+    expect(thread.pending.value[0]?.replaces).toBe(first?.id);
     const answering = await next(3);
     expect(answering.body.messages.map(({ content }) => content)).toEqual(["Won"]);
     expect(shown().length).toBe(2); // until it is there
@@ -212,7 +212,7 @@ describe("a chat that is not kept", () => {
     answering.say("Half");
     dispatchEvent(new Event("pagehide"));
     await sent;
-    expect([thread.turns.value, thread.running.value, answering.isLeft]).toEqual([[], [], true]);
+    expect([thread.turns.value, thread.pending.value, answering.isLeft]).toEqual([[], [], true]);
     await talk("Four", "Five");
     expect(asked[2]?.body.messages.length).toBe(1);
   });

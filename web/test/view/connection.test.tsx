@@ -2,7 +2,7 @@ import { signal } from "@preact/signals";
 import { render } from "preact";
 import { act } from "preact/test-utils";
 import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
-import type { Connection } from "../../src/live/live";
+import type { ConnectionState } from "../../src/feed/change-feed";
 import { Notices } from "../../src/session/notices";
 import type { Session } from "../../src/session/session";
 import { ConnectionView } from "../../src/view/connection";
@@ -19,11 +19,11 @@ afterEach(() => {
 
 describe("a lost connection", () => {
   it("is shown and said for as long as it is lost, and no longer", () => {
-    const connection = signal<Connection>("connecting");
+    const connection = signal<ConnectionState>("connecting");
     const notices = new Notices();
-    const session = { live: { connection }, notices } as unknown as Session;
+    const session = { feed: { connection }, notices } as unknown as Session;
     act(() => render(<ConnectionView session={session} />, home));
-    const spoken = (): string | undefined => notices.spoken.value.at(-1)?.text;
+    const spoken = (): string | undefined => notices.announced.value.at(-1)?.text;
     expect([home.textContent, spoken()]).toEqual(["", undefined]);
     act(() => void (connection.value = "lost"));
     expect(home.textContent).toContain("No connection");
@@ -33,7 +33,10 @@ describe("a lost connection", () => {
   });
 
   it("is shown while the device is offline", () => {
-    const session = { live: { connection: signal<Connection>("live") }, notices: new Notices() } as unknown as Session;
+    const session = {
+      feed: { connection: signal<ConnectionState>("live") },
+      notices: new Notices(),
+    } as unknown as Session;
     const online = vi.spyOn(navigator, "onLine", "get").mockReturnValue(false);
     act(() => render(<ConnectionView session={session} />, home));
     expect(home.textContent).toContain("No connection");

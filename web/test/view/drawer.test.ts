@@ -1,12 +1,13 @@
 import { describe, expect, it } from "vitest";
-import { Memory, Realm } from "../../src/session/realm";
+import { MemoryStorage } from "../../src/browser/storage";
+import { StorageScope } from "../../src/session/storage-scope";
 import { Drawer } from "../../src/view/drawer";
 
-const realm = (): Realm => new Realm("own", new Memory());
+const storage = (): StorageScope => new StorageScope("own", new MemoryStorage());
 
 describe("the list beside the chat", () => {
   it("is put away until somebody shows it again, also after a reload", () => {
-    const here = realm();
+    const here = storage();
     const drawer = new Drawer(here, false);
     expect([drawer.isShown.value, drawer.isOver.value]).toEqual([true, false]);
     drawer.close();
@@ -17,7 +18,7 @@ describe("the list beside the chat", () => {
   });
 
   it("is over the chat where there is no room, until somebody goes on", () => {
-    const here = realm();
+    const here = storage();
     const drawer = new Drawer(here, true);
     expect([drawer.isShown.value, drawer.isOver.value]).toEqual([false, false]);
     drawer.open();
@@ -28,7 +29,7 @@ describe("the list beside the chat", () => {
   });
 
   it("says once where the focus goes", () => {
-    const drawer = new Drawer(realm(), true);
+    const drawer = new Drawer(storage(), true);
     drawer.open("search");
     expect(drawer.takesFocus("chats")).toBe(false);
     expect([drawer.takesFocus("search"), drawer.takesFocus("search")]).toEqual([true, false]);

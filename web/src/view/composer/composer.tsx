@@ -1,23 +1,23 @@
-/** Where people write, and what becomes of it. */
+/** The composer: message field, model, stop and send. */
 
 import "../../style/composer.css";
 import { useSignal, type Signal } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
-import type { Composer } from "../../composing/composer";
-import { isShortcut, isWriting } from "../../composing/shortcuts";
-import { harmless } from "../../markdown/harmless";
+import type { Composer } from "../../composer/composer";
+import { isShortcut, isTextField } from "../../composer/shortcuts";
+import { safeText } from "../../markdown/safe-text";
 import type { Session } from "../../session/session";
-import type { ShownThread } from "../../thread/shown-thread";
+import type { Thread } from "../../thread/thread";
 import { CloseIcon, SendIcon } from "../icons";
 import { ModelPicker } from "./model-picker";
-import { PolicyChoice } from "./policy-choice";
+import { BusyPolicyPicker } from "./busy-policy-picker";
 import { ShortcutsButton, ShortcutsPanel } from "./shortcuts-panel";
-import { StopView } from "./stop";
-import { Writing } from "./writing";
+import { StopButton } from "./stop-button";
+import { MessageField } from "./message-field";
 
-export function ComposerView({ session, thread }: { session: Session; thread: ShownThread }) {
-  // One for each chat: what is undone in one shall not appear in another.
-  const composer = session.composing.of(thread);
+export function ComposerView({ session, thread }: { session: Session; thread: Thread }) {
+  // One form per chat: undo in one must not affect another.
+  const composer = session.composers.of(thread);
   return <ComposerForm key={composer.number} session={session} composer={composer} />;
 }
 
@@ -31,20 +31,20 @@ function ComposerForm({ session, composer }: { session: Session; composer: Compo
     <form class="composer" aria-label="Your message" onSubmit={(event) => event.preventDefault()}>
       {areKeysShown.value && <ShortcutsPanel close={() => (areKeysShown.value = false)} />}
       <OfferedView composer={composer} taken={goThere} />
-      {/* Above the box: what comes and goes there moves no button away from under a finger. */}
+      {/* Above the box: it must not move buttons away from under a finger. */}
       <p id="composer-says" class="composer-says" role="status">
         <SaidOf composer={composer} />
       </p>
-      {isBusy && composer.hindrance.value === null && <PolicyChoice policy={session.composing.policy} />}
+      {isBusy && composer.blockedReason.value === null && <BusyPolicyPicker policy={session.composers.policy} />}
       <div class="composer-box" onPointerDown={(event) => event.target === event.currentTarget && setTimeout(goThere)}>
-        <Writing composer={composer} field={writing} />
+        <MessageField composer={composer} field={writing} />
         <div class="composer-tools">
           <ModelPicker choice={composer.model} chosen={goThere} />
           <ShortcutsButton isOpen={areKeysShown} />
           <span class="composer-gap" />
-          {isBusy && <StopView composer={composer} stopped={goThere} />}
+          {isBusy && <StopButton composer={composer} stopped={goThere} />}
           <button
-            // No form is sent: a frame may be denied them.
+            // No form is submitted: a frame may forbid that.
             type="button"
             onClick={() => composer.send()}
             class="button primary icon-only composer-send"
@@ -52,7 +52,7 @@ function ComposerForm({ session, composer }: { session: Session; composer: Compo
             title="Send"
             aria-disabled={composer.canSend.value ? undefined : true}
             aria-describedby="composer-says"
-            // Who clicks it goes on writing, and the keyboard of a phone stays where it is.
+            // Keep the focus in the field, and the keyboard of a phone open.
             onMouseDown={(event) => event.preventDefault()}
           >
             <SendIcon />
@@ -63,15 +63,15 @@ function ComposerForm({ session, composer }: { session: Session; composer: Compo
   );
 }
 
-/** What there is to say of what is written, or cannot be. */
+/** The status line of the composer. */
 function SaidOf({ composer }: { composer: Composer }) {
-  const hindrance = composer.hindrance.value;
+  const hindrance = composer.blockedReason.value;
   if (hindrance !== null) return <span class="bad-text">{hindrance}</span>;
   const waiting = composer.waiting.value.length;
   if (waiting === 1) return <>Your message waits for the models to be known.</>;
   if (waiting > 1) return <>{waiting} messages wait for the models to be known.</>;
   const gone = composer.model.gone.value;
-  if (gone !== null) return <>{harmless(`${gone} is not there any more. ${composer.model.name.value} answers now.`)}</>;
+  if (gone !== null) return <>{safeText(`${gone} is not there any more. ${composer.model.name.value} answers now.`)}</>;
   return composer.isTooLong.value ? <>Too long to be kept as a draft. It can be sent.</> : null;
 }
 
@@ -87,7 +87,7 @@ function OfferedView({ composer, taken }: { composer: Composer; taken: () => voi
         type="button"
         class="button small"
         onClick={() => {
-          composer.takeOffered();
+          composer.restoreOffered();
           taken();
         }}
       >
@@ -99,7 +99,7 @@ function OfferedView({ composer, taken }: { composer: Composer; taken: () => voi
         aria-label="Do without it"
         title="Do without it"
         onClick={() => {
-          composer.refuseOffered();
+          composer.discardOffered();
           taken();
         }}
       >
@@ -109,14 +109,14 @@ function OfferedView({ composer, taken }: { composer: Composer; taken: () => voi
   );
 }
 
-/** Those shortcuts that work anywhere; the list of chats has its own. */
+/** Global shortcuts; the list of chats has its own. */
 function useKeys(session: Session, goThere: () => void, areKeysShown: Signal<boolean>): void {
   useEffect(() => {
     const pressed = (event: KeyboardEvent): void => {
       if (event.defaultPrevented) return;
       if (isShortcut("write", event)) goThere();
-      else if (isShortcut("new", event)) session.place.openNew();
-      else if (isShortcut("shortcuts", event) && !isWriting(event.target)) areKeysShown.value = !areKeysShown.value;
+      else if (isShortcut("new", event)) session.router.openNew();
+      else if (isShortcut("shortcuts", event) && !isTextField(event.target)) areKeysShown.value = !areKeysShown.value;
       else return;
       event.preventDefault();
     };

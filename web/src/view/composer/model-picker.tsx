@@ -1,14 +1,14 @@
-/** Whom to ask: a model, by its name. The server lists its agents among them. */
+/** Choose the model that answers. The server lists agents among the models. */
 
 import { useSignal, type Signal } from "@preact/signals";
 import type { RefObject, TargetedKeyboardEvent } from "preact";
 import { useEffect, useId, useLayoutEffect, useRef } from "preact/hooks";
-import type { ModelChoice } from "../../composing/models";
-import { harmless } from "../../markdown/harmless";
+import type { ModelChoice } from "../../composer/model-choice";
+import { safeText } from "../../markdown/safe-text";
 import { CheckIcon, DownIcon } from "../icons";
-import { useLeaving } from "../leaving";
+import { useDismissal } from "../dismissal";
 
-/** Among more than these, one is sought by its name. */
+/** With more models than this, the list has a filter. */
 const MANY = 8;
 
 export function ModelPicker({ choice, chosen }: { choice: ModelChoice; chosen: () => void }) {
@@ -16,12 +16,12 @@ export function ModelPicker({ choice, chosen }: { choice: ModelChoice; chosen: (
   const box = useRef<HTMLSpanElement>(null);
   const list = useId();
   if (choice.name.value === null) return null;
-  const name = harmless(choice.name.value);
+  const name = safeText(choice.name.value);
   if (choice.names.value.length === 1) {
     return (
       <span class="model one-line" dir="auto" title="Who answers">
         <span class="visually-hidden">Model: </span>
-        {harmless(name)}
+        {safeText(name)}
       </span>
     );
   }
@@ -30,7 +30,7 @@ export function ModelPicker({ choice, chosen }: { choice: ModelChoice; chosen: (
       <button
         type="button"
         class="quiet-button model"
-        aria-label={`Model: ${harmless(name)}`}
+        aria-label={`Model: ${safeText(name)}`}
         title="Who answers"
         aria-haspopup="listbox"
         aria-expanded={isOpen.value}
@@ -43,7 +43,7 @@ export function ModelPicker({ choice, chosen }: { choice: ModelChoice; chosen: (
         }}
       >
         <span class="one-line" dir="auto">
-          {harmless(name)}
+          {safeText(name)}
         </span>
         <DownIcon size={14} />
       </button>
@@ -67,11 +67,11 @@ function Choices({ id, choice, chosen, isOpen, box }: ChoicesProps) {
   const at = useSignal(Math.max(0, names.indexOf(choice.name.value ?? "")));
   const here = useRef<HTMLElement>(null);
   const areMany = names.length > MANY;
-  useLeaving(
+  useDismissal(
     (at) => Boolean(box.current?.contains(at)),
     () => (isOpen.value = false),
   );
-  // Before the next key comes.
+  // Before the next keystroke.
   useLayoutEffect(() => here.current?.focus(), []);
   useEffect(() => document.getElementById(`${id}-${at.value}`)?.scrollIntoView({ block: "nearest" }), [at.value]);
   const take = (name: string | undefined): void => {
@@ -100,7 +100,7 @@ function Choices({ id, choice, chosen, isOpen, box }: ChoicesProps) {
   };
   return (
     <div class="model-choices" onKeyDown={press}>
-      {areMany && <Finding field={here as RefObject<HTMLInputElement>} list={id} active={active} seek={seek} />}
+      {areMany && <ModelFilter field={here as RefObject<HTMLInputElement>} list={id} active={active} seek={seek} />}
       {found.length > 0 ? (
         <ul
           ref={areMany ? undefined : (here as RefObject<HTMLUListElement>)}
@@ -121,14 +121,14 @@ function Choices({ id, choice, chosen, isOpen, box }: ChoicesProps) {
   );
 }
 
-interface FindingProps {
+interface ModelFilterProps {
   readonly field: RefObject<HTMLInputElement>;
   readonly list: string;
   readonly active: string | undefined;
   readonly seek: (text: string) => void;
 }
 
-function Finding({ field, list, active, seek }: FindingProps) {
+function ModelFilter({ field, list, active, seek }: ModelFilterProps) {
   return (
     <input
       ref={field}
@@ -166,12 +166,12 @@ function Choice({ id, name, place, at, choice, take }: ChoiceProps) {
       onClick={() => take(name)}
     >
       <span class="menu-icon">{isChosen && <CheckIcon size={16} />}</span>
-      <span dir="auto">{harmless(name)}</span>
+      <span dir="auto">{safeText(name)}</span>
     </li>
   );
 }
 
-/** Where a key leads in a list of so many; undefined: it leads nowhere. */
+/** The index that a key moves to; undefined: none. */
 function walked(key: string, at: number, count: number): number | undefined {
   if (key === "ArrowDown") return Math.min(at + 1, Math.max(0, count - 1));
   if (key === "ArrowUp") return Math.max(at - 1, 0);

@@ -1,8 +1,8 @@
-/** The list of shortcuts. It stands beside what people do, and keeps nobody from it. */
+/** The list of keyboard shortcuts, in a panel that is not modal. */
 
 import type { Signal } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
-import { printed, SHORTCUTS, type Shortcut } from "../../composing/shortcuts";
+import { keyLabels, SHORTCUTS, type Shortcut } from "../../composer/shortcuts";
 import { CloseIcon } from "../icons";
 
 const GROUPS: readonly (readonly [Shortcut["where"], string])[] = [
@@ -70,7 +70,7 @@ function Group({ title, shortcuts }: { title: string; shortcuts: readonly Shortc
               {keys.map((each, place) => (
                 <span key={each}>
                   {place > 0 && " or "}
-                  {printed(each).map((key) => (
+                  {keyLabels(each).map((key) => (
                     <kbd key={key}>{key}</kbd>
                   ))}
                 </span>

@@ -1,23 +1,23 @@
-/** The experiments of a newcomer: large in an empty chat, and a strip above the composer while they go on. */
+/** The experiments for a new user: large in an empty chat, and a strip above the composer while one runs. */
 
 import { useEffect } from "preact/hooks";
 import { EXPERIMENTS, type ExperimentName, type Experiments } from "../../first-run/experiments";
-import { copied } from "../../markdown/copying";
+import { copyText } from "../../markdown/clipboard";
 import type { Session } from "../../session/session";
 import "../../style/first-run.css";
-import type { ShownThread } from "../../thread/shown-thread";
+import type { Thread } from "../../thread/thread";
 import { CheckIcon, CloseIcon, CopyIcon, ExternalIcon, RetryIcon, StopIcon, TabsIcon } from "../icons";
-import { ALL_TRIED, NAMES, told } from "./words";
+import { ALL_TRIED, EXPERIMENT_LABELS, stepText } from "./experiment-texts";
 
 const ICONS = { vanish: RetryIcon, stop: StopIcon, tabs: TabsIcon } as const;
 
 interface Props {
   readonly session: Session;
-  readonly thread: ShownThread;
+  readonly thread: Thread;
   readonly experiments: Experiments;
 }
 
-/** What an empty chat shows of them. */
+/** The experiments in an empty chat. */
 export function WelcomeView({ thread, experiments }: Props) {
   return (
     <section class="welcome" aria-labelledby="welcome">
@@ -32,8 +32,8 @@ export function WelcomeView({ thread, experiments }: Props) {
             <button type="button" class="experiment" onClick={() => void experiments.start(name, thread)}>
               <ExperimentIcon name={name} isTried={experiments.tried.value.has(name)} />
               <span>
-                <strong>{NAMES[name].name}</strong>
-                <span class="quiet-text">{NAMES[name].what}</span>
+                <strong>{EXPERIMENT_LABELS[name].name}</strong>
+                <span class="quiet-text">{EXPERIMENT_LABELS[name].what}</span>
               </span>
             </button>
           </li>
@@ -43,13 +43,13 @@ export function WelcomeView({ thread, experiments }: Props) {
   );
 }
 
-/** What is said of them while they go on. */
+/** The progress of an experiment. */
 export function FirstRunView({ session, thread, experiments }: Props) {
   const step = experiments.step.value;
   const isShown = experiments.isOpen.value;
-  const words = step === null ? null : told(step);
+  const words = step === null ? null : stepText(step);
   useEffect(() => {
-    if (isShown && words !== null) session.notices.say(words);
+    if (isShown && words !== null) session.notices.announce(words);
   }, [isShown, words]);
   if (!isShown) return null;
   const tried = experiments.tried.value;
@@ -61,13 +61,13 @@ export function FirstRunView({ session, thread, experiments }: Props) {
             key={name}
             type="button"
             class="quiet-button small"
-            aria-label={tried.has(name) ? `Tried: ${NAMES[name].name}` : NAMES[name].name}
+            aria-label={tried.has(name) ? `Tried: ${EXPERIMENT_LABELS[name].name}` : EXPERIMENT_LABELS[name].name}
             aria-pressed={step?.name === name}
             onClick={() => void experiments.start(name, thread)}
           >
             <ExperimentIcon name={name} isTried={tried.has(name)} size={16} />
-            <span class="long">{NAMES[name].name}</span>
-            <span class="short">{NAMES[name].short}</span>
+            <span class="long">{EXPERIMENT_LABELS[name].name}</span>
+            <span class="short">{EXPERIMENT_LABELS[name].short}</span>
           </button>
         ))}
         <button
@@ -97,8 +97,8 @@ function ExperimentIcon({ name, isTried, size = 20 }: { name: ExperimentName; is
   );
 }
 
-/** A link to this chat; and its address, where a frame may keep links from opening anything. */
-function SecondTab({ session, thread }: { session: Session; thread: ShownThread }) {
+/** A link to this chat; and its address, where a frame may block links. */
+function SecondTab({ session, thread }: { session: Session; thread: Thread }) {
   const address = new URL(`#${thread.id.value}`, location.href).href;
   const isFramed = window !== window.parent;
   return (
@@ -123,7 +123,7 @@ function SecondTab({ session, thread }: { session: Session; thread: ShownThread 
 }
 
 async function copy(address: string, { notices }: Session): Promise<void> {
-  // Pages without TLS, and many frames, may not: then it is there to be selected.
-  if (await copied(address)) notices.news("The address is copied.");
+  // Pages without TLS and many frames may not copy: show the address to select.
+  if (await copyText(address)) notices.news("The address is copied.");
   else notices.news(address, { stays: undefined });
 }

@@ -1,4 +1,4 @@
-/** A block of code by itself: what a tool was given, or gave back. */
+/** A code block by itself: the input or output of a tool. */
 
 import { useLayoutEffect, useRef } from "preact/hooks";
 import { CodeBlock } from "../../markdown/code-block";

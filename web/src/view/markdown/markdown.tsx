@@ -1,22 +1,22 @@
-/** Markdown, finished or on its way. */
+/** Markdown, complete or still streaming. */
 
 import { effect, type ReadonlySignal } from "@preact/signals";
 import { useLayoutEffect, useRef } from "preact/hooks";
-import { ShownText } from "../../markdown/shown-text";
+import { MarkdownRenderer } from "../../markdown/renderer";
 import "../../style/markdown.css";
 
 interface Given {
-  /** A signal is listened to here: nothing around it is made anew when more comes. */
+  /** A signal is subscribed to here, so that nothing around it renders again. */
   readonly text: string | ReadonlySignal<string>;
-  /** Whether more is to come. */
+  /** Whether more text is to come. */
   readonly isGrowing?: boolean;
 }
 
 export function MarkdownView({ text, isGrowing = false }: Given) {
   const place = useRef<HTMLDivElement>(null);
-  const shown = useRef<ShownText | null>(null);
+  const shown = useRef<MarkdownRenderer | null>(null);
   useLayoutEffect(() => {
-    shown.current ??= new ShownText(place.current as HTMLElement);
+    shown.current ??= new MarkdownRenderer(place.current as HTMLElement);
     if (typeof text === "string") shown.current.show(text, isGrowing);
     else return effect(() => shown.current?.show(text.value, isGrowing));
     return undefined;

@@ -1,23 +1,23 @@
 /** A chat in the list. */
 
 import { useLayoutEffect, useRef } from "preact/hooks";
-import { nameOf, type Row } from "../../chats/row";
+import { chatTitle, type ChatRow } from "../../chats/chat-row";
 import { ArchiveIcon, EditIcon, MoreIcon, PinIcon, PinnedIcon, TrashIcon, UnarchiveIcon, UndoIcon } from "../icons";
 import { Menu, type MenuEntry } from "../menu";
-import { isPlain } from "./plain-click";
-import type { SidebarState } from "./state";
+import { isPlainClick } from "./list-navigation";
+import type { SidebarState } from "./sidebar-state";
 
 interface LineProps {
   readonly state: SidebarState;
-  readonly row: Row;
+  readonly row: ChatRow;
   readonly tabIndex: 0 | -1;
 }
 
 export function ChatLine({ state, row, tabIndex }: LineProps) {
-  const { session, arming, hovered } = state;
+  const { session, deletion, hovered } = state;
   if (state.editing.value?.row.id === row.id) return <NameField state={state} />;
   const isHere = session.threads.current.value?.id.value === row.id;
-  const isArmed = arming.armed.value === row.id;
+  const isArmed = deletion.armed.value === row.id;
   const isNear = tabIndex === 0 || hovered.value === row.id || state.opened.value === row.id || isArmed;
   const isTouched = matchMedia("(pointer: coarse)").matches;
   const hasTools = session.mayWrite && (isNear || isTouched);
@@ -32,17 +32,17 @@ export function ChatLine({ state, row, tabIndex }: LineProps) {
         href={`#${row.id}`}
         tabIndex={tabIndex}
         aria-current={isHere ? "page" : undefined}
-        title={nameOf(row)}
+        title={chatTitle(row)}
         onClick={(event) => {
-          if (!isPlain(event)) return;
+          if (!isPlainClick(event)) return;
           event.preventDefault();
-          session.place.open(row.id);
+          session.router.open(row.id);
         }}
-        onBlur={() => isArmed && arming.disarm()}
+        onBlur={() => isArmed && deletion.disarm()}
       >
         <State row={row} isUnseen={!isHere && session.chats.unseen.value.has(row.id)} />
         <span class="title" dir="auto">
-          {nameOf(row)}
+          {chatTitle(row)}
         </span>
       </a>
       {hasTools && <Tools state={state} row={row} isArmed={isArmed} hasDelete={!isTouched || isNear} />}
@@ -50,7 +50,7 @@ export function ChatLine({ state, row, tabIndex }: LineProps) {
   );
 }
 
-function State({ row, isUnseen }: { row: Row; isUnseen: boolean }) {
+function State({ row, isUnseen }: { row: ChatRow; isUnseen: boolean }) {
   if (row.isRunning) return <span class="dot running" role="img" aria-label="Answering:" />;
   if (isUnseen) return <span class="dot unseen" role="img" aria-label="New answer:" />;
   return null;
@@ -58,30 +58,30 @@ function State({ row, isUnseen }: { row: Row; isUnseen: boolean }) {
 
 interface ToolsProps {
   readonly state: SidebarState;
-  readonly row: Row;
+  readonly row: ChatRow;
   readonly isArmed: boolean;
-  /** Where fingers point, it is in the menu, and beside the chat that is chosen: nobody shall hit it by mistake. */
+  /** On touch screens, deleting is in the menu and on the selected chat, so that it is not hit by mistake. */
   readonly hasDelete: boolean;
 }
 
 function Tools({ state, row, isArmed, hasDelete }: ToolsProps) {
-  const { arming, changing, opened } = state;
-  const name = nameOf(row);
+  const { deletion, actions, opened } = state;
+  const name = chatTitle(row);
   const entries: MenuEntry[] = [
     { label: "Rename", icon: <EditIcon />, run: () => state.rename(row) },
     row.pinned
-      ? { label: "Unpin", icon: <PinnedIcon />, run: () => void changing.pin(row, false) }
-      : { label: "Pin", icon: <PinIcon />, run: () => void changing.pin(row, true) },
+      ? { label: "Unpin", icon: <PinnedIcon />, run: () => void actions.pin(row, false) }
+      : { label: "Pin", icon: <PinIcon />, run: () => void actions.pin(row, true) },
     row.archived
-      ? { label: "Move back to the list", icon: <UnarchiveIcon />, run: () => void changing.archive(row, false) }
-      : { label: "Archive", icon: <ArchiveIcon />, run: () => void changing.archive(row, true) },
+      ? { label: "Move back to the list", icon: <UnarchiveIcon />, run: () => void actions.archive(row, false) }
+      : { label: "Archive", icon: <ArchiveIcon />, run: () => void actions.archive(row, true) },
     "line",
     {
       label: isArmed ? "Delete?" : "Delete",
       icon: <TrashIcon />,
       isBad: true,
       staysOpen: !isArmed,
-      run: () => state.delete(row, isArmed), // by then the menu has closed, which disarms
+      run: () => state.delete(row, isArmed), // the menu has closed by then, which disarms
     },
   ];
   return (
@@ -92,10 +92,10 @@ function Tools({ state, row, isArmed, hasDelete }: ToolsProps) {
           class={`quiet-button small ${isArmed ? "bad" : "icon-only"}`}
           aria-label={isArmed ? `Delete “${name}”? Press again` : `Delete “${name}”`}
           title={isArmed ? "Press again to delete" : "Delete"}
-          // Neither a hasty double click nor a key that is held says it twice.
+          // A double click or a held key does not confirm.
           onClick={(event) => event.detail < 2 && state.delete(row)}
           onKeyDown={(event) => event.repeat && event.key === "Enter" && event.preventDefault()}
-          onBlur={() => opened.peek() === null && arming.disarm()}
+          onBlur={() => opened.peek() === null && deletion.disarm()}
         >
           {isArmed ? "Delete?" : <TrashIcon />}
         </button>
@@ -106,7 +106,7 @@ function Tools({ state, row, isArmed, hasDelete }: ToolsProps) {
         entries={entries}
         onToggle={(isOpen) => {
           opened.value = isOpen ? row.id : null;
-          if (!isOpen) arming.disarm();
+          if (!isOpen) deletion.disarm();
         }}
       >
         <MoreIcon />
@@ -115,10 +115,10 @@ function Tools({ state, row, isArmed, hasDelete }: ToolsProps) {
   );
 }
 
-/** The name of a chat, to be changed in its place. */
+/** Rename a chat in place. */
 function NameField({ state }: { state: SidebarState }) {
   const field = useRef<HTMLInputElement>(null);
-  // Before the next key comes.
+  // Before the next keystroke.
   useLayoutEffect(() => {
     field.current?.focus();
     field.current?.select();
@@ -126,7 +126,7 @@ function NameField({ state }: { state: SidebarState }) {
   const end = (isKept: boolean): void => {
     const line = field.current?.closest<HTMLElement>("[data-line]");
     state.renamed(isKept);
-    // Behind the drawing: then the link is there again.
+    // After rendering, when the link is back.
     requestAnimationFrame(() => line?.querySelector<HTMLElement>(".line-main")?.focus());
   };
   return (
@@ -151,7 +151,7 @@ function NameField({ state }: { state: SidebarState }) {
       }}
       onBlur={() => {
         const editing = state.editing.peek();
-        // A line that moves loses the focus for a moment: who only moved goes on writing.
+        // A moving line loses the focus for a moment; keep editing then.
         setTimeout(() => {
           const isStill = state.editing.peek()?.row.id === editing?.row.id;
           if (isStill && !(document.activeElement instanceof HTMLElement && isNameField(document.activeElement)))
@@ -166,9 +166,9 @@ function isNameField(element: HTMLElement): boolean {
   return element.classList.contains("name-field");
 }
 
-/** A chat that was deleted, and can be brought back. */
+/** A deleted chat that can be restored. */
 export function DeletedLine({ state, row, tabIndex }: LineProps) {
-  const name = nameOf(row);
+  const name = chatTitle(row);
   const until =
     row.purgeAt === null ? "" : new Date(row.purgeAt).toLocaleDateString(undefined, { dateStyle: "medium" });
   return (
@@ -182,7 +182,7 @@ export function DeletedLine({ state, row, tabIndex }: LineProps) {
           class="quiet-button small line-main"
           tabIndex={tabIndex}
           aria-label={`Restore “${name}”`}
-          onClick={() => void state.changing.restore(row)}
+          onClick={() => void state.actions.restore(row)}
         >
           <UndoIcon /> Restore
         </button>

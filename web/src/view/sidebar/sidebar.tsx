@@ -1,28 +1,28 @@
-/** The chats beside the thread. */
+/** The list of chats beside the thread. */
 
 import type { TargetedKeyboardEvent } from "preact";
 import { useEffect, useMemo, useRef } from "preact/hooks";
 import "../../style/sidebar.css";
-import { linesOf, type Line } from "../../chats/days";
-import { openNew } from "../../chats/opening";
-import type { ShelfKind } from "../../chats/shelf";
-import { isShortcut, isWriting } from "../../composing/shortcuts";
-import { harmless } from "../../markdown/harmless";
+import { listLines, type ChatListLine } from "../../chats/date-groups";
+import { openNewChat } from "../../chats/open-chat";
+import type { ChatListKind } from "../../chats/chat-pages";
+import { isShortcut, isTextField } from "../../composer/shortcuts";
+import { safeText } from "../../markdown/safe-text";
 import type { Session } from "../../session/session";
 import { ArchiveIcon, BackIcon, CloseIcon, FolderIcon, MoreIcon, PlusIcon, SearchIcon, TrashIcon } from "../icons";
 import { Menu, type MenuEntry } from "../menu";
 import { ChatLine, DeletedLine } from "./chat-line";
-import { HitsView } from "./hits";
-import { SidebarState } from "./state";
+import { SearchResultsView } from "./search-results";
+import { SidebarState } from "./sidebar-state";
 import { VirtualList } from "./virtual-list";
 
-const NAMES: Record<ShelfKind, string> = { chats: "Chats", archived: "Archive", deleted: "Recently deleted" };
+const NAMES: Record<ChatListKind, string> = { chats: "Chats", archived: "Archive", deleted: "Recently deleted" };
 
 interface SidebarProps {
   readonly session: Session;
-  /** Show it, where it is away: somebody wants to search. */
+  /** Show the sidebar if it is hidden: the user wants to search. */
   readonly reveal?: () => void;
-  /** Somebody went on to a chat: where there is no room for both, the list goes. */
+  /** The user opened a chat: hide the list on narrow screens. */
   readonly leave?: () => void;
 }
 
@@ -32,7 +32,7 @@ export function SidebarView({ session, reveal, leave }: SidebarProps) {
   const here = session.threads.current.value?.id.value ?? null;
   useEffect(() => {
     const look = (): void => {
-      if (document.visibilityState !== "hidden") session.chats.see(here);
+      if (document.visibilityState !== "hidden") session.chats.markSeen(here);
     };
     look();
     document.addEventListener("visibilitychange", look);
@@ -46,7 +46,7 @@ export function SidebarView({ session, reveal, leave }: SidebarProps) {
           type="button"
           class="button new-chat"
           onClick={() => {
-            openNew(session);
+            openNewChat(session);
             leave?.();
           }}
         >
@@ -68,15 +68,15 @@ export function SidebarView({ session, reveal, leave }: SidebarProps) {
           <h2>{NAMES[kind]}</h2>
         </div>
       )}
-      {state.search.isOn.value ? <HitsView state={state} /> : <ListView state={state} />}
+      {state.search.isOn.value ? <SearchResultsView state={state} /> : <ListView state={state} />}
       <span class="visually-hidden" role="status">
-        {state.arming.armed.value !== null ? "Press again to delete this chat." : ""}
+        {state.deletion.armed.value !== null ? "Press again to delete this chat." : ""}
       </span>
     </nav>
   );
 }
 
-/** Other parts of the chats, and those of other scopes. */
+/** The other lists, and the scopes. */
 function PartsMenu({ session }: { session: Session }) {
   const { chats } = session;
   const kind = chats.kind.value;
@@ -91,16 +91,16 @@ function PartsMenu({ session }: { session: Session }) {
     },
   ];
   const scopes: MenuEntry[] = [null, ...known].map((scope) => ({
-    label: scope === null ? "All" : scope === "" ? "Without a scope" : harmless(scope),
+    label: scope === null ? "All" : scope === "" ? "Without a scope" : safeText(scope),
     isChecked: scope === chosen,
-    run: () => chats.choose(scope),
+    run: () => chats.chooseScope(scope),
   }));
   const isOne = chats.scopes.fixed !== null || (known.length < 2 && chosen === null);
   return (
     <>
       {!isOne && (
         <Menu
-          label={`Scope: ${chosen === null ? "all" : harmless(chosen) || "none"}`}
+          label={`Scope: ${chosen === null ? "all" : safeText(chosen) || "none"}`}
           class={`quiet-button icon-only${chosen === null ? "" : " chosen"}`}
           entries={scopes}
         >
@@ -123,14 +123,14 @@ function SearchField({ state, reveal }: { state: SidebarState; reveal: (() => vo
     if (event.isComposing) return;
     if (event.key === "Escape" && search.typed.value !== "") search.type("");
     else if (event.key === "ArrowDown") lines?.querySelector<HTMLElement>(".line-main[tabindex='0']")?.focus();
-    else if (event.key === "Enter") void search.ask();
+    else if (event.key === "Enter") void search.submit();
     else return;
     event.preventDefault();
     event.stopPropagation();
   };
-  // Whoever looks for something in another scope looks for it again.
+  // Search again in the new scope.
   const scope = session.chats.scopes.chosen.value;
-  useEffect(() => void search.ask(), [scope]);
+  useEffect(() => void search.submit(), [scope]);
   return (
     <div class="search" role="search">
       <SearchIcon />
@@ -165,14 +165,14 @@ function SearchField({ state, reveal }: { state: SidebarState; reveal: (() => vo
   );
 }
 
-/** Have `/` and Control or Command with K lead to the field, wherever somebody is. */
+/** Focus the search field with `/` or Control/Command+K from anywhere. */
 function useSearchKeys(field: { readonly current: HTMLInputElement | null }, reveal: (() => void) | undefined): void {
   useEffect(() => {
     const find = (event: KeyboardEvent): void => {
-      const isLetter = !event.ctrlKey && !event.metaKey && isWriting(event.target);
+      const isLetter = !event.ctrlKey && !event.metaKey && isTextField(event.target);
       if (isLetter || !isShortcut("search", event)) return;
       event.preventDefault();
-      // What is away takes no focus: who brings it here sees to that.
+      // A hidden field takes no focus: `reveal` sees to it.
       if (field.current!.closest("[inert], [hidden]")) reveal?.();
       else field.current!.select();
     };
@@ -188,7 +188,7 @@ function ListView({ state }: { state: SidebarState }) {
   const rows = chats.rows.value;
   const now = state.today.now.value;
   const lines = useMemo(
-    () => linesOf(rows, now, kind === "chats", [...navigator.languages]).map(entryOf),
+    () => listLines(rows, now, kind === "chats", [...navigator.languages]).map(entryOf),
     [rows, now, kind],
   );
   const isWhole = chats.isWhole.value;
@@ -223,25 +223,29 @@ function ListView({ state }: { state: SidebarState }) {
   );
 }
 
-function entryOf(line: Line) {
+function entryOf(line: ChatListLine) {
   return { id: line.id, number: line.kind === "chat" ? line.number : undefined, line };
 }
 
-/** What a key does to a chat. */
-function act(state: SidebarState, event: TargetedKeyboardEvent<HTMLElement>, { row }: Line & { kind: "chat" }): void {
+/** Keyboard actions on a chat. */
+function act(
+  state: SidebarState,
+  event: TargetedKeyboardEvent<HTMLElement>,
+  { row }: ChatListLine & { kind: "chat" },
+): void {
   if (!state.session.mayWrite) return;
   const isMenu = event.key === "ContextMenu" || (event.key === "F10" && event.shiftKey);
   if (event.key === "F2") state.rename(row);
   else if (event.key === "Delete" && event.repeat) event.preventDefault();
   else if (event.key === "Delete") state.delete(row);
-  else if (event.key === "Escape" && state.arming.armed.peek() !== null) state.arming.disarm();
+  else if (event.key === "Escape" && state.deletion.armed.peek() !== null) state.deletion.disarm();
   else if (isMenu) event.currentTarget.querySelector<HTMLElement>(`[data-line="${row.id}"] [aria-haspopup]`)?.click();
   else return;
   event.preventDefault();
   event.stopPropagation();
 }
 
-/** What there is to say where there are no chats, or not all. */
+/** A note where there are no chats, or not all. */
 function Note({ session }: { session: Session }) {
   const { chats } = session;
   const kind = chats.kind.value;

@@ -1,58 +1,58 @@
-/** A list of any length, of which only the lines that are seen are there, and the one that has the focus. */
+/** A list of any length that renders only its visible lines, and the one with the focus. */
 
 import { useSignal } from "@preact/signals";
 import type { ComponentChildren, TargetedKeyboardEvent } from "preact";
 import { useEffect, useLayoutEffect, useMemo, useRef } from "preact/hooks";
 import {
-  firstOf,
-  isMain,
+  firstChoice,
+  isLineMain,
   isTyping,
-  mainOf,
-  useAnchor,
-  useKeptFocus,
+  lineMain,
+  useScrollAnchor,
+  useStableFocus,
   useLineHeight,
-  walk,
-  type Entry,
-  type Lines,
-} from "./kept-places";
+  lineForKey,
+  type ListEntry,
+  type ListLines,
+} from "./list-navigation";
 
-interface VirtualListProps<Line extends Entry> {
+interface VirtualListProps<Line extends ListEntry> {
   readonly label: string;
   readonly lines: readonly Line[];
-  /** Of each line, in rem; and where fingers point. */
+  /** The height of a line in rem; and on touch screens. */
   readonly height: number;
   readonly touchHeight: number;
-  /** How many can be chosen in all; -1: nobody knows. */
+  /** How many lines can be selected in total; -1: unknown. */
   readonly count: number;
-  /** The line that Tab leads to; null: the first. */
+  /** The line that Tab focuses; null: the first. */
   readonly active: string | null;
   readonly onActive: (id: string) => void;
-  /** Told how many lines are wanted, whenever that may be more than before. */
+  /** Called with the number of needed lines when it may have grown. */
   readonly onNeed: (count: number) => void;
-  /** Keys that are not for walking about. */
+  /** Other keys than those for navigation. */
   readonly onKey?: ((event: TargetedKeyboardEvent<HTMLElement>, line: Line) => void) | undefined;
-  /** What a line shows. What takes the focus in it has the class `line-main`, and this `tabIndex`. */
+  /** Renders a line. Its focusable element has the class `line-main` and this `tabIndex`. */
   readonly children: (line: Line, tabIndex: 0 | -1) => ComponentChildren;
 }
 
-/** Lines above and below what is seen, so that fast fingers find something. */
+/** Lines rendered above and below the visible ones, for fast scrolling. */
 const BEYOND = 10;
 
-export function VirtualList<Line extends Entry>(props: VirtualListProps<Line>) {
+export function VirtualList<Line extends ListEntry>(props: VirtualListProps<Line>) {
   const { lines, onKey, onActive } = props;
   const scroller = useRef<HTMLDivElement>(null);
   const height = useLineHeight(props.height, props.touchHeight);
   const places = useMemo(() => new Map(lines.map(({ id }, at) => [id, at])), [lines]);
   const all = { lines, places, scroller };
-  const chosen = props.active !== null && places.has(props.active) ? props.active : firstOf(lines)?.id;
-  const focus = useKeptFocus(all, chosen);
+  const chosen = props.active !== null && places.has(props.active) ? props.active : firstChoice(lines)?.id;
+  const focus = useStableFocus(all, chosen);
   const { shown, page, look } = useSeen(all, height, focus.current, props.onNeed);
   const go = (id: string): void => {
     scrollTo(all, id, height);
     look();
     focus.current = id;
     onActive(id);
-    mainOf(scroller.current!, id)?.focus({ preventScroll: true });
+    lineMain(scroller.current!, id)?.focus({ preventScroll: true });
   };
   return (
     <div
@@ -68,7 +68,7 @@ export function VirtualList<Line extends Entry>(props: VirtualListProps<Line>) {
       onKeyDown={(event) => {
         const line = lines[places.get(focus.current ?? "") ?? -1];
         if (line === undefined || isTyping(event.target)) return;
-        const next = isMain(event.target) ? walk(event, lines, places.get(line.id)!, page) : undefined;
+        const next = isLineMain(event.target) ? lineForKey(event, lines, places.get(line.id)!, page) : undefined;
         if (next === undefined) return onKey?.(event, line);
         event.preventDefault();
         go(next.id);
@@ -96,13 +96,13 @@ export function VirtualList<Line extends Entry>(props: VirtualListProps<Line>) {
   );
 }
 
-/** Which lines are there: those that are seen, some around them, and the one with the focus. `page`: how many are seen.
- * `look`: look again at what is seen. */
-function useSeen(all: Lines, height: number, focused: string | null, onNeed: (count: number) => void) {
+/** Which lines are rendered: the visible ones, some around them, and the focused one. `page`: how many are visible.
+ * `look`: measure again. */
+function useSeen(all: ListLines, height: number, focused: string | null, onNeed: (count: number) => void) {
   const { lines, places, scroller } = all;
   const first = useSignal(0);
   const seen = useSignal(30);
-  const anchor = useAnchor(all, height);
+  const anchor = useScrollAnchor(all, height);
   const look = (): void => {
     const { scrollTop, clientHeight } = scroller.current!;
     first.value = Math.floor(scrollTop / height);
@@ -128,8 +128,8 @@ function useSeen(all: Lines, height: number, focused: string | null, onNeed: (co
   return { shown, page: seen.value - 2, look };
 }
 
-/** Have a line be seen, and the heading over it. */
-function scrollTo({ lines, places, scroller }: Lines, id: string, height: number): void {
+/** Scroll a line and its heading into view. */
+function scrollTo({ lines, places, scroller }: ListLines, id: string, height: number): void {
   const at = places.get(id)!;
   const view = scroller.current!;
   const top = (lines[at - 1]?.number === undefined ? at - 1 : at) * height;

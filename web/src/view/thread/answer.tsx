@@ -1,28 +1,28 @@
-/** What was answered, part by part; of a turn that runs, also what is being said and thought. */
+/** The answer of a turn, part by part; of a running turn, also the text and reasoning that stream in. */
 
 import { effect, useComputed, useSignal, type ReadonlySignal, type Signal } from "@preact/signals";
 import { useLayoutEffect, useMemo } from "preact/hooks";
-import { harmlessProse } from "../../markdown/harmless";
-import { partsSoFar, type Part } from "../../thread/parts";
-import type { Running } from "../../thread/running";
+import { safeProse } from "../../markdown/safe-text";
+import { runningParts, type TurnPart } from "../../thread/turn-parts";
+import type { PendingTurn } from "../../thread/pending-turn";
 import { ThoughtIcon } from "../icons";
 import { MarkdownView } from "../markdown/markdown";
-import { PictureView } from "../markdown/picture";
+import { ImageView } from "../markdown/image";
 import { CodeView } from "../markdown/code";
-import { StepView } from "./step";
+import { ToolStep } from "./tool-step";
 
 const NOTHING: readonly never[] = [];
 
-/** `parts`: null while it runs. Parts keep their places when it has ended, and so the elements that show them. */
-export function AnswerView({ parts, running }: { parts: readonly Part[] | null; running: Running | null }) {
-  const items = running?.items.value ?? NOTHING;
-  const list = useMemo(() => parts ?? partsSoFar(items), [parts, items]);
-  const isThinking = useComputed(() => running !== null && running.reasoning.value !== "").value && parts === null;
-  const isSpeaking = useComputed(() => running !== null && running.text.value !== "").value && parts === null;
-  const all: readonly (Part | Growing)[] = [
+/** `parts`: null while it runs. Parts keep their index at the end of the turn, and so their elements. */
+export function AnswerView({ parts, pending }: { parts: readonly TurnPart[] | null; pending: PendingTurn | null }) {
+  const items = pending?.items.value ?? NOTHING;
+  const list = useMemo(() => parts ?? runningParts(items), [parts, items]);
+  const isThinking = useComputed(() => pending !== null && pending.reasoning.value !== "").value && parts === null;
+  const isSpeaking = useComputed(() => pending !== null && pending.text.value !== "").value && parts === null;
+  const all: readonly (TurnPart | Growing)[] = [
     ...list,
-    ...(isThinking ? [{ kind: "growing thought", text: running!.reasoning } as const] : []),
-    ...(isSpeaking ? [{ kind: "growing text", text: running!.text } as const] : []),
+    ...(isThinking ? [{ kind: "growing thought", text: pending!.reasoning } as const] : []),
+    ...(isSpeaking ? [{ kind: "growing text", text: pending!.text } as const] : []),
   ];
   return (
     <>
@@ -35,7 +35,7 @@ export function AnswerView({ parts, running }: { parts: readonly Part[] | null; 
 
 type Growing = { readonly kind: "growing text" | "growing thought"; readonly text: ReadonlySignal<string> };
 
-export function PartView({ part }: { part: Part | Growing }) {
+export function PartView({ part }: { part: TurnPart | Growing }) {
   switch (part.kind) {
     case "growing text":
       return <TextPart text={null} growing={part.text} />;
@@ -46,11 +46,11 @@ export function PartView({ part }: { part: Part | Growing }) {
     case "reasoning":
       return <ThoughtPart text={part.text} />;
     case "picture":
-      return <PictureView address={part.url} alt={part.words} />;
+      return <ImageView address={part.url} alt={part.words} />;
     case "file":
       return <p class="chip">{part.name}</p>;
     case "step":
-      return <StepView step={part} />;
+      return <ToolStep step={part} />;
     case "note":
       return <NoteView text={part.text} />;
     case "other":
@@ -63,7 +63,7 @@ export function PartView({ part }: { part: Part | Growing }) {
   }
 }
 
-/** A text; `growing`: while more comes. */
+/** A text; `growing`: while it streams in. */
 function TextPart({ text, growing }: { text: string | null; growing?: ReadonlySignal<string> }) {
   const shown = useLasting(growing);
   return (
@@ -91,12 +91,12 @@ export function NoteView({ text }: { text: string }) {
   return (
     <details class="note">
       <summary>Note for the model</summary>
-      <p dir="auto">{harmlessProse(text)}</p>
+      <p dir="auto">{safeProse(text)}</p>
     </details>
   );
 }
 
-/** The text of a signal that is emptied a moment before what it held is there as a whole. */
+/** The text of a signal that is cleared just before its content arrives as a finished part. */
 function useLasting(growing: ReadonlySignal<string> | undefined): Signal<string> {
   const shown = useSignal(growing?.peek() ?? "");
   useLayoutEffect(() => {

@@ -1,16 +1,16 @@
-/** What was asked: plain text as it was written, pictures, results of tools. A long one is folded. */
+/** The input of a turn: plain text, images, tool results. A long one is folded. */
 
 import { useSignal } from "@preact/signals";
-import { harmlessProse } from "../../markdown/harmless";
-import type { Part } from "../../thread/parts";
-import { PictureView } from "../markdown/picture";
+import { safeProse } from "../../markdown/safe-text";
+import type { TurnPart } from "../../thread/turn-parts";
+import { ImageView } from "../markdown/image";
 import { NoteView, PartView } from "./answer";
 
-/** Above this it is folded: so many characters, or lines. */
+/** Longer messages are folded: in characters, or lines. */
 const LONG = 1_600;
 const LINES = 24;
 
-export function MessageView({ parts }: { parts: readonly Part[] }) {
+export function MessageView({ parts }: { parts: readonly TurnPart[] }) {
   if (parts.length === 0) return null;
   return (
     <div class="asked">
@@ -21,12 +21,12 @@ export function MessageView({ parts }: { parts: readonly Part[] }) {
   );
 }
 
-function AskedPart({ part }: { part: Part }) {
+function AskedPart({ part }: { part: TurnPart }) {
   switch (part.kind) {
     case "text":
       return <Text text={part.text} />;
     case "picture":
-      return <PictureView address={part.url} alt="Image that was sent" />;
+      return <ImageView address={part.url} alt="Image that was sent" />;
     case "note":
       return <NoteView text={part.text} />;
     default:
@@ -40,7 +40,7 @@ function Text({ text }: { text: string }) {
   const shown = isLong && !isOpen.value ? beginning(text) : text;
   return (
     <div class="message user" dir="auto">
-      {harmlessProse(shown)}
+      {safeProse(shown)}
       {isLong && (
         <button
           type="button"
@@ -58,6 +58,6 @@ function Text({ text }: { text: string }) {
 function beginning(text: string): string {
   const lines = text.split("\n", LINES).join("\n");
   const cut = lines.slice(0, LONG);
-  // Not within a character that takes two places.
+  // Not between surrogates.
   return `${/[\ud800-\udbff]$/.test(cut) ? cut.slice(0, -1) : cut}…`;
 }

@@ -1,56 +1,56 @@
-/** The turns of a chat, the oldest first, and what is on its way. */
+/** The turns of a chat, oldest first, then the pending ones. */
 
 import type { JSX } from "preact";
 import { useComputed } from "@preact/signals";
 import { useEffect, useLayoutEffect, useMemo, useRef } from "preact/hooks";
-import { wordsOfProblem } from "../../session/notices";
+import { errorText } from "../../session/notices";
 import type { Session } from "../../session/session";
-import { rowsOf, type Row } from "../../thread/rows";
-import type { ShownThread } from "../../thread/shown-thread";
+import { threadRows, type ThreadRow } from "../../thread/thread-rows";
+import type { Thread } from "../../thread/thread";
 import "../../style/thread.css";
 import { DownIcon } from "../icons";
-import { useAnnouncements } from "./announcing";
-import { FailureView } from "./failure";
-import { RowView } from "./row";
-import { Scrolling } from "./scrolling";
+import { useAnnouncements } from "./live-region";
+import { FailureCard } from "./failure-card";
+import { TurnRow } from "./turn-row";
+import { ScrollPosition } from "./scroll-position";
 
-const numbers = new WeakMap<ShownThread, number>();
+const numbers = new WeakMap<Thread, number>();
 let last = 0;
 
-export function ThreadView({ session, thread }: { session: Session; thread: ShownThread }) {
+export function ThreadView({ session, thread }: { session: Session; thread: Thread }) {
   if (!numbers.has(thread)) numbers.set(thread, ++last);
-  // Another chat is read at a place of its own.
+  // Each chat has its own scroll position.
   return <Body key={numbers.get(thread)} session={session} thread={thread} />;
 }
 
-function Body({ session, thread }: { session: Session; thread: ShownThread }) {
+function Body({ session, thread }: { session: Session; thread: Thread }) {
   const box = useRef<HTMLDivElement>(null);
   const content = useRef<HTMLDivElement>(null);
-  const scrolling = useMemo(() => {
-    return new Scrolling(
+  const scroll = useMemo(() => {
+    return new ScrollPosition(
       () => void thread.older(),
-      () => thread.running.peek().length > 0,
+      () => thread.pending.peek().length > 0,
     );
   }, []);
-  const rows = useComputed(() => rowsOf(thread.turns.value, thread.running.value, (turn) => thread.nameOf(turn)));
+  const rows = useComputed(() => threadRows(thread.turns.value, thread.pending.value, (turn) => thread.nameOf(turn)));
   const failed = thread.failed.value;
   const problem = thread.problem.value;
   const end = useRef<string | undefined>(undefined);
   const told = useRef(failed);
   const hadFocus = box.current?.contains(document.activeElement) ?? false;
-  useLayoutEffect(() => scrolling.watch(box.current as HTMLElement, content.current as HTMLElement), []);
+  useLayoutEffect(() => scroll.watch(box.current as HTMLElement, content.current as HTMLElement), []);
   useLayoutEffect(() => {
     const isOther = end.current !== undefined && !rows.value.some(({ name }) => name === end.current);
-    // What failed here is told at the end, whatever of it was shown there before.
-    if (failed?.isHere && failed !== told.current) scrolling.toEnd();
-    else scrolling.keep(isOther);
+    // Scroll to the failure, which is shown at the end.
+    if (failed?.isHere && failed !== told.current) scroll.toEnd();
+    else scroll.keep(isOther);
     told.current = failed;
-    scrolling.more();
+    scroll.more();
     end.current = rows.value.at(-1)?.name;
-    // What had the focus is gone: whoever has no mouse goes on from here, and not from the top of the page.
+    // The focused element is gone: keyboard users continue here, not at the top of the page.
     if (hadFocus && document.activeElement === document.body) box.current?.focus({ preventScroll: true });
   }, [rows.value, failed]);
-  useFollowingOwn(thread, scrolling);
+  useScrollToOwn(thread, scroll);
   useAnnouncements(session, thread);
   const views = useRowViews(session, thread, rows.value);
   return (
@@ -68,30 +68,30 @@ function Body({ session, thread }: { session: Session; thread: ShownThread }) {
           </p>
         )}
         {views}
-        {failed && <FailureView session={session} thread={thread} failed={failed} />}
+        {failed && <FailureCard session={session} thread={thread} failed={failed} />}
         {problem !== null && (
           <p class="card bad" role="alert">
-            {wordsOfProblem(problem)}
+            {errorText(problem)}
           </p>
         )}
       </div>
-      <EndButton scrolling={scrolling} />
+      <EndButton scroll={scroll} />
     </div>
   );
 }
 
-/** The views of the rows. Those of rows that are as they were are the same objects, which costs nothing. */
-function useRowViews(session: Session, thread: ShownThread, rows: readonly Row[]): JSX.Element[] {
+/** The views of the rows. Unchanged rows keep the same element, which costs nothing. */
+function useRowViews(session: Session, thread: Thread, rows: readonly ThreadRow[]): JSX.Element[] {
   const made = useRef(new Map<string, { readonly known: readonly unknown[]; readonly view: JSX.Element }>());
   const next: typeof made.current = new Map();
   const views = rows.map((row, at) => {
     const [before, after] = [rows[at - 1]?.turn ?? null, rows[at + 1]?.turn ?? null];
     const isLast = at === rows.length - 1;
-    const known = [row.turn, row.running, before, after, isLast];
+    const known = [row.turn, row.pending, before, after, isLast];
     const old = made.current.get(row.name);
     const isSame = old?.known.every((each, place) => each === known[place]);
     const given = { session, thread, row, before, after, isLast };
-    const view = old && isSame ? old.view : <RowView key={row.name} {...given} />;
+    const view = old && isSame ? old.view : <TurnRow key={row.name} {...given} />;
     next.set(row.name, { known, view });
     return view;
   });
@@ -99,23 +99,23 @@ function useRowViews(session: Session, thread: ShownThread, rows: readonly Row[]
   return views;
 }
 
-/** Who sends something wants to see it. */
-function useFollowingOwn(thread: ShownThread, scrolling: Scrolling): void {
+/** Scroll to the user's own new message. */
+function useScrollToOwn(thread: Thread, scroll: ScrollPosition): void {
   useEffect(() => {
     const known = new Set<string>();
-    return thread.running.subscribe((running) => {
-      const own = running.filter((each) => each.isHere && each.replaces === null);
-      if (own.some(({ name }) => !known.has(name))) scrolling.toEnd();
+    return thread.pending.subscribe((pending) => {
+      const own = pending.filter((each) => each.isHere && each.replaces === null);
+      if (own.some(({ name }) => !known.has(name))) scroll.toEnd();
       for (const { name } of own) known.add(name);
     });
   }, []);
 }
 
-function EndButton({ scrolling }: { scrolling: Scrolling }) {
-  if (scrolling.isAtEnd.value) return null;
-  const hasNews = scrolling.hasNews.value;
+function EndButton({ scroll }: { scroll: ScrollPosition }) {
+  if (scroll.isAtEnd.value) return null;
+  const hasNews = scroll.hasNews.value;
   return (
-    <button type="button" class="button end" onClick={() => scrolling.toEnd()}>
+    <button type="button" class="button end" onClick={() => scroll.toEnd()}>
       <DownIcon size={16} />
       {hasNews ? "New" : "To the end"}
     </button>

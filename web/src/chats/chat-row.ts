@@ -1,0 +1,70 @@
+/** One chat in a list, and how changes update it. */
+
+import type { Change, ChatInfo } from "turnledger";
+import { safeText } from "../markdown/safe-text";
+
+export interface ChatRow {
+  readonly id: string;
+  readonly scope: string | null;
+  readonly title: string | null;
+  readonly pinned: boolean;
+  readonly archived: boolean;
+  readonly revision: number;
+  readonly branch: string;
+  readonly touchedAt: number;
+  readonly isRunning: boolean;
+  /** When a deleted chat is purged. */
+  readonly purgeAt: number | null;
+}
+
+/** A change that carries the state of a chat. */
+export type ChatUpdate = Extract<Change, { readonly revision: number }>;
+
+/** Order by last use; of two used at the same time, the newer id first. */
+export function byLastUse(one: ListPosition, other: ListPosition): number {
+  return other.touchedAt - one.touchedAt || (one.id < other.id ? 1 : one.id > other.id ? -1 : 0);
+}
+
+/** The position of a row in the list. */
+export type ListPosition = Pick<ChatRow, "touchedAt" | "id">;
+
+/** `otherwise`: whether it runs, if the server does not say. */
+export function rowOf(chat: ChatInfo, otherwise = false): ChatRow {
+  const { id, scope, title, pinned, archived, revision, branch, touchedAt, isRunning = otherwise, purgeAt } = chat;
+  return { id, scope, title, pinned, archived, revision, branch, touchedAt, isRunning, purgeAt };
+}
+
+/** The row of a chat known only by this change, which counts as its last use. */
+export function rowOfUpdate(told: ChatUpdate): ChatRow {
+  const { chat: id, scope, title, pinned, archived, revision, branch, at } = told;
+  return { id, scope, title, pinned, archived, revision, branch, touchedAt: at, isRunning: false, purgeAt: null };
+}
+
+/** Apply a change, which may be older than the row. */
+export function withUpdate(row: ChatRow, told: ChatUpdate): ChatRow {
+  const isUse = told.type === "chat.switched";
+  const touchedAt = isUse ? Math.max(row.touchedAt, told.at) : row.touchedAt;
+  if (told.revision < row.revision) return { ...row, touchedAt };
+  const { title, pinned, archived, revision, branch } = told;
+  return { ...row, title, pinned, archived, revision, branch, touchedAt };
+}
+
+/** Merge a row that was read with the known one, which a newer change may have updated meanwhile. */
+export function mergeRow(known: ChatRow | undefined, read: ChatRow, isTold: boolean): ChatRow {
+  if (known === undefined) return read;
+  const touchedAt = Math.max(known.touchedAt, read.touchedAt);
+  const isOlder = read.revision < known.revision || (isTold && read.revision === known.revision);
+  return isOlder
+    ? { ...known, touchedAt }
+    : { ...read, touchedAt, isRunning: isTold ? known.isRunning : read.isRunning };
+}
+
+/** When an id was created. */
+export function createdAtOf(id: string): number {
+  return parseInt(id.slice(-32, -20), 16);
+}
+
+/** The title of a chat, safe to display. */
+export function chatTitle(row: Pick<ChatRow, "title">): string {
+  return safeText(row.title ?? "").trim() || "New chat";
+}

@@ -1,0 +1,31 @@
+/** Confirm by a second press: the first press arms the action for a few seconds. */
+
+import { signal, type ReadonlySignal } from "@preact/signals";
+
+/** Milliseconds until it disarms itself. */
+export const ARMED_FOR = 4_000;
+
+export class ConfirmDelete {
+  readonly #armed = signal<string | null>(null);
+  #timer: ReturnType<typeof setTimeout> | undefined;
+
+  /** The armed action; null if there is none. */
+  get armed(): ReadonlySignal<string | null> {
+    return this.#armed;
+  }
+
+  /** Press once. Returns whether this is the second press, and the action is to run. */
+  press(what: string): boolean {
+    const isSecond = this.#armed.peek() === what;
+    this.disarm();
+    if (isSecond) return true;
+    this.#armed.value = what;
+    this.#timer = setTimeout(() => this.disarm(), ARMED_FOR);
+    return false;
+  }
+
+  disarm(): void {
+    clearTimeout(this.#timer);
+    this.#armed.value = null;
+  }
+}

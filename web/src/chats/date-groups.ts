@@ -1,0 +1,90 @@
+/** Group chats under headings by the day of their last use. */
+
+import { signal, type ReadonlySignal } from "@preact/signals";
+import type { ChatRow } from "./chat-row";
+
+/** One line of the list. */
+export type ChatListLine =
+  | { readonly kind: "heading"; readonly id: string; readonly text: string }
+  /** `number`: its position among the chats, from 1. */
+  | { readonly kind: "chat"; readonly id: string; readonly row: ChatRow; readonly number: number };
+
+const DAY = 86_400_000;
+
+/** The lines for sorted chats, pinned ones first. Days begin at local midnight. */
+export function listLines(
+  rows: readonly ChatRow[],
+  now: number,
+  hasPinned: boolean,
+  locales?: string | string[],
+): ChatListLine[] {
+  const lines: ChatListLine[] = [];
+  const say = headings(now, locales);
+  let last: string | null = null;
+  rows.forEach((row, at) => {
+    const heading = hasPinned && row.pinned ? { id: "pinned", text: "Pinned" } : say(row.touchedAt);
+    if (heading.id !== last) lines.push({ kind: "heading", ...heading });
+    last = heading.id;
+    lines.push({ kind: "chat", id: row.id, row, number: at + 1 });
+  });
+  return lines;
+}
+
+/** The heading for a time. Consecutive times under one heading need one calendar lookup. */
+function headings(now: number, locales?: string | string[]): (time: number) => { id: string; text: string } {
+  const today = midnight(now, 0);
+  const recent = [
+    { since: today, id: "today", text: "Today" },
+    { since: midnight(now, -1), id: "yesterday", text: "Yesterday" },
+    { since: midnight(now, -7), id: "week", text: "Previous 7 days" },
+  ];
+  const format = new Intl.DateTimeFormat(locales, { month: "long", year: "numeric" });
+  let month: { since: number; before: number; id: string; text: string } | null = null;
+  return (time) => {
+    const found = recent.find(({ since }) => time >= since);
+    if (found) return found;
+    if (month === null || time < month.since || time >= month.before) {
+      const date = new Date(time);
+      const since = new Date(date.getFullYear(), date.getMonth(), 1).getTime();
+      const before = new Date(date.getFullYear(), date.getMonth() + 1, 1).getTime();
+      month = { since, before, id: `month ${date.getFullYear()}-${date.getMonth()}`, text: format.format(since) };
+    }
+    return month;
+  };
+}
+
+function midnight(now: number, days: number): number {
+  const date = new Date(now);
+  // By the calendar: a day has 23 or 25 hours when clocks change.
+  return new Date(date.getFullYear(), date.getMonth(), date.getDate() + days).getTime();
+}
+
+/** The current time, updated when a new day begins. */
+export class CurrentDay {
+  readonly #now = signal(Date.now());
+  #timer: ReturnType<typeof setTimeout> | undefined;
+  readonly #look = (): void => {
+    if (midnight(Date.now(), 0) !== midnight(this.#now.peek(), 0)) this.#now.value = Date.now();
+    this.#wait();
+  };
+
+  constructor() {
+    // A machine that slept has missed its timer.
+    document.addEventListener("visibilitychange", this.#look);
+    this.#wait();
+  }
+
+  get now(): ReadonlySignal<number> {
+    return this.#now;
+  }
+
+  close(): void {
+    document.removeEventListener("visibilitychange", this.#look);
+    clearTimeout(this.#timer);
+  }
+
+  #wait(): void {
+    clearTimeout(this.#timer);
+    this.#timer = setTimeout(this.#look, Math.min(midnight(Date.now(), 1) - Date.now() + 50, DAY));
+  }
+}

@@ -1,0 +1,70 @@
+/** Open a new chat, or a search hit at its turn. */
+
+import { effect } from "@preact/signals";
+import type { Hit } from "turnledger";
+import type { Session } from "../session/session";
+
+type Thread = NonNullable<Session["threads"]["current"]["value"]>;
+
+/** How many pages of older turns are searched for one. */
+const PAGES = 40;
+/** Milliseconds for which the found turn is highlighted. */
+const FOUND = 2_000;
+
+/** Show a new chat, unless the current one is new and empty. */
+export function openNewChat(session: Session): void {
+  if (!isNewChat(session)) session.router.openNew();
+}
+
+/** Whether the current chat is new and empty. */
+export function isNewChat({ threads, router, keeps }: Session): boolean {
+  const thread = threads.current.peek();
+  if (thread === null || router.route.peek()?.kind !== (keeps ? "new" : "unkept")) return false;
+  return thread.id.peek() === null && thread.pending.peek().length === 0 && thread.turns.peek().length === 0;
+}
+
+/** Open a search hit on its branch, and scroll to its turn. */
+export async function openHit(session: Session, { chat, turn, branch }: Hit): Promise<void> {
+  session.router.open(chat.id);
+  const thread = session.threads.current.peek();
+  if (turn === null || thread === null) return;
+  await waitAtMost(() => thread.isLoaded.value || thread.problem.value !== null);
+  // The turn was edited or undone: switch to the branch that has it, if permitted.
+  if (session.mayWrite && (thread.info.peek()?.branch ?? chat.branch) !== branch) {
+    try {
+      session.chats.put(await session.client.chats.open(chat.id).switch(branch));
+    } catch (problem) {
+      session.notices.problem(problem);
+      return;
+    }
+    await waitAtMost(() => thread.turns.value.some(({ id }) => id === turn) || thread.info.value?.branch === branch);
+  }
+  await reveal(session, thread, turn);
+}
+
+/** Scroll to a turn, reading older pages until it is there. */
+async function reveal(session: Session, thread: Thread, turn: string): Promise<void> {
+  for (let page = 0; page < PAGES && session.threads.current.peek() === thread; page++) {
+    if (thread.turns.peek().some(({ id }) => id === turn)) break;
+    if (!thread.hasOlder.peek()) return;
+    await thread.older();
+  }
+  await waitAtMost(() => false, 100); // time to render
+  const found = document.querySelector<HTMLElement>(`[data-turn="${CSS.escape(turn)}"]`);
+  found?.scrollIntoView({ block: "center" });
+  found?.classList.add("found");
+  setTimeout(() => found?.classList.remove("found"), FOUND);
+}
+
+/** Wait until the condition holds, or for so many milliseconds. */
+function waitAtMost(isSo: () => boolean, patience = 10_000): Promise<void> {
+  return new Promise((resolve) => {
+    const timer = setTimeout(resolve, patience);
+    const stop = effect(() => {
+      if (!isSo()) return;
+      clearTimeout(timer);
+      resolve();
+    });
+    setTimeout(stop, patience);
+  });
+}

@@ -1,0 +1,151 @@
+/** Convert Markdown to HTML. The result is untrusted and must be sanitized. */
+
+import { Lexer, Parser, Renderer, Tokenizer, type MarkedOptions, type MarkedToken, type Tokens } from "marked";
+
+/** Link definitions by name. The first definition wins. */
+export type LinkDefinitions = Map<string, { readonly href: string; readonly title: string | undefined }>;
+
+/** The page's own headings rank above those of any text. */
+const HIGHEST = 2;
+/** In lines. */
+const LONGEST_DEFINITION = 9;
+const LINE_BREAK = /^<br *\/?>/i;
+
+class TextTokenizer extends Tokenizer {
+  /** Show HTML as text. */
+  override html(): undefined {
+    return undefined;
+  }
+
+  /** Models break lines in tables like this, having no other way. */
+  override tag(source: string): Tokens.Tag | undefined {
+    const found = LINE_BREAK.exec(source);
+    return found ? ({ type: "br", raw: found[0] } as unknown as Tokens.Tag) : undefined;
+  }
+
+  /** marked allows an empty line in a title, which would break the end of a segment. */
+  override def(source: string): Tokens.Def | undefined {
+    let end = -1;
+    for (let line = 0; line < LONGEST_DEFINITION; line += 1) {
+      const next = source.indexOf("\n", end + 1);
+      if (next < 0) return super.def(source);
+      if (end >= 0 && source.slice(end, next).trim() === "") break;
+      end = next;
+    }
+    return super.def(source.slice(0, end + 1));
+  }
+}
+
+class TextRenderer extends Renderer {
+  override heading({ tokens, depth }: Tokens.Heading): string {
+    const level = Math.min(6, depth + HIGHEST - 1);
+    return `<h${level}>${this.parser.parseInline(tokens)}</h${level}>`;
+  }
+
+  override code({ text, lang }: Tokens.Code): string {
+    const language = /^[\w+#.-]{1,40}/.exec(lang ?? "")?.[0].toLowerCase();
+    const named = language === undefined ? "" : ` data-language="${escaped(language)}"`;
+    return `<pre${named}>${escaped(text.replace(/\n$/, ""))}</pre>`;
+  }
+
+  override codespan({ text }: Tokens.Codespan): string {
+    return `<code>${escaped(text)}</code>`;
+  }
+
+  override html({ text }: Tokens.HTML | Tokens.Tag): string {
+    return escaped(text);
+  }
+
+  override checkbox({ checked }: Tokens.Checkbox): string {
+    return `<span data-task="${checked ? "done" : "open"}"></span>`;
+  }
+
+  override tablecell(cell: Tokens.TableCell): string {
+    const kind = cell.header ? `th scope="col"` : "td";
+    const side = cell.align ? ` align="${cell.align}"` : "";
+    return `<${kind}${side}>${this.parser.parseInline(cell.tokens)}</${cell.header ? "th" : "td"}>`;
+  }
+
+  override link(link: Tokens.Link): string {
+    const { href, title, tokens } = link;
+    const isBare = "autolink" in link && link.autolink === true;
+    const address = isBare ? escaped(href) : resolvable(href);
+    const words = isBare ? escaped(link.text) : this.parser.parseInline(tokens);
+    return `<a href="${address}"${titled(title)}>${words}</a>`;
+  }
+
+  /** A placeholder: whether to load the image is decided later. */
+  override image({ href, title, text }: Tokens.Image): string {
+    return `<span data-picture="${resolvable(href)}" data-alt="${resolvable(text)}"${titled(title)}></span>`;
+  }
+}
+
+const OPTIONS: MarkedOptions = {
+  gfm: true,
+  breaks: true,
+  tokenizer: new TextTokenizer(),
+  renderer: new TextRenderer(),
+};
+
+/** The HTML of a block: its items one by one, and what is around them. */
+export interface BlockHtml {
+  readonly start: string;
+  readonly items: readonly string[];
+  readonly end: string;
+}
+
+/** Convert each block of independent Markdown, except for definitions from elsewhere. */
+export function blocksToHtml(source: string, definitions: LinkDefinitions): readonly BlockHtml[] {
+  const lexer = new Lexer(OPTIONS);
+  const { links } = lexer.tokens;
+  for (const [name, { href, title }] of definitions) links[name] = { href, title };
+  const tokens = lexer.lex(source) as MarkedToken[];
+  return tokens.map(blockHtml).filter(({ start, items }) => start !== "" || items.some((html) => html.trim() !== ""));
+}
+
+function blockHtml(token: MarkedToken): BlockHtml {
+  const parser = new Parser(OPTIONS);
+  const { renderer } = parser;
+  if (token.type === "list") {
+    const kind = token.ordered ? "ol" : "ul";
+    const start = token.ordered && token.start !== 1 ? ` start="${token.start}"` : "";
+    return {
+      start: `<${kind}${start}>`,
+      items: token.items.map((item) => renderer.listitem(item).trim()),
+      end: `</${kind}>`,
+    };
+  }
+  if (token.type === "table") {
+    const row = (cells: Tokens.TableCell[]): string =>
+      renderer.tablerow({ text: cells.map((cell) => renderer.tablecell(cell)).join("") }).trim();
+    const head = `<table><thead>${row(token.header)}</thead><tbody>`;
+    return { start: head, items: token.rows.map(row), end: "</tbody></table>" };
+  }
+  return { start: "", items: [parser.parse([token])], end: "" };
+}
+
+/** The link definitions in some Markdown. */
+export function linkDefinitions(source: string): LinkDefinitions {
+  if (!source.includes("]:")) return new Map();
+  const lexer = new Lexer(OPTIONS);
+  lexer.blockTokens(source, lexer.tokens);
+  return new Map(Object.entries(lexer.tokens.links) as [string, { href: string; title: string }][]);
+}
+
+function titled(title: string | null | undefined): string {
+  return title ? ` title="${resolvable(title)}"` : "";
+}
+
+/** Escape all. */
+function escaped(text: string): string {
+  return text.replace(/[&<>"']/g, reference);
+}
+
+/** Escape all but entities, which the HTML parser resolves. */
+function resolvable(text: string): string {
+  return text.replace(/[<>"']|&(?!#\d{1,7};|#[xX][\da-fA-F]{1,6};|\w+;)/g, reference);
+}
+
+function reference(letter: string): string {
+  return `&#${letter.charCodeAt(0)};`;
+}

@@ -1,0 +1,155 @@
+/** Render Markdown into an element, complete or while it streams. */
+
+import { levelHeadings } from "./decoration";
+import { linkDefinitions, type LinkDefinitions } from "./html";
+import { segmentView, type SegmentView } from "./segment-views";
+import { Segments, type Segment } from "./segments";
+import { withoutIncomplete } from "./incomplete";
+
+/** Milliseconds of rendering before the browser gets a turn. */
+const PATIENCE = 24;
+/** A slow text is rendered less often, so that it takes a quarter of the time at most. */
+const QUICK = 6;
+const PAUSE = 3;
+
+export class MarkdownRenderer {
+  readonly #place: HTMLElement;
+  /** The text to show, and how much of it was parsed. */
+  #wanted = "";
+  #text = "";
+  #segments = new Segments();
+  #definitions: LinkDefinitions = new Map();
+  /** The views: first of settled segments, then of the others. */
+  #pieces: SegmentView[] = [];
+  #kept: Segment[] = [];
+  /** Settled segments that wait, and the indexes of those to render again. */
+  #waiting: Segment[] = [];
+  readonly #stale = new Set<number>();
+  #frame: number | null = null;
+  #pause: ReturnType<typeof setTimeout> | undefined;
+  /** Do not render before this time. */
+  #next = 0;
+  #isGrowing = true;
+
+  constructor(place: HTMLElement) {
+    this.#place = place;
+  }
+
+  /** Show a text: at once, or with the next frame while it grows. */
+  show(text: string, isGrowing: boolean): void {
+    this.#wanted = text;
+    this.#isGrowing = isGrowing;
+    if (this.#text === "" || !isGrowing) this.draw();
+    else this.#soon();
+  }
+
+  /** Render what has come; all of it, if the time is unlimited. */
+  draw(patience = PATIENCE): void {
+    this.close();
+    const start = performance.now();
+    this.#take();
+    if (!this.#drawSettled(start + patience)) return this.#soon();
+    this.#drawRest();
+    if (!this.#drawSettled(start + patience)) this.#soon();
+    levelHeadings(this.#place);
+    const end = performance.now();
+    this.#next = end - start > QUICK ? end + (end - start) * PAUSE : 0;
+  }
+
+  /** Stop rendering. */
+  close(): void {
+    if (this.#frame !== null) cancelAnimationFrame(this.#frame);
+    this.#frame = null;
+    clearTimeout(this.#pause);
+    this.#pause = undefined;
+  }
+
+  #soon(): void {
+    if (this.#frame !== null || this.#pause !== undefined) return;
+    const pause = this.#next - performance.now();
+    if (pause <= 0) {
+      this.#frame = requestAnimationFrame(() => this.draw());
+      return;
+    }
+    this.#pause = setTimeout(() => {
+      this.#pause = undefined;
+      this.#next = 0;
+      this.#soon();
+    }, pause);
+  }
+
+  /** Render settled segments. Returns false if time ran out. */
+  #drawSettled(until: number): boolean {
+    for (const index of this.#stale) {
+      if (performance.now() > until) return false;
+      this.#stale.delete(index);
+      this.#put(index, this.#kept[index] as Segment);
+    }
+    while (this.#waiting.length > 0) {
+      if (performance.now() > until) return false;
+      const segment = this.#waiting.shift() as Segment;
+      this.#put(this.#kept.length, segment);
+      this.#kept.push(segment);
+    }
+    return true;
+  }
+
+  #drawRest(): void {
+    const rest = this.#isGrowing ? this.#segments.rest.map(unfinished) : this.#segments.rest;
+    if (!this.#isGrowing) this.#define(rest);
+    rest.forEach((segment, index) => this.#put(this.#kept.length + index, segment));
+    for (const piece of this.#pieces.splice(this.#kept.length + rest.length))
+      for (const node of piece.nodes) node.remove();
+  }
+
+  /** Parse what was added; only here, since much may come before a frame. */
+  #take(): void {
+    if (!this.#wanted.startsWith(this.#text)) this.#forget();
+    const settled = this.#segments.take(this.#wanted.slice(this.#text.length));
+    this.#text = this.#wanted;
+    this.#waiting.push(...settled);
+    this.#define(settled);
+  }
+
+  /** Add link definitions, and render again what may refer to them. */
+  #define(segments: readonly Segment[]): void {
+    let isNew = false;
+    for (const { kind, source } of segments) {
+      if (kind !== "prose") continue;
+      for (const [name, definition] of linkDefinitions(source)) {
+        if (this.#definitions.has(name)) continue;
+        this.#definitions.set(name, definition);
+        isNew = true;
+      }
+    }
+    if (!isNew) return;
+    for (const index of this.#kept.keys()) if (this.#pieces[index]?.mayRefer) this.#stale.add(index);
+  }
+
+  /** Render a segment at its index, reusing the view there if possible. */
+  #put(index: number, segment: Segment): void {
+    const there = this.#pieces[index];
+    if (there?.become(segment, this.#definitions)) return;
+    const former = there?.nodes ?? [];
+    const piece = segmentView(segment, this.#definitions, former);
+    for (const node of former) if (!piece.nodes.includes(node)) node.remove();
+    this.#pieces[index] = piece;
+    const next = this.#pieces.slice(index + 1).find(({ nodes }) => nodes.length > 0)?.nodes[0] ?? null;
+    for (const node of piece.nodes) this.#place.insertBefore(node, next);
+  }
+
+  #forget(): void {
+    this.#text = "";
+    this.#segments = new Segments();
+    this.#definitions = new Map();
+    this.#pieces = [];
+    this.#kept = [];
+    this.#waiting = [];
+    this.#stale.clear();
+    this.#place.replaceChildren();
+  }
+}
+
+function unfinished(segment: Segment): Segment {
+  return segment.kind === "prose" ? { ...segment, source: withoutIncomplete(segment.source) } : segment;
+}

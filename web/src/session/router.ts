@@ -1,0 +1,114 @@
+/** What the page shows, and how the address names it. */
+
+import { signal, type ReadonlySignal } from "@preact/signals";
+
+/** A chat; one that is not made yet; or one that is not kept, which no address names. The last two have a number of
+ * their own: a second "new chat" is another place. */
+export type Route =
+  | { readonly kind: "chat"; readonly id: string }
+  | { readonly kind: "new"; readonly number: number }
+  | { readonly kind: "unkept"; readonly number: number };
+
+export class Router {
+  readonly #route = signal<Route | null>(null);
+  readonly #leaving = signal<Route | null>(null);
+  readonly #ending = new AbortController();
+  readonly #only: string | null;
+  readonly #keeps: boolean;
+  /** Whether navigating away would lose what is shown; then the user is asked first. */
+  wouldLose: () => boolean = () => false;
+  #last = 0;
+
+  /** `only`: the single chat that a share link shows. `keeps`: whether chats are kept. */
+  constructor(only: string | null, keeps = true) {
+    this.#only = only;
+    this.#keeps = keeps;
+    this.#read();
+    addEventListener("hashchange", () => this.#read(), { signal: this.#ending.signal });
+  }
+
+  /** Null until the first route is known. */
+  get route(): ReadonlySignal<Route | null> {
+    return this.#route;
+  }
+
+  /** The route that waits for the user's confirmation, because it would lose what is shown; null if there is none. */
+  get leaving(): ReadonlySignal<Route | null> {
+    return this.#leaving;
+  }
+
+  /** Show a chat. */
+  open(id: string): void {
+    this.#go({ kind: "chat", id });
+  }
+
+  /** Show the first chat, or a new one, without an entry in the history. If the address names another chat meanwhile,
+   * show that: its event comes later. */
+  start(id: string | null): void {
+    this.#read();
+    if (this.#route.peek() === null) this.#show(id === null ? this.#fresh() : { kind: "chat", id }, true);
+  }
+
+  /** Show a new chat, another one each time. */
+  openNew(): void {
+    this.#go(this.#fresh());
+  }
+
+  /** Show a new chat that is not kept. */
+  openUnkept(): void {
+    this.#go({ kind: "unkept", number: ++this.#last });
+  }
+
+  /** The new chat has its id now: it stays the same route. */
+  chatCreated(id: string): void {
+    history.replaceState(null, "", `#${id}`);
+  }
+
+  /** Go to the waiting route, and lose what is shown. */
+  leave(): void {
+    const to = this.#leaving.peek();
+    this.stay();
+    if (to) this.#show(to);
+  }
+
+  /** Stay here. */
+  stay(): void {
+    this.#leaving.value = null;
+  }
+
+  /** Show what the address names. */
+  #read(): void {
+    const named = location.hash.slice(1);
+    if (this.#only !== null) this.#route.value = { kind: "chat", id: this.#only };
+    else if (named.startsWith("conv_")) this.#go({ kind: "chat", id: named });
+    else if (named === "new" && this.#route.peek()?.kind !== "new") this.#go(this.#fresh());
+  }
+
+  close(): void {
+    this.#ending.abort();
+  }
+
+  #go(route: Route): void {
+    if (!this.wouldLose()) return this.#show(route);
+    this.#leaving.value = route;
+    if (location.hash) history.replaceState(null, "", addressOf(null));
+  }
+
+  #show(route: Route, isFirst = false): void {
+    this.stay();
+    this.#route.value = route;
+    const fragment = route.kind === "chat" ? route.id : route.kind === "new" ? "new" : null;
+    if (location.hash.slice(1) === (fragment ?? "")) return;
+    // A temporary chat replaces the history entry: there is no way back to it.
+    if (isFirst || fragment === null) history.replaceState(null, "", addressOf(fragment));
+    else history.pushState(null, "", addressOf(fragment));
+  }
+
+  #fresh(): Route {
+    return { kind: this.#keeps ? "new" : "unkept", number: ++this.#last };
+  }
+}
+
+function addressOf(fragment: string | null): string {
+  return fragment === null ? location.pathname + location.search : `#${fragment}`;
+}

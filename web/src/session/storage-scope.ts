@@ -1,0 +1,81 @@
+/** The part of the storage that belongs to one credential, and is removed with it. */
+
+import { ClosableStorage, storedKeys, STORAGE_PREFIX, browserStorage, type KeyValueStorage } from "../browser/storage";
+
+export class StorageScope {
+  readonly name: string;
+  /** For code that names its own entries: see `sender`. */
+  readonly backend: KeyValueStorage;
+  readonly #prefix: string;
+  readonly #closable: ClosableStorage;
+
+  /** `name`: of the slot and the credential in it. */
+  constructor(name: string, storage: KeyValueStorage = browserStorage()) {
+    this.name = name;
+    this.backend = this.#closable = new ClosableStorage(storage);
+    this.#prefix = `${STORAGE_PREFIX}${name}:`;
+  }
+
+  get(name: string): string | null {
+    return this.backend.getItem(this.#prefix + name);
+  }
+
+  /** Store a value; null removes it. Returns whether it worked: the storage may be full. */
+  set(name: string, value: string | null): boolean {
+    try {
+      if (value === null) this.backend.removeItem(this.#prefix + name);
+      else this.backend.setItem(this.#prefix + name, value);
+      return true;
+    } catch {
+      return false;
+    }
+  }
+
+  /** The stored names that begin with this. */
+  names(beginning = ""): string[] {
+    const wanted = this.#prefix + beginning;
+    const found = storedKeys(this.backend).filter((each) => each.startsWith(wanted));
+    return found.map((each) => each.slice(this.#prefix.length));
+  }
+
+  /** The sender whose messages the outbox of this scope holds. */
+  get sender(): string {
+    return senderOf(this.name);
+  }
+
+  /** Ignore later writes: another credential may be in this slot. */
+  close(): void {
+    this.#closable.close();
+  }
+
+  get isClosed(): boolean {
+    return this.#closable.isClosed;
+  }
+}
+
+/** The scope of a credential in a slot. Each credential has its own, so nothing finds what a late tab writes for a
+ * former one. */
+export function storageScopeName(place: string, mark: string): string {
+  return `${place}.${mark}`;
+}
+
+/** Whether this key was written for a slot, by any of its credentials. */
+export function belongsToSlot(name: string, place: string): boolean {
+  return [`${STORAGE_PREFIX}${place}:`, `${STORAGE_PREFIX}${place}.`, outboxOf(place, "."), outboxOf(place)].some(
+    (each) => name.startsWith(each),
+  );
+}
+
+/** Whether this key belongs to the scope of this name. */
+export function belongsToScope(name: string, scope: string): boolean {
+  return name.startsWith(`${STORAGE_PREFIX}${scope}:`) || name.startsWith(outboxOf(scope));
+}
+
+function senderOf(scope: string): string {
+  return `page ${scope}`;
+}
+
+/** The prefix of keys in the outbox. */
+function outboxOf(scope: string, end = ":"): string {
+  return `turnledger:${encodeURIComponent(senderOf(scope))}${end}`;
+}

@@ -1,0 +1,493 @@
+/** A chat that the server keeps: its history, its pending turns, and what failed. */
+
+import { batch, computed, effect, signal, type ReadonlySignal } from "@preact/signals";
+import { errors, freshKey, type Change, type Chat, type ChatInfo, type ChatPage, type Input } from "turnledger";
+import type { Item, NewChat, OnStop, Stream, Turn, TurnEvent, TurnOptions, TurnStream, Unsent } from "turnledger";
+import type { Session } from "../session/session";
+import { SiblingTurns } from "./sibling-turns";
+import { failedTurn, Failures, failedTurnOf } from "./failures";
+import { TurnReader, type TurnOutcome } from "./turn-reader";
+import { History } from "./history";
+import { itemsOf } from "./items";
+import { LazyChat } from "./lazy-chat";
+import { PendingTurns } from "./pending-turns";
+import { PendingTurn } from "./pending-turn";
+import { TurnSender, type OutgoingMessage } from "./turn-sender";
+import { waitFor } from "../browser/wait-for";
+import type { ExportFormat, FailedTurn, SendOptions, Thread, Siblings } from "./thread";
+import type { TabMessage } from "./tab-messages";
+import type { WrittenMessage } from "./outbox";
+import { isTabVisible } from "../browser/visibility";
+
+/** Milliseconds before an ended turn is looked for again in the history, if the server was unavailable. */
+const PAUSE = 2_000;
+const NONE: ReadonlySignal<null> = signal(null);
+
+/** Request a turn of a chat. */
+function asked(chat: Chat, said: WrittenMessage["said"], options: TurnOptions & { stream: true }): TurnStream {
+  const { verb, turn = "", input } = said;
+  if (verb === "send") return chat.send(input, options);
+  return verb === "edit" ? chat.edit(turn, input, options) : chat.regenerate(turn, options);
+}
+
+export class KeptThread implements Thread {
+  readonly isKept = true;
+  readonly #session: Session;
+  readonly #problem = signal<unknown>(null);
+  readonly #isLoaded = signal(false);
+  readonly #ending = new AbortController();
+  readonly #chat: LazyChat;
+  readonly #history: History;
+  readonly #pending = new PendingTurns();
+  readonly #failures: Failures;
+  readonly #reader: TurnReader;
+  readonly #sender: TurnSender;
+  readonly #siblings: SiblingTurns;
+  readonly #leave: () => void;
+  /** The name of a turn while it was pending. */
+  readonly #names = new Map<string, string>();
+  /** Turns of unknown origin, while a message from here has no turn id yet. */
+  readonly #unclear = new Set<string>();
+  /** Turns sent elsewhere, and how to stop following them. */
+  readonly #others = new Map<PendingTurn, AbortController>();
+  /** How to retry the last failure. */
+  #again: { readonly name: string; ask(name: string): Promise<void> } | null = null;
+
+  /** `id`: null for a chat that does not exist yet. `chatName`, `facts`: its key and options, if another tab has begun
+   * to create it. */
+  constructor(session: Session, id: string | null, chatName?: string, facts?: NewChat) {
+    this.#session = session;
+    this.#isLoaded.value = id === null;
+    const { signal: ending } = this.#ending;
+    const made = (known: string): void => {
+      session.threads.outbox.chatCreated(this.#chat.name, known);
+      session.threads.chatCreated(this, known);
+      void this.load();
+    };
+    const wanted = facts ?? session.threads?.newChat.peek() ?? {};
+    this.#chat = new LazyChat(session.client, id, wanted, made, ending, chatName);
+    const isShown = computed(() => isTabVisible.value && session.threads.current.value === this);
+    this.#history = new History((options) => this.#chat.chat.read(options), ending, !session.isReader);
+    this.#failures = new Failures(session.storage);
+    this.#reader = new TurnReader(isShown, (pending) => this.#pending.countBefore(pending), ending);
+    this.#siblings = new SiblingTurns(() => this.#chat.chat, ending);
+    this.#sender = new TurnSender({
+      chat: this.#chat,
+      pending: this.#pending,
+      reader: this.#reader,
+      outbox: session.threads.outbox,
+      read: (turn, after) => this.#events(turn, after),
+      accepted: (pending) => this.#accepted(pending),
+      ended: (pending, outcome) => this.#end(pending, outcome),
+    });
+    const unlisten = session.feed.listen((change) => this.#follow(change));
+    const release = effect(() => {
+      // The server was unavailable, and is back.
+      if (session.feed.connection.value === "live" && this.#problem.peek() !== null) void this.load();
+    });
+    this.#leave = () => [unlisten, release].forEach((each) => each());
+    if (id !== null) void this.load();
+  }
+
+  get id(): ReadonlySignal<string | null> {
+    return this.#chat.id;
+  }
+  get info(): ReadonlySignal<ChatInfo | null> {
+    return this.#history.info;
+  }
+  get turns(): ReadonlySignal<readonly Turn[]> {
+    return this.#history.turns;
+  }
+  get hasOlder(): ReadonlySignal<boolean> {
+    return this.#history.hasOlder;
+  }
+  get pending(): ReadonlySignal<readonly PendingTurn[]> {
+    return this.#pending.all;
+  }
+  get failed(): ReadonlySignal<FailedTurn | null> {
+    return this.#failures.last;
+  }
+  get problem(): ReadonlySignal<unknown> {
+    return this.#problem;
+  }
+  get isLoaded(): ReadonlySignal<boolean> {
+    return this.#isLoaded;
+  }
+
+  nameOf(turn: Turn): string {
+    return this.#names.get(turn.id) ?? turn.id;
+  }
+
+  /** Read the current turns, and find what runs. */
+  async load(from?: number): Promise<void> {
+    try {
+      const page = await this.#history.catchUp(from);
+      await this.#session.threads.outbox.ready;
+      this.#found(page);
+      if (!this.#isLoaded.peek()) this.#session.threads.tabMessages.requestAll(this.id.peek() as string);
+      this.#problem.value = null;
+      this.#isLoaded.value = true;
+    } catch (problem) {
+      // What is shown stays: it is correct, if incomplete.
+      const isGone = problem instanceof errors.ConversationUnavailable;
+      if (!this.#ending.signal.aborted && (isGone || !this.#isLoaded.peek())) this.#problem.value = problem;
+    }
+  }
+
+  async older(): Promise<void> {
+    await this.#history.older().catch((problem: unknown) => this.#report(problem));
+  }
+
+  // Requests.
+
+  send(input: Input, options: SendOptions = {}): Promise<void> {
+    return this.#write({ verb: "send", input }, options);
+  }
+
+  edit(turn: Turn, input: Input, options: SendOptions = {}): Promise<void> {
+    return this.#write({ verb: "edit", turn: turn.id, input }, options);
+  }
+
+  regenerate(turn: Turn, options: SendOptions = {}): Promise<void> {
+    return this.#write({ verb: "regenerate", turn: turn.id, input: turn.input as Input }, options);
+  }
+
+  /** Send a message again that a closed tab had sent. */
+  async resend(unsent: Unsent, isOld: boolean): Promise<void> {
+    const body = JSON.parse(unsent.body) as { input?: Input; replaces?: string; regenerates?: string };
+    const [name, input] = [unsent.idempotencyKey, itemsOf(body.input ?? [])];
+    if (isOld) return this.#tooOld(name, input);
+    const replaces = body.replaces ?? (typeof body.regenerates === "string" ? body.regenerates : null);
+    await this.#asking(name, async (again) => {
+      const headers = { ...unsent.headers, "idempotency-key": encodeURIComponent(again) };
+      const named = again === name ? unsent : { ...unsent, idempotencyKey: again, headers };
+      const { signal } = this.#ending;
+      const ask: OutgoingMessage["ask"] = (beforeRetry) => this.#session.client.resend(named, { signal, beforeRetry });
+      await this.#sender.send({ name: again, input, replaces, wasAsked: again === name, ask });
+    });
+  }
+
+  /** Send a message that a closed tab had stored and not sent. */
+  async ask(written: WrittenMessage, isOld = false): Promise<void> {
+    const { name, said, options } = written;
+    const input = itemsOf(said.input);
+    if (isOld) return this.#tooOld(name, input);
+    const goesFirst = options.onBusy === "interrupt" || options.onBusy === "rollback";
+    let isWritten = true;
+    await this.#asking(name, async (again) => {
+      const chat = { ...written.chat, id: this.id.peek() };
+      if (!isWritten) this.#session.threads.outbox.write({ ...written, name: again, chat });
+      isWritten = false; // a retry stores it again
+      const named = { ...(options as TurnOptions), idempotencyKey: again, signal: this.#ending.signal };
+      const stream: OutgoingMessage["ask"] = (beforeRetry) =>
+        asked(this.#chat.chat, said, { ...named, stream: true, beforeRetry });
+      await this.#sender.send({ name: again, input, replaces: said.turn ?? null, goesFirst, ask: stream });
+    });
+  }
+
+  async stop({ which, policy }: { which?: PendingTurn; policy?: OnStop } = {}): Promise<void> {
+    const pending = which ?? this.#pending.first;
+    const before = pending?.state.peek();
+    if (!pending || before === undefined || before === "ending") return;
+    const isLost = this.#session.feed.connection.peek() === "lost";
+    const isAway = pending.isOffline.peek() || isLost || !navigator.onLine;
+    const isTaken = (pending.turnId.peek() ?? pending.guess.peek()) !== null;
+    const isHereOnly = !pending.isAsked.peek() || (isAway && !isTaken);
+    if (isHereOnly && this.#sender.withdraw(pending)) return; // as far as known, no server has it
+    pending.state.value = "stopping";
+    try {
+      const guess = (): string | null => (pending.isDoubtful ? null : pending.guess.value);
+      const known = (): string | null => pending.turnId.value ?? guess();
+      await waitFor(() => known() !== null || !this.#pending.all.value.includes(pending));
+      const turn = known();
+      if (turn !== null) await this.#chat.chat.stop({ turn, ...(policy && { policy }) });
+    } catch (problem) {
+      if (pending.state.peek() === "stopping") pending.state.value = before;
+      this.#report(problem);
+    }
+  }
+
+  async retry(options?: SendOptions): Promise<void> {
+    const last = this.#failures.last.peek();
+    if (!last) return;
+    const again = this.#again?.name === last.name ? this.#again : null;
+    this.#failures.clear();
+    // Under the same key the turn resumes after its last finished step. A stopped turn needs a new key.
+    if (again && !options) return this.#asking(last.isStopped ? freshKey() : last.name, again.ask);
+    // Retries of the same failure in several tabs share one key.
+    const name = last.attempt && !options ? { idempotencyKey: `again ${last.attempt}` } : {};
+    await this.send(last.input as Input, { ...options, ...name });
+  }
+
+  forgetFailure(): void {
+    this.#failures.dismiss();
+  }
+
+  // Branches.
+
+  siblings(turn: Turn): ReadonlySignal<Siblings | null> {
+    return this.#session.isReader ? NONE : this.#siblings.of(turn);
+  }
+
+  async switch(branch: string, from?: number): Promise<void> {
+    await this.#move((chat) => chat.switch(branch, { idempotencyKey: freshKey(), onBusy: "reject" }), from);
+  }
+
+  async undo(): Promise<void> {
+    const last = this.turns.peek().at(-1);
+    const options = { idempotencyKey: freshKey(), onBusy: "reject" } as const;
+    if (last) await this.#move((chat) => chat.undo({ turn: last.id, ...options }));
+  }
+
+  async fork(at: Turn): Promise<string | null> {
+    try {
+      return (await this.#chat.chat.fork({ at: at.id, idempotencyKey: freshKey() })).id;
+    } catch (problem) {
+      this.#report(problem);
+      return null;
+    }
+  }
+
+  async export(format: ExportFormat): Promise<Blob | null> {
+    try {
+      const lines: string[] = [];
+      const { signal: ending } = this.#ending;
+      for await (const line of this.#chat.chat.export({ format, signal: ending })) lines.push(`${line}\n`);
+      return new Blob(lines, { type: format === "markdown" ? "text/markdown" : "application/x-ndjson" });
+    } catch (problem) {
+      this.#report(problem);
+      return null;
+    }
+  }
+
+  // Other tabs.
+
+  /** The pending turns that were sent from here. */
+  tabMessages(): readonly TabMessage[] {
+    return this.#pending.all.peek().flatMap((each) => this.#tabMessage(each));
+  }
+
+  /** Another tab reports a turn that it sent in this chat. */
+  receive({ turn, input }: TabMessage): void {
+    const pending = this.#pending.of(turn);
+    if (pending && pending.input.peek().length === 0) pending.input.value = input;
+  }
+
+  close(): void {
+    this.#leave();
+    this.#ending.abort();
+  }
+
+  // Internals.
+
+  /** Send under this name; after a failure it can be retried the same way. */
+  async #asking(name: string, ask: (name: string) => Promise<void>): Promise<void> {
+    this.#failures.clear();
+    await ask(name);
+    if (this.#failures.last.peek()?.name === name) this.#again = { name, ask };
+  }
+
+  /** Store the message, so that it survives this tab, and send it. */
+  #write(said: WrittenMessage["said"], options: SendOptions): Promise<void> {
+    const { idempotencyKey: name = freshKey(), ...rest } = options;
+    const model = rest.model ?? this.#session.composers.modelOf(this) ?? undefined;
+    const given = Object.entries({ ...rest, model }).filter(([, value]) => value !== undefined);
+    const { name: chatName, facts } = this.#chat;
+    const chat = { id: this.id.peek(), name: chatName, facts };
+    const { outbox } = this.#session.threads;
+    const written = outbox.write({ name, chat, said, options: Object.fromEntries(given) });
+    return outbox.sendInOrder(name, () => this.ask(written));
+  }
+
+  /** A server has accepted a message from here. */
+  #accepted(pending: PendingTurn): void {
+    const guess = pending.guess.peek();
+    if (guess !== null && guess !== pending.turnId.peek()) this.#unclear.add(guess);
+    for (const other of this.#pending.all.peek()) {
+      if (other.turnId.peek() === pending.turnId.peek()) this.#others.get(other)?.abort();
+    }
+    for (const message of this.#tabMessage(pending)) this.#session.threads.tabMessages.post(message);
+    this.#session.threads.outbox.erase(pending.name);
+    queueMicrotask(() => this.#clarify());
+  }
+
+  /** Move an ended turn to the history, or show that it failed. */
+  async #end(pending: PendingTurn, outcome: TurnOutcome): Promise<void> {
+    if (this.#ending.signal.aborted) return;
+    const { name, replaces, isHere } = pending;
+    const attempt = pending.turnId.peek();
+    if (isHere) this.#session.outbox.forget(name);
+    if (isHere) this.#session.threads.outbox.erase(name);
+    if (attempt !== null) this.#names.set(attempt, name);
+    if (outcome.kind === "failed") {
+      const asked = { name, replaces, isHere, input: pending.input.peek(), attempt };
+      batch(() => {
+        this.#failures.put(failedTurnOf(asked, outcome.problem), this.#turnsByNow());
+        this.#pending.remove(pending);
+      });
+      if (attempt !== null) void this.load(); // its tool results may be in the history
+    } else {
+      pending.state.value = "ending";
+      if (this.id.peek() !== null) await this.#caughtUp();
+      this.#pending.remove(pending);
+    }
+    this.#clarify();
+  }
+
+  /** Read the history as soon as the server is available. */
+  async #caughtUp(): Promise<void> {
+    while (!this.#ending.signal.aborted) {
+      try {
+        return this.#found(await this.#history.catchUp());
+      } catch (problem) {
+        const isLost = problem instanceof errors.TurnledgerError && problem.isRetryable;
+        if (!isLost) return this.#report(problem);
+        await new Promise((resolve) => setTimeout(resolve, PAUSE));
+      }
+    }
+  }
+
+  /** Handle the rest of a page: the chat and its attempts. */
+  #found(page: ChatPage): void {
+    this.#session.chats.put(page.chat);
+    this.#siblings.keep(this.turns.peek());
+    for (const { id, state, input, createdAt } of page.attempts) {
+      if (state !== "running") continue;
+      const pending = this.#pending.of(id);
+      if (pending && pending.input.peek().length === 0) pending.input.value = input;
+      if (pending || this.#history.has(id) || this.#pending.isGuessed(id)) continue;
+      if (this.#pending.unidentified) this.#unclear.add(id);
+      else this.#followOther(id, { input, state: "running", startedAt: createdAt });
+    }
+    if (this.#pending.all.peek().length === 0) this.#failures.find(page.turns, page.attempts);
+  }
+
+  /** Follow a turn that was sent elsewhere. */
+  #followOther(turn: string, known: Partial<ConstructorParameters<typeof PendingTurn>[0]>): void {
+    const { input = [], replaces = null } = this.#session.threads.tabMessages.of(turn) ?? {};
+    const pending = new PendingTurn({ name: turn, isHere: false, turnId: turn, input, replaces, ...known });
+    this.#pending.add(pending);
+    if (known.state === "running") {
+      this.#failures.clear();
+      this.#pending.started(pending);
+    }
+    const leaving = new AbortController();
+    this.#others.set(pending, leaving);
+    leaving.signal.addEventListener("abort", () => this.#pending.remove(pending));
+    const source = { read: (id: string, after: number) => this.#events(id, after) };
+    void this.#reader
+      .follow(pending, source, leaving.signal)
+      .then((outcome) => (leaving.signal.aborted ? undefined : this.#end(pending, outcome)))
+      .finally(() => {
+        this.#others.delete(pending);
+        this.#pending.remove(pending);
+      });
+  }
+
+  /** Resolve turns of unknown origin, as soon as every message from here has its turn id. */
+  #clarify(): void {
+    if (this.#pending.unidentified || this.#unclear.size === 0) return;
+    const strangers = [...this.#unclear].filter((turn) => !this.#pending.of(turn) && !this.#history.has(turn));
+    this.#unclear.clear();
+    if (strangers.length > 0) void this.load();
+  }
+
+  #follow(change: Change): void {
+    if (change.type === "gap") {
+      for (const each of this.#pending.all.peek()) each.isOver.value = each.turnId.peek() !== null;
+      void this.#siblings.refresh();
+      if (this.id.peek() !== null) void this.load();
+      return;
+    }
+    if (!("chat" in change) || change.chat !== this.id.peek()) return;
+    switch (change.type) {
+      case "turn.queued":
+      case "turn.running":
+        return this.#turnProgressed(change.turn, change.type);
+      case "turn.committed":
+      case "turn.failed":
+      case "turn.stopped":
+      case "turn.withdrawn":
+        return this.#turnEnded(change.turn, change.type);
+      case "chat.switched":
+        void this.#siblings.refresh();
+        void this.load();
+        return;
+      case "chat.changed":
+      case "chat.restored":
+      case "chat.deleted":
+        void this.load();
+        return;
+    }
+  }
+
+  #turnProgressed(turn: string, type: "turn.queued" | "turn.running"): void {
+    const pending = this.#pending.of(turn);
+    if (pending) {
+      if (type === "turn.queued") return;
+      if (pending.state.peek() === "queued") pending.state.value = "running";
+      this.#pending.started(pending);
+      if (pending.input.peek().length === 0) void this.load();
+      return;
+    }
+    if (this.#history.has(turn) || this.#pending.isGuessed(turn) || this.#session.isReader) return;
+    const own = this.#pending.unidentified;
+    if (type === "turn.queued") this.#pending.doubt();
+    if (!own && type === "turn.queued") this.#followOther(turn, { state: "queued" });
+    else if (!own) void this.load();
+    else if (type === "turn.running") this.#unclear.add(turn);
+    else {
+      // A turn sent elsewhere at the same moment is told apart once the server has answered here.
+      own.guess.value = turn;
+      if (own.state.peek() === "sending") own.state.value = "queued";
+    }
+  }
+
+  #turnEnded(turn: string, type: Change["type"]): void {
+    this.#unclear.delete(turn);
+    const pending = this.#pending.of(turn);
+    if (pending) pending.isOver.value = true;
+    else if (type === "turn.withdrawn" || (type === "turn.committed" && this.#history.has(turn))) return;
+    else void this.load();
+  }
+
+  async #move(move: (chat: Chat) => Promise<ChatInfo>, from?: number): Promise<void> {
+    try {
+      await move(this.#chat.chat);
+      void this.#siblings.refresh();
+      this.#failures.clear();
+      await this.load(from);
+    } catch (problem) {
+      this.#report(problem);
+    }
+  }
+
+  #events(turn: string, after: number): Stream<TurnEvent> {
+    return this.#chat.chat.events(turn, { after, signal: this.#ending.signal });
+  }
+
+  #tabMessage({ turnId, isHere, name, input, replaces }: PendingTurn): TabMessage[] {
+    const [chat, turn] = [this.id.peek(), turnId.peek()];
+    return isHere && chat !== null && turn !== null ? [{ chat, turn, name, input: input.peek(), replaces }] : [];
+  }
+
+  /** Report a message that is too old to send, and put its text back into the composer. */
+  async #tooOld(name: string, input: readonly Item[]): Promise<void> {
+    await waitFor(() => this.#isLoaded.value || this.#problem.value !== null); // otherwise it would precede all turns
+    if (this.#ending.signal.aborted) return;
+    const asked = { name, input, replaces: null, isHere: true, attempt: null };
+    this.#session.composers.of(this);
+    this.#failures.put(failedTurn(asked, "outcome_unknown", ""), this.#turnsByNow());
+    this.#session.outbox.forget(name);
+    this.#session.threads.outbox.erase(name);
+  }
+
+  /** The last turn, and the pending ones. */
+  #turnsByNow(): readonly (string | null)[] {
+    return [this.turns.peek().at(-1)?.id ?? null, ...this.#pending.all.peek().map(({ turnId }) => turnId.peek())];
+  }
+
+  #report(problem: unknown): void {
+    if (!this.#ending.signal.aborted) this.#session.notices.problem(problem);
+  }
+}

@@ -1,0 +1,68 @@
+/** The chat of a thread. A new one is created once, however many first messages wait for it. */
+
+import { signal, type ReadonlySignal } from "@preact/signals";
+import { errors, freshKey, type Chat, type Client, type NewChat } from "turnledger";
+
+/** Milliseconds before an unreachable server is tried again. */
+const PAUSE = 2_000;
+
+export class LazyChat {
+  /** The key that it is created with. */
+  readonly name: string;
+  /** Its options. */
+  readonly facts: NewChat;
+  readonly #client: Client;
+  readonly #ending: AbortSignal;
+  readonly #made: (id: string) => void;
+  readonly #id = signal<string | null>(null);
+  #creating: Promise<void> | null = null;
+
+  /** `made`: called as soon as it exists. */
+  constructor(
+    client: Client,
+    id: string | null,
+    facts: NewChat,
+    made: (id: string) => void,
+    ending: AbortSignal,
+    name = freshKey(),
+  ) {
+    this.#client = client;
+    this.#id.value = id;
+    this.facts = facts;
+    this.#made = made;
+    this.#ending = ending;
+    this.name = name;
+  }
+
+  get id(): ReadonlySignal<string | null> {
+    return this.#id;
+  }
+
+  /** Valid only once it exists. */
+  get chat(): Chat {
+    return this.#client.chats.open(this.#id.peek() as string);
+  }
+
+  /** Create it if it does not exist. Waits for a lost connection. */
+  create(): Promise<void> {
+    if (this.#id.peek() !== null) return Promise.resolve();
+    this.#creating ??= this.#create().finally(() => (this.#creating = null));
+    return this.#creating;
+  }
+
+  async #create(): Promise<void> {
+    for (;;) {
+      try {
+        const asked = { ...this.facts, idempotencyKey: this.name, signal: this.#ending };
+        const { id } = await this.#client.chats.create(asked);
+        this.#id.value = id;
+        this.#made(id as string);
+        return;
+      } catch (problem) {
+        const isLost = problem instanceof errors.TurnledgerError && problem.isRetryable;
+        if (!isLost || this.#ending.aborted) throw problem;
+        await new Promise((resolve) => setTimeout(resolve, PAUSE));
+      }
+    }
+  }
+}

@@ -1,0 +1,112 @@
+/** A turn that is not in the history yet: queued, running, or about to be shown as committed; sent from here or
+ * elsewhere. */
+
+import { signal, type Signal } from "@preact/signals";
+import type { Failure, Item, TurnEvent } from "turnledger";
+
+/** `sending`: no server has accepted it yet. `queued`: it waits for others. `ending`: it has ended, and its committed
+ * turn is being read. */
+export type PendingState = "sending" | "queued" | "running" | "stopping" | "ending";
+
+export class PendingTurn {
+  /** The key of the request; of a turn sent elsewhere, its id. */
+  readonly name: string;
+  readonly isHere: boolean;
+  /** Empty until known. */
+  readonly input: Signal<readonly Item[]>;
+  /** The turn that it replaces; later turns are hidden meanwhile. */
+  readonly replaces: string | null;
+  readonly turnId = signal<string | null>(null);
+  /** The turn that it probably is, before the server has answered the request. */
+  readonly guess = signal<string | null>(null);
+  /** Whether the guess is unsafe to act on. */
+  isDoubtful = false;
+  /** Whether it was sent; until then it waits in this tab. */
+  readonly isAsked = signal(false);
+  readonly state: Signal<PendingState>;
+  /** The text since the last finished item. */
+  readonly text = signal("");
+  /** The reasoning since then, if the model reports any. */
+  readonly reasoning = signal("");
+  readonly items = signal<readonly Item[]>([]);
+  readonly startedAt = signal<number | null>(null);
+  /** Whether the connection is lost. The turn goes on, and is shown again when the connection is back. */
+  readonly isOffline = signal(false);
+  /** Whether it was restarted, and what was shown before is void. */
+  readonly isRestarted = signal(false);
+  /** Whether a change reported its end, so that it is read to its end even if hidden. */
+  readonly isOver = signal(false);
+  /** How many events it had, except its end. */
+  readonly eventCount = signal(0);
+  /** The number of the last event. */
+  last = 0;
+  /** The turn that the events belong to. */
+  #told: string | null;
+
+  constructor(given: {
+    name: string;
+    isHere: boolean;
+    input: readonly Item[];
+    replaces?: string | null;
+    turnId?: string | null;
+    state?: PendingState;
+    startedAt?: number | null;
+  }) {
+    this.name = given.name;
+    this.isHere = given.isHere;
+    this.input = signal(given.input);
+    this.replaces = given.replaces ?? null;
+    this.turnId.value = this.#told = given.turnId ?? null;
+    this.state = signal(given.state ?? "sending");
+    this.startedAt.value = given.startedAt ?? null;
+  }
+
+  /** Set its turn; events of another one are void. */
+  identify(turn: string): void {
+    this.turnId.value = turn;
+    if (this.#told === turn) return;
+    if (this.last > 0) this.#forget();
+    this.#told = turn;
+  }
+
+  /** Apply one event; a repeated one changes nothing. Returns the failure, if this event reports it. */
+  apply(event: TurnEvent): Failure | null {
+    // An end with its process does not mean that a server has it again.
+    if (event.type !== "turn.finished") this.eventCount.value += 1;
+    if (event.type === "turn.restarted") {
+      this.turnId.value = this.#told = event.turn;
+      this.#forget();
+      return null;
+    }
+    if (event.number <= this.last) return null;
+    this.last = event.number;
+    this.isOffline.value = false;
+    switch (event.type) {
+      case "turn.started":
+        if (this.state.peek() !== "stopping") this.state.value = "running";
+        this.startedAt.value ??= Date.now();
+        break;
+      case "text.delta":
+        this.text.value += event.text;
+        break;
+      case "item.done":
+        // The text of a message streamed in before it.
+        if (event.item.type === "message") this.text.value = "";
+        this.items.value = [...this.items.peek(), event.item];
+        break;
+      case "turn.finished":
+        this.state.value = "ending";
+        return event.failure ?? null;
+    }
+    return null;
+  }
+
+  #forget(): void {
+    this.last = 0;
+    this.text.value = "";
+    this.reasoning.value = "";
+    this.items.value = [];
+    this.isRestarted.value = true;
+    if (this.state.peek() !== "stopping") this.state.value = "running";
+  }
+}

@@ -1,0 +1,92 @@
+/** Find turns that have siblings, with as few requests as possible. */
+
+import { signal, type ReadonlySignal, type Signal } from "@preact/signals";
+import type { Branch, Chat, Turn } from "turnledger";
+import type { Siblings } from "./thread";
+
+/** How many pages of branches are read; of a chat with more, each shown turn is checked. */
+const PAGES = 5;
+
+interface Asked {
+  readonly parent: string | null;
+  readonly shown: Signal<Siblings | null>;
+}
+
+export class SiblingTurns {
+  readonly #chat: () => Chat;
+  readonly #ending: AbortSignal;
+  readonly #isAsked = signal(false);
+  /** The turns after which branches fork; null: the beginning. Undefined: unknown, so that each turn is checked. */
+  readonly #forks = signal<ReadonlySet<string | null> | undefined>(new Set());
+  readonly #siblings = new Map<string, Asked>();
+  #version = 0;
+
+  constructor(chat: () => Chat, ending: AbortSignal) {
+    this.#chat = chat;
+    this.#ending = ending;
+  }
+
+  /** The siblings of a shown turn, once it is known that there are any. */
+  of(turn: Turn): ReadonlySignal<Siblings | null> {
+    const found = this.#siblings.get(turn.id);
+    if (found) return found.shown;
+    const asked = { parent: turn.parent, shown: signal<Siblings | null>(null) };
+    this.#siblings.set(turn.id, asked);
+    if (!this.#isAsked.peek()) {
+      this.#isAsked.value = true;
+      void this.refresh();
+    } else void this.#ask(turn.id, asked);
+    return asked.shown;
+  }
+
+  /** Branches may have changed: read them again, if they were ever needed. */
+  async refresh(): Promise<void> {
+    if (!this.#isAsked.peek()) return;
+    const version = ++this.#version;
+    try {
+      const forks = await this.#readForkPoints();
+      if (version !== this.#version) return;
+      this.#forks.value = forks;
+      await Promise.all([...this.#siblings].map(([turn, asked]) => this.#ask(turn, asked)));
+    } catch {
+      this.#isAsked.value = false; // the server was unavailable; the next caller tries again
+    }
+  }
+
+  /** Forget turns that are no longer shown. */
+  keep(turns: readonly Turn[]): void {
+    const shown = new Set(turns.map(({ id }) => id));
+    for (const turn of this.#siblings.keys()) if (!shown.has(turn)) this.#siblings.delete(turn);
+  }
+
+  async #readForkPoints(): Promise<ReadonlySet<string | null> | undefined> {
+    const branches: Branch[] = [];
+    let pages = 0;
+    for await (const page of this.#chat().branches({ signal: this.#ending }).pages()) {
+      branches.push(...page.data);
+      if (page.next !== null && ++pages === PAGES) return undefined;
+    }
+    return forkPoints(branches);
+  }
+
+  async #ask(turn: string, { parent, shown }: Asked): Promise<void> {
+    const forks = this.#forks.peek();
+    if (forks && !forks.has(parent)) {
+      shown.value = null;
+      return;
+    }
+    const found = await this.#chat().siblings(turn, { signal: this.#ending }).catch(() => null);
+    if (!found) return;
+    const at = found.findIndex((each) => each.turn.id === turn);
+    shown.value = found.length > 1 && at >= 0 ? { at, branches: found.map(({ branch }) => branch) } : null;
+  }
+}
+
+/** The turns after which branches fork; null: the beginning. */
+export function forkPoints(branches: readonly Branch[]): ReadonlySet<string | null> {
+  const grown = branches.filter(({ turns, shared }) => turns > shared);
+  const bases = new Set(grown.map(({ base }) => base));
+  // Every chat has one branch without a base; only a second one makes a fork.
+  if (grown.filter(({ base }) => base === null).length < 2) bases.delete(null);
+  return bases;
+}

@@ -1,0 +1,194 @@
+/** Follow a turn to its end. The stream is open only while the chat is visible: a browser allows six connections to a
+ * server, for all its tabs. */
+
+import { effect, type ReadonlySignal } from "@preact/signals";
+import { errors, type Stream, type TurnEvent, type TurnStream } from "turnledger";
+import type { PendingTurn } from "./pending-turn";
+
+/** How a turn ended. `gone`: it is no longer followed here. */
+export type TurnOutcome =
+  | { readonly kind: "committed" | "gone" }
+  | { readonly kind: "failed"; readonly problem: unknown };
+
+/** How a turn is requested and read. */
+export interface TurnSource {
+  /** Request the turn, with the same key each time, so that it runs once. Undefined: it was requested elsewhere. */
+  readonly ask?: () => TurnStream;
+  /** Called before a retry: returns whether that may be sent yet. */
+  readonly behind?: () => () => boolean;
+  /** Its events after this number. */
+  read(turn: string, after: number): Stream<TurnEvent>;
+}
+
+/** Failures of the process that ran a turn, not of the model: the turn is requested again, and resumes after its last
+ * finished step. */
+const OF_THE_PROCESS =
+  /^(process_died|cancelled|gave_up|not_committed|shutting_down|superseded|ledger_closed|store_.*|.*outcome_unknown)$/;
+
+/** Milliseconds between checks whether a server has accepted a turn: its stream is silent until it runs. */
+const LOOK = 100;
+/** Milliseconds before an unreachable server is tried again. */
+const PAUSE = 3_000;
+/** How often a turn is requested whose process ended. */
+const TIMES = 10;
+
+export class TurnReader {
+  readonly #isShown: ReadonlySignal<boolean>;
+  readonly #before: (pending: PendingTurn) => number;
+  readonly #ending: AbortSignal;
+
+  /** `isShown`: whether the chat is visible. `before`: how many turns come before one. Both are tracked as they change.
+   * */
+  constructor(isShown: ReadonlySignal<boolean>, before: (pending: PendingTurn) => number, ending: AbortSignal) {
+    this.#isShown = isShown;
+    this.#before = before;
+    this.#ending = ending;
+  }
+
+  /** Follow a turn, and resolve when it has ended. Waits for a lost connection. Never throws. */
+  async follow(pending: PendingTurn, source: TurnSource, withdrawn?: AbortSignal): Promise<TurnOutcome> {
+    const isOver = (): boolean => this.#ending.aborted || !!withdrawn?.aborted;
+    let last: TurnOutcome = { kind: "gone" };
+    let isAgain = false;
+    // No server has it, nor its place in the queue.
+    const forget = (): void => {
+      pending.turnId.value = null;
+      isAgain = true;
+    };
+    for (let asked = 0; ; ) {
+      await this.#until(() => isOver() || this.#isWanted(pending), withdrawn);
+      if (isAgain) {
+        const isReady = source.behind?.() ?? ((): boolean => true);
+        await this.#until(() => isOver() || isReady(), withdrawn);
+      }
+      if (isOver()) return { kind: "gone" };
+      const turn = pending.turnId.peek();
+      const isAsking = source.ask !== undefined && turn === null;
+      if (turn === null && (!source.ask || asked > TIMES)) return last;
+      asked += Number(isAsking);
+      pending.isAsked.value = true;
+      try {
+        const outcome = isAsking
+          ? await this.#listen(pending, (source.ask as () => TurnStream)(), withdrawn)
+          : await this.#listen(pending, source.read(turn as string, pending.last), withdrawn);
+        if (outcome && !(source.ask && isMendable(outcome))) return outcome;
+        if (outcome) forget();
+        last = outcome ?? last;
+      } catch (problem) {
+        if (isOver()) return { kind: "gone" };
+        if (isAbsent(problem)) {
+          if (!source.ask || isAsking) return { kind: "failed", problem };
+          forget(); // a retry learns what became of it
+        } else if (problem instanceof errors.WaitEnded && source.ask) {
+          forget();
+        } else if (isLost(problem)) {
+          asked -= Number(isAsking);
+          isAgain = isAsking;
+          pending.isOffline.value = true;
+          await this.#pause(withdrawn);
+        } else return { kind: "failed", problem };
+      }
+    }
+  }
+
+  /** Apply its events until it ends. Null: the stream was released. */
+  async #listen(
+    pending: PendingTurn,
+    stream: Stream<TurnEvent> | TurnStream,
+    withdrawn: AbortSignal | undefined,
+  ): Promise<TurnOutcome | null> {
+    let isLetGo = false;
+    const head = "turnId" in stream ? stream : null;
+    const look = setInterval(() => known(pending, head), LOOK);
+    const release = effect(() => {
+      if (this.#isWanted(pending)) return;
+      isLetGo = true;
+      stream.close();
+    });
+    const close = (): void => stream.close();
+    for (const signal of [this.#ending, withdrawn]) signal?.addEventListener("abort", close);
+    try {
+      for await (const event of stream) {
+        known(pending, head);
+        pending.apply(event);
+        if (event.type === "turn.finished") return outcomeOf(event);
+      }
+      // A turn that was withdrawn before it began has no events; its sender retries.
+      return isLetGo ? null : { kind: "gone" };
+    } finally {
+      clearInterval(look);
+      release();
+      for (const signal of [this.#ending, withdrawn]) signal?.removeEventListener("abort", close);
+    }
+  }
+
+  /** Whether its stream is needed: until a server has accepted it, while it is visible and near the front of the queue,
+   * and at its end. */
+  #isWanted(pending: PendingTurn): boolean {
+    if (pending.turnId.value === null || pending.isOver.value) return true;
+    return this.#isShown.value && (pending.state.value !== "queued" || this.#before(pending) === 0);
+  }
+
+  async #until(condition: () => boolean, withdrawn: AbortSignal | undefined): Promise<void> {
+    await new Promise<void>((resolve) => {
+      let release = (): void => {};
+      const done = (): void => {
+        for (const signal of [this.#ending, withdrawn]) signal?.removeEventListener("abort", done);
+        queueMicrotask(() => release());
+        resolve();
+      };
+      for (const signal of [this.#ending, withdrawn]) signal?.addEventListener("abort", done);
+      release = effect(() => {
+        if (condition()) done();
+      });
+    });
+  }
+
+  /** Pause, or until the browser is online. */
+  async #pause(withdrawn: AbortSignal | undefined): Promise<void> {
+    await new Promise<void>((resolve) => {
+      const timer = setTimeout(resolve, PAUSE);
+      const now = (): void => {
+        clearTimeout(timer);
+        resolve();
+      };
+      addEventListener("online", now, { once: true });
+      for (const signal of [this.#ending, withdrawn]) signal?.addEventListener("abort", now, { once: true });
+    });
+  }
+}
+
+/** Store the turn id as soon as the server reports it. */
+function known(pending: PendingTurn, stream: TurnStream | null): void {
+  if (!stream?.turnId) return;
+  pending.identify(stream.turnId);
+  if (pending.state.peek() === "sending") pending.state.value = "queued";
+}
+
+function outcomeOf({ state, failure }: Extract<TurnEvent, { type: "turn.finished" }>): TurnOutcome {
+  switch (state) {
+    case "completed":
+    case "kept":
+      return { kind: "committed" };
+    case "resumed":
+    case "running":
+      return { kind: "gone" };
+    default:
+      return { kind: "failed", problem: failure ?? { code: "turn_stopped", message: "The turn was stopped." } };
+  }
+}
+
+/** Whether a retry may do better. */
+function isMendable(outcome: TurnOutcome): boolean {
+  if (outcome.kind !== "failed") return outcome.kind === "gone";
+  const { code } = outcome.problem as { code: string };
+  return OF_THE_PROCESS.test(code);
+}
+
+function isAbsent(problem: unknown): boolean {
+  return problem instanceof errors.TurnNotFound || problem instanceof errors.NotAdmitted;
+}
+
+function isLost(problem: unknown): boolean {
+  return problem instanceof errors.TurnledgerError && problem.isRetryable;
+}

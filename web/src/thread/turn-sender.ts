@@ -1,0 +1,134 @@
+/** Send messages in order, and follow each to its end. */
+
+import { effect } from "@preact/signals";
+import type { Item, Stream, TurnEvent, TurnStream } from "turnledger";
+import type { TurnReader, TurnOutcome } from "./turn-reader";
+import type { LazyChat } from "./lazy-chat";
+import type { PendingTurns } from "./pending-turns";
+import { PendingTurn } from "./pending-turn";
+import { waitFor } from "../browser/wait-for";
+import type { TabOutbox } from "./outbox";
+
+export interface OutgoingMessage {
+  readonly name: string;
+  readonly input: readonly Item[];
+  /** The turn that it replaces. */
+  readonly replaces: string | null;
+  /** Whether a closed tab had already sent it. */
+  readonly wasAsked?: boolean;
+  /** Whether it goes before queued turns. */
+  readonly goesFirst?: boolean;
+  /** Request the turn under its name; a retry waits for `beforeRetry`. */
+  ask(beforeRetry: () => Promise<void>): TurnStream;
+}
+
+interface SenderContext {
+  readonly chat: LazyChat;
+  readonly pending: PendingTurns;
+  readonly reader: TurnReader;
+  readonly outbox: Pick<TabOutbox, "whileHeld">;
+  read(turn: string, after: number): Stream<TurnEvent>;
+  /** A server has accepted it, as this turn. */
+  accepted(pending: PendingTurn): void;
+  /** It has ended; resolves when that is shown. */
+  ended(pending: PendingTurn, outcome: TurnOutcome): Promise<void>;
+}
+
+/** How many turns without an id may hold a connection: servers are slow to report the ids of queued turns, and browsers
+ * have few connections. */
+const HELD = 2;
+const TAKEN_BACK: TurnOutcome = { kind: "failed", problem: { code: "turn_stopped", message: "It was taken back." } };
+
+export class TurnSender {
+  readonly #context: SenderContext;
+  readonly #withdrawals = new Map<PendingTurn, AbortController>();
+  /** Resolves when a server has accepted the last message: requests can overtake each other. */
+  #last: Promise<void> = Promise.resolve();
+
+  constructor(context: SenderContext) {
+    this.#context = context;
+  }
+
+  /** Send a message, and resolve when it has ended, however it did. */
+  async send(message: OutgoingMessage): Promise<void> {
+    const { pending: line, outbox } = this.#context;
+    const { name, input, replaces, goesFirst, wasAsked = false } = message;
+    if (line.all.peek().some((each) => each.name === name)) return;
+    const pending = new PendingTurn({ name, isHere: true, input, replaces });
+    pending.isAsked.value = wasAsked;
+    const earlier = goesFirst ? [] : line.all.peek().filter((each) => each.isHere);
+    const withdrawal = new AbortController();
+    this.#withdrawals.set(pending, withdrawal);
+    line.add(pending, goesFirst);
+    const before = this.#last;
+    const isGone = (): boolean => withdrawal.signal.aborted || !line.all.value.includes(pending);
+    this.#last = waitFor(() => pending.turnId.value !== null || pending.guess.value !== null || isGone());
+    const releases = [
+      effect(() => {
+        if (pending.turnId.value !== null) this.#context.accepted(pending);
+      }),
+      effect(() => {
+        if (pending.state.value === "running") line.started(pending);
+      }),
+    ];
+    const end = (outcome: TurnOutcome): Promise<void> =>
+      this.#context.ended(pending, withdrawal.signal.aborted ? TAKEN_BACK : outcome);
+    try {
+      await outbox.whileHeld(name, async () => {
+        await unlessAborted(withdrawal.signal, before);
+        await unlessAborted(withdrawal.signal, waitFor(() => wasAsked || line.connections < HELD || isGone()));
+        await end(await this.#carry(pending, message, earlier, withdrawal.signal));
+      });
+    } catch (problem) {
+      await end({ kind: "failed", problem });
+    } finally {
+      for (const release of releases) release();
+      this.#withdrawals.delete(pending);
+      line.remove(pending);
+    }
+  }
+
+  /** Withdraw a message that no server has, as far as known. Returns whether it was sent from here. */
+  withdraw(pending: PendingTurn): boolean {
+    const withdrawal = this.#withdrawals.get(pending);
+    withdrawal?.abort();
+    return withdrawal !== undefined;
+  }
+
+  async #carry(
+    pending: PendingTurn,
+    message: OutgoingMessage,
+    earlier: readonly PendingTurn[],
+    withdrawn: AbortSignal,
+  ): Promise<TurnOutcome> {
+    const { chat, reader } = this.#context;
+    try {
+      await unlessAborted(withdrawn, chat.create());
+    } catch (problem) {
+      return { kind: "failed", problem };
+    }
+    const read = (turn: string, after: number): Stream<TurnEvent> => this.#context.read(turn, after);
+    const behind = (): (() => boolean) => this.#behind(earlier);
+    const ask = (): TurnStream => message.ask(() => waitFor(behind()));
+    return reader.follow(pending, { ask, read, behind }, withdrawn);
+  }
+
+  /** Whether each of these has ended or shown progress since now. A restarted server has lost its queue, and a retry
+   * must not overtake earlier messages. */
+  #behind(earlier: readonly PendingTurn[]): () => boolean {
+    const { pending } = this.#context;
+    const counts = new Map(earlier.map((each) => [each, each.eventCount.peek()]));
+    const hasNews = (each: PendingTurn): boolean => each.eventCount.value !== counts.get(each);
+    return () => earlier.every((each) => !pending.all.value.includes(each) || hasNews(each));
+  }
+}
+
+/** Await a promise, unless the signal aborts first: then throw its reason. */
+async function unlessAborted(signal: AbortSignal, promised: Promise<unknown>): Promise<void> {
+  await new Promise<void>((resolve, reject) => {
+    const abort = (): void => reject(signal.reason as Error);
+    if (signal.aborted) abort();
+    signal.addEventListener("abort", abort, { once: true });
+    promised.then(() => resolve(), reject);
+  });
+}

@@ -1,0 +1,42 @@
+/** Tokens and time that a turn used, as far as its runner reports them. */
+
+import type { Turn } from "turnledger";
+import { safeText } from "../markdown/safe-text";
+
+interface TurnUsage {
+  readonly model: string | null;
+  /** In short, as `1,204 tokens · 3.2 s`. */
+  readonly words: string;
+  /** In full. */
+  readonly explained: string;
+}
+
+export function turnUsage({ details, createdAt, committedAt }: Turn): TurnUsage {
+  const usage = (details["usage"] ?? {}) as Record<string, unknown>;
+  const input = count(usage["prompt_tokens"] ?? usage["input_tokens"]);
+  const output = count(usage["completion_tokens"] ?? usage["output_tokens"]);
+  const total = count(usage["total_tokens"]) ?? (input !== null && output !== null ? input + output : null);
+  const time = Math.max(0, committedAt - createdAt);
+  const duration = time >= 100 ? formatDuration(time) : "";
+  const tokens = total === null ? "" : `${total.toLocaleString()} ${total === 1 ? "token" : "tokens"}`;
+  const read = input !== null && `${input.toLocaleString()} read`;
+  const written = output !== null && `${output.toLocaleString()} written`;
+  const told = [tokens, [read, written].filter(Boolean).join(", ")].filter(Boolean).join(": ");
+  return {
+    model: typeof details["model"] === "string" ? safeText(details["model"]) : null,
+    words: [tokens, duration].filter(Boolean).join(" · "),
+    explained: [told, duration && `Took ${duration}`].filter(Boolean).join(". "),
+  };
+}
+
+/** Format milliseconds; up to a minute as seconds with this many decimals. */
+export function formatDuration(milliseconds: number, digits = 1): string {
+  const seconds = milliseconds / 1_000;
+  if (seconds < 60) return `${seconds.toFixed(digits)} s`;
+  const whole = Math.round(seconds);
+  return `${Math.floor(whole / 60)} min ${whole % 60} s`;
+}
+
+function count(value: unknown): number | null {
+  return typeof value === "number" && Number.isFinite(value) ? value : null;
+}

@@ -1,0 +1,93 @@
+/** The message field, as high as its text, up to a limit. */
+
+import { useSignalEffect } from "@preact/signals";
+import type { RefObject, TargetedKeyboardEvent } from "preact";
+import { useEffect } from "preact/hooks";
+import type { Composer } from "../../composer/composer";
+import { isShortcut } from "../../composer/shortcuts";
+
+/** On touch screens Enter starts a new line: there is no other key for it. */
+const TOUCH = "(hover: none) and (pointer: coarse)";
+/** Longer text is set directly: typing it takes the browser seconds. */
+const TYPED = 10_000;
+
+export function MessageField({
+  composer,
+  field,
+}: {
+  composer: Composer;
+  field: RefObject<HTMLTextAreaElement | null>;
+}) {
+  const isTouch = matchMedia(TOUCH).matches;
+  useEffect(() => {
+    const isElsewhere = document.activeElement !== null && document.activeElement !== document.body;
+    if (!isTouch && (!isElsewhere || composer.thread.id.peek() === null)) field.current?.focus({ preventScroll: true });
+  }, []);
+  useSignalEffect(() => {
+    const text = composer.text.value;
+    const shown = field.current;
+    if (!shown) return;
+    if (shown.value !== text) replace(shown, text);
+    grow(shown);
+  });
+  return (
+    <textarea
+      ref={field}
+      class="writing"
+      aria-label="Message"
+      aria-describedby="composer-says"
+      placeholder="Write a message"
+      dir="auto"
+      rows={1}
+      autocomplete="off"
+      enterkeyhint={isTouch ? "enter" : "send"}
+      defaultValue={composer.text.peek()}
+      onInput={(event) => composer.write(event.currentTarget.value)}
+      onKeyDown={(event) => press(event, composer, isTouch)}
+    />
+  );
+}
+
+function press(event: TargetedKeyboardEvent<HTMLTextAreaElement>, composer: Composer, isTouch: boolean): void {
+  // During input composition keys belong to the input method; Safari reports it as 229.
+  if (event.isComposing || event.keyCode === 229 || event.altKey) return;
+  if (didPress(event, composer, isTouch)) event.preventDefault();
+}
+
+/** Handle a key. Returns whether it was handled. */
+function didPress(event: TargetedKeyboardEvent<HTMLTextAreaElement>, composer: Composer, isTouch: boolean): boolean {
+  if (isShortcut("send", event)) {
+    if (isTouch && event.key === "Enter" && !event.ctrlKey && !event.metaKey) return false;
+    // Ignore key repeat.
+    if (!event.repeat) composer.send();
+    return true;
+  }
+  if (isShortcut("stop", event) || isShortcut("discard", event)) {
+    if (!composer.isBusy.peek()) return false;
+    composer.stop(event.shiftKey ? "discard" : "keep");
+    return true;
+  }
+  if (event.shiftKey || event.ctrlKey || event.metaKey) return false;
+  // Within several lines, arrow keys move the caret.
+  const { value, selectionStart, selectionEnd } = event.currentTarget;
+  if (event.key === "ArrowUp") return !value.slice(0, selectionStart).includes("\n") && composer.recall(1);
+  if (event.key === "ArrowDown") return !value.slice(selectionEnd).includes("\n") && composer.recall(-1);
+  return false;
+}
+
+/** Replace the text, so that the field's own undo can revert it. */
+function replace(shown: HTMLTextAreaElement, text: string): void {
+  if (document.activeElement === shown && shown.value.length + text.length < TYPED) {
+    shown.select();
+    // The only way to change a field that its undo knows of.
+    document.execCommand(text === "" ? "delete" : "insertText", false, text);
+  }
+  if (shown.value !== text) shown.value = text;
+}
+
+/** Where the style sheet cannot, set the height to that of the text. */
+function grow(shown: HTMLTextAreaElement): void {
+  if (CSS.supports("field-sizing", "content")) return;
+  shown.style.blockSize = "auto";
+  shown.style.blockSize = `${shown.scrollHeight}px`;
+}

@@ -1,0 +1,28 @@
+/** The title of the browser tab. */
+
+import { useSignalEffect } from "@preact/signals";
+import { safeText } from "../markdown/safe-text";
+import type { Session } from "../session/session";
+
+export const PRODUCT = "Turnledger";
+
+/** The title of the current chat; null if it has none. */
+export function currentTitle(session: Session): string | null {
+  const thread = session.threads.current.value;
+  const id = thread?.id.value;
+  // The list learns of a new title first; a chat outside it knows its own.
+  const listed = id == null ? undefined : session.chats.rows.value.find((each) => each.id === id);
+  return safeText((listed ?? thread?.info.value)?.title ?? "") || null;
+}
+
+/** Keep the document title in sync, with a dot while a turn is pending. */
+export function useDocumentTitle(session: Session): void {
+  useSignalEffect(() => {
+    const isRunning = (session.threads.current.value?.pending.value.length ?? 0) > 0;
+    const title = currentTitle(session);
+    document.title = `${isRunning ? "● " : ""}${title === null ? PRODUCT : `${title} · ${PRODUCT}`}`;
+    return () => {
+      document.title = PRODUCT;
+    };
+  });
+}

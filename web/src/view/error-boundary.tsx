@@ -1,0 +1,43 @@
+/** Show an error in place of a view that threw; the rest of the page stays. */
+
+import { Component, type ComponentChildren } from "preact";
+import { RetryIcon, WarningIcon } from "./icons";
+
+interface BoundaryProps {
+  /** What cannot be shown, as the beginning of a sentence. */
+  readonly what: string;
+  /** The subject of the view: a change of it tries again. */
+  readonly of?: unknown;
+  readonly children: ComponentChildren;
+}
+
+export class ErrorBoundary extends Component<BoundaryProps, { problem: unknown }> {
+  override state = { problem: null as unknown };
+
+  static override getDerivedStateFromError(problem: unknown) {
+    return { problem: problem ?? "unknown" };
+  }
+
+  override componentDidCatch(problem: unknown): void {
+    console.error(problem);
+  }
+
+  override componentDidUpdate(before: BoundaryProps): void {
+    if (before.of !== this.props.of && this.state.problem !== null) this.setState({ problem: null });
+  }
+
+  override render() {
+    if (this.state.problem === null) return this.props.children;
+    return (
+      <section class="broken" role="alert">
+        <p>
+          <WarningIcon /> {this.props.what} cannot be shown: something in this page went wrong. What you have written is
+          kept.
+        </p>
+        <button type="button" class="button" onClick={() => location.reload()}>
+          <RetryIcon /> Load the page again
+        </button>
+      </section>
+    );
+  }
+}

@@ -1,0 +1,115 @@
+/** The layout: sidebar and chat side by side, or the sidebar over the chat on narrow screens. */
+
+import { useEffect, useMemo, useRef } from "preact/hooks";
+import { Experiments } from "../first-run/experiments";
+import type { Session } from "../session/session";
+import { addressOptions } from "./address-options";
+import { ChatHeader } from "./chat-header";
+import { ErrorBoundary } from "./error-boundary";
+import { ComposerView } from "./composer/composer";
+import { ConnectionView } from "./connection";
+import { Drawer } from "./drawer";
+import { EmptyChatView, isEmptyChat } from "./first-run/empty-chat";
+import { FirstRunView } from "./first-run/first-run";
+import { NoticesView, StatusView } from "./notices";
+import { SidebarFooter } from "./sidebar/footer";
+import { SidebarView } from "./sidebar/sidebar";
+import type { Theme } from "./theme";
+import { ThreadView } from "./thread/thread";
+import { useDocumentTitle } from "./document-title";
+import { UnkeptBanner } from "./unkept";
+import { VisitorBanner } from "./visitor-banner";
+
+export function LayoutView({ session, theme }: { session: Session; theme: Theme }) {
+  const main = useRef<HTMLElement>(null);
+  const drawer = useMemo(() => new Drawer(session.storage, addressOptions().isEmbedded), [session]);
+  const hasSide = !session.isReader;
+  const isOver = hasSide && drawer.isOver.value;
+  useFirstChat(session);
+  useDocumentTitle(session);
+  // Show the chosen chat.
+  useEffect(() => session.router.route.subscribe(() => drawer.leave()), [session]);
+  return (
+    <div class={drawer.isNarrow.value ? "page narrow" : "page"}>
+      <button type="button" class="button skip" onClick={() => main.current?.focus()}>
+        Skip to the chat
+      </button>
+      {hasSide && <SideView session={session} drawer={drawer} theme={theme} />}
+      {isOver && <div class="scrim" onClick={() => drawer.close()} />}
+      <main ref={main} class="chat" tabIndex={-1} aria-label="Chat" inert={isOver}>
+        <ChatHeader session={session} drawer={hasSide ? drawer : null} theme={theme} />
+        <ConnectionView session={session} />
+        <VisitorBanner session={session} />
+        <UnkeptBanner session={session} />
+        <ChatView session={session} />
+      </main>
+      <NoticesView notices={session.notices} />
+      <StatusView notices={session.notices} />
+    </div>
+  );
+}
+
+function SideView({ session, drawer, theme }: { session: Session; drawer: Drawer; theme: Theme }) {
+  const side = useRef<HTMLDivElement>(null);
+  const isOver = drawer.isOver.value;
+  const isShown = drawer.isShown.value;
+  useEffect(() => {
+    if (!isShown) return;
+    const first = (which: string): void => side.current?.querySelector<HTMLElement>(which)?.focus();
+    if (drawer.takesFocus("search")) first("[type=search]");
+    else if (drawer.takesFocus("chats")) first("button, a, input");
+  }, [isShown]);
+  return (
+    <div
+      ref={side}
+      id="side"
+      class="side"
+      inert={!isShown}
+      hidden={!drawer.isNarrow.value && !isShown}
+      onKeyDown={(event) => {
+        if (event.key === "Escape" && isOver && !event.defaultPrevented) drawer.close();
+      }}
+    >
+      <ErrorBoundary what="The list of chats">
+        <SidebarView session={session} reveal={() => drawer.open("search")} leave={() => drawer.leave()} />
+      </ErrorBoundary>
+      <SidebarFooter session={session} theme={theme} drawer={drawer} />
+    </div>
+  );
+}
+
+function ChatView({ session }: { session: Session }) {
+  const { hasAny: hasChats } = session.chats;
+  const experiments = useMemo(() => {
+    const { storage, models, model } = session;
+    return new Experiments({ storage, models, model, hasChats });
+  }, [session]);
+  const thread = session.threads.current.value;
+  if (!thread) return null;
+  const isBlank = isEmptyChat(thread);
+  return (
+    <>
+      <ErrorBoundary what="This chat" of={thread}>
+        {isBlank ? (
+          <EmptyChatView session={session} thread={thread} experiments={experiments} />
+        ) : (
+          <ThreadView session={session} thread={thread} />
+        )}
+      </ErrorBoundary>
+      {!session.isReader && (
+        <ErrorBoundary what="The field to write in">
+          {!isBlank && session.mayRun && <FirstRunView session={session} thread={thread} experiments={experiments} />}
+          <ComposerView session={session} thread={thread} />
+        </ErrorBoundary>
+      )}
+    </>
+  );
+}
+
+/** Open the most recent chat once, at the start, unless the address names one. */
+function useFirstChat(session: Session): void {
+  useEffect(() => {
+    if (session.isReader) return;
+    void session.chats.start();
+  }, [session]);
+}

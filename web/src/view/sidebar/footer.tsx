@@ -1,0 +1,45 @@
+/** The footer of the sidebar: the user, the theme, and the button that hides the chats. */
+
+import { safeText } from "../../markdown/safe-text";
+import type { Session } from "../../session/session";
+import type { Drawer } from "../drawer";
+import { CloseIcon, SidebarIcon, SignOutIcon, UserIcon } from "../icons";
+import { Menu } from "../menu";
+import type { Theme } from "../theme";
+import { ThemeMenu } from "../theme-menu";
+
+export function SidebarFooter({ session, theme, drawer }: { session: Session; theme: Theme; drawer: Drawer }) {
+  const owner = safeText(session.me.owner);
+  // Users without a token have nothing to sign out of; guests have their own way to leave.
+  const maySignOut = session.me.id != null && !session.isGuest;
+  return (
+    <div class="side-foot" role="region" aria-label="You and this page">
+      {maySignOut ? (
+        <Menu
+          label={`Signed in as ${owner}`}
+          class="quiet-button who"
+          entries={[{ label: "Sign out", icon: <SignOutIcon />, run: () => session.controls.signOut() }]}
+        >
+          <UserIcon />
+          <span class="one-line" dir="auto">
+            {owner}
+          </span>
+        </Menu>
+      ) : (
+        <span class="who one-line quiet-text" dir="auto" title={owner}>
+          {owner}
+        </span>
+      )}
+      <ThemeMenu theme={theme} />
+      <button
+        type="button"
+        class="quiet-button icon-only"
+        aria-label="Hide the chats"
+        title="Hide the chats"
+        onClick={() => drawer.close()}
+      >
+        {drawer.isNarrow.value ? <CloseIcon /> : <SidebarIcon />}
+      </button>
+    </div>
+  );
+}

@@ -1,0 +1,149 @@
+/** Keep the scroll position: at the end while text streams in, or on the row that the user reads. */
+
+import { signal, type ReadonlySignal } from "@preact/signals";
+
+/** Pixels from the end that count as the end. */
+const NEAR = 48;
+/** Pixels from the top at which older turns are read. */
+const AHEAD = 900;
+
+/** Milliseconds until scrolling has settled. */
+const REST = 200;
+
+/** A row, and its offset from the upper edge. */
+interface Anchor {
+  readonly row: string;
+  readonly offset: number;
+}
+
+/** Browsers anchor scrolling themselves, but not all of them, and not at the very top. */
+export class ScrollPosition {
+  readonly #isAtEnd = signal(true);
+  readonly #hasNews = signal(false);
+  readonly #wantsMore: () => void;
+  readonly #isGrowing: () => boolean;
+  #box: HTMLElement | null = null;
+  #top = 0;
+  /** The distance to the end. */
+  #left = 0;
+  /** The row at the upper edge, and its neighbours in case it disappears. */
+  #anchors: readonly Anchor[] = [];
+  #timer: ReturnType<typeof setTimeout> | undefined;
+
+  /** `wantsMore`: called near the top. `isGrowing`: whether growth at the end is new content, not something unfolded.
+   * */
+  constructor(wantsMore: () => void, isGrowing: () => boolean) {
+    this.#wantsMore = wantsMore;
+    this.#isGrowing = isGrowing;
+  }
+
+  get isAtEnd(): ReadonlySignal<boolean> {
+    return this.#isAtEnd;
+  }
+
+  /** Whether new content came below the visible part. */
+  get hasNews(): ReadonlySignal<boolean> {
+    return this.#hasNews;
+  }
+
+  /** Watch a scrolling box and its content, until the returned function is called. */
+  watch(box: HTMLElement, content: HTMLElement): () => void {
+    this.#box = box;
+    const scrolled = (): void => this.#scrolled();
+    box.addEventListener("scroll", scrolled, { passive: true });
+    // Before painting: rows out of sight have an estimated height.
+    const observer = new ResizeObserver(() => this.keep());
+    observer.observe(content);
+    observer.observe(box);
+    this.keep();
+    return () => {
+      box.removeEventListener("scroll", scrolled);
+      observer.disconnect();
+      clearTimeout(this.#timer);
+      this.#box = null;
+    };
+  }
+
+  toEnd(): void {
+    this.#anchors = [];
+    this.#isAtEnd.value = true;
+    this.#hasNews.value = false;
+    this.keep();
+  }
+
+  /** Keep the position: the end, or the row at the upper edge. `isOther`: the last row was replaced, so that there is
+   * another end. */
+  keep(isOther = false): void {
+    const box = this.#box;
+    if (!box) return;
+    if (this.#isAtEnd.peek() && !isOther) box.scrollTop = box.scrollHeight;
+    else this.#hold(box);
+    if (isOther) this.#look(box);
+    else if (!this.#isAtEnd.peek() && leftOf(box) > this.#left + 1 && this.#isGrowing()) this.#hasNews.value = true;
+    this.#note(box);
+  }
+
+  /** Read older turns near the top. */
+  more(): void {
+    if (this.#box && this.#box.scrollTop < AHEAD) this.#wantsMore();
+  }
+
+  #scrolled(): void {
+    const box = this.#box;
+    if (!box) return;
+    // Only scrolling up leaves the end: growth moves it away, too.
+    if (leftOf(box) <= NEAR || box.scrollTop < this.#top - 1) this.#look(box);
+    this.#note(box);
+    this.#rest(box);
+    this.more();
+  }
+
+  /** Store the anchors: at once away from the end; at the end, when scrolling has settled. */
+  #rest(box: HTMLElement): void {
+    clearTimeout(this.#timer);
+    if (this.#isAtEnd.peek()) this.#timer = setTimeout(() => (this.#anchors = anchorsIn(box)), REST);
+    else this.#anchors = anchorsIn(box);
+  }
+
+  #note(box: HTMLElement): void {
+    this.#top = box.scrollTop;
+    this.#left = leftOf(box);
+  }
+
+  #look(box: HTMLElement): void {
+    this.#isAtEnd.value = leftOf(box) <= NEAR;
+    if (this.#isAtEnd.peek()) this.#hasNews.value = false;
+    this.#rest(box);
+  }
+
+  #hold(box: HTMLElement): void {
+    const edge = box.getBoundingClientRect().top;
+    for (const { row, offset } of this.#anchors) {
+      const there = box.querySelector<HTMLElement>(`[data-row="${CSS.escape(row)}"]`);
+      if (!there) continue;
+      const moved = there.getBoundingClientRect().top - edge - offset;
+      if (Math.abs(moved) >= 1) box.scrollTop += moved;
+      return;
+    }
+  }
+}
+
+function leftOf({ scrollHeight, scrollTop, clientHeight }: HTMLElement): number {
+  return scrollHeight - scrollTop - clientHeight;
+}
+
+/** The first visible row, then the one before it and those after it. */
+function anchorsIn(box: HTMLElement): Anchor[] {
+  const rows = [...box.querySelectorAll<HTMLElement>("[data-row]")];
+  const edge = box.getBoundingClientRect().top;
+  let [low, high] = [0, rows.length];
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    if ((rows[middle] as HTMLElement).getBoundingClientRect().bottom <= edge) low = middle + 1;
+    else high = middle;
+  }
+  return [low, low - 1, low + 1, low + 2].flatMap((place) => {
+    const row = rows[place];
+    return row ? [{ row: row.dataset["row"] as string, offset: row.getBoundingClientRect().top - edge }] : [];
+  });
+}

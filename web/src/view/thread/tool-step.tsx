@@ -1,0 +1,111 @@
+/** A tool call: its input, its output, and its state. */
+
+import { useSignal } from "@preact/signals";
+import { safeProse } from "../../markdown/safe-text";
+import type { TurnPart, StepState } from "../../thread/turn-parts";
+import { CheckIcon, CloseIcon, InfoIcon, ToolIcon, WarningIcon } from "../icons";
+import { CodeView } from "../markdown/code";
+import { ImageView } from "../markdown/image";
+
+type Step = Extract<TurnPart, { kind: "step" }>;
+
+const WORDS: Readonly<Record<StepState, string>> = {
+  running: "Running…",
+  done: "Done",
+  failed: "Failed",
+  "not started": "Not started",
+  unknown: "Started, outcome unknown",
+  "not answered": "No result",
+};
+
+export function ToolStep({ step }: { step: Step }) {
+  const isOpen = useSignal(false);
+  return (
+    <details class="step" data-step={step.state} onToggle={(event) => (isOpen.value = event.currentTarget.open)}>
+      <summary>
+        <ToolIcon size={16} />
+        <span class="step-name one-line" dir="auto">
+          {step.name}
+        </span>
+        <StateChip state={step.state} />
+      </summary>
+      {isOpen.value && <Inside step={step} />}
+    </details>
+  );
+}
+
+function Inside({ step }: { step: Step }) {
+  return (
+    <div class="step-inside">
+      {step.input && (
+        <>
+          <p class="quiet-text">Input</p>
+          <CodeView text={step.input} language={languageOf(step.input)} />
+        </>
+      )}
+      {step.output !== null && (
+        <>
+          <p class="quiet-text">{isGiven(step.state) ? "What is known" : "Output"}</p>
+          {isGiven(step.state) ? <p dir="auto">{safeProse(step.output)}</p> : <Output step={step} />}
+        </>
+      )}
+      {step.pictures.map((address) => (
+        <ImageView key={address} address={address} alt={`Image from ${step.name}`} />
+      ))}
+    </div>
+  );
+}
+
+function Output({ step: { output, pictures } }: { step: Step }) {
+  if (!output) return pictures.length > 0 ? null : <p class="quiet-text">Nothing</p>;
+  return <CodeView text={output} language={languageOf(output)} />;
+}
+
+function StateChip({ state }: { state: StepState }) {
+  switch (state) {
+    case "running":
+      return (
+        <span class="chip accent">
+          <span class="spinner" aria-hidden="true" />
+          {WORDS[state]}
+        </span>
+      );
+    case "done":
+      return (
+        <span class="chip good">
+          <CheckIcon size={14} />
+          {WORDS[state]}
+        </span>
+      );
+    case "failed":
+      return (
+        <span class="chip bad">
+          <CloseIcon size={14} />
+          {WORDS[state]}
+        </span>
+      );
+    case "unknown":
+      return (
+        <span class="chip warn">
+          <WarningIcon size={14} />
+          {WORDS[state]}
+        </span>
+      );
+    default:
+      return (
+        <span class="chip">
+          <InfoIcon size={14} />
+          {WORDS[state]}
+        </span>
+      );
+  }
+}
+
+/** Whether the ledger wrote the result, not a tool. */
+function isGiven(state: StepState): boolean {
+  return state === "not started" || state === "unknown" || state === "not answered";
+}
+
+function languageOf(text: string): string {
+  return /^\s*[[{]/.test(text) ? "json" : "";
+}

@@ -1,0 +1,73 @@
+/** One turn, pending or committed: the same element shows it before and after its commit. */
+
+import { useSignal } from "@preact/signals";
+import type { RefObject } from "preact";
+import { useLayoutEffect, useMemo, useRef } from "preact/hooks";
+import type { Turn } from "turnledger";
+import type { Session } from "../../session/session";
+import { inputParts, partsOf } from "../../thread/turn-parts";
+import type { ThreadRow } from "../../thread/thread-rows";
+import type { Thread } from "../../thread/thread";
+import { AnswerActions, MessageActions } from "./turn-actions";
+import { AnswerView } from "./answer";
+import { EditForm } from "./edit-form";
+import { MessageView } from "./message";
+import { EndStateView, PendingStateView } from "./turn-state";
+
+interface RowProps {
+  readonly session: Session;
+  readonly thread: Thread;
+  readonly row: ThreadRow;
+  /** The neighbouring turns. */
+  readonly before: Turn | null;
+  readonly after: Turn | null;
+  readonly isLast: boolean;
+}
+
+export function TurnRow({ session, thread, row, before, after, isLast }: RowProps) {
+  const { turn, pending } = row;
+  const article = useRef<HTMLElement>(null);
+  // A turn that the user saw streaming in is not laid out again.
+  const wasRunning = useRef(pending !== null);
+  const isEditing = useSignal(false);
+  useBackToButton(article, isEditing.value);
+  const given = pending?.input.value;
+  const told = useMemo(() => turn && partsOf(turn, before ?? undefined, after ?? undefined), [turn, before, after]);
+  const asked = useMemo(() => told?.asked ?? inputParts(given ?? []), [told, given]);
+  return (
+    <article
+      ref={article}
+      class="turn"
+      data-row={row.name}
+      data-turn={turn?.id}
+      data-kind={turn?.kind}
+      data-state={pending?.state.value}
+      data-fresh={wasRunning.current ? "" : undefined}
+      data-last={isLast ? "" : undefined}
+    >
+      {turn && isEditing.value ? (
+        <EditForm session={session} thread={thread} turn={turn} close={() => (isEditing.value = false)} />
+      ) : (
+        <>
+          <MessageView parts={asked} />
+          <MessageActions {...{ session, turn, parts: asked, edit: () => (isEditing.value = true) }} />
+        </>
+      )}
+      <div class="answer">
+        <AnswerView parts={told?.answered ?? null} pending={pending} />
+        {turn && <EndStateView turn={turn} />}
+        {pending && <PendingStateView session={session} thread={thread} pending={pending} />}
+        {turn && <AnswerActions {...{ session, thread, turn, parts: told?.answered ?? [], isLast }} />}
+      </div>
+    </article>
+  );
+}
+
+/** Return the focus to the edit button after an edit. */
+function useBackToButton(article: RefObject<HTMLElement | null>, isEditing: boolean): void {
+  const wasEditing = useRef(false);
+  useLayoutEffect(() => {
+    if (wasEditing.current && !isEditing) article.current?.querySelector<HTMLElement>("[data-edit]")?.focus();
+    wasEditing.current = isEditing;
+  }, [isEditing]);
+}

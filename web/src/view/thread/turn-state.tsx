@@ -1,0 +1,101 @@
+/** The state of a pending turn as text, and how a turn ended that did not complete. */
+
+import { useSignal } from "@preact/signals";
+import type { ComponentChildren } from "preact";
+import { useEffect } from "preact/hooks";
+import type { Turn } from "turnledger";
+import type { Session } from "../../session/session";
+import type { PendingTurn } from "../../thread/pending-turn";
+import type { Thread } from "../../thread/thread";
+import { formatDuration } from "../../thread/turn-usage";
+import { CloseIcon, InfoIcon, OfflineIcon, QueueIcon, StopIcon, WarningIcon } from "../icons";
+import { useOffline } from "../connection";
+
+/** Seconds after which the elapsed time is shown. */
+const LONG = 3;
+
+interface Given {
+  readonly session: Session;
+  readonly thread: Thread;
+  readonly pending: PendingTurn;
+}
+
+export function PendingStateView({ session, thread, pending }: Given) {
+  const isOffline = useOffline(session).value || pending.isOffline.value;
+  const state = pending.state.value;
+  const before = thread.pending.value
+    .slice(0, thread.pending.value.indexOf(pending))
+    .filter((each) => each.state.value !== "ending").length;
+  const isWaiting = state === "queued" || (state === "sending" && before > 0 && !isOffline);
+  return (
+    <div class="turn-state" data-standing={state}>
+      {pending.isRestarted.value && (
+        <Line icon={<InfoIcon size={16} />}>The server was restarted. This answer began anew.</Line>
+      )}
+      {!pending.isHere && <Line icon={<InfoIcon size={16} />}>Asked in another tab or on another device.</Line>}
+      {state === "sending" && isOffline && (
+        <Line icon={<OfflineIcon size={16} />}>Waiting for the connection. Your message is safe and will be sent.</Line>
+      )}
+      {state === "sending" && !isWaiting && !isOffline && <Line icon={<Spinner />}>Sending…</Line>}
+      {isWaiting && before > 0 && (
+        <Line icon={<QueueIcon size={16} />}>
+          {before === 1 ? "Waiting in line: next." : `Waiting in line: ${before} before this one.`}
+        </Line>
+      )}
+      {isWaiting && before === 0 && <Line icon={<Spinner />}>Waiting to begin…</Line>}
+      {state === "running" && isOffline && (
+        <Line icon={<OfflineIcon size={16} />}>Connection lost. The answer goes on when it is back.</Line>
+      )}
+      {state === "running" && !isOffline && (
+        <Line icon={<Spinner />}>
+          Answering… <Elapsed pending={pending} />
+        </Line>
+      )}
+      {state === "stopping" && <Line icon={<Spinner />}>Stopping…</Line>}
+      {(isWaiting || (state === "sending" && isOffline)) && session.mayRun && (
+        <button type="button" class="quiet-button small" onClick={() => void thread.stop({ which: pending })}>
+          <CloseIcon size={14} />
+          Take back
+        </button>
+      )}
+    </div>
+  );
+}
+
+/** The state of a turn that did not complete. */
+export function EndStateView({ turn }: { turn: Turn }) {
+  if (turn.kind === "completed") return null;
+  return (
+    <div class="turn-state" data-standing={turn.kind}>
+      {turn.kind === "interrupted" ? (
+        <Line icon={<StopIcon size={16} />}>Interrupted. It is kept as far as it got.</Line>
+      ) : (
+        <Line icon={<WarningIcon size={16} />}>This failed. What its tools did is kept.</Line>
+      )}
+    </div>
+  );
+}
+
+function Line({ icon, children }: { icon: ComponentChildren; children: ComponentChildren }) {
+  return (
+    <p class="state-line">
+      {icon}
+      <span>{children}</span>
+    </p>
+  );
+}
+
+function Spinner() {
+  return <span class="spinner" aria-hidden="true" />;
+}
+
+function Elapsed({ pending }: { pending: PendingTurn }) {
+  const now = useSignal(Date.now());
+  useEffect(() => {
+    const timer = setInterval(() => (now.value = Date.now()), 1_000);
+    return () => clearInterval(timer);
+  }, []);
+  const since = pending.startedAt.value;
+  const seconds = since === null ? 0 : Math.floor((now.value - since) / 1_000);
+  return seconds < LONG ? null : <span class="elapsed">{formatDuration(seconds * 1_000, 0)}</span>;
+}

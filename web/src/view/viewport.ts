@@ -1,0 +1,24 @@
+/** The size of the window. */
+
+import { signal, type ReadonlySignal } from "@preact/signals";
+
+const NARROW = matchMedia("(max-width: 832px), (max-width: 1000px) and (max-height: 480px)");
+const narrow = signal(NARROW.matches);
+NARROW.addEventListener("change", () => (narrow.value = NARROW.matches));
+
+/** Whether there is no room for the chats beside the chat. */
+export const isNarrow: ReadonlySignal<boolean> = narrow;
+
+/** Some phones cover the page with their keyboard instead of resizing it: keep the page above it. */
+export function stayAboveKeyboard(): void {
+  const seen = visualViewport;
+  if (!seen) return;
+  const fit = (): void => {
+    const isCovered = seen.scale === 1 && innerHeight - seen.height > 1;
+    const { style } = document.documentElement;
+    if (isCovered) style.setProperty("--window-height", `${seen.height}px`);
+    else style.removeProperty("--window-height");
+    if (isCovered) scrollTo(0, 0);
+  };
+  seen.addEventListener("resize", fit);
+}

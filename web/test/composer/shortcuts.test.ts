@@ -1,0 +1,49 @@
+import { describe, expect, it } from "vitest";
+import { isShortcut, isTextField, keyLabels, SHORTCUTS, type KeyPress } from "../../src/composer/shortcuts";
+
+const KEYS = { ctrlKey: false, metaKey: false, shiftKey: false, altKey: false };
+
+function press(key: string, held: Partial<KeyPress> = {}): KeyPress {
+  return { ...KEYS, key, ...held };
+}
+
+describe("shortcuts", () => {
+  it("are each pressed in a way that no other has in its place", () => {
+    const all = SHORTCUTS.flatMap(({ keys, where }) => keys.map((each) => `${where} ${each}`));
+    expect(new Set(all).size).toBe(all.length);
+  });
+
+  it("are pressed with Control, or with Command on a Mac", () => {
+    const control = press("O", { ctrlKey: true, shiftKey: true });
+    const command = press("o", { metaKey: true, shiftKey: true });
+    expect([isShortcut("new", control, false), isShortcut("new", control, true)]).toEqual([true, false]);
+    expect([isShortcut("new", command, false), isShortcut("new", command, true)]).toEqual([false, true]);
+  });
+
+  it("are not pressed with more keys than they have", () => {
+    expect(isShortcut("send", press("Enter"), false)).toBe(true);
+    expect(isShortcut("send", press("Enter", { ctrlKey: true }), false)).toBe(true);
+    expect(isShortcut("send", press("Enter", { shiftKey: true }), false)).toBe(false);
+    expect(isShortcut("send", press("Enter", { altKey: true }), false)).toBe(false);
+    expect(isShortcut("search", press("/", { ctrlKey: true }), false)).toBe(false);
+  });
+
+  it("are signs by whichever keys they are typed", () => {
+    expect(isShortcut("shortcuts", press("?", { shiftKey: true }), false)).toBe(true);
+    expect(isShortcut("search", press("/", { shiftKey: true }), false)).toBe(true);
+  });
+
+  it("are shown by what is printed on the keys", () => {
+    expect([keyLabels("Mod+Shift+O", false), keyLabels("Mod+Enter", true), keyLabels("Escape", false)]).toEqual([
+      ["Ctrl", "Shift", "O"],
+      ["⌘", "Enter"],
+      ["Esc"],
+    ]);
+  });
+
+  it("know where letters are letters", () => {
+    const [area, field, button] = ["textarea", "input", "button"].map((name) => document.createElement(name));
+    expect([area, field].map((each) => isTextField(each as HTMLElement))).toEqual([true, true]);
+    expect([button, null].map((each) => isTextField(each as HTMLElement))).toEqual([false, false]);
+  });
+});

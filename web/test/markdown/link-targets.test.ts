@@ -1,0 +1,57 @@
+import { describe, expect, it } from "vitest";
+import { externalUrl, disguisedHost } from "../../src/markdown/link-targets";
+
+describe("an address", () => {
+  it.each(["https://a.example/b?c#d", "HTTP://A.example", "mailto:a@b.example", "https:a.example"])(
+    "leads out: %s",
+    (address) => {
+      expect(externalUrl(address)).not.toBeNull();
+    },
+  );
+
+  it.each([
+    "javascript:alert(1)",
+    " javascript:alert(1)",
+    "java\nscript:alert(1)",
+    "vbscript:x",
+    "data:text/html,x",
+    "blob:https://a.example/b",
+    "file:///etc/passwd",
+    "#new",
+    "/api/chats",
+    "//a.example",
+    "a.example",
+    "https://",
+    "",
+    "ftp://a.example",
+    "tel:123",
+  ])("does not: %j", (address) => expect(externalUrl(address)).toBeNull());
+});
+
+describe("the words of a link", () => {
+  it.each([
+    ["https://a.example/x", "https://a.example/y"],
+    ["a.example", "https://www.a.example/"],
+    ["A.EXAMPLE/path", "https://a.example/"],
+    ["some words", "https://a.example/"],
+    ["e.g. this", "https://a.example/"],
+    ["a@b.example", "mailto:a@b.example"],
+    ["write to me", "mailto:a@b.example"],
+    ["münchen.example", "https://xn--mnchen-3ya.example/"],
+    ["3.14", "https://a.example"],
+  ])("say nothing else: %s", (words, address) => expect(disguisedHost(words, new URL(address))).toBeNull());
+
+  it.each([
+    ["https://a.example", "https://b.example/", "b.example"],
+    ["a.example", "https://a.example.b.example/", "a.example.b.example"],
+    ["a.example/login", "https://b.example/", "b.example"],
+    ["https://a.example", "https://a.example:8080/", "a.example:8080"],
+    ["http://a.example@b.example", "https://c.example/", "c.example"],
+    ["sign in", "https://a.example@b.example/", "b.example"],
+    ["a@b.example", "https://c.example/", "c.example"],
+    ["a@b.example", "mailto:c@d.example", "c@d.example"],
+    // It could be a place in Moldova.
+    ["README.md", "https://a.example/", "a.example"],
+    ["аpple.example", "https://apple.example/", "apple.example"],
+  ])("pretend: %s", (words, address, host) => expect(disguisedHost(words, new URL(address))).toBe(host));
+});

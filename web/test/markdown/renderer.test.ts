@@ -1,0 +1,100 @@
+import { describe, expect, it, vi } from "vitest";
+import { MarkdownRenderer } from "../../src/markdown/renderer";
+import { TEXTS } from "./texts";
+
+// Real browsers test the sanitizer; here each piece of HTML is parsed only once.
+vi.mock("../../src/markdown/sanitizer", () => {
+  const read = new Map<string, HTMLTemplateElement>();
+  return {
+    sanitizeHtml(html: string): DocumentFragment {
+      let template = read.get(html);
+      if (!template) {
+        template = document.createElement("template");
+        template.innerHTML = html;
+        read.set(html, template);
+      }
+      return template.content.cloneNode(true) as DocumentFragment;
+    },
+  };
+});
+
+const ALL = Object.entries(TEXTS);
+
+function shown(...texts: readonly string[]): string {
+  const place = document.createElement("div");
+  const text = new MarkdownRenderer(place);
+  texts.forEach((each, index) => {
+    text.show(each, index < texts.length - 1);
+    text.draw(Infinity);
+  });
+  return place.innerHTML;
+}
+
+/** Cuts of a text: at each place where it is short, at some of them where it is long. */
+function cuts(text: string): number[] {
+  const step = Math.ceil(text.length / (text.length > 1_000 ? 12 : 200));
+  return Array.from({ length: Math.ceil(text.length / step) }, (_, index) => index * step);
+}
+
+describe("a text that comes bit by bit", { timeout: 60_000 }, () => {
+  it.each(ALL)("ends as if it had come at once, wherever it is cut: %s", (_, text) => {
+    const whole = shown(text);
+    for (const at of cuts(text)) expect(shown(text.slice(0, at), text), `cut at ${at}`).toBe(whole);
+  });
+
+  it.each(ALL)("ends as if it had come at once, letter by letter: %s", (_, text) => {
+    const grown = cuts(text).map((at) => text.slice(0, at));
+    expect(shown(...grown, text)).toBe(shown(text));
+  });
+
+  it("ends as if it had come at once, whatever is said after what", () => {
+    let seed = 7;
+    const random = (below: number): number => {
+      seed = (seed * 1_103_515_245 + 12_345) % 2_147_483_648;
+      return Math.floor((seed / 2_147_483_648) * below);
+    };
+    const lines = ALL.filter(([, { length }]) => length < 1_000).flatMap(([, text]) => text.split("\n"));
+    for (let round = 0; round < 60; round += 1) {
+      const text = Array.from({ length: 12 }, () => lines[random(lines.length)]).join(random(3) ? "\n" : "\n\n");
+      const grown: string[] = [];
+      for (let at = random(9); at < text.length; at += 1 + random(20)) grown.push(text.slice(0, at));
+      expect(shown(...grown, text), text).toBe(shown(text));
+    }
+  });
+
+  it("leaves what is settled alone", () => {
+    const place = document.createElement("div");
+    const text = new MarkdownRenderer(place);
+    text.show("One.\n\nTwo.\n\n```\na", true);
+    const before = [...place.children];
+    text.show("One.\n\nTwo.\n\n```\na\nb\n```\n\nThree [x]", true);
+    text.draw();
+    expect([...place.children].slice(0, 3)).toEqual(before);
+    expect(before[2]?.querySelector("code")?.textContent).toBe("a\nb");
+  });
+
+  it("keeps code in a list while it grows", () => {
+    const place = document.createElement("div");
+    const text = new MarkdownRenderer(place);
+    const list = "1. one\n\n   ```js\n   a";
+    text.show(list, true);
+    const block = place.querySelector(".code-block");
+    text.show(`${list} = 1\n   b`, true);
+    text.draw();
+    expect(place.querySelector(".code-block")).toBe(block);
+    expect(block?.querySelector("code")?.textContent).toBe("a = 1\nb");
+  });
+
+  it("takes nothing in code for a definition", () => {
+    expect(shown("[a]\n\n```\n[a]: https://never.example")).not.toContain("<a");
+  });
+
+  it("shows each block of code once, also where they are alike", () => {
+    const text = "    a\n\n   x\n\n    a";
+    expect(shown("    a", text)).toBe(shown(text));
+  });
+
+  it("is forgotten when another one takes its place", () => {
+    expect(shown("One.\n\nTwo.", "Other")).toBe(shown("Other"));
+  });
+});

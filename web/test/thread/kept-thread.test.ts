@@ -1,0 +1,373 @@
+import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
+import { errors, wordsOf } from "turnledger";
+import { KeptThread } from "../../src/thread/kept-thread";
+import type { PendingTurn } from "../../src/thread/pending-turn";
+import { attemptOf, delta, finished, MadeUpSession, rest, said, STARTED, turnOf, turnsOf } from "./fakes";
+import type { MadeUpStream } from "./fakes";
+
+let made: MadeUpSession;
+let thread: KeptThread;
+
+async function open(id: string | null = "conv_1"): Promise<void> {
+  thread = new KeptThread(made.session, id);
+  made.shown.value = thread;
+  await rest();
+}
+
+const textOf = (pending: PendingTurn): string => pending.input.peek().map(wordsOf).join("\n");
+const states = (): string[] => thread.pending.value.map((each) => `${textOf(each)}: ${each.state.value}`);
+
+/** The server takes what was asked for last, as this turn. */
+function take(turn: string): MadeUpStream {
+  const { stream } = made.chat.asked.at(-1)!;
+  stream.turnId = turn;
+  return stream;
+}
+
+/** It is answered and committed. */
+async function answer(stream: MadeUpStream, number: number): Promise<void> {
+  const { turnId } = stream;
+  made.chat.turns.push(turnOf(number, { id: turnId! }));
+  stream.tell(STARTED, delta(2, "Hi"), finished(3));
+  await rest();
+}
+
+beforeEach(() => {
+  made = new MadeUpSession();
+  vi.stubGlobal("navigator", { onLine: true });
+});
+
+afterEach(() => {
+  thread.close();
+  made.ending.abort();
+  vi.unstubAllGlobals();
+});
+
+describe("a message", () => {
+  it("is sent, told as it is answered, and in the history under the same name", async () => {
+    await open();
+    void thread.send("Hello");
+    await rest();
+    expect(states()).toEqual(["Hello: sending"]);
+    const [pending] = thread.pending.value;
+    await answer(take("turn_1"), 1);
+    expect(thread.pending.value).toEqual([]);
+    expect(thread.turns.value.map(({ id }) => id)).toEqual(["turn_1"]);
+    expect(thread.nameOf(thread.turns.value[0]!)).toBe(pending?.name);
+  });
+
+  it("waits for the one before it to be taken, so that none overtakes another", async () => {
+    await open();
+    for (const text of ["One", "Two", "Three"]) void thread.send(text);
+    await rest();
+    expect(made.chat.asked.map(({ said: text }) => text)).toEqual(["One"]);
+    take("turn_1").tell(STARTED);
+    await rest();
+    expect(made.chat.asked.map(({ said: text }) => text)).toEqual(["One", "Two"]);
+    made.happens("turn.queued", "turn_2");
+    await rest();
+    expect(states()).toEqual(["One: running", "Two: queued", "Three: sending"]);
+    expect(made.chat.asked.map(({ said: text }) => text)).toEqual(["One", "Two", "Three"]);
+  });
+
+  it("makes the chat once, however many first ones there are", async () => {
+    await open(null);
+    for (const text of ["One", "Two"]) void thread.send(text);
+    await rest();
+    take("turn_1").tell(STARTED);
+    await rest();
+    expect([made.made.length, thread.id.value, made.chat.asked.length]).toEqual([1, "conv_1", 2]);
+  });
+
+  it("is written down until a server has it", async () => {
+    await open(null);
+    void thread.send("Hello");
+    expect(made.storage.names("message ").length).toBe(1);
+    await rest();
+    take("turn_1").tell(STARTED);
+    await rest();
+    expect(made.storage.names("message ").length).toBe(0);
+  });
+
+  it("that fails leaves the history as it was, and can be asked for again under its name", async () => {
+    await open();
+    void thread.send("Hello");
+    await rest();
+    take("turn_1").tell(STARTED, finished(2, "failed", "model_refused"));
+    await rest();
+    expect(thread.failed.value).toMatchObject({ text: "Hello", code: "model_refused", isHere: true });
+    expect(thread.pending.value).toEqual([]);
+    void thread.retry();
+    await rest();
+    expect(thread.failed.value).toBeNull();
+    expect(made.chat.asked[1]?.name).toBe(made.chat.asked[0]?.name);
+    await answer(take("turn_2"), 1);
+    expect(thread.turns.value.length).toBe(1);
+  });
+
+  it("that was stopped is asked for again as another one", async () => {
+    await open();
+    void thread.send("Hello");
+    await rest();
+    take("turn_1").tell(STARTED, finished(2, "discarded"));
+    await rest();
+    expect(thread.failed.value?.isStopped).toBe(true);
+    void thread.retry();
+    await rest();
+    expect(made.chat.asked[1]?.name).not.toBe(made.chat.asked[0]?.name);
+  });
+
+  it("that no server has is taken back without one", async () => {
+    await open();
+    made.connection.value = "lost";
+    void thread.send("Hello");
+    await rest();
+    await thread.stop();
+    await rest();
+    expect([thread.pending.value.length, thread.failed.value?.isStopped, made.chat.did]).toEqual([0, true, []]);
+    expect(made.storage.names("message ")).toEqual([]);
+  });
+
+  it("that a server has by all appearances is stopped there, and not taken back here, without a connection", async () => {
+    await open();
+    void thread.send("Hello");
+    await rest();
+    made.happens("turn.queued", "turn_1");
+    made.connection.value = "lost";
+    void thread.stop({ which: thread.pending.value[0]! });
+    await rest();
+    expect(made.chat.did).toContainEqual(["stop", { turn: "turn_1" }]);
+    expect(states()).toEqual(["Hello: stopping"]);
+  });
+
+  it("is written down again when it is asked for again, until a server has it", async () => {
+    await open();
+    void thread.send("Hello");
+    await rest();
+    take("turn_1").tell(STARTED, finished(2, "failed", "model_unavailable"));
+    await rest();
+    expect(made.storage.names("message ")).toEqual([]);
+    void thread.retry();
+    await rest();
+    expect(made.storage.names("message ")).toEqual([`message ${made.chat.asked[0]!.name}`]);
+    take("turn_2").tell(STARTED);
+    await rest();
+    expect(made.storage.names("message ")).toEqual([]);
+  });
+
+  it("that failed elsewhere is asked for again once, in however many tabs at once", async () => {
+    const failure = { code: "model_unavailable", message: "Away." };
+    made.chat.attempts = [attemptOf("turn_1", { state: "failed", failure, endedAt: 2 })];
+    await open();
+    const other = new KeptThread(made.session, "conv_1");
+    await rest();
+    void thread.retry();
+    void other.retry();
+    await rest();
+    expect(new Set(made.chat.asked.map(({ name }) => name)).size).toBe(1);
+    other.close();
+  });
+
+  it("is stopped by the turn that it seems to be while it waits in line", async () => {
+    await open();
+    void thread.send("Hello");
+    await rest();
+    made.happens("turn.queued", "turn_7");
+    await thread.stop({ policy: "discard" });
+    expect(made.chat.did).toEqual([["stop", { turn: "turn_7", policy: "discard" }]]);
+  });
+
+  it("goes before those that wait if it interrupts", async () => {
+    await open();
+    void thread.send("One");
+    await rest();
+    take("turn_1").tell(STARTED);
+    await rest();
+    void thread.send("Two");
+    void thread.send("Three", { onBusy: "interrupt" });
+    await rest();
+    expect(states().map((each) => each.split(":")[0])).toEqual(["One", "Three", "Two"]);
+  });
+
+  it("in the place of another is asked for as such", async () => {
+    made.chat.turns = turnsOf(1, 2);
+    await open();
+    void thread.edit(turnOf(1), "Otherwise");
+    await rest();
+    take("turn_3").tell(STARTED);
+    await rest();
+    void thread.regenerate(turnOf(2));
+    await rest();
+    expect(made.chat.asked.map(({ verb }) => verb)).toEqual(["edit turn_1", "regenerate turn_2"]);
+    expect(thread.pending.value.map(({ replaces }) => replaces)).toEqual(["turn_1", "turn_2"]);
+  });
+});
+
+describe("a message that a tab has left behind", () => {
+  const body = '{"chat":"conv_1","input":"Hello"}';
+  const unsent = { idempotencyKey: "left", baseUrl: "", body, headers: {}, recordedAt: 1 };
+
+  it("is one with the turn that runs", async () => {
+    made.chat.attempts = [attemptOf("turn_1", { input: [said("Hello")] })];
+    thread = new KeptThread(made.session, "conv_1");
+    made.shown.value = thread;
+    void thread.resend(unsent, false);
+    await rest();
+    expect(states()).toEqual(["Hello: sending"]);
+    const { stream } = made.resent[0]!;
+    stream.turnId = "turn_1";
+    stream.tell(STARTED, delta(2, "Hi"));
+    await rest();
+    expect(thread.pending.value.map(({ name, text }) => [name, text.value])).toEqual([["left", "Hi"]]);
+    expect(made.chat.followed).toEqual([]);
+  });
+
+  it("takes the place of the same turn that was shown as somebody else's", async () => {
+    made.chat.attempts = [attemptOf("turn_1", { input: [said("Hello")] })];
+    await open();
+    expect(thread.pending.value.map(({ isHere }) => isHere)).toEqual([false]);
+    void thread.resend(unsent, false);
+    await rest();
+    const { stream } = made.resent[0]!;
+    stream.turnId = "turn_1";
+    stream.tell(STARTED);
+    await rest();
+    expect(thread.pending.value.map(({ name }) => name)).toEqual(["left"]);
+    expect(made.chat.followed[0]?.stream.isClosed).toBe(true);
+  });
+
+  it("is not sent again when it is too old, but told, and written again where it was written", async () => {
+    made.chat.turns = turnsOf(1, 2);
+    made.outbox.record(unsent);
+    thread = new KeptThread(made.session, "conv_1");
+    void thread.resend(unsent, true); // before anybody knows what the chat shows
+    await rest();
+    expect(made.resent).toEqual([]);
+    expect(thread.failed.value).toMatchObject({ code: "outcome_unknown", text: "Hello", isHere: true });
+    expect(made.composed).toEqual([thread]);
+    expect(made.outbox.pending()).toEqual([]);
+    made.happens("chat.changed");
+    await rest();
+    expect(thread.failed.value).toMatchObject({ code: "outcome_unknown" });
+  });
+
+  it("stands before what waits for it, whichever was written first", async () => {
+    await open();
+    void thread.resend(unsent, false);
+    await rest();
+    made.happens("turn.queued", "turn_1");
+    void thread.resend({ ...unsent, idempotencyKey: "went first", body: '{"chat":"conv_1","input":"Wait"}' }, false);
+    await rest();
+    made.resent[1]!.stream.turnId = "turn_2";
+    made.resent[1]!.stream.tell(STARTED);
+    await rest();
+    expect(states()).toEqual(["Wait: running", "Hello: queued"]);
+  });
+
+  it("can be asked for again as what it was, in the place of another", async () => {
+    await open();
+    const body = '{"chat":"conv_1","regenerates":"turn_1"}';
+    void thread.resend({ ...unsent, body }, false);
+    await rest();
+    made.resent[0]!.stream.turnId = "turn_2";
+    made.resent[0]!.stream.tell(STARTED, finished(2, "failed", "model_unavailable"));
+    await rest();
+    void thread.retry();
+    await rest();
+    expect(made.chat.asked).toEqual([]);
+    expect(made.resent.map(({ unsent: { body, idempotencyKey } }) => [body, idempotencyKey])).toEqual([
+      [body, "left"],
+      [body, "left"],
+    ]);
+  });
+});
+
+describe("a chat", () => {
+  it("says why it cannot be shown, and is shown once it can", async () => {
+    made.chat.problem = new errors.ConversationNotFound("conversation_not_found", "There is none.");
+    await open();
+    expect([thread.problem.value, thread.isLoaded.value]).toEqual([made.chat.problem, false]);
+    made.chat.problem = null;
+    made.happens("chat.restored");
+    await rest();
+    expect([thread.problem.value, thread.isLoaded.value]).toEqual([null, true]);
+  });
+
+  it("shows what was asked for elsewhere, from its beginning to its end", async () => {
+    await open();
+    made.chat.attempts = [attemptOf("turn_1", { input: [said("From afar")] })];
+    made.happens("turn.running", "turn_1");
+    await rest();
+    expect(states()).toEqual(["From afar: running"]);
+    made.chat.attempts = [];
+    made.chat.turns = [turnOf(1)];
+    made.chat.followed[0]?.stream.tell(STARTED, delta(2, "Hi"), finished(3));
+    await rest();
+    expect([states(), thread.turns.value.length]).toEqual([[], 1]);
+  });
+
+  it("shows what others have in line, and what it says once somebody tells", async () => {
+    await open();
+    made.happens("turn.queued", "turn_5");
+    await rest();
+    expect(states()).toEqual([": queued"]);
+    thread.receive({ chat: "conv_1", turn: "turn_5", name: "x", input: [said("Second")], replaces: null });
+    expect(states()).toEqual(["Second: queued"]);
+    made.happens("turn.withdrawn", "turn_5");
+    await rest();
+    made.chat.followed[0]?.stream.end();
+    await rest();
+    expect(states()).toEqual([]);
+  });
+
+  it("tells apart what was asked for here and elsewhere at once, as soon as the server has", async () => {
+    await open();
+    void thread.send("Mine");
+    await rest();
+    made.happens("turn.queued", "turn_8");
+    made.happens("turn.queued", "turn_9");
+    await rest();
+    expect(states().sort()).toEqual([": queued", "Mine: queued"]);
+    take("turn_9").tell(STARTED);
+    await rest();
+    expect(thread.pending.value.filter(({ isHere }) => isHere).map(({ turnId }) => turnId.value)).toEqual(["turn_9"]);
+  });
+
+  it("tells other tabs what was asked for here", async () => {
+    await open();
+    void thread.send("Hello");
+    await rest();
+    take("turn_1").tell(STARTED);
+    await rest();
+    const name = made.chat.asked[0]?.name;
+    const telling = { chat: "conv_1", turn: "turn_1", name, input: [said("Hello")], replaces: null };
+    expect(made.told).toEqual([telling]);
+    expect(thread.tabMessages()).toEqual([telling]);
+  });
+
+  it("reads all anew after a gap", async () => {
+    await open();
+    const before = made.chat.reads.length;
+    made.happens("gap");
+    await rest();
+    expect(made.chat.reads.length).toBe(before + 1);
+  });
+
+  it("is switched and undone, and shows what it shows then", async () => {
+    made.chat.turns = turnsOf(1, 2);
+    await open();
+    await thread.undo();
+    expect(thread.turns.value.map(({ number }) => number)).toEqual([1]);
+    await thread.switch("branch_2");
+    expect(made.chat.did).toContainEqual(["undo", "turn_2"]);
+    expect(made.chat.did).toContainEqual(["switch", "branch_2"]);
+  });
+
+  it("keeps what it shows when it cannot be read for a while", async () => {
+    made.chat.turns = turnsOf(1, 2);
+    await open();
+    made.chat.problem = new errors.ServerUnavailable("server_unavailable", "Nobody there.");
+    await thread.load();
+    expect([thread.turns.value.length, thread.problem.value]).toEqual([2, null]);
+  });
+});

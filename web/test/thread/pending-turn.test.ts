@@ -1,0 +1,59 @@
+import { describe, expect, it } from "vitest";
+import { PendingTurn } from "../../src/thread/pending-turn";
+import { delta, finished, said, STARTED } from "./fakes";
+
+function running(): PendingTurn {
+  const made = new PendingTurn({ name: "a", isHere: true, input: [said("Hello")] });
+  made.identify("turn_1");
+  return made;
+}
+
+describe("a pending turn", () => {
+  it("takes in each event once, so that no character comes twice", () => {
+    const one = running();
+    for (const event of [STARTED, delta(2, "Hel"), delta(3, "lo"), delta(2, "Hel"), delta(3, "lo")]) one.apply(event);
+    expect(one.text.value).toBe("Hello");
+    expect(one.last).toBe(3);
+    expect(one.state.value).toBe("running");
+  });
+
+  it("has the text of a message in the message as soon as that is whole", () => {
+    const one = running();
+    for (const event of [STARTED, delta(2, "Hi")]) one.apply(event);
+    one.apply({ type: "item.done", number: 3, item: said("Hi", "assistant") });
+    expect(one.text.value).toBe("");
+    expect(one.items.value).toEqual([said("Hi", "assistant")]);
+  });
+
+  it("forgets what was told of it when it begins anew, and says so", () => {
+    const one = running();
+    for (const event of [STARTED, delta(2, "This never")]) one.apply(event);
+    one.apply({ type: "turn.restarted", turn: "turn_2", attempt: 2 });
+    expect([one.text.value, one.last, one.turnId.value, one.isRestarted.value]).toEqual(["", 0, "turn_2", true]);
+    for (const event of [STARTED, delta(2, "This")]) one.apply(event);
+    expect(one.text.value).toBe("This");
+  });
+
+  it("forgets it also if it turns out to be another turn, and not if it is the same", () => {
+    const one = running();
+    for (const event of [STARTED, delta(2, "One")]) one.apply(event);
+    one.turnId.value = null;
+    one.identify("turn_1");
+    expect([one.text.value, one.isRestarted.value]).toEqual(["One", false]);
+    one.identify("turn_2");
+    expect([one.text.value, one.isRestarted.value]).toEqual(["", true]);
+  });
+
+  it("stays on its way to a stop, whatever comes before that", () => {
+    const one = running();
+    one.state.value = "stopping";
+    for (const event of [STARTED, delta(2, "One")]) one.apply(event);
+    expect(one.state.value).toBe("stopping");
+    one.apply(finished(3, "kept"));
+    expect(one.state.value).toBe("ending");
+  });
+
+  it("tells how it failed", () => {
+    expect(running().apply(finished(1, "failed", "model_refused"))?.code).toBe("model_refused");
+  });
+});

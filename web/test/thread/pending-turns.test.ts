@@ -1,0 +1,62 @@
+import { describe, expect, it } from "vitest";
+import { PendingTurns } from "../../src/thread/pending-turns";
+import { PendingTurn, type PendingState } from "../../src/thread/pending-turn";
+
+function made(name: string, state: PendingState = "queued", isHere = true): PendingTurn {
+  return new PendingTurn({ name, isHere, input: [], state });
+}
+
+const names = (pending: PendingTurns): string[] => pending.all.value.map(({ name }) => name);
+
+describe("pending turns", () => {
+  it("stands in the order in which it is to run", () => {
+    const pending = new PendingTurns();
+    for (const each of [made("a", "running"), made("b"), made("c")]) pending.add(each);
+    pending.add(made("first"), true);
+    expect(names(pending)).toEqual(["a", "first", "b", "c"]);
+  });
+
+  it("has what has begun before all that waits", () => {
+    const pending = new PendingTurns();
+    const late = made("late");
+    for (const each of [made("a", "running"), made("b"), late]) pending.add(each);
+    pending.started(late);
+    expect(names(pending)).toEqual(["a", "late", "b"]);
+  });
+
+  it("counts those before one that have not ended", () => {
+    const pending = new PendingTurns();
+    const last = made("last");
+    for (const each of [made("a", "ending"), made("b", "running"), made("c"), last]) pending.add(each);
+    expect(pending.countBefore(last)).toBe(2);
+    expect(pending.first?.name).toBe("b");
+  });
+
+  it("knows which of those from here nobody knows the turn of", () => {
+    const pending = new PendingTurns();
+    const elsewhere = made("other", "running", false);
+    const [waits, asked] = [made("waits", "sending"), made("asked", "sending")];
+    for (const each of [elsewhere, asked, waits]) pending.add(each);
+    expect(pending.unidentified).toBeUndefined();
+    asked.isAsked.value = true;
+    expect(pending.unidentified).toBe(asked);
+    expect(pending.connections).toBe(1);
+    asked.guess.value = "turn_1";
+    expect([pending.unidentified, pending.isGuessed("turn_1"), pending.isGuessed("turn_2")]).toEqual([
+      undefined,
+      true,
+      false,
+    ]);
+    asked.turnId.value = "turn_1";
+    expect([pending.of("turn_1"), pending.isGuessed("turn_1"), pending.connections]).toEqual([asked, false, 0]);
+  });
+
+  it("lets go of what has ended", () => {
+    const pending = new PendingTurns();
+    const one = made("a");
+    pending.add(one);
+    pending.remove(one);
+    pending.remove(one);
+    expect([names(pending), pending.has(one)]).toEqual([[], false]);
+  });
+});

@@ -1,0 +1,72 @@
+import { describe, expect, it } from "vitest";
+import type { Branch, Chat, Sibling } from "turnledger";
+import { SiblingTurns, forkPoints } from "../../src/thread/sibling-turns";
+import { MadeUpChat, rest, turnOf } from "./fakes";
+
+function branch(id: string, base: string | null, turns: number, shared: number): Branch {
+  return { id, base, turns, shared, head: null, isCurrent: false, isRunning: false, preview: "" };
+}
+
+function branchingOf(chat: MadeUpChat): SiblingTurns {
+  return new SiblingTurns(() => chat as unknown as Chat, new AbortController().signal);
+}
+
+const sibling = (id: string, of: string): Sibling => ({ turn: turnOf(2, { id }), branch: of, isCurrent: false });
+
+describe("fork points", () => {
+  it("are those that they were made from", () => {
+    expect(forkPoints([branch("a", null, 3, 0)])).toEqual(new Set());
+    expect(forkPoints([branch("a", null, 3, 0), branch("b", "turn_1", 2, 1)])).toEqual(new Set(["turn_1"]));
+    expect(forkPoints([branch("a", null, 3, 0), branch("b", null, 1, 0)])).toEqual(new Set([null]));
+  });
+
+  it("are none where nothing was said yet", () => {
+    expect(forkPoints([branch("a", null, 3, 0), branch("b", "turn_1", 1, 1)])).toEqual(new Set());
+  });
+});
+
+describe("siblings", () => {
+  it("are asked for only where there can be any", async () => {
+    const chat = new MadeUpChat();
+    chat.branchList = [branch("a", null, 3, 0)];
+    const branching = branchingOf(chat);
+    const shown = [1, 2, 3].map((number) => branching.of(turnOf(number)));
+    await rest();
+    expect(chat.did).toEqual([["branches"]]);
+    expect(shown.map(({ value }) => value)).toEqual([null, null, null]);
+  });
+
+  it("say which of how many is shown, and where the others are", async () => {
+    const chat = new MadeUpChat();
+    chat.branchList = [branch("a", null, 3, 0), branch("b", "turn_1", 2, 1)];
+    chat.siblingList = [sibling("turn_2", "a"), sibling("turn_2b", "b")];
+    const branching = branchingOf(chat);
+    const shown = branching.of(turnOf(2));
+    branching.of(turnOf(3));
+    await rest();
+    expect(shown.value).toEqual({ at: 0, branches: ["a", "b"] });
+    expect(chat.did).toEqual([["branches"], ["siblings", "turn_2"]]);
+    expect(branching.of(turnOf(2))).toBe(shown);
+  });
+
+  it("are looked for again when branches may have been made, if anybody wants to know", async () => {
+    const chat = new MadeUpChat();
+    const branching = branchingOf(chat);
+    await branching.refresh();
+    expect(chat.did).toEqual([]);
+    const shown = branching.of(turnOf(2));
+    await rest();
+    chat.branchList = [branch("a", null, 3, 0), branch("b", "turn_1", 2, 1)];
+    chat.siblingList = [sibling("turn_2", "a"), sibling("turn_2b", "b")];
+    await branching.refresh();
+    expect(shown.value?.branches.length).toBe(2);
+  });
+
+  it("of turns that are not shown any more are forgotten", async () => {
+    const chat = new MadeUpChat();
+    const branching = branchingOf(chat);
+    const shown = branching.of(turnOf(2));
+    branching.keep([turnOf(1)]);
+    expect(branching.of(turnOf(2))).not.toBe(shown);
+  });
+});

@@ -1,0 +1,217 @@
+import { signal } from "@preact/signals";
+import { describe, expect, it, vi } from "vitest";
+import { errors, type Stream, type TurnEvent, type TurnStream } from "turnledger";
+import { TurnReader, type TurnOutcome, type TurnSource } from "../../src/thread/turn-reader";
+import { PendingTurn } from "../../src/thread/pending-turn";
+import { delta, finished, MadeUpStream, rest, STARTED } from "./fakes";
+
+class Scene {
+  readonly isShown = signal(true);
+  readonly before = signal(0);
+  readonly ending = new AbortController();
+  readonly withdrawal = new AbortController();
+  readonly asked: MadeUpStream[] = [];
+  readonly read: { readonly turn: string; readonly after: number; readonly stream: MadeUpStream }[] = [];
+  readonly pending: PendingTurn;
+  outcome: TurnOutcome | null = null;
+
+  constructor(isHere = true) {
+    this.pending = new PendingTurn({ name: "a", isHere, input: [], turnId: isHere ? null : "turn_1" });
+    const ask = (): TurnStream => {
+      this.asked.push(new MadeUpStream());
+      return this.asked.at(-1) as unknown as TurnStream;
+    };
+    const source: TurnSource = {
+      ...(isHere && { ask }),
+      read: (turn, after) => {
+        const stream = new MadeUpStream();
+        this.read.push({ turn, after, stream });
+        return stream as unknown as Stream<TurnEvent>;
+      },
+    };
+    const reader = new TurnReader(this.isShown, () => this.before.value, this.ending.signal);
+    void reader.follow(this.pending, source, this.withdrawal.signal).then((outcome) => (this.outcome = outcome));
+  }
+
+  /** The server takes what was asked for last. */
+  take(turn: string): MadeUpStream {
+    const stream = this.asked.at(-1) as MadeUpStream;
+    stream.turnId = turn;
+    return stream;
+  }
+}
+
+const lost = (): Error => new errors.ServerUnavailable("server_unavailable", "Nobody there.", { isRetryable: true });
+
+describe("a turn that was asked for here", () => {
+  it("is told to its end", async () => {
+    const scene = new Scene();
+    await rest();
+    scene.take("turn_1").tell(STARTED, delta(2, "Hello"), finished(3));
+    await rest();
+    expect(scene.outcome).toEqual({ kind: "committed" });
+    expect([scene.pending.text.value, scene.pending.turnId.value]).toEqual(["Hello", "turn_1"]);
+  });
+
+  it("is let go of while nobody looks, and taken up behind the last event", async () => {
+    const scene = new Scene();
+    await rest();
+    scene.take("turn_1").tell(STARTED, delta(2, "Hel"));
+    await rest();
+    scene.isShown.value = false;
+    await rest();
+    expect([scene.asked[0]?.isClosed, scene.read.length]).toEqual([true, 0]);
+    scene.isShown.value = true;
+    await rest();
+    expect(scene.read[0]).toMatchObject({ turn: "turn_1", after: 2 });
+    scene.read[0]?.stream.tell(delta(3, "lo"), finished(4));
+    await rest();
+    expect([scene.pending.text.value, scene.outcome?.kind]).toEqual(["Hello", "committed"]);
+  });
+
+  it("is held until a server has it, though nobody looks", async () => {
+    const scene = new Scene();
+    scene.isShown.value = false;
+    await rest();
+    expect(scene.asked[0]?.isClosed).toBe(false);
+  });
+
+  it("is read to its end though nobody looks, once somebody said that it has ended", async () => {
+    const scene = new Scene();
+    await rest();
+    scene.take("turn_1").tell(STARTED);
+    await rest();
+    scene.isShown.value = false;
+    await rest();
+    scene.pending.isOver.value = true;
+    await rest();
+    scene.read[0]?.stream.tell(delta(2, "Hello"), finished(3));
+    await rest();
+    expect(scene.outcome).toEqual({ kind: "committed" });
+  });
+
+  it("is not held while it waits far back in line", async () => {
+    const scene = new Scene();
+    scene.before.value = 1;
+    await rest();
+    scene.take("turn_1");
+    scene.pending.identify("turn_1");
+    scene.pending.state.value = "queued";
+    await rest();
+    expect(scene.asked[0]?.isClosed).toBe(true);
+    scene.before.value = 0;
+    await rest();
+    expect(scene.read.length).toBe(1);
+  });
+
+  it("is asked for again, and begins anew, if the process that ran it died while nobody looked", async () => {
+    const scene = new Scene();
+    await rest();
+    scene.take("turn_1").tell(STARTED, delta(2, "This never"));
+    await rest();
+    scene.isShown.value = false;
+    await rest();
+    scene.isShown.value = true;
+    await rest();
+    scene.read[0]?.stream.tell(finished(3, "failed", "process_died"));
+    await rest();
+    expect([scene.asked.length, scene.outcome]).toEqual([2, null]);
+    scene.take("turn_2").tell(STARTED, delta(2, "This"), finished(3));
+    await rest();
+    expect([scene.pending.text.value, scene.pending.isRestarted.value]).toEqual(["This", true]);
+  });
+
+  it("is never asked for again by itself if it was the model that failed", async () => {
+    const scene = new Scene();
+    await rest();
+    scene.take("turn_1").tell(STARTED, finished(2, "failed", "model_refused"));
+    await rest();
+    expect(scene.outcome).toMatchObject({ kind: "failed", problem: { code: "model_refused" } });
+    expect(scene.asked.length).toBe(1);
+  });
+
+  it("waits for a lost connection, and goes on where it was", async () => {
+    vi.useFakeTimers();
+    try {
+      const scene = new Scene();
+      await rest();
+      scene.take("turn_1").tell(STARTED, delta(2, "Hel"));
+      await rest();
+      scene.asked[0]?.fail(lost());
+      await rest();
+      expect([scene.pending.isOffline.value, scene.outcome, scene.read.length]).toEqual([true, null, 0]);
+      await vi.advanceTimersByTimeAsync(5_000);
+      scene.read[0]?.stream.tell(delta(3, "lo"), finished(4));
+      await rest();
+      expect([scene.pending.text.value, scene.pending.isOffline.value]).toEqual(["Hello", false]);
+    } finally {
+      vi.useRealTimers();
+    }
+  });
+
+  it("is asked for again when it was withdrawn from the line, or waited there for too long", async () => {
+    const scene = new Scene();
+    await rest();
+    scene.asked[0]?.fail(new errors.WaitEnded("wait_ended", "Too long."));
+    await rest();
+    expect(scene.asked.length).toBe(2);
+    scene.asked[1]?.end();
+    await rest();
+    expect([scene.asked.length, scene.outcome]).toEqual([3, null]);
+  });
+
+  it("is asked for a bounded number of times", async () => {
+    const scene = new Scene();
+    for (let time = 0; time < 30 && !scene.outcome; time += 1) {
+      await rest();
+      scene.asked.at(-1)?.fail(new errors.WaitEnded("wait_ended", "Too long."));
+      await rest();
+    }
+    expect(scene.outcome).not.toBeNull();
+    expect(scene.asked.length).toBeLessThan(20);
+  });
+
+  it("ends where it is taken back", async () => {
+    const scene = new Scene();
+    await rest();
+    scene.withdrawal.abort();
+    await rest();
+    expect([scene.asked[0]?.isClosed, scene.outcome?.kind]).toEqual([true, "gone"]);
+  });
+
+  it("fails with what the server refuses it for", async () => {
+    const scene = new Scene();
+    await rest();
+    const refused = new errors.QueueFull("queue_full", "Too many.");
+    scene.asked[0]?.fail(refused);
+    await rest();
+    expect(scene.outcome).toEqual({ kind: "failed", problem: refused });
+  });
+});
+
+describe("a turn that was asked for elsewhere", () => {
+  it("is read, and never asked for", async () => {
+    const scene = new Scene(false);
+    await rest();
+    expect(scene.read[0]).toMatchObject({ turn: "turn_1", after: 0 });
+    scene.read[0]?.stream.tell(STARTED, finished(2, "failed", "process_died"));
+    await rest();
+    expect(scene.outcome).toMatchObject({ kind: "failed", problem: { code: "process_died" } });
+  });
+
+  it("is gone when nothing is told of it", async () => {
+    const scene = new Scene(false);
+    await rest();
+    scene.read[0]?.stream.end();
+    await rest();
+    expect(scene.outcome).toEqual({ kind: "gone" });
+  });
+
+  it("says that somebody stopped it", async () => {
+    const scene = new Scene(false);
+    await rest();
+    scene.read[0]?.stream.tell(STARTED, finished(2, "discarded"));
+    await rest();
+    expect(scene.outcome).toMatchObject({ kind: "failed", problem: { code: "turn_stopped" } });
+  });
+});
