@@ -150,7 +150,7 @@ async def _claimed(tables: Tables, request: BeginRequest, waiting_with: Ticket |
         return await idempotency.look_up(tables, request.target, request.key, waiting_with)
     if request.retry is not None:
         return await client_retries.look_up(
-            tables, request.target, request.retry, request.attempt, request.now
+            tables, request.target, request.retry, request.attempt, request.round.now
         )
     return NOTHING_CLAIMED
 
