@@ -24,6 +24,7 @@ from turnledger.engine.process.process import Process
 from turnledger.engine.turn.begin import AbandonRequest, abandon, begin
 from turnledger.engine.turn.finish import end_as_failed
 from turnledger.engine.turn.request import (
+    AcquireRequest,
     Beginning,
     BeginRequest,
     Begun,
@@ -32,7 +33,6 @@ from turnledger.engine.turn.request import (
     MustReachDisk,
     Queued,
     Round,
-    TurnRequest,
 )
 from turnledger.engine.turn.running_turn import RunningTurn
 from turnledger.engine.turn.snapshot import snapshot
@@ -62,7 +62,9 @@ class Replayed:
     conversation: ConversationId
 
 
-async def enter(process: Process, asked: TurnRequest, on_event: EventSink | None) -> RunningTurn | Replayed:
+async def enter(
+    process: Process, asked: AcquireRequest, on_event: EventSink | None
+) -> RunningTurn | Replayed:
     """Begin a turn, or return how the attempt ended that answers this request. Raises TurnAttached while that
     attempt runs if the caller asked to follow it."""
     begun = await acquire(process, asked)
@@ -84,7 +86,7 @@ async def enter(process: Process, asked: TurnRequest, on_event: EventSink | None
     return running
 
 
-async def relocate(process: Process, asked: TurnRequest) -> Moved:
+async def relocate(process: Process, asked: AcquireRequest) -> Moved:
     """Wait for the lane as policy says, and move the conversation. Raises TurnStopped if the move was stopped
     while it waited."""
     moved = await acquire(process, asked)
@@ -94,7 +96,7 @@ async def relocate(process: Process, asked: TurnRequest) -> Moved:
     return moved
 
 
-async def acquire(process: Process, asked: TurnRequest) -> Begun | Moved | Replayed:
+async def acquire(process: Process, asked: AcquireRequest) -> Begun | Moved | Replayed:
     """Take the lane, or find the attempt that answers the request.
 
     Each round sends one begin. Every reason for another round is a branch of this loop. Most turns need one
@@ -158,7 +160,7 @@ async def acquire(process: Process, asked: TurnRequest) -> Begun | Moved | Repla
         raise
 
 
-async def _first_round(process: Process, asked: TurnRequest, request: BeginRequest) -> BeginRequest:
+async def _first_round(process: Process, asked: AcquireRequest, request: BeginRequest) -> BeginRequest:
     """Answer for the attempt from now on; return the request as it is sent first."""
     if process.is_closed:
         raise LedgerClosed
@@ -187,7 +189,7 @@ def _with(request: BeginRequest, **changes: Any) -> BeginRequest:
 
 
 async def _reread(
-    asked: TurnRequest, request: BeginRequest, conversation: ConversationId | None
+    asked: AcquireRequest, request: BeginRequest, conversation: ConversationId | None
 ) -> BeginRequest:
     """The request as it is meant on the line as it is now."""
     if asked.resent is None:
@@ -240,7 +242,7 @@ class _PlaceInQueue:
             self._process.bells.ring(conversation)
 
 
-async def _shared(process: Process, asked: TurnRequest, sharing: SharedOutcome) -> Replayed | None:
+async def _shared(process: Process, asked: AcquireRequest, sharing: SharedOutcome) -> Replayed | None:
     """How the attempt ended that answers a request; None if it died, and this request is its retry. Raises
     TurnAttached if it runs and the caller asked to follow it."""
     request, conversation, attempt = asked.begin, sharing.conversation, sharing.attempt
@@ -275,13 +277,13 @@ def _anew(process: Process, request: BeginRequest) -> BeginRequest:
     return replace(request, bounds=replace(request.bounds, wait_until=wait_until), round=Round(now, due))
 
 
-async def _check_time(asked: TurnRequest, request: BeginRequest) -> None:
+async def _check_time(asked: AcquireRequest, request: BeginRequest) -> None:
     """Authorize a caller again whose time has run out, even in the queue: no version rises for that."""
     if asked.admitted_until is not None and request.round.now >= asked.admitted_until:
         await _readmitted(asked, request)
 
 
-async def _readmitted(asked: TurnRequest, request: BeginRequest) -> BeginRequest:
+async def _readmitted(asked: AcquireRequest, request: BeginRequest) -> BeginRequest:
     """The same request after the caller was authorized again. Raises what `readmit` raises."""
     version = None if asked.readmit is None else await asked.readmit()
     if version in (None, request.admitted):  # looking again would never end
@@ -289,7 +291,7 @@ async def _readmitted(asked: TurnRequest, request: BeginRequest) -> BeginRequest
     return replace(request, admitted=version)
 
 
-async def _check_still_admitted(process: Process, asked: TurnRequest, request: BeginRequest) -> None:
+async def _check_still_admitted(process: Process, asked: AcquireRequest, request: BeginRequest) -> None:
     """A revoked caller receives the authorization error, and not what the request met with."""
     if request.admitted is None:
         return
@@ -303,7 +305,7 @@ def _is_later_try(request: BeginRequest) -> bool:
 
 
 async def _give_up(
-    process: Process, asked: TurnRequest, request: BeginRequest, problem: BaseException
+    process: Process, asked: AcquireRequest, request: BeginRequest, problem: BaseException
 ) -> None:
     """Withdraw what a failed begin may have left in the store."""
     has_queued = process.let_go(request.attempt)

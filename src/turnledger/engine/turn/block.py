@@ -13,7 +13,7 @@ from turnledger.engine.process.deliveries import Note
 from turnledger.engine.process.process import Process
 from turnledger.engine.turn.acquire import Replayed, enter
 from turnledger.engine.turn.finish import leave
-from turnledger.engine.turn.request import TurnRequest
+from turnledger.engine.turn.request import AcquireRequest
 from turnledger.engine.turn.running_turn import RunningTurn, generator_around
 from turnledger.errors import InvalidInput, TurnReplayed
 from turnledger.model.ids import ConversationId, TurnId
@@ -24,7 +24,7 @@ class TurnBlock:
     """One turn that is asked for: the context manager that runs it as a block, or `run` it with a runner.
     Used once."""
 
-    def __init__(self, process: Process, request: TurnRequest, on_event: EventSink | None) -> None:
+    def __init__(self, process: Process, request: AcquireRequest, on_event: EventSink | None) -> None:
         self._process = process
         self._request = request
         self._on_event = on_event

@@ -131,7 +131,7 @@ class BeginRequest(Struct, frozen=True, kw_only=True):
     round: Round
 
 
-class TurnRequest(Struct, frozen=True):
+class AcquireRequest(Struct, frozen=True):
     """What a caller asks for: the begin that the store runs, and what this process does around it."""
 
     begin: BeginRequest

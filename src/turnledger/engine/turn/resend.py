@@ -21,10 +21,10 @@ from msgspec.structs import replace
 from turnledger.engine.attempt.divergence import Divergence
 from turnledger.engine.attempt.idempotency import Key
 from turnledger.engine.conversations.resolve import Target, check_live, find
+from turnledger.engine.history.cache import BranchCache, LatestLine
 from turnledger.engine.ports import Tables
 from turnledger.engine.process.process import TURNS_AT_ONCE, Process
 from turnledger.engine.resend import match
-from turnledger.engine.resend.latest_lines import LatestLine
 from turnledger.engine.resend.match import Continuation, Meaning, Regeneration, Sent, decide
 from turnledger.engine.turn.request import ExpectedHead, TurnContent
 from turnledger.engine.turn.snapshot import Base, flags_of
@@ -71,6 +71,17 @@ async def current(tables: Tables, request: CurrentRequest) -> tuple[Branch | Non
     return await tables.branch(conversation.branch), await tables.flag_version(target.owner)
 
 
+def guess_line(cache: BranchCache, target: Target) -> LatestLine | None:
+    """What the target most likely shows; None if nothing is known of it."""
+    if target.id is not None:
+        known = cache.line((target.owner, "", target.id))
+        return known if known is None or target.within.reaches(known.scope, target.id) else None
+    name = target.conversation_key
+    if name is None or target.within.chat is not None:  # which conversation has the key is not told here
+        return None
+    return cache.line((target.owner, target.scope, name))
+
+
 class ResentRequest:
     """The history that a client sent whole. `read` says what it means on the line as it is."""
 
@@ -112,7 +123,7 @@ class ResentRequest:
         if conversation is not None:
             target = replace(target, id=conversation)
         now = process.clock.due_ms()
-        guess = process.latest_lines.guess(target) if conversation is None else None
+        guess = guess_line(process.cache, target) if conversation is None else None
         if guess is not None:
             with suppress(TurnledgerError):  # which may be said of a line that is not current any more
                 if guess.is_plain and self._is_all_new:
@@ -164,13 +175,13 @@ class ResentRequest:
         process = self._process
         history = await process.snapshot(branch)
         for end in range(TURNS_AT_ONCE, len(history), TURNS_AT_ONCE):
-            if process.shown_turns.reach(branch.id, history.first(end)):
+            if process.cache.reach(branch.id, history.first(end)):
                 await asyncio.sleep(0)
         if not flagged:
-            return process.shown_turns.of(branch.id, history)
+            return process.cache.shown(branch.id, history)
         base = Base(branch, branch.head, branch.length, (), branch.id, branch.instructed, owner, flagged)
         hidden = hidden_from_user(await flags_of(process, base, history))
-        return process.shown_turns.of(branch.id, history, hidden)
+        return process.cache.shown(branch.id, history, hidden)
 
     def _decide(self, turns: Sequence[Turn], branch: Branch) -> tuple[Meaning, Sequence[ChatMessage]]:
         """What the request means, and the notes that are new among what it has in common with the line."""

@@ -18,12 +18,12 @@ from turnledger.engine.limits import Limits
 from turnledger.engine.process.process import Process
 from turnledger.engine.resend.match import Sent
 from turnledger.engine.turn.request import (
+    AcquireRequest,
     BeginBounds,
     BeginRequest,
     Round,
     TurnContent,
     TurnPolicy,
-    TurnRequest,
 )
 from turnledger.engine.turn.resend import ChatMessage, OnDivergence, ResentRequest
 from turnledger.errors import InvalidInput, LedgerClosed
@@ -162,7 +162,7 @@ def turn_request(
     input: Input,
     place: Divergence | None = None,
     **options: Unpack[TurnOptions],
-) -> TurnRequest:
+) -> AcquireRequest:
     """Check what a caller asks for, and make it a request to begin."""
     process.limits.check_count("The input", input)
     items = items_of(input)
@@ -196,7 +196,7 @@ def _request(
     admitted: int | None = None,
     admitted_until: int | None = None,
     readmit: Readmit | None = None,
-) -> TurnRequest:
+) -> AcquireRequest:
     """A request to begin with this input, or with what is new in a history that was sent again."""
     limits = process.limits
     for said in (instructions, instructions_once):
@@ -231,7 +231,7 @@ def _request(
         bounds=BeginBounds(now + round(limits.queue_wait * 1000), limits.queue_length, limits.room),
         round=Round(now, process.clock.due_ms()),
     )
-    return TurnRequest(begin, context, primes, resending, attach, admitted_until, readmit)
+    return AcquireRequest(begin, context, primes, resending, attach, admitted_until, readmit)
 
 
 def _key(
@@ -271,7 +271,7 @@ def resent_request(
     sent: Sent | str | None,
     on_divergence: OnDivergence | str,
     options: TurnOptions,
-) -> TurnRequest:
+) -> AcquireRequest:
     """A request to begin whose input is what is new in a history that its client sends whole."""
     if options.get("instructions") is not None or options.get("instructions_once") is not None:
         raise InvalidInput("The leading system and developer messages are the instructions. Send them there.")
@@ -294,7 +294,7 @@ def move_request(
     admitted: int | None = None,
     admitted_until: int | None = None,
     readmit: Readmit | None = None,
-) -> TurnRequest:
+) -> AcquireRequest:
     """A request that takes the lane as a turn does, and runs none."""
     now, limits = process.clock.now_ms(), process.limits
     said = ("switch", move.branch) if isinstance(move, Switch) else ("undo", move.turn, move.forget)
@@ -309,7 +309,7 @@ def move_request(
         bounds=BeginBounds(now + round(limits.queue_wait * 1000), limits.queue_length, limits.room),
         round=Round(now, process.clock.due_ms()),
     )
-    return TurnRequest(begin, admitted_until=admitted_until, readmit=readmit)
+    return AcquireRequest(begin, admitted_until=admitted_until, readmit=readmit)
 
 
 def make_request(process: Process, target: Target, idempotency_key: str) -> MakeRequest:
