@@ -13,7 +13,7 @@ import pytest
 from tests.compat.conftest import Serve
 from tests.compat.served import Served
 from tests.compat.talking import streamed, user, whole
-from turnledger.server.turns import run
+from turnledger.server.turns import exchange, run
 from turnledger.testing.gates import Gate
 from turnledger.testing.upstream import CUT, Data, Status
 
@@ -105,7 +105,8 @@ def test_a_wait_for_others_is_no_part_of_the_time_to_the_first_token(
     serve: Serve, threads: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     gate, time = Gate(), SetTime()
-    monkeypatch.setattr(run, "time", time)
+    for module in (exchange, run):
+        monkeypatch.setattr(module, "time", time)
     served = serve([gate, "One."], ["Two."])
     first = threads.submit(streamed, served.client("k"), "1")
     served.arrived(gate)
@@ -127,7 +128,8 @@ def test_the_announcement_of_an_answer_is_not_its_first_token(
     serve: Serve, threads: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     gate, time = Gate(), SetTime()
-    monkeypatch.setattr(run, "time", time)
+    for module in (exchange, run):
+        monkeypatch.setattr(module, "time", time)
     announced = b'{"id":"c","model":"m","choices":[{"index":0,"delta":{"role":"assistant","content":""}}]}'
     said = b'{"id":"c","model":"m","choices":[{"index":0,"delta":{"content":"One."}}]}'
     served = serve([Data(announced), gate, Data(said)])

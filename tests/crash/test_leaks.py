@@ -25,13 +25,23 @@ from turnledger.engine.turn.running_turn import RunningTurn
 from turnledger.runners.demo import DemoModel
 from turnledger.server.config.settings import ServerLimits, Settings
 from turnledger.server.listen.protocol import BoundedHttp
-from turnledger.server.turns.chat_completions import Completing
-from turnledger.server.turns.response import Answer
+from turnledger.server.turns.chat_completions import CompletionTurn
+from turnledger.server.turns.exchange import TurnExchange
+from turnledger.server.turns.run import TurnRun
 from turnledger.server.wire.client_stream import Outlet
 
 EACH = 12
 """Clients of each kind."""
-OF_A_REQUEST = (Answer, BoundedHttp, Completing, Outlet, RequestResponseCycle, RunningTurn, TurnBlock)
+OF_A_REQUEST = (
+    BoundedHttp,
+    CompletionTurn,
+    Outlet,
+    RequestResponseCycle,
+    TurnBlock,
+    TurnExchange,
+    TurnRun,
+    RunningTurn,
+)
 HEAD = "POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
 
 Behaviour = Callable[[int, str], Awaitable[None]]

@@ -142,9 +142,9 @@ async def test_who_is_answered_by_the_turn_of_another_request_goes_with_his_toke
         first = await here.begin("ann", "one", idempotency_key="once")
         follower = asyncio.create_task(post(here, [*headers, (b"idempotency-key", b"once")]))
         await here.until("readers", 1)
-        await here.app.service.staying.look()
+        await here.app.service.streams.check_tokens()
         await here.ledger.tokens.revoke(token.id)
-        await here.app.service.staying.look()
+        await here.app.service.streams.check_tokens()
         refused = await follower
         assert (refused.status, refused.code) == (401, "token_revoked")
         assert here.board.sum("readers") == 0

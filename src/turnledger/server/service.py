@@ -18,7 +18,7 @@ from turnledger.server.ops.metrics import Metrics
 from turnledger.server.ops.readiness import Readiness
 from turnledger.server.requests.persistence import Keeping
 from turnledger.server.wire.readers import Audience
-from turnledger.server.wire.sse import Heartbeats, Staying
+from turnledger.server.wire.sse import Streams
 
 if TYPE_CHECKING:
     from turnledger.server.models.models import Models
@@ -41,7 +41,6 @@ class Service:
         self.page = own_page() if page is None else page
         self.admission = Authenticator(ledger.tokens, settings, ledger.clock)
         self.sealing = Sealing(ledger.tokens)
-        self.staying = Staying(ledger.tokens, ledger.clock)
         self.settings = settings
         self.keeping = Keeping(settings.chats, ledger)
         self.board = OwnBoard() if sharing is None else sharing.board
@@ -50,8 +49,9 @@ class Service:
         self.titles = Titles(ledger, namer) if namer else None
         """None: chats are called by their first words."""
         self.audience = Audience(self.board)
-        self.heartbeats = Heartbeats()
         self.quotas = Quotas(settings.limits, self.board, self.metrics, ledger.clock)
+        patience = settings.limits.send_wait
+        self.streams = Streams(ledger.tokens, ledger.clock, self.quotas, self.metrics, patience)
         self.readiness = Readiness(ledger.probe)
         self.audit = AuditLog(settings.audit_log, ledger.clock)
         self.shutting_down = asyncio.Event()

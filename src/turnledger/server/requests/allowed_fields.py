@@ -65,14 +65,12 @@ _names = msgspec.json.Decoder(dict[str, msgspec.Raw])
 def passed_on(
     settings: Mapping[str, Any],
     stream_options: msgspec.Raw | None,
-    token: Token | None,
+    token: Token,
     more: Collection[str],
     found: ResolvedModel,
 ) -> Mapping[str, Any]:
-    """Return the fields that this model is asked with for the bearer of this token, within its bounds. `more`
-    are names that the operator allows, too. Raises Refused (400), which names the field."""
-    if token is None or not token.is_narrowed:
-        return settings
+    """Return the fields that this model is asked with for the bearer of this narrowed token, within its
+    bounds. `more` are names that the operator allows, too. Raises Refused (400), which names the field."""
     for name in settings:
         if name not in PASSED and name not in more:
             raise _refused(name, "this token may not send it. Leave it out, or have the operator allow it.")

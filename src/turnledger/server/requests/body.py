@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
 from typing import TypeVar
 
 import msgspec
@@ -46,6 +47,24 @@ async def read_small_body(scope: Scope, receive: Receive, limits: ServerLimits) 
     """The whole body of what is no turn: many may be on their way at once, and none needs much room. Raises
     as `read_body` does."""
     return await read_body(scope, receive, limit=min(SMALL, limits.body_bytes), wait=limits.body_wait)
+
+
+async def body_pieces(receive: Receive, wait: float) -> AsyncIterator[bytes]:
+    """The pieces of a body of any length. Raises Refused (408) where nothing comes for `wait` seconds, and
+    ClientGone if the client leaves."""
+    while True:
+        try:
+            async with asyncio.timeout(wait):
+                message = await receive()
+        except TimeoutError:
+            told = f"Nothing more of the body arrived within {wait:g} seconds."
+            raise Refused(408, "body_too_slow", told) from None
+        if message["type"] == "http.disconnect":
+            raise ClientGone
+        if piece := message.get("body", b""):
+            yield piece
+        if not message.get("more_body", False):
+            return
 
 
 async def _gather(receive: Receive, limit: int) -> bytes:

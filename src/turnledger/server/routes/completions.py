@@ -12,7 +12,8 @@ from turnledger.server.openapi.schemas import FULL, TEXT, a_list, an_object, id_
 from turnledger.server.requests.headers import OnDisconnect
 from turnledger.server.requests.persistence import UNKEPT
 from turnledger.server.service import Service
-from turnledger.server.turns.chat_completions import ChatCompletions
+from turnledger.server.turns.chat_completions import CHAT_COMPLETIONS
+from turnledger.server.turns.run import TurnEndpoint
 
 ENCODED = {"type": "string", "minLength": 1}
 """A text, UTF-8 and percent-encoded."""
@@ -83,7 +84,7 @@ def endpoints(service: Service) -> list[Endpoint]:
         Endpoint(
             method="POST",
             path="/v1/chat/completions",
-            answer=ChatCompletions(service),
+            answer=TurnEndpoint(service, CHAT_COMPLETIONS),
             needs=TokenScope.TURNS_RUN,
             checks_version=True,
             summary="Answer chat messages: as a turn of a conversation, or passed through to the model.",

@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-from msgspec.structs import replace
-from starlette.types import Receive, Scope
-
 from turnledger.model.access.token import TokenScope
 from turnledger.model.attempt import Began
 from turnledger.model.ids import BranchId, ConversationId, TurnId
-from turnledger.server.access.auth import Principal
-from turnledger.server.access.limits import Slot
 from turnledger.server.openapi.endpoint import Endpoint
 from turnledger.server.openapi.schemas import (
     FULL,
@@ -24,13 +19,10 @@ from turnledger.server.openapi.schemas import (
     or_null,
 )
 from turnledger.server.requests.headers import OF_TURNS
-from turnledger.server.requests.turn import TurnRequest, turn_request
 from turnledger.server.routes.completions import ANSWER_HEADERS, HEADERS
 from turnledger.server.service import Service
-from turnledger.server.turns.api import ApiTurn
-from turnledger.server.turns.endpoint import TurnEndpoint
-from turnledger.server.turns.response import EventAnswer
-from turnledger.server.wire.client_stream import Outlet
+from turnledger.server.turns.api import NATIVE
+from turnledger.server.turns.run import TurnEndpoint
 from turnledger.server.wire.shapes import LISTED_CHAT, TURN
 
 _YES_OR_NO = {"type": ["boolean", "null"]}
@@ -77,43 +69,13 @@ TOLD: Schema = an_object(
 )
 
 
-class Turns(TurnEndpoint[EventAnswer]):
-    """The endpoint."""
-
-    def _make_answer(self, outlet: Outlet) -> EventAnswer:
-        return EventAnswer(outlet, self._service.metrics, self._service.heartbeats)
-
-    async def _read(self, scope: Scope, receive: Receive, answer: EventAnswer, place: Slot) -> ApiTurn:
-        state = scope["state"]
-        who: Principal = state["principal"]
-        most = self._service.settings.limits.input_items
-        asked = turn_request(scope["path"], scope["headers"], await self._body(scope, receive), most)
-        who.check_chat_scope(asked.body.scope)
-        model, settings = self._model(who, asked.body.model, asked.settings, asked.stream_options)
-        await self._check_kept(asked, who)
-        return ApiTurn(self._service, state, replace(asked, settings=settings), model, answer, place)
-
-    async def _check_kept(self, asked: TurnRequest, who: Principal) -> None:
-        keeping = self._service.keeping
-        if keeping.keeps_all:
-            return
-        scope = asked.body.scope or who.within.scope or ""
-        if asked.body.chat is not None:
-            # It stays in the scope that it was made in, whatever the request says.
-            chat = await self._service.ledger.conversation(
-                asked.body.chat, owner=who.owner, within=who.within
-            )
-            scope = chat.scope
-        keeping.check(scope)
-
-
 def endpoints(service: Service) -> list[Endpoint]:
     """`POST /api/turns`."""
     return [
         Endpoint(
             method="POST",
             path="/api/turns",
-            answer=Turns(service),
+            answer=TurnEndpoint(service, NATIVE),
             needs=TokenScope.TURNS_RUN,
             checks_version=True,
             summary="Run a turn of a chat that is named or new; edit one, or have it generated again.",

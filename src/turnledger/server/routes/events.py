@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
-from contextlib import suppress
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 from starlette.requests import Request
-from starlette.types import Receive, Send
 
 from turnledger.engine.feed.feed import ChangeReader
 from turnledger.model.access.token import TokenScope
@@ -19,7 +18,7 @@ from turnledger.server.errors import shutting_down
 from turnledger.server.openapi.endpoint import Endpoint, Parameter
 from turnledger.server.service import Service
 from turnledger.server.wire.json import encode
-from turnledger.server.wire.sse import CountedStream, send_pieces
+from turnledger.server.wire.sse import Stream, StreamEndpoint
 
 HEARTBEAT = 15.0
 """Seconds; who was told nothing for as long is told that, within twice of it."""
@@ -46,7 +45,7 @@ def endpoints(service: Service) -> list[Endpoint]:
         Endpoint(
             method="GET",
             path="/api/events",
-            answer=LiveUpdates(service),
+            answer=StreamEndpoint(service.streams, LiveUpdates(service).follow),
             needs=TokenScope.CHATS_READ,
             summary="Follow what happens to one's chats and their turns, in whichever worker.",
             tag="chats",
@@ -63,34 +62,32 @@ def endpoints(service: Service) -> list[Endpoint]:
     ]
 
 
-class LiveUpdates(CountedStream):
-    """The streams, as a plain ASGI application."""
+class LiveUpdates:
+    """The streams of one server."""
 
     def __init__(self, service: Service) -> None:
-        super().__init__(service)
+        self._service = service
         self._open: dict[ChangeReader, bool] = {}
         """Whether each was told something since all were looked at."""
         self._watching: asyncio.Task[None] | None = None
         self._encoded: dict[int, tuple[Sequence[LiveChange], list[bytes]]] = {}
         self._encoded_bytes = 0
 
-    async def _tell(self, who: Principal, request: Request, receive: Receive, send: Send) -> None:
+    @asynccontextmanager
+    async def follow(self, who: Principal, request: Request) -> AsyncIterator[Stream]:
+        """Follow the changes of an owner."""
         service, after = self._service, request.headers.get("last-event-id") or None
         seal = await service.sealing.seal()
         if after is not None:
             after = seal.open(POSITION, after) or UNKNOWN
         with service.ledger.follow(owner=who.owner, within=who.within, after=after) as following:
-            service.metrics.stream_opened()
             self._join(following)
             if after is not None:
                 following.wake()  # who comes back learns at once that he is heard, also where nothing is new
             try:
-                stay, patience = service.staying.stay(who), service.settings.limits.send_wait
-                pieces = self._pieces(following, seal)
-                await send_pieces(pieces, request.scope, receive, send, patience, stay)
+                yield Stream(self._pieces(following, seal))
             finally:
                 self._leave(following)
-                service.metrics.stream_closed()
 
     async def _pieces(self, following: ChangeReader, seal: Seal) -> AsyncIterator[bytes]:
         """What is sent, piece by piece, until the server ends: it waits for nobody who only listens."""

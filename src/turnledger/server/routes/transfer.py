@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 import msgspec
 from starlette.requests import Request
@@ -17,12 +18,12 @@ from turnledger.model.text.plain import content_disposition, file_name
 from turnledger.model.transfer import Did, ImportReport
 from turnledger.server.access.audit_log import note
 from turnledger.server.access.auth import Principal
-from turnledger.server.errors import Refused, error_body, shutting_down
+from turnledger.server.errors import error_body, shutting_down
 from turnledger.server.openapi.endpoint import Endpoint, Parameter
 from turnledger.server.openapi.schemas import TEXT, id_of
+from turnledger.server.requests.body import body_pieces
 from turnledger.server.service import Service
-from turnledger.server.wire.lines import arriving, send_file
-from turnledger.server.wire.sse import CountedStream, reason_of
+from turnledger.server.wire.sse import Stream, StreamEndpoint
 
 NDJSON = "application/x-ndjson"
 MARKDOWN = "text/markdown"
@@ -32,6 +33,8 @@ AUDITED = 1_000
 """Chats of one import that the audit log names."""
 HELD_BACK = 16 * 1024 * 1024
 """Bytes of reports that wait for the end of the body: most clients read nothing before they have sent all."""
+PIECE = 64 * 1024
+"""Bytes of an export that are sent at once: a message for each line would cost more than the line."""
 GONE = {404: "There is none.", 410: "It was deleted or has expired."}
 FILE_NAME = {"Content-Disposition": Parameter("A name to save the file under.", TEXT)}
 
@@ -45,7 +48,7 @@ def _export_one(service: Service) -> Endpoint:
     return Endpoint(
         method="GET",
         path="/api/chats/{chat}/export",
-        answer=ExportChat(service),
+        answer=StreamEndpoint(service.streams, Exports(service).one),
         needs=TokenScope.CHATS_READ,
         summary="A conversation as a file: lines of JSON that can be imported, or Markdown for people.",
         tag="transfer",
@@ -66,7 +69,7 @@ def _export_all(service: Service) -> Endpoint:
     return Endpoint(
         method="GET",
         path="/api/export",
-        answer=ExportAll(service),
+        answer=StreamEndpoint(service.streams, Exports(service).all),
         needs=TokenScope.CHATS_READ,
         summary="All conversations that lists show, as one file of lines of JSON, the longest unused first.",
         tag="transfer",
@@ -98,45 +101,53 @@ def _import(service: Service) -> Endpoint:
     )
 
 
-class _Download(CountedStream):
-    """A file, which is sent while it is read."""
+class Exports:
+    """Conversations as files, which are sent while they are read."""
 
-    async def _tell(self, who: Principal, request: Request, receive: Receive, send: Send) -> None:
-        name, kind, pieces = await self._file(who, request)
-        headers = [
-            (b"content-type", kind.encode()),
-            (b"content-disposition", content_disposition(name).encode()),
-        ]
-        patience = self._service.settings.limits.send_wait
-        stay = self._service.staying.stay(who)
-        await send_file(pieces, headers, request.scope, receive, send, patience, stay)
+    def __init__(self, service: Service) -> None:
+        self._ledger = service.ledger
 
-    async def _file(self, who: Principal, request: Request) -> tuple[str, str, AsyncIterator[bytes]]:
-        """The name of the file, its type, and what is in it."""
-        raise NotImplementedError
-
-
-class ExportChat(_Download):
-    async def _file(self, who: Principal, request: Request) -> tuple[str, str, AsyncIterator[bytes]]:
+    @asynccontextmanager
+    async def one(self, who: Principal, request: Request) -> AsyncIterator[Stream]:
+        """Send one conversation."""
         asked = request.query_params.get("format", FORMATS[0])
         if asked not in FORMATS:
             raise InvalidInput(f"format is {asked[:40]!r}; it must be one of {', '.join(FORMATS)}.")
-        ledger, id = self._service.ledger, request.path_params["chat"]
-        chat = await ledger.conversation(id, owner=who.owner, within=who.within)
+        transfer, id = self._ledger.transfer, request.path_params["chat"]
+        chat = await self._ledger.conversation(id, owner=who.owner, within=who.within)
         title = (await chat.info()).title
         if asked == "markdown":
-            text = ledger.transfer.markdown(chat.id, owner=who.owner, within=who.within)
-            kind = f"{MARKDOWN}; charset=utf-8"
-            return file_name(title, chat.id, "md"), kind, (part.encode() async for part in text)
-        lines = ledger.transfer.export(chat.id, owner=who.owner, within=who.within)
-        return file_name(title, chat.id, "jsonl"), NDJSON, lines
+            text = transfer.markdown(chat.id, owner=who.owner, within=who.within)
+            parts = (part.encode() async for part in text)
+            yield _file(file_name(title, chat.id, "md"), f"{MARKDOWN}; charset=utf-8", parts)
+        else:
+            lines = transfer.export(chat.id, owner=who.owner, within=who.within)
+            yield _file(file_name(title, chat.id, "jsonl"), NDJSON, lines)
 
-
-class ExportAll(_Download):
-    async def _file(self, who: Principal, request: Request) -> tuple[str, str, AsyncIterator[bytes]]:
-        transfer = self._service.ledger.transfer
+    @asynccontextmanager
+    async def all(self, who: Principal, request: Request) -> AsyncIterator[Stream]:
+        """Send all conversations that lists show."""
         scope = request.query_params.get("scope")
-        return ALL_CHATS, NDJSON, transfer.export_all(owner=who.owner, scope=scope, within=who.within)
+        lines = self._ledger.transfer.export_all(owner=who.owner, scope=scope, within=who.within)
+        yield _file(ALL_CHATS, NDJSON, lines)
+
+
+def _file(name: str, kind: str, parts: AsyncIterator[bytes]) -> Stream:
+    disposition = (b"content-disposition", content_disposition(name).encode())
+    return Stream(_gathered(parts), file=[(b"content-type", kind.encode()), disposition])
+
+
+async def _gathered(parts: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    waiting: list[bytes] = []
+    size = 0
+    async for part in parts:
+        waiting.append(part)
+        size += len(part)
+        if size >= PIECE:
+            yield b"".join(waiting)
+            waiting, size = [], 0
+    if waiting:
+        yield b"".join(waiting)
 
 
 class ImportChats:
@@ -155,25 +166,20 @@ class ImportChats:
         answer = _Answer(send)
         place = self._service.quotas.importing(who.owner, is_tokenless=who.token is None, link=who.link)
         try:
-            with self._service.staying.stay(who):
+            with self._service.streams.stay(who):
                 await self._take_in(who, request, receive, answer)
-        except (TurnledgerError, Refused) as problem:
+        except TurnledgerError as problem:
             await answer.fail(problem)
-        except asyncio.CancelledError as cancelled:
-            reason, task = reason_of(cancelled), asyncio.current_task()
-            if reason is not None and task is not None:
-                task.uncancel()
-            elif not self._service.shutting_down.is_set():
-                raise
-            await answer.fail(reason or shutting_down())
-            if reason is None:
-                raise
+        except asyncio.CancelledError:
+            if self._service.shutting_down.is_set():
+                await answer.fail(shutting_down())
+            raise
         finally:
             place.leave()
 
     async def _take_in(self, who: Principal, request: Request, receive: Receive, answer: _Answer) -> None:
         service = self._service
-        pieces = arriving(receive, service.settings.limits.body_wait)
+        pieces = body_pieces(receive, service.settings.limits.body_wait)
         reports = service.ledger.transfer.import_lines(
             self._readmitted(pieces, request),
             owner=who.owner,

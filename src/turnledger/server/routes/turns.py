@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import replace
 
 import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.types import Receive, Send
 
 from turnledger.engine.attempt.end import Ended
 from turnledger.engine.attempt.outcome import QUEUED, Standing
@@ -25,7 +25,7 @@ from turnledger.server.service import Service
 from turnledger.server.wire.json import encode
 from turnledger.server.wire.shapes import LISTED_CHAT, listed_shown, turn_shown
 from turnledger.server.wire.shapes import TURN as COMMITTED
-from turnledger.server.wire.sse import CountedStream, seen_by, send_events
+from turnledger.server.wire.sse import Stream, StreamEndpoint, event_bytes, seen_by
 
 _JSON = "application/json"
 TURN = {"turn": Parameter("The id of a turn, whether it is committed, runs, waits or failed.", id_of(TurnId))}
@@ -92,6 +92,19 @@ class TurnRoutes:
         chat = await self._service.ledger.conversation(id, owner=who.owner, within=who.within)
         return Response(ended_body(_seen_by(who, await chat.stop(policy=policy))), media_type=_JSON)
 
+    @asynccontextmanager
+    async def events(self, who: Principal, request: Request) -> AsyncIterator[Stream]:
+        """Follow a turn; the caller counts as one of its readers."""
+        turn = TurnId(request.path_params["turn"])
+        after = after_of(request.headers.get("last-event-id") or "0")
+        chat = await self._service.ledger.chat_of(turn, owner=who.owner, within=who.within)
+        events = seen_by(who, chat.events(turn, after=after))
+        self._service.audience.join(turn)
+        try:
+            yield Stream((event_bytes(event) async for event in events), beats=True)
+        finally:
+            self._service.audience.leave(turn)
+
     async def _asked(self, request: Request) -> tuple[OnStop | None, Principal]:
         body = await read_small_body(request.scope, request.receive, self._service.settings.limits)
         policy = decode_body(body, _stop_decoder).policy if body.strip() else None
@@ -102,7 +115,8 @@ class TurnRoutes:
 def endpoints(service: Service) -> list[Endpoint]:
     """`GET /api/turns/{turn}`, its stop, that of whatever runs in a chat, and the events of a turn."""
     routes = TurnRoutes(service)
-    return [_standing(routes), _stopping(routes), _stopping_any(routes), _following(service)]
+    events = StreamEndpoint(service.streams, routes.events)
+    return [_standing(routes), _stopping(routes), _stopping_any(routes), _following(events)]
 
 
 def _standing(routes: TurnRoutes) -> Endpoint:
@@ -155,11 +169,11 @@ def _stopping_any(routes: TurnRoutes) -> Endpoint:
     )
 
 
-def _following(service: Service) -> Endpoint:
+def _following(events: StreamEndpoint) -> Endpoint:
     return Endpoint(
         method="GET",
         path="/api/turns/{turn}/events",
-        answer=TurnEvents(service),
+        answer=events,
         needs=TokenScope.CHATS_READ,
         summary="Follow a turn, or read what it told: each event has its number.",
         tag="turns",
@@ -205,24 +219,6 @@ def ended_body(ended: Ended | None, turn: str | None = None) -> bytes:
         return encode({"turn": turn, "state": None, "committed": False, "failure": None})
     told = {"state": ended.state, "committed": ended.turn is not None, "failure": ended.failure}
     return encode({"turn": turn or ended.id, **told})
-
-
-class TurnEvents(CountedStream):
-    """The events of a turn, as they come."""
-
-    async def _tell(self, who: Principal, request: Request, receive: Receive, send: Send) -> None:
-        service, turn = self._service, TurnId(request.path_params["turn"])
-        after = after_of(request.headers.get("last-event-id") or "0")
-        chat = await service.ledger.chat_of(turn, owner=who.owner, within=who.within)
-        service.metrics.stream_opened()
-        service.audience.join(turn)
-        try:
-            events = seen_by(who, chat.events(turn, after=after))
-            stay, patience = service.staying.stay(who), service.settings.limits.send_wait
-            await send_events(events, request.scope, receive, send, patience, stay, service.heartbeats)
-        finally:
-            service.audience.leave(turn)
-            service.metrics.stream_closed()
 
 
 def after_of(given: str) -> int:

@@ -1,199 +1,181 @@
-"""A turn that is asked for at /api/turns, and told by its events, or whole once it is committed."""
+"""POST /api/turns: a turn as the stream of its events, or whole once it is committed."""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Awaitable, MutableMapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
-from typing import Any
 
-from turnledger.chat import Chat
+from msgspec.structs import replace
+
 from turnledger.engine.attempt.outcome import committed
-from turnledger.engine.turn.block import TurnBlock
+from turnledger.engine.turn.running_turn import RunningTurn
 from turnledger.errors import TurnledgerError
-from turnledger.model.event import Event
-from turnledger.model.ids import ConversationId, TurnId
+from turnledger.model.event import Event, TurnFinished
+from turnledger.model.ids import TurnId
 from turnledger.model.listing import Listed
 from turnledger.model.turn import Turn
 from turnledger.runners.chat_model import ChatModel
 from turnledger.runners.chat_runner import ChatRunner
-from turnledger.server.access.limits import Slot
-from turnledger.server.errors import Refused
-from turnledger.server.ops.metrics import Metrics
-from turnledger.server.requests.turn import TurnRequest
-from turnledger.server.service import Service
-from turnledger.server.turns.response import EventAnswer
-from turnledger.server.turns.run import Conversing
+from turnledger.server.requests.turn import TurnRequest, turn_request
+from turnledger.server.turns.exchange import TurnExchange
+from turnledger.server.turns.run import TurnApi
 from turnledger.server.wire.json import encode
 from turnledger.server.wire.shapes import listed_shown, turn_shown, without_words
-from turnledger.server.wire.sse import seen_by
+from turnledger.server.wire.sse import error_event, event_bytes, seen_by
+
+
+async def read(exchange: TurnExchange, body: bytes) -> NativeTurn:
+    """Take a request apart. Raises Refused (409 `not_kept`) where chats are not kept."""
+    scope, most = exchange.scope, exchange.service.settings.limits.input_items
+    asked = turn_request(scope["path"], scope["headers"], body, most)
+    exchange.who.check_chat_scope(asked.body.scope)
+    model, settings = exchange.model(asked.body.model, asked.settings, asked.stream_options)
+    await _check_kept(exchange, asked)
+    return NativeTurn(exchange, replace(asked, settings=settings), model)
+
+
+async def _check_kept(exchange: TurnExchange, asked: TurnRequest) -> None:
+    service, who = exchange.service, exchange.who
+    if service.keeping.keeps_all:
+        return
+    scope = asked.body.scope or who.within.scope or ""
+    if asked.body.chat is not None:
+        # It stays in the scope that it was made in, whatever the request says.
+        chat = await service.ledger.conversation(asked.body.chat, owner=who.owner, within=who.within)
+        scope = chat.scope
+    service.keeping.check(scope)
 
 
 class _Events:
     """The events of the turn, on their way to the client. An object of its own: the turn knows it, and must
-    not thereby know who asked for it, or the two would keep each other."""
+    not thereby know the request, or the two would keep each other."""
 
-    def __init__(self, answer: EventAnswer, metrics: Metrics) -> None:
-        self._answer = answer
-        self._metrics = metrics
-        self._early: list[Event] = []
-        self._began_at: float | None = None
-        self._has_spoken = False
+    def __init__(self, exchange: TurnExchange) -> None:
+        self._exchange = exchange
+        self._early: list[Event] | None = []
 
     def hear(self, event: Event) -> None:
-        """Pass an event on, once it is known where the turn began: the headers tell that."""
-        if self._began_at is None:
+        """Send an event, once it is known where the turn began: the headers say that."""
+        if self._early is not None:
             self._early.append(event)
             return
-        if not self._has_spoken:
-            self._has_spoken = True
-            self._metrics.first_token(time.monotonic() - self._began_at)
-        self._answer.event(event)
+        if not self._exchange.has_spoken:
+            self._exchange.note_first_token()
+        self.send(event)
 
-    def begin(self, at: float) -> None:
+    def begin(self) -> None:
         """It is known from now on."""
-        self._began_at = at
-        for event in self._early:
-            self._answer.event(event)
-        self._early.clear()
+        early, self._early = self._early or (), None
+        for event in early:
+            self.send(event)
+
+    def send(self, event: Event) -> None:
+        """Send it at once."""
+        # The last event says how the turn ended, here as to every other reader.
+        self._exchange.has_told_end = isinstance(event, TurnFinished)
+        self._exchange.write(event_bytes(event))
 
 
-class _Waiting:
-    """Where a turn waits for others, for its client, who is told so after a while."""
+class NativeTurn:
+    """A turn that a request at /api/turns asks for."""
 
-    def __init__(self, block: TurnBlock, asked: TurnRequest) -> None:
-        self._block = block
-        self._began = "branched" if asked.takes_a_place else "continued"
-
-    def place(self) -> dict[bytes, str] | None:
-        """The headers that tell it; None where it does not wait."""
-        conversation = self._block.waits_in
-        if conversation is None:
-            return None
-        return {
-            b"x-conversation-id": conversation,
-            b"x-conversation-state": self._began,
-            b"x-turn-id": self._block.id,
-        }
-
-
-def moved() -> Refused:
-    """What a client is told whose turn turned out to be another one than it was told of while it waited."""
-    message = "This turn is run for another request with the same Idempotency-Key. Ask again to follow it."
-    return Refused(503, "turn_moved", message)
-
-
-class ApiTurn(Conversing):
-    """Used once, by the task that answers the request."""
-
-    _asked: TurnRequest
-    _answer: EventAnswer
-
-    def __init__(
-        self,
-        service: Service,
-        state: MutableMapping[str, Any],
-        asked: TurnRequest,
-        model: ChatModel,
-        answer: EventAnswer,
-        place: Slot,
-    ) -> None:
-        self._events = _Events(answer, service.metrics)
-        self._began = ""
-        self._chat: Listed | None = None
-        self._hidden: Sequence[int] = ()
-        super().__init__(service, state, asked, answer, place)
-        self.looks_again = not asked.stream
-        self._runner = ChatRunner(
-            model,
-            asked.settings,
-            stream=asked.stream,
-            stream_options=asked.stream_options,
-            asks_usage=True,
-        )
-
-    def _ask(self) -> TurnBlock:
-        asked, body, options = self._asked, self._asked.body, self._options()
+    def __init__(self, exchange: TurnExchange, asked: TurnRequest, model: ChatModel) -> None:
+        body, who, options = asked.body, exchange.who, exchange.options(asked)
+        self._exchange = exchange
+        self._asked = asked
+        self._model = model
+        self._events = _Events(exchange)
         if body.instructions is not None:
             options["instructions"] = body.instructions
         if asked.primer:
             options["priming"] = asked.primer
-        return self._ledger.turn(
+        self.on_disconnect = asked.policies.on_disconnect
+        self.block = exchange.service.ledger.turn(
             body.input,
             conversation=body.chat,
             conversation_key=body.conversation_key,
-            owner=self._principal.owner,
+            owner=who.owner,
             scope=body.scope or "",
-            within=self._principal.within,
+            within=who.within,
             create=not asked.must_exist,
             replaces=body.replaces,
             regenerates=False if body.regenerates is None else body.regenerates,
             on_event=self._events.hear if asked.stream else None,
             **options,
         )
+        if asked.stream:
+            exchange.keep_alive(self._waiting)
 
-    async def run(self) -> None:
-        if self._asked.stream:
-            self._answer.wait(_Waiting(self._block, self._asked).place)
-        await super().run()
-
-    def _tell_place(self, conversation: ConversationId, state: str, turn: TurnId) -> None:
-        if turn != self._block.id and self._answer.outlet.has_begun:
-            raise moved()
-        super()._tell_place(conversation, state, turn)
-        self._began = state
-        self._events.begin(self._began_at)
-
-    async def _look_again(self) -> None:
-        """Read the chat as the commit left it: its title, how many turns it has, when it was last used. What
-        was hidden of a question stays so when that is asked again."""
-        turn = self._running.turn if self._running is not None else None
-        with suppress(TurnledgerError):  # somebody may have deleted it since; the turn was committed
-            chat = await self._chat_of(self._block.id)
-            self._chat = await chat.summary()
-            if turn is not None:
-                [self._hidden] = await chat.hidden([turn])
-
-    def _chat_of(self, turn: TurnId) -> Awaitable[Chat]:
-        return self._ledger.chat_of(turn, owner=self._principal.owner, within=self._principal.within)
-
-    def _finish(self) -> None:
-        running = self._running
-        assert running is not None  # noqa: S101 - it has just been committed
-        assert running.turn is not None  # noqa: S101
-        if self._asked.stream:
-            self._answer.end()
-        else:
-            chat = self._chat or Listed(running.conversation, running.turn.number, "", is_running=False)
-            self._tell_whole(running.turn, chat, self._hidden)
-
-    async def _follow(self, turn: TurnId) -> None:
-        if self._asked.stream:
-            await self._tell_events(turn)
-            return
-        chat = await self._chat_of(turn)
-        await self._replay(committed(await chat.outcome(turn)))
-
-    async def _replay(self, turn: Turn) -> None:
-        if self._asked.stream:
-            await self._tell_events(turn.id)
-            return
-        chat = await self._chat_of(turn.id)
-        [hidden] = await chat.hidden([turn])
-        self._tell_whole(turn, await chat.summary(), hidden)
-
-    async def _tell_events(self, turn: TurnId) -> None:
-        chat = await self._chat_of(turn)
-        async for event in seen_by(self._principal, chat.events(turn)):
-            self._answer.event(event)
-            await self._answer.outlet.room()
-        self._answer.end()
-
-    def _tell_whole(self, turn: Turn, chat: Listed, hidden: Sequence[int]) -> None:
-        told = {
-            "turn": turn_shown(turn, hidden),
-            "chat": without_words(self._principal, listed_shown(chat)),
-            "branch": turn.branch,
-            "state": self._began,
+    def _waiting(self) -> dict[bytes, str] | None:
+        """Where the turn waits for others, in headers; None where it does not."""
+        conversation = self.block.waits_in
+        if conversation is None:
+            return None
+        return {
+            b"x-conversation-id": conversation,
+            b"x-conversation-state": "branched" if self._asked.takes_a_place else "continued",
+            b"x-turn-id": self.block.id,
         }
-        self._answer.whole(encode(told))
+
+    async def answer(self, running: RunningTurn) -> None:
+        self._events.begin()
+        asked = self._asked
+        runner = ChatRunner(
+            self._model,
+            asked.settings,
+            stream=asked.stream,
+            stream_options=asked.stream_options,
+            asks_usage=True,
+        )
+        await runner(running)
+
+    async def finish(self, running: RunningTurn, *, is_cancelled: bool = False) -> None:
+        if self._asked.stream:
+            self._exchange.end()
+            return
+        turn = running.turn
+        assert turn is not None  # noqa: S101 - it has just been committed
+        summary = Listed(running.conversation, turn.number, "", is_running=False)
+        hidden: Sequence[int] = ()
+        if not is_cancelled:
+            # As the commit left the chat: its title, how many turns it has, when it was last used. What was
+            # hidden of a question stays so when that is asked again.
+            with suppress(TurnledgerError):  # it may have been deleted since; the turn was committed
+                chat = await self._exchange.chat_of(turn.id)
+                summary = await chat.summary()
+                [hidden] = await chat.hidden([turn])
+        self._send_whole(turn, summary, hidden)
+
+    async def replay(self, turn: Turn) -> None:
+        if self._asked.stream:
+            await self._send_events(turn.id)
+            return
+        chat = await self._exchange.chat_of(turn.id)
+        [hidden] = await chat.hidden([turn])
+        self._send_whole(turn, await chat.summary(), hidden)
+
+    async def follow(self, turn: TurnId) -> None:
+        if self._asked.stream:
+            await self._send_events(turn)
+            return
+        chat = await self._exchange.chat_of(turn)
+        await self.replay(committed(await chat.outcome(turn)))
+
+    async def _send_events(self, turn: TurnId) -> None:
+        chat = await self._exchange.chat_of(turn)
+        async for event in seen_by(self._exchange.who, chat.events(turn)):
+            self._events.send(event)
+            await self._exchange.outlet.room()
+        self._exchange.end()
+
+    def _send_whole(self, turn: Turn, chat: Listed, hidden: Sequence[int]) -> None:
+        body = {
+            "turn": turn_shown(turn, hidden),
+            "chat": without_words(self._exchange.who, listed_shown(chat)),
+            "branch": turn.branch,
+            "state": self._exchange.began,
+        }
+        self._exchange.whole(encode(body))
+
+
+NATIVE = TurnApi(read, error_event)

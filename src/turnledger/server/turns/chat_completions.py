@@ -1,117 +1,142 @@
-"""Completing: a turn that is asked for by a chat-completions request, and told as its answer.
+"""POST /v1/chat/completions: in a conversation every request is a turn; without one it is passed through.
 
-Without a conversation nothing is stored: the request goes to its model, and the answer comes back.
-
-POST /v1/chat/completions: in a conversation every request is a turn; without one it is passed through.
+What a model says while its own request is answered goes to the client as it came. For other readers, and for
+later ones, the bytes are made of the events or of the committed turn.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, MutableMapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
 from msgspec.structs import replace
-from starlette.types import Receive, Scope
 
 from turnledger.engine.attempt.outcome import committed
-from turnledger.engine.turn.block import TurnBlock
 from turnledger.engine.turn.resend import OnDivergence
+from turnledger.engine.turn.running_turn import RunningTurn
 from turnledger.errors import InvalidInput, ModelError
+from turnledger.model.event import Event, ItemDone, TextDelta
 from turnledger.model.ids import TurnId
-from turnledger.model.turn import Turn
+from turnledger.model.item import Item
+from turnledger.model.messages.messages import messages_of
+from turnledger.model.messages.pairing import left_open
+from turnledger.model.turn import Turn, TurnKind
 from turnledger.runners.chat_model import ChatModel, ModelRequest, failure_of_end, finish_reasons_of
 from turnledger.runners.chat_runner import ChatRunner
 from turnledger.runners.dedupe_deltas import SaidOnce
 from turnledger.server.access.auth import Principal
-from turnledger.server.access.limits import Slot
+from turnledger.server.errors import error_body
 from turnledger.server.requests.chat import ChatRequest, chat_request
-from turnledger.server.requests.persistence import UNKEPT
-from turnledger.server.service import Service
-from turnledger.server.turns.chat_chunks import Chunks, completion
-from turnledger.server.turns.endpoint import TurnEndpoint
-from turnledger.server.turns.response import Answer
-from turnledger.server.turns.run import Conversing
-from turnledger.server.wire.client_stream import Outlet
+from turnledger.server.requests.persistence import UNKEPT, Keeping
+from turnledger.server.turns.exchange import TurnExchange
+from turnledger.server.turns.run import TurnApi
 from turnledger.server.wire.json import encode
 
 _messages_decoder = msgspec.json.Decoder(list[dict[str, Any]])
 _fields_decoder = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
-class Completing(Conversing):
-    """Used once, by the task that answers the request."""
+async def read(exchange: TurnExchange, body: bytes) -> CompletionTurn | None:
+    """Take a request apart. If nothing of it is kept, answer it here and now, and return None."""
+    service, who = exchange.service, exchange.who
+    asked = chat_request(exchange.scope["path"], exchange.scope["headers"], body)
+    who.check_chat_scope(asked.scope)
+    model, settings = exchange.model(asked.model, asked.settings, asked.stream_options)
+    if settings is not asked.settings:
+        asked = replace(asked, settings=settings)
+    if await _is_kept(service.keeping, asked, who):
+        return CompletionTurn(exchange, asked, model)
+    # No begin asks the store whether the caller is still authorized.
+    await service.admission.admit(exchange.state["head"])
+    exchange.slot.begin()
+    is_turn = asked.has_conversation or asked.says_no
+    if is_turn:
+        exchange.header(b"x-conversation-state", UNKEPT)
+    question = ModelRequest(asked.messages, asked.settings, asked.stream_options)
+    failure = await pass_through(exchange, question, model, stream=asked.stream, is_judged=is_turn)
+    if failure is not None:
+        exchange.state["code"] = failure.code
+    return None
 
-    _asked: ChatRequest
 
-    def __init__(
-        self,
-        service: Service,
-        state: MutableMapping[str, Any],
-        asked: ChatRequest,
-        model: ChatModel,
-        answer: Answer,
-        place: Slot,
-    ) -> None:
-        super().__init__(service, state, asked, answer, place)
-        self._has_spoken = False
-        self._runner = self._make_runner(model)
+async def _is_kept(keeping: Keeping, asked: ChatRequest, who: Principal) -> bool:
+    if keeping.keeps_all and not asked.says_no:
+        return asked.has_conversation
+    return await keeping.is_kept(asked, who.owner, who.within)
 
-    def _ask(self) -> TurnBlock:
-        asked, policies = self._asked, self._asked.policies
-        return self._ledger.resent(
+
+class CompletionTurn:
+    """A turn that a chat-completions request asks for, and that is its completion."""
+
+    def __init__(self, exchange: TurnExchange, asked: ChatRequest, model: ChatModel) -> None:
+        who, policies = exchange.who, asked.policies
+        self._exchange = exchange
+        self._asked = asked
+        self._model = model
+        self._last: list[bytes] = []
+        """What the client hears after the commit: the end of the stream, or the whole completion."""
+        self.on_disconnect = policies.on_disconnect
+        self.block = exchange.service.ledger.resent(
             _messages(asked.messages),
             conversation=asked.conversation,
             conversation_key=asked.conversation_key,
-            owner=self._principal.owner,
+            owner=who.owner,
             scope=asked.scope or "",
-            within=self._principal.within,
+            within=who.within,
             create=not asked.must_exist,
             sent=policies.sent,
             on_divergence=policies.on_divergence or OnDivergence.BRANCH,
-            **self._options(),
+            **exchange.options(asked),
         )
 
-    def _make_runner(self, model: ChatModel) -> ChatRunner:
+    async def answer(self, running: RunningTurn) -> None:
         asked = self._asked
-        if not asked.stream:
-            return ChatRunner(model, asked.settings, stream=False)
-        options = asked.stream_options
-        return ChatRunner(model, asked.settings, stream_options=options, on_payloads=self._payloads)
-
-    def _payloads(self, payloads: list[bytes]) -> None:
-        """Chunks as the model sent them, under the name of the turn."""
-        if not self._has_spoken and self._runner.has_spoken:
-            self._has_spoken = True
-            self._note_first_token()
-        self._answer.chunks(renamed(payloads, self._runner.answer_id, self._turn))
-
-    def _finish(self) -> None:
-        runner = self._runner
-        if self._asked.stream:
-            self._answer.done(renamed(runner.held, runner.answer_id, self._turn))
+        if asked.stream:
+            options = asked.stream_options
+            runner = ChatRunner(self._model, asked.settings, stream_options=options, on_payloads=self._send)
         else:
-            self._answer.whole(renamed([runner.completion], runner.answer_id, self._turn)[0])
+            runner = ChatRunner(self._model, asked.settings, stream=False)
+        self._id, self._runner = running.id, runner
+        try:
+            await runner(running)
+        finally:
+            del self._runner  # it calls back: the two would keep each other until the garbage collector comes
+        last = runner.held if asked.stream else [runner.completion]
+        self._last = renamed(last, runner.answer_id, running.id)
 
-    async def _replay(self, turn: Turn) -> None:
+    def _send(self, payloads: list[bytes]) -> None:
+        """Send chunks as the model sent them, under the id of the turn."""
+        runner, exchange = self._runner, self._exchange
+        if not exchange.has_spoken and runner.has_spoken:
+            exchange.note_first_token()
+        exchange.write(as_events(renamed(payloads, runner.answer_id, self._id)))
+
+    async def finish(self, running: RunningTurn, *, is_cancelled: bool = False) -> None:
         if self._asked.stream:
-            self._answer.done(self._chunks(turn.id).whole(turn))
+            self._exchange.end(as_events(self._last) + DONE)
         else:
-            self._answer.whole(completion(turn))
+            self._exchange.whole(self._last[0])
 
-    async def _follow(self, turn: TurnId) -> None:
-        chat = await self._ledger.chat_of(turn, owner=self._principal.owner, within=self._principal.within)
+    async def replay(self, turn: Turn) -> None:
+        if self._asked.stream:
+            self._exchange.end(as_events(self._chunks(turn.id).whole(turn)) + DONE)
+        else:
+            self._exchange.whole(completion(turn))
+
+    async def follow(self, turn: TurnId) -> None:
+        chat = await self._exchange.chat_of(turn)
         if not self._asked.stream:
-            self._answer.whole(completion(committed(await chat.outcome(turn))))
+            self._exchange.whole(completion(committed(await chat.outcome(turn))))
             return
         chunks = self._chunks(turn)
         async for event in chat.events(turn):
-            told = list(chunks.of_event(event))
-            if told:
-                self._answer.chunks(told)
-        self._answer.done(chunks.last(committed(await chat.outcome(turn))))
+            if told := as_events(chunks.of_event(event)):
+                self._exchange.write(told)
+        last = chunks.last(committed(await chat.outcome(turn)))
+        self._exchange.end(as_events(last) + DONE)
 
     def _chunks(self, turn: TurnId) -> Chunks:
         return Chunks(turn, self._asked.model, include_usage=self._asked.include_usage)
@@ -150,7 +175,7 @@ _finish_reasons = re.compile(rb'"finish_reason"\s*:\s*"([^"]*)"').findall
 
 
 async def pass_through(
-    asked: ModelRequest, model: ChatModel, answer: Answer, *, stream: bool, is_judged: bool
+    exchange: TurnExchange, asked: ModelRequest, model: ChatModel, *, stream: bool, is_judged: bool
 ) -> ModelError | None:
     """Ask, and tell the client what comes, as it comes, but for roles and names that come again. Raises what
     is to be told as an error. A client that goes away ends it: nobody is left to hear the rest. A stream that
@@ -158,30 +183,29 @@ async def pass_through(
 
     A `finish_reason` by which a turn would fail is raised if the answer `is_judged`, otherwise returned: the
     client reads it in the answer."""
-    async with answer.outlet.until_gone():
+    async with exchange.outlet.until_gone():
         if not stream:
             body = await model.complete(asked)
             failure = _failure(model, _finish_reasons(body))
             if failure is not None and is_judged:
                 raise failure
-            answer.whole(body)
+            exchange.whole(body)
             return failure
         is_whole, failure = False, None
         once = SaidOnce()
         async with model.stream(asked) as batches:
             async for payloads in batches:
-                answer.chunks(list(map(once.without_repeats, payloads)))
+                exchange.write(as_events(map(once.without_repeats, payloads)))
                 for payload in payloads:
                     if reasons := _finish_reasons(payload):
                         is_whole, failure = True, failure or _failure(model, reasons)
-                await (
-                    answer.outlet.room()
-                )  # no turn waits for a slow client here, and it has no other way to read
+                # No turn waits for a slow client here, and it has no other way to read.
+                await exchange.outlet.room()
         if not is_whole:
             raise failure_of_end(None)
         if failure is not None and is_judged:
             raise failure
-        answer.done(())
+        exchange.end(DONE)
         return failure
 
 
@@ -192,36 +216,125 @@ def _failure(model: ChatModel, reasons: Iterable[bytes]) -> ModelError | None:
     return None if unknown is None else failure_of_end(unknown)
 
 
-class ChatCompletions(TurnEndpoint[Answer]):
-    """The endpoint."""
+DONE = b"data: [DONE]\n\n"
 
-    def _make_answer(self, outlet: Outlet) -> Answer:
-        return Answer(outlet, self._service.metrics)
 
-    async def _read(self, scope: Scope, receive: Receive, answer: Answer, place: Slot) -> Completing | None:
-        state = scope["state"]
-        who: Principal = state["principal"]
-        asked = chat_request(scope["path"], scope["headers"], await self._body(scope, receive))
-        who.check_chat_scope(asked.scope)
-        model, settings = self._model(who, asked.model, asked.settings, asked.stream_options)
-        if settings is not asked.settings:
-            asked = replace(asked, settings=settings)
-        if await self._is_kept(asked, who):
-            return Completing(self._service, state, asked, model, answer, place)
-        # No begin asks the store whether this one is still let in.
-        await self._service.admission.admit(state["head"])
-        place.begin()
-        is_turn = asked.has_conversation or asked.says_no
-        if is_turn:
-            answer.header(b"x-conversation-state", UNKEPT)
-        question = ModelRequest(asked.messages, asked.settings, asked.stream_options)
-        failure = await pass_through(question, model, answer, stream=asked.stream, is_judged=is_turn)
-        if failure is not None:
-            state["code"] = failure.code
-        return None
+def as_events(payloads: Iterable[bytes]) -> bytes:
+    """Payloads as server-sent events."""
+    told = b"\n\ndata: ".join(payloads)
+    return b"data: %b\n\n" % told if told else b""
 
-    async def _is_kept(self, asked: ChatRequest, who: Principal) -> bool:
-        keeping = self._service.keeping
-        if keeping.keeps_all and not asked.says_no:
-            return asked.has_conversation
-        return await keeping.is_kept(asked, who.owner, who.within)
+
+def completion(turn: Turn) -> bytes:
+    """The answer of a committed turn as one chat completion."""
+    answer = message_of(turn.output)
+    details = turn.details
+    choice = {
+        "index": 0,
+        "message": answer,
+        "logprobs": None,
+        "finish_reason": finish_reason(turn),
+    }
+    whole = {
+        "id": turn.id,
+        "object": "chat.completion",
+        "created": turn.created_at // 1000,
+        "model": details.get("model", ""),
+        "choices": [choice],
+    }
+    return encode(whole | _usage(details))
+
+
+def _usage(details: Mapping[str, Any]) -> dict[str, Any]:
+    return {"usage": details["usage"]} if details.get("usage") is not None else {}
+
+
+def message_of(output: Sequence[Item]) -> dict[str, Any]:
+    """All that a turn says to its client, as the one message that a chat completion has room for. Calls that
+    were answered within the turn are not the client's."""
+    calls = left_open(output)
+    said = [each for each in messages_of(output) if each["role"] == "assistant"]
+    message: dict[str, Any] = {"role": "assistant", "content": None, "refusal": None}
+    for each in said:
+        for name, value in each.items():
+            if name in ("content", "refusal") and isinstance(value, str):
+                message[name] = (message[name] or "") + value
+            elif name not in ("role", "tool_calls", "content", "refusal"):
+                message[name] = value
+    own = [call for each in messages_of(calls) for call in each.get("tool_calls", ())]
+    return {**message, "tool_calls": own} if own else message
+
+
+def finish_reason(turn: Turn) -> str:
+    """Why the answer ended, as its model said, or as the items show. One that was interrupted and kept is not
+    whole: of the words that clients know, `length` says that."""
+    told = turn.details.get("finish_reason")
+    if isinstance(told, str):
+        return told
+    if turn.kind is TurnKind.INTERRUPTED:
+        return "length"
+    return "tool_calls" if left_open(turn.output) else "stop"
+
+
+class Chunks:
+    """The chunks of one answer, made of its events. Role, ids and names are said once."""
+
+    def __init__(self, turn: TurnId, model: str, *, include_usage: bool) -> None:
+        created = int.from_bytes(turn.raw[:6]) // 1000  # an id begins with its time
+        self._head = {"id": turn, "object": "chat.completion.chunk", "created": created, "model": model}
+        self._include_usage = include_usage
+        self._has_begun = False
+        self._is_text_open = False
+
+    def of_event(self, event: Event) -> Iterable[bytes]:
+        """What an event adds to the answer. The end is told by `last`, when the turn is there to tell it."""
+        if isinstance(event, TextDelta):
+            self._is_text_open = True
+            yield self._chunk({"content": event.text})
+        elif isinstance(event, ItemDone):
+            yield from self._of_item(Item(event.item))
+
+    def _of_item(self, item: Item) -> Iterable[bytes]:
+        if item.role != "assistant":
+            return
+        if self._is_text_open:  # it was told piece by piece
+            self._is_text_open = False
+            return
+        message = messages_of((item,))[0]
+        told = {name: message[name] for name in ("content", "refusal") if message.get(name)}
+        if told:
+            yield self._chunk(told)
+
+    def last(self, turn: Turn) -> Iterable[bytes]:
+        """The end of the answer, as it was committed: the calls that are left to the client, too, since only
+        then it is known which those are."""
+        details = turn.details
+        calls = messages_of(left_open(turn.output))
+        for index, call in enumerate(call for each in calls for call in each["tool_calls"]):
+            yield self._chunk({"tool_calls": [{"index": index, **call}]})
+        yield self._chunk({}, finish_reason(turn))
+        if self._include_usage and details.get("usage") is not None:
+            yield encode({**self._head, "choices": [], "usage": details["usage"]})
+
+    def whole(self, turn: Turn) -> Iterable[bytes]:
+        """A committed answer from its beginning."""
+        answer = message_of(turn.output)
+        told = {name: answer[name] for name in ("content", "refusal") if answer.get(name)}
+        if told:
+            yield self._chunk(told)
+        yield from self.last(turn)
+
+    def _chunk(self, delta: dict[str, Any], reason: str | None = None) -> bytes:
+        if not self._has_begun:
+            self._has_begun = True
+            delta = {"role": "assistant", **delta}
+        choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": reason}
+        usage = {"usage": None} if self._include_usage else {}
+        return encode({**self._head, "choices": [choice], **usage})
+
+
+def _error(problem: BaseException) -> bytes:
+    return as_events([error_body(problem)])
+
+
+CHAT_COMPLETIONS = TurnApi(read, _error)

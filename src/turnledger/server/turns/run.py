@@ -1,19 +1,21 @@
-"""One request in a conversation: the turn that it asks for, and everything its client is told of it."""
+"""A turn over HTTP, from the request to the last byte of its answer.
+
+The task that answers the request runs the turn: what the model says goes to the client as it comes, with no
+other task in between. What tells the client that the turn is done leaves after the commit.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import time
-from abc import ABC, abstractmethod
-from collections.abc import MutableMapping
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from functools import partial
-from typing import Any, Protocol
+from typing import NamedTuple, Protocol
 
-from turnledger.engine.attempt.client_retries import Retry
+from starlette.types import Receive, Scope, Send
+
 from turnledger.engine.turn.block import TurnBlock
 from turnledger.engine.turn.running_turn import RunningTurn
-from turnledger.engine.turn.validation import TurnOptions
 from turnledger.errors import (
     ConversationBusy,
     ConversationUnavailable,
@@ -24,219 +26,205 @@ from turnledger.errors import (
     TurnReplayed,
     TurnStopped,
 )
-from turnledger.model.access.token import TokenScope
 from turnledger.model.attempt import AttemptState
 from turnledger.model.ids import ConversationId, TurnId
 from turnledger.model.turn import Turn
-from turnledger.runners.chat_runner import ChatRunner
 from turnledger.server.access.auth import Principal
-from turnledger.server.access.limits import Slot
-from turnledger.server.requests.headers import OnDisconnect, Policies
+from turnledger.server.errors import ClientGone, Refused, shutting_down
+from turnledger.server.ops import logs
+from turnledger.server.requests.body import read_body
+from turnledger.server.requests.headers import OnDisconnect
 from turnledger.server.service import Service
-from turnledger.server.turns.response import Answer
-from turnledger.server.wire.sse import shown_out
+from turnledger.server.turns.exchange import ErrorBytes, TurnExchange
 
 
-class TurnAsked(Protocol):
-    """What every request for a turn says of it."""
+class ApiTurn(Protocol):
+    """A turn in the words of one API. It writes to the exchange, and knows nothing of who calls it."""
 
-    @property
-    def policies(self) -> Policies: ...
-    @property
-    def idempotency_key(self) -> str | None: ...
-    @property
-    def retry(self) -> int | None: ...
-    @property
-    def fingerprint(self) -> bytes: ...
+    block: TurnBlock
+    on_disconnect: OnDisconnect | None
+
+    async def answer(self, running: RunningTurn) -> None:
+        """Have the model answer. What the client may hear before the commit is sent as it comes."""
+
+    async def finish(self, running: RunningTurn, *, is_cancelled: bool = False) -> None:
+        """End the response: the turn is committed. Does not wait where `is_cancelled`."""
+
+    async def replay(self, turn: Turn) -> None:
+        """Respond with a turn that was committed before, for the same request."""
+
+    async def follow(self, turn: TurnId) -> None:
+        """Respond with a turn that another request runs, as it goes."""
 
 
-class Conversing(ABC):
-    """Used once, by the task that answers the request. How a turn is asked for and told is up to the API."""
+class TurnApi(NamedTuple):
+    """An HTTP API for turns."""
 
-    _asked: TurnAsked
-    _runner: ChatRunner
-    """What answers: set by who makes it."""
+    read: Callable[[TurnExchange, bytes], Awaitable[ApiTurn | None]]
+    """Takes a request apart. Returns its turn, to be run; None if it needed none, and was answered."""
+    error: ErrorBytes
 
-    def __init__(
-        self,
-        service: Service,
-        state: MutableMapping[str, Any],
-        asked: TurnAsked,
-        answer: Answer,
-        place: Slot,
-    ) -> None:
-        self._ledger = service.ledger
-        self._metrics = service.metrics
-        self._titles = service.titles
-        self._audience = service.audience
-        self._admission = service.admission
-        self._staying = service.staying
-        self._principal: Principal = state["principal"]
-        self._state = state
-        self._asked = asked
-        self._answer = answer
-        self._place = place
-        self._turn = ""
-        self._began_at = time.monotonic()
+
+class TurnEndpoint:
+    """An endpoint that runs turns, as a plain ASGI application."""
+
+    def __init__(self, service: Service, api: TurnApi) -> None:
+        self._service = service
+        self._api = api
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        service, limits = self._service, self._service.settings.limits
+        who: Principal = scope["state"]["principal"]
+        slot = service.quotas.turn(who.owner, is_tokenless=who.token is None, link=who.link)
+        exchange = TurnExchange(service, scope, receive, send, slot, self._api.error)
+        run: TurnRun | None = None
+        try:
+            turn = await self._api.read(
+                exchange, await read_body(scope, receive, limit=limits.body_bytes, wait=limits.body_wait)
+            )
+            if turn is not None:
+                run = TurnRun(exchange, turn)
+                await run.run()
+        except ClientGone:
+            raise
+        except TurnledgerError as problem:
+            await self._fail(exchange, problem)
+        except asyncio.CancelledError:
+            if not exchange.is_good:
+                exchange.fail(shutting_down())
+            raise
+        except Exception as problem:
+            logs.unexpected(problem, request_id=exchange.state["request_id"])
+            exchange.fail(problem)
+        finally:
+            slot.leave()  # the turn has ended, also for a client that takes its time to read the end
+            all_of_it = await exchange.close()
+            if run is not None:
+                run.note_delivery(all_of_it=all_of_it)
+
+    # Two functions, apart from where the problem was caught: a frame that keeps an exception which keeps that
+    # frame stays until the garbage collector comes, and the body of the request with it.
+
+    async def _fail(self, exchange: TurnExchange, problem: TurnledgerError) -> None:
+        reported = problem if exchange.turn is not None else await self._before_begin(exchange, problem)
+        exchange.state["code"] = reported.code
+        exchange.fail(reported)
+
+    async def _before_begin(self, exchange: TurnExchange, problem: TurnledgerError) -> TurnledgerError:
+        """What to report where no begin has asked the store whether the caller is still authorized: to a
+        caller who is not, that and nothing else."""
+        try:
+            await self._service.admission.admit(exchange.state["head"])
+        except TurnledgerError as refused:
+            return refused
+        return problem
+
+
+class TurnRun:
+    """Runs the turn of one exchange. Used once, by the task that answers the request."""
+
+    def __init__(self, exchange: TurnExchange, turn: ApiTurn) -> None:
+        self._exchange = exchange
+        self._service = exchange.service
+        self._turn = turn
+        self._block = turn.block
+        self._on_disconnect = turn.on_disconnect or OnDisconnect.CONTINUE
         self._stopping: asyncio.Task[None] | None = None
-        self._running: RunningTurn | None = None
         self._reads: TurnId | None = None
         self._following: asyncio.Task[None] | None = None
-        self._block = self._ask()
 
     async def run(self) -> None:
-        """Run the turn, and tell its client. Raises what is to be told as an error."""
-        block = self._block
-        self._answer.outlet.watch(self._client_left)
+        """Run the turn, and respond with it. Raises what the response is to report as an error."""
+        exchange, service, metrics = self._exchange, self._service, self._service.metrics
+        running: RunningTurn | None = None
+        asked_at = time.monotonic()
+        exchange.outlet.watch(self._client_left)
         try:
-            async with block as turn:
-                self._running = turn
-                self._place.begin()
-                asked_at, self._began_at = self._began_at, time.monotonic()
-                self._metrics.waited(self._began_at - asked_at)
-                self._tell_place(turn.conversation.id, turn.began, turn.id)
+            async with self._block as running:
+                exchange.slot.begin()
+                exchange.began_at = time.monotonic()
+                metrics.waited(exchange.began_at - asked_at)
+                self._place(running.conversation.id, running.began, running.id)
                 if self._stopping is not None:
                     # The client left while the turn began, when nobody could find it to stop it.
-                    turn.stop(self._on_disconnect.value)
-                    self._metrics.turn_ended("stopped")
+                    running.stop(self._on_disconnect.value)
+                    metrics.turn_ended("stopped")
                     return
-                await self._runner(turn)
+                await self._turn.answer(running)
                 leaving_at = time.monotonic()
-            self._metrics.committed(time.monotonic() - leaving_at)
-            if self.looks_again:
-                await self._look_again()
-            self._metrics.turn_ended("completed")
-            self._finish()
-            if self._titles is not None and turn.number == 1 and turn.turn is not None:
-                self._titles.consider(turn.conversation, turn.turn)
+            metrics.committed(time.monotonic() - leaving_at)
+            await self._turn.finish(running)
+            metrics.turn_ended("completed")
+            if service.titles is not None and running.number == 1 and running.turn is not None:
+                service.titles.consider(running.conversation, running.turn)
         except TurnReplayed as replay:
-            self._metrics.turn_ended("replayed")
-            self._tell_place(replay.conversation, "continued", replay.turn.id)
-            self._answer.header(b"idempotency-replayed", "true")
-            await self._replay(replay.turn)
+            metrics.turn_ended("replayed")
+            self._place(replay.conversation, "continued", replay.turn.id)
+            exchange.header(b"idempotency-replayed", "true")
+            await self._turn.replay(replay.turn)
         except TurnAttached as attached:
-            self._place.begin()
-            self._tell_place(attached.conversation, "continued", attached.turn)
-            if not self._answer.outlet.is_broken:
-                self._audience.join(attached.turn)
-                self._reads = attached.turn
-                await self._follow_while_heard(attached.turn)
+            exchange.slot.begin()
+            self._place(attached.conversation, "continued", attached.turn)
+            if not exchange.outlet.is_broken:
+                await self._follow(attached.turn)
         except asyncio.CancelledError:
             # Cancelled while the store wrote, it may be there, and must not be denied. What was cut short and
             # kept is there, too, but is no answer.
-            is_whole = self._running is not None and self._running.state is AttemptState.COMPLETED
-            self._metrics.turn_ended("completed" if is_whole else "failed")
-            if is_whole:
-                self._finish()
+            is_whole = running is not None and running.state is AttemptState.COMPLETED
+            metrics.turn_ended("completed" if is_whole else "failed")
+            if is_whole and running is not None:
+                await self._turn.finish(running, is_cancelled=True)
             raise
         except BaseException as problem:
-            self._metrics.turn_ended(outcome_of(problem))
+            metrics.turn_ended(outcome_of(problem))
             raise
         finally:
             self._read_no_more()
-            self._audience.forget(block.id)
-            # It calls back: kept, the two would keep each other until the garbage collector comes.
-            del self._runner
+            service.audience.forget(self._block.id)
             if self._stopping is not None:
                 await asyncio.wait((self._stopping,))
 
-    def was_told(self, *, all_of_it: bool) -> None:
-        """Note whether the client was given its answer: if not, its next try is one and the same request. In
-        doubt nothing is noted, and the turn runs again."""
-        if all_of_it and self._answer.is_good:
-            self._ledger.delivered(self._block)
-        elif not self._answer.is_good or not self._answer.outlet.may_have_arrived:
-            self._ledger.lost(self._block)
+    def _place(self, conversation: ConversationId, state: str, turn: TurnId) -> None:
+        if turn != self._block.id and self._exchange.outlet.has_begun:  # while it waited, under its own id
+            raise moved()
+        self._exchange.place(conversation, state, turn)
 
-    @abstractmethod
-    def _ask(self) -> TurnBlock:
-        """The turn that is asked for."""
-
-    @abstractmethod
-    def _finish(self) -> None:
-        """The turn is committed: now the client may hear that it is done."""
-
-    @abstractmethod
-    async def _replay(self, turn: Turn) -> None:
-        """The turn was committed before, for the same request: tell it again."""
-
-    @abstractmethod
     async def _follow(self, turn: TurnId) -> None:
-        """Another request runs the turn: tell of it as it goes."""
-
-    looks_again = False
-    """Whether to look at the chat once the turn is committed, before that is told."""
-
-    async def _look_again(self) -> None:  # noqa: B027 - most have nothing to look at
-        """Do so. Raises nothing: the turn is there."""
-
-    def _options(self) -> TurnOptions:
-        """What the request says of its turn besides the input."""
-        asked, policies = self._asked, self._asked.policies
-        options: TurnOptions = {
-            "attach": True,
-            "admitted": self._principal.version,
-            "admitted_until": self._principal.until,
-            "readmit": partial(self._admission.readmit, self._state["head"], TokenScope.TURNS_RUN),
-        }
-        if policies.on_busy is not None:
-            options["on_busy"] = policies.on_busy
-        if policies.on_stop is not None:
-            options["on_stop"] = policies.on_stop
-        if policies.on_failure is not None:
-            options["on_failure"] = policies.on_failure
-        if asked.idempotency_key is not None:
-            options["idempotency_key"] = asked.idempotency_key
-            options["body_digest"] = asked.fingerprint
-        elif asked.retry is not None:
-            options["retry"] = Retry(asked.fingerprint, asked.retry)
-        return options
-
-    # What the client is told.
-
-    def _tell_place(self, conversation: ConversationId, state: str, turn: TurnId) -> None:
-        self._answer.header(b"x-conversation-id", conversation)
-        self._answer.header(b"x-conversation-state", state)
-        self._answer.header(b"x-turn-id", turn)
-        self._turn = turn
-        self._state["conversation"], self._state["turn"] = conversation, turn
-
-    def _note_first_token(self) -> None:
-        self._metrics.first_token(time.monotonic() - self._began_at)
-
-    async def _follow_while_heard(self, turn: TurnId) -> None:
-        """The turn needs no follower: when the client leaves, so does this request, and counts no more. Nor
-        does one stay whose token has ended."""
-        following = self._following = asyncio.create_task(self._follow(turn), name="turnledger follower")
+        """Follow a turn that another request runs. It does not need this reader: when the client leaves or
+        its token ends, so does this request, and counts no more."""
+        self._service.audience.join(turn)
+        self._reads = turn
+        following = self._following = asyncio.create_task(self._turn.follow(turn), name="turnledger follower")
         try:
-            with self._staying.stay(self._principal):
+            with self._service.streams.stay(self._exchange.who):
                 await asyncio.wait((following,))
-        except asyncio.CancelledError as cancelled:
-            shown_out(cancelled)
-            raise
         finally:
             following.cancel()
         if not following.cancelled():
             following.result()
 
+    def note_delivery(self, *, all_of_it: bool) -> None:
+        """Note whether the client was given its answer: if not, its next try is one and the same request. In
+        doubt nothing is noted, and the turn runs again."""
+        if all_of_it and self._exchange.is_good:
+            self._service.ledger.delivered(self._block)
+        elif not self._exchange.is_good or not self._exchange.outlet.may_have_arrived:
+            self._service.ledger.lost(self._block)
+
     # When the client goes.
 
-    @property
-    def _on_disconnect(self) -> OnDisconnect:
-        return self._asked.policies.on_disconnect or OnDisconnect.CONTINUE
-
     def _client_left(self) -> None:
-        if not self._answer.outlet.may_have_arrived:
-            self._ledger.lost(self._block)
+        if not self._exchange.outlet.may_have_arrived:
+            self._service.ledger.lost(self._block)
         self._read_no_more()
         if self._following is not None:
             self._following.cancel()
         if self._on_disconnect is not OnDisconnect.CONTINUE:
-            self._audience.when_gone(self._block.id, self._begin_to_stop)
+            self._service.audience.when_gone(self._block.id, self._begin_to_stop)
 
     def _read_no_more(self) -> None:
         if self._reads is not None:
-            self._audience.leave(self._reads)
+            self._service.audience.leave(self._reads)
             self._reads = None
 
     def _begin_to_stop(self) -> None:
@@ -244,10 +232,14 @@ class Conversing(ABC):
 
     async def _stop(self, turn: TurnId) -> None:
         with suppress(TurnledgerError):  # it has ended, or has not begun: then there is nothing to stop
-            chat = await self._ledger.chat_of(
-                turn, owner=self._principal.owner, within=self._principal.within
-            )
+            chat = await self._exchange.chat_of(turn)
             await chat.stop(turn, policy=self._on_disconnect.value)
+
+
+def moved() -> Refused:
+    """The error of a request that waited under one turn's id, and turned out to be another turn."""
+    message = "This turn is run for another request with the same Idempotency-Key. Ask again to follow it."
+    return Refused(503, "turn_moved", message)
 
 
 def outcome_of(problem: BaseException) -> str:

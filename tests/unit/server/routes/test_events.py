@@ -200,7 +200,7 @@ async def test_a_narrow_token_hears_of_its_scope_only_and_as_long_as_it_is_valid
         chat = await ledger.conversation(owner="ann", scope="shop")
         assert (await stream.next())["data"]["chat"] == chat.id
         await ledger.tokens.revoke(str(token.id))
-        await app.service.staying.look()
+        await app.service.streams.check_tokens()
         last = await stream.next()
         assert (last["event"], last["data"]["error"]["code"]) == ("error", "token_revoked")
         async with asyncio.timeout(10):

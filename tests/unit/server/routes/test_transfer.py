@@ -204,7 +204,7 @@ async def test_a_token_that_ends_meanwhile_imports_nothing_more() -> None:
         while not (await export(here, "/api/export", "bob")).body:
             await asyncio.sleep(0)
         await here.ledger.tokens.revoke(str(made.id))
-        await here.app.service.staying.look()
+        await here.app.service.streams.check_tokens()
         async with asyncio.timeout(20):
             await asking
         assert reply.status == 200
@@ -255,7 +255,7 @@ async def test_a_download_ends_with_its_token_and_is_not_whole() -> None:
         asking = asyncio.create_task(here.app(scope, receive, send))
         await begun.wait()
         await here.ledger.tokens.revoke(str(made.id))
-        await here.app.service.staying.look()
+        await here.app.service.streams.check_tokens()
         stuck.set()
         async with asyncio.timeout(20):
             await asking

@@ -416,9 +416,31 @@ async def queued_behind_another(
         while place.ledger.at_work().waiting < len(replies):
             await asyncio.sleep(0)
         for _ in range(2):
-            place.app.service.heartbeats.beat()
+            place.app.service.streams.beat()
         yield asked
         before.emit("Yes.")
+
+
+async def test_turn_stream_of_a_silent_model_is_kept_alive_until_it_ends() -> None:
+    reply, goes_on = Reply(), asyncio.Event()
+
+    async def wait(_: float) -> None:
+        await goes_on.wait()
+
+    async with serving(DemoModel(sleep=wait)) as place, asyncio.timeout(10):
+        asked = asyncio.create_task(
+            place.once({"model": "demo", "input": "Hi", "stream": True}, asyncio.Event(), reply)
+        )
+        while b"turn.started" not in reply.body:
+            await asyncio.sleep(0)
+        for _ in range(2):
+            place.app.service.streams.beat()
+        assert reply.body.endswith(b"\n\n" + SIGN)
+        goes_on.set()
+        await asked
+        assert place.app.service.streams._alive == {}
+    assert reply.body.count(SIGN) == 1
+    assert events_of(reply)[-1][0] == "turn.finished"
 
 
 async def test_a_client_whose_turn_waits_for_others_is_told_where_and_that_it_does() -> None:
@@ -431,7 +453,7 @@ async def test_a_client_whose_turn_waits_for_others_is_told_where_and_that_it_do
         await asyncio.gather(*asked)
         chat = await place.ledger.conversation(conversation_key="k")
         [_, turn] = await chat.turns()
-        assert place.app.service.heartbeats._open == {}
+        assert place.app.service.streams._alive == {}
     assert (standing["state"], standing["chat"]["id"]) == ("queued", chat.id)
     assert (turn.id, reply.header(b"x-conversation-id")) == (id, chat.id.encode())
     assert reply.header(b"x-conversation-state") == b"continued"

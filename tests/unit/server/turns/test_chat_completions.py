@@ -1,8 +1,130 @@
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 
-from turnledger.server.turns.chat_completions import renamed
+from turnledger.model import codec
+from turnledger.model.attempt import AttemptState
+from turnledger.model.event import Event, ItemDone, TextDelta, TurnFinished, TurnStarted
+from turnledger.model.ids import BranchId, TurnId
+from turnledger.model.item import Item, message, result_of
+from turnledger.model.turn import Turn, TurnKind
+from turnledger.server.turns.chat_completions import Chunks, completion, finish_reason, renamed
+
+ID = TurnId("turn_01a1e0ce5b527f3f9ca41eb7623820a5")
+CALL = Item.of({"type": "function_call", "call_id": "c1", "name": "look", "arguments": "{}"})
+OTHER = Item.of({"type": "function_call", "call_id": "c2", "name": "see", "arguments": "{}"})
+
+
+def turn(*output: Item, kind: TurnKind = TurnKind.COMPLETED, **details: Any) -> Turn:
+    return Turn.of(
+        id=ID,
+        branch=BranchId("branch_01a1e0ce5b527f3f9ca41eb7623820a4"),
+        number=1,
+        parent=None,
+        kind=kind,
+        created_at=1_794_772_982_610,
+        committed_at=1_794_772_982_611,
+        input=(message("user", "q"),),
+        output=output,
+        details=codec.raw_object("details", details) if details else b"",
+    )
+
+
+def chunks_of(events: list[Event], committed: Turn, *, include_usage: bool = False) -> list[dict[str, Any]]:
+    chunks = Chunks(ID, "m", include_usage=include_usage)
+    told = [payload for event in events for payload in chunks.of_event(event)]
+    return [msgspec.json.decode(each) for each in (*told, *chunks.last(committed))]
+
+
+def deltas(chunks: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [chunk["choices"][0]["delta"] for chunk in chunks if chunk["choices"]]
+
+
+def test_a_committed_turn_is_one_completion() -> None:
+    usage = {"prompt_tokens": 1, "completion_tokens": 2, "total_tokens": 3}
+    made = msgspec.json.decode(
+        completion(turn(message("assistant", "a"), model="m", finish_reason="stop", usage=usage))
+    )
+    assert made == {
+        "id": ID,
+        "object": "chat.completion",
+        "created": 1_794_772_982,
+        "model": "m",
+        "choices": [
+            {
+                "index": 0,
+                "message": {"role": "assistant", "content": "a", "refusal": None},
+                "logprobs": None,
+                "finish_reason": "stop",
+            }
+        ],
+        "usage": usage,
+    }
+
+
+def test_texts_are_joined_and_only_open_calls_are_the_clients() -> None:
+    answered = (
+        message("assistant", "one "),
+        CALL,
+        result_of(CALL, "seen"),
+        message("assistant", "two"),
+        OTHER,
+    )
+    said = msgspec.json.decode(completion(turn(*answered)))["choices"][0]
+    assert said["message"]["content"] == "one two"
+    assert [call["id"] for call in said["message"]["tool_calls"]] == ["c2"]
+    assert said["finish_reason"] == "tool_calls"
+
+
+def test_an_interrupted_answer_is_not_told_as_a_whole_one() -> None:
+    assert finish_reason(turn(message("assistant", "a"))) == "stop"
+    assert finish_reason(turn(message("assistant", "a"), kind=TurnKind.INTERRUPTED)) == "length"
+
+
+def test_events_become_chunks_that_say_everything_once() -> None:
+    text = message("assistant", "Hello")
+    events: list[Event] = [
+        TurnStarted(number=1),
+        TextDelta(number=2, text="Hel"),
+        TextDelta(number=3, text="lo"),
+        ItemDone(number=4, item=msgspec.Raw(text.raw)),
+        ItemDone(number=5, item=msgspec.Raw(CALL.raw)),
+        TurnFinished(number=6, state=AttemptState.COMPLETED),
+    ]
+    chunks = chunks_of(events, turn(text, CALL))
+    call = {"id": "c1", "type": "function", "function": {"name": "look", "arguments": "{}"}}
+    assert deltas(chunks) == [
+        {"role": "assistant", "content": "Hel"},
+        {"content": "lo"},
+        {"tool_calls": [{"index": 0, **call}]},
+        {},
+    ]
+    assert [chunk["choices"][0]["finish_reason"] for chunk in chunks] == [None, None, None, "tool_calls"]
+    assert {chunk["id"] for chunk in chunks} == {ID}
+    assert {chunk["created"] for chunk in chunks} == {1_794_772_982}
+
+
+def test_an_item_that_was_not_told_piece_by_piece_is_told_whole() -> None:
+    refusal = Item.of(
+        {"type": "message", "role": "assistant", "content": [{"type": "refusal", "refusal": "No."}]}
+    )
+    chunks = chunks_of([ItemDone(number=2, item=msgspec.Raw(refusal.raw))], turn(refusal))
+    assert deltas(chunks)[0] == {"role": "assistant", "refusal": "No."}
+
+
+def test_usage_comes_last_and_only_if_it_was_asked_for() -> None:
+    committed = turn(message("assistant", "a"), usage={"total_tokens": 3})
+    with_usage = chunks_of([], committed, include_usage=True)
+    assert (with_usage[-1]["choices"], with_usage[-1]["usage"]) == ([], {"total_tokens": 3})
+    assert all(chunk["usage"] is None for chunk in with_usage[:-1])
+    assert all("usage" not in chunk for chunk in chunks_of([], committed))
+
+
+def test_a_whole_answer_in_chunks() -> None:
+    made = [msgspec.json.decode(each) for each in Chunks(ID, "m", include_usage=False).whole(turn(CALL))]
+    assert [list(delta) for delta in deltas(made)] == [["role", "tool_calls"], []]
 
 
 def test_only_the_id_of_an_answer_changes() -> None:

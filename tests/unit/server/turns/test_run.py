@@ -171,6 +171,29 @@ async def test_a_turn_that_was_told_leaves_nothing_to_the_garbage_collector(path
         gc.set_debug(0)
         gc.garbage.clear()
         gc.enable()
-    assert "RunningTurn" not in left
-    assert "Outlet" not in left
+    assert not {"RunningTurn", "Outlet", "TurnExchange", "TurnRun"} & set(left)
     await ledger.close()
+
+
+@either_api
+async def test_malformed_request_of_a_revoked_token_reports_the_token_and_leaves_no_cycle(path: str) -> None:
+    async with await Ledger.open() as ledger:
+        app = make_app(ledger, Models({"demo": ResolvedModel(DemoModel(pace=0), "demo")}), Settings())
+        token, text = await ledger.tokens.create(owner="ann", scopes=["turns:run"])
+        bearer = (b"authorization", b"Bearer " + text.encode())
+        assert (await ask(app, **asked(path, "Hello", bearer, stream=False))).status == 200  # remembered
+        await ledger.tokens.revoke(str(token.id))
+        request = asked(path, "Hello", bearer, stream=False) | {"parts": (b"{",)}
+        gc.collect()
+        gc.disable()
+        gc.set_debug(gc.DEBUG_SAVEALL)
+        try:
+            reply = await ask(app, **request)
+            gc.collect()
+            left = {type(each).__name__ for each in gc.garbage}
+        finally:
+            gc.set_debug(0)
+            gc.garbage.clear()
+            gc.enable()
+    assert (reply.status, reply.code) == (401, "token_revoked")
+    assert not {"TurnExchange", "Refused", "TokenEnded"} & left

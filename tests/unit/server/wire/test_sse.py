@@ -1,30 +1,59 @@
-"""Heartbeats: a quiet stream says that it is there, and no other does; one timer serves them all.
-
-Who reads a stream stays for as long as his token is valid.
-"""
+"""Streams are kept alive while they are quiet, end with the token of their reader, and deliver their end."""
 
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any
 
 import pytest
 
 from tests.unit.server.asgi import HOST
 from tests.unit.server.wire.test_client_stream import FOR_EVER, Client, outlet_to
 from turnledger import Ledger
-from turnledger.errors import LedgerClosed
-from turnledger.model.event import Event, TurnStarted
+from turnledger.errors import LedgerClosed, TurnledgerError
+from turnledger.model.event import TurnStarted
 from turnledger.server.access.auth import Principal
+from turnledger.server.access.limits import Quotas
 from turnledger.server.app import make_app
-from turnledger.server.config.settings import Settings
+from turnledger.server.config.settings import ServerLimits, Settings
 from turnledger.server.models.models import Models
+from turnledger.server.ops.counters import OwnBoard
 from turnledger.server.ops.metrics import Metrics
-from turnledger.server.turns.response import EventAnswer
-from turnledger.server.wire.sse import SIGN, Heartbeats, Staying, reason_of, send_events
+from turnledger.server.wire.sse import SIGN, Stream, Streams, event_bytes
 from turnledger.stores.memory import MemoryStore
 from turnledger.testing.fake_clock import FakeClock
+
+LOCAL = Principal("local", frozenset(), 0)
+
+
+def streams_of(ledger: Ledger, clock: FakeClock | None = None, **every: float) -> Streams:
+    """Streams whose timers do nothing unless the test says how often."""
+    clock, metrics = clock or FakeClock(), Metrics()
+    quotas = Quotas(ServerLimits(), OwnBoard(), metrics, clock)
+    every = {"beat_every": FOR_EVER, "check_every": FOR_EVER, **every}
+    return Streams(ledger.tokens, clock, quotas, metrics, FOR_EVER, **every)
+
+
+@pytest.fixture
+async def streams() -> AsyncIterator[Streams]:
+    async with await Ledger.open() as ledger:
+        yield streams_of(ledger)
+
+
+async def sent(
+    streams: Streams, client: Client, pieces: AsyncIterator[bytes], who: Principal = LOCAL, **options: Any
+) -> None:
+    """Send a stream of these pieces."""
+
+    @asynccontextmanager
+    async def source(*_: object) -> AsyncIterator[Stream]:
+        yield Stream(pieces, **options)
+
+    scope = {"type": "http", "state": {"principal": who}}
+    await streams.send(source, scope, client.receive, client.send)
 
 
 async def settle() -> None:
@@ -32,33 +61,34 @@ async def settle() -> None:
         await asyncio.sleep(0)
 
 
-async def test_only_who_was_told_nothing_since_the_last_beat_hears_one() -> None:
-    quiet, busy, heartbeats = Client(), Client(), Heartbeats(FOR_EVER)
+async def test_only_who_was_told_nothing_since_the_last_beat_hears_one(streams: Streams) -> None:
+    quiet, busy = Client(), Client()
     outlets = [outlet_to(quiet), outlet_to(busy)]
     for outlet in outlets:
         outlet.begin(200, ())
-        heartbeats.join(outlet)
-    heartbeats.beat()  # both have just begun
+        streams.keep_alive(outlet)
+    streams.beat()  # both have just begun
     outlets[1].write(b"event\n\n")
-    heartbeats.beat()
+    streams.beat()
     assert (quiet.body, busy.body) == (SIGN, b"event\n\n")
-    heartbeats.beat()
+    streams.beat()
     assert (quiet.body, busy.body) == (SIGN * 2, b"event\n\n" + SIGN)
 
 
-async def test_nothing_is_said_behind_the_end_nor_to_who_has_left_nor_to_who_does_not_read() -> None:
+async def test_nothing_is_said_behind_the_end_nor_to_who_has_left_nor_to_who_does_not_read(
+    streams: Streams,
+) -> None:
     ended, left, slow = Client(), Client(), Client()
-    heartbeats = Heartbeats(FOR_EVER)
     outlets = [outlet_to(each) for each in (ended, left, slow)]
     for outlet in outlets:
         outlet.begin(200, ())
-        heartbeats.join(outlet)
+        streams.keep_alive(outlet)
     outlets[0].end(b"the end")
-    heartbeats.leave(outlets[1])
+    streams.let_go(outlets[1])
     slow.stop_reading()
     outlets[2].write(b"much")
     for _ in range(3):
-        heartbeats.beat()
+        streams.beat()
     slow.read_on()
     for outlet in outlets:
         await outlet.close(FOR_EVER)
@@ -66,53 +96,41 @@ async def test_nothing_is_said_behind_the_end_nor_to_who_has_left_nor_to_who_doe
 
 
 async def test_the_timer_is_there_for_as_long_as_there_is_a_stream() -> None:
-    client, heartbeats = Client(), Heartbeats(every=0.001)
-    outlet = outlet_to(client)
-    outlet.begin(200, ())
-    heartbeats.join(outlet)
-    while client.body.count(SIGN) < 2:
-        await asyncio.sleep(0)
-    heartbeats.leave(outlet)
-    while heartbeats._timer is not None:
-        await asyncio.sleep(0)
-    heartbeats.join(outlet)
-    assert heartbeats._timer is not None
+    client = Client()
+    async with await Ledger.open() as ledger:
+        streams = streams_of(ledger, beat_every=0.001)
+        outlet = outlet_to(client)
+        outlet.begin(200, ())
+        streams.keep_alive(outlet)
+        while client.body.count(SIGN) < 2:
+            await asyncio.sleep(0)
+        streams.let_go(outlet)
+        while streams._timer is not None:
+            await asyncio.sleep(0)
+        streams.keep_alive(outlet)
+        assert streams._timer is not None
 
 
-async def test_a_stream_of_a_turn_that_is_quiet_from_the_beginning_begins_with_a_sign_of_life() -> None:
-    client, heartbeats = Client(), Heartbeats(FOR_EVER)
-    has_begun = asyncio.Event()
+async def test_a_stream_of_a_turn_that_is_quiet_from_the_beginning_begins_with_a_sign_of_life(
+    streams: Streams,
+) -> None:
+    client, has_begun = Client(), asyncio.Event()
 
-    async def events() -> AsyncIterator[Event]:
+    async def pieces() -> AsyncIterator[bytes]:
         await has_begun.wait()
-        yield TurnStarted(number=1)
+        yield event_bytes(TurnStarted(number=1))
 
-    sending = send_events(events(), {}, client.receive, client.send, FOR_EVER, heartbeats=heartbeats)
-    task = asyncio.create_task(sending)
+    task = asyncio.create_task(sent(streams, client, pieces(), beats=True))
     await settle()
     assert client.got == []
-    heartbeats.beat()
-    heartbeats.beat()
+    streams.beat()
+    streams.beat()
     assert (client.got[0]["status"], client.body) == (200, SIGN)
     has_begun.set()
     await task
-    heartbeats.beat()
-    heartbeats.beat()
+    streams.beat()
+    streams.beat()
     assert client.body.startswith(SIGN + b"id: 1\nevent: turn.started\n")
-    assert client.body.count(SIGN) == 1
-
-
-async def test_an_answer_of_events_is_kept_alive_from_its_first_event_to_its_last() -> None:
-    client, heartbeats = Client(), Heartbeats(FOR_EVER)
-    answer = EventAnswer(outlet_to(client), Metrics(), heartbeats)
-    heartbeats.beat()
-    answer.event(TurnStarted(number=1))
-    heartbeats.beat()
-    heartbeats.beat()
-    answer.end()
-    answer.close()
-    heartbeats.beat()
-    assert client.body.endswith(b"\n\n" + SIGN)
     assert client.body.count(SIGN) == 1
 
 
@@ -120,7 +138,7 @@ async def test_who_reads_a_turn_over_http_hears_that_it_is_quiet_and_nobody_is_l
     client = Client()
     async with await Ledger.open() as ledger:
         app = make_app(ledger, Models({}), Settings())
-        heartbeats = app.service.heartbeats
+        streams = app.service.streams
         async with ledger.turn("Hello") as turn:
             scope = {
                 "type": "http",
@@ -132,18 +150,18 @@ async def test_who_reads_a_turn_over_http_hears_that_it_is_quiet_and_nobody_is_l
             reading = asyncio.create_task(app(scope, client.receive, client.send))
             while b"turn.started" not in client.body:
                 await asyncio.sleep(0)
-            heartbeats.beat()
-            heartbeats.beat()
+            streams.beat()
+            streams.beat()
             turn.emit("Hi.")
         await reading
     assert client.body.count(SIGN) == 1
-    assert heartbeats._open == {}
+    assert streams._alive == {}
 
 
 class Place:
     def __init__(self, ledger: Ledger, clock: FakeClock) -> None:
         self.ledger, self.clock = ledger, clock
-        self.staying = Staying(ledger.tokens, clock, every=3600)
+        self.streams = streams_of(ledger, clock)
 
     async def reader(self, **asked: float) -> tuple[str, asyncio.Task[str]]:
         token, _ = await self.ledger.tokens.create(owner="ann", scopes=["chats:read"], **asked)  # type: ignore[arg-type]
@@ -152,14 +170,11 @@ class Place:
         return token.id, reading
 
     async def _read(self, principal: Principal) -> str:
-        with self.staying.stay(principal):
-            try:
+        try:
+            with self.streams.stay(principal):
                 await asyncio.Event().wait()
-            except asyncio.CancelledError as cancelled:
-                reason = reason_of(cancelled)
-                if reason is None:
-                    raise
-                return reason.code
+        except TurnledgerError as reason:
+            return reason.code
         raise AssertionError
 
 
@@ -175,19 +190,19 @@ async def test_a_reader_goes_when_his_token_is_revoked_or_expires_and_no_other()
         revoked, first = await here.reader()
         _, second = await here.reader(lifetime=10)
         _, third = await here.reader()
-        await here.staying.look()
+        await here.streams.check_tokens()
         assert not any(reading.done() for reading in (first, second, third))
         await here.ledger.tokens.revoke(revoked)
-        await here.staying.look()
+        await here.streams.check_tokens()
         assert await first == "token_revoked"
         here.clock.advance(10)
-        await here.staying.look()
+        await here.streams.check_tokens()
         assert await second == "token_expired"
         assert not third.done()
         third.cancel()
         with pytest.raises(asyncio.CancelledError):
             await third
-        await here.staying.look()
+        await here.streams.check_tokens()
 
 
 async def test_looking_again_lasts_as_long_as_there_are_readers() -> None:
@@ -211,40 +226,100 @@ async def test_who_came_without_a_token_stays_until_there_is_one() -> None:
     async with place() as here:
         reading = asyncio.create_task(here._read(Principal("local", frozenset(), 0)))
         await asyncio.sleep(0)
-        await here.staying.look()
+        await here.streams.check_tokens()
         await here.ledger.tokens.create(owner="ann", scopes=["chats:read"])
         assert not reading.done()
-        await here.staying.look()
+        await here.streams.check_tokens()
         assert await reading == "missing_token"
 
 
-async def test_who_is_slow_to_leave_is_shown_the_door_once() -> None:
+async def events() -> AsyncIterator[bytes]:
+    yield event_bytes(TurnStarted(number=1))
+    await asyncio.Event().wait()
+
+
+async def silence() -> AsyncIterator[bytes]:
+    await asyncio.Event().wait()
+    yield b""
+
+
+async def test_stream_of_a_slow_reader_whose_token_ends_is_cancelled_once_and_says_why() -> None:
     async with place() as here:
         token, _ = await here.ledger.tokens.create(owner="ann", scopes=["chats:read"])
-        leaving, told = asyncio.Event(), list[str]()
+        client, others = Client(), asyncio.all_tasks()
+        who = Principal("ann", token.scopes, 0, token)
+        sending = asyncio.create_task(sent(here.streams, client, events(), who))
+        await settle()
+        client.stop_reading()
+        await here.ledger.tokens.revoke(token.id)
+        for _ in range(3):  # the last event waits for the reader, and the tokens are checked again
+            await here.streams.check_tokens()
+            await settle()
+        assert not sending.done()
+        client.read_on()
+        await sending
+        assert b"turn.started" in client.body
+        assert b"token_revoked" in client.body
+        await settle()
+        assert asyncio.all_tasks() == others
+
+
+@pytest.mark.parametrize("has_begun", [True, False])
+async def test_stream_whose_token_ends_leaves_nothing_to_the_garbage_collector(has_begun: bool) -> None:
+    async with place() as here:
+        token, _ = await here.ledger.tokens.create(owner="ann", scopes=["chats:read"])
+        who, code = Principal("ann", token.scopes, 0, token), ""
 
         async def read() -> None:
-            with here.staying.stay(Principal("ann", token.scopes, 0, token)):
-                try:
-                    await asyncio.Event().wait()
-                except asyncio.CancelledError as cancelled:
-                    told.append(getattr(reason_of(cancelled), "code", ""))
-                await leaving.wait()  # as a client who takes his time for the rest
+            nonlocal code
+            try:
+                await sent(here.streams, Client(), events() if has_begun else silence(), who)
+            except TurnledgerError as reason:
+                code = reason.code
 
-        reading = asyncio.create_task(read())
-        await asyncio.sleep(0)
+        sending = asyncio.create_task(read())
+        await settle()
         await here.ledger.tokens.revoke(token.id)
-        for _ in range(3):
-            await here.staying.look()
-            await asyncio.sleep(0)
-        leaving.set()
-        await reading
-        assert told == ["token_revoked"]
+        gc.collect()
+        gc.disable()
+        gc.set_debug(gc.DEBUG_SAVEALL)
+        try:
+            await here.streams.check_tokens()
+            await sending
+            del sending
+            await settle()
+            gc.collect()
+            left = {type(each).__name__ for each in gc.garbage}
+        finally:
+            gc.set_debug(0)
+            gc.garbage.clear()
+            gc.enable()
+    assert code == ("" if has_begun else "token_revoked")
+    assert not {"Outlet", "Stream", "Refused"} & left
+
+
+async def test_client_that_leaves_before_the_end_was_sent_cancels_nothing_else(streams: Streams) -> None:
+    client, others, ends = Client(), asyncio.all_tasks(), asyncio.Event()
+
+    async def pieces() -> AsyncIterator[bytes]:
+        yield event_bytes(TurnStarted(number=1))
+        await ends.wait()
+
+    sending = asyncio.create_task(sent(streams, client, pieces()))
+    await settle()
+    client.stop_reading()
+    ends.set()
+    await settle()
+    assert not sending.done()
+    client.leave()
+    await sending
+    await settle()
+    assert asyncio.all_tasks() == others
 
 
 async def test_what_the_store_fails_to_tell_is_asked_again() -> None:
     async with place() as here:
-        staying = Staying(here.ledger.tokens, here.clock, every=0)
+        streams = streams_of(here.ledger, here.clock, check_every=0)
         looks = 0
 
         async def look() -> None:
@@ -252,9 +327,9 @@ async def test_what_the_store_fails_to_tell_is_asked_again() -> None:
             looks += 1
             raise LedgerClosed
 
-        staying.look = look  # type: ignore[method-assign]
+        streams.check_tokens = look  # type: ignore[method-assign]
         token, _ = await here.ledger.tokens.create(owner="ann", scopes=["chats:read"])
-        with staying.stay(Principal("ann", token.scopes, 0, token)):
+        with streams.stay(Principal("ann", token.scopes, 0, token)):
             for _ in range(10):
                 await asyncio.sleep(0)
         assert looks > 1
