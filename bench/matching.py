@@ -12,8 +12,8 @@ from typing import Any
 import msgspec
 
 from bench.measures import ANSWER, QUESTION, Line
+from turnledger.engine.history.cache import BranchCache
 from turnledger.engine.history.history import History
-from turnledger.engine.history.shown_turns import ShownTurns
 from turnledger.engine.resend.match import Continuation, MatchedEdit, Meaning, decide
 from turnledger.model.ids import BranchId, IdSource, TurnId
 from turnledger.model.item import message
@@ -95,7 +95,7 @@ def _line(turns: int, text: Callable[[int], str] = str) -> Sequence[Turn]:
             for number in range(1, turns + 1)
         ]
     )
-    return ShownTurns(2**30).of(branch, history)
+    return BranchCache(2**30).shown(branch, history)
 
 
 def _chat(line: Sequence[Turn]) -> list[dict[str, Any]]:

@@ -44,7 +44,6 @@ from turnledger.engine.turn.validation import (
     Input,
     MoveOptions,
     TurnOptions,
-    begin_request,
     check_details,
     check_limit,
     check_may_make,
@@ -56,6 +55,7 @@ from turnledger.engine.turn.validation import (
     resent_request,
     tags_of,
     target_of,
+    turn_request,
 )
 from turnledger.errors import InvalidInput
 from turnledger.model.access.visibility import EVERYWHERE, Within
@@ -134,7 +134,7 @@ class Chat:
         policies for what may come in between. With `interaction=False` the turn does not count as use: it
         puts off neither expiry nor a reset.
         """
-        request = begin_request(self._process, self._target, input, **options)
+        request = turn_request(self._process, self._target, input, **options)
         return TurnBlock(self._process, request, on_event)
 
     async def run(
@@ -147,7 +147,7 @@ class Chat:
     ) -> Turn:
         """Run one turn with a runner, as `chat.turn(…).run(runner)`, and return it as committed; see
         Ledger.run."""
-        request = begin_request(self._process, self._target, input, **options)
+        request = turn_request(self._process, self._target, input, **options)
         return await TurnBlock(self._process, request, on_event).run(runner)
 
     def resent(
@@ -187,7 +187,7 @@ class Chat:
         the turn is not on the branch that the conversation shows.
         """
         place = divergence_of(self._process, turn, regenerates=False)
-        request = begin_request(self._process, self._target, input, place, **options)
+        request = turn_request(self._process, self._target, input, place, **options)
         return TurnBlock(self._process, request, on_event)
 
     def regenerate(
@@ -199,7 +199,7 @@ class Chat:
     ) -> TurnBlock:
         """Run the last turn again, or the one named, with the same input, as a block; see `edit`."""
         place = divergence_of(self._process, None, regenerates=True if turn is None else turn)
-        request = begin_request(self._process, self._target, (), place, **options)
+        request = turn_request(self._process, self._target, (), place, **options)
         return TurnBlock(self._process, request, on_event)
 
     async def fork(

@@ -36,7 +36,6 @@ from turnledger.engine.turn.resend import ChatMessage, OnDivergence
 from turnledger.engine.turn.validation import (
     Input,
     TurnOptions,
-    begin_request,
     check_limit,
     check_may_make,
     check_name,
@@ -46,6 +45,7 @@ from turnledger.engine.turn.validation import (
     resent_request,
     scope_in,
     target_of,
+    turn_request,
 )
 from turnledger.engine.usage import usage
 from turnledger.errors import LedgerClosed, TurnledgerError
@@ -342,7 +342,7 @@ class Ledger:
             reset=reset,
             is_listed=False,
         )
-        request = begin_request(self._process, target, input, place, **options)
+        request = turn_request(self._process, target, input, place, **options)
         return TurnBlock(self._process, request, on_event)
 
     def resent(
@@ -412,7 +412,7 @@ class Ledger:
             reset=reset,
             is_listed=False,
         )
-        request = begin_request(self._process, target, input, **options)
+        request = turn_request(self._process, target, input, **options)
         return await TurnBlock(self._process, request, on_event).run(runner)
 
     async def changes(

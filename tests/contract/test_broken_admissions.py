@@ -25,7 +25,7 @@ async def knows_of_no_revocation(tables: Any, owner: str) -> int:
     return 0
 
 
-async def asks_nobody(process: Any, request: Any) -> None:
+async def asks_nobody(process: Any, asked: Any, request: Any) -> None:
     return None
 
 
@@ -35,7 +35,7 @@ async def shuts_out_what_has_begun(tables: Any, request: Any) -> Any:
     return await BEGUN_BEFORE(tables, request)
 
 
-async def looks_nobody_up_again(request: Any) -> Any:
+async def looks_nobody_up_again(asked: Any, request: Any) -> Any:
     raise AdmissionMoved
 
 

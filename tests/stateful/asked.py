@@ -11,7 +11,15 @@ from turnledger.engine.attempt.told import Told
 from turnledger.engine.lifecycle.moves import Moved
 from turnledger.engine.turn.commit import CommitRequest
 from turnledger.engine.turn.journal import RecordRequest
-from turnledger.engine.turn.request import BeginRequest, Begun, Queued
+from turnledger.engine.turn.request import (
+    BeginBounds,
+    BeginRequest,
+    Begun,
+    Queued,
+    Round,
+    TurnContent,
+    TurnPolicy,
+)
 from turnledger.model import event_log
 from turnledger.model.attempt import Failure, OnStop
 from turnledger.model.instructions import instructed_after
@@ -19,6 +27,17 @@ from turnledger.model.item import Item, result_of
 from turnledger.model.journal import Journal, finished, started
 from turnledger.model.messages.pairing import check_turn
 from turnledger.model.turn import Turn, TurnKind
+
+PARTS = {"content": TurnContent, "policy": TurnPolicy, "bounds": BeginBounds, "round": Round}
+
+
+def _request(**fields: Any) -> BeginRequest:
+    """A request from flat fields, each put into the part that has it."""
+    parts = {
+        name: kind(**{field: fields.pop(field) for field in kind.__struct_fields__ if field in fields})
+        for name, kind in PARTS.items()
+    }
+    return BeginRequest(**fields, **parts)
 
 
 @dataclass
@@ -33,7 +52,7 @@ class Asked:
     journaled: int = 0
 
     def first(self) -> BeginRequest:
-        return BeginRequest(due=self.fields["now"], **self.fields)
+        return _request(due=self.fields["now"], **self.fields)
 
     def again(self, now: int, *, sees_death: bool, is_durable: bool) -> BeginRequest:
         """The same request, sent again: its answer was lost, or it waits, or it must reach the disk."""
@@ -42,7 +61,7 @@ class Asked:
         if queued is not None:
             changes["ticket"] = queued.ticket
             changes["dead"] = dict(queued.in_the_way) if sees_death else {}
-        return BeginRequest(due=now, **{**self.fields, **changes})
+        return _request(due=now, **{**self.fields, **changes})
 
     def heard(self, answer: object) -> None:
         """Take in the answer to a begin."""

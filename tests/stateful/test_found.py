@@ -13,7 +13,7 @@ from turnledger.engine.conversations.resolve import ResolveRequest, Target, new_
 from turnledger.engine.lifecycle.delete import DeleteRequest, delete
 from turnledger.engine.ports import Tables
 from turnledger.engine.turn.begin import begin
-from turnledger.engine.turn.request import BeginRequest
+from turnledger.engine.turn.request import BeginBounds, BeginRequest, Round, TurnContent
 from turnledger.errors import StoreError
 from turnledger.model.attempt import Attempt, AttemptState
 from turnledger.model.listing import Wanted
@@ -43,11 +43,9 @@ def test_a_turn_ended_by_a_deletion_is_the_same_row_in_both_stores(pair: Pair, p
         target=Target("ann", CONVERSATIONS[0]),
         attempt=TURNS[0],
         lease=LEASES[0],
-        input=(user(),),
-        now=1_000,
-        due=1_000,
-        wait_until=2_000,
-        queue_limit=1,
+        content=TurnContent((user(),)),
+        bounds=BeginBounds(wait_until=2_000, queue_limit=1),
+        round=Round(1_000, 1_000),
     )
     pair.transact(begin, request)
     pair.transact(delete, DeleteRequest("ann", CONVERSATIONS[0], 1_000, purge_at))

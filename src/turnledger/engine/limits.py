@@ -39,14 +39,13 @@ class Limits:
     """Conversations that one owner may have, deleted ones that can be restored among them; likewise."""
     attempts_kept: float = 7 * 24 * 3600.0
     """How long failed and discarded attempts can be read."""
-    cached_bytes: int = 64 * 1024 * 1024
-    """Histories kept in memory."""
-    chat_bytes: int = 64 * 1024 * 1024
-    """Histories kept in memory as the chat JSON that models are sent."""
-    shown_bytes: int = 32 * 1024 * 1024
-    """Turns kept in memory as chat clients see them, to find them in what these send."""
-    line_bytes: int = 16 * 1024 * 1024
-    """How conversations were last left, kept in memory to read the next request by."""
+    cached_bytes: int = 176 * 1024 * 1024
+    """Histories kept in memory, in all forms in which turns need them. The branch in use stays, however large
+    it is."""
+    chat_bytes: int = 0
+    """Deprecated: adds to `cached_bytes`. So do the next two."""
+    shown_bytes: int = 0
+    line_bytes: int = 0
     page_bytes: int = 16 * 1024 * 1024
     """Pages of the database kept in memory, by stores that have such."""
     flush_every: float = 0.5
@@ -114,6 +113,11 @@ class Limits:
         counts = [len(each) if isinstance(each, list | tuple) else 1 for each in calls]
         if len(messages) > self.input_items or sum(counts) > self.input_items:
             raise self._too_large(what)
+
+    @property
+    def branch_bytes(self) -> int:
+        """The bound of the branch cache."""
+        return self.cached_bytes + self.chat_bytes + self.shown_bytes + self.line_bytes
 
     @property
     def room(self) -> Room:

@@ -68,23 +68,21 @@ def looks_up_the_key_before_begin_only() -> list[Patch]:
     seen: dict[Any, Any] = {}
     true_look_up = idempotency.look_up
 
-    def looking_first(true: Any) -> Any:
-        async def look_first(process: Process, request: Any) -> Any:
-            async def read(tables: Any, _: None) -> Any:
-                return await true_look_up(tables, request.target, request.key, request.ticket)
+    true_send = acquire._send
 
-            if request.key is not None:
-                seen[request.key] = await process.store.read(read, None)
-            return await true(process, request)
+    async def look_first(process: Process, request: Any) -> Any:
+        async def read(tables: Any, _: None) -> Any:
+            return await true_look_up(tables, request.target, request.key, request.round.ticket)
 
-        return look_first
+        if request.key is not None:
+            seen[request.key] = await process.store.read(read, None)
+        return await true_send(process, request)
 
     async def as_seen(tables: Any, target: Any, key: Any, ticket: Any) -> Any:
         return seen[key] if key in seen else await true_look_up(tables, target, key, ticket)
 
     return [
-        (acquire, "_first_begin", looking_first(acquire._first_begin)),
-        (acquire, "_try_begin", looking_first(acquire._try_begin)),
+        (acquire, "_send", look_first),
         (idempotency, "look_up", as_seen),
     ]
 
@@ -139,7 +137,7 @@ def checks_the_input_before_begin_only() -> list[Patch]:
 
 @broken
 def settles_before_it_refuses() -> list[Patch]:
-    true_try = acquire._try_begin
+    true_send = acquire._send
 
     async def settle_first(process: Process, request: Any) -> Any:
         async def settle(tables: Any, _: None) -> None:
@@ -147,12 +145,13 @@ def settles_before_it_refuses() -> list[Patch]:
             branch = await tables.branch(conversation.branch) if conversation else None
             if branch is not None and branch.unsettled and branch.running is None:
                 waiting = await tables.attempt(request.target.owner, branch.unsettled)
-                await tables.save_branch(await end.settle(tables, branch, waiting, request.now))
+                await tables.save_branch(await end.settle(tables, branch, waiting, request.round.now))
 
-        await process.persist(settle, None)
-        return await true_try(process, request)
+        if request.round.is_repeated:
+            await process.persist(settle, None)
+        return await true_send(process, request)
 
-    return [(acquire, "_try_begin", settle_first)]
+    return [(acquire, "_send", settle_first)]
 
 
 # Rule 7: a journal that was taken up waits no more.

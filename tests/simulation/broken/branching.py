@@ -87,8 +87,8 @@ def begins_on_the_branch_that_it_queued_for() -> list[Patch]:
 
     async def lane(tables: Any, target: Any, request: Any) -> Any:
         conversation, branch, *versions = await true(tables, target, request)
-        if request.ticket is not None:
-            branch = await tables.branch(request.ticket.branch)
+        if request.round.ticket is not None:
+            branch = await tables.branch(request.round.ticket.branch)
         return conversation, branch, *versions
 
     return [(begin, "_lane", lane)]

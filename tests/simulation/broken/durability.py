@@ -47,15 +47,16 @@ def unsynced(*operations: Callable[..., Any]) -> Patch:
 def undemanded(*steps: str) -> list[Patch]:
     """Have these steps of a begin not ask for the disk."""
 
+    def durable(given: Any) -> Any:
+        if not isinstance(given, begin.BeginRequest):
+            return given
+        return replace(given, round=replace(given.round, is_durable=True))
+
     def without(step: str) -> Callable[..., Any]:
         true = getattr(begin, step)
 
         async def undemanded(*given: Any) -> Any:
-            durable = [
-                replace(each, is_durable=True) if isinstance(each, begin.BeginRequest) else each
-                for each in given
-            ]
-            return await true(*durable)
+            return await true(*map(durable, given))
 
         return undemanded
 

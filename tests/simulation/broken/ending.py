@@ -68,7 +68,7 @@ def replaces_the_policy_of_a_recorded_stop_when_it_interrupts() -> list[Patch]:
         queued = await true(tables, conversation, branch, request, verdict)
         if queued is not None and queued.interrupted is not None:
             running = await tables.attempt(request.target.owner, queued.interrupted)
-            policy = OnStop.KEEP if request.on_busy is OnBusy.INTERRUPT else OnStop.DISCARD
+            policy = OnStop.KEEP if request.policy.on_busy is OnBusy.INTERRUPT else OnStop.DISCARD
             await tables.save_attempt(replace(running, stop=policy))
         return queued
 

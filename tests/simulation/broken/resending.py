@@ -5,15 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from msgspec.structs import replace
-
 from tests.simulation.broken.registry import Patch, broken
 from turnledger.engine.resend.match import Continuation, MatchedEdit, Sent, decide
 from turnledger.engine.resend.transcript import ClientTranscript
 from turnledger.engine.turn import begin, resend
 from turnledger.engine.turn.request import HistoryMoved
 from turnledger.engine.turn.resend import ResentRequest
-from turnledger.model.ids import TurnId
 from turnledger.model.turn import Turn
 
 # What it means is decided on the line as it is when the lane is free.
@@ -21,26 +18,19 @@ from turnledger.model.turn import Turn
 
 @broken
 def reads_a_resent_history_before_it_waits_only() -> list[Patch]:
-    true = ResentRequest.reread
-    read: dict[TurnId, Any] = {}
+    true = ResentRequest.read
+    read: dict[ResentRequest, Any] = {}
 
-    async def read_once(self: ResentRequest, request: Any, conversation: Any) -> Any:
-        if request.attempt not in read:
-            read[request.attempt] = await true(self, request, conversation)
-        first = read[request.attempt]
-        return replace(
-            request,
-            input=first.input,
-            instructions=first.instructions,
-            diverge=first.diverge,
-            seen=first.seen,
-        )
+    async def read_once(self: ResentRequest, target: Any, conversation: Any) -> Any:
+        if self not in read:
+            read[self] = await true(self, target, conversation)
+        return read[self]
 
     def check_seen(branch: Any, request: Any) -> None:
-        if request.reread is not None and request.seen is None:
+        if request.is_resent and request.content.seen is None:
             raise HistoryMoved(branch.conversation)
 
-    return [(ResentRequest, "reread", read_once), (begin, "_check_seen", check_seen)]
+    return [(ResentRequest, "read", read_once), (begin, "_check_seen", check_seen)]
 
 
 # Nothing is doubled.

@@ -8,9 +8,8 @@ from msgspec.structs import replace
 
 from tests.simulation.broken.registry import Patch, broken
 from turnledger.engine.attempt import end
-from turnledger.engine.conversations import flags as flags_module
 from turnledger.engine.history import line
-from turnledger.engine.history.chat_messages import ChatHistories
+from turnledger.engine.history.cache import BranchCache
 from turnledger.engine.turn import begin, finish, running_turn, snapshot
 from turnledger.engine.turn import snapshot as snapshot_module
 from turnledger.engine.turn.commit import commit
@@ -42,13 +41,14 @@ def writes_back_the_flags_it_read_when_it_began() -> list[Patch]:
 
 @broken
 def remembers_flags_whatever_was_set_since() -> list[Patch]:
-    true = flags_module.FlagCache.find
+    true = BranchCache.flags
 
-    def find(self: Any, branch: Any, version: int, turns: Any) -> Any:
-        kept = self._kept.get(branch)
+    def flags(self: Any, branch: Any, version: int, turns: Any) -> Any:
+        entry = self._entries.get(branch)
+        kept = entry and entry.flags
         return true(self, branch, kept[0] if kept else version, turns)
 
-    return [(flags_module.FlagCache, "find", find)]
+    return [(BranchCache, "flags", flags)]
 
 
 @broken
@@ -96,8 +96,14 @@ def edits_without_the_instructions_of_the_place() -> list[Patch]:
 
 @broken
 def goes_on_from_the_messages_that_it_sent_last() -> list[Patch]:
-    def nearest(self: ChatHistories, history: Any) -> tuple[int, bytes]:
-        said = next(reversed(self._kept.values()), None)
-        return (0, b"") if said is None else (len(history), said)
+    sent: dict[BranchCache, bytes] = {}
+    true = BranchCache._keep_said
 
-    return [(ChatHistories, "_nearest", nearest)]
+    def keep_said(self: BranchCache, last: Any, said: bytes) -> None:
+        sent[self] = said
+        true(self, last, said)
+
+    def nearest(self: BranchCache, history: Any) -> tuple[int, bytes]:
+        return (len(history), sent[self]) if self in sent else (0, b"")
+
+    return [(BranchCache, "_keep_said", keep_said), (BranchCache, "_nearest", nearest)]

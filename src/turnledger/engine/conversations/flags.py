@@ -8,8 +8,6 @@ ever hidden; unchanged, and what was read before still holds.
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from turnledger.engine.conversations.entry import name_again, preview_again
@@ -19,11 +17,8 @@ from turnledger.engine.ports import Tables
 from turnledger.errors import InvalidInput, TurnNotFound
 from turnledger.model.conversation import Branch, Conversation
 from turnledger.model.flags import SHOWN, Flags, FlagsOf
-from turnledger.model.ids import BranchId, ConversationId, TurnId
+from turnledger.model.ids import ConversationId, TurnId
 from turnledger.model.turn import Turn
-
-CACHED_BRANCHES = 1_000
-"""Branches whose flags a process remembers."""
 
 
 @dataclass(frozen=True)
@@ -117,32 +112,3 @@ async def flags_in(tables: Tables, request: FlagsOfRequest) -> FlagsOf:
     for id in request.turns:
         await _turn_of(tables, conversation, id)
     return await tables.flags(request.owner, request.turns)
-
-
-class FlagCache:
-    """What was read of the flags of a branch, under the number that its begin saw while it held the lane.
-
-    That number stands for all turns then there, and whatever was flagged since has raised it: so as long as
-    it is unchanged, turns that were added behind have no flags.
-    """
-
-    def __init__(self, max_branches: int = CACHED_BRANCHES) -> None:
-        self._max_branches = max_branches
-        self._kept: OrderedDict[BranchId, tuple[int, int, FlagsOf]] = OrderedDict()
-
-    def find(self, branch: BranchId, version: int, turns: Sequence[Turn]) -> FlagsOf | None:
-        """The flags of these turns, if they are known: the last of a branch up to its head."""
-        kept = self._kept.get(branch)
-        if kept is None or kept[0] != version or (turns and turns[0].number < kept[1]):
-            return None
-        self._kept.move_to_end(branch)
-        return kept[2]
-
-    def keep(self, branch: BranchId, version: int, turns: Sequence[Turn], flags: FlagsOf) -> None:
-        """Remember the flags of these turns; forget the branch used longest ago if there are too many."""
-        if not turns:
-            return
-        self._kept[branch] = (version, turns[0].number, flags)
-        self._kept.move_to_end(branch)
-        while len(self._kept) > self._max_branches:
-            self._kept.popitem(last=False)

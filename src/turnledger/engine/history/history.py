@@ -6,7 +6,6 @@ afterwards. Decoded turns take several times the memory of what they say.
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from struct import Struct
@@ -14,7 +13,7 @@ from typing import overload
 
 from turnledger.engine.history import line
 from turnledger.engine.ports import Tables
-from turnledger.model.conversation import Branch, Origin, Stretch
+from turnledger.model.conversation import Branch, Origin
 from turnledger.model.ids import BranchId, TurnId
 from turnledger.model.turn import Turn, TurnKind
 
@@ -183,47 +182,3 @@ async def read_turns(tables: Tables, request: TurnsRequest) -> list[Turn]:
 async def read_origin(tables: Tables, branch: BranchId) -> Origin | None:
     """How a branch was made, if it was made from another."""
     return await tables.origin(branch)
-
-
-class HistoryCache:
-    """The histories used last, bounded by the bytes of their turns.
-
-    A branch only ever grows, so a cached history is a prefix of the true one, or all of it.
-    """
-
-    def __init__(self, max_bytes: int) -> None:
-        self._max_bytes = max_bytes
-        self._bytes = 0
-        self._kept: OrderedDict[BranchId, tuple[History, int]] = OrderedDict()
-
-    def prefix(self, branch: BranchId, head: TurnId | None, length: int) -> History:
-        """What is cached of the first `length` turns of a branch, which end with `head`; maybe nothing."""
-        if length == 0 or branch not in self._kept:
-            return History()
-        self._kept.move_to_end(branch)
-        history = self._kept[branch][0]
-        if len(history) < length:
-            return history
-        history = history.first(length)
-        return history if history.ends_with(head) else History()
-
-    def shared(self, line: Iterable[Stretch], length: int) -> History:
-        """What is cached, under other branches, of the first `length` turns of a line that goes so."""
-        for stretch in line:
-            if stretch.branch in self._kept and stretch.after < length:
-                history = self._kept[stretch.branch][0]
-                return history.first(min(len(history), stretch.through, length))
-        return History()
-
-    def keep(self, branch: BranchId, history: History) -> None:
-        """Remember a history; forget those used longest ago while there are too many bytes."""
-        self._bytes -= self._kept.pop(branch, (None, 0))[1]
-        size = history.size
-        self._bytes += size
-        self._kept[branch] = (history, size)
-        while self._bytes > self._max_bytes and self._kept:
-            _, (_, dropped) = self._kept.popitem(last=False)
-            self._bytes -= dropped
-
-    def forget(self, branch: BranchId) -> None:
-        self._bytes -= self._kept.pop(branch, (None, 0))[1]

@@ -83,9 +83,18 @@ def _until_done(waits_for: asyncio.Future[Any] | None) -> Generator[Any, None, N
         yield
         return
     relay = Unstoppable(loop=waits_for.get_loop())
-    waits_for._asyncio_future_blocking = False
-    waits_for.add_done_callback(relay.pass_on)
+    listen(waits_for, relay.pass_on)
     yield from relay
+
+
+def listen(waits_for: asyncio.Future[Any], then: Callable[[asyncio.Future[Any]], object]) -> None:
+    """Have a future that a coroutine yielded call back, in place of a task that waits for it.
+
+    The one place that touches a private attribute of asyncio: a task takes the mark off that `await` puts on
+    a future, and without that nobody else could await it. docs/decisions/0042 has the price of a task.
+    """
+    waits_for._asyncio_future_blocking = False
+    waits_for.add_done_callback(then)
 
 
 def _raise_again(cancelled: asyncio.CancelledError) -> None:

@@ -8,11 +8,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from turnledger.engine.attempt.divergence import CommitPlace
 from turnledger.engine.clock import TrustedClock
-from turnledger.engine.conversations.flags import FlagCache
 from turnledger.engine.feed.feed import Feed
-from turnledger.engine.history.chat_messages import ChatHistories
-from turnledger.engine.history.history import History, HistoryCache, TurnsRequest, read_origin, read_turns
-from turnledger.engine.history.shown_turns import ShownTurns
+from turnledger.engine.history.cache import BranchCache
+from turnledger.engine.history.history import History, TurnsRequest, read_origin, read_turns
 from turnledger.engine.lane.lease import LeaseWatch
 from turnledger.engine.lane.queue import Bells, Waiter
 from turnledger.engine.lane.shield import is_cancelled
@@ -22,7 +20,6 @@ from turnledger.engine.process.deliveries import Deliveries
 from turnledger.engine.process.flush import Flushing
 from turnledger.engine.process.home import Home
 from turnledger.engine.process.joint_looks import JointLooks
-from turnledger.engine.resend.latest_lines import LatestLines
 from turnledger.errors import ConversationDeleted, OutcomeUnknown, StoreUnavailable, TurnledgerError
 from turnledger.model.attempt import OnStop
 from turnledger.model.conversation import Branch, Conversation
@@ -69,11 +66,7 @@ class Process:
         self.lease = self.ids.new(LeaseId)
         self.bells = Bells()
         self.watch = LeaseWatch(self.lease, clock, limits.lease_time, store.holder_is_gone)
-        self.cache = HistoryCache(limits.cached_bytes)
-        self.chat_histories = ChatHistories(limits.chat_bytes)
-        self.latest_lines = LatestLines(limits.line_bytes)
-        self.shown_turns = ShownTurns(limits.shown_bytes)
-        self.flags = FlagCache()
+        self.cache = BranchCache(limits.branch_bytes)
         self.mine: dict[TurnId, bool] = {}
         """Attempts that a task here answers for, and whether they have queued. Any other attempt that
         names the lease is an orphan."""
@@ -163,7 +156,6 @@ class Process:
         """The conversation was deleted: its running turn, if it is here, runs for nothing, and who waits for
         it waits in vain."""
         self.cache.forget(conversation.branch)
-        self.shown_turns.forget(conversation.branch)
         for running in list(self.running.values()):
             if running.conversation.id == conversation.id:
                 running.lose_lane()

@@ -85,18 +85,18 @@ async def begin(tables: Tables, request: BeginRequest) -> Beginning | Freed:
     looked at again. Raises MustReachDisk if it has to be run again, durably, and HistoryMoved if it has to be
     made anew. Repeating it with the same attempt returns the same, whoever was let in or shut out since.
     """
-    if request.is_repeated:
+    if request.round.is_repeated:
         before = await _begun_before(tables, request)
         if before is not None:
             return before
     target = request.target
-    may_have_ticket = request.is_repeated and (
+    may_have_ticket = request.round.is_repeated and (
         request.key is not None or request.retry is not None or target.id is None
     )
     stored = await tables.ticket(request.attempt) if may_have_ticket else None
     # The request knows its ticket even if it was dropped as that of a dead process; the store knows it even
     # if the answer that told of it was lost.
-    waiting_with = request.ticket or stored
+    waiting_with = request.round.ticket or stored
     verdict = await _claimed(tables, request, waiting_with)
     if isinstance(verdict, SharedOutcome):
         if request.admitted is not None and request.admitted != await tables.admission(target.owner):
@@ -112,7 +112,7 @@ async def begin(tables: Tables, request: BeginRequest) -> Beginning | Freed:
     elif waiting_with is not None and target.id is None:
         target = await _where_it_waits(tables, target, waiting_with)
     conversation, branch, flagged, admission = await _lane(tables, target, request)
-    if request.move is not None and request.is_repeated:
+    if request.move is not None and request.round.is_repeated:
         moved = await moved_before(tables, branch, request.move, request.attempt)
         if moved is not None:
             return moved
@@ -123,10 +123,10 @@ async def begin(tables: Tables, request: BeginRequest) -> Beginning | Freed:
     if not isinstance(request.move, Switch):  # needs room only where it copies effects; see moving
         fresh = target.fresh
         made = conversation if fresh is not None and fresh.id == conversation.id else None
-        await check_room(tables, target.owner, request.room, made=made)
+        await check_room(tables, target.owner, request.bounds.room, made=made)
     if branch.running is not None:
         held, branch = branch, await _free_of_dead(tables, branch, request)
-        if branch is not held and (request.reread is not None or request.retry is not None):
+        if branch is not held and (request.is_resent or request.retry is not None):
             # What it asks for, or finds of an earlier try, depends on what became of the dead one.
             return Freed(conversation.id)
         if branch.id != conversation.branch:
@@ -138,7 +138,8 @@ async def begin(tables: Tables, request: BeginRequest) -> Beginning | Freed:
             return queued
     if request.move is not None:
         return await _move(tables, conversation, branch, request, request.move)
-    if request.seen is not None and request.seen.flagged != flagged:
+    seen = request.content.seen
+    if seen is not None and seen.flagged != flagged:
         raise HistoryMoved(conversation.id)
     begun = await _take_lane(tables, conversation, branch, request, verdict)
     return replace(begun, flagged=flagged) if flagged else begun
@@ -149,7 +150,7 @@ async def _claimed(tables: Tables, request: BeginRequest, waiting_with: Ticket |
         return await idempotency.look_up(tables, request.target, request.key, waiting_with)
     if request.retry is not None:
         return await client_retries.look_up(
-            tables, request.target, request.retry, request.attempt, request.now
+            tables, request.target, request.retry, request.attempt, request.round.now
         )
     return NOTHING_CLAIMED
 
@@ -189,12 +190,12 @@ async def _lane(
 ) -> tuple[Conversation, Branch, int, int]:
     """The conversation and its branch, made where they may be, and the flag version and the admission version
     of the owner; and a lease that is there."""
-    found = None
-    if request.seen is not None:
-        found = await resolve.seen_lane(tables, target, request.seen.conversation, request.lease)
+    found, seen = None, request.content.seen
+    if seen is not None:
+        found = await resolve.seen_lane(tables, target, seen.conversation, request.lease)
     if found is None and target.id is None:
         conversation = await resolve.resolve(
-            tables, target, request.due, is_interaction=request.is_interaction
+            tables, target, request.round.due, is_interaction=request.policy.is_interaction
         )
         if target.fresh is not None and conversation.id == target.fresh.id:
             _demand_disk(request)
@@ -204,7 +205,7 @@ async def _lane(
         found = await tables.lane(target.owner, target.id, request.lease)
     if found is not None and not target.sees(found[0]):
         raise ConversationNotFound
-    conversation = await resolve.check_live(tables, found[0] if found else None, request.due)
+    conversation = await resolve.check_live(tables, found[0] if found else None, request.round.due)
     assert found is not None  # noqa: S101 - else check_live has raised
     if not found[2]:
         # Buried while it was only late: what names a lease must be found through it.
@@ -215,16 +216,16 @@ async def _lane(
 async def _free_of_dead(tables: Tables, branch: Branch, request: BeginRequest) -> Branch:
     """Raise the fence over a holder known to be dead and end its attempt, or leave all as it is."""
     running = await _running(tables, branch, request)
-    if running is None or not await is_dead(tables, running.lease, request.dead):
+    if running is None or not await is_dead(tables, running.lease, request.round.dead):
         return branch
     _demand_disk(request)
     raised = replace(branch, fence=branch.fence + 1)
-    freed, _ = await end_running(tables, raised, running, DIED, request.now)
+    freed, _ = await end_running(tables, raised, running, DIED, request.round.now)
     return freed
 
 
 def _demand_disk(request: BeginRequest) -> None:
-    if not request.is_durable:
+    if not request.round.is_durable:
         raise MustReachDisk
 
 
@@ -236,9 +237,9 @@ async def _must_wait(
     tables: Tables, conversation: Conversation, branch: Branch, request: BeginRequest, verdict: Fresh
 ) -> Queued | None:
     """None if the lane is free for this request; else its ticket, made if it has none."""
-    front = request.on_busy in (OnBusy.INTERRUPT, OnBusy.ROLLBACK)
+    front = request.policy.on_busy in (OnBusy.INTERRUPT, OnBusy.ROLLBACK)
     before, own = await queue_before(
-        tables, branch, request.attempt, front=front, dead=request.dead, now=request.due
+        tables, branch, request.attempt, front=front, dead=request.round.dead, now=request.round.due
     )
     running = await _running(tables, branch, request)
     if running is None and not before:
@@ -249,9 +250,9 @@ async def _must_wait(
             await _check_before_stopping(tables, branch, running, request)
         own = await tables.add_ticket(_ticket(branch, request, verdict, front=front))
         if request.move is None:
-            await tell(tables, ChangeKind.TURN_QUEUED, conversation, request.now, turn=own.attempt)
+            await tell(tables, ChangeKind.TURN_QUEUED, conversation, request.round.now, turn=own.attempt)
     if running is not None and front and running.stop is None:
-        policy = OnStop.KEEP if request.on_busy is OnBusy.INTERRUPT else OnStop.DISCARD
+        policy = OnStop.KEEP if request.policy.on_busy is OnBusy.INTERRUPT else OnStop.DISCARD
         await tables.save_attempt(replace(running, stop=policy))
     leases = [ticket.lease for ticket in before] + ([running.lease] if running else [])
     seen = [(lease, await beat_of(tables, lease)) for lease in dict.fromkeys(leases)]
@@ -264,20 +265,20 @@ async def _check_before_stopping(
     """Refuse what would be refused later: it would have stopped a turn for nothing. An interrupted turn
     leaves no call open, and may be the very one that is to be replaced."""
     _check_seen(branch, request)
-    keeps_running = request.on_busy is OnBusy.INTERRUPT
-    if request.reread is not None and keeps_running:
+    keeps_running = request.policy.on_busy is OnBusy.INTERRUPT
+    if request.is_resent and keeps_running:
         return  # what it asks for depends on what will be kept
-    wish = request.diverge
+    wish = request.content.diverge
     if request.move is not None:
         kept = running.id if keeps_running else None
-        await check_move(tables, running.owner, branch, request.move, kept=kept, room=request.room)
+        await check_move(tables, running.owner, branch, request.move, kept=kept, room=request.bounds.room)
     elif wish is None:
-        admit(() if keeps_running else branch.pending, request.input)
+        admit(() if keeps_running else branch.pending, request.content.input)
     elif not (keeps_running and wish.may_mean(running.id)):
         await _find_place(tables, branch, request, wish)
     elif not wish.regenerates:
         place = await place_of(tables, running.owner, branch, running.fork) if running.fork else branch
-        admit(place.pending, request.input)
+        admit(place.pending, request.content.input)
 
 
 async def _move(
@@ -286,20 +287,21 @@ async def _move(
     """Do all of it now: the lane is free, and is not needed any longer than this."""
     _demand_disk(request)
     branch = await _settled(tables, branch, request)
-    moved = await move(tables, request.target.owner, branch, wish, request.attempt, request.room)
+    moved = await move(tables, request.target.owner, branch, wish, request.attempt, request.bounds.room)
     await tables.drop_ticket(request.attempt)
-    await tables.touch_conversation(conversation.id, request.now)
+    await tables.touch_conversation(conversation.id, request.round.now)
     if request.key is not None:
-        await tables.save_claim(idempotency.claim_of(request.key, conversation, moved.branch.id, request.now))
+        claim = idempotency.claim_of(request.key, conversation, moved.branch.id, request.round.now)
+        await tables.save_claim(claim)
     if moved.branch.id != branch.id:
-        await tell(tables, ChangeKind.CHAT_SWITCHED, conversation, request.now, branch=moved.branch.id)
+        await tell(tables, ChangeKind.CHAT_SWITCHED, conversation, request.round.now, branch=moved.branch.id)
     return moved
 
 
 def _check_room(request: BeginRequest, waiting: int) -> None:
-    if request.on_busy is OnBusy.REJECT:
+    if request.policy.on_busy is OnBusy.REJECT:
         raise ConversationBusy
-    if waiting >= request.queue_limit:
+    if waiting >= request.bounds.queue_limit:
         raise QueueFull
 
 
@@ -310,11 +312,11 @@ def _ticket(branch: Branch, request: BeginRequest, verdict: Fresh, *, front: boo
         branch=branch.id,
         front=front,
         lease=request.lease,
-        deadline=request.wait_until,
+        deadline=request.bounds.wait_until,
         idempotency_key=request.key.text if request.key else None,
         fingerprint=request.key.fingerprint if request.key else b"",
         claimed=verdict.claim.attempt if verdict.claim else None,
-        is_interaction=request.is_interaction,
+        is_interaction=request.policy.is_interaction,
     )
 
 
@@ -322,18 +324,19 @@ async def _take_lane(
     tables: Tables, conversation: Conversation, branch: Branch, request: BeginRequest, verdict: Fresh
 ) -> Begun:
     _check_seen(branch, request)
+    content = request.content
     resumed = verdict.earlier if verdict.earlier and can_resume(branch, verdict.earlier) else None
     place: CommitPlace | None = None
     # A retry that goes on from a journal goes on under the instructions it was written under.
-    instructions = resumed.instructions if resumed is not None else request.instructions
-    if request.diverge is None:
+    instructions = resumed.instructions if resumed is not None else content.instructions
+    if content.diverge is None:
         branch, input = await _ready(tables, branch, request, resumed)
-        if resumed is None and request.seen and request.seen.is_instructed and request.seen.is_still(branch):
+        if resumed is None and content.seen and content.seen.is_instructed and content.seen.is_still(branch):
             instructions = None
     else:
-        branch, input, place = await _ready_to_diverge(tables, branch, request, resumed, request.diverge)
+        branch, input, place = await _ready_to_diverge(tables, branch, request, resumed, content.diverge)
         if instructions is None and resumed is None:
-            instructions = await _instructions_there(tables, branch, request, request.diverge)
+            instructions = await _instructions_there(tables, branch, request, content.diverge)
     branch = replace(branch, fence=branch.fence + 1, running=request.attempt)
     attempt = _attempt(conversation, branch, request, input, instructions)
     if place is not None:
@@ -344,11 +347,11 @@ async def _take_lane(
         attempt = replace(attempt, journaled=count)
     await tables.add_attempt(attempt)
     await tables.save_branch(branch)
-    await tell(tables, ChangeKind.TURN_RUNNING, conversation, request.now, turn=attempt.id)
-    if request.is_interaction and conversation.has_time:
+    await tell(tables, ChangeKind.TURN_RUNNING, conversation, request.round.now, turn=attempt.id)
+    if request.policy.is_interaction and conversation.has_time:
         # Begun is an interaction: the time without one does not run out under a long turn's feet.
-        await tables.touch_conversation(conversation.id, request.now)
-    if request.is_repeated:
+        await tables.touch_conversation(conversation.id, request.round.now)
+    if request.round.is_repeated:
         await tables.drop_ticket(attempt.id)
     if request.key is not None:
         await tables.save_claim(idempotency.claim_for(request.key, attempt))
@@ -358,7 +361,8 @@ async def _take_lane(
 
 
 def _check_seen(branch: Branch, request: BeginRequest) -> None:
-    if request.reread is not None and (request.seen is None or not request.seen.is_still(branch)):
+    seen = request.content.seen
+    if request.is_resent and (seen is None or not seen.is_still(branch)):
         raise HistoryMoved(branch.conversation)
 
 
@@ -371,16 +375,16 @@ async def _ready(
         return branch, resumed.input
     waiting = await tables.attempt(request.target.owner, branch.unsettled) if branch.unsettled else None
     if waiting is None:
-        return branch, admit(branch.pending, request.input)
+        return branch, admit(branch.pending, request.content.input)
     told = unfinished.settled(Journal.of(await tables.journal(waiting.id)), waiting.failure)
     asked = input_on(branch, waiting)
-    input = request.input
-    if request.reread is not None:
+    input = request.content.input
+    if request.is_resent:
         # Its client knows the results that will be told, and nothing of who tells them.
         check_resent(input := not_told_by(asked, input))
     admitted = admit(open_calls((*branch.pending, *asked, *told)), input)
     _demand_disk(request)
-    return await settle(tables, branch, waiting, request.now), admitted
+    return await settle(tables, branch, waiting, request.round.now), admitted
 
 
 async def _ready_to_diverge(
@@ -400,7 +404,7 @@ async def _settled(tables: Tables, branch: Branch, request: BeginRequest) -> Bra
     if waiting is None:
         return branch
     _demand_disk(request)
-    return await settle(tables, branch, waiting, request.now)
+    return await settle(tables, branch, waiting, request.round.now)
 
 
 async def _find_place(
@@ -410,7 +414,7 @@ async def _find_place(
     owner = request.target.owner
     instead_of = await replaced(tables, owner, branch, wish)
     place = await place_of(tables, owner, branch, await fork_at(tables, owner, branch, wish, instead_of))
-    input = request.input
+    input = request.content.input
     if wish.regenerates and instead_of is not None:
         input = asked_again(place, instead_of)
     return place, admit(place.pending, input)
@@ -442,11 +446,11 @@ def _attempt(
         base=branch.head,
         input=input,
         instructions=instructions,
-        on_stop=request.on_stop,
-        on_failure=request.on_failure,
-        is_interaction=request.is_interaction,
+        on_stop=request.policy.on_stop,
+        on_failure=request.policy.on_failure,
+        is_interaction=request.policy.is_interaction,
         idempotency_key=request.key.text if request.key else None,
-        created_at=request.now,
+        created_at=request.round.now,
     )
 
 

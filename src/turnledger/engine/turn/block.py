@@ -13,7 +13,7 @@ from turnledger.engine.process.deliveries import Note
 from turnledger.engine.process.process import Process
 from turnledger.engine.turn.acquire import Replayed, enter
 from turnledger.engine.turn.finish import leave
-from turnledger.engine.turn.request import BeginRequest
+from turnledger.engine.turn.request import AcquireRequest
 from turnledger.engine.turn.running_turn import RunningTurn, generator_around
 from turnledger.errors import InvalidInput, TurnReplayed
 from turnledger.model.ids import ConversationId, TurnId
@@ -24,7 +24,7 @@ class TurnBlock:
     """One turn that is asked for: the context manager that runs it as a block, or `run` it with a runner.
     Used once."""
 
-    def __init__(self, process: Process, request: BeginRequest, on_event: EventSink | None) -> None:
+    def __init__(self, process: Process, request: AcquireRequest, on_event: EventSink | None) -> None:
         self._process = process
         self._request = request
         self._on_event = on_event
@@ -35,16 +35,16 @@ class TurnBlock:
     @property
     def id(self) -> TurnId:
         """The id that the turn will have; `chat.stop(id)` stops it while it waits, too."""
-        return self._request.attempt
+        return self._request.begin.attempt
 
     @property
     def waits_in(self) -> ConversationId | None:
         """The conversation in whose lane it waits at this moment; None if it does not."""
-        return self._process.bells.lane_of(self._request.attempt)
+        return self._process.bells.lane_of(self._request.begin.attempt)
 
     def note_delivery(self, *, is_delivered: bool) -> None:
         """What became of the answer; see Ledger.delivered and Ledger.lost."""
-        request = self._request
+        request = self._request.begin
         if request.retry is None:
             return
         self._is_lost = not is_delivered

@@ -9,10 +9,10 @@ from msgspec.structs import replace
 
 from turnledger.engine.attempt.end import Ended, EndRequest, end
 from turnledger.engine.attempt.told import Told
+from turnledger.engine.history.cache import LatestLine
 from turnledger.engine.history.history import History
 from turnledger.engine.lane.shield import is_cancelled, uninterrupted
 from turnledger.engine.process.process import FIRST_DELAY, Process
-from turnledger.engine.resend.latest_lines import LatestLine
 from turnledger.engine.turn.commit import CommitRequest, DoubtRequest, behind, commit, resolve_doubt
 from turnledger.engine.turn.request import Begun
 from turnledger.engine.turn.running_turn import RunningTurn
@@ -225,15 +225,14 @@ async def _commit(process: Process, running: RunningTurn) -> None:
 
 def _remember(process: Process, running: RunningTurn, turn: Turn, request: CommitRequest) -> None:
     """Its client will send all of it again: go on from here then, as far as nobody else has."""
-    process.shown_turns.follow(turn)
-    process.chat_histories.follow(turn)
+    process.cache.follow(turn)
     if request.fork is None:
         conversation, branch = running.conversation, running.branch
         # How many bytes there are is read from the store by who needs it.
         line = LatestLine(
             behind(branch, request, branch.bytes), running.flagged, turn.says_plainly, conversation.scope
         )
-        process.latest_lines.keep(conversation, line)
+        process.cache.keep_line(conversation, line)
 
 
 async def commit_turn(process: Process, running: RunningTurn, request: CommitRequest) -> Turn:

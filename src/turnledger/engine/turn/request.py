@@ -5,9 +5,8 @@ The line that a request was made for, and what begin says when it is another by 
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from msgspec import Struct
 
@@ -26,6 +25,9 @@ from turnledger.model.ids import BranchId, ConversationId, LeaseId, TurnId
 from turnledger.model.instructions import Instructions
 from turnledger.model.item import Item
 from turnledger.model.journal import Journal
+
+if TYPE_CHECKING:
+    from turnledger.engine.turn.resend import ResentRequest
 
 
 class ExpectedHead(Struct, frozen=True):
@@ -65,53 +67,84 @@ class MustReachDisk(Exception):
     """This begin does more than take the lane: others may be told of it, so it has to survive power loss."""
 
 
-class BeginRequest(Struct, frozen=True, kw_only=True):
-    """Everything a turn brings along. `attempt` is made by the caller, so that begin can be repeated."""
+class TurnContent(Struct, frozen=True):
+    """What a turn says, and where. A resent history is read anew into this whenever its line has moved."""
 
-    target: Target
-    attempt: TurnId
-    lease: LeaseId
-    input: tuple[Item, ...]
+    input: tuple[Item, ...] = ()
     instructions: Instructions | None = None
-    priming: tuple[Item, ...] = ()
-    context: Context = ALL
-    now: int
-    due: int
-    """What is over by then is over; see trusted_clock."""
-    wait_until: int
-    queue_limit: int
+    diverge: Divergence | None = None
+    """Where the turn goes, if not behind the head."""
+    seen: ExpectedHead | None = None
+    """The line that a resent history was read against."""
+
+
+class TurnPolicy(Struct, frozen=True):
+    """What the caller wants when the turn cannot run undisturbed."""
+
     on_busy: OnBusy = OnBusy.QUEUE
     on_stop: OnStop = OnStop.KEEP
     on_failure: OnFailure = OnFailure.SETTLE
     is_interaction: bool = True
-    diverge: Divergence | None = None
-    """Where it goes, if not behind the head."""
-    move: Move | None = None
-    """What it does instead of running a turn."""
-    reread: Reread | None = None
-    """Makes the request anew for the line as it is: what it asks for depends on that."""
-    seen: ExpectedHead | None = None
-    """The line it was last made for."""
-    key: Key | None = None
-    retry: Retry | None = None
-    """Which try of a request without a key it is."""
+
+
+class BeginBounds(Struct, frozen=True):
+    """How long the turn may wait, behind how many others, and how much its owner may store."""
+
+    wait_until: int
+    queue_limit: int
+    room: Room = BOUNDLESS
+
+
+class Round(Struct, frozen=True):
+    """What one try to begin knows, and the one before it did not."""
+
+    now: int
+    due: int
+    """What is over by then is over; see trusted_clock."""
+    is_repeated: bool = False
+    """Whether a begin of this attempt was sent before, and may have succeeded."""
+    is_durable: bool = False
+    """Whether it is run so that it survives power loss."""
     ticket: Ticket | None = None
     """The ticket that it was given before."""
     dead: Dead = {}
-    is_durable: bool = False
-    """Whether it is run so that it survives power loss."""
-    attaches: bool = False
-    """Whether its caller would rather follow a running attempt that answers it than wait for that."""
-    room: Room = BOUNDLESS
-    """What the owner may store."""
-    is_repeated: bool = False
-    """Whether a begin of this attempt was sent before, and may have succeeded."""
+
+
+class BeginRequest(Struct, frozen=True, kw_only=True):
+    """What the begin transaction reads. `attempt` is made by the caller, so that begin can be repeated."""
+
+    target: Target
     admitted: int | None = None
-    """The admission version under which its caller was let in; None: it matters to nobody."""
+    """The admission version under which the caller was authorized; None: not checked."""
+    attempt: TurnId
+    lease: LeaseId
+    key: Key | None = None
+    retry: Retry | None = None
+    """Which try of a request without a key it is."""
+    content: TurnContent = TurnContent()
+    is_resent: bool = False
+    """Whether the content depends on the line, and begin has to compare that with the one it was read for."""
+    move: Move | None = None
+    """What it does instead of running a turn."""
+    policy: TurnPolicy = TurnPolicy()
+    bounds: BeginBounds
+    round: Round
+
+
+class AcquireRequest(Struct, frozen=True):
+    """What a caller asks for: the begin that the store runs, and what this process does around it."""
+
+    begin: BeginRequest
+    context: Context = ALL
+    priming: tuple[Item, ...] = ()
+    resent: ResentRequest | None = None
+    """The history that the client sent whole; read again whenever the line has moved."""
+    attaches: bool = False
+    """Whether to follow a running attempt that answers the request instead of waiting for its outcome."""
     admitted_until: int | None = None
-    """When he has to be looked at again in any case."""
+    """When the caller has to be authorized again in any case."""
     readmit: Readmit | None = None
-    """Looks the caller up again when that has moved."""
+    """Authorizes the caller again."""
 
 
 class Begun(Struct, frozen=True):
@@ -138,5 +171,3 @@ class Queued:
 
 
 Beginning: TypeAlias = Begun | Queued | SharedOutcome | Moved
-Reread: TypeAlias = Callable[[BeginRequest, ConversationId | None], Awaitable[BeginRequest]]
-"""Makes a request anew, for the conversation that begin found to be meant; None before begin was asked."""

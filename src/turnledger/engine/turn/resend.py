@@ -21,12 +21,12 @@ from msgspec.structs import replace
 from turnledger.engine.attempt.divergence import Divergence
 from turnledger.engine.attempt.idempotency import Key
 from turnledger.engine.conversations.resolve import Target, check_live, find
+from turnledger.engine.history.cache import BranchCache, LatestLine
 from turnledger.engine.ports import Tables
 from turnledger.engine.process.process import TURNS_AT_ONCE, Process
 from turnledger.engine.resend import match
-from turnledger.engine.resend.latest_lines import LatestLine
 from turnledger.engine.resend.match import Continuation, Meaning, Regeneration, Sent, decide
-from turnledger.engine.turn.request import BeginRequest, ExpectedHead
+from turnledger.engine.turn.request import ExpectedHead, TurnContent
 from turnledger.engine.turn.snapshot import Base, flags_of
 from turnledger.errors import HistoryDiverged, MalformedItems, TurnledgerError
 from turnledger.model.conversation import Branch
@@ -71,8 +71,19 @@ async def current(tables: Tables, request: CurrentRequest) -> tuple[Branch | Non
     return await tables.branch(conversation.branch), await tables.flag_version(target.owner)
 
 
+def guess_line(cache: BranchCache, target: Target) -> LatestLine | None:
+    """What the target most likely shows; None if nothing is known of it."""
+    if target.id is not None:
+        known = cache.line((target.owner, "", target.id))
+        return known if known is None or target.within.reaches(known.scope, target.id) else None
+    name = target.conversation_key
+    if name is None or target.within.chat is not None:  # which conversation has the key is not told here
+        return None
+    return cache.line((target.owner, target.scope, name))
+
+
 class ResentRequest:
-    """One request that brings a whole history. `reread` makes of it what it means by now."""
+    """The history that a client sent whole. `read` says what it means on the line as it is."""
 
     def __init__(
         self,
@@ -104,24 +115,25 @@ class ResentRequest:
             raise MalformedItems(f"messages must be what JSON can say: {problem}.") from None
         return Key(other.text, hashlib.sha256(other.fingerprint + body).digest())
 
-    async def reread(self, request: BeginRequest, conversation: ConversationId | None) -> BeginRequest:
-        """Read the messages against the line as it is now. Raises NoNewInput, MalformedItems, HistoryDiverged
-        and what is to be said of a conversation that cannot be continued."""
-        process, target = self._process, request.target
+    async def read(self, target: Target, conversation: ConversationId | None) -> TurnContent:
+        """Read the messages against the line as it is now: that of the conversation that begin found, or
+        before begin was asked, the one that this process left last. Raises NoNewInput, MalformedItems,
+        HistoryDiverged and the errors of a conversation that cannot be continued."""
+        process = self._process
         if conversation is not None:
             target = replace(target, id=conversation)
         now = process.clock.due_ms()
-        guess = process.latest_lines.guess(target) if conversation is None else None
+        guess = guess_line(process.cache, target) if conversation is None else None
         if guess is not None:
             with suppress(TurnledgerError):  # which may be said of a line that is not current any more
                 if guess.is_plain and self._is_all_new:
-                    return self._added(request, guess)
-                return await self._read(request, guess.branch, guess.flagged)
+                    return self._added(guess)
+                return await self._read(target.owner, guess.branch, guess.flagged)
         branch, flagged = await process.store.read(current, CurrentRequest(target, now))
         if branch is None:
             assert target.fresh is not None  # noqa: S101 - else it would have to be there
             branch = Branch(id=target.fresh.branch, conversation=target.fresh.id)
-        return await self._read(request, branch, flagged)
+        return await self._read(target.owner, branch, flagged)
 
     @property
     def _is_all_new(self) -> bool:
@@ -129,35 +141,29 @@ class ResentRequest:
         nothing else."""
         return self._sent is not Sent.FULL and all(each.get("role") == "user" for each in self._messages)
 
-    def _added(self, request: BeginRequest, line: LatestLine) -> BeginRequest:
+    def _added(self, line: LatestLine) -> TurnContent:
         self._process.limits.check_messages("The input", self._messages)
         input = items_of_messages(self._messages)
         check_resent(input)
         self._process.limits.check_size("The input", input)
         branch = line.branch
-        return replace(
-            request,
-            input=input,
-            instructions=None,
-            diverge=None,
-            seen=ExpectedHead(branch.id, branch.head, branch.unsettled, line.flagged, branch.conversation),
-        )
+        seen = ExpectedHead(branch.id, branch.head, branch.unsettled, line.flagged, branch.conversation)
+        return TurnContent(input, seen=seen)
 
-    async def _read(self, request: BeginRequest, branch: Branch, flagged: int) -> BeginRequest:
-        process, target = self._process, request.target
-        turns = await self._seen_by_user(branch, target.owner, flagged) if branch.length else ()
+    async def _read(self, owner: str, branch: Branch, flagged: int) -> TurnContent:
+        limits = self._process.limits
+        turns = await self._seen_by_user(branch, owner, flagged) if branch.length else ()
         if len(turns) + len(self._messages) < LONG:
             meaning, notes = self._decide(turns, branch)
         else:  # some 20 µs for each: the loop has others to serve
             meaning, notes = await asyncio.to_thread(self._decide, turns, branch)
         leading_ones = self._messages[: meaning.instructions]
-        process.limits.check_messages("What is given as instructions", leading_ones)
+        limits.check_messages("What is given as instructions", leading_ones)
         leading = items_of_messages(leading_ones)
-        process.limits.check_size("What is given as instructions", leading)
+        limits.check_size("What is given as instructions", leading)
         in_force = turns[branch.instructed - 1].instructions if branch.instructed else ()
         home = branch.conversation
-        return replace(
-            request,
+        return TurnContent(
             input=() if isinstance(meaning, Regeneration) else self._input(meaning, turns, branch, notes),
             instructions=Instructions(leading) if leading else None,
             diverge=self._divergence(meaning, turns),
@@ -169,13 +175,13 @@ class ResentRequest:
         process = self._process
         history = await process.snapshot(branch)
         for end in range(TURNS_AT_ONCE, len(history), TURNS_AT_ONCE):
-            if process.shown_turns.reach(branch.id, history.first(end)):
+            if process.cache.reach(branch.id, history.first(end)):
                 await asyncio.sleep(0)
         if not flagged:
-            return process.shown_turns.of(branch.id, history)
+            return process.cache.shown(branch.id, history)
         base = Base(branch, branch.head, branch.length, (), branch.id, branch.instructed, owner, flagged)
         hidden = hidden_from_user(await flags_of(process, base, history))
-        return process.shown_turns.of(branch.id, history, hidden)
+        return process.cache.shown(branch.id, history, hidden)
 
     def _decide(self, turns: Sequence[Turn], branch: Branch) -> tuple[Meaning, Sequence[ChatMessage]]:
         """What the request means, and the notes that are new among what it has in common with the line."""

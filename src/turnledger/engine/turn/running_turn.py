@@ -256,7 +256,7 @@ class RunningTurn:
         snapshot, history = self.snapshot, self.snapshot.history
         if not snapshot.shows_all or not isinstance(history, History):
             return msgspec.json.encode(self.messages)
-        return self._after(*self._process.chat_histories.through(history))
+        return self._after(*self._process.cache.said_through(history))
 
     async def read_messages_json(self) -> bytes:
         """The same as `messages_json`. A long history is decoded beside the event loop, which has others to
@@ -266,7 +266,7 @@ class RunningTurn:
             return self.messages_json
         if not snapshot.shows_all or not isinstance(history, History):
             return await asyncio.to_thread(lambda: msgspec.json.encode(self.messages))
-        return self._after(*await self._process.chat_histories.read_through(history))
+        return self._after(*await self._process.cache.read_said_through(history))
 
     def _after(self, said: bytes, rest: Sequence[Turn]) -> bytes:
         """What was said, and all behind it, as a JSON list of messages."""

@@ -14,7 +14,7 @@ from turnledger.engine.conversations.flags import FlagsRequest, read_flags
 from turnledger.engine.history.context import ALL, Around, Context, assemble, first_shown
 from turnledger.engine.history.history import History, TurnsRequest, read_turns
 from turnledger.engine.process.process import Process
-from turnledger.engine.turn.request import BeginRequest, Begun
+from turnledger.engine.turn.request import AcquireRequest, Begun
 from turnledger.errors import ConversationDeleted
 from turnledger.model.conversation import Branch
 from turnledger.model.flags import FlagsOf, Hidden, hidden_from_model
@@ -115,10 +115,10 @@ async def flags_of(process: Process, base: Base, turns: Sequence[Turn]) -> Flags
     """The flags of these turns, up to the last."""
     if not base.flagged or not turns:
         return NO_FLAGS
-    known = process.flags.find(base.branch, base.flagged, turns)
+    known = process.cache.flags(base.branch, base.flagged, turns)
     if known is None:
         known = {**await _flags(process, base, turns), **base.carried_flags}
-        process.flags.keep(base.branch, base.flagged, turns, known)
+        process.cache.keep_flags(base.branch, base.flagged, turns, known)
     return known
 
 
@@ -171,7 +171,7 @@ class Snapshot(Struct, frozen=True, dict=True):
         return (*self.instructions, *self.priming, *(item for turn in self.history for item in turn.items))
 
 
-async def snapshot(process: Process, begun: Begun, request: BeginRequest) -> Snapshot:
+async def snapshot(process: Process, begun: Begun, request: AcquireRequest) -> Snapshot:
     """What this turn runs on: its history as far as its context shows it, with instructions and flags."""
     if request.context is ALL:
         history: Sequence[Turn] = await process.snapshot(begun.branch, begun.place)
@@ -194,7 +194,7 @@ def _hidden_input(begun: Begun) -> Collection[int]:
     return [place for place, flags in asked.items() if not flags.to_model]
 
 
-def _is_special(begun: Begun, request: BeginRequest) -> bool:
+def _is_special(begun: Begun, request: AcquireRequest) -> bool:
     """Whether more is shown than the history, or less."""
     in_force = begun.place.instructed if begun.place else begun.branch.instructed
     return bool(begun.flagged or in_force or begun.attempt.instructions or request.priming)

@@ -17,7 +17,14 @@ from turnledger.engine.lifecycle.moves import ForkRequest, Move, Switch
 from turnledger.engine.limits import Limits
 from turnledger.engine.process.process import Process
 from turnledger.engine.resend.match import Sent
-from turnledger.engine.turn.request import BeginRequest
+from turnledger.engine.turn.request import (
+    AcquireRequest,
+    BeginBounds,
+    BeginRequest,
+    Round,
+    TurnContent,
+    TurnPolicy,
+)
 from turnledger.engine.turn.resend import ChatMessage, OnDivergence, ResentRequest
 from turnledger.errors import InvalidInput, LedgerClosed
 from turnledger.model.access.visibility import EVERYWHERE, Within
@@ -149,13 +156,13 @@ def divergence_of(process: Process, replaces: str | None, regenerates: str | boo
     )
 
 
-def begin_request(
+def turn_request(
     process: Process,
     target: Target,
     input: Input,
     place: Divergence | None = None,
     **options: Unpack[TurnOptions],
-) -> BeginRequest:
+) -> AcquireRequest:
     """Check what a caller asks for, and make it a request to begin."""
     process.limits.check_count("The input", input)
     items = items_of(input)
@@ -189,9 +196,9 @@ def _request(
     admitted: int | None = None,
     admitted_until: int | None = None,
     readmit: Readmit | None = None,
-) -> BeginRequest:
+) -> AcquireRequest:
     """A request to begin with this input, or with what is new in a history that was sent again."""
-    limits, now = process.limits, process.clock.now_ms()
+    limits = process.limits
     for said in (instructions, instructions_once):
         if said is not None:
             limits.check_count("What is given as instructions", said)
@@ -205,32 +212,26 @@ def _request(
     if idempotency_key is not None:
         key = _key(idempotency_key, target, place, items, given, primes, body_digest)
         key = key if resending is None else resending.key(key)
-    return BeginRequest(
+    now = process.clock.now_ms()
+    begin = BeginRequest(
         target=target,
+        admitted=admitted,
         attempt=process.ids.new(TurnId),
         lease=process.lease,
-        input=items if resending is None else (),
-        instructions=given,
-        priming=primes,
-        context=context,
-        now=now,
-        due=process.clock.due_ms(),
-        wait_until=now + round(limits.queue_wait * 1000),
-        queue_limit=limits.queue_length,
-        room=limits.room,
-        on_busy=choice(OnBusy, "on_busy", on_busy),
-        on_stop=choice(OnStop, "on_stop", on_stop),
-        on_failure=choice(OnFailure, "on_failure", on_failure),
-        is_interaction=interaction,
-        diverge=place,
-        attaches=attach,
-        retry=None if retry is None or key is not None else retry_within(check_retry(retry), target.within),
-        reread=None if resending is None else resending.reread,
         key=key,
-        admitted=admitted,
-        admitted_until=admitted_until,
-        readmit=readmit,
+        retry=None if retry is None or key is not None else retry_within(check_retry(retry), target.within),
+        content=TurnContent(items if resending is None else (), given, place),
+        is_resent=resending is not None,
+        policy=TurnPolicy(
+            choice(OnBusy, "on_busy", on_busy),
+            choice(OnStop, "on_stop", on_stop),
+            choice(OnFailure, "on_failure", on_failure),
+            interaction,
+        ),
+        bounds=BeginBounds(now + round(limits.queue_wait * 1000), limits.queue_length, limits.room),
+        round=Round(now, process.clock.due_ms()),
     )
+    return AcquireRequest(begin, context, primes, resending, attach, admitted_until, readmit)
 
 
 def _key(
@@ -270,7 +271,7 @@ def resent_request(
     sent: Sent | str | None,
     on_divergence: OnDivergence | str,
     options: TurnOptions,
-) -> BeginRequest:
+) -> AcquireRequest:
     """A request to begin whose input is what is new in a history that its client sends whole."""
     if options.get("instructions") is not None or options.get("instructions_once") is not None:
         raise InvalidInput("The leading system and developer messages are the instructions. Send them there.")
@@ -293,27 +294,22 @@ def move_request(
     admitted: int | None = None,
     admitted_until: int | None = None,
     readmit: Readmit | None = None,
-) -> BeginRequest:
+) -> AcquireRequest:
     """A request that takes the lane as a turn does, and runs none."""
     now, limits = process.clock.now_ms(), process.limits
     said = ("switch", move.branch) if isinstance(move, Switch) else ("undo", move.turn, move.forget)
-    return BeginRequest(
+    begin = BeginRequest(
         target=target,
+        admitted=admitted,
         attempt=process.ids.new(TurnId),
         lease=process.lease,
-        input=(),
-        now=now,
-        due=process.clock.due_ms(),
-        wait_until=now + round(limits.queue_wait * 1000),
-        queue_limit=limits.queue_length,
-        room=limits.room,
-        on_busy=choice(OnBusy, "on_busy", on_busy),
-        move=move,
         key=_key_of(idempotency_key, target, *said),
-        admitted=admitted,
-        admitted_until=admitted_until,
-        readmit=readmit,
+        move=move,
+        policy=TurnPolicy(choice(OnBusy, "on_busy", on_busy)),
+        bounds=BeginBounds(now + round(limits.queue_wait * 1000), limits.queue_length, limits.room),
+        round=Round(now, process.clock.due_ms()),
     )
+    return AcquireRequest(begin, admitted_until=admitted_until, readmit=readmit)
 
 
 def make_request(process: Process, target: Target, idempotency_key: str) -> MakeRequest:

@@ -78,9 +78,7 @@ class ServerLimits(msgspec.Struct, frozen=True, kw_only=True):
     """Turns that may wait for one conversation."""
     queue_wait: Seconds = ENGINE.queue_wait
     """How long a turn waits for those before it."""
-    cached_bytes: Count = (
-        ENGINE.cached_bytes + ENGINE.chat_bytes + ENGINE.shown_bytes + ENGINE.line_bytes + ENGINE.page_bytes
-    )
+    cached_bytes: Count = ENGINE.cached_bytes + ENGINE.page_bytes
     """Bytes of histories and of the database that are kept in memory by each worker, so that they need not be
     read for each turn."""
     worker_bytes: WorkerBytes | None = None

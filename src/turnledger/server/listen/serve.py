@@ -83,7 +83,7 @@ async def opened(
 
 
 def engine_limits(settings: Settings) -> Limits:
-    """What the ledger is told of a server's limits. Of the memory for histories, each form has its share."""
+    """What the ledger is told of a server's limits. Histories and pages of the database share the memory."""
     usual, limits, chats = Limits(), settings.limits, settings.chats
     share = limits.cached_bytes / ServerLimits().cached_bytes
     return Limits(
@@ -100,9 +100,6 @@ def engine_limits(settings: Settings) -> Limits:
         clock_tolerance=chats.clock_tolerance,
         clock_agreement=chats.clock_agreement,
         cached_bytes=int(usual.cached_bytes * share),
-        chat_bytes=int(usual.chat_bytes * share),
-        shown_bytes=int(usual.shown_bytes * share),
-        line_bytes=int(usual.line_bytes * share),
         page_bytes=int(usual.page_bytes * share),
     )
 

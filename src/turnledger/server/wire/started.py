@@ -10,6 +10,8 @@ import asyncio
 from collections.abc import Callable, Coroutine, Generator
 from typing import Any, Generic, TypeVar
 
+from turnledger.engine.lane.shield import listen
+
 Result = TypeVar("Result")
 
 
@@ -60,8 +62,7 @@ class Started(Generic[Result]):
         elif self._waits_for is None:  # it lets others go first
             asyncio.get_running_loop().call_soon(self._wake)
         else:
-            self._waits_for._asyncio_future_blocking = False  # as a task does that takes it
-            self._waits_for.add_done_callback(self._wake)
+            listen(self._waits_for, self._wake)
 
     def _wake(self, _: object = None) -> None:
         if self._then is not None:

@@ -16,7 +16,7 @@ from turnledger.engine.attempt.takeover import ForgetRequest, end_lease, forget,
 from turnledger.engine.lane.lease import all_leases, renew
 from turnledger.engine.turn.begin import begin
 from turnledger.engine.turn.commit import commit, resolve_doubt
-from turnledger.engine.turn.validation import begin_request
+from turnledger.engine.turn.validation import turn_request
 from turnledger.errors import ConversationBusy, ConversationDeleted, ConversationExpired, Superseded
 from turnledger.ledger import Ledger
 from turnledger.model.attempt import AttemptState
@@ -389,7 +389,7 @@ class Superseding(Contract):
         here, there = await stage.processes()
         chat = await here.chat()
         process = here.ledger._process
-        request = begin_request(process, chat._target, "q0")
+        request = turn_request(process, chat._target, "q0").begin
         await here.store.transact(begin, request)
         with pytest.raises(ConversationBusy):
             await exchange(await there.chat(chat), "q1", on_busy="reject")
@@ -402,11 +402,13 @@ class Superseding(Contract):
         here = await stage.process()
         for policy, state in (("keep", AttemptState.KEPT), ("settle", AttemptState.FAILED)):
             chat = await here.chat()
-            request = begin_request(here.ledger._process, chat._target, "q0", on_failure=policy)
+            request = turn_request(here.ledger._process, chat._target, "q0", on_failure=policy).begin
             await here.store.transact(begin, request)
             await here.tend()
             turns = await chat.turns()
-            again = await here.store.transact(begin, with_changes(request, is_repeated=True))
+            again = await here.store.transact(
+                begin, with_changes(request, round=with_changes(request.round, is_repeated=True))
+            )
             assert isinstance(again, SharedOutcome)
             assert again.ended is not None
             assert (again.attempt, again.ended.state) == (request.attempt, state)
@@ -418,7 +420,7 @@ class Superseding(Contract):
         """Without the lease, no timer would find the turn."""
         here, there = await stage.processes()
         chat, lease = await here.chat(), here.ledger._process.lease
-        await here.store.transact(begin, begin_request(here.ledger._process, chat._target, "q0"))
+        await here.store.transact(begin, turn_request(here.ledger._process, chat._target, "q0").begin)
         await here.store.transact(end_lease, lease)
         await there.tend()
         stage.clock.advance(LIMITS.lease_time)

@@ -9,7 +9,8 @@ import pytest
 from tests.unit.model.shapes import assistant, call, result, some_id, user
 from turnledger import Chat, Context, Ledger
 from turnledger.engine.history import chat_messages
-from turnledger.engine.history.chat_messages import ChatHistories, said_in
+from turnledger.engine.history.cache import ENTRY_BYTES, BranchCache
+from turnledger.engine.history.chat_messages import said_in
 from turnledger.engine.history.history import History
 from turnledger.engine.turn.running_turn import RunningTurn
 from turnledger.model.ids import BranchId, TurnId
@@ -118,13 +119,14 @@ async def test_bytes_are_bounded_and_those_used_last_stay(chat: Chat) -> None:
     for number in range(3):
         await say(chat, f"q{number}")
     turns = await chat.turns()
-    histories = ChatHistories(max_bytes=400)
-    said, rest = histories.through(History(turns))
+    cache = BranchCache(ENTRY_BYTES + 400)
+    said, rest = cache.said_through(History(turns))
     assert (msgspec.json.decode(b"[" + said + b"]")[0]["content"], list(rest)) == ("q0", [])
-    assert 0 < histories._bytes <= 400
-    tiny = ChatHistories(max_bytes=10)
-    assert tiny.through(History(turns))[0] == said
-    assert (tiny._bytes, tiny._kept) == (0, {})
+    assert cache._bytes == ENTRY_BYTES + len(said)
+    other = some_id(BranchId, 2)
+    for number in range(2):
+        cache.keep(other, History(turns[:number]))
+    assert (cache._said, len(cache._entries)) == ({}, 1)
 
 
 @pytest.mark.parametrize(
@@ -166,9 +168,9 @@ def test_what_a_settled_turn_without_input_tells_goes_on_with_the_last_message()
     ]
     whole = messages_of(item for turn in turns for item in turn.items)
     for known in ([], turns[:1], turns[:2]):
-        histories = ChatHistories(max_bytes=10_000)
-        histories.through(History(known))
+        histories = BranchCache(10_000)
+        histories.said_through(History(known))
         for turn in turns[len(known) :]:
             histories.follow(turn)
-        said, rest = histories.through(History(turns))
+        said, rest = histories.said_through(History(turns))
         assert (msgspec.json.decode(b"[" + said + b"]"), list(rest)) == (whole, [])

@@ -10,7 +10,7 @@ from tests.unit.engine.lived_in import fail, say
 from turnledger import Ledger
 from turnledger.chat import Chat
 from turnledger.engine.attempt.divergence import Divergence
-from turnledger.engine.turn.request import BeginRequest
+from turnledger.engine.turn.request import AcquireRequest, TurnContent
 from turnledger.engine.turn.resend import OnDivergence
 from turnledger.engine.turn.validation import resent_request, target_of
 from turnledger.errors import ConversationNotFound, HistoryDiverged, InvalidInput, MalformedItems
@@ -38,17 +38,17 @@ def talk(*texts: str) -> list[dict[str, Any]]:
     return [{"role": ("user", "assistant")[place % 2], "content": text} for place, text in enumerate(texts)]
 
 
-def request(chat: Chat, messages: Any, on_divergence: str = "branch", **options: Any) -> BeginRequest:
+def request(chat: Chat, messages: Any, on_divergence: str = "branch", **options: Any) -> AcquireRequest:
     return resent_request(chat._process, chat._target, messages, None, on_divergence, options)  # type: ignore[arg-type]
 
 
-async def read(asked: BeginRequest, conversation: ConversationId | None = None) -> BeginRequest:
-    assert asked.reread is not None
-    return await asked.reread(asked, conversation)
+async def read(asked: AcquireRequest, conversation: ConversationId | None = None) -> TurnContent:
+    assert asked.resent is not None
+    return await asked.resent.read(asked.begin.target, conversation)
 
 
 def key(chat: Chat, messages: Any, **options: Any) -> bytes:
-    made = request(chat, messages, idempotency_key="i", **options).key
+    made = request(chat, messages, idempotency_key="i", **options).begin.key
     assert made is not None
     return made.fingerprint
 

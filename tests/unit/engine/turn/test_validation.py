@@ -13,7 +13,7 @@ from turnledger.engine.attempt.client_retries import retry_within
 from turnledger.engine.attempt.idempotency import claimed_as, fingerprint
 from turnledger.engine.history.context import ALL
 from turnledger.engine.process.process import Process
-from turnledger.engine.turn.validation import begin_request, scope_in, target_of
+from turnledger.engine.turn.validation import scope_in, target_of, turn_request
 from turnledger.errors import InvalidInput, LedgerClosed, MalformedItems, NoNewInput
 from turnledger.model.access.visibility import Within
 from turnledger.model.instructions import Instructions
@@ -31,15 +31,16 @@ async def chat() -> AsyncIterator[Chat]:
 
 
 async def test_a_plain_request_asks_for_nothing_special(chat: Chat) -> None:
-    request = begin_request(chat._process, chat._target, "Hello")
-    assert (request.input, request.instructions, request.priming) == ((user(),), None, ())
+    request = turn_request(chat._process, chat._target, "Hello")
+    content = request.begin.content
+    assert (content.input, content.instructions, request.priming) == ((user(),), None, ())
     assert request.context is ALL
-    assert request.key is None
+    assert request.begin.key is None
 
 
 async def test_everything_is_passed_on(chat: Chat) -> None:
     context = Context.last(3)
-    request = begin_request(
+    request = turn_request(
         chat._process,
         chat._target,
         "Hello",
@@ -49,10 +50,10 @@ async def test_everything_is_passed_on(chat: Chat) -> None:
         idempotency_key="i",
     )
     given = Instructions((message("system", "Sing."),), is_lasting=False)
-    assert (request.instructions, request.priming) == (given, (user(), assistant()))
+    assert (request.begin.content.instructions, request.priming) == (given, (user(), assistant()))
     assert request.context is context
-    assert request.key is not None
-    assert request.key.fingerprint == fingerprint(
+    assert request.begin.key is not None
+    assert request.begin.key.fingerprint == fingerprint(
         (user(),), instructions=given, priming=(user(), assistant())
     )
 
@@ -86,10 +87,12 @@ async def test_what_cannot_be_done_is_refused_at_once(
 async def test_requests_differ_by_what_their_caller_asks_for_besides(chat: Chat) -> None:
     digests = (b"", b"one", b"other", b"one")
     requests = [
-        begin_request(chat._process, chat._target, "Hello", idempotency_key="i", body_digest=digest)
+        turn_request(chat._process, chat._target, "Hello", idempotency_key="i", body_digest=digest)
         for digest in digests
     ]
-    plain, one, other, again = [request.key and request.key.fingerprint for request in requests]
+    plain, one, other, again = [
+        key and key.fingerprint for key in (request.begin.key for request in requests)
+    ]
     assert plain == fingerprint((user(),))
     assert one == again
     assert len({plain, one, other}) == 3
@@ -171,8 +174,8 @@ async def test_who_may_not_create_brings_nothing_to_insert(process: Process) -> 
 
 async def test_a_turn_is_an_interaction_unless_it_says_otherwise(process: Process) -> None:
     target = target_of(process, None, "k", "ann")
-    assert begin_request(process, target, "q").is_interaction
-    assert not begin_request(process, target, "q", interaction=False).is_interaction
+    assert turn_request(process, target, "q").begin.policy.is_interaction
+    assert not turn_request(process, target, "q", interaction=False).begin.policy.is_interaction
 
 
 async def test_a_closed_ledger_is_asked_for_nothing() -> None:
@@ -212,16 +215,16 @@ async def test_requests_of_who_sees_one_scope_only_are_known_by_names_of_their_o
     assert (target.scope, target.within) == ("shop", Within("shop"))
     assert target.fresh is not None
     assert target.fresh.scope == "shop"
-    request = begin_request(chat._process, target, "Hello", idempotency_key="i")
+    request = turn_request(chat._process, target, "Hello", idempotency_key="i").begin
     assert request.key is not None
     assert request.key.text == claimed_as("i", Within("shop"))
-    request = begin_request(chat._process, target, "Hello", retry=Retry(b"digest"))
+    request = turn_request(chat._process, target, "Hello", retry=Retry(b"digest")).begin
     assert request.retry == retry_within(Retry(b"digest"), Within("shop"))
 
 
 async def test_an_idempotency_key_cannot_look_like_one_of_a_scope(chat: Chat) -> None:
     with pytest.raises(InvalidInput, match="control character"):
-        begin_request(chat._process, chat._target, "Hello", idempotency_key=claimed_as("i", Within("shop")))
+        turn_request(chat._process, chat._target, "Hello", idempotency_key=claimed_as("i", Within("shop")))
 
 
 @pytest.mark.parametrize("field", ["input", "priming", "instructions", "instructions_once"])

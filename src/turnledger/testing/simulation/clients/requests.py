@@ -11,7 +11,7 @@ from typing import TypeAlias
 from turnledger.engine.attempt.end import Ended
 from turnledger.engine.attempt.outcome import committed
 from turnledger.engine.turn.block import TurnBlock
-from turnledger.engine.turn.validation import begin_request, target_of
+from turnledger.engine.turn.validation import target_of, turn_request
 from turnledger.errors import Superseded, TurnledgerError, TurnReplayed
 from turnledger.ledger import OWNER, Ledger
 from turnledger.model.attempt import OnBusy
@@ -200,7 +200,7 @@ class Asking:
         if ask.by_key and ask.kind is RequestKind.ASK and name in names.keys:
             reset = names.details.get("reset")
             target = target_of(ledger._process, None, name, OWNER, reset=reset)
-            request = begin_request(ledger._process, target, ask.input, **ask.options)
+            request = turn_request(ledger._process, target, ask.input, **ask.options)
             return TurnBlock(ledger._process, request, told.append)
         generation = names.generation(name)
         chat = await names.open(ledger, name)
@@ -223,7 +223,7 @@ class Asking:
     async def _run(self, block: TurnBlock, ask: ClientRequest) -> Turn:
         """Run the model; the id of the attempt is known before it begins."""
         self._world.asked[block.id] = ask
-        conversation = block._request.target.id
+        conversation = block._request.begin.target.id
         if self._attend is not None and conversation is not None:
             self._attend(conversation, block.id)
         try:

@@ -90,7 +90,7 @@ def outlived(before: Expirable, request: BeginRequest, begun_in: ConversationId,
     found = before.conversations.get(begun_in)
     if world.ttl_ms is None or found is None or begun_in in before.in_use:
         return []
-    is_over = found.touched_at + world.ttl_ms <= request.due
+    is_over = found.touched_at + world.ttl_ms <= request.round.due
     return [f"{request.attempt} began in {begun_in} although its ttl was over"] if is_over else []
 
 

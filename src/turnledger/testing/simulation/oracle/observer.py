@@ -120,14 +120,14 @@ async def _begin(tables: Tables, operation: Operation[Any, Any], request: BeginR
         world.begun_in[request.attempt] = result.conversation.id
         lapses.note_use(world, request.attempt, result.conversation.id)
         lane = result.branch.id
-        target = request.diverge.branch if request.diverge else lane
+        target = request.content.diverge.branch if request.content.diverge else lane
         world.places.setdefault(request.attempt, (lane, target))
         world.heads.setdefault(request.attempt, result.branch.head)
         world.holders.setdefault(request.attempt, request.lease)
         if world.looks_at_models:
             world.hidden_at_begin.setdefault(request.attempt, world.hidden)
             await _note_replaced(tables, request, lane, world)
-            if request.seen is not None:
+            if request.content.seen is not None:
                 world.unseen_at_begin.setdefault(request.attempt, await _unseen(tables, request, lane))
         if before is None or before.running != request.attempt:
             _check_order(queue, request, world)
@@ -172,15 +172,16 @@ def _check_retry(before: Branch | None, request: BeginRequest, name: str, result
 
 async def _note_replaced(tables: Tables, request: BeginRequest, lane: BranchId, world: World) -> None:
     """Note whose place a divergence takes: by default that of the last turn that was not settled."""
-    if request.diverge is None:
+    wish = request.content.diverge
+    if wish is None:
         return
-    replaced = request.diverge.replaces
+    replaced = wish.replaces
     if replaced is None:
         turns = await turns_on(tables, lane)
         replaced = next((turn.id for turn in reversed(turns) if turn.kind is not TurnKind.SETTLED), None)
     if replaced is not None:
         world.replaces.setdefault(request.attempt, replaced)
-    if request.diverge.regenerates:
+    if wish.regenerates:
         world.repeats.add(request.attempt)
 
 
@@ -265,9 +266,9 @@ async def _ended(tables: Tables, operation: Operation[Any, Any], request: Any, w
 def _check_order(queue: list[Ticket], request: BeginRequest, world: World) -> None:
     """Note a begin that passed somebody who was to go first and was able to."""
     own = next((ticket for ticket in queue if ticket.attempt == request.attempt), None)
-    goes_front = request.on_busy in (OnBusy.INTERRUPT, OnBusy.ROLLBACK)
+    goes_front = request.policy.on_busy in (OnBusy.INTERRUPT, OnBusy.ROLLBACK)
     for ticket in queue:
-        is_able = ticket.deadline > request.due and ticket.lease not in request.dead
+        is_able = ticket.deadline > request.round.due and ticket.lease not in request.round.dead
         if ticket is own or not is_able or (goes_front and not ticket.front):
             continue
         is_earlier = own is None or ticket.number < own.number or (ticket.front and not goes_front)

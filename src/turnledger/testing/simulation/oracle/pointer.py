@@ -81,7 +81,7 @@ async def meant_by(tables: Tables, request: BeginRequest) -> Conversation | None
     sent_to = first.conversation if first else target.id
     if sent_to is not None:
         return await tables.conversation(target.owner, sent_to)
-    ticket = request.ticket or await tables.ticket(request.attempt)
+    ticket = request.round.ticket or await tables.ticket(request.attempt)
     waits = await tables.conversation(target.owner, ticket.conversation) if ticket else None
     if waits is not None and not waits.is_deleted:
         return waits

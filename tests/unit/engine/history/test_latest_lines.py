@@ -8,8 +8,8 @@ import pytest
 from tests.unit.model.shapes import some_id
 from turnledger import Ledger
 from turnledger.engine.conversations.resolve import Target
-from turnledger.engine.resend.latest_lines import LINE_BYTES, LatestLine, LatestLines
-from turnledger.engine.turn.resend import current
+from turnledger.engine.history.cache import ENTRY_BYTES, LINE_BYTES, BranchCache, LatestLine
+from turnledger.engine.turn.resend import current, guess_line
 from turnledger.model.access.visibility import Within
 from turnledger.model.conversation import Branch, Conversation
 from turnledger.model.ids import BranchId, ConversationId
@@ -98,26 +98,33 @@ async def test_a_key_that_was_freed_names_a_new_conversation(ledger: Ledger) -> 
 
 
 def test_those_used_last_are_remembered() -> None:
-    lines = LatestLines(2 * LINE_BYTES)
+    lines = BranchCache(2 * (ENTRY_BYTES + LINE_BYTES))
     conversations = [
-        Conversation(id=id, owner="me", branch=BRANCH, created_at=0, touched_at=0)
-        for id in (some_id(ConversationId, number) for number in (1, 2, 3))
+        Conversation(
+            id=some_id(ConversationId, number),
+            owner="me",
+            branch=some_id(BranchId, number),
+            created_at=0,
+            touched_at=0,
+        )
+        for number in (1, 2, 3)
     ]
     for place in (0, 1, 0, 2):
-        line = LatestLine(Branch(id=BRANCH, conversation=conversations[place].id), 0, is_answered=True)
-        lines.keep(conversations[place], line)
-    known = [lines.guess(Target("me", each.id)) is not None for each in conversations]
+        shows = Branch(id=conversations[place].branch, conversation=conversations[place].id)
+        lines.keep_line(conversations[place], LatestLine(shows, 0, is_answered=True))
+    known = [guess_line(lines, Target("me", each.id)) is not None for each in conversations]
     assert known == [True, False, True]
-    assert lines.guess(Target("me")) is None
-    assert lines.guess(Target("you", conversations[0].id)) is None
+    assert guess_line(lines, Target("me")) is None
+    assert guess_line(lines, Target("you", conversations[0].id)) is None
     call = Item.of({"type": "function_call", "call_id": "c", "name": "f", "arguments": "x" * LINE_BYTES})
-    large = Branch(id=BRANCH, conversation=conversations[1].id, pending=(call,))
-    lines.keep(conversations[1], LatestLine(large, 0, is_answered=True))
-    assert [lines.guess(Target("me", each.id)) for each in conversations] == [None] * 3
+    large = Branch(id=conversations[1].branch, conversation=conversations[1].id, pending=(call,))
+    lines.keep_line(conversations[1], LatestLine(large, 0, is_answered=True))
+    known = [guess_line(lines, Target("me", each.id)) is not None for each in conversations]
+    assert known == [False, True, False]
 
 
 def test_a_scope_remembers_keys_of_its_own_and_shows_none_to_others() -> None:
-    lines = LatestLines(1_000_000)
+    lines = BranchCache(1_000_000)
     shop = Conversation(
         id=some_id(ConversationId, 1),
         owner="me",
@@ -128,12 +135,12 @@ def test_a_scope_remembers_keys_of_its_own_and_shows_none_to_others() -> None:
         touched_at=0,
     )
     line = LatestLine(Branch(id=BRANCH, conversation=shop.id), 0, is_answered=True, scope="shop")
-    lines.keep(shop, line)
-    assert lines.guess(Target("me", None, "k", scope="shop")) == line
-    assert lines.guess(Target("me", None, "k")) is None
-    assert lines.guess(Target("me", shop.id)) == line
-    assert lines.guess(Target("me", shop.id, within=Within("shop"))) == line
-    assert lines.guess(Target("me", shop.id, within=Within("desk"))) is None
+    lines.keep_line(shop, line)
+    assert guess_line(lines, Target("me", None, "k", scope="shop")) == line
+    assert guess_line(lines, Target("me", None, "k")) is None
+    assert guess_line(lines, Target("me", shop.id)) == line
+    assert guess_line(lines, Target("me", shop.id, within=Within("shop"))) == line
+    assert guess_line(lines, Target("me", shop.id, within=Within("desk"))) is None
 
 
 async def test_who_sees_one_scope_is_read_without_asking_the_store(ledger: Ledger, monkeypatch: Any) -> None:
