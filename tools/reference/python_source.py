@@ -41,7 +41,7 @@ def set_when_made(kind: type) -> Iterator[tuple[str, str, str]]:
 def aliases(package: str) -> dict[str, tuple[str, str]]:
     """The type aliases of a package's modules: what each stands for, and what is said of it."""
     found: dict[str, tuple[str, str]] = {}
-    for module in pkgutil.iter_modules(importlib.import_module(package).__path__, f"{package}."):
+    for module in pkgutil.walk_packages(importlib.import_module(package).__path__, f"{package}."):
         body = ast.parse(inspect.getsource(importlib.import_module(module.name))).body
         docs = dict(_documented(body))
         for each in body:
