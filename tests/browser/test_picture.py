@@ -14,7 +14,7 @@ from playwright.sync_api import Page, Request, Route
 
 from tests.browser.conftest import Open, Sites
 from tests.browser.victim import Victim, attacked
-from turnledger.server.page.built import POLICY
+from turnledger.server.chat_page.built import POLICY
 
 IMAGE = "http://pictures.test/one image.png?a=1&b=#c"
 HOLDER = "/holder"

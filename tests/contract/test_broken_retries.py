@@ -69,16 +69,16 @@ async def forgets_that_the_client_has_left(tables: Any, notes: Any) -> list[Any]
     return []
 
 
-async def looks_and_does_not_claim(tables: Any, target: Any, retry: Any, sender: Any) -> Any:
+async def looks_and_does_not_claim(tables: Any, target: Any, retry: Any, sender: Any, now: Any) -> Any:
     claim = await tables.claim(target.owner, retry.name)
-    found = await LOOK_UP(tables, target, retry, sender)
+    found = await LOOK_UP(tables, target, retry, sender, now)
     if isinstance(found, SharedOutcome):
         await tables.save_claim(claim)
     return found
 
 
-async def takes_up_for_a_first_try(tables: Any, target: Any, retry: Any, sender: Any) -> Any:
-    return await LOOK_UP(tables, target, client_retries.Retry(retry.request, retry.count + 1), sender)
+async def takes_up_for_a_first_try(tables: Any, target: Any, retry: Any, sender: Any, now: Any) -> Any:
+    return await LOOK_UP(tables, target, client_retries.Retry(retry.request, retry.count + 1), sender, now)
 
 
 @pytest.fixture

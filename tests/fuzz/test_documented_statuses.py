@@ -26,11 +26,11 @@ from turnledger.model.conversation import ConversationState
 from turnledger.model.ids import ConversationId
 from turnledger.runners.demo import DemoModel
 from turnledger.server.app import App, make_app
+from turnledger.server.chat_page.built import BuiltPage
 from turnledger.server.config.settings import ChatSettings, ServerLimits, Settings
 from turnledger.server.models.models import Models, ResolvedModel
 from turnledger.server.openapi.document import all_answers, path_of
 from turnledger.server.openapi.endpoint import Endpoint
-from turnledger.server.page.built import BuiltPage
 from turnledger.server.requests.persistence import Keeping
 from turnledger.stores.memory import MemoryStore
 from turnledger.testing.gates import GatedStore

@@ -26,18 +26,18 @@ HANGS = PASSES.replace("assert asyncio.run(ask()) is False", "while asyncio.run(
 
 
 def mutate(*arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "tools.mutation", "uninterrupted", "--only", "is_cancelled", *arguments]
+    command = [sys.executable, "-m", "tools.mutation", "lane.shield", "--only", "is_cancelled", *arguments]
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
 
 
 def test_mutants_of_a_module_have_names_and_code_of_their_own() -> None:
-    found = list(mutants("lane", queue))
+    found = list(mutants("lane.queue", queue))
     assert len({mutant.name for mutant in found}) == len({mutant.key for mutant in found}) == len(found) > 3
 
 
 def test_mutants_of_every_module_can_be_named() -> None:
     known = modules()
-    assert {*CORE, "sqlite.records", "feed"} <= set(known)
+    assert {*CORE, "sqlite.tables.records", "feed.feed"} <= set(known)
     assert all(list(mutants(name, importlib.import_module(known[name]))) for name in CORE)
 
 
@@ -48,7 +48,7 @@ def test_run_reports_killed_surviving_and_hung_mutants_apart(tmp_path: Path) -> 
     run = mutate("--tests", str(passes), "--killed", str(killed))
     assert run.returncode == 1
     assert "control: the unmodified code passes 1 tests" in run.stdout
-    assert "survived: uninterrupted.is_cancelled: 0 -> 1" in run.stdout
+    assert "survived: lane.shield.is_cancelled: 0 -> 1" in run.stdout
     assert "4 mutants: 2 killed by a failing test, 0 hung, 2 survive" in run.stdout
     again = mutate("--tests", str(hangs), "--again", str(killed), "--patience", "5")
     assert again.returncode == 0
@@ -78,7 +78,7 @@ def test_run_without_usable_tests_ends_with_the_reason(tmp_path: Path) -> None:
 
 
 def test_mutant_is_found_again_after_its_module_was_moved_or_its_function_renamed() -> None:
-    found = list(mutants("lane", queue))
+    found = list(mutants("lane.queue", queue))
     listed = [{**vars(found[0]), "module": "elsewhere"}, {**vars(found[0]), "source": "gone"}]
     again, gone = found_again(listed, found)
     assert again == [found[0]]

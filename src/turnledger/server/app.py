@@ -13,6 +13,7 @@ from turnledger.errors import TurnledgerError
 from turnledger.ledger import Ledger
 from turnledger.server.access.auth import Principal
 from turnledger.server.access.guard import Guard, RequestHead
+from turnledger.server.chat_page.built import BuiltPage
 from turnledger.server.config.settings import Settings
 from turnledger.server.errors import ClientGone, Refused, answer_error, shutting_down
 from turnledger.server.models.models import Models
@@ -20,7 +21,6 @@ from turnledger.server.openapi.document import with_description
 from turnledger.server.openapi.endpoint import Endpoint
 from turnledger.server.ops.counters import Sharing
 from turnledger.server.ops.logs import current_request, log, unexpected
-from turnledger.server.page.built import BuiltPage
 from turnledger.server.requests.strict import check_understood
 from turnledger.server.routes import (
     branches,

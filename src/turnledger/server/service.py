@@ -10,12 +10,12 @@ from turnledger.server.access.audit_log import AuditLog
 from turnledger.server.access.auth import Authenticator
 from turnledger.server.access.cursors import Sealing
 from turnledger.server.access.limits import Quotas
+from turnledger.server.chat_page.built import BuiltPage, own_page
 from turnledger.server.config.settings import Settings
 from turnledger.server.models.titles import Titles
 from turnledger.server.ops.counters import OwnBoard, Sharing
 from turnledger.server.ops.metrics import Metrics
 from turnledger.server.ops.readiness import Readiness
-from turnledger.server.page.built import BuiltPage, own_page
 from turnledger.server.requests.persistence import Keeping
 from turnledger.server.wire.readers import Audience
 from turnledger.server.wire.sse import Heartbeats, Staying

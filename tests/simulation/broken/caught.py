@@ -95,5 +95,5 @@ CAUGHT: dict[tuple[str, str], int] = {
 }
 """By store and name; those that are caught by one of the first few are left out."""
 
-BEHIND_A_HEAD = 1_761
+BEHIND_A_HEAD = 325
 """Where an edit that needs neither fence nor head was last seen behind a head that it did not run on."""

@@ -41,9 +41,9 @@ def shares_a_running_turn_that_is_heard() -> list[Patch]:
 def gives_a_lost_answer_without_recording_that() -> list[Patch]:
     true = client_retries.look_up
 
-    async def look_up(tables: Any, target: Any, retry: Any, sender: Any) -> Any:
+    async def look_up(tables: Any, target: Any, retry: Any, sender: Any, now: Any) -> Any:
         claim = await tables.claim(target.owner, retry.name)
-        found = await true(tables, target, retry, sender)
+        found = await true(tables, target, retry, sender, now)
         if isinstance(found, SharedOutcome):
             await tables.save_claim(claim)
         return found
@@ -68,7 +68,7 @@ def believes_what_an_earlier_try_says_of_the_answer() -> list[Patch]:
 
 @broken
 def runs_every_retry_again() -> list[Patch]:
-    async def look_up(tables: Any, target: Any, retry: Any, sender: Any) -> Any:
+    async def look_up(tables: Any, target: Any, retry: Any, sender: Any, now: Any) -> Any:
         return NOTHING_CLAIMED
 
     return [(client_retries, "look_up", look_up)]

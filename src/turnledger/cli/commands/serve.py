@@ -88,11 +88,11 @@ def serve(
 
 
 def _run(flags: dict[str, Any], config: Path | None) -> None:
+    from turnledger.server.chat_page.built import is_built
     from turnledger.server.config.file import load_settings
     from turnledger.server.config.folders import config_folder, data_folder
     from turnledger.server.listen.serve import serve
     from turnledger.server.ops.logs import configure
-    from turnledger.server.page.built import is_built
 
     home = Path.home()
 

@@ -82,7 +82,7 @@ def claim_for(retry: Retry, attempt: Attempt) -> Claim:
     )
 
 
-async def look_up(tables: Tables, target: Target, retry: Retry, sender: TurnId) -> Verdict:
+async def look_up(tables: Tables, target: Target, retry: Retry, sender: TurnId, now: int) -> Verdict:
     """Decide what this try of a request does: take up an earlier one, whose answer is this one's then, or
     begin. Repeating it decides the same."""
     if retry.count == 0:
@@ -107,7 +107,10 @@ async def look_up(tables: Tables, target: Target, retry: Retry, sender: TurnId) 
             return NOTHING_CLAIMED
         if attempt.state is not AttemptState.RUNNING:
             return Fresh(claim, attempt)
-    await tables.save_claim(replace(claim, retries=retry.count, is_lost=False, sender=sender))
+    expires_at = now + CLAIM_KEPT_MS
+    await tables.save_claim(
+        replace(claim, retries=retry.count, is_lost=False, sender=sender, expires_at=expires_at)
+    )
     return SharedOutcome(claim.attempt, ended, claim.conversation)
 
 

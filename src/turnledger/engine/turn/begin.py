@@ -148,7 +148,9 @@ async def _claimed(tables: Tables, request: BeginRequest, waiting_with: Ticket |
     if request.key is not None:
         return await idempotency.look_up(tables, request.target, request.key, waiting_with)
     if request.retry is not None:
-        return await client_retries.look_up(tables, request.target, request.retry, request.attempt)
+        return await client_retries.look_up(
+            tables, request.target, request.retry, request.attempt, request.now
+        )
     return NOTHING_CLAIMED
 
 

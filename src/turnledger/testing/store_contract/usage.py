@@ -391,7 +391,7 @@ class OfLinks(Contract):
     async def test_a_link_is_bounded_as_one_owner_is(self, stage: Stage) -> None:
         here = await stage.process(FULL)
         _, code = await here.ledger.shares.create(scope="shop")
-        await self._reach(here, code, "49152 bytes")
+        await self._reach(here, code, "Storage quota reached")
 
     async def test_a_link_is_bounded_by_limits_of_its_own(self, stage: Stage) -> None:
         here = await stage.process()

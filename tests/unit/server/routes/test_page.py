@@ -12,9 +12,9 @@ from tests.unit.server.asgi import HOST, Reply, ask
 from tests.unit.server.made_up_page import ASSET, FILES, PAGE
 from turnledger import Ledger
 from turnledger.server.app import App, make_app
+from turnledger.server.chat_page.built import POLICY, BuiltPage
 from turnledger.server.config.settings import Settings
 from turnledger.server.models.models import Models
-from turnledger.server.page.built import POLICY, BuiltPage
 from turnledger.server.routes.page import PICTURE, UNBUILT, has_version, takes_gzip
 
 PAGES = ("/", "/share")

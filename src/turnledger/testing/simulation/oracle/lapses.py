@@ -1,5 +1,5 @@
 """Lapses: what time may end. Never a conversation in use, or used a moment ago by the true time; and never
-what is kept for a day or longer, since a schedule takes minutes."""
+what is kept for a day or longer, since a schedule takes minutes. A lost answer is kept for minutes only."""
 
 from __future__ import annotations
 
@@ -43,7 +43,9 @@ async def look(tables: Tables, request: Any) -> Expirable | None:
     found = [await tables.conversation(*name) for name in await tables.all_conversations(None, MOST)]
     conversations = {each.id: each for each in found if each is not None}
     in_use = [each.id for each in conversations.values() if await _is_in_use(tables, each)]
-    claims = frozenset((each.owner, each.idempotency_key) for each in await tables.all_claims(None, MOST))
+    claims = frozenset(
+        (each.owner, each.idempotency_key) for each in await tables.all_claims(None, MOST) if not each.is_lost
+    )
     attempts = [await tables.attempt(*name) for name in await tables.all_attempts(None, MOST)]
     of = {each.id: each.conversation for each in attempts if each is not None}
     return Expirable(conversations, frozenset(in_use), claims, of)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.unit.server.made_up_page import ASSET, FILES, PAGE
-from turnledger.server.page.built import POLICY, BuiltPage
+from turnledger.server.chat_page.built import POLICY, BuiltPage
 
 
 def test_a_folder_is_read_once_with_everything_below_it(tmp_path: Path) -> None:

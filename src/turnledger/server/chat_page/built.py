@@ -8,7 +8,7 @@ from functools import cache, cached_property
 from hashlib import sha256
 from pathlib import Path, PurePosixPath
 
-FOLDER = Path(__file__).parent / "page"
+FOLDER = Path(__file__).parents[1] / "page"
 """Where `make page` puts it; in a package it is there."""
 INDEX, ICON, ASSETS = "index.html", "favicon.svg", "assets"
 POLICY = (

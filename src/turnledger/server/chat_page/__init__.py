@@ -1,0 +1,1 @@
+"""The chat page as the server sends it."""
