@@ -20,7 +20,7 @@ COMPILE = $(UV) pip compile pyproject.toml --quiet --universal --python-version 
 	--no-header --no-annotate --no-emit-index-url $(LOCK_ARGS)
 
 .DEFAULT_GOAL := help
-.PHONY: help screenshots setup test lint format types layers page serve bench proof mutate simulate reference lock sbom audit clean
+.PHONY: help screenshots setup test lint format types layers page serve bench proof mutate simulate reference twins lock sbom audit clean
 
 help: ## Show this list
 	@sed -n 's/^\([a-z]*\):.*## /\1	/p' Makefile
@@ -72,6 +72,9 @@ simulate: setup ## Run the simulator (ARGS=)
 
 reference: setup ## Write the reference pages anew, from the code (ARGS=--check only looks)
 	$(BIN)/python -m tools.reference $(ARGS)
+
+twins: setup ## Write the blocking Python client anew, from the awaiting one
+	$(BIN)/python -m tools.twins
 
 lock: $(UV) ## Write the lock files anew (LOCK_ARGS=--upgrade for newer versions)
 	$(COMPILE) --output-file requirements.lock

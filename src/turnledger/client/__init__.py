@@ -17,7 +17,6 @@ if find_spec("httpx2") is None:  # which is loaded with the first client
     )
 
 from turnledger.client.core.exchange import Pacing, Retries, Timeouts
-from turnledger.client.core.pages import AsyncPages, Pages
 from turnledger.client.outbox.message import Outbox, Unsent
 from turnledger.client.shapes import (
     Answer,
@@ -42,6 +41,7 @@ from turnledger.client.sync.access import Shares, Tokens
 from turnledger.client.sync.chat import Chat, TurnStream
 from turnledger.client.sync.client import Chats, Client
 from turnledger.client.sync.outbox import UnsentMessages
+from turnledger.client.sync.pages import Pages
 from turnledger.client.sync.wire import Stream
 from turnledger.model.event import ItemDone, TextDelta, TurnFinished, TurnStarted
 from turnledger.model.transfer import ImportReport
@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from turnledger.client.aio.chat import AsyncChat, AsyncTurnStream
     from turnledger.client.aio.client import AsyncChats, AsyncClient
     from turnledger.client.aio.outbox import AsyncUnsentMessages
+    from turnledger.client.aio.pages import AsyncPages
     from turnledger.client.aio.wire import AsyncStream
 
 __all__ = [
@@ -105,6 +106,7 @@ _AWAITED = {
     "AsyncChat": "aio.chat",
     "AsyncChats": "aio.client",
     "AsyncClient": "aio.client",
+    "AsyncPages": "aio.pages",
     "AsyncShares": "aio.access",
     "AsyncStream": "aio.wire",
     "AsyncTokens": "aio.access",

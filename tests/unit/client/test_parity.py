@@ -1,35 +1,18 @@
-"""The two edges are one client: what the one has, the other has, by the same names and signatures."""
+"""The two edges are one client: the blocking one is generated from the awaiting one."""
 
 from __future__ import annotations
 
 import inspect
-import re
 import subprocess
 import sys
-from typing import Any, get_overloads
+from typing import get_overloads
 
 import pytest
 
 import turnledger.client
+from tools.twins import BY_HAND, HEADER, TARGET, twin, twins
 from turnledger import client
 
-PAIRS = [
-    (client.Client, client.AsyncClient),
-    (client.Chats, client.AsyncChats),
-    (client.Chat, client.AsyncChat),
-    (client.Stream, client.AsyncStream),
-    (client.TurnStream, client.AsyncTurnStream),
-    (client.Tokens, client.AsyncTokens),
-    (client.Shares, client.AsyncShares),
-    (client.Pages, client.AsyncPages),
-    (client.UnsentMessages, client.AsyncUnsentMessages),
-]
-AWAITED_NAMES = {
-    "__anext__": "__next__",
-    "__aiter__": "__iter__",
-    "__aenter__": "__enter__",
-    "__aexit__": "__exit__",
-}
 FOREIGN = (
     "starlette",
     "uvicorn",
@@ -43,41 +26,41 @@ FOREIGN = (
 )
 
 
-def signatures(kind: type) -> dict[str, str]:
-    """Public names, and what they take and give, in the words of the blocking edge."""
+def test_sync_modules_are_what_the_generator_writes() -> None:
+    written = twins()
+    assert {path.name for path in TARGET.glob("*.py")} == {path.name for path in written} | BY_HAND
+    stale = [path.name for path, text in written.items() if path.read_text() != text]
+    assert not stale, f"{stale}: edit client/aio, then run `make twins`"
 
-    def said(value: Any) -> str:
-        if isinstance(value, property):
-            return f"property {value.fget.__annotations__['return']}"  # type: ignore[union-attr]
-        text = str(inspect.signature(value))
-        text = re.sub(r"\bAsync(?=Iterator|[A-Z])", "", text)
-        return text.replace("httpx2.AsyncClient", "httpx2.Client")
 
-    return {
-        AWAITED_NAMES.get(name, name): said(value)
+def test_twin_of_every_construct_has_no_trace_of_asyncio() -> None:
+    source = """
+async def read(self) -> AsyncIterator[AsyncChat]:
+    '''Read, awaited, from any task.'''
+    async with self as opened:  # other tasks of one loop wait
+        async for piece in opened.aiter_raw():
+            yield (await anext(piece)).text
+"""
+    blocking = """
+def read(self) -> Iterator[Chat]:
+    '''Read, blocking, from any thread.'''
+    with self as opened:  # other threads wait
+        for piece in opened.iter_raw():
+            yield (next(piece)).text
+"""
+    assert twin(source) == HEADER + blocking
+
+
+def test_public_methods_without_a_docstring_are_two_plain_properties() -> None:
+    kinds = [getattr(client, name) for name in client.__all__]
+    undocumented = {
+        name
+        for kind in kinds
+        if isinstance(kind, type) and kind.__module__.startswith("turnledger.client.sync")
         for name, value in inspect.getmembers(kind)
-        if name in (*AWAITED_NAMES, *AWAITED_NAMES.values())
-        or (not name.startswith("_") and (inspect.isfunction(value) or isinstance(value, property)))
+        if not name.startswith("_") and not inspect.getdoc(value)
     }
-
-
-@pytest.mark.parametrize(("blocking", "awaited"), PAIRS, ids=lambda kind: kind.__name__)
-def test_both_edges_have_the_same_names_and_signatures(blocking: type, awaited: type) -> None:
-    assert signatures(blocking) == signatures(awaited)
-    assert inspect.signature(blocking).parameters.keys() == inspect.signature(awaited).parameters.keys()
-
-
-@pytest.mark.parametrize(("blocking", "awaited"), PAIRS, ids=lambda kind: kind.__name__)
-def test_both_edges_say_the_same_of_themselves(blocking: type, awaited: type) -> None:
-    def contract(kind: type, name: str) -> str:
-        return " ".join((inspect.getdoc(getattr(kind, name)) or "").split()).replace("any task", "any thread")
-
-    names = [name for name in signatures(blocking) if not name.startswith("_")]
-    assert {name: contract(blocking, name) for name in names} == {
-        name: contract(awaited, name) for name in names
-    }
-    undocumented = [name for name in names if not contract(blocking, name)]
-    assert set(undocumented) <= {"conversation_key", "scope"}
+    assert undocumented == {"conversation_key", "scope"}
 
 
 def test_every_public_name_is_there() -> None:

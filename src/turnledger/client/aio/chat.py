@@ -8,10 +8,10 @@ from typing import Literal, Unpack, overload
 
 from msgspec import UNSET, UnsetType
 
+from turnledger.client.aio.pages import AsyncPages
 from turnledger.client.aio.wire import AsyncStream, AsyncWire
 from turnledger.client.core.chat import ChatCore
 from turnledger.client.core.client import ClientCore
-from turnledger.client.core.pages import AsyncPages
 from turnledger.client.core.turn_request import AskOptions, Said
 from turnledger.client.core.turn_stream import Following
 from turnledger.client.shapes import (

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Self
 
+from turnledger.client.aio import edge
 from turnledger.client.aio.access import AsyncShares, AsyncTokens
 from turnledger.client.aio.chat import AsyncChat
 from turnledger.client.aio.outbox import AsyncUnsentMessages
+from turnledger.client.aio.pages import AsyncPages
 from turnledger.client.aio.wire import AsyncStream, AsyncWire
 from turnledger.client.core.access import AccessCore
 from turnledger.client.core.chat import ChatCore
 from turnledger.client.core.client import ClientCore
 from turnledger.client.core.exchange import Pacing, Retries, Timeouts
-from turnledger.client.core.pages import AsyncPages
 from turnledger.client.core.upload import Source
 from turnledger.client.outbox.outbox import OutboxLike, recording
 from turnledger.client.shapes import Change, ChatInfo, Hit, Model
@@ -45,14 +45,13 @@ class AsyncClient:
     ) -> None:
         """`http` is an httpx2.AsyncClient of your own, for proxies and certificates; it stays yours.
         `outbox` is the path of a file that remembers what was not sent to its end, also if the program
-        crashes; see Outbox. It is opened where the block is entered, or with the first message. An api_key is
-        sent over plain http to this machine only; `allow_http` lifts that, where the way to the server is
-        private. Raises InvalidInput."""
+        crashes; see Outbox. An api_key is sent over plain http to this machine only; `allow_http` lifts that,
+        where the way to the server is private. Raises InvalidInput."""
         from turnledger.client.core.transport import Address  # which loads httpx2
 
         pacing = pacing or Pacing()
         self._address = Address(base_url, api_key, timeouts or Timeouts(), allow_http=allow_http)
-        self._file = recording(outbox, self._address.base_url, api_key, opens=False)
+        self._file = recording(outbox, self._address.base_url, api_key, opens=edge.OPENS_FILES)
         note = None if self._file is None else self._file.note
         self._wire = AsyncWire(self._address, pacing, http, note)
         self._core = ClientCore(model, retries or Retries(), pacing, records=outbox is not None)
@@ -67,7 +66,7 @@ class AsyncClient:
     async def __aenter__(self) -> Self:
         if self._file is not None:
             try:
-                await asyncio.to_thread(self._file.check)
+                await edge.run_blocking(self._file.check)
             except BaseException:
                 await self.close()
                 raise
@@ -80,7 +79,7 @@ class AsyncClient:
         """Let go of all connections. Turns that were asked for go on at the server."""
         await self._wire.close()
         if self._file is not None:
-            await asyncio.to_thread(self._file.close)
+            await edge.run_blocking(self._file.close)
 
     async def events(self, *, after: str | None = None) -> AsyncStream[Change]:
         """What happens to one's chats, as it happens, until it is closed: it reconnects by itself, and goes

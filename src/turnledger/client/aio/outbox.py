@@ -1,10 +1,10 @@
-"""The messages of a client whose end is not known, awaited. What touches the disk does so in a thread."""
+"""The messages of a client whose end is not known, awaited."""
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING
 
+from turnledger.client.aio import edge
 from turnledger.client.aio.chat import AsyncTurnStream
 from turnledger.client.aio.wire import AsyncWire
 from turnledger.client.core.client import ClientCore
@@ -27,7 +27,7 @@ class AsyncUnsentMessages:
 
     async def pending(self) -> list[Unsent]:
         """All of them, the first recorded first; also those that are on their way at this moment."""
-        return await asyncio.to_thread(self._file.pending)
+        return await edge.run_blocking(self._file.pending)
 
     async def send_all(self) -> list[Sent]:
         """Send them again, those of one chat in their order, each under its idempotency_key, so that it
@@ -36,7 +36,7 @@ class AsyncUnsentMessages:
         OutcomeUnknown. Ends with the first that finds no server, or is not let in: the others stay."""
         sent: list[Sent] = []
         after = 0
-        while (unsent := await asyncio.to_thread(self._file.claim, after)) is not None:
+        while (unsent := await edge.run_blocking(self._file.claim, after)) is not None:
             after = unsent.id
             try:
                 sent.append((unsent, await self._send(unsent)))
@@ -54,7 +54,7 @@ class AsyncUnsentMessages:
 
     async def forget(self, id: int) -> bool:
         """Remove one, whatever became of it; whether it was there."""
-        return await asyncio.to_thread(self._file.forget, id)
+        return await edge.run_blocking(self._file.forget, id)
 
     @property
     def _file(self) -> OutboxFile:

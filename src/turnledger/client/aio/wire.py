@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
-import inspect
 from collections import deque
-from collections.abc import AsyncIterator, Iterator
-from contextlib import suppress
+from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 from weakref import WeakSet
 
+from turnledger.client.aio import edge
 from turnledger.client.core.exchange import Pacing
 from turnledger.client.core.response import Whole, head_of, is_stream
 from turnledger.client.core.steps import (
@@ -57,9 +55,11 @@ class AsyncWire:
         self._note = note
         self._http = http or address.async_client()
         self._is_own = http is None
-        self._closing = asyncio.Event()
+        self._closing = edge.AsyncEvent()
+        self._lock = edge.Lock()
+        """Held while `_streams` is changed or listed."""
         self._streams: WeakSet[AsyncStream[Any]] = WeakSet()
-        self._abandoned: set[asyncio.Task[None]] = set()
+        self._abandoned = edge.AsyncAbandoned()
 
     async def run(self, doing: Doing[Result]) -> Result:
         """Do something that gives nothing on its way."""
@@ -80,7 +80,7 @@ class AsyncWire:
             case Pause():
                 return await self.pause(step.seconds)
             case Record() | Keep() | Forget():
-                return None if self._note is None else await asyncio.to_thread(self._note, step)
+                return None if self._note is None else await edge.run_blocking(self._note, step)
         raise AssertionError(step)
 
     async def open(self, request: Request) -> tuple[Reply, httpx2.Response | None] | Broken:
@@ -97,37 +97,28 @@ class AsyncWire:
             self._check_open()  # what httpx2 says of it, if it was closed in between
             raise
 
-    async def pause(self, seconds: float, closing: asyncio.Event | None = None) -> None:
+    async def pause(self, seconds: float, closing: edge.AsyncEvent | None = None) -> None:
         """Wait, or until this event. Raises RequestFailed if the client is closed."""
-        if self._sleep is not None:
-            slept = self._sleep(seconds)
-            if inspect.isawaitable(slept):
-                await slept
-        else:
-            with suppress(TimeoutError):
-                async with asyncio.timeout(seconds):
-                    await (closing or self._closing).wait()
+        self._check_open()  # a stream that enrolled too late to be closed would wait in vain
+        await edge.pause(seconds, closing or self._closing, self._sleep)
         self._check_open()
 
     def enrol(self, stream: AsyncStream[Any]) -> None:
         """Have a stream closed with the client."""
-        self._streams.add(stream)
+        with self._lock:
+            self._streams.add(stream)
 
-    def abandon(self, response: httpx2.Response, loop: asyncio.AbstractEventLoop) -> None:
-        """Let go of what nobody can read any more. It is called by what collects garbage, in any thread."""
-
-        def close() -> None:
-            task = loop.create_task(response.aclose())
-            self._abandoned.add(task)
-            task.add_done_callback(self._abandoned.discard)
-
-        with suppress(RuntimeError):  # the loop is closed, and its connections with it
-            loop.call_soon_threadsafe(close)
+    def abandon(self, response: httpx2.Response, home: edge.Home) -> None:
+        """Let go of what nobody can read any more. The garbage collector calls it, in any thread."""
+        self._abandoned.add(response, home)
 
     async def close(self) -> None:
         """Wake all who wait or read, and close the connections."""
+        self._abandoned.sweep()
         self._closing.set()
-        for stream in list(self._streams):
+        with self._lock:
+            streams = list(self._streams)
+        for stream in streams:
             await stream._fail(closed())
         if self._is_own:
             await self._http.aclose()
@@ -151,9 +142,10 @@ class AsyncWire:
 
     def _build(self, request: Request) -> httpx2.Request:
         self._check_open()
+        self._abandoned.sweep()
         arguments = self.address.arguments(request)
         if request.pieces is not None:
-            arguments["content"] = _awaited(request.pieces())
+            arguments["content"] = edge.body(request.pieces())
         return self._http.build_request(**arguments)
 
     def _broken(self, problem: Exception) -> Broken:
@@ -162,36 +154,41 @@ class AsyncWire:
 
 
 class AsyncStream(Generic[Given]):
-    """Something that is told piece by piece: iterate it. One task at a time reads; leave the block, or
-    close it, to let go of its connection."""
+    """Something that is told piece by piece: iterate it. One task reads at a time, and each piece is
+    given once. Leave the block, or close it, to let go of its connection."""
 
     _response: httpx2.Response | None = None
-    _loop: asyncio.AbstractEventLoop | None = None
+    _home: edge.Home | None = None
 
     def __init__(self, wire: AsyncWire, steps: Doing[None]) -> None:
         self._wire = wire
         self._steps = steps
-        self._chunks: AsyncIterator[bytes] = _nothing()
+        self._chunks: AsyncIterator[bytes] = edge.nothing()
         self._given: deque[Given] = deque()
         self._step: Step | None = next(steps)
         self._error: BaseException | None = None
-        self._closing = asyncio.Event()
-        self._is_busy = False
+        self._closing = edge.AsyncEvent()
+        self._gate = edge.AsyncGate()
+        """Entered by the one that takes a step, or closes."""
         wire.enrol(self)
 
     def __del__(self) -> None:
-        if self._response is not None and self._loop is not None:
-            self._wire.abandon(self._response, self._loop)
+        if self._response is not None and self._home is not None:
+            self._wire.abandon(self._response, self._home)
 
     def __aiter__(self) -> Self:
         return self
 
     async def __anext__(self) -> Given:
-        while not self._given:
-            if self._step is None:
-                self._end()
-            await self._go()
-        return self._given.popleft()
+        while True:
+            while not self._given:
+                if self._step is None:
+                    self._end()
+                await self._go()
+            try:
+                return self._given.popleft()
+            except IndexError:  # another task has closed it, or has taken this one
+                continue
 
     async def __aenter__(self) -> Self:
         return self
@@ -202,15 +199,16 @@ class AsyncStream(Generic[Given]):
     async def close(self) -> None:
         """Read no more, from any task. What was asked for goes on, unless it was asked for otherwise."""
         self._closing.set()
-        if self._is_busy:
-            # Another task is in it, and lets go of everything itself once it is woken.
-            if self._response is not None:
-                await self._response.aclose()
+        if not self._gate.try_enter():
+            await edge.hang_up(self._response)  # another task is inside, and closes it once it is woken
             return
-        self._step = None
-        self._given.clear()
-        self._steps.close()
-        await self._let_go()
+        try:
+            self._step = None
+            self._given.clear()
+            self._steps.close()
+            await self._let_go()
+        finally:
+            self._gate.leave()
 
     async def _fail(self, error: TurnledgerError) -> None:
         """Close it, and have its reader told why, if there was more to read."""
@@ -228,37 +226,35 @@ class AsyncStream(Generic[Given]):
 
     async def _go(self) -> None:
         """Run the step that is next."""
-        step = self._step
-        if isinstance(step, Give):
-            self._given.extend(step.given)
-            if step.then_read:
-                self._step = READ
-            else:
-                await self._advance(None)
-            return
-        if self._is_busy:
-            raise RuntimeError("Another task reads this stream; one at a time may.")
-        self._is_busy = True
+        self._gate.enter()
         try:
-            outcome = await self._do(step)
+            step = self._step
+            if isinstance(step, Give):
+                self._given.extend(step.given)
+                if step.then_read:
+                    self._step = READ
+                else:
+                    await self._advance(None)
+            elif step is not None:
+                outcome = await self._do(step)
+                if not self._closing.is_set():
+                    await self._advance(outcome)
         except BaseException:
-            self._is_busy = False
+            self._gate.leave()
             await self.close()
             raise
-        self._is_busy = False
+        self._gate.leave()
         if self._closing.is_set():
-            await self.close()
-        else:
-            await self._advance(outcome)
+            await self.close()  # the one that closed it found this task inside
 
-    async def _do(self, step: Step | None) -> Any:
+    async def _do(self, step: Step) -> Any:
         if step is READ:
             return await self._read()
         if isinstance(step, Open):
             return await self._open(step.request)
         if isinstance(step, Pause):
             return await self._wire.pause(step.seconds, self._closing)
-        return None if step is None else await self._wire.do(step)
+        return await self._wire.do(step)
 
     async def _advance(self, outcome: Any) -> None:
         try:
@@ -281,7 +277,7 @@ class AsyncStream(Generic[Given]):
             return opened
         reply, self._response = opened
         if self._response is not None:
-            self._loop = asyncio.get_running_loop()
+            self._home = edge.home()
             is_plain = "content-encoding" not in reply.headers
             self._chunks = self._response.aiter_raw() if is_plain else self._response.aiter_bytes()
         return reply
@@ -295,7 +291,7 @@ class AsyncStream(Generic[Given]):
     async def _let_go(self) -> None:
         response, self._response = self._response, None
         if response is not None:
-            self._chunks = _nothing()
+            self._chunks = edge.nothing()
             await response.aclose()
 
 
@@ -309,13 +305,3 @@ async def _whole(response: httpx2.Response) -> Reply | Broken:
     finally:
         await response.aclose()
     return whole.outcome
-
-
-async def _awaited(pieces: Iterator[bytes]) -> AsyncIterator[bytes]:
-    for piece in pieces:
-        yield piece
-
-
-async def _nothing() -> AsyncIterator[bytes]:
-    for chunk in list[bytes]():
-        yield chunk

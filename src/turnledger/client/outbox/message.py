@@ -15,7 +15,8 @@ _fields = msgspec.json.Decoder(dict[str, Any])
 
 
 class Outbox(Struct, frozen=True, kw_only=True):
-    """Where unsent messages are written down, and how many. Most need no more than the name of a file."""
+    """Where unsent messages are written down, and how many. Most need no more than the name of a file.
+    A Client opens it at once, an AsyncClient when its block is entered or with the first message."""
 
     path: str | os.PathLike[str]
     sender: str | None = None

@@ -1,3 +1,4 @@
+# Generated from client/aio by `make twins`. Edit that.
 """Tokens and share links, blocking."""
 
 from __future__ import annotations
@@ -6,15 +7,15 @@ from collections.abc import Sequence
 from functools import partial
 
 from turnledger.client.core.access import AccessCore
-from turnledger.client.core.pages import Pages
 from turnledger.client.shapes import Share, Token
-from turnledger.client.sync.wire import SyncWire
+from turnledger.client.sync.pages import Pages
+from turnledger.client.sync.wire import Wire
 
 
 class Tokens:
     """The tokens by which programs are let in; for those whose own token has `admin`."""
 
-    def __init__(self, wire: SyncWire, core: AccessCore) -> None:
+    def __init__(self, wire: Wire, core: AccessCore) -> None:
         self._wire = wire
         self._core = core
 
@@ -65,7 +66,7 @@ class Tokens:
 class Shares:
     """Links that let visitors in."""
 
-    def __init__(self, wire: SyncWire, core: AccessCore) -> None:
+    def __init__(self, wire: Wire, core: AccessCore) -> None:
         self._wire = wire
         self._core = core
 

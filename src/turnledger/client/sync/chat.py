@@ -1,3 +1,4 @@
+# Generated from client/aio by `make twins`. Edit that.
 """One chat, blocking."""
 
 from __future__ import annotations
@@ -10,7 +11,6 @@ from msgspec import UNSET, UnsetType
 
 from turnledger.client.core.chat import ChatCore
 from turnledger.client.core.client import ClientCore
-from turnledger.client.core.pages import Pages
 from turnledger.client.core.turn_request import AskOptions, Said
 from turnledger.client.core.turn_stream import Following
 from turnledger.client.shapes import (
@@ -24,7 +24,8 @@ from turnledger.client.shapes import (
     Turn,
     TurnEvent,
 )
-from turnledger.client.sync.wire import Stream, SyncWire
+from turnledger.client.sync.pages import Pages
+from turnledger.client.sync.wire import Stream, Wire
 from turnledger.model.ids import ConversationId, TurnId
 
 
@@ -32,7 +33,7 @@ class TurnStream(Stream[TurnEvent]):
     """The events of a turn, as they come: TurnStarted, TextDelta, ItemDone and at last TurnFinished; behind
     that, what became of a turn other than well is raised."""
 
-    def __init__(self, wire: SyncWire, core: ChatCore, following: Following) -> None:
+    def __init__(self, wire: Wire, core: ChatCore, following: Following) -> None:
         super().__init__(wire, following.steps())
         self._core = core
         self._following = following
@@ -67,7 +68,7 @@ class TurnStream(Stream[TurnEvent]):
 class Chat:
     """One chat on a server. Any number of threads may use it."""
 
-    def __init__(self, wire: SyncWire, core: ChatCore, client: ClientCore) -> None:
+    def __init__(self, wire: Wire, core: ChatCore, client: ClientCore) -> None:
         self._wire = wire
         self._core = core
         self._client = client

@@ -1,4 +1,5 @@
-"""The blocking client."""
+# Generated from client/aio by `make twins`. Edit that.
+"""The client, blocking."""
 
 from __future__ import annotations
 
@@ -10,14 +11,15 @@ from turnledger.client.core.access import AccessCore
 from turnledger.client.core.chat import ChatCore
 from turnledger.client.core.client import ClientCore
 from turnledger.client.core.exchange import Pacing, Retries, Timeouts
-from turnledger.client.core.pages import Pages
 from turnledger.client.core.upload import Source
 from turnledger.client.outbox.outbox import OutboxLike, recording
 from turnledger.client.shapes import Change, ChatInfo, Hit, Model
+from turnledger.client.sync import edge
 from turnledger.client.sync.access import Shares, Tokens
 from turnledger.client.sync.chat import Chat
 from turnledger.client.sync.outbox import UnsentMessages
-from turnledger.client.sync.wire import Stream, SyncWire
+from turnledger.client.sync.pages import Pages
+from turnledger.client.sync.wire import Stream, Wire
 from turnledger.errors import InvalidInput
 from turnledger.model.transfer import ImportReport
 
@@ -26,8 +28,8 @@ if TYPE_CHECKING:
 
 
 class Client:
-    """A Turnledger server, as one program sees it. Any number of threads may share it; close it at the end,
-    or use it as a context manager."""
+    """A Turnledger server, as one program sees it. Any number of threads may share it; close it at
+    the end, or use it as a context manager."""
 
     def __init__(
         self,
@@ -50,9 +52,9 @@ class Client:
 
         pacing = pacing or Pacing()
         self._address = Address(base_url, api_key, timeouts or Timeouts(), allow_http=allow_http)
-        self._file = recording(outbox, self._address.base_url, api_key)
+        self._file = recording(outbox, self._address.base_url, api_key, opens=edge.OPENS_FILES)
         note = None if self._file is None else self._file.note
-        self._wire = SyncWire(self._address, pacing, http, note)
+        self._wire = Wire(self._address, pacing, http, note)
         self._core = ClientCore(model, retries or Retries(), pacing, records=outbox is not None)
         self.chats = Chats(self._wire, self._core)
         self.tokens = Tokens(self._wire, AccessCore(self._core))
@@ -63,6 +65,12 @@ class Client:
         return f"{type(self).__name__}({self._address.base_url!r})"
 
     def __enter__(self) -> Self:
+        if self._file is not None:
+            try:
+                edge.run_blocking(self._file.check)
+            except BaseException:
+                self.close()
+                raise
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -72,7 +80,7 @@ class Client:
         """Let go of all connections. Turns that were asked for go on at the server."""
         self._wire.close()
         if self._file is not None:
-            self._file.close()
+            edge.run_blocking(self._file.close)
 
     def events(self, *, after: str | None = None) -> Stream[Change]:
         """What happens to one's chats, as it happens, until it is closed: it reconnects by itself, and goes
@@ -98,7 +106,7 @@ class Client:
 class Chats:
     """The chats of whoever asks."""
 
-    def __init__(self, wire: SyncWire, core: ClientCore) -> None:
+    def __init__(self, wire: Wire, core: ClientCore) -> None:
         self._wire = wire
         self._core = core
 

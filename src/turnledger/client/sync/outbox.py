@@ -1,3 +1,4 @@
+# Generated from client/aio by `make twins`. Edit that.
 """The messages of a client whose end is not known, blocking."""
 
 from __future__ import annotations
@@ -8,8 +9,9 @@ from turnledger.client.core.client import ClientCore
 from turnledger.client.outbox.message import Unsent
 from turnledger.client.outbox.outbox import Sent, again, is_end, there_is_none, uncertain
 from turnledger.client.shapes import Answer
+from turnledger.client.sync import edge
 from turnledger.client.sync.chat import TurnStream
-from turnledger.client.sync.wire import SyncWire
+from turnledger.client.sync.wire import Wire
 from turnledger.errors import TurnledgerError
 
 if TYPE_CHECKING:
@@ -19,14 +21,14 @@ if TYPE_CHECKING:
 class UnsentMessages:
     """What was to be sent, and may not have been. Any number of threads and programs may share it."""
 
-    def __init__(self, wire: SyncWire, core: ClientCore, file: OutboxFile | None) -> None:
+    def __init__(self, wire: Wire, core: ClientCore, file: OutboxFile | None) -> None:
         self._wire = wire
         self._core = core
         self._opened = file
 
     def pending(self) -> list[Unsent]:
         """All of them, the first recorded first; also those that are on their way at this moment."""
-        return self._file.pending()
+        return edge.run_blocking(self._file.pending)
 
     def send_all(self) -> list[Sent]:
         """Send them again, those of one chat in their order, each under its idempotency_key, so that it
@@ -35,7 +37,7 @@ class UnsentMessages:
         OutcomeUnknown. Ends with the first that finds no server, or is not let in: the others stay."""
         sent: list[Sent] = []
         after = 0
-        while (unsent := self._file.claim(after)) is not None:
+        while (unsent := edge.run_blocking(self._file.claim, after)) is not None:
             after = unsent.id
             try:
                 sent.append((unsent, self._send(unsent)))
@@ -53,7 +55,7 @@ class UnsentMessages:
 
     def forget(self, id: int) -> bool:
         """Remove one, whatever became of it; whether it was there."""
-        return self._file.forget(id)
+        return edge.run_blocking(self._file.forget, id)
 
     @property
     def _file(self) -> OutboxFile:

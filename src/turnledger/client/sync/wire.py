@@ -1,12 +1,10 @@
+# Generated from client/aio by `make twins`. Edit that.
 """The blocking edge: runs the steps of the core with httpx2.Client."""
 
 from __future__ import annotations
 
-import socket
-import threading
 from collections import deque
-from collections.abc import Callable, Iterator
-from contextlib import suppress
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 from weakref import WeakSet
 
@@ -30,6 +28,7 @@ from turnledger.client.core.steps import (
     Step,
 )
 from turnledger.client.errors import closed
+from turnledger.client.sync import edge
 from turnledger.errors import TurnledgerError
 
 if TYPE_CHECKING:
@@ -41,22 +40,27 @@ Result = TypeVar("Result")
 Given = TypeVar("Given")
 
 
-class SyncWire:
+class Wire:
     """Connections to one server. Any number of threads may use it at once."""
 
     def __init__(
-        self, address: Address, pacing: Pacing, http: httpx2.Client | None = None, note: Note | None = None
+        self,
+        address: Address,
+        pacing: Pacing,
+        http: httpx2.Client | None = None,
+        note: Note | None = None,
     ) -> None:
-        """`note` records what is sent."""
+        """`note` records what is sent; it may block."""
         self.address = address
         self._sleep = pacing.sleep
         self._note = note
         self._http = http or address.client()
         self._is_own = http is None
-        self._waking = threading.Condition()
-        self._is_closed = False
+        self._closing = edge.Event()
+        self._lock = edge.Lock()
+        """Held while `_streams` is changed or listed."""
         self._streams: WeakSet[Stream[Any]] = WeakSet()
-        self._abandoned: deque[httpx2.Response] = deque()
+        self._abandoned = edge.Abandoned()
 
     def run(self, doing: Doing[Result]) -> Result:
         """Do something that gives nothing on its way."""
@@ -77,7 +81,7 @@ class SyncWire:
             case Pause():
                 return self.pause(step.seconds)
             case Record() | Keep() | Forget():
-                return None if self._note is None else self._note(step)
+                return None if self._note is None else edge.run_blocking(self._note, step)
         raise AssertionError(step)
 
     def open(self, request: Request) -> tuple[Reply, httpx2.Response | None] | Broken:
@@ -94,37 +98,26 @@ class SyncWire:
             self._check_open()  # what httpx2 says of it, if it was closed in between
             raise
 
-    def pause(self, seconds: float, until: Callable[[], bool] = lambda: False) -> None:
-        """Wait, or until `wake` is called and this holds. Raises RequestFailed if the client is closed."""
-        if self._sleep is not None:
-            self._sleep(seconds)
-        else:
-            with self._waking:
-                self._waking.wait_for(lambda: self._is_closed or until(), seconds)
+    def pause(self, seconds: float, closing: edge.Event | None = None) -> None:
+        """Wait, or until this event. Raises RequestFailed if the client is closed."""
+        self._check_open()  # a stream that enrolled too late to be closed would wait in vain
+        edge.pause(seconds, closing or self._closing, self._sleep)
         self._check_open()
-
-    def wake(self) -> None:
-        """Let all who pause look whether they still have to."""
-        with self._waking:
-            self._waking.notify_all()
 
     def enrol(self, stream: Stream[Any]) -> None:
         """Have a stream closed with the client."""
-        with self._waking:
+        with self._lock:
             self._streams.add(stream)
 
-    def abandon(self, response: httpx2.Response) -> None:
-        """Let go of what nobody can read any more. Nothing is locked here, as it is called by what collects
-        garbage, within whatever holds locks: it is over for the server now, and closed with the next use."""
-        _hang_up(response)
-        self._abandoned.append(response)
+    def abandon(self, response: httpx2.Response, home: edge.Home) -> None:
+        """Let go of what nobody can read any more. The garbage collector calls it, in any thread."""
+        self._abandoned.add(response, home)
 
     def close(self) -> None:
         """Wake all who wait or read, and close the connections."""
-        self._close_abandoned()
-        with self._waking:
-            self._is_closed = True
-            self._waking.notify_all()
+        self._abandoned.sweep()
+        self._closing.set()
+        with self._lock:
             streams = list(self._streams)
         for stream in streams:
             stream._fail(closed())
@@ -132,7 +125,7 @@ class SyncWire:
             self._http.close()
 
     def _check_open(self) -> None:
-        if self._is_closed:
+        if self._closing.is_set():
             raise closed()
 
     def _exchange(self, request: Request) -> Reply | Broken:
@@ -144,22 +137,16 @@ class SyncWire:
             self._check_open()  # what httpx2 says of it, if it was closed in between
             raise
 
-    def _close_abandoned(self) -> None:
-        with suppress(IndexError):
-            while True:
-                self._abandoned.popleft().close()
-
     def _send(self, request: Request) -> httpx2.Response:
         # Whoever is somewhere else is not the one who was named: he is told nothing.
         return self._http.send(self._build(request), stream=True, follow_redirects=False)
 
     def _build(self, request: Request) -> httpx2.Request:
         self._check_open()
-        if self._abandoned:
-            self._close_abandoned()
+        self._abandoned.sweep()
         arguments = self.address.arguments(request)
         if request.pieces is not None:
-            arguments["content"] = request.pieces()
+            arguments["content"] = edge.body(request.pieces())
         return self._http.build_request(**arguments)
 
     def _broken(self, problem: Exception) -> Broken:
@@ -168,39 +155,41 @@ class SyncWire:
 
 
 class Stream(Generic[Given]):
-    """Something that is told piece by piece: iterate it. Leave the block, or close it, to let go of its
-    connection. Threads that read the same one get each piece once between them."""
+    """Something that is told piece by piece: iterate it. One thread reads at a time, and each piece is
+    given once. Leave the block, or close it, to let go of its connection."""
 
     _response: httpx2.Response | None = None
+    _home: edge.Home | None = None
 
-    def __init__(self, wire: SyncWire, steps: Doing[None]) -> None:
+    def __init__(self, wire: Wire, steps: Doing[None]) -> None:
         self._wire = wire
         self._steps = steps
-        self._chunks: Iterator[bytes] = iter(())
+        self._chunks: Iterator[bytes] = edge.nothing()
         self._given: deque[Given] = deque()
         self._step: Step | None = next(steps)
         self._error: BaseException | None = None
-        self._is_closed = False
-        self._in_it = threading.Lock()
-        """Held by who takes a step, or closes."""
+        self._closing = edge.Event()
+        self._gate = edge.Gate()
+        """Entered by the one that takes a step, or closes."""
         wire.enrol(self)
 
     def __del__(self) -> None:
-        if self._response is not None:
-            self._wire.abandon(self._response)
+        if self._response is not None and self._home is not None:
+            self._wire.abandon(self._response, self._home)
 
     def __iter__(self) -> Self:
         return self
 
     def __next__(self) -> Given:
-        while not self._given:
-            if self._step is None:
-                self._end()
-            self._go()
-        try:
-            return self._given.popleft()
-        except IndexError:  # another thread has closed it, or has taken this one
-            return self.__next__()
+        while True:
+            while not self._given:
+                if self._step is None:
+                    self._end()
+                self._go()
+            try:
+                return self._given.popleft()
+            except IndexError:  # another thread has closed it, or has taken this one
+                continue
 
     def __enter__(self) -> Self:
         return self
@@ -210,11 +199,9 @@ class Stream(Generic[Given]):
 
     def close(self) -> None:
         """Read no more, from any thread. What was asked for goes on, unless it was asked for otherwise."""
-        self._is_closed = True
-        if not self._in_it.acquire(blocking=False):
-            # Another thread is in it, and closes it once it is woken.
-            self._wire.wake()
-            _hang_up(self._response)
+        self._closing.set()
+        if not self._gate.try_enter():
+            edge.hang_up(self._response)  # another thread is inside, and closes it once it is woken
             return
         try:
             self._step = None
@@ -222,7 +209,7 @@ class Stream(Generic[Given]):
             self._steps.close()
             self._let_go()
         finally:
-            self._in_it.release()
+            self._gate.leave()
 
     def _fail(self, error: TurnledgerError) -> None:
         """Close it, and have its reader told why, if there was more to read."""
@@ -240,24 +227,26 @@ class Stream(Generic[Given]):
 
     def _go(self) -> None:
         """Run the step that is next."""
+        self._gate.enter()
         try:
-            with self._in_it:
-                step = self._step
-                if isinstance(step, Give):
-                    self._given.extend(step.given)
-                    if step.then_read:
-                        self._step = READ
-                    else:
-                        self._advance(None)
-                elif step is not None:
-                    outcome = self._do(step)
-                    if not self._is_closed:
-                        self._advance(outcome)
+            step = self._step
+            if isinstance(step, Give):
+                self._given.extend(step.given)
+                if step.then_read:
+                    self._step = READ
+                else:
+                    self._advance(None)
+            elif step is not None:
+                outcome = self._do(step)
+                if not self._closing.is_set():
+                    self._advance(outcome)
         except BaseException:
+            self._gate.leave()
             self.close()
             raise
-        if self._is_closed:
-            self.close()  # who closed it found this thread in it
+        self._gate.leave()
+        if self._closing.is_set():
+            self.close()  # the one that closed it found this thread inside
 
     def _do(self, step: Step) -> Any:
         if step is READ:
@@ -265,7 +254,7 @@ class Stream(Generic[Given]):
         if isinstance(step, Open):
             return self._open(step.request)
         if isinstance(step, Pause):
-            return self._wire.pause(step.seconds, lambda: self._is_closed)
+            return self._wire.pause(step.seconds, self._closing)
         return self._wire.do(step)
 
     def _advance(self, outcome: Any) -> None:
@@ -289,6 +278,7 @@ class Stream(Generic[Given]):
             return opened
         reply, self._response = opened
         if self._response is not None:
+            self._home = edge.home()
             is_plain = "content-encoding" not in reply.headers
             self._chunks = self._response.iter_raw() if is_plain else self._response.iter_bytes()
         return reply
@@ -302,7 +292,7 @@ class Stream(Generic[Given]):
     def _let_go(self) -> None:
         response, self._response = self._response, None
         if response is not None:
-            self._chunks = iter(())
+            self._chunks = edge.nothing()
             response.close()
 
 
@@ -316,15 +306,3 @@ def _whole(response: httpx2.Response) -> Reply | Broken:
     finally:
         response.close()
     return whole.outcome
-
-
-def _hang_up(response: httpx2.Response | None) -> None:
-    """End the connection for who waits at it: to close it would not wake another thread. One that was read to
-    its end is left alone: its connection may be that of another request by now."""
-    if response is None or response.is_closed:
-        return
-    stream = response.extensions.get("network_stream")
-    connection = None if stream is None else stream.get_extra_info("socket")
-    if connection is not None:
-        with suppress(OSError):
-            connection.shutdown(socket.SHUT_RDWR)

@@ -10,6 +10,7 @@ from typing import cast
 import httptools
 
 from turnledger.runners.http.deadlines import NEVER, Deadlines
+from turnledger.runners.http.gzip import GzipDecoder
 from turnledger.runners.http.response import Response
 from turnledger.runners.upstream.failures import BrokenOff, cut, not_http, too_slow, unheard
 
@@ -20,6 +21,7 @@ SLICE = 256 * 1024
 STALE_AFTER = 1.0
 """Seconds without a request after which a server may just be closing the connection for that."""
 
+_GZIP = frozenset({b"gzip", b"x-gzip"})
 _BODILESS = frozenset({204, 304})
 """Statuses without a body, whatever the headers say: one that comes all the same would be the next answer."""
 
@@ -237,6 +239,8 @@ class Connection(asyncio.Protocol):
         response.status = status
         response.has_head = True
         headers = response.headers
+        if headers.get(b"content-encoding", b"").lower() in _GZIP:
+            response.decoder = GzipDecoder()
         response.has_marked_end = b"content-length" in headers or headers.get(
             b"transfer-encoding", b""
         ).lower().endswith(b"chunked")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import ssl
 from collections import OrderedDict, deque
 from contextlib import suppress
@@ -11,7 +12,8 @@ from turnledger.runners.http.address import Address
 from turnledger.runners.http.connection import Connection
 from turnledger.runners.http.deadlines import Deadlines
 from turnledger.runners.http.dial import dial
-from turnledger.runners.upstream.failures import closed, of_connecting, unheard
+from turnledger.runners.http.proxy import Proxy, open_tunnel
+from turnledger.runners.upstream.failures import closed, of_connecting, of_proxy, unheard
 
 IDLE_SECONDS = 15.0
 """How long a connection is kept that nobody uses: less than most servers do."""
@@ -35,9 +37,16 @@ class Pool:
     """
 
     def __init__(
-        self, address: Address, tls: ssl.SSLContext | None, bound: int, *, reuse: bool = True
+        self,
+        address: Address,
+        tls: ssl.SSLContext | None,
+        bound: int,
+        *,
+        reuse: bool = True,
+        proxy: Proxy | None = None,
     ) -> None:
         self._address = address
+        self._proxy = proxy
         self._tls = tls
         self._bound = bound
         self._reuse = reuse
@@ -149,7 +158,7 @@ class Pool:
 
     async def _connected(self) -> Connection:
         address, tls = self._address, self._tls
-        dialed = await dial(address.host, address.port)
+        dialed = await self._dialed()
         connection = Connection(self._loop, self._deadlines, self._freed, self._lost)
         try:
             await self._loop.create_connection(
@@ -161,6 +170,22 @@ class Pool:
             connection.is_unwanted = True
             raise
         return connection
+
+    async def _dialed(self) -> socket.socket:
+        address, proxy = self._address, self._proxy
+        if proxy is None:
+            return await dial(address.host, address.port)
+        try:
+            dialed = await dial(proxy.host, proxy.port)
+        except OSError as problem:
+            raise of_proxy(None) from problem
+        if self._tls is not None:
+            try:
+                await open_tunnel(dialed, proxy, address)
+            except BaseException:
+                dialed.close()
+                raise
+        return dialed
 
     # What becomes of connections.
 

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from typing import NamedTuple
 
 from turnledger.runners.http.address import Address, address_of, checked_api_key
 from turnledger.runners.http.connection import PhaseTimeouts
 from turnledger.runners.http.pool import Pool, tls_of
+from turnledger.runners.http.proxy import Proxy, proxy_for
 
 _FIELDS = (
     "Content-Type: application/json",
     "Accept: */*",
-    "Accept-Encoding: identity",  # compression would hold small pieces back
+    "Accept-Encoding: gzip",
     "User-Agent: turnledger",
 )
 _NO_LIMITS = PhaseTimeouts(None, None, None)
@@ -28,21 +30,29 @@ class Got(NamedTuple):
     """All of it, or its beginning, which is longer than the limit."""
 
 
-def head_of(method: str, address: Address, below: str, api_key: str | None) -> bytes:
+def head_of(
+    method: str, address: Address, below: str, api_key: str | None, proxy: Proxy | None = None
+) -> bytes:
     """The lines of a request, up to those of its own. Raises InvalidInput for an api_key that cannot be
     sent."""
-    fields = [f"Host: {address.authority}", *_FIELDS]
+    fields, target = [f"Host: {address.authority}", *_FIELDS], address.target(below)
+    if proxy is not None and not address.is_secure:  # else the proxy sees a tunnel only
+        target = f"http://{address.authority}{target}"
+        fields += proxy.fields
     if api_key:
         fields.append(f"Authorization: Bearer {checked_api_key(api_key)}")
-    return "\r\n".join([f"{method} {address.target(below)} HTTP/1.1", *fields, ""]).encode()
+    return "\r\n".join([f"{method} {target} HTTP/1.1", *fields, ""]).encode()
 
 
-async def get(base_url: str, below: str, api_key: str | None, *, seconds: float, limit: int) -> Got:
+async def get(
+    base_url: str, below: str, api_key: str | None, *, seconds: float, limit: int, proxy: bool | str = True
+) -> Got:
     """Ask once for something below a URL, over a connection of its own. Raises InvalidInput, a ModelError for
     half an answer, BrokenOff for none (its cause is the OSError, if there is one), TimeoutError."""
     address = address_of(base_url)
-    request = head_of("GET", address, below, api_key) + b"\r\n"
-    pool = Pool(address, tls_of(address), 1)
+    through = proxy_for(address, proxy, os.environ)
+    request = head_of("GET", address, below, api_key, through) + b"\r\n"
+    pool = Pool(address, tls_of(address), 1, proxy=through)
     try:
         async with asyncio.timeout(seconds):
             connection = await pool.connect(None)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from turnledger.runners.upstream.failures import BrokenOff
+from turnledger.runners.http.gzip import GzipDecoder
+from turnledger.runners.upstream.failures import BrokenOff, cut
 
 if TYPE_CHECKING:
     from turnledger.runners.http.connection import Connection
@@ -30,6 +31,7 @@ class Response:
         "_loop",
         "_pieces",
         "_waiting",
+        "decoder",
         "has_head",
         "has_marked_end",
         "headers",
@@ -55,6 +57,8 @@ class Response:
         self.status = 0
         self.headers: dict[bytes, bytes] = {}
         """With names in lower case."""
+        self.decoder: GzipDecoder | None = None
+        """Of a compressed body; `room` and `waits` count its bytes as they come."""
         self.has_head = False
         self.has_marked_end = False
         """Whether the transport tells a whole body from one that was cut."""
@@ -79,6 +83,22 @@ class Response:
     def take(self) -> bytes | None:
         """What has come since; None if that is nothing, or the end. Raises a ModelError when all was taken
         that came before a failure."""
+        return self._arrived() if self.decoder is None else self._decoded(self.decoder)
+
+    def _decoded(self, decoder: GzipDecoder) -> bytes | None:
+        while True:
+            if not decoder.waits:
+                piece = self._arrived()
+                if piece is None:
+                    if self.is_whole and not decoder.is_complete:
+                        raise cut().error
+                    return None
+                decoder.add(piece)
+            decoded = decoder.read(PIECES_BYTES)
+            if decoded:
+                return decoded
+
+    def _arrived(self) -> bytes | None:
         pieces = self._pieces
         if pieces:
             taken = pieces[0] if len(pieces) == 1 else b"".join(pieces)
@@ -103,7 +123,21 @@ class Response:
             await self.arrival()
         if self._failure is not None and self.waits <= limit:
             raise self._failure.error from self._failure.__cause__
-        return b"".join(self._pieces)
+        body = b"".join(self._pieces)
+        if self.decoder is None or len(body) > limit:
+            return body
+        return self._decoded_whole(self.decoder, body, limit)
+
+    @staticmethod
+    def _decoded_whole(decoder: GzipDecoder, body: bytes, limit: int) -> bytes:
+        """Decode a body that has come whole, up to a byte more than the limit."""
+        decoded = bytearray()
+        decoder.add(body)
+        while decoder.waits and len(decoded) <= limit:
+            decoded += decoder.read(limit + 1 - len(decoded))
+        if len(decoded) <= limit and not decoder.is_complete:
+            raise cut().error
+        return bytes(decoded)
 
     def release(self) -> None:
         """Let go of the connection, which closes it unless the response is whole."""

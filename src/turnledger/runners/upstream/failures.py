@@ -36,6 +36,21 @@ class Unheard(BrokenOff):
     """A connection that ended before a byte of the answer had come."""
 
 
+class ProxyFailed(BrokenOff):
+    """There is no way to the upstream through its proxy."""
+
+
+def of_proxy(status: int | None) -> ProxyFailed:
+    """What it means that a proxy answered with this status, or not at all."""
+    if status is None:
+        told = "The proxy cannot be reached, or closed the connection. Try again."
+        return ProxyFailed(ModelUnavailable(told), may_retry=True)
+    if status == 407:
+        return ProxyFailed(ModelUnavailable("The proxy refused its credentials (status 407): check them."))
+    told = f"The proxy could not connect to the model (status {status})."
+    return ProxyFailed(ModelUnavailable(told), may_retry=status in _RETRIED)
+
+
 def of_connecting(problem: OSError) -> BrokenOff:
     """What it means that there is no connection."""
     if isinstance(problem, TimeoutError):
@@ -66,8 +81,8 @@ def not_http() -> BrokenOff:
 
 
 def encoded() -> BrokenOff:
-    """What came can be read only by who has a decoder for it."""
-    told = "The model's server compressed its answer, which it was asked not to do: switch that off there."
+    """What came has an encoding that was not asked for."""
+    told = "The model's server compressed its answer by another method than gzip: switch that off there."
     return BrokenOff(MalformedAnswer(told))
 
 
@@ -87,6 +102,8 @@ def of_status(status: int, headers: Mapping[bytes, bytes], error: Mapping[str, A
 
 
 def _error_of_status(status: int, error: Mapping[str, Any], retry_after: float | None) -> ModelError:
+    if status == 407:
+        return of_proxy(status).error
     if status in ABOUT_THE_OPERATOR:
         return ModelUnavailable(f"The model's server refused the api_key (status {status}): check it.")
     if status == 408:

@@ -21,8 +21,10 @@ _PLAIN = frozenset({None, b"", b"chunked", b"identity"})
 
 
 def is_encoded(response: Response) -> bool:
-    """Whether a body came in a form that only a decoder can read."""
+    """Whether a body came in a form for which there is no decoder."""
     headers = response.headers
+    if response.decoder is not None:
+        return headers.get(b"transfer-encoding", b"").strip().lower() not in _PLAIN
     if b"content-encoding" not in headers and headers.get(b"transfer-encoding") in _PLAIN:
         return False
     named = [

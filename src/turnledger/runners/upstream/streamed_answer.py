@@ -56,6 +56,8 @@ class StreamedAnswer:
             piece = response.take()
             if piece is not None:
                 payloads = self._events.feed(piece)
+                if response.decoder is not None and response.decoder.waits:
+                    await asyncio.sleep(0)  # what is left may be a thousand times as long
             elif response.is_whole:
                 payloads = self._at_end()
             else:

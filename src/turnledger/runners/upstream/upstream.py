@@ -7,6 +7,7 @@ turn = await ledger.run(ChatRunner(model, {"model": "llama3.2"}), "Hello")
 from __future__ import annotations
 
 import asyncio
+import os
 import random
 from collections.abc import Awaitable, Callable, Collection
 from functools import partial
@@ -19,6 +20,7 @@ from turnledger.runners.chat_model import FINISH_REASONS, ModelRequest, completi
 from turnledger.runners.http.address import address_of
 from turnledger.runners.http.connection import Connection, PhaseTimeouts
 from turnledger.runners.http.pool import Pool, tls_of
+from turnledger.runners.http.proxy import proxy_for
 from turnledger.runners.http.request import head_of
 from turnledger.runners.http.response import PIECES_BYTES, Response
 from turnledger.runners.upstream import response_body
@@ -79,7 +81,8 @@ class Upstream:
 
     `finish_reasons` are further ones by which it says that an answer is whole. Without `reuse` each request
     has a connection of its own: an upstream that sends responses to no request can then never have one of
-    them taken for the answer to another.
+    them taken for the answer to another. `proxy` is the URL of an HTTP proxy; False: none; True: the one that
+    the environment names (HTTPS_PROXY, HTTP_PROXY, NO_PROXY).
 
     It belongs to the loop that it is first asked in. Raises InvalidInput for a URL that cannot be one.
     """
@@ -93,14 +96,16 @@ class Upstream:
         retries: Retries = Retries(),  # noqa: B008
         connections: int = CONNECTIONS,
         reuse: bool = True,
+        proxy: bool | str = True,
         finish_reasons: Collection[str] = (),
         lingers: float = 0.25,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
         chance: Callable[[], float] = random.random,
     ) -> None:
         self._address = address = address_of(base_url)
-        self._completions = head_of("POST", address, "/chat/completions", api_key)
-        self._models = head_of("GET", address, "/models", api_key) + b"\r\n"
+        self._proxy = proxy_for(address, proxy, os.environ)
+        self._completions = head_of("POST", address, "/chat/completions", api_key, self._proxy)
+        self._models = head_of("GET", address, "/models", api_key, self._proxy) + b"\r\n"
         self._tls = tls_of(address)
         self._connect = timeouts.connect
         self._limits = PhaseTimeouts(timeouts.first_byte, timeouts.between_chunks, timeouts.total)
@@ -191,7 +196,7 @@ class Upstream:
     def _opened(self) -> Pool:
         if self._is_closed:
             raise closed()
-        self._pool = Pool(self._address, self._tls, self._connections, reuse=self._reuse)
+        self._pool = Pool(self._address, self._tls, self._connections, reuse=self._reuse, proxy=self._proxy)
         return self._pool
 
 

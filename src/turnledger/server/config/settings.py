@@ -117,6 +117,8 @@ class ModelSettings(msgspec.Struct, frozen=True, kw_only=True):
     reuse: bool = True
     """Whether a connection is used for several requests. false: for upstreams that send responses to no
     request, of which another request could get one."""
+    proxy: bool | str = True
+    """The URL of the HTTP proxy on the way there; false: none; true: the one that the environment names."""
     length_field: LengthField | None = None
     """The field in which the upstream takes the bound of a token on the length of an answer. None: the one
     that the request has; where it has neither, the one that is usual for a model of this name."""
@@ -188,6 +190,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """Further values of `finish_reason` by which models of `upstream` say that an answer is whole."""
     reuse: bool = True
     """Whether a connection to `upstream` is used for several requests."""
+    proxy: bool | str = True
+    """The URL of the HTTP proxy on the way to `upstream`; false: none; true: as the environment says."""
     length_field: LengthField | None = None
     """The field in which `upstream` takes the bound of a token on the length of an answer."""
     models: dict[str, ModelSettings] = {}

@@ -15,7 +15,7 @@ import msgspec
 from turnledger.errors import InvalidInput, ModelError
 from turnledger.model.text.plain import plain
 from turnledger.runners.http.request import get
-from turnledger.runners.upstream.failures import BrokenOff
+from turnledger.runners.upstream.failures import BrokenOff, ProxyFailed
 from turnledger.server.access.guard import is_loopback
 from turnledger.server.config.settings import Settings
 from turnledger.server.doctor.diagnosis import Diagnosis, fail, ok, warn
@@ -34,6 +34,7 @@ class UpstreamCheck(msgspec.Struct, frozen=True):
     api_key_env: str | None
     models: tuple[str, ...] = ()
     """Names there that it must know; none where every name is passed on."""
+    proxy: bool | str = True
 
     @property
     def subject(self) -> str:
@@ -51,12 +52,15 @@ class Answered(msgspec.Struct, frozen=True):
 
 def upstreams_of(settings: Settings) -> list[UpstreamCheck]:
     """Every upstream once, with all that the settings want of it."""
-    wanted: dict[tuple[str, str | None], list[str]] = {}
+    wanted: dict[tuple[str, str | None, bool | str], list[str]] = {}
     for name, model in settings.models.items():
-        wanted.setdefault((model.upstream, model.api_key_env), []).append(model.model or name)
+        way = (model.upstream, model.api_key_env, model.proxy)
+        wanted.setdefault(way, []).append(model.model or name)
     if settings.upstream is not None:
-        wanted.setdefault((settings.upstream, settings.api_key_env), [])
-    return [UpstreamCheck(url, variable, tuple(names)) for (url, variable), names in wanted.items()]
+        wanted.setdefault((settings.upstream, settings.api_key_env, settings.proxy), [])
+    return [
+        UpstreamCheck(url, variable, tuple(names), proxy) for (url, variable, proxy), names in wanted.items()
+    ]
 
 
 async def check_upstreams(settings: Settings, environ: Mapping[str, str]) -> list[Answered]:
@@ -71,10 +75,13 @@ async def check_upstream(asked: UpstreamCheck, environ: Mapping[str, str]) -> An
     """Ask one upstream for its models, which costs nothing."""
     api_key = environ.get(asked.api_key_env) if asked.api_key_env else None
     try:
-        got = await get(asked.url, "/models", api_key, seconds=PATIENCE, limit=LARGEST)
+        got = await get(asked.url, "/models", api_key, seconds=PATIENCE, limit=LARGEST, proxy=asked.proxy)
     except InvalidInput as problem:
-        remedy = f"Check {asked.api_key_env}, and `upstream` in the settings."
+        remedy = f"Check {asked.api_key_env}, and `upstream` and `proxy` in the settings."
         return Answered([fail(asked.subject, str(problem), remedy)])
+    except ProxyFailed as failed:
+        remedy = "Check HTTPS_PROXY, HTTP_PROXY and NO_PROXY, or `proxy` in the settings."
+        return Answered([fail(asked.subject, str(failed), remedy)])
     except BrokenOff as broken_off:
         return Answered([_unreachable(asked, broken_off.__cause__)])
     except (ModelError, TimeoutError) as problem:

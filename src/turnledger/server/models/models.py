@@ -127,6 +127,7 @@ def make_models(settings: Settings, environ: Mapping[str, str]) -> Models:
         api_key_env=settings.api_key_env,
         finish_reasons=settings.finish_reasons,
         reuse=settings.reuse,
+        proxy=settings.proxy,
     )
     return Models(named, connections.to(others), length_field=settings.length_field)
 
@@ -157,5 +158,6 @@ class _Upstreams:
                 ),
                 finish_reasons=model.finish_reasons,
                 reuse=model.reuse,
+                proxy=model.proxy,
             )
         return self._made[way]

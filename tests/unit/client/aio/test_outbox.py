@@ -13,7 +13,7 @@ import httpx2
 import pytest
 
 from tests.unit.client.scripted_server import CHAT, ScriptedServer, is_away, loses_the_answer
-from turnledger.client import Answer, AsyncClient, AsyncUnsentMessages, Retries, UnsentMessages
+from turnledger.client import Answer, AsyncClient, Retries
 from turnledger.client.outbox.file import OutboxFile
 from turnledger.errors import InvalidInput, NotAStore, ServerUnavailable
 
@@ -109,10 +109,3 @@ async def test_without_an_outbox_there_is_nothing_to_send() -> None:
         assert (await client.chats.open(CHAT).send("Hello")).text == "Yes."
         with pytest.raises(InvalidInput, match="keeps no record"):
             await client.outbox.send_all()
-
-
-def test_both_say_the_same_of_themselves() -> None:
-    def said(kind: type) -> dict[str, str | None]:
-        return {name: getattr(kind, name).__doc__ for name in vars(kind) if not name.startswith("_")}
-
-    assert said(AsyncUnsentMessages) == said(UnsentMessages)

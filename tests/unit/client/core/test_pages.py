@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from turnledger.client.core.pages import AsyncPages, Pages
+from turnledger.client import AsyncPages, Pages
 from turnledger.client.core.steps import Doing
 from turnledger.client.shapes import Page
 from turnledger.errors import InvalidInput

@@ -22,7 +22,7 @@ def test_the_lines_of_a_request() -> None:
     assert lines[0] == "POST /v1/models?a=b HTTP/1.1"
     assert lines[1] == "Host: api.example.com"
     assert "Authorization: Bearer sk-1" in lines
-    assert "Accept-Encoding: identity" in lines
+    assert "Accept-Encoding: gzip" in lines
     assert lines[-1] == ""
 
 

@@ -96,7 +96,8 @@ async def test_an_error_that_does_not_end_is_told_by_its_status(monkeypatch: pyt
 @pytest.mark.parametrize(
     ("header", "is_told"),
     [
-        (b"Content-Encoding: gzip\r\nContent-Length: 2", True),
+        (b"Content-Encoding: deflate\r\nContent-Length: 2", True),
+        (b"Content-Encoding: gzip, gzip\r\nContent-Length: 2", True),
         (b"Content-Encoding: identity, BR\r\nContent-Length: 2", True),
         (b"Transfer-Encoding: gzip, chunked", True),
         (b"Content-Encoding: identity\r\nContent-Length: 2", False),
@@ -104,7 +105,9 @@ async def test_an_error_that_does_not_end_is_told_by_its_status(monkeypatch: pyt
         (b"Transfer-Encoding: Chunked", False),
     ],
 )
-async def test_what_is_compressed_all_the_same_is_told(header: bytes, is_told: bool, stream: bool) -> None:
+async def test_answer_compressed_by_another_method_than_gzip_is_malformed(
+    header: bytes, is_told: bool, stream: bool
+) -> None:
     asked: list[bytes] = []
 
     async def behave(heard: Heard) -> None:
@@ -116,4 +119,4 @@ async def test_what_is_compressed_all_the_same_is_told(header: bytes, is_told: b
         with pytest.raises(MalformedAnswer, match="compressed") if is_told else nullcontext():
             await (payloads(model) if stream else model.complete(ASKED))
     assert len(asked) == 1
-    assert b"\r\nAccept-Encoding: identity\r\n" in asked[0]
+    assert b"\r\nAccept-Encoding: gzip\r\n" in asked[0]

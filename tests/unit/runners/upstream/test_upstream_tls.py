@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import ssl
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +10,7 @@ import pytest
 
 from tests.unit.runners.asking import ASKED, upstream
 from tests.unit.runners.http.raw_server import Behaviour, Heard, saying, serving
+from tests.unit.runners.upstream.certificates import certified
 from turnledger.errors import ModelUnavailable
 from turnledger.runners.upstream.upstream import Retries
 
@@ -26,40 +25,6 @@ NEVER = Retries(limit=0)
 def anyio_backend(request: pytest.FixtureRequest) -> tuple[str, dict[str, Any]]:
     """TLS is a matter of the loop: each test runs on both."""
     return "asyncio", {"use_uvloop": request.param}
-
-
-@pytest.fixture(scope="session")
-def authority(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a certificate authority that nobody knows."""
-    folder = tmp_path_factory.mktemp("authority")
-    openssl(
-        folder, "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes",
-        "-keyout", "ca.key", "-out", "ca.pem", "-days", "2", "-subj", "/CN=Test authority",
-        "-addext", "basicConstraints=critical,CA:TRUE", "-addext", "keyUsage=critical,keyCertSign",
-    )  # fmt: skip
-    return folder
-
-
-def openssl(folder: Path, *arguments: str) -> None:
-    subprocess.run(["openssl", *arguments], cwd=folder, check=True, capture_output=True)
-
-
-def certified(authority: Path, folder: Path, name: str) -> ssl.SSLContext:
-    """What a server of that name needs."""
-    openssl(
-        folder, "req", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes",
-        "-keyout", "server.key", "-out", "server.csr", "-subj", "/CN=server",
-    )  # fmt: skip
-    (folder / "names").write_text(f"subjectAltName={name}\n")
-    openssl(
-        folder, "x509", "-req", "-in", "server.csr", "-CA", str(authority / "ca.pem"),
-        "-CAkey", str(authority / "ca.key"), "-CAcreateserial", "-days", "2",
-        "-extfile", "names", "-out", "server.pem",
-    )  # fmt: skip
-    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    context.load_cert_chain(folder / "server.pem", folder / "server.key")
-    context.set_alpn_protocols(["h2", "http/1.1"])
-    return context
 
 
 async def complete(port: int) -> bytes:

@@ -166,6 +166,18 @@ async def test_its_clock_is_compared_with_ours(monkeypatch: pytest.MonkeyPatch) 
         assert (await ask(url)).clock_ahead is None
 
 
+async def test_proxy_that_refuses_is_told_apart_from_the_upstream() -> None:
+    async with upstream(status=405) as (url, _):  # which opens no tunnels
+        at = url.removeprefix("http://").removesuffix("/v1")
+        settings = Settings(upstream="https://model.test/v1", proxy=f"http://ann:s3cret@{at}")
+        [answered] = await check_upstreams(settings, {})
+    [finding] = answered.findings
+    assert finding.level is Level.FAIL
+    assert "The proxy could not connect to the model" in finding.told
+    assert "HTTPS_PROXY" in finding.remedy
+    assert "s3cret" not in repr(answered)
+
+
 def test_an_upstream_of_many_models_is_asked_once() -> None:
     url = "https://one.example/v1"
     models = {

@@ -12,6 +12,7 @@ from turnledger.errors import ModelError, ModelRefused, ModelUnavailable
 from turnledger.model.access.token import Token
 from turnledger.model.ids import TokenId
 from turnledger.runners.demo import DemoModel
+from turnledger.runners.http.proxy import Proxy
 from turnledger.runners.upstream.upstream import Upstream
 from turnledger.server.access.auth import Principal
 from turnledger.server.config.settings import ModelSettings, ModelTimeouts, Settings
@@ -151,10 +152,10 @@ async def test_listing_for_a_narrowed_token_leaves_out_what_the_upstream_says_of
     assert told["owned_by"] == "upstream"
 
 
-async def test_model_settings_for_finish_reasons_and_reuse_reach_the_upstream() -> None:
+async def test_model_settings_for_finish_reasons_reuse_and_proxy_reach_the_upstream() -> None:
     url = "http://localhost:1/v1"
-    one = ModelSettings(upstream=url, finish_reasons=("COMPLETE",), reuse=False)
-    settings = Settings(upstream=url, finish_reasons=("DONE",), models={"one": one})
+    one = ModelSettings(upstream=url, finish_reasons=("COMPLETE",), reuse=False, proxy="http://a.test:1")
+    settings = Settings(upstream=url, finish_reasons=("DONE",), models={"one": one}, proxy="http://b.test:2")
     models = make_models(settings, {})
     named, other = models.find("one", ANYBODY).model, models.find("other", ANYBODY).model
     assert isinstance(named, Upstream)
@@ -163,6 +164,7 @@ async def test_model_settings_for_finish_reasons_and_reuse_reach_the_upstream() 
     assert "COMPLETE" not in other.finish_reasons
     assert "DONE" in other.finish_reasons
     assert (named._reuse, other._reuse) == (False, True)
+    assert (named._proxy, other._proxy) == (Proxy("a.test", 1), Proxy("b.test", 2))
     await models.close()
 
 

@@ -1,0 +1,98 @@
+"""Where tasks differ from threads. `sync/edge.py` has the same names, without `Async`. Written by hand."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import nullcontext, suppress
+from typing import TYPE_CHECKING, Any
+
+from turnledger.client.core.steps import Doing
+
+if TYPE_CHECKING:
+    import httpx2
+
+AsyncEvent = asyncio.Event
+Lock = nullcontext[None]
+"""Tasks of one loop need none where nothing is awaited."""
+Run = Callable[[Doing[Any]], Awaitable[Any]]
+Home = asyncio.AbstractEventLoop
+home = asyncio.get_running_loop
+"""Where a response can be closed."""
+run_blocking = asyncio.to_thread
+"""Call what may wait for the disk."""
+OPENS_FILES = False
+"""Whether a file may be opened by a constructor, which cannot wait for the disk here."""
+
+
+class AsyncGate:
+    """Lets one task at a time take a step of a stream. A second reader is a mistake."""
+
+    def __init__(self) -> None:
+        self._is_taken = False
+
+    def enter(self) -> None:
+        """Raises RuntimeError while another task is inside."""
+        if not self.try_enter():
+            raise RuntimeError("Another task reads this stream; one at a time may.")
+
+    def try_enter(self) -> bool:
+        was_taken, self._is_taken = self._is_taken, True
+        return not was_taken
+
+    def leave(self) -> None:
+        self._is_taken = False
+
+
+class AsyncAbandoned:
+    """Responses that were garbage-collected before they were closed."""
+
+    def __init__(self) -> None:
+        self._closing: set[asyncio.Task[None]] = set()
+
+    def add(self, response: httpx2.Response, home: Home) -> None:
+        """Close it on its loop; callable from any thread, as the garbage collector runs in any."""
+
+        def close() -> None:
+            task = home.create_task(response.aclose())
+            self._closing.add(task)
+            task.add_done_callback(self._closing.discard)
+
+        with suppress(RuntimeError):  # the loop is closed, and its connections with it
+            home.call_soon_threadsafe(close)
+
+    def sweep(self) -> None:
+        """Nothing is left to do: tasks close them."""
+
+
+async def pause(
+    seconds: float, until: AsyncEvent, sleep: Callable[[float], Awaitable[None] | None] | None
+) -> None:
+    """Wait, at most until this event is set. `sleep` replaces the waiting."""
+    if sleep is not None:
+        slept = sleep(seconds)
+        if inspect.isawaitable(slept):
+            await slept
+        return
+    with suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await until.wait()
+
+
+async def hang_up(response: httpx2.Response | None) -> None:
+    """Wake the task that reads this response."""
+    if response is not None:
+        await response.aclose()
+
+
+async def body(pieces: Iterator[bytes]) -> AsyncIterator[bytes]:
+    """The pieces of a request body, as httpx2 takes them."""
+    for piece in pieces:
+        yield piece
+
+
+async def nothing() -> AsyncIterator[bytes]:
+    """No bytes at all."""
+    for chunk in list[bytes]():
+        yield chunk

@@ -1,0 +1,35 @@
+"""What comes page by page, awaited."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+
+from turnledger.client.aio import edge
+from turnledger.client.core.pages import Entry, Paging
+from turnledger.client.core.steps import Doing
+from turnledger.client.shapes import Page
+
+
+class AsyncPages(Paging[Entry]):
+    """Iterate to get the entries one by one: pages are read as they are needed, anew each time."""
+
+    def __init__(
+        self,
+        run: edge.Run,
+        look: Callable[[str | None, int], Doing[Page[Entry]]],
+        limit: int | None = None,
+        cursor: str | None = None,
+    ) -> None:
+        super().__init__(look, limit, cursor)
+        self._run = run
+
+    async def __aiter__(self) -> AsyncIterator[Entry]:
+        async for page in self.pages():
+            for entry in page:
+                yield entry
+
+    async def pages(self) -> AsyncIterator[Page[Entry]]:
+        """The same, page by page."""
+        place = self._first()
+        while (page := await self._run(place.next_page())) is not None:
+            yield page

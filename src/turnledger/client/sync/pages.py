@@ -1,0 +1,35 @@
+# Generated from client/aio by `make twins`. Edit that.
+"""What comes page by page, blocking."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from turnledger.client.core.pages import Entry, Paging
+from turnledger.client.core.steps import Doing
+from turnledger.client.shapes import Page
+from turnledger.client.sync import edge
+
+
+class Pages(Paging[Entry]):
+    """Iterate to get the entries one by one: pages are read as they are needed, anew each time."""
+
+    def __init__(
+        self,
+        run: edge.Run,
+        look: Callable[[str | None, int], Doing[Page[Entry]]],
+        limit: int | None = None,
+        cursor: str | None = None,
+    ) -> None:
+        super().__init__(look, limit, cursor)
+        self._run = run
+
+    def __iter__(self) -> Iterator[Entry]:
+        for page in self.pages():
+            yield from page
+
+    def pages(self) -> Iterator[Page[Entry]]:
+        """The same, page by page."""
+        place = self._first()
+        while (page := self._run(place.next_page())) is not None:
+            yield page

@@ -1,0 +1,78 @@
+"""Server-sent events (`text/event-stream`), taken from bytes as they come. No I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+_BOM = b"\xef\xbb\xbf"
+
+
+class EventSplitter:
+    """Takes the pieces of a stream, however they are cut. Each byte is looked at a bounded number of times: a
+    long event in many pieces is joined once. Lines may end in LF, CRLF or CR.
+
+    `too_long` makes the error for an event of more bytes than the limit."""
+
+    __slots__ = ("_is_in_line_end", "_last", "_length", "_limit", "_pieces", "_too_long")
+
+    def __init__(self, limit: int, too_long: Callable[[int], Exception]) -> None:
+        self._limit = limit
+        self._too_long = too_long
+        self._pieces: list[bytes] = []
+        self._last = b""
+        """The last byte of the pieces."""
+        self._length = 0
+        """Of the pieces."""
+        self._is_in_line_end = False
+
+    def split(self, chunk: bytes) -> list[bytes]:
+        """The lines of each event that this piece completes, joined by LF; some are empty. Raises what
+        `too_long` makes."""
+        if b"\r" in chunk or self._is_in_line_end:
+            chunk = self._with_plain_line_ends(chunk)
+        pieces = self._pieces
+        if not pieces and chunk[-2:] == b"\n\n":
+            return chunk.split(b"\n\n")
+        if b"\n\n" not in (self._last + chunk if pieces else chunk):
+            if chunk:
+                self._hold(chunk)
+            return []
+        if pieces:
+            pieces.append(chunk)
+            chunk = b"".join(pieces)
+            pieces.clear()
+            self._length = 0
+        events = chunk.split(b"\n\n")
+        rest = events.pop()
+        if rest:
+            self._hold(rest)
+        return events
+
+    def rest(self) -> bytes:
+        """The lines of an event that lacks its blank line, at the end of the stream."""
+        rest = b"".join(self._pieces)
+        self._pieces.clear()
+        return rest
+
+    def _hold(self, piece: bytes) -> None:
+        self._pieces.append(piece)
+        self._last = piece[-1:]
+        self._length += len(piece)
+        if self._length > self._limit:
+            raise self._too_long(self._limit)
+
+    def _with_plain_line_ends(self, chunk: bytes) -> bytes:
+        if self._is_in_line_end and chunk.startswith(b"\n"):
+            chunk = chunk[1:]  # of a line end that came in two pieces
+        self._is_in_line_end = chunk.endswith(b"\r")
+        return chunk.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+
+
+def fields_of(event: bytes) -> dict[bytes, list[bytes]]:
+    """The values of each field of an event; comments are left out."""
+    fields: dict[bytes, list[bytes]] = {}
+    for line in event.removeprefix(_BOM).split(b"\n"):
+        name, _, value = line.partition(b":")
+        if name:
+            fields.setdefault(name, []).append(value.removeprefix(b" "))
+    return fields

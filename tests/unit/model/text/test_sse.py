@@ -1,0 +1,29 @@
+"""Events are split from bytes at a cost that grows with their length, and within a limit."""
+
+from __future__ import annotations
+
+import pytest
+
+from turnledger.model.text.sse import EventSplitter, fields_of
+
+
+def test_event_of_many_lines_in_many_pieces_is_joined_once() -> None:
+    splitter = EventSplitter(100_000, ValueError)
+    line = b"data: x\n"
+    for _ in range(1000):
+        assert splitter.split(line) == []
+    assert all(held is line for held in splitter._pieces)  # joined for each of them, it would be quadratic
+    assert splitter.split(b"\n") == [(line * 1000).rstrip()]
+    assert splitter.rest() == b""
+
+
+def test_event_beyond_the_limit_raises_what_its_user_chose() -> None:
+    splitter = EventSplitter(10, lambda limit: LookupError(f"more than {limit}"))
+    splitter.split(b"data: 1\n\n" * 10 + b"data: 2345")
+    with pytest.raises(LookupError, match="more than 10"):
+        splitter.split(b"6")
+
+
+def test_fields_keep_their_order_and_comments_are_left_out() -> None:
+    event = b"\xef\xbb\xbfdata: a\n: ping\nid\ndata:b:c\ndata:  d"
+    assert fields_of(event) == {b"data": [b"a", b"b:c", b" d"], b"id": [b""]}

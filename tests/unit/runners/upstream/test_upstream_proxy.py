@@ -1,0 +1,189 @@
+"""An upstream behind a proxy: tunnelled with TLS, asked in absolute form without."""
+
+from __future__ import annotations
+
+import asyncio
+from base64 import b64encode
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.unit.runners.asking import ASKED, upstream
+from tests.unit.runners.http.raw_server import Behaviour, Heard, saying, serving
+from tests.unit.runners.upstream.certificates import certified
+from turnledger.errors import MalformedAnswer, ModelError, ModelUnavailable
+from turnledger.runners.upstream.upstream import Retries
+
+pytestmark = pytest.mark.anyio
+
+ANSWER = b'{"choices": []}'
+OK = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%b" % (len(ANSWER), ANSWER)
+NEVER = Retries(limit=0)
+CREDENTIALS = b"\r\nProxy-Authorization: Basic " + b64encode(b"ann:s3cret!") + b"\r\n"
+
+
+@pytest.fixture(params=[False, True], ids=["asyncio", "uvloop"])
+def anyio_backend(request: pytest.FixtureRequest) -> tuple[str, dict[str, Any]]:
+    """Sockets are a matter of the loop: each test runs on both."""
+    return "asyncio", {"use_uvloop": request.param}
+
+
+def noting(noted: list[bytes], answer: bytes) -> Behaviour:
+    async def behave(heard: Heard) -> None:
+        while True:
+            noted.append(await heard.request())
+            await heard.say(answer)
+
+    return behave
+
+
+def tunnelling(noted: list[bytes], port: int) -> Behaviour:
+    """A proxy that connects every tunnel to one port of this machine, whatever name was asked for."""
+
+    async def pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            while piece := await reader.read(1000):
+                writer.write(piece)
+                await writer.drain()
+        finally:
+            writer.close()
+
+    async def behave(heard: Heard) -> None:
+        noted.append(await heard.request())
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        await heard.say(b"HTTP/1.1 200 Connection", b" established\r\nVia: 1.1 here\r", b"\n\r\n")
+        await asyncio.gather(pump(heard.reader, writer), pump(reader, heard.writer))
+
+    return behave
+
+
+async def test_https_upstream_is_asked_through_a_tunnel_of_the_proxy_in_the_environment(
+    authority: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SSL_CERT_FILE", str(authority / "ca.pem"))
+    asked: list[bytes] = []
+    opened: list[bytes] = []
+    tls = certified(authority, tmp_path, "DNS:model.test")  # a name that only the proxy can resolve
+    async with serving(noting(asked, OK), tls) as port, serving(tunnelling(opened, port)) as proxy:
+        monkeypatch.setenv("HTTPS_PROXY", f"http://ann:s3cret%21@127.0.0.1:{proxy}")
+        async with upstream(f"https://model.test:{port}/v1", api_key="sk-1", retries=NEVER) as model:
+            assert await model.complete(ASKED) == ANSWER
+            assert await model.complete(ASKED) == ANSWER
+    place = b"model.test:%d" % port
+    assert opened == [b"CONNECT " + place + b" HTTP/1.1\r\nHost: " + place + CREDENTIALS + b"\r\n"]
+    assert len(asked) == 2
+    for request in asked:
+        assert request.startswith(b"POST /v1/chat/completions HTTP/1.1\r\n")
+        assert b"\r\nAuthorization: Bearer sk-1\r\n" in request
+        assert b"proxy" not in request.lower()
+
+
+async def test_certificate_is_checked_behind_the_tunnel(
+    authority: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SSL_CERT_FILE", str(authority / "ca.pem"))
+    asked: list[bytes] = []
+    tls = certified(authority, tmp_path, "DNS:elsewhere.test")
+    async with (
+        serving(noting(asked, OK), tls) as port,
+        serving(tunnelling([], port)) as proxy,
+        upstream("https://model.test/v1", retries=NEVER, proxy=f"http://127.0.0.1:{proxy}") as model,
+    ):
+        with pytest.raises(ModelUnavailable, match="secure connection"):
+            await model.complete(ASKED)
+    assert asked == []
+
+
+async def test_http_upstream_is_asked_for_in_absolute_form(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[bytes] = []
+    async with serving(noting(asked, OK)) as proxy:
+        monkeypatch.setenv("http_proxy", f"http://ann:s3cret%21@127.0.0.1:{proxy}")
+        async with upstream("http://model.test:8000/v1", retries=NEVER) as model:
+            assert await model.complete(ASKED) == ANSWER
+            await model.complete(ASKED)
+    assert len(asked) == 2
+    for request in asked:
+        assert request.startswith(
+            b"POST http://model.test:8000/v1/chat/completions HTTP/1.1\r\nHost: model.test:8000\r\n"
+        )
+        assert CREDENTIALS in request
+
+
+async def test_http_proxy_that_refuses_is_not_taken_for_the_model() -> None:
+    async with (
+        serving(saying(b"HTTP/1.1 407 No\r\nContent-Length: 0\r\n\r\n")) as proxy,
+        upstream("http://model.test/v1", retries=NEVER, proxy=f"http://127.0.0.1:{proxy}") as model,
+    ):
+        with pytest.raises(ModelUnavailable, match="proxy refused its credentials"):
+            await model.complete(ASKED)
+
+
+@pytest.mark.parametrize(
+    ("answer", "kind", "told"),
+    [
+        (b"HTTP/1.1 407 No\r\nContent-Length: 0\r\n\r\n", ModelUnavailable, "refused its credentials"),
+        (b"HTTP/1.0 502 Bad Gateway\r\n\r\n<html>", ModelUnavailable, "status 502"),
+        (b"", ModelUnavailable, "closed the connection"),
+        (b"HTTP/1.1 200 OK\r\n", ModelUnavailable, "closed the connection"),
+        (b"SSH-2.0-OpenSSH\r\n\r\n", MalformedAnswer, "not HTTP"),
+        (b"HTTP/1.1 200 OK\r\n\r\n" + OK, MalformedAnswer, "not HTTP"),
+        (b"HTTP/1.1 200 OK\r\n" + b"x" * 100_000, MalformedAnswer, "not HTTP"),
+    ],
+)
+async def test_proxy_that_opens_no_tunnel_hears_no_request(
+    answer: bytes, kind: type[ModelError], told: str
+) -> None:
+    after: list[bytes] = []
+
+    async def behave(heard: Heard) -> None:
+        await heard.request()
+        rest = b""
+        with suppress(ConnectionError):  # the client leaves with the answer half read
+            await heard.say(answer)
+            heard.writer.write_eof()
+            rest = await heard.reader.read()
+        after.append(rest)
+
+    async with (
+        serving(behave) as proxy,
+        upstream(
+            "https://model.test/v1", retries=NEVER, proxy=f"http://ann:s3cret@127.0.0.1:{proxy}"
+        ) as model,
+    ):
+        with pytest.raises(kind, match=told) as caught:
+            await model.complete(ASKED)
+        while not after:
+            await asyncio.sleep(0)
+    assert after == [b""]
+    assert "s3cret" not in str(caught.value)
+
+
+async def test_proxy_that_is_not_there_is_told_apart_from_the_model() -> None:
+    async with serving(saying()) as port:
+        pass
+    async with upstream("https://model.test/v1", retries=NEVER, proxy=f"http://127.0.0.1:{port}") as model:
+        with pytest.raises(ModelUnavailable, match="proxy cannot be reached"):
+            await model.complete(ASKED)
+
+
+async def test_cancelled_caller_leaves_no_tunnel_behind() -> None:
+    is_asked, is_left = asyncio.Event(), asyncio.Event()
+
+    async def behave(heard: Heard) -> None:
+        await heard.request()
+        is_asked.set()
+        await heard.is_closed()
+        is_left.set()
+
+    async with (
+        serving(behave) as proxy,
+        upstream("https://model.test/v1", retries=NEVER, proxy=f"http://127.0.0.1:{proxy}") as model,
+    ):
+        asking = asyncio.create_task(model.complete(ASKED))
+        await is_asked.wait()
+        asking.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await asking
+        await is_left.wait()

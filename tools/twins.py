@@ -1,0 +1,90 @@
+"""Write the blocking client from the awaiting one: `make twins`.
+
+Each module of `client/aio` becomes one of `client/sync`: `async` and `await` go, names and prose follow the
+tables below. Where threads and tasks differ beyond that, both have a module `edge.py`, written by hand.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import tokenize
+from io import StringIO
+from pathlib import Path
+
+CLIENT = Path(__file__).parents[1] / "src" / "turnledger" / "client"
+SOURCE, TARGET = CLIENT / "aio", CLIENT / "sync"
+BY_HAND = {"__init__.py", "edge.py"}
+HEADER = "# Generated from client/aio by `make twins`. Edit that.\n"
+NAMES = {
+    "aio": "sync",
+    "async_client": "client",
+    "aclose": "close",
+    "aiter_bytes": "iter_bytes",
+    "aiter_raw": "iter_raw",
+    "anext": "next",
+    "StopAsyncIteration": "StopIteration",
+    "__aenter__": "__enter__",
+    "__aexit__": "__exit__",
+    "__aiter__": "__iter__",
+    "__anext__": "__next__",
+}
+"""Beside these, a class loses its prefix: AsyncChat becomes Chat."""
+PROSE = {
+    r"\bAsync(?=[A-Z])": "",
+    r"\btasks of one loop\b": "threads",
+    r"\btask(s?)\b": r"thread\1",
+    r"\bawait(ed|ing)\b": "blocking",
+}
+"""What changes in docstrings and comments."""
+
+
+def twin(source: str) -> str:
+    """The blocking form of an awaiting module, not yet formatted."""
+    lines = source.splitlines(keepends=True)
+    for token in reversed(list(tokenize.generate_tokens(StringIO(source).readline))):
+        text = token.string
+        if token.type == tokenize.NAME:
+            text = NAMES.get(text, re.sub(r"^Async(?=[A-Z])", "", text))
+            text = "" if text in ("async", "await") else text
+        elif token.type == tokenize.COMMENT or (token.type == tokenize.STRING and text[0] in "\"'"):
+            for pattern, replacement in PROSE.items():
+                text = re.sub(pattern, replacement, text)
+        if text != token.string:
+            (first, start), (last, end) = token.start, token.end
+            rest = lines[last - 1][end:]
+            lines[first - 1 : last] = [lines[first - 1][:start] + text + (rest if text else rest.lstrip(" "))]
+    return HEADER + "".join(lines)
+
+
+def twins() -> dict[Path, str]:
+    """The text of each generated module."""
+    made = {}
+    for module in sorted(SOURCE.glob("*.py")):
+        if module.name not in BY_HAND:
+            target = TARGET / module.name
+            text = twin(module.read_text())
+            for command in (["check", "--fix-only", "--unsafe-fixes", "--select", "I,UP028"], ["format"]):
+                ruff = [
+                    sys.executable,
+                    "-m",
+                    "ruff",
+                    *command,
+                    "--quiet",
+                    "--stdin-filename",
+                    str(target),
+                    "-",
+                ]
+                text = subprocess.run(ruff, input=text, capture_output=True, text=True, check=True).stdout
+            made[target] = text
+    return made
+
+
+def main() -> None:
+    for path, text in twins().items():
+        path.write_text(text)
+
+
+if __name__ == "__main__":
+    main()
