@@ -42,10 +42,6 @@ class Limits:
     cached_bytes: int = 176 * 1024 * 1024
     """Histories kept in memory, in all forms in which turns need them. The branch in use stays, however large
     it is."""
-    chat_bytes: int = 0
-    """Deprecated: adds to `cached_bytes`. So do the next two."""
-    shown_bytes: int = 0
-    line_bytes: int = 0
     page_bytes: int = 16 * 1024 * 1024
     """Pages of the database kept in memory, by stores that have such."""
     flush_every: float = 0.5
@@ -113,11 +109,6 @@ class Limits:
         counts = [len(each) if isinstance(each, list | tuple) else 1 for each in calls]
         if len(messages) > self.input_items or sum(counts) > self.input_items:
             raise self._too_large(what)
-
-    @property
-    def branch_bytes(self) -> int:
-        """The bound of the branch cache."""
-        return self.cached_bytes + self.chat_bytes + self.shown_bytes + self.line_bytes
 
     @property
     def room(self) -> Room:

@@ -66,7 +66,7 @@ class Process:
         self.lease = self.ids.new(LeaseId)
         self.bells = Bells()
         self.watch = LeaseWatch(self.lease, clock, limits.lease_time, store.holder_is_gone)
-        self.cache = BranchCache(limits.branch_bytes)
+        self.cache = BranchCache(limits.cached_bytes)
         self.mine: dict[TurnId, bool] = {}
         """Attempts that a task here answers for, and whether they have queued. Any other attempt that
         names the lease is an orphan."""
