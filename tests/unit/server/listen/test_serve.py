@@ -165,7 +165,7 @@ async def test_beyond_this_machine_nothing_is_served_until_there_is_a_token() ->
 def test_the_memory_for_histories_is_shared_out() -> None:
     assert engine_limits(Settings(limits=ServerLimits(streams=9_000, turns=1_000))) == Limits()
     small = engine_limits(Settings(limits=ServerLimits(cached_bytes=10_000_000, streams=7, turns=5)))
-    assert (small.branch_bytes, small.page_bytes) == (9_166_666, 833_333)
+    assert (small.cached_bytes, small.page_bytes) == (9_166_666, 833_333)
     assert small.readers == 12
 
 
