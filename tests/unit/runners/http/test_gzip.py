@@ -46,7 +46,15 @@ def test_body_that_lacks_its_end_is_not_complete() -> None:
         assert not decoder.is_complete
 
 
-@pytest.mark.parametrize("body", [b"{}", gzip.compress(b"{}") + b"{}", gzip.compress(TEXT)[:-8] + b"x" * 8])
+@pytest.mark.parametrize(
+    "body",
+    [b"{}", gzip.compress(b"{}") + b"{}", gzip.compress(TEXT)[:-8] + b"x" * 8],
+    ids=[
+        "plain",
+        "trailing bytes",
+        "wrong checksum",
+    ],  # packed bytes hold the time, and would name other tests
+)
 def test_bytes_that_are_not_gzip_are_malformed(body: bytes) -> None:
     with pytest.raises(MalformedAnswer, match="not the gzip"):
         decoded(GzipDecoder(), body)
