@@ -152,6 +152,12 @@ async def stage() -> AsyncIterator[Stage]:
         ),
         (
             client_retries,
+            "is_over",
+            lambda claim, now: False,
+            "test_lost_answer_after_a_quarter_of_an_hour_is_not_given_to_the_next_try",
+        ),
+        (
+            client_retries,
             "look_up",
             takes_up_for_a_first_try,
             "test_a_first_try_is_always_a_message_of_its_own",

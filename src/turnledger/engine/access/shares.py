@@ -54,7 +54,7 @@ class CreateShare(Struct, frozen=True, kw_only=True):
     limit: int
     now: int
     due: int
-    """What is over by then is over; see trusted_clock."""
+    """What is over by then is over; see clock."""
 
 
 async def create(tables: Tables, request: CreateShare) -> Share:
@@ -148,7 +148,7 @@ class ExchangeRequest(Struct, frozen=True, kw_only=True):
     """How many may be there by one link."""
     now: int
     due: int
-    """What is over by then is over; see trusted_clock."""
+    """What is over by then is over; see clock."""
 
 
 class Arrival(Struct, frozen=True):

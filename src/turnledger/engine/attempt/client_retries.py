@@ -24,6 +24,9 @@ from turnledger.model.conversation import Claim, Conversation, ConversationState
 from turnledger.model.ids import TurnId
 from turnledger.model.turn import Turn
 
+LOST_KEPT_MS = 15 * 60 * 1000
+"""How long a lost answer is there for a retry. A client may notice the loss later than the server, after its
+own timeout (ten minutes in the official clients); after that, the same words are a new message."""
 DERIVED = "\x01"
 """What the names of requests begin with, and no idempotency_key does."""
 REQUEST_LENGTH = 64
@@ -89,7 +92,7 @@ async def look_up(tables: Tables, target: Target, retry: Retry, sender: TurnId, 
         return NOTHING_CLAIMED
     owner = target.owner
     claim = await tables.claim(owner, retry.name)
-    if claim is None or not comes_later(claim, retry, sender):
+    if claim is None or not comes_later(claim, retry, sender) or is_over(claim, now):
         return NOTHING_CLAIMED
     conversation = await tables.conversation(owner, claim.conversation)
     if conversation is None or not is_meant(target, conversation):
@@ -100,6 +103,10 @@ async def look_up(tables: Tables, target: Target, retry: Retry, sender: TurnId, 
         failure = await failure_of(tables, turn)
         if not was_kept_from_all(claim, failure, sender) or not await is_head(tables, conversation, turn):
             return NOTHING_CLAIMED
+        if has_died(failure) and claim.sender != sender and turn.committed_at + LOST_KEPT_MS <= now:
+            return (
+                NOTHING_CLAIMED  # its process died before it could note a loss, so its claim is kept longer
+            )
         ended = Ended(STATE_OF[turn.kind], turn)
     else:
         attempt = await tables.attempt(owner, claim.attempt)
@@ -112,6 +119,12 @@ async def look_up(tables: Tables, target: Target, retry: Retry, sender: TurnId, 
         replace(claim, retries=retry.count, is_lost=False, sender=sender, expires_at=expires_at)
     )
     return SharedOutcome(claim.attempt, ended, claim.conversation)
+
+
+def is_over(claim: Claim, now: int) -> bool:
+    """Whether the claim is kept no longer. It may still be there: nothing is purged while the clocks are in
+    doubt, and nothing at all before the first round of a process."""
+    return claim.expires_at is not None and claim.expires_at <= now
 
 
 def comes_later(claim: Claim, retry: Retry, sender: TurnId) -> bool:

@@ -34,7 +34,7 @@ class FlagRequest:
     limit: int
     now: int
     due: int
-    """What is over by then is over; see trusted_clock."""
+    """What is over by then is over; see clock."""
 
 
 async def flag(tables: Tables, request: FlagRequest) -> None:

@@ -244,7 +244,7 @@ class UpdateRequest:
     """The one that was read, if it matters."""
     now: int
     due: int
-    """What is over by then is over; see trusted_clock."""
+    """What is over by then is over; see clock."""
     room: Room = BOUNDLESS
     """What the owner may store."""
 

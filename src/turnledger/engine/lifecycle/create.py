@@ -20,7 +20,7 @@ class MakeRequest:
     key: Key
     now: int
     due: int
-    """What is over by then is over; see trusted_clock."""
+    """What is over by then is over; see clock."""
     room: Room = BOUNDLESS
     """What the owner may store."""
 

@@ -126,7 +126,7 @@ class RestoreRequest:
     id: ConversationId
     now: int
     due: int
-    """What is over by then is over; see trusted_clock."""
+    """What is over by then is over; see clock."""
     within: Within = EVERYWHERE
     """What is beyond it does not exist."""
     retain_ms: int | None = None
@@ -176,7 +176,7 @@ async def _found(tables: Tables, owner: str, id: ConversationId, within: Within)
 class EndDueRequest:
     now: int
     due: int
-    """What is over by then is over; see trusted_clock."""
+    """What is over by then is over; see clock."""
     limit: int
     unlisted_kept_ms: int
     """How long a conversation is kept that was begun, and where nothing was ever committed."""

@@ -171,7 +171,7 @@ class ForkRequest:
     fresh: Conversation
     now: int
     due: int
-    """What is over by then is over; see trusted_clock."""
+    """What is over by then is over; see clock."""
     room: Room = BOUNDLESS
     """What the owner may store."""
     key: Key | None = None

@@ -1,4 +1,4 @@
-"""Deliveries: what became of the answers to requests without an idempotency_key, noted soon; see retries."""
+"""What became of the answers to requests without an idempotency_key, noted soon; see attempt/client_retries."""
 
 from __future__ import annotations
 
@@ -10,18 +10,16 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
+from turnledger.engine.attempt.client_retries import LOST_KEPT_MS
 from turnledger.engine.ports import Sync, Tables
 from turnledger.errors import LedgerClosed, StoreError
+from turnledger.model.attempt import AttemptState
 from turnledger.model.ids import ConversationId, TurnId
 
 if TYPE_CHECKING:
     from turnledger.engine.process.process import Process
 
 log = logging.getLogger("turnledger")
-
-LOST_KEPT_MS = 15 * 60 * 1000
-"""How long a lost answer is there for a retry. A client may notice the loss later than the server, after its
-own timeout (ten minutes in the official clients); after that, the same words are a new message."""
 
 
 @dataclass(frozen=True)
@@ -46,8 +44,10 @@ async def note(tables: Tables, notes: Sequence[Note]) -> list[ConversationId]:
         if each.is_delivered:
             await tables.drop_claim(each.owner, each.name)
         else:
-            expires_at = each.at + LOST_KEPT_MS
-            await tables.save_claim(replace(claim, is_lost=True, expires_at=expires_at))
+            attempt = await tables.attempt(each.owner, claim.attempt)
+            if attempt is None or attempt.state is not AttemptState.RUNNING:  # else its commit notes it again
+                claim = replace(claim, expires_at=each.at + LOST_KEPT_MS)
+            await tables.save_claim(replace(claim, is_lost=True))
             lost.append(claim.conversation)
     return lost
 

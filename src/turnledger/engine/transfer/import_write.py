@@ -47,7 +47,7 @@ class ImportRequest:
     plan: Plan
     now: int
     due: int
-    """What is over by then is over; see trusted_clock."""
+    """What is over by then is over; see clock."""
     within: Within = EVERYWHERE
     room: Room = BOUNDLESS
     """What the owner may store."""

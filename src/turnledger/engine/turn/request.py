@@ -100,7 +100,7 @@ class Round(Struct, frozen=True):
 
     now: int
     due: int
-    """What is over by then is over; see trusted_clock."""
+    """What is over by then is over; see clock."""
     is_repeated: bool = False
     """Whether a begin of this attempt was sent before, and may have succeeded."""
     is_durable: bool = False

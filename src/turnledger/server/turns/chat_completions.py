@@ -135,6 +135,7 @@ class CompletionTurn:
         async for event in chat.events(turn):
             if told := as_events(chunks.of_event(event)):
                 self._exchange.write(told)
+                await self._exchange.outlet.room()
         last = chunks.last(committed(await chat.outcome(turn)))
         self._exchange.end(as_events(last) + DONE)
 

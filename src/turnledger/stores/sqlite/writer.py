@@ -1,6 +1,6 @@
 """The group-commit writer: a plain object that runs whatever it is given as one transaction.
 
-A thread drives it in production (worker.py), the caller itself in simulation.
+A thread drives it in production (threads.py), the caller itself in simulation.
 """
 
 from __future__ import annotations

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from turnledger.chat import Chat
-from turnledger.engine.attempt.client_retries import Retry
+from turnledger.engine.attempt.client_retries import LOST_KEPT_MS, Retry
 from turnledger.engine.attempt.end import CLAIM_KEPT_MS
 from turnledger.engine.ports import Tables
-from turnledger.engine.process.deliveries import LOST_KEPT_MS, note
+from turnledger.engine.process.deliveries import note
 from turnledger.engine.turn.begin import begin
 from turnledger.engine.turn.block import TurnBlock
 from turnledger.engine.turn.commit import commit, resolve_doubt
@@ -471,9 +471,24 @@ class KeylessRetries(Contract):
         process.ledger.lost(first)
         await noted(process)
         stage.clock.advance(LOST_KEPT_MS / 1000 + 1)
-        await process.tend()
+        # Nothing was purged yet: begin looks at the time itself.
         _, second = await answered(chat, 1)
         assert await chat.turns() == [turn, second]
+
+    async def test_lost_turn_that_runs_for_longer_than_a_quarter_of_an_hour_is_given_to_the_next_try(
+        self, stage: Stage
+    ) -> None:
+        """The time is counted from its end: until then, the retry of its client follows it."""
+        here = await stage.process()
+        chat = await here.chat()
+        first, holder = await runs(stage, chat, 0)
+        here.ledger.lost(first)
+        await noted(here)
+        for _ in range(4):
+            stage.clock.advance(LOST_KEPT_MS / 2000)
+            await here.tend()
+        turn = await holder.finish()
+        assert await soon(ask(chat, 1).run(NEVER)) == turn
 
     async def test_what_nobody_asks_for_again_is_forgotten_in_a_day(self, stage: Stage) -> None:
         here = await stage.process()
