@@ -82,8 +82,14 @@ def twins() -> dict[Path, str]:
 
 
 def main() -> None:
-    for path, text in twins().items():
-        path.write_text(text)
+    """Write them; with `--check`, only report those that are not what the generator writes."""
+    stale = [path for path, text in twins().items() if not path.exists() or path.read_text("utf-8") != text]
+    if "--check" in sys.argv[1:]:
+        if stale:
+            raise SystemExit(f"Not what client/aio says: {', '.join(map(str, stale))}. Run `make twins`.")
+        return
+    for path in stale:
+        path.write_text(twins()[path], "utf-8")
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ ASKED = re.compile(r'\.get\("(\w+)"\)')
 
 
 def test_every_key_is_told_as_the_page_itself_tells_it() -> None:
-    known = SHORTCUT.findall((SOURCES / "composing" / "shortcuts.ts").read_text())
+    known = SHORTCUT.findall((SOURCES / "composer" / "shortcuts.ts").read_text())
     rows = [f"| {keys.replace(QUOTE, '`')} | {what} | {WHERE[where]} |" for keys, what, where in known]
     assert len(rows) > 8
     assert [row for row in rows if row not in PAGE] == []

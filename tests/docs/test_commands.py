@@ -42,6 +42,7 @@ SHORT_FORMS = {
     "tools.page": ["--if-possible"],
     "tools.reference": ["--check"],
     "tools.sbom": ["/dev/null"],
+    "tools.twins": ["--check"],
     "turnledger.testing.simulation": ["--seeds", "0:3"],
 }
 UNTESTED = {

@@ -1,4 +1,4 @@
-"""What became of the answers to requests without an idempotency_key, noted soon; see attempt/client_retries."""
+"""What became of the answers to requests without an idempotency_key, noted soon. See client_retries."""
 
 from __future__ import annotations
 
