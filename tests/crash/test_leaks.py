@@ -263,7 +263,7 @@ async def test_the_lane_is_free_after_any_of_them() -> None:
 @pytest.mark.skipif(sys.platform != "linux", reason="descriptors are counted in the way of Linux")
 async def test_nothing_is_left_of_them_in_a_server_as_it_is_run(tmp_path: Path) -> None:
     config = tmp_path / "turnledger.toml"
-    waits = "".join(f"{name} = 0.05\n" for name in ("head_wait", "body_wait", "send_wait", "idle_wait"))
+    waits = "".join(f"{name} = 0.3\n" for name in ("head_wait", "body_wait", "send_wait", "idle_wait"))
     config.write_text(f"[server.limits]\n{waits}")
     flags = ("--config", str(config), "--store", f"sqlite:///{tmp_path}/chats.db", "--log-level", "error")
     with started("turnledger", "serve", "--insecure", "--port", "0", *flags) as server:
