@@ -87,5 +87,5 @@ class StreamedAnswer:
         with suppress(ModelError, TimeoutError):
             async with asyncio.timeout(self._lingers):
                 while not response.is_whole:
-                    if response.take() is None:
-                        await response.arrival()
+                    # A piece may be compressed: the timeout has its chance between two of them.
+                    await (response.arrival() if response.take() is None else asyncio.sleep(0))

@@ -187,12 +187,13 @@ class TurnExchange:
 
     async def close(self) -> bool:
         """Wait until the client has everything, or has taken too long; return whether it has."""
-        all_of_it = await self.outlet.close(self.service.settings.limits.send_wait)
-        if self._is_kept_alive:
-            self.service.streams.let_go(self.outlet)
-        if self._is_stream:
-            self.service.metrics.stream_closed()
-        return all_of_it
+        try:
+            return await self.outlet.close(self.service.settings.limits.send_wait)
+        finally:  # also when this wait is cancelled
+            if self._is_kept_alive:
+                self.service.streams.let_go(self.outlet)
+            if self._is_stream:
+                self.service.metrics.stream_closed()
 
 
 def _encoded(headers: Mapping[bytes, str]) -> Headers:

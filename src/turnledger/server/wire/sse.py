@@ -152,10 +152,12 @@ class Streams:
                 outlet.end(error_event(shutting_down()))
             raise
         finally:
-            await outlet.close(self._patience)
-            self.let_go(outlet)
-            if not is_file:
-                self._metrics.stream_closed()
+            try:
+                await outlet.close(self._patience)
+            finally:  # also when this wait is cancelled
+                self.let_go(outlet)
+                if not is_file:
+                    self._metrics.stream_closed()
 
     # Heartbeats.
 
