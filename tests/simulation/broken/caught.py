@@ -31,7 +31,7 @@ CAUGHT: dict[tuple[str, str], int] = {
     ("memory", "forgets_under_which_key_a_move_was_made"): 147,
     ("memory", "forgets_what_tools_did_when_it_deletes"): 330,
     ("memory", "forgets_who_waits_behind_a_dead_edit_that_it_keeps"): 2875,
-    ("memory", "forks_without_the_effects_of_later_turns"): 339,
+    ("memory", "forks_without_the_effects_of_later_turns"): 2159,
     ("memory", "gives_a_lost_answer_that_others_built_on"): 197,
     ("memory", "gives_a_lost_answer_without_recording_that"): 223,
     ("memory", "gives_an_answer_that_may_have_been_delivered"): 20,

@@ -92,7 +92,7 @@ async def look_up(tables: Tables, target: Target, retry: Retry, sender: TurnId, 
         return NOTHING_CLAIMED
     owner = target.owner
     claim = await tables.claim(owner, retry.name)
-    if claim is None or not comes_later(claim, retry, sender) or is_over(claim, now):
+    if claim is None or not comes_later(claim, retry, sender):
         return NOTHING_CLAIMED
     conversation = await tables.conversation(owner, claim.conversation)
     if conversation is None or not is_meant(target, conversation):
@@ -102,6 +102,8 @@ async def look_up(tables: Tables, target: Target, retry: Retry, sender: TurnId, 
     if turn is not None:
         failure = await failure_of(tables, turn)
         if not was_kept_from_all(claim, failure, sender) or not await is_head(tables, conversation, turn):
+            return NOTHING_CLAIMED
+        if is_over(claim, now):
             return NOTHING_CLAIMED
         if has_died(failure) and claim.sender != sender and turn.committed_at + LOST_KEPT_MS <= now:
             return (

@@ -310,7 +310,7 @@ class World:
     """Attempts of clients that retry without an idempotency_key: the message, and which try of it each is."""
     answered: dict[TurnId, list[str]] = field(default_factory=dict)
     """By turn: the messages of such clients that it was the answer to, as far as that arrived whole."""
-    unheard: dict[str, tuple[TurnId, TurnId]] = field(default_factory=dict)
+    unheard: dict[str, tuple[TurnId, TurnId, int | None]] = field(default_factory=dict)
     """By the name of the request: an attempt whose answer is recorded as lost, and the try that lost it."""
     beats: dict[LeaseId, float] = field(default_factory=dict)
     """When processes last showed that they live."""

@@ -147,7 +147,7 @@ async def _note_loss(tables: Tables, owner: str, name: str, world: World) -> Non
     """Note whose answer is recorded as lost for now."""
     claim = await tables.claim(owner, name)
     if claim is not None and claim.is_lost and claim.sender is not None:
-        world.unheard[name] = (claim.attempt, claim.sender)
+        world.unheard[name] = (claim.attempt, claim.sender, claim.expires_at)
     else:
         world.unheard.pop(name, None)
 
@@ -155,9 +155,11 @@ async def _note_loss(tables: Tables, owner: str, name: str, world: World) -> Non
 def _check_retry(before: Branch | None, request: BeginRequest, name: str, result: Any, world: World) -> None:
     """Note a try that runs again, or waits for a turn of its own, although what it asks for is there and was
     lost; and one that is given an answer that others have built on."""
-    unheard, sender = world.unheard.get(name, (None, None))
+    unheard, sender, expires_at = world.unheard.get(name, (None, None, None))
     is_own = sender is not None and world.is_later_try(request.attempt, sender)
-    if isinstance(result, Begun) and is_own and before is not None and before.head == unheard:
+    # Whether its time is over is up to the clock of the process, which may be wrong: then it runs again.
+    is_over = expires_at is not None and expires_at <= request.round.now
+    if isinstance(result, Begun) and is_own and not is_over and before and before.head == unheard:
         world.intrusions.append(f"{request.attempt} runs again although the answer of {unheard} was lost")
     if isinstance(result, Queued) and is_own and before is not None and before.running == unheard:
         world.intrusions.append(f"{request.attempt} waits behind {unheard}, of which it is a later try")
