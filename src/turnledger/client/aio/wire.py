@@ -154,7 +154,7 @@ class AsyncWire:
 
 
 class AsyncStream(Generic[Given]):
-    """Something that is told piece by piece: iterate it. One task reads at a time, and each piece is
+    """An iterable response that arrives in pieces. One task reads at a time, and each piece is
     given once. Leave the block, or close it, to let go of its connection."""
 
     _response: httpx2.Response | None = None

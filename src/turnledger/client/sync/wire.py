@@ -155,7 +155,7 @@ class Wire:
 
 
 class Stream(Generic[Given]):
-    """Something that is told piece by piece: iterate it. One thread reads at a time, and each piece is
+    """An iterable response that arrives in pieces. One thread reads at a time, and each piece is
     given once. Leave the block, or close it, to let go of its connection."""
 
     _response: httpx2.Response | None = None

@@ -323,6 +323,19 @@ class KeylessRetries(Contract):
         assert turn.kind is TurnKind.INTERRUPTED
         assert await chat.turns() == [turn]
 
+    async def test_kept_turn_of_a_dead_process_after_a_quarter_of_an_hour_is_not_the_answer(
+        self, stage: Stage
+    ) -> None:
+        """No process was left to note the loss, so its claim is kept for a day: begin looks at the commit."""
+        here, there = await stage.processes()
+        chat = await here.chat()
+        await runs(stage, chat, 0, on_failure="keep")
+        await stage.bury_others(there)
+        stage.clock.advance(LOST_KEPT_MS / 1000 + 1)
+        _, second = await answered(await there.chat(chat), 1)
+        assert [turn.kind for turn in await chat.turns()] == [TurnKind.INTERRUPTED, TurnKind.COMPLETED]
+        assert (await chat.turns())[-1] == second
+
     async def test_a_failed_turn_is_resumed_if_its_error_was_lost_and_run_afresh_if_not(
         self, stage: Stage
     ) -> None:
