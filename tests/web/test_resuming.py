@@ -194,6 +194,34 @@ def test_a_first_message_whose_chat_was_never_made_is_sent_after_a_reload_once(
     assert person.turns(chat["id"]) == [("Good morning", "Hello.")]
 
 
+def test_a_chat_that_is_made_while_the_page_reloads_is_the_one_that_is_shown(
+    tab: Page, person: Person
+) -> None:
+    person.house.model.says("Hello.")
+    held: dict[str, Route] = {}
+
+    def hold(route: Route) -> None:
+        held["loading" if route.request.is_navigation_request() else "creating"] = route
+        if len(held) == 2:
+            held["creating"].continue_()
+
+    tab.route(
+        "**/api/chats", lambda route: hold(route) if route.request.method == "POST" else route.continue_()
+    )
+    write(tab, "Good morning")
+    expect(messages(tab)).to_have_text(["Good morning"])
+    tab.route(f"{person.house.url}/", hold)
+    with tab.expect_response("**/api/turns"):
+        tab.evaluate("setTimeout(() => location.reload())")
+    tab.unroute("**/api/chats")
+    held["loading"].continue_()
+    expect(committed(tab)).to_have_count(1)
+    expect(messages(tab)).to_have_text(["Good morning"])
+    [chat] = person.chats()
+    assert person.turns(chat["id"]) == [("Good morning", "Hello.")]
+    assert tab.url.endswith(f"#{chat['id']}")
+
+
 def test_what_a_tab_left_behind_is_sent_by_another_one(tab: Page, person: Person) -> None:
     other = second_tab(tab, person)
     tab.route("**/api/turns", lambda route: route.abort())

@@ -1,6 +1,7 @@
 /** What the page shows, and how the address names it. */
 
 import { signal, type ReadonlySignal } from "@preact/signals";
+import { STORAGE_PREFIX, tabStorage } from "../browser/storage";
 
 /** A chat; one that is not made yet; or one that is not kept, which no address names. The last two have a number of
  * their own: a second "new chat" is another place. */
@@ -8,6 +9,9 @@ export type Route =
   | { readonly kind: "chat"; readonly id: string }
   | { readonly kind: "new"; readonly number: number }
   | { readonly kind: "unkept"; readonly number: number };
+
+/** Where a tab keeps the chat that it created last, and when. */
+const CREATED = `${STORAGE_PREFIX}created`;
 
 export class Router {
   readonly #route = signal<Route | null>(null);
@@ -23,6 +27,7 @@ export class Router {
   constructor(only: string | null, keeps = true) {
     this.#only = only;
     this.#keeps = keeps;
+    if (location.hash === "#new") this.#correctAddress();
     this.#read();
     addEventListener("hashchange", () => this.#read(), { signal: this.#ending.signal });
   }
@@ -62,6 +67,14 @@ export class Router {
   /** The new chat has its id now: it stays the same route. */
   chatCreated(id: string): void {
     history.replaceState(null, "", `#${id}`);
+    tabStorage().setItem(CREATED, JSON.stringify({ id, at: now() }));
+  }
+
+  /** During a reload the old page goes on until the new one has come. A chat that it created meanwhile is the one that
+   * is shown; the address is from before. */
+  #correctAddress(): void {
+    const { id, at } = JSON.parse(tabStorage().getItem(CREATED) ?? "{}") as { id?: string; at?: number };
+    if (id && at && at >= performance.timeOrigin) history.replaceState(null, "", `#${id}`);
   }
 
   /** Go to the waiting route, and lose what is shown. */
@@ -107,6 +120,11 @@ export class Router {
   #fresh(): Route {
     return { kind: this.#keeps ? "new" : "unkept", number: ++this.#last };
   }
+}
+
+/** Milliseconds by the clock that also tells when a page began to load. */
+function now(): number {
+  return performance.timeOrigin + performance.now();
 }
 
 function addressOf(fragment: string | null): string {
