@@ -12,8 +12,7 @@ from typing import Any
 import msgspec
 
 from bench.measures import ANSWER, QUESTION, Line
-from turnledger.engine.history.cache import BranchCache
-from turnledger.engine.history.history import History
+from turnledger.engine.history.history import BranchCache, History
 from turnledger.engine.resend.match import Continuation, MatchedEdit, Meaning, decide
 from turnledger.model.ids import BranchId, IdSource, TurnId
 from turnledger.model.item import message

@@ -1,7 +1,7 @@
 """Mutation testing: change one thing in the code, and see whether a fast test fails.
 
     python -m tools.mutation [MODULE …] [--sample N --seed S] [--killed FILE | --again FILE]
-    make mutate ARGS="turn.commit sqlite.writer"
+    make mutate ARGS="turn.commit sqlite.threads"
 
 A mutant is one small change of one function: a comparison, a condition, a constant, a keyword argument or a
 statement left out. A forked process becomes the mutant and runs the schedules of the simulator, the store
@@ -50,7 +50,7 @@ EXPLAINED = Path(__file__).with_name("mutation_survivors.txt")
 PACKAGES = ("turnledger.engine", "turnledger.stores")
 CORE = (
     *("turn.begin", "turn.commit", "attempt.end", "attempt.stop_record", "attempt.takeover"),
-    *("attempt.idempotency", "lane.queue", "sqlite.writer", "sqlite.tables.tables"),
+    *("attempt.idempotency", "lane.queue", "sqlite.threads", "sqlite.tables.tables"),
 )
 """The protocol: what runs by default."""
 
@@ -638,7 +638,7 @@ def _arguments() -> argparse.Namespace:
         "modules",
         nargs="*",
         metavar="MODULE",
-        help=f"under engine/ (turn.commit) or stores/ (sqlite.writer); by default {', '.join(CORE)}",
+        help=f"under engine/ (turn.commit) or stores/ (sqlite.threads); by default {', '.join(CORE)}",
     )
     parser.add_argument("--sample", type=int, help="so many mutants of each module, drawn by --seed")
     parser.add_argument("--seed", type=int, default=0)

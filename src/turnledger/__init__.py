@@ -32,10 +32,9 @@ if TYPE_CHECKING:
     from turnledger.ledger import Ledger
     from turnledger.model.access.share import Share, ShareKind
     from turnledger.model.access.token import Token, TokenScope
-    from turnledger.model.access.visibility import Within
     from turnledger.model.attempt import AttemptState, Began, OnBusy, OnFailure, OnStop
     from turnledger.model.change import ChangeKind, LiveChange
-    from turnledger.model.conversation import Conversation, NamedBy
+    from turnledger.model.conversation import Conversation, NamedBy, Within
     from turnledger.model.event import ItemDone, TextDelta, TurnFinished, TurnStarted
     from turnledger.model.finding import Finding, Rule
     from turnledger.model.flags import Flags
@@ -173,7 +172,7 @@ _HOMES = {
     "TurnStarted": "model.event",
     "Usage": "model.usage",
     "Visit": "shares",
-    "Within": "model.access.visibility",
+    "Within": "model.conversation",
     "items_of_messages": "model.messages.messages",
     "messages_of": "model.messages.messages",
     "repair": "model.messages.repair",

@@ -19,8 +19,7 @@ from turnledger.engine.turn.validation import (
     tag_of,
     target_of,
 )
-from turnledger.model.access.visibility import EVERYWHERE, Within
-from turnledger.model.conversation import Conversation
+from turnledger.model.conversation import EVERYWHERE, Conversation, Within
 from turnledger.model.ids import ConversationId
 from turnledger.model.listing import ListPosition, Page, Wanted
 

@@ -35,8 +35,7 @@ from turnledger.engine.lifecycle.moves import Move, Sibling, SiblingsRequest, Sw
 from turnledger.engine.ports import Runner
 from turnledger.engine.process.process import Process
 from turnledger.engine.resend.match import Sent
-from turnledger.engine.turn.acquire import relocate
-from turnledger.engine.turn.block import TurnBlock
+from turnledger.engine.turn.block import TurnBlock, relocate
 from turnledger.engine.turn.resend import ChatMessage, OnDivergence
 from turnledger.engine.turn.stop import stop_turn
 from turnledger.engine.turn.validation import (
@@ -58,9 +57,8 @@ from turnledger.engine.turn.validation import (
     turn_request,
 )
 from turnledger.errors import InvalidInput
-from turnledger.model.access.visibility import EVERYWHERE, Within
 from turnledger.model.attempt import OnStop
-from turnledger.model.conversation import Branch, Conversation
+from turnledger.model.conversation import EVERYWHERE, Branch, Conversation, Within
 from turnledger.model.event import Event
 from turnledger.model.flags import FlagsOf
 from turnledger.model.ids import BranchId, ConversationId, TurnId

@@ -20,13 +20,13 @@ from turnledger.engine.conversations.search import SearchPage, SearchRequest, pl
 from turnledger.engine.events.live_log import EventSink
 from turnledger.engine.feed.changes import newest_position
 from turnledger.engine.feed.feed import ChangeReader
+from turnledger.engine.lane.lease import Probe
 from turnledger.engine.lifecycle.create import make
 from turnledger.engine.lifecycle.delete import delete_for, restore_for
 from turnledger.engine.lifecycle.reset import NamedRequest, ResetRequest, named_by
 from turnledger.engine.lifecycle.reset import reset as reset_key
-from turnledger.engine.limits import Limits
+from turnledger.engine.limits import Limits, usage
 from turnledger.engine.ports import Clock, Runner, Store, Sync
-from turnledger.engine.process.probe import Probe
 from turnledger.engine.process.process import AtWork, Process
 from turnledger.engine.recovery import Tending
 from turnledger.engine.resend.match import Sent
@@ -47,11 +47,9 @@ from turnledger.engine.turn.validation import (
     target_of,
     turn_request,
 )
-from turnledger.engine.usage import usage
 from turnledger.errors import LedgerClosed, TurnledgerError
-from turnledger.model.access.visibility import EVERYWHERE, Within
 from turnledger.model.change import LiveChange
-from turnledger.model.conversation import LOCAL, Conversation
+from turnledger.model.conversation import EVERYWHERE, LOCAL, Conversation, Within
 from turnledger.model.finding import Finding
 from turnledger.model.ids import ConversationId, RandomBits, SystemEntropy, TurnId
 from turnledger.model.retention import ResetPolicy, Retained

@@ -22,7 +22,7 @@ from turnledger.engine.turn.validation import TEXT_LENGTH, check_limit, check_na
 from turnledger.errors import InvalidInput, LinkNotValid
 from turnledger.model.access.share import NONCE, Share, is_code, new_code, visitors_token_text
 from turnledger.model.access.token import Token, digest_of
-from turnledger.model.access.visibility import EVERYWHERE, Within
+from turnledger.model.conversation import EVERYWHERE, Within
 from turnledger.model.ids import ConversationId, RandomBits, ShareId, TokenId
 from turnledger.model.item import is_unicode
 from turnledger.tokens import MOST, bounds_of, check_models, end_of

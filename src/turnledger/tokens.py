@@ -22,9 +22,8 @@ from turnledger.engine.ports import Sync
 from turnledger.engine.process.process import Process
 from turnledger.engine.turn.validation import LONGEST, TEXT_LENGTH, check_limit, check_name, check_scope
 from turnledger.errors import InvalidInput
-from turnledger.model.access.bounds import Bounds
-from turnledger.model.access.token import Token, TokenScope, digest_of, new_token_text
-from turnledger.model.access.visibility import EVERYWHERE, Within
+from turnledger.model.access.token import Bounds, Token, TokenScope, digest_of, new_token_text
+from turnledger.model.conversation import EVERYWHERE, Within
 from turnledger.model.ids import ConversationId, RandomBits, TokenId
 from turnledger.model.item import is_unicode
 

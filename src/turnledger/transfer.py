@@ -24,22 +24,23 @@ from turnledger.engine.transfer.export import (
     page_of,
     shown_part,
 )
-from turnledger.engine.transfer.import_draft import ImportDraft, Known, draft_of
 from turnledger.engine.transfer.import_parse import ChatReader, ReadChat
 from turnledger.engine.transfer.import_plan import Plan, planned
 from turnledger.engine.transfer.import_write import (
+    ImportDraft,
     Imported,
     ImportRequest,
+    Known,
     LookUpRequest,
     compared,
+    draft_of,
     import_chat,
     look_up,
     place_of,
 )
 from turnledger.engine.turn.validation import check_may_make, check_name, check_scope, scope_in
 from turnledger.errors import ConversationUnavailable, InvalidInput, StorageFull
-from turnledger.model.access.visibility import EVERYWHERE, Within
-from turnledger.model.conversation import Conversation
+from turnledger.model.conversation import EVERYWHERE, Conversation, Within
 from turnledger.model.ids import ConversationId
 from turnledger.model.text.markdown import markdown_head, markdown_turn
 from turnledger.model.transfer import LONGEST_WHY, ChatLine, Did, ImportReport

@@ -13,7 +13,8 @@ import pytest
 from tests.compat.conftest import Serve
 from tests.compat.served import Served
 from tests.compat.talking import streamed, user, whole
-from turnledger.server.turns import exchange, run
+from turnledger.server.turns import run
+from turnledger.server.turns import run as run_module
 from turnledger.testing.gates import Gate
 from turnledger.testing.upstream import CUT, Data, Status
 
@@ -105,7 +106,7 @@ def test_a_wait_for_others_is_no_part_of_the_time_to_the_first_token(
     serve: Serve, threads: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     gate, time = Gate(), SetTime()
-    for module in (exchange, run):
+    for module in (run_module, run):
         monkeypatch.setattr(module, "time", time)
     served = serve([gate, "One."], ["Two."])
     first = threads.submit(streamed, served.client("k"), "1")
@@ -128,7 +129,7 @@ def test_the_announcement_of_an_answer_is_not_its_first_token(
     serve: Serve, threads: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     gate, time = Gate(), SetTime()
-    for module in (exchange, run):
+    for module in (run_module, run):
         monkeypatch.setattr(module, "time", time)
     announced = b'{"id":"c","model":"m","choices":[{"index":0,"delta":{"role":"assistant","content":""}}]}'
     said = b'{"id":"c","model":"m","choices":[{"index":0,"delta":{"content":"One."}}]}'

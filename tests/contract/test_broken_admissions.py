@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from turnledger.engine.ports import Store
-from turnledger.engine.turn import acquire, begin
+from turnledger.engine.turn import begin, block
 from turnledger.errors import AdmissionMoved, ConversationDeleted, TurnledgerError
 from turnledger.stores.memory import Database, MemoryStore, MemoryTables
 from turnledger.testing.store_contract.admissions import Admissions, one_of_anns
@@ -69,7 +69,7 @@ async def stage() -> AsyncIterator[Stage]:
             ["replayed"],
         ),
         (
-            acquire,
+            block,
             "_check_still_admitted",
             asks_nobody,
             "who_is_shut_out_learns_nothing_else",
@@ -83,7 +83,7 @@ async def stage() -> AsyncIterator[Stage]:
             ["by_id"],
         ),
         (
-            acquire,
+            block,
             "_readmitted",
             looks_nobody_up_again,
             "who_waits_keeps_his_place_when_he_is_still_let_in",

@@ -24,7 +24,7 @@ from turnledger.engine.lifecycle.moves import fork
 from turnledger.engine.lifecycle.reset import reset
 from turnledger.engine.transfer.import_write import import_chat
 from turnledger.engine.turn.commit import commit
-from turnledger.engine.turn.journal import record
+from turnledger.engine.turn.running_turn import record
 from turnledger.errors import TurnledgerError
 from turnledger.testing.machine import MemoryMachine
 from turnledger.testing.store_contract import power_loss

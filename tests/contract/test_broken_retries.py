@@ -13,7 +13,7 @@ from turnledger.engine.attempt import client_retries
 from turnledger.engine.attempt.idempotency import SharedOutcome
 from turnledger.engine.ports import Store
 from turnledger.engine.process import deliveries
-from turnledger.engine.turn import acquire, begin, commit
+from turnledger.engine.turn import begin, block, commit
 from turnledger.errors import TurnledgerError
 from turnledger.stores.memory import Database, MemoryStore
 from turnledger.testing.gates import Fate
@@ -195,7 +195,7 @@ async def test_the_contract_sees_a_try_that_forgets_that_it_was_made(
 async def test_the_contract_sees_a_retry_that_does_not_wait_for_what_is_known(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(acquire, "_is_later_try", lambda request: False)
+    monkeypatch.setattr(block, "_is_later_try", lambda request: False)
     with pytest.raises(AssertionError):
         await KeylessRetries().test_a_process_goes_by_all_it_knows_of_deliveries(stage)
 

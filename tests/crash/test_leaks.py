@@ -26,8 +26,7 @@ from turnledger.runners.demo import DemoModel
 from turnledger.server.config.settings import ServerLimits, Settings
 from turnledger.server.listen.protocol import BoundedHttp
 from turnledger.server.turns.chat_completions import CompletionTurn
-from turnledger.server.turns.exchange import TurnExchange
-from turnledger.server.turns.run import TurnRun
+from turnledger.server.turns.run import TurnExchange, TurnRun
 from turnledger.server.wire.client_stream import Outlet
 
 EACH = 12

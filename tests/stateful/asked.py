@@ -10,7 +10,6 @@ from turnledger.engine.attempt.end import EndRequest
 from turnledger.engine.attempt.told import Told
 from turnledger.engine.lifecycle.moves import Moved
 from turnledger.engine.turn.commit import CommitRequest
-from turnledger.engine.turn.journal import RecordRequest
 from turnledger.engine.turn.request import (
     BeginBounds,
     BeginRequest,
@@ -20,13 +19,13 @@ from turnledger.engine.turn.request import (
     TurnContent,
     TurnPolicy,
 )
+from turnledger.engine.turn.running_turn import RecordRequest
 from turnledger.model import event_log
 from turnledger.model.attempt import Failure, OnStop
-from turnledger.model.instructions import instructed_after
 from turnledger.model.item import Item, result_of
 from turnledger.model.journal import Journal, finished, started
 from turnledger.model.messages.pairing import check_turn
-from turnledger.model.turn import Turn, TurnKind
+from turnledger.model.turn import Turn, TurnKind, instructed_after
 
 PARTS = {"content": TurnContent, "policy": TurnPolicy, "bounds": BeginBounds, "round": Round}
 

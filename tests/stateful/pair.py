@@ -20,7 +20,7 @@ from turnledger.engine.turn.request import MustReachDisk
 from turnledger.errors import TurnledgerError
 from turnledger.stores.memory import MemoryStore
 from turnledger.stores.sqlite import SqliteStore
-from turnledger.stores.sqlite.writer import Job
+from turnledger.stores.sqlite.threads import Job
 
 SHARED_MEMORY = Path("/dev/shm")
 

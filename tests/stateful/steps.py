@@ -25,10 +25,9 @@ from turnledger.model.conversation import (
 )
 from turnledger.model.flags import Flags, FlagsOf
 from turnledger.model.ids import TokenId, TurnId
-from turnledger.model.instructions import Instructions
 from turnledger.model.item import Item
 from turnledger.model.retention import ResetPolicy
-from turnledger.model.turn import Turn, TurnKind
+from turnledger.model.turn import Instructions, Turn, TurnKind
 
 ALL = 1_000
 

@@ -77,11 +77,10 @@ from turnledger.engine.lifecycle.reset import ResetRequest, reset
 from turnledger.engine.ports import Tables
 from turnledger.engine.turn.begin import AbandonRequest, abandon, begin
 from turnledger.engine.turn.commit import DoubtRequest, commit, resolve_doubt
-from turnledger.engine.turn.journal import record
 from turnledger.engine.turn.request import MustReachDisk
-from turnledger.model.access.visibility import Within
+from turnledger.engine.turn.running_turn import record
 from turnledger.model.attempt import Failure, OnBusy, OnFailure, OnStop
-from turnledger.model.conversation import Conversation, Ticket
+from turnledger.model.conversation import Conversation, Ticket, Within
 from turnledger.model.ids import LeaseId, TurnId
 from turnledger.model.listing import ListPosition, Wanted
 from turnledger.model.retention import NEVER, ResetPolicy

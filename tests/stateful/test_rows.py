@@ -25,9 +25,8 @@ from turnledger.engine.ports import Tables
 from turnledger.model.attempt import AttemptState, Failure, OnStop
 from turnledger.model.conversation import ConversationState
 from turnledger.model.flags import Flags
-from turnledger.model.instructions import Instructions
 from turnledger.model.retention import ResetPolicy
-from turnledger.model.turn import TurnKind
+from turnledger.model.turn import Instructions, TurnKind
 
 pytestmark = pytest.mark.timeout(600)  # a failure is made small before it is shown, which takes a while
 

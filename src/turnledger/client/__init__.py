@@ -17,7 +17,7 @@ if find_spec("httpx2") is None:  # which is loaded with the first client
     )
 
 from turnledger.client.core.exchange import Pacing, Retries, Timeouts
-from turnledger.client.outbox.message import Outbox, Unsent
+from turnledger.client.outbox.outbox import Outbox, Unsent
 from turnledger.client.shapes import (
     Answer,
     Attempt,

@@ -19,11 +19,19 @@ from turnledger.model.access.token import Token
 from turnledger.model.attempt import Attempt
 from turnledger.model.change import LiveChange, Position
 from turnledger.model.clock_mark import ClockMark
-from turnledger.model.conversation import Branch, Claim, Conversation, Lease, Origin, Stretch, Ticket
+from turnledger.model.conversation import (
+    Branch,
+    Claim,
+    Conversation,
+    Lease,
+    NewBranch,
+    Origin,
+    Stretch,
+    Ticket,
+)
 from turnledger.model.flags import Flags, FlagsOf
 from turnledger.model.ids import BranchId, ConversationId, LeaseId, ShareId, TokenId, TurnId
 from turnledger.model.listing import Listed, ListPosition, Wanted
-from turnledger.model.new_branch import NewBranch
 from turnledger.model.text.search import FoundPlace, Phrase
 from turnledger.model.turn import Turn
 from turnledger.model.usage import Usage

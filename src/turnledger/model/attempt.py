@@ -9,8 +9,8 @@ import msgspec
 
 from turnledger.model import codec
 from turnledger.model.ids import BranchId, ConversationId, LeaseId, TurnId
-from turnledger.model.instructions import Instructions
 from turnledger.model.item import Item
+from turnledger.model.turn import Instructions
 
 Bytes: TypeAlias = bytes
 """For properties of a class with a field of that name."""

@@ -1,10 +1,15 @@
 """The chat runner: puts a chat model's answer into a turn, and only a whole one.
 
-turn = await ledger.run(ChatRunner(DemoModel(), {"model": "demo"}), "Hello")
+    turn = await ledger.run(ChatRunner(DemoModel(), {"model": "demo"}), "Hello")
+
+Tool calls and reasoning are gathered from the pieces in which a model streams them; servers name reasoning
+`reasoning_content` (DeepSeek and its followers) or `reasoning`. Clients join the deltas of a stream, so
+roles, and ids and names of calls, may be sent once only: chunks of models that repeat them are rewritten.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
@@ -12,11 +17,12 @@ import msgspec
 
 from turnledger.engine.turn.running_turn import RunningTurn
 from turnledger.errors import MalformedAnswer, MalformedItems, ModelRefused
-from turnledger.model.item import Item
+from turnledger.model.item import Item, is_unicode
 from turnledger.model.messages.messages import items_of_messages
 from turnledger.runners.chat_model import (
     ChatChunk,
     ChatModel,
+    ChunkChoice,
     Delta,
     ModelRequest,
     chunk_of,
@@ -25,9 +31,190 @@ from turnledger.runners.chat_model import (
     failure_of_end,
     finish_reasons_of,
 )
-from turnledger.runners.dedupe_deltas import SaidOnce, rewritten
-from turnledger.runners.reasoning import Thoughts
-from turnledger.runners.tool_call_deltas import CallDeltas
+
+_BODIES = {"function": "arguments", "custom": "input"}
+
+
+_CALL_OVERHEAD = 500
+"""Bytes that an empty call takes."""
+
+
+class CallDeltas:
+    """Gathers calls by their index. Ids, types and names come once; arguments come in pieces; what else a
+    model says of a call is kept as it was last said. `count` is called with the bytes that each takes, and
+    may raise."""
+
+    def __init__(self, count: Callable[[int], None] = lambda _: None) -> None:
+        self._count = count
+        self._calls: dict[int, dict[str, Any]] = {}
+        self._pieces: dict[int, list[str]] = {}
+
+    def add(self, deltas: list[dict[str, Any]]) -> None:
+        """Take the pieces of one chunk; raises MalformedAnswer."""
+        for delta in deltas:
+            index = delta.get("index", 0)
+            if type(index) is not int:
+                raise MalformedAnswer("The model sent a tool call whose index is not a number.")
+            call = self._calls.get(index)
+            if call is None:
+                self._count(_CALL_OVERHEAD)
+                call = self._calls[index] = {"type": "function"}
+                self._pieces[index] = []
+            self._merge(index, call, delta)
+
+    def whole(self) -> list[dict[str, Any]]:
+        """The calls as a message has them, in the order of their indexes; raises MalformedAnswer for a call
+        that cannot be answered."""
+        calls = []
+        for index, call in sorted(self._calls.items()):
+            kind = call["type"]
+            body = call.get(kind) if isinstance(kind, str) and kind in _BODIES else None
+            if not call.get("id") or body is None or not body.get("name"):
+                raise MalformedAnswer("The model called a tool without an id, a known type or a name.")
+            calls.append({**call, kind: {**body, _BODIES[kind]: "".join(self._pieces[index])}})
+        return calls
+
+    def _merge(self, index: int, call: dict[str, Any], delta: dict[str, Any]) -> None:
+        for name, value in delta.items():
+            if name == "index" or value is None or value == "":
+                continue
+            if name in _BODIES:
+                self._merge_body(index, call.setdefault(name, {}), _BODIES[name], value)
+            elif name == "id" and call.setdefault("id", value) != value:
+                raise MalformedAnswer(f"The model sent two tool calls with the index {index}.")
+            else:
+                self._keep(call, name, value)
+
+    def _merge_body(self, index: int, body: dict[str, Any], growing: str, value: Any) -> None:
+        if not isinstance(value, dict):
+            raise MalformedAnswer("The model sent a tool call that is not an object.")
+        for name, each in value.items():
+            if each is None or each == "":
+                continue
+            if name == growing:
+                if not isinstance(each, str):
+                    raise MalformedAnswer(f"The model sent a tool call whose {growing} is not a text.")
+                self._count(len(each) + 50)  # a string of one character takes that many bytes
+                self._pieces[index].append(each)
+            elif name != "name" or "name" not in body:
+                self._keep(body, name, each)
+
+    def _keep(self, kept: dict[str, Any], name: str, value: Any) -> None:
+        if name not in kept or kept[name] != value:
+            self._count(len(name) + len(json.dumps(value)))
+            kept[name] = value
+
+
+class Thoughts:
+    """Gathers text, up to `most` characters."""
+
+    __slots__ = ("_length", "_most", "_pieces")
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._length = 0
+        self._pieces: list[str] = []
+
+    def __bool__(self) -> bool:
+        return bool(self._pieces)
+
+    def add(self, delta: Delta) -> None:
+        """Take a piece; raises MalformedItems if it is too much. Where both words are said, it is the same
+        text twice; what is no text is somebody else's, and passed on only."""
+        given = delta.reasoning_content or delta.reasoning
+        if not isinstance(given, str):
+            return
+        self._length += len(given)
+        if self._length > self._most:
+            raise MalformedItems(f"The turn has grown past {self._most} bytes.")
+        self._pieces.append(given)
+
+    def take(self) -> tuple[Item, ...]:
+        """All of it as one item, and nothing is left; no item where there is none."""
+        text, self._pieces = "".join(self._pieces), []
+        if not text:
+            return ()
+        if not is_unicode(text):  # halves of characters whose other halves never came
+            text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+        said = {"type": "reasoning_text", "text": text}
+        return (Item.of({"type": "reasoning", "summary": [], "content": [said]}),)
+
+
+MOST_NAMES = 20_000
+"""Roles, ids and names that are remembered of one answer."""
+
+
+class SaidOnce:
+    """What was said in one streamed answer of that which is said once."""
+
+    __slots__ = ("_said",)
+
+    def __init__(self) -> None:
+        self._said: set[tuple[Any, ...]] = set()
+
+    def without_repeats(self, payload: bytes) -> bytes:
+        """The next chunk without what it repeats: the very same bytes, if that is nothing, or if they are no
+        chunk."""
+        if b'"role"' not in payload and b'"tool_calls"' not in payload:
+            return payload
+        try:
+            chunk = chunk_of(payload)
+        except MalformedAnswer:
+            return payload
+        takes = [self.take(choice) for choice in chunk.choices or ()]
+        return rewritten(payload, chunk) if any(takes) else payload
+
+    def take(self, choice: ChunkChoice) -> bool:
+        """Take what a choice repeats out of its delta; say whether there was anything."""
+        delta = choice.delta
+        if delta is None or not (delta.role or delta.tool_calls):
+            return False
+        repeats = False
+        if delta.role and self._is_repeat(choice.index, "role"):
+            delta.role = None
+            repeats = True
+        for call in delta.tool_calls or ():
+            repeats = self._take_call(choice.index, call) or repeats
+        return repeats
+
+    def _take_call(self, choice: int, call: dict[str, Any]) -> bool:
+        index = str(call.get("index", 0))
+        repeats = False
+        if call.get("id") and self._is_repeat(choice, index, "id"):
+            del call["id"]
+            repeats = True
+        for kind in _BODIES:
+            body = call.get(kind)
+            if isinstance(body, dict) and body.get("name") and self._is_repeat(choice, index, "name"):
+                del body["name"]
+                repeats = True
+        return repeats
+
+    def _is_repeat(self, *name: Any) -> bool:
+        if name in self._said:
+            return True
+        if len(self._said) >= MOST_NAMES:
+            raise MalformedAnswer(f"The model made more than {MOST_NAMES // 2} tool calls in one answer.")
+        self._said.add(name)
+        return False
+
+
+def rewritten(payload: bytes, chunk: ChatChunk) -> bytes:
+    """A payload with the roles and calls that are left in its chunk, and all else as it was."""
+    told = json.loads(payload)
+    for choice, left in zip(told["choices"], chunk.choices or (), strict=True):
+        if left.delta is not None:
+            _rewrite(choice["delta"], left.delta)
+    # Half a character, which models that count UTF-16 send, stays as it is: escaped.
+    return json.dumps(told, separators=(",", ":")).encode()
+
+
+def _rewrite(told: dict[str, Any], left: Delta) -> None:
+    if left.role is None:
+        told.pop("role", None)
+    if left.tool_calls:
+        told["tool_calls"] = left.tool_calls
+
 
 OnPayloads = Callable[[list[bytes]], None]
 

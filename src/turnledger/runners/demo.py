@@ -22,7 +22,7 @@ import msgspec
 from turnledger.errors import MalformedAnswer, MalformedItems, ModelRefused, ModelTimeout, ModelUnavailable
 from turnledger.model.messages.messages import CALL_BODIES, Message, checked_messages
 from turnledger.runners.chat_model import ModelRequest
-from turnledger.runners.tool_call_deltas import CallDeltas
+from turnledger.runners.chat_runner import CallDeltas
 
 HELP = """\
 Say anything, and I tell what I remember. Or begin with one of these:

@@ -13,11 +13,10 @@ from turnledger.server.access.limits import Quotas
 from turnledger.server.chat_page.built import BuiltPage, own_page
 from turnledger.server.config.settings import Settings
 from turnledger.server.models.titles import Titles
-from turnledger.server.ops.counters import OwnBoard, Sharing
+from turnledger.server.ops.counters import Audience, OwnBoard, Sharing
 from turnledger.server.ops.metrics import Metrics
 from turnledger.server.ops.readiness import Readiness
 from turnledger.server.requests.persistence import Keeping
-from turnledger.server.wire.readers import Audience
 from turnledger.server.wire.sse import Streams
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from turnledger.engine.attempt.idempotency import Fresh
 from turnledger.engine.conversations import resolve as resolve_module
 from turnledger.engine.lifecycle import reset as reset_module
 from turnledger.engine.process.process import Process
-from turnledger.engine.turn import acquire, begin
+from turnledger.engine.turn import begin, block
 from turnledger.engine.turn.running_turn import RunningTurn
 from turnledger.errors import ConversationDeleted
 from turnledger.model.attempt import AttemptState
@@ -68,7 +68,7 @@ def looks_up_the_key_before_begin_only() -> list[Patch]:
     seen: dict[Any, Any] = {}
     true_look_up = idempotency.look_up
 
-    true_send = acquire._send
+    true_send = block._send
 
     async def look_first(process: Process, request: Any) -> Any:
         async def read(tables: Any, _: None) -> Any:
@@ -82,7 +82,7 @@ def looks_up_the_key_before_begin_only() -> list[Patch]:
         return seen[key] if key in seen else await true_look_up(tables, target, key, ticket)
 
     return [
-        (acquire, "_send", look_first),
+        (block, "_send", look_first),
         (idempotency, "look_up", as_seen),
     ]
 
@@ -137,7 +137,7 @@ def checks_the_input_before_begin_only() -> list[Patch]:
 
 @broken
 def settles_before_it_refuses() -> list[Patch]:
-    true_send = acquire._send
+    true_send = block._send
 
     async def settle_first(process: Process, request: Any) -> Any:
         async def settle(tables: Any, _: None) -> None:
@@ -151,7 +151,7 @@ def settles_before_it_refuses() -> list[Patch]:
             await process.persist(settle, None)
         return await true_send(process, request)
 
-    return [(acquire, "_send", settle_first)]
+    return [(block, "_send", settle_first)]
 
 
 # Rule 7: a journal that was taken up waits no more.

@@ -9,8 +9,7 @@ from turnledger.engine.attempt import end
 from turnledger.engine.clock import TrustedClock
 from turnledger.engine.conversations import resolve
 from turnledger.model.conversation import Conversation, ConversationState
-from turnledger.stores.memory.ended_rows import MemoryEndedRows
-from turnledger.stores.memory.tables import MemoryTables
+from turnledger.stores.memory.tables import MemoryEndedRows, MemoryTables
 
 
 @broken

@@ -16,7 +16,7 @@ from turnledger.engine.ports import Sync
 from turnledger.engine.process.process import Process
 from turnledger.engine.turn import begin
 from turnledger.engine.turn.commit import commit
-from turnledger.engine.turn.journal import record
+from turnledger.engine.turn.running_turn import record
 
 
 class Unsynced:

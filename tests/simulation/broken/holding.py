@@ -15,11 +15,10 @@ from turnledger.engine.events import outcome_wait
 from turnledger.engine.history.history import History
 from turnledger.engine.lifecycle import delete
 from turnledger.engine.process.process import Process
-from turnledger.engine.turn import acquire, begin, commit, finish
-from turnledger.engine.turn import journal as journal_module
+from turnledger.engine.turn import begin, block, commit, finish
+from turnledger.engine.turn import running_turn as journal_module
 from turnledger.engine.turn.commit import Certainty
-from turnledger.engine.turn.draft import Draft
-from turnledger.engine.turn.running_turn import RunningTurn
+from turnledger.engine.turn.running_turn import Draft, RunningTurn
 from turnledger.errors import Superseded, TurnledgerError
 from turnledger.model.attempt import AttemptState
 from turnledger.model.item import Item, result_of
@@ -78,7 +77,7 @@ def frees_the_lane_for_one_who_gives_up_whoever_holds_it() -> list[Patch]:
         await tables.save_branch(replace(branch, fence=branch.fence + 1))
         return branch.id
 
-    return [(acquire, "abandon", abandon)]
+    return [(block, "abandon", abandon)]
 
 
 # A process is taken for dead by the beat it shows, and no beat is shown twice.

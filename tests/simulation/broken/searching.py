@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tests.simulation.broken.registry import Patch, broken
-from turnledger.model.text.summary import seen_texts
+from turnledger.model.text.plain import seen_texts
 from turnledger.stores.memory import search_rows as in_memory
 from turnledger.stores.sqlite.tables import search as in_file
 

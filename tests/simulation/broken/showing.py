@@ -9,11 +9,11 @@ from msgspec.structs import replace
 from tests.simulation.broken.registry import Patch, broken
 from turnledger.engine.attempt import end
 from turnledger.engine.history import line
-from turnledger.engine.history.cache import BranchCache
+from turnledger.engine.history.history import BranchCache
 from turnledger.engine.turn import begin, finish, running_turn, snapshot
 from turnledger.engine.turn import snapshot as snapshot_module
 from turnledger.engine.turn.commit import commit
-from turnledger.model.instructions import instructed_after
+from turnledger.model.turn import instructed_after
 
 # Flags are nobody's but of those who set them.
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from turnledger.cli.expiry import date_of, expiry_of
+from turnledger.cli.options import date_of, expiry_of
 from turnledger.errors import InvalidInput
 
 NOW = 1_800_000_000_000

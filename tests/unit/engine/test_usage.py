@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from tests.unit.engine.stage import branch, conversation, drive
 from tests.unit.model.shapes import assistant, some_id, turn
-from turnledger.engine.usage import Room, check_room, store_turn, usage
+from turnledger.engine.limits import Room, check_room, store_turn, usage
 from turnledger.errors import StorageFull
 from turnledger.model.ids import TurnId
 from turnledger.model.usage import BLOCK, ROW, Usage

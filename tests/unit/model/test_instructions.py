@@ -6,8 +6,8 @@ import pytest
 
 from tests.unit.model.shapes import assistant, call, reasoning, user
 from turnledger.errors import InvalidInput, MalformedItems
-from turnledger.model.instructions import Instructions, instructed_after, instructions_of
 from turnledger.model.item import Item, message
+from turnledger.model.turn import Instructions, instructed_after, instructions_of
 
 SYSTEM, DEVELOPER = message("system", "Be brief."), message("developer", "Be kind.")
 

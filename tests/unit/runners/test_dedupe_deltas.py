@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from turnledger.runners.dedupe_deltas import SaidOnce
+from turnledger.runners.chat_runner import SaidOnce
 
 
 def chunk(*deltas: dict[str, Any] | None, **fields: Any) -> bytes:

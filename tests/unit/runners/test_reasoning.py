@@ -8,7 +8,7 @@ import pytest
 
 from turnledger.errors import MalformedItems
 from turnledger.runners.chat_model import Delta
-from turnledger.runners.reasoning import Thoughts
+from turnledger.runners.chat_runner import Thoughts
 
 
 def gathered(*deltas: Delta, most: int = 1000) -> list[Any]:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from turnledger.errors import MalformedAnswer
-from turnledger.runners.tool_call_deltas import CallDeltas
+from turnledger.runners.chat_runner import CallDeltas
 
 
 def gathered(*deltas: dict[str, Any]) -> list[dict[str, Any]]:

@@ -33,7 +33,7 @@ async def last_used(
 async def all_tokens(url: str, owner: str | None) -> Sequence[TokenTold]:
     """All tokens, of an owner or of all, the last made first. Takes no part in the store either."""
     from turnledger.engine.access.tokens import ListTokens, list_tokens
-    from turnledger.model.access.visibility import EVERYWHERE
+    from turnledger.model.conversation import EVERYWHERE
     from turnledger.stores.url import visit_store
 
     found: list[Token] = []

@@ -8,9 +8,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from turnledger.cli.backend.backend import Backend, Where
-from turnledger.cli.expiry import date_of
 from turnledger.cli.failures import NOT_DONE
-from turnledger.cli.options import AsJson, Config, Deleted, Named, Owner, Scope, Server, Several, Store
+from turnledger.cli.options import (
+    AsJson,
+    Config,
+    Deleted,
+    Named,
+    Owner,
+    Scope,
+    Server,
+    Several,
+    Store,
+    date_of,
+)
 from turnledger.cli.output.progress import Progress
 from turnledger.cli.output.streams import json_of, say, tell
 from turnledger.errors import ConversationUnavailable, InvalidInput

@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from turnledger.cli.backend.backend import Backend, Where
-from turnledger.cli.expiry import date_of, expiry_of
 from turnledger.cli.failures import NOT_DONE
-from turnledger.cli.options import AsJson, Config, Server, Store
+from turnledger.cli.options import AsJson, Config, Server, Store, date_of, expiry_of
 from turnledger.cli.output.streams import json_of, say, tell
 from turnledger.cli.output.table import Column, Record, print_records
 from turnledger.errors import InvalidInput, TokenRefused

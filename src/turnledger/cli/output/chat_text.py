@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from turnledger.cli.chat.sanitize import harmless, on_one_line
-from turnledger.cli.expiry import date_of
+from turnledger.cli.options import date_of
 from turnledger.cli.output.json import ChatShown, ChatTold, HitTold, ListedChat, TurnTold
 from turnledger.cli.output.table import Column, Record
 from turnledger.model.item import Item

@@ -8,8 +8,7 @@ from turnledger.client.aio import edge
 from turnledger.client.aio.chat import AsyncTurnStream
 from turnledger.client.aio.wire import AsyncWire
 from turnledger.client.core.client import ClientCore
-from turnledger.client.outbox.message import Unsent
-from turnledger.client.outbox.outbox import Sent, again, is_end, there_is_none, uncertain
+from turnledger.client.outbox.outbox import Sent, Unsent, again, is_end, there_is_none, uncertain
 from turnledger.client.shapes import Answer
 from turnledger.errors import TurnledgerError
 

@@ -21,8 +21,7 @@ import msgspec
 from msgspec import Struct
 
 from turnledger.client.core.steps import Forget, Keep, Record, Sending
-from turnledger.client.outbox.claim import Claimant
-from turnledger.client.outbox.message import Outbox, Unsent
+from turnledger.client.outbox.outbox import Claimant, Outbox, Unsent
 from turnledger.errors import (
     NotAStore,
     StoreCorrupt,

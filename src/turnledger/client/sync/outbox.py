@@ -6,8 +6,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from turnledger.client.core.client import ClientCore
-from turnledger.client.outbox.message import Unsent
-from turnledger.client.outbox.outbox import Sent, again, is_end, there_is_none, uncertain
+from turnledger.client.outbox.outbox import Sent, Unsent, again, is_end, there_is_none, uncertain
 from turnledger.client.shapes import Answer
 from turnledger.client.sync import edge
 from turnledger.client.sync.chat import TurnStream

@@ -22,10 +22,9 @@ from turnledger.errors import (
     TooManyShares,
     TooManyVisitors,
 )
-from turnledger.model.access.bounds import UNBOUNDED, Bounds
 from turnledger.model.access.share import Share, visitors_token_text
-from turnledger.model.access.token import Token, TokenScope, digest_of
-from turnledger.model.access.visibility import EVERYWHERE, Within
+from turnledger.model.access.token import UNBOUNDED, Bounds, Token, TokenScope, digest_of
+from turnledger.model.conversation import EVERYWHERE, Within
 from turnledger.model.ids import ConversationId, ShareId, TokenId
 
 AGAIN_MS = 60_000

@@ -16,9 +16,8 @@ from msgspec.structs import replace
 from turnledger.engine.conversations.resolve import check_live
 from turnledger.engine.ports import Tables
 from turnledger.errors import InvalidInput, TokenEnded, TokenNotFound, TokenTooWide, TooManyTokens
-from turnledger.model.access.bounds import UNBOUNDED, Bounds
-from turnledger.model.access.token import Token, TokenScope
-from turnledger.model.access.visibility import Within
+from turnledger.model.access.token import UNBOUNDED, Bounds, Token, TokenScope
+from turnledger.model.conversation import Within
 from turnledger.model.ids import ConversationId, TokenId
 
 

@@ -18,9 +18,8 @@ from turnledger.engine.attempt.idempotency import NOTHING_CLAIMED, Fresh, Shared
 from turnledger.engine.conversations.resolve import Target
 from turnledger.engine.ports import Tables
 from turnledger.errors import InvalidInput
-from turnledger.model.access.visibility import Within
 from turnledger.model.attempt import Attempt, AttemptState, Failure
-from turnledger.model.conversation import Claim, Conversation, ConversationState
+from turnledger.model.conversation import Claim, Conversation, ConversationState, Within
 from turnledger.model.ids import TurnId
 from turnledger.model.turn import Turn
 

@@ -17,8 +17,8 @@ from msgspec.structs import replace
 from turnledger.engine.attempt import unfinished
 from turnledger.engine.conversations.entry import preview_at
 from turnledger.engine.history import line
+from turnledger.engine.limits import store_turn
 from turnledger.engine.ports import Tables
-from turnledger.engine.usage import store_turn
 from turnledger.model import codec, event_log
 from turnledger.model.attempt import AttemptState
 from turnledger.model.conversation import Branch

@@ -13,19 +13,18 @@ from turnledger.engine.attempt.effect_copies import moved_flags
 from turnledger.engine.attempt.told import Told, flushed, left_of, log_of_kept, set_aside, told_aside
 from turnledger.engine.conversations.entry import enter, hidden_of, preview_at
 from turnledger.engine.feed.changes import tell, tell_committed
+from turnledger.engine.limits import counted_aside, store_turn
 from turnledger.engine.ports import Tables
-from turnledger.engine.usage import counted_aside, store_turn
 from turnledger.errors import MalformedItems, Superseded
 from turnledger.model import event_log
 from turnledger.model.attempt import Attempt, AttemptState, Failure, OnFailure, OnStop
 from turnledger.model.change import ChangeKind
 from turnledger.model.conversation import Branch, ConversationState
 from turnledger.model.ids import BranchId, ConversationId, TurnId
-from turnledger.model.instructions import instructed_after
 from turnledger.model.item import Item
 from turnledger.model.journal import Journal
 from turnledger.model.messages.pairing import open_calls, told_elsewhere
-from turnledger.model.turn import Turn, TurnKind
+from turnledger.model.turn import Turn, TurnKind, instructed_after
 
 log = logging.getLogger("turnledger")
 

@@ -9,8 +9,8 @@ from msgspec.structs import replace
 from turnledger.engine.attempt.end import CLAIM_KEPT_MS, Ended, how_it_ended
 from turnledger.engine.conversations.resolve import check_live
 from turnledger.engine.feed.changes import tell
+from turnledger.engine.limits import counted_aside
 from turnledger.engine.ports import Tables
-from turnledger.engine.usage import counted_aside
 from turnledger.errors import Superseded
 from turnledger.model.attempt import Attempt, AttemptState, OnStop
 from turnledger.model.change import ChangeKind

@@ -17,7 +17,7 @@ from turnledger.model.change import ChangeKind
 from turnledger.model.conversation import Branch, Conversation, NamedBy
 from turnledger.model.flags import hidden_from_user
 from turnledger.model.ids import ConversationId
-from turnledger.model.text.summary import first_words, preview_of
+from turnledger.model.text.plain import first_words, preview_of
 from turnledger.model.turn import Turn
 
 LOOKED_AT = 16

@@ -15,9 +15,8 @@ from turnledger.engine.conversations.resolve import check_live
 from turnledger.engine.history.line import flags_of, turn_at, turns_of
 from turnledger.engine.ports import Store, Tables
 from turnledger.errors import BranchNotFound, TurnNotFound
-from turnledger.model.access.visibility import EVERYWHERE, Within
 from turnledger.model.attempt import Attempt
-from turnledger.model.conversation import Branch, Conversation
+from turnledger.model.conversation import EVERYWHERE, Branch, Conversation, Within
 from turnledger.model.flags import Flags, FlagsOf, gone_in, hidden_from_user, without_hidden
 from turnledger.model.ids import BranchId, ConversationId, TurnId
 from turnledger.model.item import Item

@@ -11,17 +11,16 @@ from msgspec.structs import replace
 
 from turnledger.engine.conversations.entry import named_by_words, words_of
 from turnledger.engine.feed.changes import tell
+from turnledger.engine.limits import BOUNDLESS, Room, check_room
 from turnledger.engine.ports import Tables
-from turnledger.engine.usage import BOUNDLESS, Room, check_room
 from turnledger.errors import (
     ConversationDeleted,
     ConversationExpired,
     ConversationNotFound,
     RevisionConflict,
 )
-from turnledger.model.access.visibility import EVERYWHERE, Within
 from turnledger.model.change import ChangeKind
-from turnledger.model.conversation import Branch, Conversation, ConversationState, NamedBy
+from turnledger.model.conversation import EVERYWHERE, Branch, Conversation, ConversationState, NamedBy, Within
 from turnledger.model.ids import BranchId, ConversationId, LeaseId
 from turnledger.model.retention import NEVER, ResetPolicy
 from turnledger.model.usage import of_details

@@ -16,12 +16,11 @@ from turnledger.engine.conversations.resolve import has_expired
 from turnledger.engine.history import line
 from turnledger.engine.ports import Store, Sync, Tables
 from turnledger.errors import InvalidInput, StoreCorrupt, StoreError, StoreTooNew, TurnNotFound
-from turnledger.model.access.visibility import EVERYWHERE, Within
-from turnledger.model.conversation import Conversation, ConversationState, NamedBy
+from turnledger.model.conversation import EVERYWHERE, Conversation, ConversationState, NamedBy, Within
 from turnledger.model.flags import hidden_from_user
 from turnledger.model.ids import BranchId, ConversationId, TurnId
+from turnledger.model.text.plain import seen_texts
 from turnledger.model.text.search import TITLES, FoundPlace, Phrase, Snippet, snippet_of
-from turnledger.model.text.summary import seen_texts
 from turnledger.model.turn import Turn
 
 AT_ONCE = 256

@@ -23,8 +23,8 @@ from turnledger.engine.feed.changes import (
 )
 from turnledger.engine.ports import Operation, Request, Result, Store, Sync
 from turnledger.errors import LedgerClosed, StoreError, TooManyReaders
-from turnledger.model.access.visibility import Within
 from turnledger.model.change import ChangeKind, LiveChange, Position
+from turnledger.model.conversation import Within
 from turnledger.model.ids import LeaseId
 
 if TYPE_CHECKING:

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from turnledger.engine.attempt.idempotency import Key, claim_of, live_conversation_of
 from turnledger.engine.conversations.resolve import Target, check_live, resolve
+from turnledger.engine.limits import BOUNDLESS, Room
 from turnledger.engine.ports import Tables
-from turnledger.engine.usage import BOUNDLESS, Room
 from turnledger.errors import IdempotencyMismatch
 from turnledger.model.conversation import Conversation
 

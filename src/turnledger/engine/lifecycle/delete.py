@@ -22,9 +22,8 @@ from turnledger.engine.feed.changes import tell
 from turnledger.engine.ports import Tables
 from turnledger.engine.process.process import Process
 from turnledger.errors import ConversationDeleted, ConversationExpired, ConversationNotFound
-from turnledger.model.access.visibility import EVERYWHERE, Within
 from turnledger.model.change import ChangeKind
-from turnledger.model.conversation import Conversation, ConversationState
+from turnledger.model.conversation import EVERYWHERE, Conversation, ConversationState, Within
 from turnledger.model.ids import ConversationId
 
 ASKED, FOR_GOOD, EXPIRED = "deleted", "purged", "expired"

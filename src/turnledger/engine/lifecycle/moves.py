@@ -28,8 +28,8 @@ from turnledger.engine.attempt.idempotency import Key, claim_of, live_conversati
 from turnledger.engine.conversations.resolve import check_live
 from turnledger.engine.feed.changes import tell
 from turnledger.engine.history import line
+from turnledger.engine.limits import BOUNDLESS, Room, check_room
 from turnledger.engine.ports import Tables
-from turnledger.engine.usage import BOUNDLESS, Room, check_room
 from turnledger.errors import (
     BranchNotFound,
     HistoryDiverged,

@@ -6,11 +6,10 @@ from dataclasses import dataclass
 
 from turnledger.engine.admission import check_admitted
 from turnledger.engine.conversations.resolve import check_live, insert, keys_of, succeed
+from turnledger.engine.limits import BOUNDLESS, Room
 from turnledger.engine.ports import Tables
-from turnledger.engine.usage import BOUNDLESS, Room
 from turnledger.errors import ConversationExpired, ConversationNotFound, InvalidInput
-from turnledger.model.access.visibility import EVERYWHERE, Within
-from turnledger.model.conversation import Conversation
+from turnledger.model.conversation import EVERYWHERE, Conversation, Within
 from turnledger.model.ids import ConversationId
 
 

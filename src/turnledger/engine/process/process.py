@@ -1,16 +1,17 @@
-"""One process's part in the ledger: its lease, its running turns, and what it still owes the store."""
+"""One process of the ledger: its lease, its running turns, and the writes it still owes to the store."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple
+from dataclasses import replace
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from turnledger.engine.attempt.divergence import CommitPlace
+from turnledger.engine.attempt.stored_events import LookRequest, Over, Runs, Waits, look
 from turnledger.engine.clock import TrustedClock
 from turnledger.engine.feed.feed import Feed
-from turnledger.engine.history.cache import BranchCache
-from turnledger.engine.history.history import History, TurnsRequest, read_origin, read_turns
+from turnledger.engine.history.history import BranchCache, History, TurnsRequest, read_origin, read_turns
 from turnledger.engine.lane.lease import LeaseWatch
 from turnledger.engine.lane.queue import Bells, Waiter
 from turnledger.engine.lane.shield import is_cancelled
@@ -19,7 +20,6 @@ from turnledger.engine.ports import Clock, Operation, Request, Result, Store, Sy
 from turnledger.engine.process.deliveries import Deliveries
 from turnledger.engine.process.flush import Flushing
 from turnledger.engine.process.home import Home
-from turnledger.engine.process.joint_looks import JointLooks
 from turnledger.errors import ConversationDeleted, OutcomeUnknown, StoreUnavailable, TurnledgerError
 from turnledger.model.attempt import OnStop
 from turnledger.model.conversation import Branch, Conversation
@@ -29,6 +29,40 @@ if TYPE_CHECKING:
     from turnledger.engine.attempt.end import EndRequest
     from turnledger.engine.events.live_log import LiveLog
     from turnledger.engine.turn.running_turn import RunningTurn
+
+
+Found: TypeAlias = Waits | Runs | Over | None
+
+
+class JointLooks:
+    """The looks that were asked for and are not taken yet. Whoever asks for the same until then takes part:
+    a look that has begun may be too old for who was woken since."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._asked: dict[LookRequest, asyncio.Task[Found]] = {}
+
+    async def take(self, request: LookRequest) -> Found:
+        """What is known of a turn by now; see `look`. Who is cancelled leaves the others their look."""
+        same = replace(request, now=0)  # the time is that of whoever asked first
+        task = self._asked.get(same)
+        if task is None:
+            task = asyncio.create_task(self._take(same, request), name="turnledger look")
+            task.add_done_callback(_heed)
+            self._asked[same] = task
+        return await asyncio.shield(task)
+
+    async def _take(self, same: LookRequest, request: LookRequest) -> Found:
+        # A task starts after all who were woken together have asked.
+        del self._asked[same]
+        return await self._store.read(look, request)
+
+
+def _heed(task: asyncio.Task[Found]) -> None:
+    """Take note of an error that everybody left before it came."""
+    if not task.cancelled():
+        task.exception()
+
 
 TURNS_AT_ONCE = 1_000
 """Turns of a history that are read in one go: others want to read, too, and the loop has others to serve."""

@@ -28,13 +28,12 @@ from turnledger.model.attempt import Failure
 from turnledger.model.conversation import Conversation, NamedBy
 from turnledger.model.flags import Flags
 from turnledger.model.ids import BranchId, ConversationId, Id, TurnId, derived
-from turnledger.model.instructions import Instructions, instructed_after, is_instruction
 from turnledger.model.item import DEEPEST, Item, check_plain
 from turnledger.model.messages.pairing import left_open, started
 from turnledger.model.messages.repair import Fitted, fitted
 from turnledger.model.retention import NEVER, ResetPolicy
 from turnledger.model.transfer import ChatLine, Did, ImportReport, Notes, TurnLine
-from turnledger.model.turn import Turn, TurnKind
+from turnledger.model.turn import Instructions, Turn, TurnKind, instructed_after, is_instruction
 
 LATEST = 253_402_300_799_999
 """The last millisecond of the year 9999."""

@@ -30,6 +30,7 @@ from turnledger.engine.conversations.resolve import Target
 from turnledger.engine.feed.changes import tell, tell_withdrawn
 from turnledger.engine.lane.queue import beat_of, is_dead, queue_before
 from turnledger.engine.lifecycle.moves import Move, Moved, Switch, check_move, move, moved_before, moved_under
+from turnledger.engine.limits import check_room, counted_aside
 from turnledger.engine.ports import Tables
 from turnledger.engine.turn.request import (
     Beginning,
@@ -40,16 +41,15 @@ from turnledger.engine.turn.request import (
     MustReachDisk,
     Queued,
 )
-from turnledger.engine.usage import check_room, counted_aside
 from turnledger.errors import AdmissionMoved, ConversationBusy, ConversationNotFound, QueueFull
 from turnledger.model.attempt import Attempt, AttemptState, Failure, OnBusy, OnStop
 from turnledger.model.change import ChangeKind
 from turnledger.model.conversation import Branch, Conversation, Ticket
 from turnledger.model.ids import ConversationId, TurnId
-from turnledger.model.instructions import Instructions, given_to
 from turnledger.model.item import Item
 from turnledger.model.journal import Journal
 from turnledger.model.messages.pairing import admit, check_resent, not_told_by, open_calls
+from turnledger.model.turn import Instructions, given_to
 
 
 def can_resume(branch: Branch, earlier: Attempt) -> bool:

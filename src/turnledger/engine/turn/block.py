@@ -1,23 +1,337 @@
-"""The block of a turn: entered when the lane is held, and left with a commit or by its policy."""
+"""The block of a turn: acquires the lane in one loop around begin, and leaves by commit or policy."""
 
 from __future__ import annotations
 
+import logging
 import sys
+from collections.abc import Coroutine
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
 from types import TracebackType
+from typing import Any
 
-from turnledger.engine.attempt.end import Ended
+from msgspec.structs import replace
+
+from turnledger.engine.access.tokens import admission_of
+from turnledger.engine.attempt.end import DIED, Ended
+from turnledger.engine.attempt.idempotency import SharedOutcome
 from turnledger.engine.attempt.outcome import committed
 from turnledger.engine.events.live_log import EventSink
-from turnledger.engine.ports import Runner
+from turnledger.engine.events.outcome_wait import outcome_of, outcome_so_far
+from turnledger.engine.lane.lease import all_leases
+from turnledger.engine.lane.queue import Dead, Waiter
+from turnledger.engine.lane.shield import uninterrupted
+from turnledger.engine.lifecycle.moves import Moved
+from turnledger.engine.ports import Runner, Sync
 from turnledger.engine.process.deliveries import Note
 from turnledger.engine.process.process import Process
-from turnledger.engine.turn.acquire import Replayed, enter
-from turnledger.engine.turn.finish import leave
-from turnledger.engine.turn.request import AcquireRequest
+from turnledger.engine.turn.begin import AbandonRequest, abandon, begin
+from turnledger.engine.turn.finish import end_as_failed, leave
+from turnledger.engine.turn.request import (
+    AcquireRequest,
+    Beginning,
+    BeginRequest,
+    Begun,
+    Freed,
+    HistoryMoved,
+    MustReachDisk,
+    Queued,
+    Round,
+)
 from turnledger.engine.turn.running_turn import RunningTurn, generator_around
-from turnledger.errors import InvalidInput, TurnReplayed
+from turnledger.engine.turn.snapshot import snapshot
+from turnledger.errors import (
+    AdmissionMoved,
+    ConversationBusy,
+    HistoryDiverged,
+    InvalidInput,
+    LedgerClosed,
+    OutcomeUnknown,
+    StoreError,
+    StoreUnavailable,
+    TurnAttached,
+    TurnledgerError,
+    TurnReplayed,
+    TurnStopped,
+    WaitEnded,
+)
 from turnledger.model.ids import ConversationId, TurnId
 from turnledger.model.turn import Turn
+
+log = logging.getLogger("turnledger")
+
+
+@dataclass(frozen=True)
+class Replayed:
+    """Another attempt answers the request: how that ended, and where."""
+
+    ended: Ended
+    conversation: ConversationId
+
+
+async def enter(
+    process: Process, asked: AcquireRequest, on_event: EventSink | None
+) -> RunningTurn | Replayed:
+    """Begin a turn, or return how the attempt ended that answers this request. Raises TurnAttached while that
+    attempt runs if the caller asked to follow it."""
+    begun = await acquire(process, asked)
+    if isinstance(begun, Replayed):
+        return begun
+    assert isinstance(begun, Begun)  # noqa: S101 - only `relocate` asks for a move
+    try:
+        if process.is_closed:
+            raise LedgerClosed
+        running = RunningTurn(process, begun, await snapshot(process, begun, asked), on_event)
+    except BaseException as problem:
+        await end_as_failed(process, begun, problem)
+        raise
+    fresh = asked.begin.target.fresh
+    if fresh is not None and fresh.id == running.conversation.id:
+        running.has_created = True
+    running.is_resent = asked.begin.is_resent
+    process.register(running)
+    return running
+
+
+async def relocate(process: Process, asked: AcquireRequest) -> Moved:
+    """Wait for the lane as policy says, and move the conversation. Raises TurnStopped if the move was stopped
+    while it waited."""
+    moved = await acquire(process, asked)
+    assert isinstance(moved, Moved)  # noqa: S101 - it was asked to
+    process.let_go(asked.begin.attempt)
+    process.bells.ring(moved.branch.conversation)
+    return moved
+
+
+async def acquire(process: Process, asked: AcquireRequest) -> Begun | Moved | Replayed:
+    """Take the lane, or find the attempt that answers the request.
+
+    Each round sends one begin. Every reason for another round is a branch of this loop. Most turns need one
+    round: one write that nothing precedes, not even on disk. Cancelled or failed, it leaves no ticket and no
+    lane behind; if the store is out of reach, recovery removes them later.
+    """
+    request = asked.begin
+    place = _PlaceInQueue(process, request)
+    try:
+        request = await _first_round(process, asked, request)
+        while True:
+            try:
+                answer = await uninterrupted(_send(process, request))
+            except MustReachDisk:
+                # It does more than take the lane.
+                request = _with(request, is_durable=True)
+            except HistoryMoved as moved:
+                request = await _reread(asked, request, moved.conversation)
+            except AdmissionMoved:
+                request = await _readmitted(asked, request)
+            except ConversationBusy:
+                # What dead processes have left refuses no request: look at the leases once.
+                if request.round.dead:
+                    raise
+                leases = await process.store.read(all_leases, None)
+                dead = process.watch.dead_among([(lease.id, lease.beat) for lease in leases])
+                if not dead:
+                    raise
+                request = _with(request, dead=dead)
+            except (OutcomeUnknown, StoreUnavailable):
+                # A first begin may have succeeded, and only a repeated one recognizes that.
+                if request.round.is_repeated:
+                    raise
+            else:
+                if isinstance(answer, Begun | Moved):
+                    place.leave(has_begun=isinstance(answer, Begun))
+                    return answer
+                if isinstance(answer, Queued):
+                    lapsed = await place.wait(answer)
+                    # The next begin may find less to do, and need no disk for it.
+                    request = _with(request, ticket=answer.ticket, dead=lapsed, is_durable=False)
+                elif isinstance(answer, Freed):
+                    process.bells.ring(answer.conversation)
+                    request = await _reread(asked, request, answer.conversation)
+                else:
+                    place.leave()
+                    replayed = await _shared(process, asked, answer)
+                    if replayed is not None:
+                        return replayed
+                    request = await _first_round(process, asked, _anew(process, asked.begin))
+                    continue
+            if process.is_closed:
+                raise LedgerClosed
+            now, due = process.clock.now_ms(), process.clock.due_ms()
+            request = _with(request, now=now, due=due, is_repeated=True)
+            await _check_time(asked, request)
+    except BaseException as problem:
+        place.leave()
+        if request.attempt in process.mine:
+            await _give_up(process, asked, request, problem)
+        raise
+
+
+async def _first_round(process: Process, asked: AcquireRequest, request: BeginRequest) -> BeginRequest:
+    """Answer for the attempt from now on; return the request as it is sent first."""
+    if process.is_closed:
+        raise LedgerClosed
+    is_later_try = _is_later_try(request)
+    if is_later_try:
+        await process.deliveries.flush()
+    process.mine[request.attempt] = False
+    if asked.admitted_until is not None:
+        await _check_time(asked, request)
+    if asked.resent is not None and request.key is None and not is_later_try:
+        # Under a key, and of an earlier try, begin may find the answer without asking what the request means.
+        with suppress(HistoryDiverged):  # not for good, while a turn runs that its client may know
+            request = await _reread(asked, request, None)
+    return request
+
+
+def _send(process: Process, request: BeginRequest) -> Coroutine[Any, Any, Beginning | Freed]:
+    if not request.round.is_repeated:
+        return process.store.transact(begin, request, Sync.PROCESS)
+    return process.persist(begin, request, Sync.DISK if request.round.is_durable else Sync.PROCESS)
+
+
+def _with(request: BeginRequest, **changes: Any) -> BeginRequest:
+    """The request for another round."""
+    return replace(request, round=replace(request.round, **changes))
+
+
+async def _reread(
+    asked: AcquireRequest, request: BeginRequest, conversation: ConversationId | None
+) -> BeginRequest:
+    """The request as it is meant on the line as it is now."""
+    if asked.resent is None:
+        return request
+    return replace(request, content=await asked.resent.read(request.target, conversation))
+
+
+class _PlaceInQueue:
+    """Where a request waits in this process while it has a ticket."""
+
+    def __init__(self, process: Process, request: BeginRequest) -> None:
+        self._process = process
+        self._attempt = request.attempt
+        self._conversation: ConversationId | None = None
+        self._enlisted: ExitStack
+        self._waiter: Waiter
+        self._patience_ends: float
+
+    async def wait(self, queued: Queued) -> Dead:
+        """Wait until it is worth while to begin again; return the leases in the way that have lapsed. The
+        first call only enlists: what happened before the bell hung must not be missed. Raises WaitEnded."""
+        process = self._process
+        if self._conversation is None:
+            self._enlist(queued)
+        elif not process.watch.dead_among(queued.in_the_way):
+            left = self._patience_ends - process.clock.monotonic()
+            if left <= 0:
+                raise WaitEnded
+            await self._waiter.wait(min(left, process.limits.lease_time / 4))
+        process.interrupt_here(queued.interrupted)
+        return process.watch.dead_among(queued.in_the_way)
+
+    def _enlist(self, queued: Queued) -> None:
+        process, ticket = self._process, queued.ticket
+        process.mine[self._attempt] = True
+        self._patience_ends = process.clock.monotonic() + process.limits.queue_wait
+        self._conversation, self._enlisted = ticket.conversation, ExitStack()
+        place = (not ticket.front, ticket.number)
+        listening = process.bells.enlist(ticket.conversation, place, self._attempt)
+        self._waiter = self._enlisted.enter_context(listening)
+
+    def leave(self, *, has_begun: bool = False) -> None:
+        """Leave the queue, if it is in one."""
+        if self._conversation is None:
+            return
+        conversation, self._conversation = self._conversation, None
+        self._enlisted.close()
+        if not has_begun:
+            # It may have heard a bell that was meant for whoever is first now.
+            self._process.bells.ring(conversation)
+
+
+async def _shared(process: Process, asked: AcquireRequest, sharing: SharedOutcome) -> Replayed | None:
+    """How the attempt ended that answers a request; None if it died, and this request is its retry. Raises
+    TurnAttached if it runs and the caller asked to follow it."""
+    request, conversation, attempt = asked.begin, sharing.conversation, sharing.attempt
+    process.let_go(request.attempt)
+    if sharing.has_ticket:
+        await _withdraw(process, request)
+    if request.move is not None:
+        raise TurnStopped
+    if sharing.ended is not None:
+        return Replayed(sharing.ended, conversation)
+    owner = request.target.owner
+    if asked.attaches:
+        ended = await outcome_so_far(process, owner, conversation, attempt)
+        if ended is None:
+            raise TurnAttached(attempt, conversation)
+    else:
+        ended = await outcome_of(process, owner, conversation, attempt)
+    if has_died(ended) and not sharing.was_waiting:
+        return None
+    return Replayed(ended, conversation)
+
+
+def has_died(ended: Ended) -> bool:
+    """Whether it ended with its process, and left nothing that could be an answer."""
+    return ended.turn is None and ended.failure is not None and ended.failure.code == DIED.code
+
+
+def _anew(process: Process, request: BeginRequest) -> BeginRequest:
+    """The same request, as if it came now."""
+    now, due = process.clock.now_ms(), process.clock.due_ms()
+    wait_until = now + request.bounds.wait_until - request.round.now
+    return replace(request, bounds=replace(request.bounds, wait_until=wait_until), round=Round(now, due))
+
+
+async def _check_time(asked: AcquireRequest, request: BeginRequest) -> None:
+    """Authorize a caller again whose time has run out, even in the queue: no version rises for that."""
+    if asked.admitted_until is not None and request.round.now >= asked.admitted_until:
+        await _readmitted(asked, request)
+
+
+async def _readmitted(asked: AcquireRequest, request: BeginRequest) -> BeginRequest:
+    """The same request after the caller was authorized again. Raises what `readmit` raises."""
+    version = None if asked.readmit is None else await asked.readmit()
+    if version in (None, request.admitted):  # looking again would never end
+        raise AdmissionMoved
+    return replace(request, admitted=version)
+
+
+async def _check_still_admitted(process: Process, asked: AcquireRequest, request: BeginRequest) -> None:
+    """A revoked caller receives the authorization error, and not what the request met with."""
+    if request.admitted is None:
+        return
+    version = await process.store.read(admission_of, request.target.owner)
+    if version != request.admitted:
+        await _readmitted(asked, request)
+
+
+def _is_later_try(request: BeginRequest) -> bool:
+    return request.retry is not None and request.retry.count > 0
+
+
+async def _give_up(
+    process: Process, asked: AcquireRequest, request: BeginRequest, problem: BaseException
+) -> None:
+    """Withdraw what a failed begin may have left in the store."""
+    has_queued = process.let_go(request.attempt)
+    was_refused = isinstance(problem, TurnledgerError) and not isinstance(problem, StoreError)
+    if has_queued or not was_refused:
+        await _withdraw(process, request)
+    if was_refused and not isinstance(problem, AdmissionMoved):
+        await _check_still_admitted(process, asked, request)
+
+
+async def _withdraw(process: Process, request: BeginRequest) -> None:
+    abandoning = AbandonRequest(request.target.owner, request.attempt, process.clock.now_ms())
+    try:
+        conversation = await uninterrupted(process.persist(abandon, abandoning))
+    except (StoreError, LedgerClosed) as error:
+        log.warning("a ticket is left to be withdrawn later: %s", error.code)
+    else:
+        if conversation is not None:
+            process.bells.ring(conversation)
 
 
 class TurnBlock:

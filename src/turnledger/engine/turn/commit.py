@@ -12,16 +12,16 @@ from turnledger.engine.attempt.divergence import open_branch, place_of
 from turnledger.engine.attempt.end import CLAIM_KEPT_MS, holds_lane
 from turnledger.engine.conversations.entry import enter, is_entered
 from turnledger.engine.feed.changes import tell_committed
+from turnledger.engine.limits import store_turn
 from turnledger.engine.ports import Tables
 from turnledger.engine.process.deliveries import Note, note
-from turnledger.engine.usage import store_turn
 from turnledger.errors import Superseded
 from turnledger.model.attempt import Fork
 from turnledger.model.conversation import Branch, Conversation
 from turnledger.model.flags import Flags
 from turnledger.model.ids import BranchId, ConversationId, TurnId
 from turnledger.model.item import Item
-from turnledger.model.text.summary import preview_of
+from turnledger.model.text.plain import preview_of
 from turnledger.model.turn import Turn, TurnKind
 
 NO_FLAGS: Mapping[int, Flags] = {}

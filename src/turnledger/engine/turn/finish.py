@@ -9,8 +9,7 @@ from msgspec.structs import replace
 
 from turnledger.engine.attempt.end import Ended, EndRequest, end
 from turnledger.engine.attempt.told import Told
-from turnledger.engine.history.cache import LatestLine
-from turnledger.engine.history.history import History
+from turnledger.engine.history.history import History, LatestLine
 from turnledger.engine.lane.shield import is_cancelled, uninterrupted
 from turnledger.engine.process.process import FIRST_DELAY, Process
 from turnledger.engine.turn.commit import CommitRequest, DoubtRequest, behind, commit, resolve_doubt

@@ -21,7 +21,7 @@ from msgspec.structs import replace
 from turnledger.engine.attempt.divergence import Divergence
 from turnledger.engine.attempt.idempotency import Key
 from turnledger.engine.conversations.resolve import Target, check_live, find
-from turnledger.engine.history.cache import BranchCache, LatestLine
+from turnledger.engine.history.history import BranchCache, LatestLine
 from turnledger.engine.ports import Tables
 from turnledger.engine.process.process import TURNS_AT_ONCE, Process
 from turnledger.engine.resend import match
@@ -32,12 +32,11 @@ from turnledger.errors import HistoryDiverged, MalformedItems, TurnledgerError
 from turnledger.model.conversation import Branch
 from turnledger.model.flags import hidden_from_user
 from turnledger.model.ids import BranchId, ConversationId, TurnId
-from turnledger.model.instructions import Instructions
 from turnledger.model.item import Item
 from turnledger.model.messages.messages import items_of_messages
 from turnledger.model.messages.pairing import check_resent, left_open
 from turnledger.model.messages.projection import comparable
-from turnledger.model.turn import Turn
+from turnledger.model.turn import Instructions, Turn
 
 ChatMessage = Mapping[str, Any]
 LONG = 1_000

@@ -1,10 +1,9 @@
-"""A running turn: the draft under one person's hands, and the fenced writes that make it durable.
+"""A running turn: its draft in memory, its journal, and the task that holds it.
 
-The holder of a turn: which task is inside its block.
-
-A coroutine stays in the task that began it, but an async generator does not: one task may pull its first
-item and another task the rest. So a block inside a generator has to be looked for when a stop comes, or the
-stop would cancel a task that has nothing to do with the turn any more.
+Every write is fenced: it raises Superseded once another process has taken the lane. A coroutine stays in the
+task that began it, but an async generator does not: one task may pull its first item and another task the
+rest. So the holder of a block inside a generator is looked up when a stop comes; otherwise the stop would
+cancel a task that has left the turn.
 """
 
 from __future__ import annotations
@@ -14,24 +13,25 @@ import gc
 import inspect
 import sys
 from collections.abc import Awaitable, Callable, Iterator, Sequence
+from dataclasses import dataclass
 from types import AsyncGeneratorType, CoroutineType, FrameType, GeneratorType
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+from msgspec.structs import replace
 
-from turnledger.engine.attempt.end import EndRequest
+from turnledger.engine.attempt.end import EndRequest, holds_lane
 from turnledger.engine.attempt.told import Told, untold
-from turnledger.engine.events.live_log import EventSink, LiveLog
-from turnledger.engine.history.chat_messages import LONG, joined, said_in
-from turnledger.engine.history.history import History
+from turnledger.engine.events.live_log import EmittedText, EventSink, LiveLog
+from turnledger.engine.history.history import LONG, History, joined, said_in
 from turnledger.engine.lane.shield import uninterrupted
+from turnledger.engine.ports import Tables
 from turnledger.engine.process.flush import FlushRequest
 from turnledger.engine.turn.commit import CommitRequest
-from turnledger.engine.turn.draft import Draft
-from turnledger.engine.turn.journal import RecordRequest, record
 from turnledger.engine.turn.request import Begun
 from turnledger.engine.turn.snapshot import Snapshot
 from turnledger.errors import (
+    EmptyTurn,
     InvalidInput,
     MalformedItems,
     OutcomeUnknown,
@@ -44,15 +44,179 @@ from turnledger.model import codec, event_log
 from turnledger.model import journal as journals
 from turnledger.model.attempt import Attempt, AttemptState, Began, Failure, OnFailure, OnStop
 from turnledger.model.conversation import Branch, Conversation
-from turnledger.model.ids import TurnId
-from turnledger.model.instructions import instructed_after
-from turnledger.model.item import Item, ItemLike, result_of
+from turnledger.model.ids import BranchId, TurnId
+from turnledger.model.item import Item, ItemLike, is_unicode, message, result_of
+from turnledger.model.journal import Journal
 from turnledger.model.messages.messages import Message, messages_of
-from turnledger.model.messages.pairing import open_calls, without_open_reasoning
-from turnledger.model.turn import Turn, TurnKind
+from turnledger.model.messages.pairing import check_turn, open_calls, without_open_reasoning
+from turnledger.model.turn import Turn, TurnKind, instructed_after
 
 if TYPE_CHECKING:
     from turnledger.engine.process.process import Process
+
+
+class Draft:
+    """Finished items, which calls were started, and the text emitted since.
+
+    `pending` are the calls that the head left open, `input` what the turn answers.
+    """
+
+    def __init__(
+        self, pending: tuple[Item, ...], input: tuple[Item, ...], journal: Journal, max_bytes: int
+    ) -> None:
+        self._pending = pending
+        self._input = input
+        self._journal = journal
+        self._not_redone = [place for place, item in enumerate(journal.items) if item.is_call]
+        """Places of the calls of earlier attempts that this one has not come to again."""
+        self._max_bytes = max_bytes
+        self.emitted = EmittedText()
+        """All text, also that which steps were made of."""
+        self._taken = 0
+        self._half = ""
+        self.last: tuple[Item, ...] = ()
+        """The items that end the answer, once it is ended."""
+
+    @property
+    def text(self) -> str:
+        return self.emitted.between(self._taken, self.emitted.length)
+
+    @property
+    def steps(self) -> tuple[Item, ...]:
+        return tuple(self._journal.items)
+
+    @property
+    def open_calls(self) -> tuple[Item, ...]:
+        return tuple(self._journal.items[place] for place in self._journal.unanswered())
+
+    def emit(self, text: str) -> str:
+        """Take text; return what can be shown of it now. Half a character waits for its other half, since
+        models that count UTF-16 cut where they like; one that never comes is replaced."""
+        if self.last:
+            self.check_unended()
+        text = self._half + text
+        self._half = ""
+        if not text.isascii() and not is_unicode(text):
+            if "\ud800" <= text[-1] <= "\udbff":
+                text, self._half = text[:-1], text[-1]
+            text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+        if text:
+            if self.emitted.length + len(text) > self._max_bytes:
+                self._check_size(self.emitted.length + len(text))
+            self.emitted.append(text)
+        return text
+
+    def next_items(self, items: Sequence[Item]) -> tuple[list[Item], int]:
+        """What adding these items means: the text before them as a message of its own, then they; and how
+        far that takes the text. Raises MalformedItems for what would break the history."""
+        self.check_unended()
+        reaches = self.emitted.length
+        added = [message("assistant", self.text, status="completed")] if reaches > self._taken else []
+        added += items
+        steps = [*self._journal.items, *added]
+        self._check_size(sum(len(item.raw) for item in steps))
+        check_turn(self._pending, (*self._input, *without_open_reasoning(steps)))
+        return added, reaches
+
+    def takes_text(self, reaches: int) -> bool:
+        """Whether the first of the items that take the text so far is made of it."""
+        return reaches > self._taken
+
+    def take(self, items: Sequence[Item], reaches: int) -> None:
+        """The items are recorded: they are steps now, and so is the text they took."""
+        self._journal.items.extend(items)
+        self._taken = reaches
+
+    def end_with(self, items: tuple[Item, ...]) -> None:
+        """Take the items that end the answer, behind all text and steps. Raises MalformedItems if it is not
+        whole with them; then it goes on."""
+        self.check_unended()
+        self.last = items
+        try:
+            self.whole()
+        except BaseException:
+            self.last = ()
+            raise
+
+    def check_unended(self) -> None:
+        """Refuse to go on behind the items that end the answer."""
+        if self.last:
+            raise InvalidInput(
+                "The answer was ended by put(): nothing can follow. Put all last items at once."
+            )
+
+    def start(self, place: int, *, read_only: bool) -> None:
+        """That the call at this place starts is recorded."""
+        self._journal.started[place] = read_only
+
+    def taken_up(self, call: Item) -> tuple[Item, Item | None]:
+        """Return a call as an earlier attempt recorded it, and its result if there is one: a runner may begin
+        anew. The same call that repeats stands for its next occurrence each time; one that came from the
+        steps is that very one."""
+        items = self._journal.items
+        is_step = any(item is call for item in items)
+        for place in self._not_redone:
+            if items[place] is call if is_step else _is_same(items[place], call):
+                self._not_redone.remove(place)
+                return items[place], self._journal.answers().get(place)
+        return call, None
+
+    def waiting_place(self, call: Item) -> int | None:
+        """The place of this call among the steps, if it is there and neither started nor answered."""
+        for place in self._journal.unanswered():
+            if self._journal.items[place] == call and place not in self._journal.started:
+                return place
+        return None
+
+    def whole(self) -> tuple[tuple[Item, ...], tuple[Item, ...]]:
+        """The output of the whole turn, and the calls it leaves to its client; raises EmptyTurn or
+        MalformedItems if it is not whole."""
+        text = self.text
+        output = (*self._journal.items, *([message("assistant", text)] if text else ()), *self.last)
+        if not output:
+            raise EmptyTurn
+        started = self._journal.started
+        if started and any(place in started for place in self._journal.unanswered()):
+            raise MalformedItems("A call was started, but no result was added for it.")
+        self._check_size(sum(len(item.raw) for item in output))
+        return output, check_turn(self._pending, (*self._input, *output))
+
+    def _check_size(self, size: int) -> None:
+        if size > self._max_bytes:
+            raise MalformedItems(f"The turn has grown past {self._max_bytes} bytes.")
+
+
+def _is_same(recorded: Item, call: Item) -> bool:
+    return recorded.call_id == call.call_id and _essence(recorded) == _essence(call)
+
+
+def _essence(call: Item) -> dict[str, Any]:
+    """What is called with what; the id and the status of the item itself may differ."""
+    return {name: value for name, value in call.fields.items() if name not in ("id", "status")}
+
+
+@dataclass(frozen=True)
+class RecordRequest:
+    """Records numbered from `first`. Repeating the request changes nothing."""
+
+    owner: str
+    branch: BranchId
+    attempt: TurnId
+    fence: int
+    first: int
+    records: Sequence[bytes]
+
+
+async def record(tables: Tables, request: RecordRequest) -> None:
+    """Append to the journal, if the lane is still held; raise Superseded if not. What is recorded as
+    started may act only after this has returned."""
+    branch = await tables.branch(request.branch)
+    attempt = await tables.attempt(request.owner, request.attempt)
+    if attempt is None or not holds_lane(branch, request.attempt, request.fence):
+        raise Superseded
+    await tables.add_records(request.attempt, request.first, request.records)
+    journaled = max(attempt.journaled, request.first + len(request.records))
+    await tables.save_attempt(replace(attempt, journaled=journaled))
 
 
 _SUSPENDABLE = inspect.CO_COROUTINE | inspect.CO_GENERATOR | inspect.CO_ASYNC_GENERATOR

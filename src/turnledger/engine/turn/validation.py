@@ -27,15 +27,14 @@ from turnledger.engine.turn.request import (
 )
 from turnledger.engine.turn.resend import ChatMessage, OnDivergence, ResentRequest
 from turnledger.errors import InvalidInput, LedgerClosed
-from turnledger.model.access.visibility import EVERYWHERE, Within
 from turnledger.model.attempt import OnBusy, OnFailure, OnStop
-from turnledger.model.conversation import Conversation, NamedBy
+from turnledger.model.conversation import EVERYWHERE, Conversation, NamedBy, Within
 from turnledger.model.ids import BranchId, ConversationId, TurnId
-from turnledger.model.instructions import Instructions, instructions_of
 from turnledger.model.item import Item, ItemLike, is_unicode, items_of
 from turnledger.model.messages.pairing import check_input
 from turnledger.model.retention import NEVER, ResetPolicy
 from turnledger.model.text.plain import one_line
+from turnledger.model.turn import Instructions, instructions_of
 
 Input: TypeAlias = "ItemLike | Iterable[ItemLike]"
 

@@ -14,11 +14,18 @@ from enum import StrEnum
 
 import msgspec
 
-from turnledger.model.access.bounds import UNBOUNDED, Bounds
 from turnledger.model.access.token import PREFIX as TOKEN_PREFIX
-from turnledger.model.access.token import SECRET_BITS, Token, TokenScope, is_secret_text, secret_text
-from turnledger.model.access.visibility import Within
+from turnledger.model.access.token import (
+    SECRET_BITS,
+    UNBOUNDED,
+    Bounds,
+    Token,
+    TokenScope,
+    is_secret_text,
+    secret_text,
+)
 from turnledger.model.attempt import Bytes
+from turnledger.model.conversation import Within
 from turnledger.model.ids import ConversationId, RandomBits, ShareId, TokenId
 
 SCOPES_OF_VISITORS = frozenset({TokenScope.CHATS_READ, TokenScope.CHATS_WRITE, TokenScope.TURNS_RUN})

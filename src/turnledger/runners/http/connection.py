@@ -1,18 +1,75 @@
-"""A connection to an upstream: one request at a time, and its response as it comes."""
+"""A connection to an upstream: one request at a time, and its response as it arrives.
+
+All deadlines share one timer, set anew only for a deadline that is sooner. Most are postponed with every
+piece of a stream: that costs an assignment, not a timer.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import select
 from collections.abc import Callable
-from typing import cast
+from typing import Protocol, cast
 
 import httptools
 
-from turnledger.runners.http.deadlines import NEVER, Deadlines
-from turnledger.runners.http.gzip import GzipDecoder
-from turnledger.runners.http.response import Response
+from turnledger.runners.http.response import GzipDecoder, Response
 from turnledger.runners.upstream.failures import BrokenOff, cut, not_http, too_slow, unheard
+
+NEVER = float("inf")
+
+
+class Awaited(Protocol):
+    """Something with a deadline, which it may put off by itself."""
+
+    deadline: float
+    """By the clock of the loop."""
+
+    def expire(self) -> None:
+        """The deadline has passed."""
+        ...
+
+
+class Deadlines:
+    """Whose time is watched."""
+
+    __slots__ = ("_loop", "_rings_at", "_timer", "_watched")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._watched: set[Awaited] = set()
+        self._timer: asyncio.TimerHandle | None = None
+        self._rings_at = NEVER
+
+    def watch(self, awaited: Awaited) -> None:
+        """Expire it when its deadline has passed. To be called again when the deadline comes nearer."""
+        self._watched.add(awaited)
+        if awaited.deadline < self._rings_at:
+            self._set(awaited.deadline)
+
+    def forget(self, awaited: Awaited) -> None:
+        """Watch it no more."""
+        self._watched.discard(awaited)
+
+    def close(self) -> None:
+        """Watch nothing more."""
+        self._watched.clear()
+        self._set(NEVER)
+
+    def _set(self, at: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._rings_at = at
+        self._timer = None if at == NEVER else self._loop.call_at(at, self._ring)
+
+    def _ring(self) -> None:
+        now = self._loop.time()
+        late = [each for each in self._watched if each.deadline <= now]
+        self._watched.difference_update(late)
+        self._set(min((each.deadline for each in self._watched), default=NEVER))
+        for each in late:
+            each.expire()
+
 
 HEAD_BYTES = 64 * 1024
 """What may come without a byte of a body: a server that only ever sends headers must not fill the memory."""

@@ -9,10 +9,8 @@ from collections import OrderedDict, deque
 from contextlib import suppress
 
 from turnledger.runners.http.address import Address
-from turnledger.runners.http.connection import Connection
-from turnledger.runners.http.deadlines import Deadlines
-from turnledger.runners.http.dial import dial
-from turnledger.runners.http.proxy import Proxy, open_tunnel
+from turnledger.runners.http.connection import Connection, Deadlines
+from turnledger.runners.http.dial import Proxy, dial, open_tunnel
 from turnledger.runners.upstream.failures import closed, of_connecting, of_proxy, unheard
 
 IDLE_SECONDS = 15.0

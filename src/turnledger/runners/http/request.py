@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 from turnledger.runners.http.address import Address, address_of, checked_api_key
 from turnledger.runners.http.connection import PhaseTimeouts
+from turnledger.runners.http.dial import Proxy, proxy_for
 from turnledger.runners.http.pool import Pool, tls_of
-from turnledger.runners.http.proxy import Proxy, proxy_for
 
 _FIELDS = (
     "Content-Type: application/json",

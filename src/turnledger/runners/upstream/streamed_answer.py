@@ -1,4 +1,4 @@
-"""One streamed answer of an upstream: from its status to its end."""
+"""One streamed answer of an upstream: its status, the payloads of its events or its error, and its end."""
 
 from __future__ import annotations
 
@@ -6,12 +6,116 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from types import TracebackType
+from typing import Any
+
+import msgspec
 
 from turnledger.errors import MalformedAnswer, ModelError, ModelUnavailable
+from turnledger.model.text.sse import EventSplitter, fields_of
 from turnledger.runners.chat_model import failure_of
 from turnledger.runners.http.response import Response
-from turnledger.runners.upstream.response_body import read_error
-from turnledger.runners.upstream.sse import EventStream
+
+EVENT_BYTES = 16 * 1024 * 1024
+"""What one event may take: an answer that never ends a line must not fill the memory."""
+
+
+class EventStream(EventSplitter):
+    """Gives the `data` of each event; other fields, and events of empty data, give nothing."""
+
+    __slots__ = ()
+
+    def __init__(self, limit: int = EVENT_BYTES) -> None:
+        super().__init__(limit, _too_long)
+
+    def feed(self, piece: bytes) -> list[bytes]:
+        """Take the next bytes; return the payloads they complete. Raises MalformedAnswer if an event grows
+        too long."""
+        payloads = []
+        for event in self.split(piece):
+            if event[:6] == b"data: " and b"\n" not in event:
+                payload = event[6:]
+            elif event:
+                payload = _payload(event)
+            else:
+                continue
+            if payload:
+                payloads.append(payload)
+        return payloads
+
+    def end(self) -> list[bytes]:
+        """Return the payload of a last event that lacks its blank line, if there is one."""
+        payload = _payload(self.rest())
+        return [payload] if payload else []
+
+
+def _payload(event: bytes) -> bytes:
+    """The data of one event, as one line: in JSON an end of line is a blank, and the payload is passed on as
+    one line."""
+    return b" ".join(fields_of(event).get(b"data", ()))
+
+
+def _too_long(limit: int) -> MalformedAnswer:
+    return MalformedAnswer(f"The model sent an event of more than {limit} bytes.")
+
+
+ANSWER_BYTES = 16 * 1024 * 1024
+"""What a whole answer may take."""
+ERROR_BYTES = 64 * 1024
+ERROR_SECONDS = 2.0
+"""What reading an error may take: where it takes more, the status has to say enough."""
+
+
+_PLAIN = frozenset({None, b"", b"chunked", b"identity"})
+
+
+def is_encoded(response: Response) -> bool:
+    """Whether a body came in a form for which there is no decoder."""
+    headers = response.headers
+    if response.decoder is not None:
+        return headers.get(b"transfer-encoding", b"").strip().lower() not in _PLAIN
+    if b"content-encoding" not in headers and headers.get(b"transfer-encoding") in _PLAIN:
+        return False
+    named = [
+        *headers.get(b"content-encoding", b"").split(b","),
+        *headers.get(b"transfer-encoding", b"").split(b","),
+    ]
+    return any(each.strip().lower() not in _PLAIN for each in named)
+
+
+async def read_whole(response: Response) -> bytes:
+    """Read a body, and let go of the connection. Raises a ModelError."""
+    body = await _read(response, ANSWER_BYTES)
+    if len(body) > ANSWER_BYTES:
+        raise MalformedAnswer(f"The model's answer has more than {ANSWER_BYTES} bytes.")
+    return body
+
+
+async def read_error(response: Response) -> dict[str, Any]:
+    """Read the error object of a body, in whichever of its usual places, and let go of the connection; empty
+    if there is none, or it is too long or too slow."""
+    try:
+        async with asyncio.timeout(ERROR_SECONDS):
+            body = await _read(response, ERROR_BYTES)
+        told = msgspec.json.decode(body[:ERROR_BYTES])
+    except (ModelError, TimeoutError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return {}
+    if not isinstance(told, dict):
+        return {}
+    error = told.get("error", told)
+    if isinstance(error, str):
+        return {"message": error}
+    if not isinstance(error, dict):
+        return {}
+    return {name: error[name] for name in ("message", "type", "param", "code") if name in error}
+
+
+async def _read(response: Response, limit: int) -> bytes:
+    """Read a body until it ends, or is longer than the limit."""
+    try:
+        return await response.body(limit)
+    finally:
+        response.release()
+
 
 _DONE = b"[DONE]"
 _NO_STREAMS = frozenset({b"application/json", b"text/html"})

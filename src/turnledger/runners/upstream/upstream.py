@@ -19,14 +19,13 @@ from turnledger.errors import InvalidInput, MalformedAnswer
 from turnledger.runners.chat_model import FINISH_REASONS, ModelRequest, completion_of
 from turnledger.runners.http.address import address_of
 from turnledger.runners.http.connection import Connection, PhaseTimeouts
+from turnledger.runners.http.dial import proxy_for
 from turnledger.runners.http.pool import Pool, tls_of
-from turnledger.runners.http.proxy import proxy_for
 from turnledger.runners.http.request import head_of
 from turnledger.runners.http.response import PIECES_BYTES, Response
-from turnledger.runners.upstream import response_body
+from turnledger.runners.upstream import streamed_answer
 from turnledger.runners.upstream.failures import BrokenOff, Unheard, closed, encoded, of_status
-from turnledger.runners.upstream.response_body import is_encoded, read_error, read_whole
-from turnledger.runners.upstream.streamed_answer import StreamedAnswer
+from turnledger.runners.upstream.streamed_answer import StreamedAnswer, is_encoded, read_error, read_whole
 
 _LISTING = PhaseTimeouts(first_byte=None, between=None, total=30.0)
 """For what needs no model to think."""
@@ -179,7 +178,7 @@ class Upstream:
     async def _exchange(
         self, connection: Connection, request: bytes, limits: PhaseTimeouts, *, in_pieces: bool
     ) -> Response:
-        room = PIECES_BYTES if in_pieces else response_body.ANSWER_BYTES
+        room = PIECES_BYTES if in_pieces else streamed_answer.ANSWER_BYTES
         response = connection.ask(request, limits, room=room, in_pieces=in_pieces)
         try:
             await connection.send(request)

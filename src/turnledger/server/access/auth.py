@@ -18,7 +18,7 @@ from turnledger.errors import TurnledgerError
 from turnledger.ledger import OWNER
 from turnledger.model.access.token import PREFIX as TOKEN_PREFIX
 from turnledger.model.access.token import Token, TokenScope, digest_of, is_token_text
-from turnledger.model.access.visibility import EVERYWHERE, Within
+from turnledger.model.conversation import EVERYWHERE, Within
 from turnledger.model.ids import TokenId
 from turnledger.server.access.guard import RequestHead, is_loopback
 from turnledger.server.access.limits import Link

@@ -13,8 +13,7 @@ from collections.abc import Callable, Iterable
 from starlette.types import Scope
 
 from turnledger.model.ids import SystemEntropy
-from turnledger.server.config.host_names import HOST
-from turnledger.server.config.settings import Settings
+from turnledger.server.config.settings import HOST, Settings
 from turnledger.server.errors import Refused
 
 LOOPBACK_NAMES = ("localhost", "127.0.0.1", "[::1]")

@@ -22,7 +22,7 @@ from itertools import islice
 from typing import NamedTuple
 
 from turnledger.engine.ports import Clock
-from turnledger.model.access.bounds import Bounds
+from turnledger.model.access.token import Bounds
 from turnledger.server.config.settings import ServerLimits
 from turnledger.server.errors import Refused
 from turnledger.server.ops.counters import Board

@@ -12,7 +12,7 @@ from typing import Any
 from turnledger.chat import Chat
 from turnledger.model.conversation import NamedBy
 from turnledger.model.item import Item
-from turnledger.model.text.summary import first_words
+from turnledger.model.text.plain import first_words
 
 WITHHELD: Mapping[str, Any] = {"conversation_key": None, "metadata": {}, "tags": [], "attempts": []}
 """What is the owner's own, and what it looks like then."""

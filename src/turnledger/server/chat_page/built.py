@@ -1,12 +1,18 @@
-"""The chat page as it was built: read once, and given out as it is, compressed to whom that is welcome."""
+"""The built chat page: read once and served as it is, compressed for clients that accept it.
+
+A page that is one answer carries its script and style, and a policy under which nothing else runs.
+"""
 
 from __future__ import annotations
 
 import gzip
+from base64 import b64encode
 from collections.abc import Mapping
 from functools import cache, cached_property
 from hashlib import sha256
+from importlib.resources import files
 from pathlib import Path, PurePosixPath
+from typing import NamedTuple
 
 FOLDER = Path(__file__).parents[1] / "page"
 """Where `make page` puts it; in a package it is there."""
@@ -82,3 +88,36 @@ def is_built() -> bool:
 def own_page() -> BuiltPage:
     """The page of this package, as it is when somebody first asks."""
     return BuiltPage.read(FOLDER)
+
+
+ALWAYS = ("base-uri 'none'", "form-action 'none'", "require-trusted-types-for 'script'")
+_FOLDER = files("turnledger.server") / "pages"
+
+
+class InlinePage(NamedTuple):
+    """What is sent, and what it may do."""
+
+    text: str
+    policy: bytes
+
+
+def inline_page(name: str, *more: str) -> InlinePage:
+    """The page of this name, of the parts that it has: `.html`, `.css`, `.js`. Beside its own script and
+    style its policy allows what `more` says, and nothing else."""
+    text, allowed = _read(f"{name}.html"), ["default-src 'none'"]
+    for kind, ending in (("script", "js"), ("style", "css")):
+        place = f"/*{kind}*/"
+        if place in text:
+            inside = _read(f"{name}.{ending}")
+            text = text.replace(place, inside)
+            allowed.append(f"{kind}-src {_source(inside)}")
+    return InlinePage(text, "; ".join([*allowed, *more, *ALWAYS]).encode())
+
+
+def _read(name: str) -> str:
+    return (_FOLDER / name).read_text("utf-8")
+
+
+def _source(text: str) -> str:
+    """How a policy names an inline script or style: by what it is, to the letter."""
+    return f"'sha256-{b64encode(sha256(text.encode()).digest()).decode()}'"

@@ -15,7 +15,6 @@ import msgspec
 
 from turnledger.errors import InvalidInput, NotAStore
 from turnledger.model.text.plain import plain
-from turnledger.server.config.host_names import is_host_name, is_origin
 from turnledger.server.config.settings import (
     DEMO,
     ChatSettings,
@@ -24,6 +23,8 @@ from turnledger.server.config.settings import (
     ScopeSettings,
     ServerLimits,
     Settings,
+    is_host_name,
+    is_origin,
 )
 from turnledger.stores.url import KNOWN
 

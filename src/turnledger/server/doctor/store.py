@@ -12,8 +12,7 @@ from turnledger.errors import StoreError
 from turnledger.server.doctor.diagnosis import Diagnosis, fail, ok, warn
 from turnledger.stores.sqlite import path_of
 from turnledger.stores.sqlite.examination import Examination, examine, sqlite_version
-from turnledger.stores.sqlite.file_place import check_place
-from turnledger.stores.sqlite.filesystem import MOUNTS, network_filesystem
+from turnledger.stores.sqlite.file_place import MOUNTS, check_place, network_filesystem
 from turnledger.stores.sqlite.migrations import VERSION
 
 TOO_LITTLE, LITTLE = 16 * 2**20, 256 * 2**20

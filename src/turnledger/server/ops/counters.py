@@ -1,29 +1,28 @@
-"""The board: numbers that all workers of a server see, such as how many turns an owner has running.
+"""Counters that all workers of a server share, such as running turns or readers.
 
-Each worker writes what is its own, and anyone reads the sum. Who wants to keep within a limit counts himself
-first and looks then (`admit`): of two who come at once at least one sees both, so a limit is never exceeded.
-
-A board in memory that several processes share.
-
-Each worker has a part, which nobody else writes while it lives: a table of names, as keyed hashes, and their
-counts. Names are found by probing from where their hash points; a name whose count falls to zero is taken
-out, and those behind it move up, so that a table never fills with what is gone.
-
-What the workers of one server share, as one of them has it.
+Each worker writes its own part of a shared memory, and any worker reads the sum. To stay within a limit, a
+worker counts itself first and reads then (`admit`): of two at once at least one sees both, so a limit is
+never exceeded. A part is a table of names, as keyed hashes, with their counts. Names are found by probing
+from the place of their hash; a name whose count falls to zero is removed, and those behind it move up, so
+that a table never fills with stale names.
 """
 
 from __future__ import annotations
 
+import asyncio
 import mmap
 import os
 import secrets
 import tempfile
 from abc import ABC, abstractmethod
-from collections import Counter
+from collections import Counter, defaultdict
+from collections.abc import Callable, Set
 from hashlib import blake2b
 from pathlib import Path
 from threading import Lock
 from typing import NamedTuple
+
+from turnledger.model.ids import TurnId
 
 
 class Board(ABC):
@@ -295,3 +294,61 @@ class Sharing(NamedTuple):
     metrics_folder: Path
     part: int
     """Its number: no other worker has it at the same time."""
+
+
+READERS = "readers"
+LOOK_EVERY = 0.2
+"""Seconds between looks at whether the last reader elsewhere has left."""
+
+
+class Audience:
+    """The readers of running turns: those of their events, and requests that are answered by a turn which
+    another one began. Each is counted on the board, so that one counts whichever worker it reads from."""
+
+    def __init__(self, board: Board | None = None, *, look_every: float = LOOK_EVERY) -> None:
+        self._board = board or OwnBoard()
+        self._readers: defaultdict[TurnId, int] = defaultdict(int)
+        self._afterwards: dict[TurnId, Callable[[], object]] = {}
+        self._look_every = look_every
+        self._timer: asyncio.TimerHandle | None = None
+
+    @property
+    def turns(self) -> Set[TurnId]:
+        """Those that somebody reads here."""
+        return self._readers.keys()
+
+    def join(self, turn: TurnId) -> None:
+        """Count as connected to the turn, until `leave`."""
+        self._readers[turn] += 1
+        self._board.add(READERS, turn)
+
+    def leave(self, turn: TurnId) -> None:
+        """Count no more; the last one to leave does what was to be done then."""
+        self._board.add(READERS, turn, -1)
+        self._readers[turn] -= 1
+        if not self._readers[turn]:
+            del self._readers[turn]
+            self._act_if_gone(turn)
+
+    def when_gone(self, turn: TurnId, act: Callable[[], object]) -> None:
+        """Do something once nobody reads the turn any more, which may be now."""
+        self._afterwards[turn] = act
+        self._act_if_gone(turn)
+
+    def forget(self, turn: TurnId) -> None:
+        """The turn is over: it does not matter any more who leaves."""
+        self._afterwards.pop(turn, None)
+
+    def _act_if_gone(self, turn: TurnId) -> None:
+        if turn not in self._afterwards:
+            return
+        if not self._board.total(READERS, turn):
+            self._afterwards.pop(turn)()
+        elif turn not in self._readers and self._timer is None:
+            # They read from another worker, which may die without a word: so this one looks.
+            self._timer = asyncio.get_running_loop().call_later(self._look_every, self._look)
+
+    def _look(self) -> None:
+        self._timer = None
+        for turn in list(self._afterwards):
+            self._act_if_gone(turn)

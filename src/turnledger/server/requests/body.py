@@ -14,7 +14,7 @@ from turnledger.errors import InvalidInput
 from turnledger.model.text.json_values import MOST_VALUES, has_more_values
 from turnledger.server.config.settings import ServerLimits
 from turnledger.server.errors import ClientGone, Refused
-from turnledger.server.wire.started import Started
+from turnledger.server.wire.client_stream import Started
 
 CLOSE = ((b"connection", b"close"),)
 """For a connection on which nothing sensible can follow. Not for a body that is refused while it is being

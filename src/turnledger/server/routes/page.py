@@ -5,8 +5,7 @@ from __future__ import annotations
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
-from turnledger.server.chat_page.built import POLICY, BuiltPage, PageFile
-from turnledger.server.chat_page.inline import inline_page
+from turnledger.server.chat_page.built import POLICY, BuiltPage, PageFile, inline_page
 from turnledger.server.errors import Refused
 from turnledger.server.openapi.endpoint import Content, Endpoint, Parameter
 from turnledger.server.openapi.schemas import NAME, TEXT

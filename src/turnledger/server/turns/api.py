@@ -17,8 +17,7 @@ from turnledger.model.turn import Turn
 from turnledger.runners.chat_model import ChatModel
 from turnledger.runners.chat_runner import ChatRunner
 from turnledger.server.requests.turn import TurnRequest, turn_request
-from turnledger.server.turns.exchange import TurnExchange
-from turnledger.server.turns.run import TurnApi
+from turnledger.server.turns.run import TurnApi, TurnExchange
 from turnledger.server.wire.json import encode
 from turnledger.server.wire.shapes import listed_shown, turn_shown, without_words
 from turnledger.server.wire.sse import error_event, event_bytes, seen_by

@@ -25,14 +25,12 @@ from turnledger.model.messages.messages import messages_of
 from turnledger.model.messages.pairing import left_open
 from turnledger.model.turn import Turn, TurnKind
 from turnledger.runners.chat_model import ChatModel, ModelRequest, failure_of_end, finish_reasons_of
-from turnledger.runners.chat_runner import ChatRunner
-from turnledger.runners.dedupe_deltas import SaidOnce
+from turnledger.runners.chat_runner import ChatRunner, SaidOnce
 from turnledger.server.access.auth import Principal
 from turnledger.server.errors import error_body
 from turnledger.server.requests.chat import ChatRequest, chat_request
 from turnledger.server.requests.persistence import UNKEPT, Keeping
-from turnledger.server.turns.exchange import TurnExchange
-from turnledger.server.turns.run import TurnApi
+from turnledger.server.turns.run import TurnApi, TurnExchange
 from turnledger.server.wire.json import encode
 
 _messages_decoder = msgspec.json.Decoder(list[dict[str, Any]])

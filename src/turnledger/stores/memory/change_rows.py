@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from turnledger.model.change import ChangeKind, LiveChange, Position, mark_of
 from turnledger.model.conversation import Conversation
 from turnledger.model.ids import TurnId
-from turnledger.stores.memory.undo_log import UndoLog
+from turnledger.stores.memory.database import UndoLog
 
 if TYPE_CHECKING:
     from turnledger.stores.memory.database import Database

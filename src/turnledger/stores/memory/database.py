@@ -1,12 +1,15 @@
-"""What a memory store holds. Several stores may share one `Database`, as several processes share a file;
-tests and the simulator do."""
+"""The dictionaries of a memory store, and the undo log that takes changes back in reverse order.
+
+Several stores may share one `Database`, as several processes share a file; tests and the simulator do.
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, MutableMapping
 from contextvars import Context
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from turnledger.model.access.share import Share
 from turnledger.model.access.token import Token
@@ -60,3 +63,36 @@ class Database:
     buried: dict[LeaseId, Lease] = field(default_factory=dict)
     """Those that are not there any more, and may come back."""
     watchers: list[tuple[object, Callable[[], None], Context]] = field(default_factory=list)
+
+
+Name = TypeVar("Name")
+Row = TypeVar("Row")
+
+
+class UndoLog:
+    """Changes rows, and remembers what to put back."""
+
+    def __init__(self) -> None:
+        self._undo: list[Callable[[], object]] = []
+
+    @property
+    def has_written(self) -> bool:
+        return bool(self._undo)
+
+    def undo(self) -> None:
+        """Put everything back as it was."""
+        while self._undo:
+            self._undo.pop()()
+
+    def _put(self, table: MutableMapping[Name, Row], name: Name, row: Row) -> None:
+        if name in table:
+            before = table[name]
+            self._undo.append(lambda: table.__setitem__(name, before))
+        else:
+            self._undo.append(lambda: table.pop(name))
+        table[name] = row
+
+    def _remove(self, table: MutableMapping[Name, Row], name: Name) -> None:
+        if name in table:
+            before = table.pop(name)
+            self._undo.append(lambda: table.__setitem__(name, before))

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 from turnledger.model.conversation import Conversation, ConversationState, NamedBy
 from turnledger.model.ids import BranchId, ConversationId, TurnId
+from turnledger.model.text.plain import seen_texts
 from turnledger.model.text.search import TITLES, FoundPlace, Phrase, words_of
-from turnledger.model.text.summary import seen_texts
 from turnledger.model.turn import Turn
-from turnledger.stores.memory.undo_log import UndoLog
+from turnledger.stores.memory.database import UndoLog
 
 if TYPE_CHECKING:
     from turnledger.stores.memory.database import Database

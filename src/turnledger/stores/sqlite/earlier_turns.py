@@ -9,7 +9,7 @@ import apsw
 
 from turnledger.errors import StoreError
 from turnledger.model.ids import BranchId, TurnId
-from turnledger.model.text.summary import first_words, preview_of
+from turnledger.model.text.plain import first_words, preview_of
 from turnledger.model.turn import Turn, TurnKind
 
 

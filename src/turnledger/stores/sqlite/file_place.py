@@ -1,4 +1,4 @@
-"""Where a store may lie. What is wrong with a path is said before anything opens it: a pipe would block."""
+"""Where the file of a store may be, checked before it is opened: a pipe would block."""
 
 from __future__ import annotations
 
@@ -140,3 +140,27 @@ def _check_access(path: str, place: Path) -> None:
         raise StoreReadOnly(f"{path} cannot be written to by this user. Check its permissions.")
     if not os.access(place.parent, os.W_OK | os.R_OK | os.X_OK):
         raise StoreReadOnly(f"{place.parent} cannot be written to by this user. Check its permissions.")
+
+
+NETWORKED = frozenset(
+    {"9p", "afs", "ceph", "cifs", "fuse.sshfs", "glusterfs", "nfs", "nfs4", "smb3", "smbfs"}
+)
+"""Filesystems that several machines can share. The index of SQLite's log is memory of one machine: two
+machines that use one store destroy it. One alone may use it, if its locks and syncs can be trusted."""
+MOUNTS = Path("/proc/self/mounts")
+
+
+def network_filesystem(folder: Path, mounts: Path = MOUNTS) -> str | None:
+    """The kind of network filesystem that a folder is on; None for a local one, or if it is unknown."""
+    kind = filesystem_of(folder, mounts)
+    return kind if kind in NETWORKED else None
+
+
+def filesystem_of(folder: Path, mounts: Path = MOUNTS) -> str | None:
+    """The kind of the filesystem that a folder is on; None where that cannot be known."""
+    try:
+        lines = [line.split(" ") for line in mounts.read_text("utf-8", "replace").splitlines()]
+    except OSError:
+        return None
+    points = {Path(line[1].replace("\\040", " ")): line[2] for line in lines if len(line) > 2}
+    return next((points[each] for each in (folder, *folder.parents) if each in points), None)

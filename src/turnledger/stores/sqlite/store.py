@@ -19,11 +19,9 @@ from turnledger.errors import LedgerClosed
 from turnledger.model.ids import LeaseId
 from turnledger.stores.sqlite import connections, inherited
 from turnledger.stores.sqlite.failures import translated
-from turnledger.stores.sqlite.file_place import check_place
-from turnledger.stores.sqlite.filesystem import network_filesystem
+from turnledger.stores.sqlite.file_place import check_place, network_filesystem
 from turnledger.stores.sqlite.leases import LeaseKeeper, LockFiles
-from turnledger.stores.sqlite.threads import SqliteReader, StoreThread
-from turnledger.stores.sqlite.writer import Job, Writer
+from turnledger.stores.sqlite.threads import Job, SqliteReader, StoreThread, Writer
 
 logger = logging.getLogger(__name__)
 

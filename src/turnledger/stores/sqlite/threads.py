@@ -1,6 +1,7 @@
-"""A thread that drives the writer or the reader: whatever is queued while it works is its next batch.
+"""The two threads of a store: the group-commit writer, and the reader on a connection that cannot write.
 
-The reader: runs reading operations beside the writer, on a connection that cannot write.
+All requests queued while a thread works are its next batch. The writer is a plain object that runs a batch as
+one transaction; the simulator drives it without a thread.
 """
 
 from __future__ import annotations
@@ -8,25 +9,215 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Generator, Sequence
 from enum import Enum
 from queue import Empty, SimpleQueue
-from threading import Thread
-from typing import Any, Protocol
+from threading import Lock, Thread
+from typing import Any, Protocol, TypeAlias
 
 import apsw
 
-from turnledger.errors import StoreError, StoreTooNew, StoreUnavailable
-from turnledger.stores.sqlite.failures import translated
+from turnledger.engine.ports import Sync
+from turnledger.errors import OutcomeUnknown, StoreError, StoreTooNew, StoreUnavailable
+from turnledger.stores.sqlite.connections import Patience
+from turnledger.stores.sqlite.failures import not_committed, translated
 from turnledger.stores.sqlite.file_watch import OpenFiles
 from turnledger.stores.sqlite.migrations import check_still_known
-from turnledger.stores.sqlite.writer import Job
+from turnledger.stores.sqlite.tables.tables import SqliteTables
+
+WITHDRAWN = "The caller was cancelled before the write began. Nothing was written."
+
+logger = logging.getLogger(__name__)
+
+AnyOperation: TypeAlias = Callable[[SqliteTables, Any], Awaitable[Any]]
+
+
+class Job:
+    """One operation, and after it ran, what came of it: a result or an error."""
+
+    __slots__ = ("_unclaimed", "error", "future", "is_withdrawn", "operation", "request", "result", "sync")
+
+    def __init__(
+        self,
+        operation: AnyOperation,
+        request: Any,
+        sync: Sync = Sync.DISK,
+        future: asyncio.Future[Any] | None = None,
+    ) -> None:
+        self.operation = operation
+        self.request = request
+        self.sync = sync
+        self.future = future
+        self.result: Any = None
+        self.error: BaseException | None = None
+        self.is_withdrawn = False
+        """Whether it shall wait for no other process any more."""
+        self._unclaimed = Lock()
+
+    def claim(self) -> bool:
+        """Take the job, to run it or to withdraw it; only the first who asks gets it. Any thread may."""
+        return self._unclaimed.acquire(blocking=False)
+
+    def withdraw(self) -> None:
+        """Give the job up unless it has begun; called on the event loop."""
+        self.is_withdrawn = True
+        if self.claim() and self.future is not None and not self.future.done():
+            self.future.set_exception(StoreUnavailable(WITHDRAWN))
+
+    def run(self, cursor: apsw.Cursor) -> None:
+        """Drive the operation to its end; it must not wait for anything but its tables."""
+        self.error = None
+        steps: Generator[Any, Any, Any] = self.operation(SqliteTables(cursor), self.request).__await__()
+        try:
+            next(steps)
+        except StopIteration as stop:
+            self.result = stop.value
+            return
+        steps.close()
+        raise RuntimeError(f"{self.operation!r} waited for something other than its tables")
+
+    def outcome(self) -> Any:
+        """Return the result, or raise the error."""
+        if self.error is not None:
+            raise self.error
+        return self.result
+
+
+class Writer:
+    """Writes through one connection. Not for use by two threads at a time."""
+
+    unforeseen = OutcomeUnknown
+
+    def __init__(self, connection: apsw.Connection, path: str) -> None:
+        self._connection = connection
+        self._path = path
+        self._cursor = connection.cursor()
+        self._execute = self._cursor.execute
+        self._sync: Sync | None = None
+        self._waiting: Sequence[Job] = ()
+        """Jobs whose transaction cannot begin while another process holds the lock."""
+        self._patience = Patience(lambda: not any(job.is_withdrawn for job in self._waiting))
+        self.hand_over: Callable[[Sequence[Job]], None] = lambda jobs: None
+        """Called with jobs that have their error before the rest of their batch has run."""
+        connection.set_busy_handler(self._patience)
+        self.files = OpenFiles(connection)
+
+    def run_batch(self, jobs: Sequence[Job]) -> None:
+        """Run the jobs in order as one transaction; every one has its result or error afterwards.
+
+        A job that raises undoes itself alone. If the commit fails, all fail with it, mostly with an unknown
+        outcome: even a refusal may rest on what another job of the batch wrote. If a file of the store was
+        removed or replaced, nothing is committed, and every job fails.
+        """
+        while jobs:
+            jobs = self._begin(jobs)
+            spoiler = self._transact(jobs) if jobs else None
+            if spoiler is None or len(jobs) == 1:
+                return
+            # Undone together, the others run again without it. A savepoint around each job would do as
+            # well, but copies every page that it changes, for the sake of a rare case.
+            self.run_batch(jobs[:spoiler])
+            self.run_batch(jobs[spoiler : spoiler + 1])
+            jobs = jobs[spoiler + 1 :]
+
+    def _transact(self, jobs: Sequence[Job]) -> int | None:
+        """Run the jobs and end the transaction. Returns the place of the one that made it undo everything,
+        because it raised after it had written or because SQLite gave up the transaction."""
+        connection = self._connection
+        start = connection.total_changes()
+        for place, job in enumerate(jobs):
+            before = connection.total_changes()
+            try:
+                job.run(self._cursor)
+            except BaseException as problem:
+                job.error = translated(problem, self._path)
+                if connection.total_changes() != before or not connection.in_transaction:
+                    self._try_to_roll_back()
+                    return place
+        if all(job.error is not None for job in jobs):
+            self._try_to_roll_back()  # nothing was written; a commit could only hide what is known
+        elif self._sync is Sync.DISK and connection.total_changes() != start and self.files.look():
+            self._try_to_roll_back()
+            self.files.save_log()
+            for job in jobs:
+                job.error = self.files.error()
+        else:
+            self._commit(jobs)
+        return None
+
+    def _begin(self, jobs: Sequence[Job]) -> Sequence[Job]:
+        """Begin a transaction for the jobs; return those that are in it. While another process holds the
+        lock, jobs that are withdrawn leave, and the others go on waiting."""
+        while jobs:
+            self._waiting = jobs
+            try:
+                self._roll_back()  # what an earlier failure may have left open
+                self._set_sync(jobs)
+                if (self.files.lost and self.files.look()) or (
+                    self._sync is Sync.DISK and self.files.look_at_log()
+                ):
+                    raise self.files.error()
+                self._execute("BEGIN IMMEDIATE")
+                check_still_known(self._cursor, self._path)
+                return jobs
+            except (apsw.Error, StoreTooNew, StoreUnavailable) as problem:
+                self._try_to_roll_back()
+                is_cut_short = isinstance(problem, apsw.BusyError) and self._patience.was_cut_short
+                leaving = [job for job in jobs if job.is_withdrawn] if is_cut_short else jobs
+                for job in leaving:
+                    job.error = translated(problem, self._path)
+                if is_cut_short:
+                    self.hand_over(leaving)  # their callers do not wait for the rest of the batch
+                jobs = [job for job in jobs if job not in leaving]
+            finally:
+                self._waiting = ()
+        return jobs
+
+    def _set_sync(self, jobs: Sequence[Job]) -> None:
+        """Have the commit wait for the disk if any of the jobs asks for it."""
+        sync = Sync.DISK if any(job.sync is Sync.DISK for job in jobs) else Sync.PROCESS
+        if sync is not self._sync:
+            self._execute("PRAGMA synchronous=FULL" if sync is Sync.DISK else "PRAGMA synchronous=NORMAL")
+            self._sync = sync
+
+    def _commit(self, jobs: Sequence[Job]) -> None:
+        try:
+            self._execute("COMMIT")
+        except apsw.Error as problem:
+            for job in jobs:
+                job.error = not_committed(problem, self._path)
+            self._try_to_roll_back()
+
+    def _try_to_roll_back(self) -> None:
+        try:
+            self._roll_back()
+        except apsw.Error:
+            # The next batch tries again before it begins, and reports what then goes wrong.
+            return
+
+    def _roll_back(self) -> None:
+        if self._connection.in_transaction:
+            self._execute("ROLLBACK")
+
+    def look_at_files(self) -> None:
+        """Notice files that were removed, replaced or cut, say so once, and save what can be saved."""
+        before = self.files.lost
+        if self.files.look() or self.files.look_at_log():
+            if before is None:
+                logger.error("%s", self.files.error())
+            self.files.save_log()
+
+    def data_version(self) -> int:
+        """A number that changes when another connection has written, and never by this one's writes."""
+        return int(self._connection.pragma("data_version"))
+
+    def close(self) -> None:
+        self.files.close()
+
 
 LARGEST_BATCH = 256
 """Jobs per transaction: the share of the sync that each pays is small by then, and the first still waits
 for the last."""
-
-logger = logging.getLogger(__name__)
 
 
 class Driven(Protocol):

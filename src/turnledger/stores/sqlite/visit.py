@@ -11,8 +11,7 @@ import apsw
 from turnledger.engine.ports import Operation, Request, Result
 from turnledger.stores.sqlite import connections, inherited
 from turnledger.stores.sqlite.file_place import check_place
-from turnledger.stores.sqlite.threads import SqliteReader
-from turnledger.stores.sqlite.writer import Job
+from turnledger.stores.sqlite.threads import Job, SqliteReader
 
 
 class SqliteVisit:

@@ -14,9 +14,8 @@ from turnledger.engine.limits import Limits
 from turnledger.engine.ports import Store
 from turnledger.engine.turn.running_turn import RunningTurn
 from turnledger.errors import LedgerClosed, NoNewInput, TooManyReaders
-from turnledger.model.access.visibility import Within
 from turnledger.model.change import ChangeKind, LiveChange, Position
-from turnledger.model.conversation import Ticket
+from turnledger.model.conversation import Ticket, Within
 from turnledger.model.ids import BranchId, ConversationId, LeaseId, TurnId
 from turnledger.testing.scripted_model import ScriptedModel, Tool
 from turnledger.testing.store_contract.rows import IDS, begun, conversation, do, read, write

@@ -16,10 +16,9 @@ from turnledger.errors import (
     ConversationExpired,
     ConversationNotFound,
 )
-from turnledger.model.access.visibility import EVERYWHERE, Within
 from turnledger.model.attempt import Attempt, AttemptState, OnStop
 from turnledger.model.change import ChangeKind, LiveChange
-from turnledger.model.conversation import Conversation, ConversationState
+from turnledger.model.conversation import EVERYWHERE, Conversation, ConversationState, Within
 from turnledger.model.turn import TurnKind
 from turnledger.testing.gates import Fate
 from turnledger.testing.scripted_model import ScriptedModel, Tool

@@ -9,8 +9,7 @@ import pytest
 
 from turnledger.chat import Chat
 from turnledger.engine.attempt.end import end
-from turnledger.engine.turn.journal import record
-from turnledger.engine.turn.running_turn import RunningTurn
+from turnledger.engine.turn.running_turn import RunningTurn, record
 from turnledger.errors import (
     OutcomeUnknown,
 )

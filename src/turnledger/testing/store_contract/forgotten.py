@@ -11,7 +11,7 @@ import pytest
 from turnledger.chat import Chat
 from turnledger.engine.turn.begin import begin
 from turnledger.engine.turn.commit import commit
-from turnledger.engine.turn.journal import record
+from turnledger.engine.turn.running_turn import record
 from turnledger.errors import (
     ConversationDeleted,
     ConversationExpired,

@@ -10,7 +10,7 @@ import pytest
 from turnledger.chat import Chat
 from turnledger.engine.attempt.client_retries import Retry
 from turnledger.errors import ConversationNotFound, InvalidInput, TurnNotFound, TurnReplayed
-from turnledger.model.access.visibility import Within
+from turnledger.model.conversation import Within
 from turnledger.model.ids import TurnId
 from turnledger.testing.scripted_model import ScriptedModel
 from turnledger.testing.store_contract.stage import Contract, Stage, StageProcess, exchange, said, tell, user

@@ -15,10 +15,9 @@ from turnledger.errors import StoreError, Superseded
 from turnledger.model.attempt import Attempt, AttemptState, Failure, OnFailure, OnStop
 from turnledger.model.conversation import Branch, Claim, Conversation, ConversationState, Lease, Ticket
 from turnledger.model.ids import BranchId, ConversationId, IdSource, LeaseId, TurnId
-from turnledger.model.instructions import Instructions
 from turnledger.model.item import Item, message
 from turnledger.model.retention import ResetPolicy
-from turnledger.model.turn import Turn, TurnKind
+from turnledger.model.turn import Instructions, Turn, TurnKind
 from turnledger.testing.store_contract.stage import Contract, call, soon
 
 IDS = IdSource(lambda: 1_700_000_000_000, Random(1).getrandbits)

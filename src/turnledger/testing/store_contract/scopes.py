@@ -19,8 +19,7 @@ from turnledger.errors import (
     TurnNotFound,
     TurnReplayed,
 )
-from turnledger.model.access.visibility import Within
-from turnledger.model.conversation import Conversation
+from turnledger.model.conversation import Conversation, Within
 from turnledger.model.ids import TurnId
 from turnledger.testing.scripted_model import ScriptedModel, Tool
 from turnledger.testing.store_contract.rows import conversation, do, write

@@ -8,7 +8,7 @@ import pytest
 
 from turnledger.engine.conversations.search import Hit, index_some
 from turnledger.errors import InvalidInput
-from turnledger.model.access.visibility import Within
+from turnledger.model.conversation import Within
 from turnledger.model.ids import ConversationId
 from turnledger.model.item import Item, message
 from turnledger.testing.scripted_model import ScriptedModel, Step

@@ -27,7 +27,7 @@ from turnledger.errors import (
 )
 from turnledger.model.access.share import READS, Share, ShareKind, is_code, new_code
 from turnledger.model.access.token import TokenScope, digest_of, is_token_text
-from turnledger.model.access.visibility import Within
+from turnledger.model.conversation import Within
 from turnledger.model.ids import ShareId, TokenId
 from turnledger.testing.store_contract.rows import IDS, do, read, write
 from turnledger.testing.store_contract.stage import LIMITS, Contract, Stage, exchange, tell

@@ -22,7 +22,7 @@ from turnledger.errors import (
 )
 from turnledger.ledger import OWNER
 from turnledger.model.access.token import Token, TokenScope, digest_of, is_token_text
-from turnledger.model.access.visibility import Within
+from turnledger.model.conversation import Within
 from turnledger.model.ids import IdSource, TokenId
 from turnledger.testing.store_contract.rows import IDS, LATE, TEXT, begun, do, read, write
 from turnledger.testing.store_contract.stage import LIMITS, Contract, Stage

@@ -17,8 +17,8 @@ from turnledger.chat import Chat
 from turnledger.engine.transfer.import_write import import_chat
 from turnledger.errors import ConversationDeleted, ConversationNotFound, InvalidInput
 from turnledger.ledger import Ledger
-from turnledger.model.access.visibility import Within
 from turnledger.model.change import ChangeKind
+from turnledger.model.conversation import Within
 from turnledger.model.event import ItemDone, TurnFinished
 from turnledger.model.transfer import ENDS, Did, ImportReport
 from turnledger.stores.memory import Database, MemoryStore

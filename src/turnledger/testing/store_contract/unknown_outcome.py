@@ -11,7 +11,7 @@ from turnledger.engine.attempt.end import end
 from turnledger.engine.conversations.resolve import resolve_now
 from turnledger.engine.turn.begin import begin
 from turnledger.engine.turn.commit import commit, resolve_doubt
-from turnledger.engine.turn.journal import record
+from turnledger.engine.turn.running_turn import record
 from turnledger.errors import CommitOutcomeUnknown, ConversationBusy, TurnFailed
 from turnledger.model.attempt import AttemptState
 from turnledger.testing.gates import Fate

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from turnledger.client.outbox.claim import Claimant
+from turnledger.client.outbox.outbox import Claimant
 
 
 def test_those_of_this_process_are_alive() -> None:

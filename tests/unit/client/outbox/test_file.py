@@ -14,7 +14,6 @@ from pathlib import Path
 
 import pytest
 
-from turnledger.client.outbox.claim import Claimant
 from turnledger.client.outbox.file import (
     CLAIM_MS,
     INHERITED,
@@ -24,7 +23,7 @@ from turnledger.client.outbox.file import (
     place_of,
     prepare,
 )
-from turnledger.client.outbox.message import Outbox
+from turnledger.client.outbox.outbox import Claimant, Outbox
 from turnledger.errors import (
     InvalidInput,
     NotAStore,
@@ -468,7 +467,7 @@ def test_threads_share_it(path: Path, clock: Clock) -> None:
 CLAIMING = """
 import sys
 from turnledger.client.outbox.file import OutboxFile
-from turnledger.client.outbox.message import Outbox
+from turnledger.client.outbox.outbox import Outbox
 
 file, after = OutboxFile(Outbox(path=sys.argv[1]), "http://server", "secret"), 0
 print("ready", flush=True)

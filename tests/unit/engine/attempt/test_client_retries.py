@@ -13,9 +13,8 @@ from turnledger.engine.attempt.end import CLAIM_KEPT_MS, DIED, Ended
 from turnledger.engine.attempt.idempotency import Fresh, SharedOutcome
 from turnledger.engine.conversations.resolve import Target
 from turnledger.errors import InvalidInput
-from turnledger.model.access.visibility import Within
 from turnledger.model.attempt import Attempt, AttemptState, Failure
-from turnledger.model.conversation import Claim, ConversationState
+from turnledger.model.conversation import Claim, ConversationState, Within
 from turnledger.model.ids import TurnId
 from turnledger.stores.memory import Database, MemoryTables
 

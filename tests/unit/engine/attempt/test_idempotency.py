@@ -20,9 +20,8 @@ from turnledger.engine.attempt.idempotency import (
 )
 from turnledger.engine.conversations.resolve import Target
 from turnledger.errors import ConversationDeleted, ConversationExpired, IdempotencyMismatch, TurnStopped
-from turnledger.model.access.visibility import Within
 from turnledger.model.attempt import Attempt, AttemptState, Failure
-from turnledger.model.conversation import Claim, ConversationState, Ticket
+from turnledger.model.conversation import Claim, ConversationState, Ticket, Within
 from turnledger.model.ids import ConversationId, TurnId
 from turnledger.model.item import Item
 from turnledger.model.turn import TurnKind

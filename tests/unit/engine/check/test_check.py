@@ -14,9 +14,8 @@ from turnledger import Ledger, Rule
 from turnledger.engine.attempt.idempotency import claimed_as
 from turnledger.engine.check.check import CheckRequest, check
 from turnledger.engine.ports import Store, Tables
-from turnledger.model.access.visibility import Within
 from turnledger.model.attempt import AttemptState
-from turnledger.model.conversation import ConversationState
+from turnledger.model.conversation import ConversationState, Within
 from turnledger.model.ids import BranchId, ConversationId, LeaseId
 from turnledger.stores.memory import Database, MemoryStore
 from turnledger.stores.sqlite import SqliteStore

@@ -20,8 +20,7 @@ from turnledger.engine.conversations.resolve import (
     resolve_settled,
 )
 from turnledger.errors import ConversationDeleted, ConversationExpired, ConversationNotFound
-from turnledger.model.access.visibility import Within
-from turnledger.model.conversation import Conversation, ConversationState
+from turnledger.model.conversation import Conversation, ConversationState, Within
 from turnledger.model.ids import BranchId, ConversationId, TurnId
 from turnledger.model.retention import ResetPolicy
 from turnledger.stores.memory import Database, MemoryStore, MemoryTables

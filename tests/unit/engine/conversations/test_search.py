@@ -10,7 +10,7 @@ from turnledger import Ledger, Limits
 from turnledger.engine.conversations import search as search_module
 from turnledger.engine.conversations.search import cursor_at, index_some, make_findable, place_of
 from turnledger.errors import InvalidInput
-from turnledger.model.access.visibility import Within
+from turnledger.model.conversation import Within
 from turnledger.model.ids import BranchId, ConversationId, TurnId
 from turnledger.model.text.search import TITLES, FoundPlace, Phrase
 from turnledger.stores.memory import MemoryStore, MemoryTables

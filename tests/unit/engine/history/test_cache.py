@@ -8,8 +8,7 @@ from msgspec.structs import replace
 
 from tests.unit.engine.history.lines import chain
 from tests.unit.model.shapes import repeatable, some_id
-from turnledger.engine.history.cache import ENTRY_BYTES, BranchCache, LatestLine
-from turnledger.engine.history.history import History
+from turnledger.engine.history.history import ENTRY_BYTES, BranchCache, History, LatestLine
 from turnledger.model.conversation import Branch, Conversation, Stretch
 from turnledger.model.flags import Flags
 from turnledger.model.ids import BranchId, ConversationId, TurnId

@@ -8,10 +8,8 @@ import pytest
 
 from tests.unit.model.shapes import assistant, call, result, some_id, user
 from turnledger import Chat, Context, Ledger
-from turnledger.engine.history import chat_messages
-from turnledger.engine.history.cache import ENTRY_BYTES, BranchCache
-from turnledger.engine.history.chat_messages import said_in
-from turnledger.engine.history.history import History
+from turnledger.engine.history import history
+from turnledger.engine.history.history import ENTRY_BYTES, BranchCache, History, said_in
 from turnledger.engine.turn.running_turn import RunningTurn
 from turnledger.model.ids import BranchId, TurnId
 from turnledger.model.item import Item, message
@@ -71,8 +69,8 @@ async def test_results_stand_behind_the_message_of_their_call_though_that_is_in_
 
 async def test_a_turn_adds_what_is_new_and_no_more(chat: Chat, monkeypatch: pytest.MonkeyPatch) -> None:
     counted: list[int] = []
-    made = chat_messages.said_in
-    monkeypatch.setattr(chat_messages, "said_in", lambda items: counted.append(1) or made(items))
+    made = history.said_in
+    monkeypatch.setattr(history, "said_in", lambda items: counted.append(1) or made(items))
     for number in range(5):
         async with chat.turn(f"q{number}") as turn:
             turn.messages_json  # noqa: B018

@@ -8,10 +8,9 @@ import pytest
 from tests.unit.model.shapes import some_id
 from turnledger import Ledger
 from turnledger.engine.conversations.resolve import Target
-from turnledger.engine.history.cache import ENTRY_BYTES, LINE_BYTES, BranchCache, LatestLine
+from turnledger.engine.history.history import ENTRY_BYTES, LINE_BYTES, BranchCache, LatestLine
 from turnledger.engine.turn.resend import current, guess_line
-from turnledger.model.access.visibility import Within
-from turnledger.model.conversation import Branch, Conversation
+from turnledger.model.conversation import Branch, Conversation, Within
 from turnledger.model.ids import BranchId, ConversationId
 from turnledger.model.item import Item
 from turnledger.model.retention import ResetPolicy

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from turnledger import Ledger, Limits
-from turnledger.engine.history import cache
+from turnledger.engine.history import history as history_module
 from turnledger.engine.history.history import read_turns
 from turnledger.engine.process import process
 from turnledger.engine.turn import resend, running_turn
@@ -23,7 +23,7 @@ TURNS = 7
 @pytest.fixture
 async def store(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[GatedStore]:
     """A store with a chat of some turns, which count as many."""
-    for module in (cache, running_turn, resend):
+    for module in (history_module, running_turn, resend):
         monkeypatch.setattr(module, "LONG", 2)
     for module in (process, resend):
         monkeypatch.setattr(module, "TURNS_AT_ONCE", 3)
@@ -73,7 +73,7 @@ async def test_long_history_is_read_in_pages(ledger: Ledger, store: GatedStore) 
 async def test_long_history_is_decoded_beside_the_loop(
     ledger: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    seen, _ = threads_of(monkeypatch, cache, "said_from")
+    seen, _ = threads_of(monkeypatch, history_module, "said_from")
     async with ledger.turn("more", conversation_key="k") as turn:
         told = msgspec.json.decode(await turn.read_messages_json())
         assert told == [*messages(TURNS), {"role": "user", "content": "more"}] == turn.messages
@@ -87,13 +87,13 @@ async def test_resent_long_history_is_compared_beside_the_loop(
 ) -> None:
     seen, _ = threads_of(monkeypatch, resend, "decide")
     reached: list[int] = []
-    reach = cache.BranchCache.reach
+    reach = history_module.BranchCache.reach
 
     def noted(self: Any, branch: Any, history: Any) -> bool:
         reached.append(len(history))
         return reach(self, branch, history)
 
-    monkeypatch.setattr(cache.BranchCache, "reach", noted)
+    monkeypatch.setattr(history_module.BranchCache, "reach", noted)
     async with ledger.resent(
         [*messages(TURNS), {"role": "user", "content": "more"}], conversation_key="k"
     ) as turn:

@@ -3,8 +3,7 @@
 from collections.abc import Sequence
 
 from tests.unit.model.shapes import assistant, call, result, some_id, turn, user
-from turnledger.engine.history.cache import ENTRY_BYTES, BranchCache
-from turnledger.engine.history.history import History
+from turnledger.engine.history.history import ENTRY_BYTES, BranchCache, History
 from turnledger.model.ids import BranchId, TurnId
 from turnledger.model.turn import Turn
 

@@ -8,7 +8,7 @@ import pytest
 
 from turnledger import Ledger
 from turnledger.errors import IdempotencyMismatch, InvalidInput
-from turnledger.model.access.visibility import Within
+from turnledger.model.conversation import Within
 
 
 @pytest.fixture

@@ -9,8 +9,7 @@ import pytest
 
 from turnledger import Ledger, TurnKind
 from turnledger.chat import Chat
-from turnledger.engine.turn.draft import Draft
-from turnledger.engine.turn.journal import record
+from turnledger.engine.turn.running_turn import Draft, record
 from turnledger.errors import EmptyTurn, InvalidInput, MalformedItems, OutcomeUnknown, TurnEnded
 from turnledger.model.item import Item
 from turnledger.model.journal import Journal

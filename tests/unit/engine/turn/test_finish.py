@@ -11,7 +11,7 @@ from turnledger import AttemptState, Ledger, Limits, RunningTurn, TurnKind
 from turnledger.chat import Chat
 from turnledger.engine.attempt.end import end
 from turnledger.engine.turn.commit import commit, resolve_doubt
-from turnledger.engine.turn.journal import record
+from turnledger.engine.turn.running_turn import record
 from turnledger.errors import (
     CommitOutcomeUnknown,
     MalformedItems,

@@ -15,10 +15,10 @@ from turnledger.engine.history.context import ALL
 from turnledger.engine.process.process import Process
 from turnledger.engine.turn.validation import scope_in, target_of, turn_request
 from turnledger.errors import InvalidInput, LedgerClosed, MalformedItems, NoNewInput
-from turnledger.model.access.visibility import Within
-from turnledger.model.instructions import Instructions
+from turnledger.model.conversation import Within
 from turnledger.model.item import Item, message
 from turnledger.model.retention import NEVER
+from turnledger.model.turn import Instructions
 from turnledger.stores.memory import MemoryStore
 
 LIMITS = Limits(input_items=3, turn_bytes=400)

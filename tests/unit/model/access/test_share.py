@@ -21,7 +21,7 @@ from turnledger.model.access.share import (
     visitors_token_text,
 )
 from turnledger.model.access.token import TokenScope, is_token_text, new_token_text
-from turnledger.model.access.visibility import Within
+from turnledger.model.conversation import Within
 from turnledger.model.ids import ConversationId, ShareId, TokenId
 
 CHAT, TOKEN = some_id(ConversationId, 1), some_id(TokenId, 2)

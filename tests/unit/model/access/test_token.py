@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from tests.unit.model.shapes import repeatable, some_id
-from turnledger.model.access.bounds import Bounds
 from turnledger.model.access.token import (
     DIGITS,
     SECRET_BITS,
+    Bounds,
     Token,
     TokenScope,
     digest_of,

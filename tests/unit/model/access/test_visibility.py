@@ -3,8 +3,7 @@
 import pytest
 
 from tests.unit.model.shapes import some_id
-from turnledger.model.access.visibility import EVERYWHERE, Within
-from turnledger.model.conversation import Conversation
+from turnledger.model.conversation import EVERYWHERE, Conversation, Within
 from turnledger.model.ids import BranchId, ConversationId
 
 ONE, OTHER = some_id(ConversationId, 1), some_id(ConversationId, 2)

@@ -3,7 +3,7 @@
 from tests.unit.model.shapes import some_id
 from turnledger.model.ids import BranchId, TurnId
 from turnledger.model.item import Item, message
-from turnledger.model.text.summary import seen_texts
+from turnledger.model.text.plain import seen_texts
 from turnledger.model.turn import Turn, TurnKind
 
 CALL = {"type": "function_call", "call_id": "c", "name": "tool", "arguments": "{}"}

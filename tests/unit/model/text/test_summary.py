@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tests.unit.model.shapes import assistant, call, reasoning, result, turn, user
 from turnledger.model.item import Item, message
-from turnledger.model.text.summary import PREVIEW_LENGTH, TITLE_LENGTH, first_words, preview_of, title_of
+from turnledger.model.text.plain import PREVIEW_LENGTH, TITLE_LENGTH, first_words, preview_of, title_of
 from turnledger.model.turn import Turn
 
 

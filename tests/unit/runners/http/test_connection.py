@@ -18,8 +18,7 @@ from tests.unit.runners.http.asking import (
 from tests.unit.runners.http.raw_server import OK, Heard, saying, saying_once
 from turnledger.errors import MalformedAnswer, ModelTimeout, ModelUnavailable
 from turnledger.runners.http import connection as module
-from turnledger.runners.http.connection import PhaseTimeouts
-from turnledger.runners.http.deadlines import NEVER
+from turnledger.runners.http.connection import NEVER, PhaseTimeouts
 from turnledger.runners.upstream.failures import BrokenOff, Unheard
 
 pytestmark = pytest.mark.anyio

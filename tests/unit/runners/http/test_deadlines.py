@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
-from turnledger.runners.http.deadlines import NEVER, Deadlines
+from turnledger.runners.http.connection import NEVER, Deadlines
 
 
 class Loop:

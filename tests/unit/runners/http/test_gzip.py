@@ -7,7 +7,7 @@ import gzip
 import pytest
 
 from turnledger.errors import MalformedAnswer
-from turnledger.runners.http.gzip import GzipDecoder
+from turnledger.runners.http.response import GzipDecoder
 
 TEXT = bytes(range(256)) * 20
 

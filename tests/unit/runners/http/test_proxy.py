@@ -8,7 +8,7 @@ import pytest
 
 from turnledger.errors import InvalidInput
 from turnledger.runners.http.address import address_of
-from turnledger.runners.http.proxy import Proxy, proxy_for
+from turnledger.runners.http.dial import Proxy, proxy_for
 from turnledger.runners.http.request import head_of
 
 HTTPS = address_of("https://api.example.com/v1")

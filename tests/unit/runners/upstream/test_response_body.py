@@ -11,7 +11,7 @@ import pytest
 from tests.unit.runners.asking import ASKED, asking, payloads, upstream
 from tests.unit.runners.http.raw_server import Heard, serving
 from turnledger.errors import MalformedAnswer, ModelRefused
-from turnledger.runners.upstream import response_body
+from turnledger.runners.upstream import streamed_answer
 from turnledger.testing.upstream import Data, Head, ScriptedUpstream, Status
 
 pytestmark = pytest.mark.anyio
@@ -42,7 +42,7 @@ async def test_errors_are_found_where_servers_put_them(body: bytes, error: dict[
 
 
 async def test_an_answer_cannot_fill_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(response_body, "ANSWER_BYTES", 20)
+    monkeypatch.setattr(streamed_answer, "ANSWER_BYTES", 20)
     async with asking(
         ScriptedUpstream([Data(b'"%b"' % (b"x" * 18))], [Data(b'"%b"' % (b"x" * 19))])
     ) as model:
@@ -52,7 +52,7 @@ async def test_an_answer_cannot_fill_the_memory(monkeypatch: pytest.MonkeyPatch)
 
 
 async def test_what_is_not_read_to_its_end_holds_no_connection(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(response_body, "ANSWER_BYTES", 20)
+    monkeypatch.setattr(streamed_answer, "ANSWER_BYTES", 20)
     more = Status(200, b"x" * 21, {"Content-Length": "99"})
     async with asking(ScriptedUpstream([more], ["ok"])) as model:
         with pytest.raises(MalformedAnswer):
@@ -85,7 +85,7 @@ async def test_an_error_in_pieces_is_read_whole() -> None:
 
 
 async def test_an_error_that_does_not_end_is_told_by_its_status(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(response_body, "ERROR_SECONDS", 0.01)
+    monkeypatch.setattr(streamed_answer, "ERROR_SECONDS", 0.01)
     async with asking(ScriptedUpstream([Status(404, b'{"error": "No', {"Content-Length": "99"})])) as model:
         with pytest.raises(ModelRefused) as caught:
             await model.complete(ASKED)

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from turnledger.errors import MalformedAnswer
-from turnledger.runners.upstream.sse import EventStream
+from turnledger.runners.upstream.streamed_answer import EventStream
 
 PAYLOADS = st.lists(
     st.binary(min_size=1, max_size=12).filter(lambda each: not {10, 13} & set(each)), max_size=6

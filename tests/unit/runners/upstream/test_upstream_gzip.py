@@ -14,7 +14,7 @@ import pytest
 from tests.unit.runners.asking import ASKED, payloads, upstream
 from tests.unit.runners.http.raw_server import Behaviour, Heard, saying, saying_once, serving
 from turnledger.errors import MalformedAnswer, ModelRefused, ModelUnavailable
-from turnledger.runners.upstream import response_body
+from turnledger.runners.upstream import streamed_answer
 from turnledger.runners.upstream.upstream import Retries
 
 pytestmark = pytest.mark.anyio
@@ -157,7 +157,7 @@ def answering(body: bytes) -> Behaviour:
 async def test_whole_answer_that_decodes_to_gigabytes_does_not_fill_the_memory(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(response_body, "ANSWER_BYTES", 1024 * 1024)
+    monkeypatch.setattr(streamed_answer, "ANSWER_BYTES", 1024 * 1024)
     body = bomb(b'"')
     async with serving(answering(body)) as port, upstream(f"http://127.0.0.1:{port}") as model:
         with in_memory(8 * 1024 * 1024), pytest.raises(MalformedAnswer, match="more than 1048576 bytes"):

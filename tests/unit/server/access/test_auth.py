@@ -12,7 +12,7 @@ from turnledger import Ledger, Token
 from turnledger.engine.access.tokens import find, note_uses
 from turnledger.errors import StoreReadOnly
 from turnledger.model.access.token import TokenScope, new_token_text
-from turnledger.model.access.visibility import Within
+from turnledger.model.conversation import Within
 from turnledger.model.ids import SystemEntropy
 from turnledger.server.access.auth import REMEMBERED_FOR, Authenticator
 from turnledger.server.access.guard import RequestHead

@@ -8,7 +8,7 @@ from hashlib import sha256
 
 import pytest
 
-from turnledger.server.chat_page.inline import InlinePage
+from turnledger.server.chat_page.built import InlinePage
 from turnledger.server.routes.page import PICTURE, UNBUILT
 
 PAGES = pytest.mark.parametrize("page", [PICTURE, UNBUILT], ids=["picture", "unbuilt"])

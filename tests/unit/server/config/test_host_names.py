@@ -1,6 +1,6 @@
 """Which names a list of hosts or origins may have."""
 
-from turnledger.server.config.host_names import is_host_name, is_origin
+from turnledger.server.config.settings import is_host_name, is_origin
 
 
 def test_names_and_origins_of_a_list() -> None:

@@ -23,7 +23,7 @@ from turnledger.server.doctor.store import (
     check_store,
 )
 from turnledger.stores.sqlite.examination import Examination
-from turnledger.stores.sqlite.filesystem import filesystem_of
+from turnledger.stores.sqlite.file_place import filesystem_of
 
 SOUND = Examination(
     schema=1,

@@ -12,7 +12,7 @@ from turnledger.errors import ModelError, ModelRefused, ModelUnavailable
 from turnledger.model.access.token import Token
 from turnledger.model.ids import TokenId
 from turnledger.runners.demo import DemoModel
-from turnledger.runners.http.proxy import Proxy
+from turnledger.runners.http.dial import Proxy
 from turnledger.runners.upstream.upstream import Upstream
 from turnledger.server.access.auth import Principal
 from turnledger.server.config.settings import ModelSettings, ModelTimeouts, Settings

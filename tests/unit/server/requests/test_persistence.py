@@ -10,7 +10,7 @@ import pytest
 
 from turnledger import Ledger
 from turnledger.errors import ConversationNotFound
-from turnledger.model.access.visibility import Within
+from turnledger.model.conversation import Within
 from turnledger.server.config.settings import ChatSettings, ScopeSettings
 from turnledger.server.errors import Refused
 from turnledger.server.requests.chat import ChatRequest, chat_request

@@ -6,8 +6,7 @@ from collections.abc import Iterator
 import pytest
 
 from turnledger.model.ids import TurnId
-from turnledger.server.ops.counters import SharedBoard
-from turnledger.server.wire.readers import Audience
+from turnledger.server.ops.counters import Audience, SharedBoard
 
 TURN = TurnId("turn_01a1e0bc39367804ba97aa83b3fdbca9")
 OTHER = TurnId("turn_01a1e0bc39367804ba97aa83b3fdbcaa")

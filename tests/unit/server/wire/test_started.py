@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from turnledger.server.wire.started import Started
+from turnledger.server.wire.client_stream import Started
 
 
 async def answer(ready: asyncio.Event, *, last: asyncio.Event | None = None) -> str:

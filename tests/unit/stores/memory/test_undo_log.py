@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.unit.model.shapes import repeatable
-from turnledger.stores.memory.undo_log import UndoLog
+from turnledger.stores.memory.database import UndoLog
 
 tables = st.dictionaries(st.integers(0, 4), st.integers())
 

@@ -15,7 +15,7 @@ from turnledger.engine.ports import Sync, Tables
 from turnledger.errors import StoreCorrupt, StoreUnavailable
 from turnledger.model.ids import LeaseId
 from turnledger.stores.sqlite import SqliteStore, connections
-from turnledger.stores.sqlite.writer import Job, Writer
+from turnledger.stores.sqlite.threads import Job, Writer
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="there, an open file cannot be removed")
 

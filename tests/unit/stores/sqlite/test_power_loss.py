@@ -12,7 +12,7 @@ from turnledger.errors import TurnReplayed
 from turnledger.ledger import Ledger
 from turnledger.model.ids import LeaseId
 from turnledger.stores.sqlite import SqliteStore
-from turnledger.stores.sqlite.writer import Job
+from turnledger.stores.sqlite.threads import Job
 from turnledger.testing.faulty_disk import FaultyDisk
 
 WRITES = 1200

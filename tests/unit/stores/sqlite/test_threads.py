@@ -18,8 +18,7 @@ from turnledger.engine.ports import Tables
 from turnledger.errors import StoreCorrupt, StoreError, StoreUnavailable
 from turnledger.model.ids import LeaseId
 from turnledger.stores.sqlite import SqliteStore, connections
-from turnledger.stores.sqlite.threads import SqliteReader, StoreThread
-from turnledger.stores.sqlite.writer import Job
+from turnledger.stores.sqlite.threads import Job, SqliteReader, StoreThread
 
 
 class Failing:

@@ -31,8 +31,7 @@ from turnledger.errors import (
 from turnledger.model.ids import LeaseId
 from turnledger.stores.sqlite import connections
 from turnledger.stores.sqlite.migrations import VERSION
-from turnledger.stores.sqlite.threads import SqliteReader
-from turnledger.stores.sqlite.writer import Job, Writer
+from turnledger.stores.sqlite.threads import Job, SqliteReader, Writer
 from turnledger.testing.faulty_disk import FaultyDisk
 
 

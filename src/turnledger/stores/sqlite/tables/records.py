@@ -13,8 +13,7 @@ import msgspec
 
 from turnledger.errors import StoreCorrupt
 from turnledger.model import codec
-from turnledger.model.access.bounds import UNBOUNDED, Bounds
-from turnledger.model.access.token import Token, TokenScope
+from turnledger.model.access.token import UNBOUNDED, Bounds, Token, TokenScope
 from turnledger.model.attempt import Attempt, AttemptBody, AttemptState, Failure, Fork, OnFailure, OnStop
 from turnledger.model.conversation import (
     Branch,

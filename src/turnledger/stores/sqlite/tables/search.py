@@ -20,8 +20,8 @@ import apsw
 
 from turnledger.errors import StoreCorrupt, StoreTooNew
 from turnledger.model.ids import BranchId, ConversationId, TurnId
+from turnledger.model.text.plain import seen_texts
 from turnledger.model.text.search import TITLES, FoundPlace, Phrase, words_of
-from turnledger.model.text.summary import seen_texts
 from turnledger.model.turn import Turn, TurnKind
 from turnledger.stores.sqlite.decoders import decoder
 from turnledger.stores.sqlite.tables.queries import named_queries, sql_text

@@ -15,10 +15,18 @@ from turnledger.engine.ports import BURIED_KEPT
 from turnledger.errors import StoreError
 from turnledger.model.access.share import link_of
 from turnledger.model.attempt import Attempt
-from turnledger.model.conversation import Branch, Claim, Conversation, Lease, Origin, Stretch, Ticket
+from turnledger.model.conversation import (
+    Branch,
+    Claim,
+    Conversation,
+    Lease,
+    NewBranch,
+    Origin,
+    Stretch,
+    Ticket,
+)
 from turnledger.model.flags import Flags, FlagsOf
 from turnledger.model.ids import BranchId, ConversationId, LeaseId, TurnId
-from turnledger.model.new_branch import NewBranch
 from turnledger.model.turn import Turn
 from turnledger.model.usage import Usage, of_branch, of_chat, of_details
 from turnledger.stores.sqlite.decoders import decoder

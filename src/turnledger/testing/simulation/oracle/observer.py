@@ -16,8 +16,8 @@ from turnledger.engine.process.deliveries import Note
 from turnledger.engine.process.flush import FlushRequest
 from turnledger.engine.turn.begin import AbandonRequest
 from turnledger.engine.turn.commit import CommitRequest, DoubtRequest
-from turnledger.engine.turn.journal import RecordRequest
 from turnledger.engine.turn.request import BeginRequest, Begun, Queued
+from turnledger.engine.turn.running_turn import RecordRequest
 from turnledger.errors import ConversationExpired
 from turnledger.model.attempt import Attempt, AttemptState, OnBusy
 from turnledger.model.conversation import Branch, Ticket

@@ -16,8 +16,8 @@ from turnledger.engine.lifecycle.moves import ForkRequest, Moved, Switch, Undo
 from turnledger.engine.ports import Tables
 from turnledger.engine.turn.begin import AbandonRequest
 from turnledger.engine.turn.commit import CommitRequest, DoubtRequest
-from turnledger.engine.turn.journal import RecordRequest
 from turnledger.engine.turn.request import BeginRequest, Begun
+from turnledger.engine.turn.running_turn import RecordRequest
 from turnledger.model.attempt import Attempt
 from turnledger.model.conversation import Branch, Conversation, ConversationState
 from turnledger.model.ids import BranchId

@@ -1,4 +1,4 @@
-"""The share links of a memory store."""
+"""The tokens and share links of a memory store."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from msgspec.structs import replace
 
 from turnledger.errors import StoreError
 from turnledger.model.access.share import Share
+from turnledger.model.access.token import Token
 from turnledger.model.ids import ShareId, TokenId
-from turnledger.stores.memory.undo_log import UndoLog
+from turnledger.stores.memory.database import UndoLog
 
 if TYPE_CHECKING:
     from turnledger.stores.memory.database import Database
@@ -73,5 +74,68 @@ class MemoryShareRows(UndoLog):
         return len(old)
 
 
-def _ended_before(share: Share, time: int) -> bool:
-    return any(at is not None and at < time for at in (share.revoked_at, share.expires_at))
+def _ended_before(access: Share | Token, time: int) -> bool:
+    return any(at is not None and at < time for at in (access.revoked_at, access.expires_at))
+
+
+class MemoryTokenRows(UndoLog):
+    """The part of `Tables` that holds tokens."""
+
+    _db: Database
+
+    async def token(self, owner: str | None, id: TokenId) -> Token | None:
+        found = self._db.tokens.get(id)
+        return found if found is not None and owner in (None, found.owner) else None
+
+    async def token_by_digest(self, digest: bytes) -> tuple[Token, int] | None:
+        id = self._db.by_digest.get(digest)
+        if id is None:
+            return None
+        token = self._db.tokens[id]
+        return token, self._db.admissions.get(token.owner, 0)
+
+    async def tokens(self, owner: str | None, before: TokenId | None, limit: int) -> list[Token]:
+        ids = sorted((id for id in self._db.tokens if before is None or id < before), reverse=True)
+        listed = [self._db.tokens[id] for id in ids if owner in (None, self._db.tokens[id].owner)]
+        return listed[:limit]
+
+    async def minted_by(self, parent: TokenId) -> list[Token]:
+        made = [each for each in self._db.tokens.values() if each.parent == parent]
+        return sorted(made, key=lambda each: each.id)
+
+    async def secret(self) -> bytes:
+        return self._db.secret
+
+    async def count_tokens(self, owner: str, now: int, limit: int) -> int:
+        own = [each for each in self._db.tokens.values() if each.owner == owner and each.share is None]
+        valid = [each for each in own if each.is_valid(now)]
+        return min(len(valid), limit)
+
+    async def add_token(self, token: Token) -> None:
+        if token.id in self._db.tokens or token.digest in self._db.by_digest:
+            raise StoreError(f"There is a token {token.id}, or one with this text, already.")
+        self._put(self._db.tokens, token.id, token)
+        self._put(self._db.by_digest, token.digest, token.id)
+
+    async def revoke_token(self, id: TokenId, at: int) -> None:
+        found = self._db.tokens.get(id)
+        if found is not None and found.revoked_at is None:
+            self._put(self._db.tokens, id, replace(found, revoked_at=at))
+
+    async def note_use(self, id: TokenId, at: int) -> None:
+        found = self._db.tokens.get(id)
+        if found is not None and (found.used_at is None or found.used_at < at):
+            self._put(self._db.tokens, id, replace(found, used_at=at))
+
+    async def purge_tokens(self, ended_before: int, limit: int) -> int:
+        old = [each for each in self._db.tokens.values() if _ended_before(each, ended_before)][:limit]
+        for token in old:
+            self._remove(self._db.by_digest, token.digest)
+            self._remove(self._db.tokens, token.id)
+        return len(old)
+
+    async def admission(self, owner: str) -> int:
+        return self._db.admissions.get(owner, 0)
+
+    async def raise_admission(self, owner: str) -> None:
+        self._put(self._db.admissions, owner, self._db.admissions.get(owner, 0) + 1)
