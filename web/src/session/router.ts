@@ -1,7 +1,8 @@
 /** What the page shows, and how the address names it. */
 
 import { signal, type ReadonlySignal } from "@preact/signals";
-import { STORAGE_PREFIX, tabStorage } from "../browser/storage";
+import { tabStorage } from "../browser/storage";
+import { StorageScope } from "./storage-scope";
 
 /** A chat; one that is not made yet; or one that is not kept, which no address names. The last two have a number of
  * their own: a second "new chat" is another place. */
@@ -11,7 +12,7 @@ export type Route =
   | { readonly kind: "unkept"; readonly number: number };
 
 /** Where a tab keeps the chat that it created last, and when. */
-const CREATED = `${STORAGE_PREFIX}created`;
+const CREATED = "created";
 
 export class Router {
   readonly #route = signal<Route | null>(null);
@@ -19,14 +20,17 @@ export class Router {
   readonly #ending = new AbortController();
   readonly #only: string | null;
   readonly #keeps: boolean;
+  readonly #storage: StorageScope;
   /** Whether navigating away would lose what is shown; then the user is asked first. */
   wouldLose: () => boolean = () => false;
   #last = 0;
 
-  /** `only`: the single chat that a share link shows. `keeps`: whether chats are kept. */
-  constructor(only: string | null, keeps = true) {
+  /** `only`: the single chat that a share link shows. `keeps`: whether chats are kept. `scope`: the name of the
+   * credential's storage. */
+  constructor(only: string | null, keeps = true, scope = "") {
     this.#only = only;
     this.#keeps = keeps;
+    this.#storage = new StorageScope(scope, tabStorage());
     if (location.hash === "#new") this.#correctAddress();
     this.#read();
     addEventListener("hashchange", () => this.#read(), { signal: this.#ending.signal });
@@ -67,13 +71,13 @@ export class Router {
   /** The new chat has its id now: it stays the same route. */
   chatCreated(id: string): void {
     history.replaceState(null, "", `#${id}`);
-    tabStorage().setItem(CREATED, JSON.stringify({ id, at: now() }));
+    this.#storage.set(CREATED, JSON.stringify({ id, at: now() }));
   }
 
   /** During a reload the old page goes on until the new one has come. A chat that it created meanwhile is the one that
    * is shown; the address is from before. */
   #correctAddress(): void {
-    const { id, at } = JSON.parse(tabStorage().getItem(CREATED) ?? "{}") as { id?: string; at?: number };
+    const { id, at } = JSON.parse(this.#storage.get(CREATED) ?? "{}") as { id?: string; at?: number };
     if (id && at && at >= performance.timeOrigin) history.replaceState(null, "", `#${id}`);
   }
 

@@ -68,7 +68,7 @@ export class Session {
     const name = `${storage.name} ${me.id ?? me.owner}`;
     this.feed = me.chat == null ? new ChangeFeed(client, name, refused) : new SharedChatFeed(client, me.chat, refused);
     this.chats = new ChatList(this);
-    this.router = new Router(me.chat ?? null, this.keeps);
+    this.router = new Router(me.chat ?? null, this.keeps, storage.name);
     this.threads = new Threads(this);
     effect(() => {
       this.threads.newChat.value = this.chats.scopes.newChat.value;
