@@ -23,6 +23,7 @@ SHORT_FORMS = {
     "bench.client": ["--quick"],
     "bench.http": ["--quick"],
     "bench.limits": ["--quick"],
+    "bench.listen": ["--quick"],
     "bench.live": ["--quick"],
     "bench.page": ["--quick"],
     "bench.soak": ["--quick"],
