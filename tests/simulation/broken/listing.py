@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from tests.simulation.broken.registry import Patch, broken
 from turnledger.engine.attempt import end
-from turnledger.engine.conversations import entry
+from turnledger.engine.conversations import resolve
 from turnledger.engine.turn import commit
 
 
@@ -36,4 +36,4 @@ def previews_the_question() -> list[Patch]:
     def preview_of(turn: Any, hidden: Any = ()) -> str:
         return next((item.text for item in turn.input if item.role == "user"), "")
 
-    return [(commit, "preview_of", preview_of), (entry, "preview_of", preview_of)]
+    return [(commit, "preview_of", preview_of), (resolve, "preview_of", preview_of)]

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from tests.simulation.broken.registry import Patch, broken
 from turnledger.engine.events.reader import EventReader
-from turnledger.engine.process import flush
+from turnledger.engine.process import process as process_module
 from turnledger.engine.turn.running_turn import RunningTurn
 
 # Rule 14: the fence on every write.
@@ -16,7 +16,7 @@ from turnledger.engine.turn.running_turn import RunningTurn
 
 @broken
 def writes_down_events_without_the_fence() -> list[Patch]:
-    return [(flush, "holds_lane", lambda branch, attempt, fence: True)]
+    return [(process_module, "holds_lane", lambda branch, attempt, fence: True)]
 
 
 # What is read of a turn is what was told.

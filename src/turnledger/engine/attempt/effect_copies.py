@@ -15,7 +15,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from turnledger.engine.attempt import unfinished
-from turnledger.engine.conversations.entry import preview_at
+from turnledger.engine.conversations.resolve import preview_at
 from turnledger.engine.history import line
 from turnledger.engine.limits import store_turn
 from turnledger.engine.ports import Tables

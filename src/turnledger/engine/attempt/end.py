@@ -11,8 +11,9 @@ from turnledger.engine.attempt import unfinished
 from turnledger.engine.attempt.divergence import CommitPlace, open_branch, place_of
 from turnledger.engine.attempt.effect_copies import moved_flags
 from turnledger.engine.attempt.told import Told, flushed, left_of, log_of_kept, set_aside, told_aside
-from turnledger.engine.conversations.entry import enter, hidden_of, preview_at
+from turnledger.engine.conversations.resolve import enter, hidden_of, preview_at
 from turnledger.engine.feed.changes import tell, tell_committed
+from turnledger.engine.lane.queue import holds_lane
 from turnledger.engine.limits import counted_aside, store_turn
 from turnledger.engine.ports import Tables
 from turnledger.errors import MalformedItems, Superseded
@@ -61,11 +62,6 @@ class EndRequest:
     told: Told
     """What its readers know of it."""
     now: int
-
-
-def holds_lane(branch: Branch | None, attempt: TurnId, fence: int) -> bool:
-    """Whether this attempt may still write: the fence decides, not a clock."""
-    return branch is not None and branch.running == attempt and branch.fence == fence
 
 
 async def end(tables: Tables, request: EndRequest) -> Ended:

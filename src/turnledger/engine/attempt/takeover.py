@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 from msgspec.structs import replace
 
-from turnledger.engine.attempt.end import DIED, end_running, holds_lane
+from turnledger.engine.attempt.end import DIED, end_running
 from turnledger.engine.feed.changes import PURGED_AT_ONCE, tell_withdrawn
-from turnledger.engine.lane.queue import Dead, is_dead
+from turnledger.engine.lane.queue import Dead, holds_lane, is_dead
 from turnledger.engine.ports import Tables
 from turnledger.model.attempt import Attempt
 from turnledger.model.conversation import Branch, Ticket

@@ -10,8 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from turnledger.engine.conversations.entry import name_again, preview_again
-from turnledger.engine.conversations.resolve import check_live
+from turnledger.engine.conversations.resolve import check_live, name_again, preview_again
 from turnledger.engine.history import line
 from turnledger.engine.ports import Tables
 from turnledger.errors import InvalidInput, TurnNotFound

@@ -14,6 +14,11 @@ Dead = Mapping[LeaseId, int | None]
 """Leases found dead, with the beat at which they were: one that beats again is alive."""
 
 
+def holds_lane(branch: Branch | None, attempt: TurnId, fence: int) -> bool:
+    """Whether this attempt may still write: the fence decides, not a clock."""
+    return branch is not None and branch.running == attempt and branch.fence == fence
+
+
 async def is_dead(tables: Tables, lease: LeaseId, dead: Dead) -> bool:
     """Whether the lease still shows the beat at which it was found dead."""
     return lease in dead and await beat_of(tables, lease) == dead[lease]

@@ -16,7 +16,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from turnledger.engine.attempt.end import failure_of
-from turnledger.engine.conversations.entry import LOOKED_AT
+from turnledger.engine.conversations.resolve import LOOKED_AT
 from turnledger.engine.feed.changes import tell
 from turnledger.engine.history import line
 from turnledger.engine.history.line import STRETCHES_KEPT

@@ -9,9 +9,10 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from turnledger.engine.attempt.divergence import open_branch, place_of
-from turnledger.engine.attempt.end import CLAIM_KEPT_MS, holds_lane
-from turnledger.engine.conversations.entry import enter, is_entered
+from turnledger.engine.attempt.end import CLAIM_KEPT_MS
+from turnledger.engine.conversations.resolve import enter, is_entered
 from turnledger.engine.feed.changes import tell_committed
+from turnledger.engine.lane.queue import holds_lane
 from turnledger.engine.limits import store_turn
 from turnledger.engine.ports import Tables
 from turnledger.engine.process.deliveries import Note, note

@@ -20,13 +20,14 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec.structs import replace
 
-from turnledger.engine.attempt.end import EndRequest, holds_lane
+from turnledger.engine.attempt.end import EndRequest
 from turnledger.engine.attempt.told import Told, untold
 from turnledger.engine.events.live_log import EmittedText, EventSink, LiveLog
 from turnledger.engine.history.history import LONG, History, joined, said_in
+from turnledger.engine.lane.queue import holds_lane
 from turnledger.engine.lane.shield import uninterrupted
 from turnledger.engine.ports import Tables
-from turnledger.engine.process.flush import FlushRequest
+from turnledger.engine.process.process import FlushRequest
 from turnledger.engine.turn.commit import CommitRequest
 from turnledger.engine.turn.request import Begun
 from turnledger.engine.turn.snapshot import Snapshot

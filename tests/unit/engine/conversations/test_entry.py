@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.unit.model.shapes import some_id
-from turnledger.engine.conversations.entry import is_entered, named_by_words
-from turnledger.engine.conversations.resolve import new_conversation
+from turnledger.engine.conversations.resolve import is_entered, named_by_words, new_conversation
 from turnledger.model.conversation import Conversation, NamedBy
 from turnledger.model.ids import BranchId, ConversationId
 

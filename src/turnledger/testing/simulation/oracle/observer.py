@@ -13,7 +13,7 @@ from turnledger.engine.lifecycle.delete import DeleteRequest
 from turnledger.engine.lifecycle.moves import ForkRequest, Moved
 from turnledger.engine.ports import Operation, Tables
 from turnledger.engine.process.deliveries import Note
-from turnledger.engine.process.flush import FlushRequest
+from turnledger.engine.process.process import FlushRequest
 from turnledger.engine.turn.begin import AbandonRequest
 from turnledger.engine.turn.commit import CommitRequest, DoubtRequest
 from turnledger.engine.turn.request import BeginRequest, Begun, Queued
