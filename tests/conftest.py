@@ -9,6 +9,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 # All of them here: some are used from elsewhere, and imported there before the conftest beside them is.
 pytest.register_assert_rewrite(
@@ -27,6 +28,16 @@ pytest.register_assert_rewrite(
 )
 
 from tests.run_logs.plugin import RunLogs  # noqa: E402
+
+# The same examples in every run, however slow the machine, and none kept beside the code.
+settings.register_profile(
+    "repeatable",
+    deadline=None,
+    derandomize=True,
+    database=None,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+settings.load_profile("repeatable")
 
 SHARED_MEMORY = Path("/dev/shm")
 ROOM = 2 << 30

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from turnledger.model.access.token import Token, TokenScope
     from turnledger.model.attempt import AttemptState, Began, OnBusy, OnFailure, OnStop
     from turnledger.model.change import ChangeKind, LiveChange
-    from turnledger.model.conversation import Conversation, NamedBy, Within
+    from turnledger.model.conversation import Conversation, NamedBy, Usage, Within
     from turnledger.model.event import ItemDone, TextDelta, TurnFinished, TurnStarted
     from turnledger.model.finding import Finding, Rule
     from turnledger.model.flags import Flags
@@ -45,7 +45,6 @@ if TYPE_CHECKING:
     from turnledger.model.retention import ResetPolicy, Retained, Retired
     from turnledger.model.transfer import ImportReport
     from turnledger.model.turn import Turn, TurnKind
-    from turnledger.model.usage import Usage
     from turnledger.shares import Shares, Visit
     from turnledger.tokens import Tokens
     from turnledger.transfer import Transfer
@@ -170,7 +169,7 @@ _HOMES = {
     "TurnFinished": "model.event",
     "TurnKind": "model.turn",
     "TurnStarted": "model.event",
-    "Usage": "model.usage",
+    "Usage": "model.conversation",
     "Visit": "shares",
     "Within": "model.conversation",
     "items_of_messages": "model.messages.messages",

@@ -49,13 +49,12 @@ from turnledger.engine.turn.validation import (
 )
 from turnledger.errors import LedgerClosed, TurnledgerError
 from turnledger.model.change import LiveChange
-from turnledger.model.conversation import EVERYWHERE, LOCAL, Conversation, Within
+from turnledger.model.conversation import EVERYWHERE, LOCAL, Conversation, Usage, Within
 from turnledger.model.finding import Finding
 from turnledger.model.ids import ConversationId, RandomBits, SystemEntropy, TurnId
 from turnledger.model.retention import ResetPolicy, Retained
 from turnledger.model.text.search import sought_in
 from turnledger.model.turn import Turn
-from turnledger.model.usage import Usage
 from turnledger.shares import Shares
 from turnledger.stores.url import back_up_store, open_store
 from turnledger.tokens import Tokens

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from tests.guarded.test_limits import House, house
-from turnledger.model.usage import BLOCK
+from turnledger.model.conversation import BLOCK
 
 
 async def visitors(here: House, count: int, **limits: int) -> list[str]:

@@ -10,14 +10,13 @@ from typing import Annotated
 import typer
 
 from turnledger.cli.chat.command import chat
-from turnledger.cli.commands.backup import backup
 from turnledger.cli.commands.chat_changes import archive, delete, pin, rename, restore
 from turnledger.cli.commands.chats import chats
 from turnledger.cli.commands.check import check
 from turnledger.cli.commands.doctor import doctor
 from turnledger.cli.commands.serve import serve
 from turnledger.cli.commands.tokens import tokens
-from turnledger.cli.commands.transfer import export, import_chats
+from turnledger.cli.commands.transfer import backup, export, import_chats
 from turnledger.cli.failures import CommandGroup
 
 app = typer.Typer(

@@ -21,10 +21,17 @@ from turnledger.errors import MalformedItems, StorageFull
 from turnledger.model.access.share import link_of
 from turnledger.model.access.token import Bounds
 from turnledger.model.attempt import Attempt
-from turnledger.model.conversation import Branch, Conversation
+from turnledger.model.conversation import (
+    Branch,
+    Conversation,
+    Usage,
+    of_aside,
+    of_branch,
+    of_chat,
+    of_details,
+)
 from turnledger.model.item import Item, ItemLike
 from turnledger.model.turn import Turn
-from turnledger.model.usage import Usage, of_aside, of_branch, of_chat, of_details
 
 
 class Room(Struct, frozen=True):

@@ -28,13 +28,13 @@ from turnledger.model.conversation import (
     Origin,
     Stretch,
     Ticket,
+    Usage,
 )
 from turnledger.model.flags import Flags, FlagsOf
 from turnledger.model.ids import BranchId, ConversationId, LeaseId, ShareId, TokenId, TurnId
 from turnledger.model.listing import Listed, ListPosition, Wanted
 from turnledger.model.text.search import FoundPlace, Phrase
 from turnledger.model.turn import Turn
-from turnledger.model.usage import Usage
 
 if TYPE_CHECKING:
     from turnledger.engine.turn.running_turn import RunningTurn

@@ -9,8 +9,8 @@ from tests.unit.engine.stage import branch, conversation, drive
 from tests.unit.model.shapes import assistant, some_id, turn
 from turnledger.engine.limits import Room, check_room, store_turn, usage
 from turnledger.errors import StorageFull
+from turnledger.model.conversation import BLOCK, ROW, Usage
 from turnledger.model.ids import TurnId
-from turnledger.model.usage import BLOCK, ROW, Usage
 from turnledger.stores.memory import Database, MemoryTables
 
 

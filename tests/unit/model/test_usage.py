@@ -2,7 +2,7 @@
 
 import pytest
 
-from turnledger.model.usage import BLOCK, in_blocks
+from turnledger.model.conversation import BLOCK, in_blocks
 
 
 @pytest.mark.parametrize(

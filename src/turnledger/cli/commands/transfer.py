@@ -1,4 +1,4 @@
-"""`turnledger chats export` and `import`: chats as files, out of a place and into one."""
+"""`turnledger chats export` and `import`, chats as files; `turnledger backup`, a copy of a store in use."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import sys
 import threading
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, BinaryIO
@@ -28,6 +28,7 @@ from turnledger.model.text.plain import plain
 
 if TYPE_CHECKING:
     from turnledger.model.transfer import ImportReport
+
 
 PIECE = 1024 * 1024
 """Bytes that are read at once."""
@@ -234,3 +235,28 @@ def _is_file(file: BinaryIO) -> bool:
         return stat.S_ISREG(os.fstat(file.fileno()).st_mode)
     except (OSError, ValueError):  # not of the system, as in a test
         return False
+
+
+def backup(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="The copy. It must not exist yet.")],
+    store: Store = None,
+    config: Config = None,
+) -> None:
+    """Copy a store into one file, as it is at one moment, while servers go on using it.
+
+    The copy is on disk and whole when the command ends, or not there. Only its user may read it. To go back
+    to it, stop the server and put it in place of the store's file, without the old `-wal` and `-shm`.
+    """
+    from turnledger.cli.backend.own_store import store_url
+    from turnledger.stores.url import back_up_store
+
+    with ExitStack() as shown:
+        bars: list[Progress] = []
+
+        def report(done: int, total: int) -> None:
+            if not bars:
+                bars.append(shown.enter_context(Progress("Copying", total, in_bytes=True)))
+            bars[0].reach(done)
+
+        back_up_store(store_url(store, config), str(file), report)
+    typer.echo(f"{file}: {file.stat().st_size} bytes. To check it: turnledger check sqlite:///{file}")

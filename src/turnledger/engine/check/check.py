@@ -22,9 +22,8 @@ from msgspec import Struct
 
 from turnledger.engine.attempt.idempotency import claimed_within
 from turnledger.engine.check.audit import PAGE, Audit, Enough, Location, is_whole
-from turnledger.engine.check.lanes import check_attempt, check_lane, check_ticket
+from turnledger.engine.check.lanes import check_attempt, check_lane, check_ticket, check_token
 from turnledger.engine.check.lines import check_aside, check_line
-from turnledger.engine.check.tokens import check_token
 from turnledger.engine.ports import Tables
 from turnledger.model.attempt import AttemptState
 from turnledger.model.conversation import Claim, Conversation, ConversationState, Ticket

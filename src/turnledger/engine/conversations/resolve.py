@@ -24,13 +24,20 @@ from turnledger.errors import (
     RevisionConflict,
 )
 from turnledger.model.change import ChangeKind
-from turnledger.model.conversation import EVERYWHERE, Branch, Conversation, ConversationState, NamedBy, Within
+from turnledger.model.conversation import (
+    EVERYWHERE,
+    Branch,
+    Conversation,
+    ConversationState,
+    NamedBy,
+    Within,
+    of_details,
+)
 from turnledger.model.flags import hidden_from_user
 from turnledger.model.ids import BranchId, ConversationId, LeaseId
 from turnledger.model.retention import NEVER, ResetPolicy
 from turnledger.model.text.plain import first_words, preview_of
 from turnledger.model.turn import Turn
-from turnledger.model.usage import of_details
 
 LOOKED_AT = 16
 """Turns that are looked at for a text to preview, where they are all calls and results, or hidden."""

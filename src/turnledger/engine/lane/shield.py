@@ -1,11 +1,18 @@
-"""Finishing what was begun: store writes that a cancelled caller still waits for."""
+"""Store calls: finished even if their caller is cancelled, refused outside the store's process and loop.
+
+In a forked process or on another event loop the threads of a store do not run, its futures wake no task and
+its memory is a copy: a call would wait forever, or its write would be lost.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Callable, Coroutine, Generator
 from types import coroutine
 from typing import Any, TypeVar
+
+from turnledger.errors import LedgerElsewhere
 
 Result = TypeVar("Result")
 
@@ -102,3 +109,41 @@ def _raise_again(cancelled: asyncio.CancelledError) -> None:
     caller = asyncio.current_task()
     if caller is not None and caller.cancelling():
         raise cancelled
+
+
+FORKED = "This ledger was opened before os.fork(). Open one in each process after the fork, or use spawn."
+OTHER_LOOP = "This ledger belongs to another event loop. Open one in each loop that uses it."
+
+
+_forks = 0
+"""How often this process, or one before it, was forked: cheaper to compare than the number of a process."""
+
+
+def _count_fork() -> None:
+    global _forks
+    _forks += 1
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_count_fork)
+
+
+class Home:
+    """Made where a store is opened; the first event loop that uses the store is its loop for good."""
+
+    def __init__(self) -> None:
+        self._forks = _forks
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    def check(self) -> None:
+        """Raise LedgerElsewhere in another process, or on another event loop."""
+        if self._forks != _forks:
+            raise LedgerElsewhere(FORKED)
+        try:
+            loop = asyncio.get_running_loop()
+        except RuntimeError:
+            return  # an operation that is driven by hand
+        if self._loop is None:
+            self._loop = loop
+        elif self._loop is not loop:
+            raise LedgerElsewhere(OTHER_LOOP)

@@ -19,11 +19,10 @@ from turnledger.engine.feed.feed import Feed
 from turnledger.engine.history.history import BranchCache, History, TurnsRequest, read_origin, read_turns
 from turnledger.engine.lane.lease import LeaseWatch
 from turnledger.engine.lane.queue import Bells, Waiter, holds_lane
-from turnledger.engine.lane.shield import is_cancelled
+from turnledger.engine.lane.shield import Home, is_cancelled
 from turnledger.engine.limits import Limits
 from turnledger.engine.ports import Clock, Operation, Request, Result, Store, Sync, Tables
 from turnledger.engine.process.deliveries import Deliveries
-from turnledger.engine.process.home import Home
 from turnledger.errors import (
     ConversationDeleted,
     LedgerClosed,

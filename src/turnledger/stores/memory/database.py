@@ -16,11 +16,10 @@ from turnledger.model.access.token import Token
 from turnledger.model.attempt import Attempt
 from turnledger.model.change import LiveChange
 from turnledger.model.clock_mark import ClockMark
-from turnledger.model.conversation import Branch, Claim, Conversation, Lease, Origin, Ticket
+from turnledger.model.conversation import Branch, Claim, Conversation, Lease, Origin, Ticket, Usage
 from turnledger.model.flags import Flags
 from turnledger.model.ids import BranchId, ConversationId, LeaseId, ShareId, TokenId, TurnId
 from turnledger.model.turn import Turn
-from turnledger.model.usage import Usage
 
 
 @dataclass

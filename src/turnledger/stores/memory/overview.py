@@ -9,9 +9,17 @@ from typing import TYPE_CHECKING, TypeVar
 
 from turnledger.model.access.share import link_of
 from turnledger.model.attempt import AttemptState
-from turnledger.model.conversation import Claim, ConversationState, Ticket
+from turnledger.model.conversation import (
+    Claim,
+    ConversationState,
+    Ticket,
+    Usage,
+    of_aside,
+    of_branch,
+    of_chat,
+    of_details,
+)
 from turnledger.model.ids import BranchId, ConversationId, ShareId, TokenId, TurnId
-from turnledger.model.usage import Usage, of_aside, of_branch, of_chat, of_details
 
 if TYPE_CHECKING:
     from turnledger.stores.memory.database import Database

@@ -8,8 +8,8 @@ from contextvars import copy_context
 
 from turnledger.engine.attempt.takeover import end_lease
 from turnledger.engine.lane.lease import renew
+from turnledger.engine.lane.shield import Home
 from turnledger.engine.ports import Operation, Request, Result, Sync
-from turnledger.engine.process.home import Home
 from turnledger.errors import LedgerClosed
 from turnledger.model.ids import LeaseId
 from turnledger.stores.memory.database import Database

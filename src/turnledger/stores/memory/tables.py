@@ -22,12 +22,15 @@ from turnledger.model.conversation import (
     Origin,
     Stretch,
     Ticket,
+    Usage,
+    of_branch,
+    of_chat,
+    of_details,
 )
 from turnledger.model.flags import Flags, FlagsOf
 from turnledger.model.ids import BranchId, ConversationId, LeaseId, TurnId
 from turnledger.model.listing import Listed, ListPosition, Wanted
 from turnledger.model.turn import Turn
-from turnledger.model.usage import Usage, of_branch, of_chat, of_details
 from turnledger.stores.memory.access_rows import MemoryShareRows, MemoryTokenRows
 from turnledger.stores.memory.change_rows import MemoryChangeRows
 from turnledger.stores.memory.database import Database, UndoLog

@@ -12,9 +12,8 @@ import apsw
 
 from turnledger.engine.attempt.takeover import end_lease
 from turnledger.engine.lane.lease import renew
-from turnledger.engine.lane.shield import Unstoppable, is_cancelled
+from turnledger.engine.lane.shield import Home, Unstoppable, is_cancelled
 from turnledger.engine.ports import Operation, Request, Result, Sync, Tables
-from turnledger.engine.process.home import Home
 from turnledger.errors import LedgerClosed
 from turnledger.model.ids import LeaseId
 from turnledger.stores.sqlite import connections, inherited

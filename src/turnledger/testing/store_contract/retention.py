@@ -11,10 +11,9 @@ from msgspec.structs import replace
 from turnledger.chat import Chat
 from turnledger.engine.ports import Store
 from turnledger.errors import ConversationDeleted
-from turnledger.model.conversation import Branch, ConversationState
+from turnledger.model.conversation import BLOCK, Branch, ConversationState
 from turnledger.model.ids import TurnId
 from turnledger.model.retention import Reason, Retained
-from turnledger.model.usage import BLOCK
 from turnledger.testing.scripted_model import ScriptedModel, Tool
 from turnledger.testing.store_contract.rows import IDS, begun, conversation, do, read, turn, write
 from turnledger.testing.store_contract.stage import LIMITS, Contract, Stage, StageProcess, exchange, soon

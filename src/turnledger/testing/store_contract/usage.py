@@ -9,7 +9,7 @@ import pytest
 from turnledger.chat import Chat
 from turnledger.engine.attempt.client_retries import Retry
 from turnledger.errors import StorageFull, TurnReplayed, TurnStopped
-from turnledger.model.usage import BLOCK, ROW, Usage, in_blocks, of_branch
+from turnledger.model.conversation import BLOCK, ROW, Usage, in_blocks, of_branch
 from turnledger.testing.scripted_model import ScriptedModel, Step, Tool
 from turnledger.testing.store_contract.rows import do, read
 from turnledger.testing.store_contract.stage import (

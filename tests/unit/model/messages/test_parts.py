@@ -10,7 +10,7 @@ from tests.unit.model import chat_shapes
 from tests.unit.model.shapes import json_values, repeatable
 from turnledger.errors import MalformedItems
 from turnledger.model.item import message
-from turnledger.model.messages.parts import are_parts, chat_content, chat_parts, responses_parts, text_part
+from turnledger.model.messages.messages import are_parts, chat_content, chat_parts, responses_parts, text_part
 
 
 def as_item(part: Any, role: str = "user") -> Any:

@@ -10,9 +10,9 @@ from msgspec.structs import replace
 from tests.unit.engine.check.test_check import raw_id
 from tests.unit.engine.lived_in import Lived, live_in
 from turnledger import Rule
+from turnledger.model.conversation import Usage
 from turnledger.model.ids import BranchId, ConversationId, TokenId, TurnId
 from turnledger.model.turn import Turn
-from turnledger.model.usage import Usage
 from turnledger.stores.memory import Database, MemoryStore, MemoryTables
 
 NOWHERE = BranchId("branch_" + raw_id(9))

@@ -11,8 +11,7 @@ from turnledger.model.item import Item, message
 from turnledger.model.listing import Wanted
 from turnledger.model.text.search import sought_in
 from turnledger.model.turn import Turn, TurnKind
-from turnledger.stores.sqlite.earlier_turns import turn_preview, turn_title
-from turnledger.stores.sqlite.migrations import MIGRATIONS, migrate
+from turnledger.stores.sqlite.migrations import MIGRATIONS, migrate, turn_preview, turn_title
 from turnledger.stores.sqlite.tables.queries import sql_text
 from turnledger.stores.sqlite.tables.tables import SqliteTables
 

@@ -10,9 +10,8 @@ import pytest
 from tests.unit.engine.lived_in import live_in, say
 from turnledger import Ledger
 from turnledger.stores.sqlite import SqliteStore
-from turnledger.stores.sqlite.earlier_turns import add_functions
 from turnledger.stores.sqlite.header import APPLICATION_ID, PAGE_SIZE
-from turnledger.stores.sqlite.migrations import MIGRATIONS, VERSION, migrate
+from turnledger.stores.sqlite.migrations import MIGRATIONS, VERSION, add_functions, migrate
 from turnledger.stores.sqlite.tables import catalogue, changes, clock, ended, search, shares, tables
 from turnledger.stores.sqlite.tables import tokens as tokens_module
 from turnledger.stores.sqlite.tables.queries import QUERIES, named_queries, sql_text

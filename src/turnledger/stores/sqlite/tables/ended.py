@@ -6,9 +6,8 @@ from typing import Any
 
 import apsw
 
-from turnledger.model.conversation import Conversation
+from turnledger.model.conversation import Conversation, of_branch
 from turnledger.model.ids import ConversationId
-from turnledger.model.usage import of_branch
 from turnledger.stores.sqlite.decoders import decoder
 from turnledger.stores.sqlite.tables import records
 from turnledger.stores.sqlite.tables.queries import named_queries, sql_text

@@ -10,9 +10,8 @@ from typing import Any
 import apsw
 
 from turnledger.errors import StoreCorrupt
-from turnledger.model.conversation import Claim, Ticket
+from turnledger.model.conversation import BLOCK, ROW, Claim, Ticket
 from turnledger.model.ids import BranchId, ConversationId, Id, ShareId, TokenId, TurnId
-from turnledger.model.usage import BLOCK, ROW
 from turnledger.stores.sqlite.decoders import decoder
 from turnledger.stores.sqlite.tables import records
 from turnledger.stores.sqlite.tables.queries import named_queries, sql_text

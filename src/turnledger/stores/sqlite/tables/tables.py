@@ -24,11 +24,14 @@ from turnledger.model.conversation import (
     Origin,
     Stretch,
     Ticket,
+    Usage,
+    of_branch,
+    of_chat,
+    of_details,
 )
 from turnledger.model.flags import Flags, FlagsOf
 from turnledger.model.ids import BranchId, ConversationId, LeaseId, TurnId
 from turnledger.model.turn import Turn
-from turnledger.model.usage import Usage, of_branch, of_chat, of_details
 from turnledger.stores.sqlite.decoders import decoder
 from turnledger.stores.sqlite.tables import records
 from turnledger.stores.sqlite.tables.catalogue import SqliteCatalogueRows

@@ -20,8 +20,7 @@ from turnledger.engine.conversations.search import index_some, is_all_known
 from turnledger.model.item import message
 from turnledger.model.text.search import TITLES, Phrase, has, sought_in, words_of
 from turnledger.stores.sqlite import SqliteStore
-from turnledger.stores.sqlite.earlier_turns import add_functions
-from turnledger.stores.sqlite.migrations import MIGRATIONS, migrate
+from turnledger.stores.sqlite.migrations import MIGRATIONS, add_functions, migrate
 from turnledger.stores.sqlite.tables import search as search_module2
 from turnledger.stores.sqlite.tables.queries import sql_text
 from turnledger.stores.sqlite.tables.search import asked, terms_of
