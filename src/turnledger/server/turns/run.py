@@ -106,7 +106,11 @@ class TurnEndpoint:
     # frame stays until the garbage collector comes, and the body of the request with it.
 
     async def _fail(self, exchange: TurnExchange, problem: TurnledgerError) -> None:
-        reported = problem if exchange.turn is not None else await self._before_begin(exchange, problem)
+        try:
+            reported = problem if exchange.turn is not None else await self._before_begin(exchange, problem)
+        except asyncio.CancelledError:  # a stream that has begun must not end without a word
+            exchange.fail(shutting_down())
+            raise
         exchange.state["code"] = reported.code
         exchange.fail(reported)
 

@@ -9,6 +9,7 @@ import pytest
 
 from tests.unit.server.asgi import HOST, JSON, Reply, ask
 from turnledger import Ledger
+from turnledger.engine.access.tokens import find
 from turnledger.engine.turn.commit import commit
 from turnledger.errors import CommitOutcomeUnknown, ModelTimeout, NoNewInput, TurnStopped
 from turnledger.model.turn import TurnKind
@@ -197,3 +198,36 @@ async def test_malformed_request_of_a_revoked_token_reports_the_token_and_leaves
             gc.enable()
     assert (reply.status, reply.code) == (401, "token_revoked")
     assert not {"TurnExchange", "Refused", "TokenEnded"} & left
+
+
+async def test_stream_cancelled_while_its_failure_is_checked_ends_with_the_shutdown() -> None:
+    store = GatedStore(MemoryStore(Database()))
+    async with await Ledger.over(store) as ledger:
+        stalled = asyncio.Event()
+
+        async def never(_: float) -> None:
+            stalled.set()
+            await asyncio.Event().wait()
+
+        models = Models({"demo": ResolvedModel(DemoModel(pace=1, sleep=never), "demo")})
+        app = make_app(ledger, models, Settings())
+        running = asyncio.create_task(ask(app, **asked(TURNS, "/stall", stream=True)))
+        await stalled.wait()
+        process = ledger._process
+        waiting = asyncio.create_task(ask(app, **asked(TURNS, "next", stream=True)))
+        while not any(process.mine.values()):
+            await asyncio.sleep(0)
+        [queued] = [attempt for attempt, has_queued in process.mine.items() if has_queued]
+        for _ in range(2):
+            app.service.streams.beat()  # the stream begins before its turn does
+        chat = await ledger.conversation(conversation_key="ada", create=False)
+        with store.hold(find) as gate:
+            await chat.stop(queued)
+            await gate.arrived()
+            app.service.shutting_down.set()
+            app.hurry()
+            reply = await waiting
+        assert reply.status == 200
+        assert reply.is_whole
+        assert b"shutting_down" in reply.body
+        await running
