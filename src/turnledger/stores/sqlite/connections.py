@@ -76,13 +76,13 @@ def prepare(path: str, vfs: str | None = None) -> Path:
         is_ours = _check_file(path, place, vfs)
         if is_ours:
             _check_inside(path, place, vfs)
-        if not is_ours:
+        else:
             with suppress(OSError):  # SQLite meets the same, and is understood
                 create_private(place)
         connection = _connect(path, vfs)
         try:
-            if not is_ours:
-                _patiently(lambda: _create(connection, path))
+            # Also a file that names us may be empty now: a journal that was left of its creation undoes it.
+            _patiently(lambda: _create(connection, path))
             _patiently(lambda: _use_wal(connection, path))
             migrate(connection, path)
         finally:
@@ -261,6 +261,8 @@ def _check_inside(path: str, place: Path, vfs: str | None) -> None:
 def _create(connection: apsw.Connection, path: str) -> None:
     """Mark an empty file as ours. This comes first and alone, so that whatever a crash leaves behind is
     either empty or known to be ours."""
+    if connection.pragma("application_id"):
+        return
     connection.pragma("page_size", PAGE_SIZE)
     connection.execute("BEGIN IMMEDIATE")
     try:
