@@ -17,7 +17,7 @@ from turnledger.errors import (
     UnsafeSqlite,
 )
 from turnledger.stores.sqlite import failures, header
-from turnledger.stores.sqlite.file_place import check_place, create_private
+from turnledger.stores.sqlite.file_place import check_place, create_private, unreachable
 from turnledger.stores.sqlite.file_watch import check_log
 from turnledger.stores.sqlite.header import APPLICATION_ID, PAGE_SIZE
 from turnledger.stores.sqlite.migrations import VERSION, check_version, migrate, version_of
@@ -89,6 +89,8 @@ def prepare(path: str, vfs: str | None = None) -> Path:
             connection.close(True)
     except apsw.Error as problem:
         raise failures.translated(problem, path) from problem
+    except OSError as problem:  # of the log or the journal beside it
+        raise unreachable(path, problem) from problem
     return place
 
 
@@ -118,6 +120,8 @@ def connect_visitor(path: str, vfs: str | None = None, *, any_version: bool = Fa
             raise
     except apsw.Error as problem:
         raise failures.translated(problem, path) from problem
+    except OSError as problem:
+        raise unreachable(path, problem) from problem
     return connection
 
 
