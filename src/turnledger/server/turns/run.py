@@ -152,8 +152,7 @@ class TurnRun:
                 if self._stopping is not None:
                     # The client left while the turn began, when nobody could find it to stop it.
                     running.stop(self._on_disconnect.value)
-                    metrics.turn_ended("stopped")
-                    return
+                    raise TurnStopped
                 await self._turn.answer(running)
                 leaving_at = time.monotonic()
             metrics.committed(time.monotonic() - leaving_at)
