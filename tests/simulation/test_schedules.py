@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pickle
 import subprocess
 import sys
 
@@ -56,6 +57,16 @@ def test_a_broken_promise_names_its_seed_and_replays() -> None:
     assert found == again
     seed = next(seed for seed, what in enumerate(found) if what is not None)
     assert f"seed {seed} on memory" in str(found[seed])
+
+
+def test_broken_promise_arrives_from_another_process() -> None:
+    sent = Violation(7, "memory", "what", "another")
+    arrived = pickle.loads(pickle.dumps(sent))
+    assert (str(arrived), arrived.others) == (str(sent), ("another",))
+
+
+def test_mark_of_the_clock_that_is_lost_with_the_power_breaks_no_promise() -> None:
+    simulate(7414)  # a process writes it while a client asks for something else
 
 
 def _violation(seed: int) -> str | None:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("turnledger")
 
 MOST = 10_000
-"""Notes that wait to be written, while the store takes none. Without a note, a later try runs its turn again."""
+"""Notes that wait while the store takes none. Without one, a later try of the request runs its turn again."""
 
 
 @dataclass(frozen=True)

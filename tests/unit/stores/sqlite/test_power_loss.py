@@ -144,7 +144,7 @@ async def test_every_sync_asks_for_a_flush_of_the_disks_own_cache(path: Path, di
 async def test_store_whose_creation_was_cut_after_its_first_page_is_created_anew(
     path: Path, disk: FaultyDisk, tmp_path: Path
 ) -> None:
-    """The page names the store as ours, and the journal beside it undoes the page: SQLite empties the file."""
+    """The page names the store as ours, but the journal beside it undoes the page: the file is empty."""
     images: list[Path] = []
 
     def cut_before_sync(call: str, name: str) -> None:
