@@ -72,6 +72,9 @@ class ServerLimits(msgspec.Struct, frozen=True, kw_only=True):
     has limits of its own. None by default."""
     owner_chats: Count | None = None
     """Chats that one owner may have; none is given by default."""
+    narrowed_max_tokens: Count = 32_768
+    """Tokens that a visitor, or the bearer of a narrowed token, may ask for in one answer, unless the link or
+    the token has a bound of its own."""
     input_items: Count = ENGINE.input_items
     """Items in the input of one turn."""
     turn_bytes: Count = ENGINE.turn_bytes

@@ -87,8 +87,9 @@ class TurnExchange:
         models.check_fields(settings, who)
         model: ChatModel = found.model
         if who.token is not None and who.token.is_narrowed:
-            allowed = self.service.settings.passed_fields
-            settings = passed_on(settings, stream_options, who.token, allowed, found)
+            asked = self.service.settings
+            longest = asked.limits.narrowed_max_tokens
+            settings = passed_on(settings, stream_options, who.token, asked.passed_fields, longest, found)
             model = DiscreetModel(model)
         name = found.upstream_name
         return model, settings if name == named else {**settings, "model": name}

@@ -65,8 +65,8 @@ class Power:
             deed.last_write = self._machine.writes
 
     def _is_answered(self, request: Any) -> bool:
-        """Whether a client may be told of this write: not of a draft, nor of notes on deliveries or clocks, nor
-        of a begin, unless it moved the conversation. A turn that has begun is told of when it ends."""
+        """Whether a client may be told of this write: not of a draft, nor of notes on deliveries or clocks,
+        nor of a begin, unless it moved the conversation. A turn that has begun is told of when it ends."""
         if isinstance(request, BeginRequest):
             return self._world.moved[request.attempt] > 0
         return not isinstance(request, FlushRequest | ClockMark | tuple)
