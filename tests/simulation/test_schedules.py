@@ -65,8 +65,9 @@ def test_broken_promise_arrives_from_another_process() -> None:
     assert (str(arrived), arrived.others) == (str(sent), ("another",))
 
 
-def test_mark_of_the_clock_that_is_lost_with_the_power_breaks_no_promise() -> None:
-    simulate(7414)  # a process writes it while a client asks for something else
+@pytest.mark.parametrize(("seed", "store"), [(7414, "memory"), (1204, "sqlite")])
+def test_note_of_a_process_that_is_lost_with_the_power_breaks_no_promise(seed: int, store: str) -> None:
+    simulate(seed, store)  # it writes a mark of the clock, or makes words findable, while a client asks
 
 
 def _violation(seed: int) -> str | None:
