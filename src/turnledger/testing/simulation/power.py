@@ -66,11 +66,11 @@ class Power:
 
     def _is_answered(self, request: Any) -> bool:
         """Whether a client may be told of this write: not of a draft, nor of notes on deliveries or clocks,
-        nor of words that are made findable (int), which is done again; nor of a begin, unless it moved the
+        nor of words made findable (int, str), which is done again; nor of a begin, unless it moved the
         conversation. A turn that has begun is told of when it ends."""
         if isinstance(request, BeginRequest):
             return self._world.moved[request.attempt] > 0
-        return not isinstance(request, FlushRequest | ClockMark | int | tuple)
+        return not isinstance(request, FlushRequest | ClockMark | int | str | tuple)
 
     def ask(self, name: str) -> None:
         """Note that the current task, with all that it starts, does what a client asks for."""
