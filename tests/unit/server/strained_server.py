@@ -34,7 +34,7 @@ def note(retire: Callable[[], object], abort: Callable[[], object], stall_wait: 
 if __name__ == "__main__":
     watchdog.LOOK_EVERY, watchdog.YOUNG = 0.01, 0.0
     watchdog.resident_bytes = lambda pid: resident
-    watchdog.worker_ceiling = serve.worker_ceiling = lambda settings: LIMIT
+    serve.worker_ceiling = lambda settings: LIMIT
     serve.Remedy = note  # type: ignore[misc, assignment]
     signal.signal(signal.SIGUSR1, grow)
     signal.signal(signal.SIGUSR2, stand_still)

@@ -21,7 +21,7 @@ from turnledger.ledger import Ledger
 from turnledger.server.access.guard import is_loopback
 from turnledger.server.app import App, make_app
 from turnledger.server.config.file import InvalidSettings
-from turnledger.server.config.settings import ServerLimits, Settings
+from turnledger.server.config.settings import MIN_WORKER_BYTES, ServerLimits, Settings
 from turnledger.server.listen.accept import Accepting
 from turnledger.server.listen.channel import Ready
 from turnledger.server.listen.protocol import BoundedHttp, bounded_http
@@ -29,7 +29,7 @@ from turnledger.server.listen.socket import BACKLOG, allow_open_files, bind, nee
 from turnledger.server.models.models import make_models
 from turnledger.server.ops.counters import Board, OwnBoard, Sharing
 from turnledger.server.ops.logs import log
-from turnledger.server.ops.watchdog import Remedy, Watchdog, worker_ceiling
+from turnledger.server.ops.watchdog import Remedy, Watchdog, machine_bytes
 
 CLEANING = 5.0
 """Seconds in which cancelled requests have ended, unless something is badly wrong."""
@@ -37,6 +37,8 @@ FLUSHING = 1.0
 """Seconds that clients have to read the last of their answers."""
 LINGERING = 2.0
 """Seconds that clients have for a last request on their connection to a worker whose place another took."""
+MEMORY_SHARE = 3 / 4
+"""Of the machine's memory, what all workers together may take unless the settings say otherwise."""
 RESTART = 75
 """Exit code of a server that has ended to be restarted: by the convention of sysexits.h, try again."""
 DATE_EVERY = 1.0
@@ -107,6 +109,15 @@ def engine_limits(settings: Settings) -> Limits:
         cached_bytes=int(usual.cached_bytes * share),
         page_bytes=int(usual.page_bytes * share),
     )
+
+
+def worker_ceiling(settings: Settings) -> int | None:
+    """Return how much memory a worker may take: what the settings say, or its share of the machine's; None
+    where that is not known."""
+    if settings.limits.worker_bytes is not None:
+        return settings.limits.worker_bytes
+    memory = machine_bytes()
+    return None if memory is None else max(int(memory * MEMORY_SHARE / settings.workers), MIN_WORKER_BYTES)
 
 
 async def check_guarded(ledger: Ledger, settings: Settings, listening: socket.socket) -> bool:

@@ -17,13 +17,13 @@ import msgspec
 from turnledger.errors import TurnledgerError
 from turnledger.server.config.settings import Settings
 from turnledger.server.listen.channel import NOT_STARTED, Handover, Order, Ready
-from turnledger.server.listen.serve import CLEANING, FLUSHING, LINGERING, Announce
+from turnledger.server.listen.serve import CLEANING, FLUSHING, LINGERING, Announce, worker_ceiling
 from turnledger.server.listen.socket import BACKLOG, bind, url_of
 from turnledger.server.listen.worker_process import WorkerFailed, WorkerProcess
 from turnledger.server.ops.counters import SharedBoard
 from turnledger.server.ops.logs import log
 from turnledger.server.ops.metrics import Metrics
-from turnledger.server.ops.watchdog import LOOK_EVERY, YOUNG, resident_bytes, worker_ceiling
+from turnledger.server.ops.watchdog import LOOK_EVERY, YOUNG, resident_bytes
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.25, 30.0
 BEYOND = 5.0

@@ -16,7 +16,6 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from turnledger.server.config.settings import MIN_WORKER_BYTES, Settings
 from turnledger.server.ops.logs import log
 
 LOOK_EVERY = 1.0
@@ -25,8 +24,6 @@ STALLED_AFTER = 5.0
 """Seconds without a turn of the loop after which it is reported: every client waits meanwhile."""
 YOUNG = 10.0
 """Seconds: a process that takes too much memory so soon would take it again after a restart."""
-MEMORY_SHARE = 3 / 4
-"""Of the machine's memory, what all workers together may take unless the settings say otherwise."""
 _FRAMES = 15
 """Innermost places in the code that are reported of a loop that stands still."""
 
@@ -57,14 +54,6 @@ def machine_bytes(cgroups: Path = Path("/sys/fs/cgroup")) -> int | None:
         with suppress(OSError, ValueError):  # there is no such file, or it says "max"
             known.append(int(limit.read_text()))
     return min(known)
-
-
-def worker_ceiling(settings: Settings) -> int | None:
-    """Return how much memory a worker may take: what the settings say, or its share of the machine's."""
-    if settings.limits.worker_bytes is not None:
-        return settings.limits.worker_bytes
-    memory = machine_bytes()
-    return None if memory is None else max(int(memory * MEMORY_SHARE / settings.workers), MIN_WORKER_BYTES)
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from turnledger.engine.limits import Limits
 from turnledger.server.config.file import InvalidSettings
 from turnledger.server.config.settings import ChatSettings, ServerLimits, Settings
 from turnledger.server.listen import serve
-from turnledger.server.listen.serve import RESTART, check_guarded, engine_limits
+from turnledger.server.listen.serve import RESTART, check_guarded, engine_limits, worker_ceiling
 from turnledger.server.listen.socket import bind
 
 STREAMING = "tests.unit.server.streaming_server"
@@ -117,6 +117,16 @@ def test_single_process_whose_loop_stands_still_exits_with_the_code_for_a_restar
         log = server.process.communicate(timeout=60)[1]
     assert server.process.returncode == RESTART
     assert "stand_still" in log[log.index('"server_stalled"') - 2000 :]
+
+
+def test_ceiling_is_that_of_the_settings_or_a_share_of_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    given = Settings(limits=ServerLimits(worker_bytes=1 << 30))
+    assert worker_ceiling(given) == 1 << 30
+    for memory, workers, ceiling in ((8 << 30, 1, 6 << 30), (8 << 30, 3, 2 << 30), (1 << 28, 1, 1 << 28)):
+        monkeypatch.setattr(serve, "machine_bytes", lambda memory=memory: memory)
+        assert worker_ceiling(Settings(workers=workers)) == ceiling
+    monkeypatch.setattr(serve, "machine_bytes", lambda: None)
+    assert worker_ceiling(Settings()) is None
 
 
 def test_a_connection_without_a_request_holds_nobody_up() -> None:

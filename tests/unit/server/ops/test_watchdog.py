@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from turnledger.server.config.settings import ServerLimits, Settings
 from turnledger.server.ops import watchdog as module
 from turnledger.server.ops.watchdog import (
     STALLED_AFTER,
@@ -19,7 +18,6 @@ from turnledger.server.ops.watchdog import (
     Watchdog,
     machine_bytes,
     resident_bytes,
-    worker_ceiling,
 )
 
 
@@ -101,16 +99,6 @@ async def test_process_above_its_memory_retires_once_and_not_while_it_is_young()
     for second in (1, 2, 3):
         watchdog.look(began + module.YOUNG + second, 101)
     assert acts.all == ["retire"]
-
-
-def test_ceiling_is_that_of_the_settings_or_a_share_of_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
-    given = Settings(limits=ServerLimits(worker_bytes=1 << 30))
-    assert worker_ceiling(given) == 1 << 30
-    for memory, workers, ceiling in ((8 << 30, 1, 6 << 30), (8 << 30, 3, 2 << 30), (1 << 28, 1, 1 << 28)):
-        monkeypatch.setattr(module, "machine_bytes", lambda memory=memory: memory)
-        assert worker_ceiling(Settings(workers=workers)) == ceiling
-    monkeypatch.setattr(module, "machine_bytes", lambda: None)
-    assert worker_ceiling(Settings()) is None
 
 
 @pytest.mark.skipif(not os.path.exists("/proc/self/cgroup"), reason="the system does not tell")
