@@ -9,7 +9,7 @@ import pytest
 
 from tests.compat.served import MODEL, Served, serving
 from turnledger.model.access.token import TokenScope
-from turnledger.server.config.settings import Settings
+from turnledger.server.config.settings import ServerLimits, Settings
 from turnledger.server.requests.allowed_fields import LENGTHS
 
 ALL = tuple(TokenScope)
@@ -147,6 +147,26 @@ def test_more_answers_than_the_token_may_ask_for_are_refused(served: Served) -> 
         assert refusal(asked(served, text, n=most + 1)) == (400, "parameter_too_large", "n")
         assert asked(served, text, n=most).status_code == 200
     assert [each["n"] for each in received(served)] == [1, 3]
+
+
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/api/turns"])
+@pytest.mark.parametrize("name", LENGTHS)
+def test_narrowed_token_without_a_bound_may_ask_for_no_longer_answer_than_the_server_says(
+    path: str, name: str
+) -> None:
+    settings = Settings(port=0, grace=0.0, limits=ServerLimits(narrowed_max_tokens=200))
+    with serving(otherwise=["Hello."], settings=settings) as served:
+        for text in (token(served, models=[MODEL]), visitor(served)):
+            for value in (201, 10**9):
+                refused = refusal(asked(served, text, path, **{name: value}))
+                assert refused == (400, "parameter_too_large", name)
+            assert refusal(asked(served, text, path, **{name: 1e9}))[1] == "unsupported_parameter"
+            assert asked(served, text, path, **{name: 200}).status_code == 200
+            assert asked(served, text, path).status_code == 200
+        for text in (token(served), token(served, max_tokens=300)):
+            assert asked(served, text, path, **{name: 300}).status_code == 200
+        sent = [lengths(body) for body in received(served)]
+    assert sent == [{name: 200}, {}, {name: 200}, {}, {name: 300}, {name: 300}]
 
 
 def test_token_cannot_mint_one_with_higher_bounds(served: Served) -> None:

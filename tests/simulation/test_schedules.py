@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pickle
 import subprocess
 import sys
 
@@ -56,6 +57,17 @@ def test_a_broken_promise_names_its_seed_and_replays() -> None:
     assert found == again
     seed = next(seed for seed, what in enumerate(found) if what is not None)
     assert f"seed {seed} on memory" in str(found[seed])
+
+
+def test_broken_promise_arrives_from_another_process() -> None:
+    sent = Violation(7, "memory", "what", "another")
+    arrived = pickle.loads(pickle.dumps(sent))
+    assert (str(arrived), arrived.others) == (str(sent), ("another",))
+
+
+@pytest.mark.parametrize(("seed", "store"), [(7414, "memory"), (1204, "sqlite")])
+def test_note_of_a_process_that_is_lost_with_the_power_breaks_no_promise(seed: int, store: str) -> None:
+    simulate(seed, store)  # it writes a mark of the clock, or makes words findable, while a client asks
 
 
 def _violation(seed: int) -> str | None:

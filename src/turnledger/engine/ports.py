@@ -498,6 +498,10 @@ class Tables(EndedTables, Protocol):
         """Branches and owners that count other bytes than their turns take, each in a sentence."""
         ...
 
+    async def turns_without_checksum(self) -> int:
+        """How many turns are from a version that kept no checksums; 0 where the store keeps none at all."""
+        ...
+
 
 Request = TypeVar("Request")
 Result = TypeVar("Result")

@@ -81,6 +81,8 @@ class ChatLine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, ta
     """In the order of making. Without any, the turns are one line."""
     current: str | None = None
     """The branch that the chat shows: the last one, where it is not said."""
+    forgotten: tuple[str, ...] = ()
+    """The effects that an undo was told to forget, each named by 16 bytes in hexadecimal digits."""
     turns: int | None = None
     """How many lines of turns follow, where that is known."""
 
@@ -117,7 +119,12 @@ def encoded(line: ChatLine | TurnLine) -> bytes:
     return _encoder.encode(line) + b"\n"
 
 
-def chat_line(conversation: Conversation, branches: Iterable[BranchLine], turns: int) -> ChatLine:
+def chat_line(
+    conversation: Conversation,
+    branches: Iterable[BranchLine],
+    turns: int,
+    forgotten: Iterable[bytes] = (),
+) -> ChatLine:
     """The line of a conversation that has so many turns on these branches."""
     policy = conversation.reset_policy
     return ChatLine(
@@ -140,6 +147,7 @@ def chat_line(conversation: Conversation, branches: Iterable[BranchLine], turns:
         reset_policy=None if policy == NEVER else _reset_line(policy),
         branches=tuple(branches),
         current=str(conversation.branch),
+        forgotten=tuple(effect.hex() for effect in forgotten),
         turns=turns,
     )
 

@@ -80,7 +80,8 @@ def document_of(report: Report) -> dict[str, Any]:
         }
         for finding in report.findings
     ]
-    counted = {name: getattr(report, name) for name in ("conversations", "branches", "turns", "attempts")}
+    names = ("conversations", "branches", "turns", "attempts", "turns_without_checksum")
+    counted = {name: getattr(report, name) for name in names}
     return {
         "ok": not any(finding.is_damage for finding in report.findings),
         "is_whole": report.is_whole,
@@ -105,6 +106,8 @@ def summary_of(report: Report) -> str:
         told += ", and not all was looked at"
     if len(report.findings) > damage:
         told += "; the store is not at rest"
+    if report.turns_without_checksum:
+        told += f"; {report.turns_without_checksum} turns from older versions have no checksum"
     counted = (
         (report.conversations, "conversations"),
         (report.branches, "branches"),

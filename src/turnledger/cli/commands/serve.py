@@ -118,8 +118,7 @@ def _run(flags: dict[str, Any], config: Path | None) -> None:
         )
 
     if settings.workers == 1:
-        serve(settings, os.environ, announce)
-    else:
-        from turnledger.server.listen.supervisor import supervise  # needs POSIX, as several workers do
+        raise typer.Exit(serve(settings, os.environ, announce))
+    from turnledger.server.listen.supervisor import supervise  # needs POSIX, as several workers do
 
-        supervise(settings, os.environ, announce, load)
+    supervise(settings, os.environ, announce, load)

@@ -27,6 +27,7 @@ from turnledger.model.flags import Flags
 from turnledger.model.ids import BranchId, TurnId
 from turnledger.model.item import Item
 from turnledger.model.messages.pairing import told_elsewhere
+from turnledger.model.transfer import one_line
 from turnledger.model.turn import Turn, TurnKind
 
 
@@ -141,11 +142,11 @@ def _identity(turn: Turn) -> _Identity:
 
 
 def _name(turn: Turn) -> bytes:
-    """The identity of a turn and its copies in 16 bytes."""
+    """The identity of a turn and its copies in 16 bytes, which survives an export and an import."""
     created_at, committed_at, items = _identity(turn)
     hashed = hashlib.sha256(f"{created_at} {committed_at}".encode())
     for item in items:
-        hashed.update(hashlib.sha256(item).digest())
+        hashed.update(hashlib.sha256(one_line(item)).digest())
     return hashed.digest()[:16]
 
 

@@ -50,6 +50,8 @@ class Report(Struct, frozen=True, kw_only=True):
     branches: int
     turns: int
     attempts: int
+    turns_without_checksum: int = 0
+    """Turns from older versions, of which a change into something equally well formed is not seen."""
     is_whole: bool
     """Whether it came to the end: not if it found more than it was to report, or damage stopped it."""
 
@@ -57,11 +59,12 @@ class Report(Struct, frozen=True, kw_only=True):
 async def check(tables: Tables, request: CheckRequest) -> Report:
     """Go through a store and report what is wrong. Changes nothing, whatever it finds."""
     audit = Audit(tables, request.limit, at_rest=request.at_rest)
-    is_whole = True
+    is_whole, unsummed = True, 0
     try:
         for sentence in await tables.oddities(request.limit):
             audit.found(Rule.STORE, Location(), sentence)
         await _everything(audit)
+        unsummed = await tables.turns_without_checksum()
         if not any(finding.is_damage for finding in audit.findings):
             # What is lost or torn has other bytes, too: that need not be said twice.
             for sentence in await tables.miscounts(request.limit):
@@ -81,6 +84,7 @@ async def check(tables: Tables, request: CheckRequest) -> Report:
         branches=audit.branches,
         turns=audit.turns,
         attempts=audit.attempts,
+        turns_without_checksum=unsummed,
         is_whole=is_whole,
     )
 

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from turnledger.engine.attempt.client_retries import LOST_KEPT_MS
 from turnledger.engine.ports import Sync, Tables
-from turnledger.errors import LedgerClosed, StoreError
+from turnledger.errors import LedgerClosed, StoreCorrupt, StoreError
 from turnledger.model.attempt import AttemptState
 from turnledger.model.ids import ConversationId, TurnId
 
@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from turnledger.engine.process.process import Process
 
 log = logging.getLogger("turnledger")
+
+MOST = 10_000
+"""Notes that wait while the store takes none. Without one, a later try of the request runs its turn again."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +67,8 @@ class Deliveries:
 
     def note(self, note: Note) -> None:
         """Have it written soon."""
-        self._notes.append(note)
+        if len(self._notes) < MOST:
+            self._notes.append(note)
         if self._writing is None or self._writing.done():
             self._writing = asyncio.create_task(self._write(), name="turnledger deliveries")
 
@@ -85,11 +89,28 @@ class Deliveries:
             notes = tuple(self._notes)
             if not notes:
                 return
-            # Power loss may undo it: it takes the client's connection with it, too.
-            lost = await self._process.persist(note, notes, Sync.PROCESS)
+            try:
+                lost = await self._write_down(notes)
+            except StoreCorrupt:
+                lost = await self._write_readable(notes)
             del self._notes[: len(notes)]
         for conversation in lost:
             self._process.bells.ring(conversation)
+
+    async def _write_down(self, notes: Sequence[Note]) -> list[ConversationId]:
+        # Power loss may undo it: it takes the client's connection with it, too.
+        return await self._process.persist(note, notes, Sync.PROCESS)
+
+    async def _write_readable(self, notes: Sequence[Note]) -> list[ConversationId]:
+        """Write each note alone, and drop those whose rows are damaged: a later try of such a request runs
+        its turn again, and those of all others still find theirs."""
+        lost: list[ConversationId] = []
+        for each in notes:
+            try:
+                lost += await self._write_down((each,))
+            except StoreCorrupt as damage:
+                log.error("what became of the answer of %s cannot be noted: %s", each.sender, damage)
+        return lost
 
     async def close(self) -> None:
         """Write what can be written, once."""

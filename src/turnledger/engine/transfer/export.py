@@ -94,7 +94,7 @@ async def outline(tables: Tables, conversation: Conversation) -> Outline:
     return Outline(
         owner=conversation.owner,
         conversation=conversation,
-        header=encoded(chat_line(conversation, heads, turns)),
+        header=encoded(chat_line(conversation, heads, turns, await tables.forgotten(conversation.id))),
         stretches=tuple(stretches),
         branches=tuple(branch.id for branch in branches),
         waiting=tuple(waiting),

@@ -6,6 +6,7 @@ What a file says of a chat besides its turns, kept within the bounds that everyb
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -41,6 +42,7 @@ HIGHEST = 2**53
 """Up to here every reader of JSON counts exactly."""
 
 Note: TypeAlias = tuple[Did, str]
+_is_effect = re.compile(r"[0-9a-f]{32}").fullmatch
 AnyId = TypeVar("AnyId", bound=Id)
 
 
@@ -238,6 +240,8 @@ class Plan:
     conversation: Conversation
     branches: tuple[tuple[BranchId, TurnId | None], ...]
     turns: Mapping[TurnId, Planned]
+    forgotten: tuple[bytes, ...] = ()
+    """The names of the effects that stay forgotten."""
     reports: tuple[ImportReport, ...] = ()
 
     def line_of(self, head: TurnId | None, known: Iterable[TurnId] = ()) -> list[Planned]:
@@ -601,5 +605,15 @@ def _made(
         conversation=msgspec.structs.replace(conversation, branch=shown),
         branches=tuple((id, head) for id, head, _ in branches),
         turns=turns,
+        forgotten=_forgotten(planning),
         reports=tuple(planning.notes.all()),
     )
+
+
+def _forgotten(planning: _Planning) -> tuple[bytes, ...]:
+    given = planning.header.forgotten
+    if len(given) <= planning.limits.import_turns and all(map(_is_effect, given)):
+        return tuple(dict.fromkeys(map(bytes.fromhex, given)))
+    why = "Its `forgotten` names no effects, or too many. What was forgotten may be told again."
+    planning.note(planning.at, Did.DROPPED, why)
+    return ()

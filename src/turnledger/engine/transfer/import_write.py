@@ -345,7 +345,7 @@ def lines_of(
         for id, head in plan.branches
     ]
     shown = replace(conversation, branch=branches.get(conversation.branch, conversation.branch))
-    lines = [encoded(chat_line(shown, heads, len(plan.turns)))]
+    lines = [encoded(chat_line(shown, heads, len(plan.turns), plan.forgotten))]
     for turn in plan.turns.values():
         lines.append(_line_of(turn, str(conversation.id), ids))
     return lines
@@ -364,6 +364,8 @@ async def _write(tables: Tables, request: ImportRequest, draft: ImportDraft) -> 
     conversation, notes = await _with_its_key(tables, plan, conversation)
     await tables.add_conversation(conversation)
     await tables.add_branches(draft.branches)
+    if plan.forgotten:
+        await tables.save_forgotten(conversation.id, plan.forgotten)
     for turn, flags in draft.flags.items():
         await tables.save_flags(conversation.owner, turn, flags)
     await tell(tables, ChangeKind.CHAT_CREATED, conversation, request.now)

@@ -112,6 +112,7 @@ async def acquire(process: Process, asked: AcquireRequest) -> Begun | Moved | Re
     """
     request = asked.begin
     place = _PlaceInQueue(process, request)
+    is_in_doubt = False
     try:
         request = await _first_round(process, asked, request)
         while True:
@@ -135,6 +136,7 @@ async def acquire(process: Process, asked: AcquireRequest) -> Begun | Moved | Re
                 request = _with(request, dead=dead)
             except (OutcomeUnknown, StoreUnavailable):
                 # A first begin may have succeeded, and only a repeated one recognizes that.
+                is_in_doubt = True
                 if request.round.is_repeated:
                     raise
             else:
@@ -163,7 +165,7 @@ async def acquire(process: Process, asked: AcquireRequest) -> Begun | Moved | Re
     except BaseException as problem:
         place.leave()
         if request.attempt in process.mine:
-            await _give_up(process, asked, request, problem)
+            await _give_up(process, asked, request, problem, is_in_doubt=is_in_doubt)
         raise
 
 
@@ -312,13 +314,21 @@ def _is_later_try(request: BeginRequest) -> bool:
 
 
 async def _give_up(
-    process: Process, asked: AcquireRequest, request: BeginRequest, problem: BaseException
+    process: Process,
+    asked: AcquireRequest,
+    request: BeginRequest,
+    problem: BaseException,
+    *,
+    is_in_doubt: bool,
 ) -> None:
-    """Withdraw what a failed begin may have left in the store."""
-    has_queued = process.let_go(request.attempt)
+    """Withdraw what a failed begin may have left in the store. A refusal leaves nothing, but may follow a
+    begin whose answer was lost."""
     was_refused = isinstance(problem, TurnledgerError) and not isinstance(problem, StoreError)
-    if has_queued or not was_refused:
-        await _withdraw(process, request)
+    try:
+        if process.mine[request.attempt] or is_in_doubt or not was_refused:
+            await _withdraw(process, request)
+    finally:
+        process.let_go(request.attempt)  # only now: a ledger that closes waits for it
     if was_refused and not isinstance(problem, AdmissionMoved):
         await _check_still_admitted(process, asked, request)
 

@@ -18,7 +18,9 @@ Seconds = Annotated[float, msgspec.Meta(ge=0, le=7 * 24 * 3600)]
 Patience = Annotated[float, msgspec.Meta(gt=0, le=7 * 24 * 3600)]
 StallWait = Annotated[float, msgspec.Meta(ge=5, le=7 * 24 * 3600)]  # signs of life come each second
 LongTime = Annotated[float, msgspec.Meta(ge=0, le=100 * 366 * 24 * 3600)]
-WorkerBytes = Annotated[int, msgspec.Meta(ge=256 * 1024 * 1024)]  # less would not hold the caches
+MIN_WORKER_BYTES = 256 * 1024 * 1024
+"""Less memory would not hold the caches."""
+WorkerBytes = Annotated[int, msgspec.Meta(ge=MIN_WORKER_BYTES)]
 Workers = Annotated[int, msgspec.Meta(ge=1, le=256)]
 LengthField = Literal["max_tokens", "max_completion_tokens"]
 Port = Annotated[int, msgspec.Meta(ge=0, le=65_535)]
@@ -71,6 +73,9 @@ class ServerLimits(msgspec.Struct, frozen=True, kw_only=True):
     has limits of its own. None by default."""
     owner_chats: Count | None = None
     """Chats that one owner may have; none is given by default."""
+    narrowed_max_tokens: Count = 32_768
+    """Tokens that a visitor, or the bearer of a narrowed token, may ask for in one answer, unless the link or
+    the token has a bound of its own."""
     input_items: Count = ENGINE.input_items
     """Items in the input of one turn."""
     turn_bytes: Count = ENGINE.turn_bytes
@@ -83,10 +88,11 @@ class ServerLimits(msgspec.Struct, frozen=True, kw_only=True):
     """Bytes of histories and of the database that are kept in memory by each worker, so that they need not be
     read for each turn."""
     worker_bytes: WorkerBytes | None = None
-    """Memory that a worker may take before another takes its place; without workers it is only logged. None
-    is given by default."""
+    """Memory that a worker may take before another takes its place; a server of one process ends in order, to
+    be restarted. None: three quarters of the machine's, divided among the workers."""
     stall_wait: StallWait = 60.0
-    """How long a worker's event loop may stand still before the worker is killed and replaced."""
+    """How long a worker's event loop may stand still before the worker is killed and replaced; a server of
+    one process ends itself, to be restarted."""
 
 
 class ModelTimeouts(msgspec.Struct, frozen=True, kw_only=True):

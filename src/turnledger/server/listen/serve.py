@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import os
 import signal
 import socket
 import sys
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager, suppress
+from functools import partial
 from types import FrameType
 
 import uvicorn
@@ -19,7 +21,7 @@ from turnledger.ledger import Ledger
 from turnledger.server.access.guard import is_loopback
 from turnledger.server.app import App, make_app
 from turnledger.server.config.file import InvalidSettings
-from turnledger.server.config.settings import ServerLimits, Settings
+from turnledger.server.config.settings import MIN_WORKER_BYTES, ServerLimits, Settings
 from turnledger.server.listen.accept import Accepting
 from turnledger.server.listen.channel import Ready
 from turnledger.server.listen.protocol import BoundedHttp, bounded_http
@@ -27,7 +29,7 @@ from turnledger.server.listen.socket import BACKLOG, allow_open_files, bind, nee
 from turnledger.server.models.models import make_models
 from turnledger.server.ops.counters import Board, OwnBoard, Sharing
 from turnledger.server.ops.logs import log
-from turnledger.server.ops.watchdog import Watchdog
+from turnledger.server.ops.watchdog import Remedy, Watchdog, machine_bytes
 
 CLEANING = 5.0
 """Seconds in which cancelled requests have ended, unless something is badly wrong."""
@@ -35,6 +37,10 @@ FLUSHING = 1.0
 """Seconds that clients have to read the last of their answers."""
 LINGERING = 2.0
 """Seconds that clients have for a last request on their connection to a worker whose place another took."""
+MEMORY_SHARE = 3 / 4
+"""Of the machine's memory, what all workers together may take unless the settings say otherwise."""
+RESTART = 75
+"""Exit code of a server that has ended to be restarted: by the convention of sysexits.h, try again."""
 DATE_EVERY = 1.0
 """Seconds between looks at the clock for the date that answers carry."""
 
@@ -42,17 +48,18 @@ Announce = Callable[[str, Ready], None]
 """Called with the server's URL once it accepts requests."""
 
 
-def serve(settings: Settings, environ: Mapping[str, str], announce: Announce) -> None:
-    """Serve until the process is told to end. Raises InvalidSettings or a StoreError if it cannot begin."""
+def serve(settings: Settings, environ: Mapping[str, str], announce: Announce) -> int:
+    """Serve until the process is told to end, and return its exit code. Raises InvalidSettings or a
+    StoreError if it cannot begin."""
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
-        runner.run(_serve(settings, environ, announce))
+        return runner.run(_serve(settings, environ, announce))
 
 
-async def _serve(settings: Settings, environ: Mapping[str, str], announce: Announce) -> None:
+async def _serve(settings: Settings, environ: Mapping[str, str], announce: Announce) -> int:
     with bind(settings) as listening:
         async with opened(settings, environ, listening) as app:
             ready = Ready(app.service.models.names, app.is_tokenless)
-            await serve_app(app, listening, lambda url: announce(url, ready))
+            return await serve_app(app, listening, lambda url: announce(url, ready))
 
 
 @asynccontextmanager
@@ -104,6 +111,15 @@ def engine_limits(settings: Settings) -> Limits:
     )
 
 
+def worker_ceiling(settings: Settings) -> int | None:
+    """Return how much memory a worker may take: what the settings say, or its share of the machine's; None
+    where that is not known."""
+    if settings.limits.worker_bytes is not None:
+        return settings.limits.worker_bytes
+    memory = machine_bytes()
+    return None if memory is None else max(int(memory * MEMORY_SHARE / settings.workers), MIN_WORKER_BYTES)
+
+
 async def check_guarded(ledger: Ledger, settings: Settings, listening: socket.socket) -> bool:
     """Return whether there is no token. Raises InvalidSettings where other machines could reach a server
     that asks nobody for one."""
@@ -119,10 +135,13 @@ async def check_guarded(ledger: Ledger, settings: Settings, listening: socket.so
     )
 
 
-async def serve_app(app: App, listening: socket.socket, announce: Callable[[str], None]) -> None:
+async def serve_app(app: App, listening: socket.socket, announce: Callable[[str], None]) -> int:
     """Serve an application at a bound socket until the process is told to end: then open requests may end
-    within the grace time, and are cancelled after it or when the process is told again."""
-    await Server(app, lambda: announce(url_of(listening))).answer_at(listening)
+    within the grace time, and are cancelled after it or when the process is told again. Returns the exit
+    code: 0, or RESTART if it ended by itself."""
+    server = Server(app, lambda: announce(url_of(listening)))
+    await server.answer_at(listening)
+    return server.code
 
 
 class Server(uvicorn.Server):
@@ -150,14 +169,23 @@ class Server(uvicorn.Server):
         self._loop = asyncio.get_running_loop()
         self._is_over = asyncio.Event()
         self._ending: asyncio.Task[None] | None = None
+        self.code = 0
+        """With which the process is to exit."""
 
     async def answer_at(self, listening: socket.socket) -> None:
         """Answer requests until told to end, and all of them have ended."""
         await self.serve(sockets=[listening])
 
     async def serve(self, sockets: list[socket.socket] | None = None) -> None:
-        with Watchdog(self._app.service.settings.limits.worker_bytes).watching():
+        with Watchdog(worker_ceiling(self._app.service.settings), self.remedy()).watching():
             await super().serve(sockets)
+
+    def remedy(self) -> Remedy | None:
+        """What to do when this process grows or stalls; None where a supervisor sees to that."""
+        stall_wait = self._app.service.settings.limits.stall_wait
+        return Remedy(
+            partial(self._loop.call_soon_threadsafe, self.retire), partial(os._exit, RESTART), stall_wait
+        )
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await self.listen(sockets)
@@ -242,6 +270,12 @@ class Server(uvicorn.Server):
         if self._ending is None:
             log.info("shutting_down", grace=self._app.service.settings.grace)
             self._ending = self._loop.create_task(self._end())
+
+    def retire(self) -> None:
+        """End as if told to, but ask to be restarted."""
+        if self._ending is None:
+            self.code = RESTART
+            self.end()
 
     def leave(self) -> None:
         """End, but so that clients notice nothing while others listen at the same socket: take no more

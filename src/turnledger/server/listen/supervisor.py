@@ -17,16 +17,14 @@ import msgspec
 from turnledger.errors import TurnledgerError
 from turnledger.server.config.settings import Settings
 from turnledger.server.listen.channel import NOT_STARTED, Handover, Order, Ready
-from turnledger.server.listen.serve import CLEANING, FLUSHING, LINGERING, Announce
+from turnledger.server.listen.serve import CLEANING, FLUSHING, LINGERING, Announce, worker_ceiling
 from turnledger.server.listen.socket import BACKLOG, bind, url_of
 from turnledger.server.listen.worker_process import WorkerFailed, WorkerProcess
 from turnledger.server.ops.counters import SharedBoard
 from turnledger.server.ops.logs import log
 from turnledger.server.ops.metrics import Metrics
-from turnledger.server.ops.watchdog import LOOK_EVERY, resident_bytes
+from turnledger.server.ops.watchdog import LOOK_EVERY, YOUNG, resident_bytes
 
-YOUNG = 10.0
-"""Seconds: a worker that dies before is not replaced at once, lest they die and start without end."""
 FIRST_PAUSE, LONGEST_PAUSE = 0.25, 30.0
 BEYOND = 5.0
 """Seconds that a worker may take to end beyond what its own limits allow; then it is killed."""
@@ -247,6 +245,7 @@ class Supervisor:
         while True:
             await asyncio.sleep(LOOK_EVERY)
             now, before, limits = loop.time(), looked_at, self._settings.limits
+            ceiling = worker_ceiling(self._settings)
             looked_at = now
             if now - before > limits.stall_wait / 2:
                 # This process stood still itself: the machine was paused, and the workers with it.
@@ -256,7 +255,7 @@ class Supervisor:
                 if now - worker.heard_at > limits.stall_wait:
                     log.error("worker_stalled", worker=worker.part, pid=worker.pid)
                     worker.kill()
-                elif self._is_too_large(worker, limits.worker_bytes):
+                elif self._is_too_large(worker, ceiling):
                     worker.is_spent = True
                     self._do(self._relieve(worker))
 

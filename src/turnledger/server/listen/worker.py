@@ -135,6 +135,9 @@ class WorkerServer(Server):
     """A server that shares its socket with others, and is told by its supervisor when to hurry, never by a
     signal."""
 
+    def remedy(self) -> None:
+        """The supervisor replaces it."""
+
     def signalled(self, number: signal.Signals) -> None:
         """Who sends SIGTERM to all processes at once, as service managers do, has told each of them once."""
         if number is signal.SIGTERM:

@@ -1,4 +1,7 @@
-"""The watchdog: a thread that reports an event loop that stands still, and memory above the limit."""
+"""The watchdog: a thread that notices an event loop that stands still, and memory above the limit.
+
+A supervisor replaces such a worker. A server of one process ends itself, for its service manager to restart.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +11,9 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 from turnledger.server.ops.logs import log
@@ -18,6 +22,8 @@ LOOK_EVERY = 1.0
 """Seconds between looks at the loop and the memory."""
 STALLED_AFTER = 5.0
 """Seconds without a turn of the loop after which it is reported: every client waits meanwhile."""
+YOUNG = 10.0
+"""Seconds: a process that takes too much memory so soon would take it again after a restart."""
 _FRAMES = 15
 """Innermost places in the code that are reported of a loop that stands still."""
 
@@ -31,19 +37,51 @@ def resident_bytes(pid: int) -> int | None:
     return int(pages) * os.sysconf("SC_PAGE_SIZE")
 
 
-class Watchdog:
-    """Watches the loop and the process that it is made in. Whoever replaces workers acts on its own; this is
-    for the log, so that an operator knows what happened."""
+def machine_bytes(cgroups: Path = Path("/sys/fs/cgroup")) -> int | None:
+    """Return the memory of the machine, or of the container or service that this process is confined to; None
+    where the system does not tell."""
+    try:
+        known = [os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")]
+        own = Path("/proc/self/cgroup").read_text().split("::")[-1].split()[0]
+    except (OSError, ValueError, IndexError):
+        return None
+    home = cgroups / own.lstrip("/")
+    above = [place / "memory.max" for place in (home, *home.parents) if place.is_relative_to(cgroups)]
+    for limit in (
+        *above,
+        cgroups / "memory" / "memory.limit_in_bytes",
+    ):  # version 2, and that of containers in 1
+        with suppress(OSError, ValueError):  # there is no such file, or it says "max"
+            known.append(int(limit.read_text()))
+    return min(known)
 
-    def __init__(self, most_bytes: int | None) -> None:
+
+@dataclass(frozen=True)
+class Remedy:
+    """What a process does that no supervisor replaces. Called by the watchdog's thread."""
+
+    retire: Callable[[], object]
+    """End in order: the process takes too much memory."""
+    abort: Callable[[], object]
+    """End at once: the loop, which would have to do the ordering, stands still."""
+    stall_wait: float
+    """Seconds that it may stand still."""
+
+
+class Watchdog:
+    """Watches the loop and the process that it is made in. Without a remedy it only writes to the log."""
+
+    def __init__(self, most_bytes: int | None, remedy: Remedy | None = None) -> None:
         self._most_bytes = most_bytes
+        self._remedy = remedy
         self._loop = asyncio.get_running_loop()
         self._loop_thread = threading.get_ident()
         self._is_over = threading.Event()
-        self._beat_at = time.monotonic()
+        self._began_at = self._beat_at = self._looked_at = time.monotonic()
         self._timer: asyncio.TimerHandle | None = None
         self._is_stalled = False
         self._is_large = False
+        self._is_retiring = False
 
     @contextmanager
     def watching(self) -> Iterator[None]:
@@ -68,18 +106,32 @@ class Watchdog:
             self.look(time.monotonic(), resident_bytes(os.getpid()))
 
     def look(self, now: float, resident: int | None) -> None:
-        """Report what has begun or ended since the last look."""
-        silence = now - self._beat_at
+        """Report what has begun or ended since the last look, and act on it."""
+        before, self._looked_at = self._looked_at, now
+        if self._remedy is not None and now - before > self._remedy.stall_wait / 2:
+            self._beat_at = now  # this thread stood still, too: the whole process was paused
+        self._look_at_loop(now - self._beat_at)
+        self._look_at_memory(now - self._began_at, resident)
+
+    def _look_at_loop(self, silence: float) -> None:
         if silence > STALLED_AFTER and not self._is_stalled:
             self._is_stalled = True
             log.error("event_loop_stalled", seconds=round(silence, 1), at=self._where())
         elif silence <= STALLED_AFTER and self._is_stalled:
             self._is_stalled = False
             log.warning("event_loop_goes_on")
+        if self._remedy is not None and silence > self._remedy.stall_wait:
+            log.error("server_stalled", seconds=round(silence, 1), at=self._where())
+            self._remedy.abort()
+
+    def _look_at_memory(self, age: float, resident: int | None) -> None:
         is_large = resident is not None and self._most_bytes is not None and resident > self._most_bytes
         if is_large and not self._is_large:
             log.error("memory_above_limit", bytes=resident, limit=self._most_bytes)
         self._is_large = is_large
+        if is_large and age > YOUNG and self._remedy is not None and not self._is_retiring:
+            self._is_retiring = True
+            self._remedy.retire()
 
     def _where(self) -> list[str]:
         """Name the places in the code where the loop is; no values, which may be anybody's words."""

@@ -67,10 +67,12 @@ def passed_on(
     stream_options: msgspec.Raw | None,
     token: Token,
     more: Collection[str],
+    longest: int,
     found: ResolvedModel,
 ) -> Mapping[str, Any]:
     """Return the fields that this model is asked with for the bearer of this narrowed token, within its
-    bounds. `more` are names that the operator allows, too. Raises Refused (400), which names the field."""
+    bounds. `more` are names that the operator allows, too; `longest` is the answer that a token without a
+    bound of its own may ask for. Raises Refused (400), which names the field."""
     for name in settings:
         if name not in PASSED and name not in more:
             raise _refused(name, "this token may not send it. Leave it out, or have the operator allow it.")
@@ -78,14 +80,19 @@ def passed_on(
         stray = sorted(decode_body(options, _names, "stream_options").keys() - _STREAM_OPTIONS)
         if stray:
             raise _refused(f"stream_options.{stray[0]}", "this token may not send it. Leave it out.")
-    return _within_bounds(settings, token, found)
+    return _within_bounds(settings, token, longest, found)
 
 
-def _within_bounds(settings: Mapping[str, Any], token: Token, found: ResolvedModel) -> Mapping[str, Any]:
+def _within_bounds(
+    settings: Mapping[str, Any], token: Token, longest: int, found: ResolvedModel
+) -> Mapping[str, Any]:
     # Who needs more than one answer is given a token that says so.
     _check(settings, "n", token.bounds.n or 1)
     most = token.bounds.max_tokens
     if most is None:
+        # Not sent along where the request says nothing: a model that cannot say as much would refuse it.
+        for name in LENGTHS:
+            _check(settings, name, longest)
         return settings
     given = [name for name in LENGTHS if _check(settings, name, most)]
     field: str | None = found.length_field or next(iter(given), None)

@@ -107,8 +107,9 @@ class TurnExchange:
         models.check_fields(settings, who)
         model: ChatModel = found.model
         if who.token is not None and who.token.is_narrowed:
-            allowed = self.service.settings.passed_fields
-            settings = passed_on(settings, stream_options, who.token, allowed, found)
+            asked = self.service.settings
+            longest = asked.limits.narrowed_max_tokens
+            settings = passed_on(settings, stream_options, who.token, asked.passed_fields, longest, found)
             model = DiscreetModel(model)
         name = found.upstream_name
         return model, settings if name == named else {**settings, "model": name}
@@ -288,7 +289,11 @@ class TurnEndpoint:
     # frame stays until the garbage collector comes, and the body of the request with it.
 
     async def _fail(self, exchange: TurnExchange, problem: TurnledgerError) -> None:
-        reported = problem if exchange.turn is not None else await self._before_begin(exchange, problem)
+        try:
+            reported = problem if exchange.turn is not None else await self._before_begin(exchange, problem)
+        except asyncio.CancelledError:  # a stream that has begun must not end without a word
+            exchange.fail(shutting_down())
+            raise
         exchange.state["code"] = reported.code
         exchange.fail(reported)
 
@@ -330,8 +335,7 @@ class TurnRun:
                 if self._stopping is not None:
                     # The client left while the turn began, when nobody could find it to stop it.
                     running.stop(self._on_disconnect.value)
-                    metrics.turn_ended("stopped")
-                    return
+                    raise TurnStopped
                 await self._turn.answer(running)
                 leaving_at = time.monotonic()
             metrics.committed(time.monotonic() - leaving_at)

@@ -67,6 +67,9 @@ class MemoryOverview:
     async def miscounts(self, limit: int) -> list[str]:
         return list(islice(_miscounted(self._db), limit))
 
+    async def turns_without_checksum(self) -> int:
+        return 0
+
     async def oddities(self, limit: int) -> list[str]:
         return list(islice(_oddities(self._db), limit))
 

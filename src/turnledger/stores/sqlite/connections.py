@@ -17,7 +17,7 @@ from turnledger.errors import (
     UnsafeSqlite,
 )
 from turnledger.stores.sqlite import failures, header
-from turnledger.stores.sqlite.file_place import check_place, create_private
+from turnledger.stores.sqlite.file_place import check_place, create_private, unreachable
 from turnledger.stores.sqlite.file_watch import check_log
 from turnledger.stores.sqlite.header import APPLICATION_ID, PAGE_SIZE
 from turnledger.stores.sqlite.migrations import VERSION, check_version, migrate, version_of
@@ -76,19 +76,21 @@ def prepare(path: str, vfs: str | None = None) -> Path:
         is_ours = _check_file(path, place, vfs)
         if is_ours:
             _check_inside(path, place, vfs)
-        if not is_ours:
+        else:
             with suppress(OSError):  # SQLite meets the same, and is understood
                 create_private(place)
         connection = _connect(path, vfs)
         try:
-            if not is_ours:
-                _patiently(lambda: _create(connection, path))
+            # Also a file that names us may be empty now: a journal that was left of its creation undoes it.
+            _patiently(lambda: _create(connection, path))
             _patiently(lambda: _use_wal(connection, path))
             migrate(connection, path)
         finally:
             connection.close(True)
     except apsw.Error as problem:
         raise failures.translated(problem, path) from problem
+    except OSError as problem:  # of the log or the journal beside it
+        raise unreachable(path, problem) from problem
     return place
 
 
@@ -118,6 +120,8 @@ def connect_visitor(path: str, vfs: str | None = None, *, any_version: bool = Fa
             raise
     except apsw.Error as problem:
         raise failures.translated(problem, path) from problem
+    except OSError as problem:
+        raise unreachable(path, problem) from problem
     return connection
 
 
@@ -261,6 +265,8 @@ def _check_inside(path: str, place: Path, vfs: str | None) -> None:
 def _create(connection: apsw.Connection, path: str) -> None:
     """Mark an empty file as ours. This comes first and alone, so that whatever a crash leaves behind is
     either empty or known to be ours."""
+    if connection.pragma("application_id"):
+        return
     connection.pragma("page_size", PAGE_SIZE)
     connection.execute("BEGIN IMMEDIATE")
     try:

@@ -48,9 +48,14 @@ def check_place(path: str) -> Path:
         _check_length(path, place)
         _check_access(path, place)
     except OSError as problem:
-        kind = _KIND_OF_ERROR.get(problem.errno or 0, StoreUnavailable)
-        raise kind(f"{path} cannot be reached: {problem.strerror}. {_REMEDY[kind]}") from problem
+        raise unreachable(path, problem) from problem
     return place
+
+
+def unreachable(path: str, problem: OSError) -> StoreError:
+    """What to raise where the system refuses to look at a path."""
+    kind = _KIND_OF_ERROR.get(problem.errno or 0, StoreUnavailable)
+    return kind(f"{path} cannot be reached: {problem.strerror}. {_REMEDY[kind]}")
 
 
 def create_private(place: Path) -> None:

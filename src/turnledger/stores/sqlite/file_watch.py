@@ -16,6 +16,7 @@ Identity: TypeAlias = tuple[int, int]
 
 _LOG_HEADER, _FRAME_HEADER = 32, 24
 _TRIES = 3
+_UNKNOWN: Identity = (-1, -1)
 _REMEDY = "Nothing was written; stop every process that uses the store, then start again."
 
 
@@ -32,7 +33,8 @@ class OpenFiles:
         connection.pragma("user_version")  # a first read opens the log
         self._file = connection.filename
         self._log, self._index = f"{self._file}-wal", f"{self._file}-shm"
-        self._beside = [(path, _identity(path)) for path in (self._log, self._index) if _identity(path)]
+        found = [(path, _identity(path)) for path in (self._log, self._index)]
+        self._beside = [(path, identity) for path, identity in found if identity]
         self.lost: str | None = None
 
     def look(self) -> str | None:
@@ -125,15 +127,19 @@ def is_cut(connection: apsw.Connection) -> bool:
 
 
 def _identity(path: str) -> Identity | None:
+    """Which file is there; None if there is none. Where the system refuses to say, as without permission, it
+    may be anybody's: no file of this store has that identity."""
     try:
         found = os.stat(path)
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return None
+    except OSError:
+        return _UNKNOWN
     return found.st_dev, found.st_ino
 
 
 def _size(path: str) -> int:
     try:
         return os.stat(path).st_size
-    except FileNotFoundError:
+    except OSError:
         return 0

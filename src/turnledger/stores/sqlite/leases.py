@@ -100,7 +100,7 @@ class LockFiles:
 
     def is_there(self, id: LeaseId) -> bool:
         """Whether there is a file of this lease, locked or not."""
-        return self._place(id).exists()
+        return os.path.exists(self._place(id))  # not Path.exists, which may raise
 
     def sweep(self, living: Collection[LeaseId]) -> None:
         """Remove the files that dead processes left, once nothing names their leases any more. Whoever is

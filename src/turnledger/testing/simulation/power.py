@@ -15,6 +15,7 @@ from turnledger.engine.ports import Tables
 from turnledger.engine.process.process import FlushRequest
 from turnledger.engine.turn.request import BeginRequest
 from turnledger.ledger import OWNER
+from turnledger.model.clock_mark import ClockMark
 from turnledger.model.conversation import ConversationState
 from turnledger.model.ids import ConversationId, TurnId
 from turnledger.testing.machine import Machine
@@ -64,11 +65,12 @@ class Power:
             deed.last_write = self._machine.writes
 
     def _is_answered(self, request: Any) -> bool:
-        """Whether a client may be told of this write: not of a draft, nor of notes about deliveries, nor of a
-        begin, unless it moved the conversation. A turn that has begun is told of when it ends."""
+        """Whether a client may be told of this write: not of a draft, nor of notes on deliveries or clocks,
+        nor of words made findable (int, str), which is done again; nor of a begin, unless it moved the
+        conversation. A turn that has begun is told of when it ends."""
         if isinstance(request, BeginRequest):
             return self._world.moved[request.attempt] > 0
-        return not isinstance(request, FlushRequest | tuple)
+        return not isinstance(request, FlushRequest | ClockMark | int | str | tuple)
 
     def ask(self, name: str) -> None:
         """Note that the current task, with all that it starts, does what a client asks for."""

@@ -87,6 +87,7 @@ class Everything(Contract):
         [told] = await read(there, do("oddities", 9))
         assert attempt.id in told
         assert await read(there, do("oddities", 0)) == []
+        assert await read(there, do("turns_without_checksum")) == 0
 
 
 async def _all(store: Store, method: str, name: Callable[[Any], Any]) -> list[Any]:

@@ -15,12 +15,15 @@ import pytest
 
 from turnledger.chat import Chat
 from turnledger.engine.transfer.import_write import import_chat
+from turnledger.engine.turn.running_turn import RunningTurn
 from turnledger.errors import ConversationDeleted, ConversationNotFound, InvalidInput
 from turnledger.ledger import Ledger
 from turnledger.model.change import ChangeKind
 from turnledger.model.conversation import Within
 from turnledger.model.event import ItemDone, TurnFinished
+from turnledger.model.item import Item
 from turnledger.model.transfer import ENDS, Did, ImportReport
+from turnledger.model.turn import TurnKind
 from turnledger.stores.memory import Database, MemoryStore
 from turnledger.testing.fake_clock import FakeClock
 from turnledger.testing.gates import Fate
@@ -93,6 +96,17 @@ async def rich_chat(ledger: Ledger, **details: Any) -> Chat:
     return chat
 
 
+async def _pay_and_fail(turn: RunningTurn) -> None:
+    async def paid() -> str:
+        return "paid"
+
+    # Line breaks between the tokens of an item are spaces in the file.
+    await turn.call(
+        Item(b'{"type": "function_call",\n "call_id": "c", "name": "pay", "arguments": "{}"}'), paid
+    )
+    raise BOOM
+
+
 class Transferred(Contract):
     async def test_a_chat_comes_back_byte_for_byte(self, stage: Stage) -> None:
         here = (await stage.process()).ledger
@@ -125,6 +139,38 @@ class Transferred(Contract):
             [told] = await copy.turns()
             names = [item.fields["name"] for item in told.output if item.is_call]
             assert names == (["pay"] if is_said else ["look", "pay"])
+
+    async def test_forgotten_effect_stays_forgotten_in_an_imported_chat(self, stage: Stage) -> None:
+        here = (await stage.process()).ledger
+        chat = await here.conversation()
+        first = await exchange(chat, "q")
+        async with chat.edit(first.id, "q1") as edited:
+            edited.emit("a1")
+        other = (await chat.info()).branch
+        await soon(chat.switch(first.branch))
+        await exchange(chat, "q2")
+        await fail(chat, _pay_and_fail)
+        await soon(chat.undo(forget=True))
+        file = await exported(here, chat.id)
+        async with elsewhere() as there:
+            assert done(await imported(there, file)) == [Did.IMPORTED]
+            assert done(await imported(there, file)) == [Did.UNCHANGED]
+            assert await exported(there, chat.id) == file
+            copy = await there.conversation(chat.id)
+            for branch in (first.branch, other):
+                await soon(copy.switch(branch))
+            assert [turn.kind for turn in await copy.turns()] == [TurnKind.COMPLETED]
+
+    async def test_forgotten_effects_of_a_file_that_name_none_are_dropped_and_reported(
+        self, stage: Stage
+    ) -> None:
+        here = (await stage.process()).ledger
+        file = await exported(here, (await rich_chat(here)).id)
+        head, rest = file.split(b"\n", 1)
+        for given in ([""], ["0" * 31], ["x" * 32], ["00" * 16, "00" * 17], ["00" * 16] * 20_001):
+            line = msgspec.json.encode({**msgspec.json.decode(head), "forgotten": given})
+            async with elsewhere() as there:
+                assert done(await imported(there, line + b"\n" + rest)) == [Did.DROPPED, Did.IMPORTED]
 
     async def test_a_chat_of_elsewhere_is_the_same_here(self, stage: Stage) -> None:
         here = (await stage.process()).ledger

@@ -79,6 +79,15 @@ def test_programs_are_told_the_same(lived_in: Path) -> None:
     ]
 
 
+def test_turns_without_a_checksum_are_counted_and_no_damage(lived_in: Path) -> None:
+    change(lived_in, "UPDATE turn SET checksum = NULL WHERE rowid IN (SELECT rowid FROM turn LIMIT 3)")
+    done = run(app, ["check", f"sqlite:///{lived_in}"])
+    assert done.exit_code == 0
+    assert done.output.endswith("nothing is wrong; 3 turns from older versions have no checksum.\n")
+    told = json.loads(run(app, ["check", f"sqlite:///{lived_in}", "--json"]).output)
+    assert (told["ok"], told["turns_without_checksum"]) == (True, 3)
+
+
 def test_there_can_be_enough(lived_in: Path) -> None:
     change(lived_in, "UPDATE branch SET length = length + 1")
     done = run(app, ["check", f"sqlite:///{lived_in}", "--limit", "2"])

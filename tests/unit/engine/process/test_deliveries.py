@@ -9,9 +9,10 @@ import pytest
 
 from turnledger import Ledger, Retry
 from turnledger.engine.ports import Operation, Request, Result, Sync
+from turnledger.engine.process import deliveries
 from turnledger.engine.process.deliveries import note
 from turnledger.engine.turn.block import TurnBlock
-from turnledger.errors import StoreFull
+from turnledger.errors import StoreCorrupt, StoreFull
 from turnledger.stores.memory import Database, MemoryStore
 from turnledger.testing.gates import GatedStore
 from turnledger.testing.scripted_model import ScriptedModel
@@ -84,6 +85,34 @@ async def test_what_cannot_be_noted_comes_with_the_next_note(
     ledger.delivered(second)
     await written(ledger)
     assert database.claims == {}
+
+
+async def test_damaged_row_of_one_request_keeps_no_other_from_being_noted(
+    ledger: Ledger, store: GatedStore, database: Database, caplog: pytest.LogCaptureFixture
+) -> None:
+    blocks = [await answered(ledger, name) for name in "abc"]
+    store.refuse(note, StoreCorrupt(), times=2)  # of all together, then of the first alone
+    for block in blocks:
+        ledger.lost(block)
+    await ledger._process.deliveries.flush()
+    assert f"{blocks[0].id} cannot be noted" in caplog.text
+    assert [claim.is_lost for claim in database.claims.values()] == [False, True, True]
+    store.trips.clear()
+    await ledger._process.deliveries.flush()
+    assert store.trips == []
+
+
+async def test_notes_that_cannot_be_written_are_kept_up_to_a_bound(
+    ledger: Ledger, store: GatedStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(deliveries, "MOST", 2)
+    blocks = [await answered(ledger, name) for name in "abc"]
+    with store.hold(note) as gate:
+        for block in blocks:
+            ledger.delivered(block)
+        await gate.arrived()
+        assert len(ledger._process.deliveries._notes) == 2
+    await written(ledger)
 
 
 async def test_a_flush_that_is_cancelled_forgets_nothing(

@@ -11,7 +11,7 @@ from turnledger import Ledger, RunningTurn, TurnKind
 from turnledger.chat import Chat
 from turnledger.engine.conversations.resolve import resolve_now
 from turnledger.engine.turn.begin import begin
-from turnledger.errors import LedgerClosed, MalformedItems, TurnStopped
+from turnledger.errors import AdmissionMoved, LedgerClosed, MalformedItems, TurnStopped
 from turnledger.stores.memory import Database, MemoryStore
 from turnledger.testing.gates import Fate, GatedStore, When
 
@@ -183,3 +183,51 @@ async def test_a_move_that_is_stopped_while_it_waits_says_so(database: Database,
     with pytest.raises(TurnStopped):
         await undoing
     assert len(await chat.turns()) == 2
+
+
+async def test_begin_in_doubt_whose_caller_is_refused_afterwards_leaves_no_lane_taken(
+    store: GatedStore, ledger: Ledger, chat: Chat, database: Database
+) -> None:
+    versions = iter([1])  # authorized when it asks, and not when it asks again
+
+    async def readmit() -> int | None:
+        return next(versions, None)
+
+    store.lose_answer(begin, Fate.WRITTEN)
+    with pytest.raises(AdmissionMoved):
+        async with chat.turn("q", admitted=0, admitted_until=1, readmit=readmit):
+            pass
+    assert not any(branch.running for branch in database.branches.values())
+
+
+async def test_ticket_in_doubt_of_a_caller_who_is_refused_afterwards_is_withdrawn(
+    store: GatedStore, ledger: Ledger, chat: Chat, database: Database
+) -> None:
+    versions = iter([1])
+
+    async def readmit() -> int | None:
+        return next(versions, None)
+
+    async with chat.turn("first") as first:
+        store.lose_answer(begin, Fate.WRITTEN)
+        with pytest.raises(AdmissionMoved):
+            async with chat.turn("q", admitted=0, admitted_until=1, readmit=readmit):
+                pass
+        assert database.tickets == {}
+        first.emit("yes")
+
+
+async def test_begin_in_doubt_of_a_ledger_that_closes_leaves_no_lane_taken(
+    store: GatedStore, ledger: Ledger, chat: Chat, database: Database
+) -> None:
+    store.lose_answer(begin, Fate.WRITTEN)
+    with store.hold(begin, When.AFTER) as gate:
+        task = asyncio.create_task(chat.run(answer, "q"))
+        await gate.arrived()
+        closing = asyncio.create_task(ledger.close())
+        await asyncio.sleep(0)
+    await closing
+    with pytest.raises(LedgerClosed):
+        await task
+    assert not any(branch.running for branch in database.branches.values())
+    assert database.leases == {}

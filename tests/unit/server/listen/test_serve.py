@@ -17,10 +17,11 @@ from turnledger.engine.limits import Limits
 from turnledger.server.config.file import InvalidSettings
 from turnledger.server.config.settings import ChatSettings, ServerLimits, Settings
 from turnledger.server.listen import serve
-from turnledger.server.listen.serve import check_guarded, engine_limits
+from turnledger.server.listen.serve import RESTART, check_guarded, engine_limits, worker_ceiling
 from turnledger.server.listen.socket import bind
 
 STREAMING = "tests.unit.server.streaming_server"
+STRAINED = "tests.unit.server.strained_server"
 
 
 def opened(server: ServerProcess, path: str) -> socket.socket:
@@ -94,6 +95,38 @@ def test_told_a_second_time_it_ends_at_once() -> None:
         out, log = server.process.communicate(timeout=60)
         assert (server.process.returncode, out) == (0, "closed\n")
         assert '"told_again"' in log
+
+
+def test_single_process_above_its_memory_ends_in_order_with_the_code_for_a_restart(tmp_path: Path) -> None:
+    flags = ("--port", "0", "--grace", "600", "--store", f"sqlite:///{tmp_path}/chats.db")
+    with started(STRAINED, "serve", *flags) as server, server.connect() as connection:
+        connection.sendall(post("k", "Hello"))
+        told = read_until(connection, "data:")
+        server.process.send_signal(signal.SIGUSR1)
+        assert "data: [DONE]" in told + rest_of(connection)
+        log = server.process.communicate(timeout=60)[1]
+    assert server.process.returncode == RESTART
+    assert log.count('"memory_above_limit"') == 1
+    assert '"shutting_down"' in log
+
+
+def test_single_process_whose_loop_stands_still_exits_with_the_code_for_a_restart(tmp_path: Path) -> None:
+    flags = ("--port", "0", "--store", f"sqlite:///{tmp_path}/chats.db")
+    with started(STRAINED, "serve", *flags) as server:
+        server.process.send_signal(signal.SIGUSR2)
+        log = server.process.communicate(timeout=60)[1]
+    assert server.process.returncode == RESTART
+    assert "stand_still" in log[log.index('"server_stalled"') - 2000 :]
+
+
+def test_ceiling_is_that_of_the_settings_or_a_share_of_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    given = Settings(limits=ServerLimits(worker_bytes=1 << 30))
+    assert worker_ceiling(given) == 1 << 30
+    for memory, workers, ceiling in ((8 << 30, 1, 6 << 30), (8 << 30, 3, 2 << 30), (1 << 28, 1, 1 << 28)):
+        monkeypatch.setattr(serve, "machine_bytes", lambda memory=memory: memory)
+        assert worker_ceiling(Settings(workers=workers)) == ceiling
+    monkeypatch.setattr(serve, "machine_bytes", lambda: None)
+    assert worker_ceiling(Settings()) is None
 
 
 def test_a_connection_without_a_request_holds_nobody_up() -> None:

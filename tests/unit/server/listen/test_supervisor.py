@@ -338,7 +338,7 @@ class Passing:
 class Silent:
     """A worker that was heard once."""
 
-    heard_at, part, pid = 0.0, 1, 1
+    heard_at, began_at, part, pid = 0.0, 0.0, 1, 1
 
     def __init__(self, killed: list[int]) -> None:
         self._killed = killed

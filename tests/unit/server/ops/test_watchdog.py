@@ -6,11 +6,19 @@ import asyncio
 import os
 import threading
 import time
+from functools import partial
+from pathlib import Path
 
 import pytest
 
 from turnledger.server.ops import watchdog as module
-from turnledger.server.ops.watchdog import STALLED_AFTER, Watchdog, resident_bytes
+from turnledger.server.ops.watchdog import (
+    STALLED_AFTER,
+    Remedy,
+    Watchdog,
+    machine_bytes,
+    resident_bytes,
+)
 
 
 async def test_stalled_loop_is_logged_once_with_its_place_and_again_when_it_goes_on(
@@ -52,6 +60,54 @@ async def test_watching_thread_looks_while_the_loop_is_blocked(
     with Watchdog(None).watching():
         assert is_seen.wait(60)  # blocks the loop
     assert "event_loop_stalled" in caplog.messages
+
+
+class Acts:
+    """What a watchdog had a process do."""
+
+    def __init__(self) -> None:
+        self.all: list[str] = []
+        self.remedy = Remedy(partial(self.all.append, "retire"), partial(self.all.append, "abort"), 60.0)
+
+
+async def test_loop_that_stands_still_for_too_long_ends_a_process_without_a_supervisor() -> None:
+    acts = Acts()
+    watchdog = Watchdog(None, acts.remedy)
+    began = time.monotonic()
+    for second in range(60):
+        watchdog.look(began + second, None)
+    assert acts.all == []
+    watchdog.look(began + 61, None)
+    assert acts.all == ["abort"]
+
+
+async def test_process_that_was_paused_as_a_whole_is_not_ended() -> None:
+    acts = Acts()
+    watchdog = Watchdog(None, acts.remedy)
+    began = time.monotonic()
+    watchdog.look(began + 3600, None)
+    watchdog.look(began + 3659, None)
+    assert acts.all == []
+
+
+async def test_process_above_its_memory_retires_once_and_not_while_it_is_young() -> None:
+    acts = Acts()
+    watchdog = Watchdog(100, acts.remedy)
+    began = time.monotonic()
+    watchdog.look(began + module.YOUNG - 1, 101)
+    assert acts.all == []
+    for second in (1, 2, 3):
+        watchdog.look(began + module.YOUNG + second, 101)
+    assert acts.all == ["retire"]
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/self/cgroup"), reason="the system does not tell")
+def test_memory_of_the_machine_is_that_of_the_container_where_that_is_less(tmp_path: Path) -> None:
+    machine = machine_bytes(tmp_path)
+    assert (machine or 0) > 1 << 27
+    for name, content in (("memory.max", "max"), ("memory.max", "67108864")):
+        (tmp_path / name).write_text(content)
+        assert machine_bytes(tmp_path) == (machine if content == "max" else 1 << 26)
 
 
 @pytest.mark.skipif(not os.path.exists("/proc/self/statm"), reason="the system does not tell")

@@ -9,6 +9,8 @@ import pytest
 
 from tests.unit.server.asgi import HOST, JSON, Reply, ask
 from turnledger import Ledger
+from turnledger.engine.access.tokens import find
+from turnledger.engine.turn.begin import begin
 from turnledger.engine.turn.commit import commit
 from turnledger.errors import CommitOutcomeUnknown, ModelTimeout, NoNewInput, TurnStopped
 from turnledger.model.turn import TurnKind
@@ -61,6 +63,23 @@ async def test_a_commit_that_goes_through_is_not_denied_by_a_shutdown(path: str,
     await ledger.close()
 
 
+def leaves_once(app: App, left: asyncio.Event) -> Any:
+    """The application behind a connection that breaks once `left` is set."""
+
+    async def breaking(scope: Any, receive: Any, send: Any) -> None:
+        async def receive_until() -> Any:
+            hearing = asyncio.ensure_future(receive())
+            leaving = asyncio.ensure_future(left.wait())
+            done, waiting = await asyncio.wait((hearing, leaving), return_when=asyncio.FIRST_COMPLETED)
+            for each in waiting:
+                each.cancel()
+            return hearing.result() if hearing in done else {"type": "http.disconnect"}
+
+        await app(scope, receive_until, send)
+
+    return breaking
+
+
 def leaves_at(app: App, kind: str) -> Any:
     """The application behind a connection that breaks while a message of this kind is on its way."""
     left = asyncio.Event()
@@ -73,15 +92,7 @@ def leaves_at(app: App, kind: str) -> Any:
                 await asyncio.sleep(0)  # the server hears of it meanwhile
             await send(message)
 
-        async def receive_until() -> Any:
-            hearing = asyncio.ensure_future(receive())
-            leaving = asyncio.ensure_future(left.wait())
-            done, waiting = await asyncio.wait((hearing, leaving), return_when=asyncio.FIRST_COMPLETED)
-            for each in waiting:
-                each.cancel()
-            return hearing.result() if hearing in done else {"type": "http.disconnect"}
-
-        await app(scope, receive_until, send_until)
+        await leaves_once(app, left)(scope, receive, send_until)
 
     return breaking
 
@@ -197,3 +208,58 @@ async def test_malformed_request_of_a_revoked_token_reports_the_token_and_leaves
             gc.enable()
     assert (reply.status, reply.code) == (401, "token_revoked")
     assert not {"TurnExchange", "Refused", "TokenEnded"} & left
+
+
+async def test_stream_cancelled_while_its_failure_is_checked_ends_with_the_shutdown() -> None:
+    store = GatedStore(MemoryStore(Database()))
+    async with await Ledger.over(store) as ledger:
+        stalled = asyncio.Event()
+
+        async def never(_: float) -> None:
+            stalled.set()
+            await asyncio.Event().wait()
+
+        models = Models({"demo": ResolvedModel(DemoModel(pace=1, sleep=never), "demo")})
+        app = make_app(ledger, models, Settings())
+        running = asyncio.create_task(ask(app, **asked(TURNS, "/stall", stream=True)))
+        await stalled.wait()
+        process = ledger._process
+        waiting = asyncio.create_task(ask(app, **asked(TURNS, "next", stream=True)))
+        while not any(process.mine.values()):
+            await asyncio.sleep(0)
+        [queued] = [attempt for attempt, has_queued in process.mine.items() if has_queued]
+        for _ in range(2):
+            app.service.streams.beat()  # the stream begins before its turn does
+        chat = await ledger.conversation(conversation_key="ada", create=False)
+        with store.hold(find) as gate:
+            await chat.stop(queued)
+            await gate.arrived()
+            app.service.shutting_down.set()
+            app.hurry()
+            reply = await waiting
+        assert reply.status == 200
+        assert reply.is_whole
+        assert b"shutting_down" in reply.body
+        await running
+
+
+@pytest.mark.parametrize("when", list(When))
+async def test_turn_whose_client_left_while_it_began_is_counted_once(when: When) -> None:
+    store = GatedStore(MemoryStore(Database()))
+    async with await Ledger.over(store) as ledger:
+        models = Models({"demo": ResolvedModel(DemoModel(pace=0), "demo")})
+        app = make_app(ledger, models, Settings())
+        ended: list[str] = []
+        app.service.metrics.turn_ended = ended.append  # type: ignore[method-assign]
+        left = asyncio.Event()
+        stop = (b"x-turn-on-disconnect", b"keep")
+        with store.hold(begin, when) as gate:
+            asking = asyncio.create_task(
+                ask(leaves_once(app, left), **asked(TURNS, "Hello", stop, stream=True))
+            )
+            await gate.arrived()
+            left.set()
+            while not any(task.get_name() == "turnledger stop" for task in asyncio.all_tasks()):
+                await asyncio.sleep(0)
+        await asking
+        assert ended == ["stopped"]

@@ -12,7 +12,7 @@ import pytest
 from tests.unit.stores.sqlite.conftest import Neighbour
 from tests.unit.stores.sqlite.operations import add_claims, beat_of, has_claim, ids, refuse
 from turnledger.engine.ports import Sync, Tables
-from turnledger.errors import StoreCorrupt, StoreUnavailable
+from turnledger.errors import NotAStore, StoreCorrupt, StoreUnavailable
 from turnledger.model.ids import LeaseId
 from turnledger.stores.sqlite import SqliteStore, connections
 from turnledger.stores.sqlite.threads import Job, Writer
@@ -249,3 +249,38 @@ def test_log_that_was_cut_in_place_stops_all_writes(writer: Writer, path: Path) 
     with pytest.raises(StoreUnavailable, match="-wal was cut short"):
         add(writer, "second").outcome()
     assert writer.files.lost == f"{path}-wal"
+
+
+@pytest.mark.parametrize("suffix", ["", "-wal", "-shm"])
+def test_file_that_cannot_be_looked_up_takes_no_writes_until_it_can(
+    path: Path, writer: Writer, suffix: str
+) -> None:
+    place, aside = path.with_name(path.name + suffix), path.with_name("aside")
+    place.rename(aside)
+    place.symlink_to(place.name)  # a loop: neither there nor absent
+    with pytest.raises(StoreUnavailable, match="removed or replaced"):
+        add(writer, "a").outcome()
+    writer.look_at_files()
+    place.unlink()
+    aside.rename(place)
+    assert add(writer, "b").error is None
+    assert not asyncio.run(has(path, "a"))
+    assert asyncio.run(has(path, "b"))
+
+
+def test_folder_that_became_a_file_takes_no_writes(path: Path, writer: Writer) -> None:
+    folder, aside = path.parent, path.parent.with_name("aside")
+    folder.rename(aside)
+    folder.touch()
+    with pytest.raises(StoreUnavailable, match="removed or replaced"):
+        add(writer, "a").outcome()
+    writer.look_at_files()
+    writer.close()
+    assert asyncio.run(has(aside / path.name, "first"))
+
+
+def test_log_that_cannot_be_looked_up_is_refused_when_the_store_opens(path: Path) -> None:
+    connections.prepare(str(path))
+    log_of(path).symlink_to(log_of(path).name)
+    with pytest.raises(NotAStore, match="cannot be reached"):
+        connections.prepare(str(path))

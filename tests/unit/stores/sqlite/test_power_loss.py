@@ -139,3 +139,26 @@ async def test_every_sync_asks_for_a_flush_of_the_disks_own_cache(path: Path, di
     await store.transact(beat, ids.new(LeaseId))
     await store.close()
     assert disk.sync_flags == {apsw.SQLITE_SYNC_FULL}
+
+
+async def test_store_whose_creation_was_cut_after_its_first_page_is_created_anew(
+    path: Path, disk: FaultyDisk, tmp_path: Path
+) -> None:
+    """The page names the store as ours, but the journal beside it undoes the page: the file is empty."""
+    images: list[Path] = []
+
+    def cut_before_sync(call: str, name: str) -> None:
+        if call == "sync" and name == str(path):
+            images.append(disk.kill(path, tmp_path / f"{len(images)}"))
+
+    disk.before_call = cut_before_sync
+    await (await SqliteStore.open(path, inline=True, vfs=disk.name)).close()
+    sound = apsw.Connection(str(path))
+    expected = {name: sound.pragma(name) for name in ("application_id", "page_size")}
+    assert len(images) > 1
+    for image in images:
+        for _ in range(2):  # what the first open made is a store to the second
+            async with await Ledger.over(await SqliteStore.open(image, inline=True)) as ledger:
+                await ledger.conversation()
+        opened = apsw.Connection(str(image))
+        assert {name: opened.pragma(name) for name in expected} == expected

@@ -141,6 +141,11 @@ class SqliteOverview:
         return found[:limit]
 
     @decoder
+    async def turns_without_checksum(self) -> int:
+        [(count,)] = self._all("turns_without_checksum")
+        return int(count)
+
+    @decoder
     def _led_astray(self) -> Iterator[tuple[BranchId, BranchId]]:
         """Branches whose line names another branch with a ref that is not its own."""
         after = 0

@@ -102,6 +102,10 @@ FULL JOIN (
 WHERE coalesce(owner.bytes, 0) <> coalesce(due.bytes, 0) OR coalesce(owner.chats, 0) <> coalesce(due.chats, 0)
 LIMIT ?3;
 
+-- name: turns_without_checksum
+-- How many are from a version that kept none.
+SELECT count(*) FROM turn WHERE checksum IS NULL;
+
 -- name: miscounted_attempts
 -- Ended ones that count other bytes than they take, each with a row (?1).
 SELECT id FROM attempt

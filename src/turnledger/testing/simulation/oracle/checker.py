@@ -42,6 +42,9 @@ class Violation(Exception):
         self.others = others
         """What else was seen to be broken."""
 
+    def __reduce__(self) -> tuple[type[Violation], tuple[int | str | None, ...]]:
+        return type(self), (self.seed, self.store, self.what, *self.others)  # from another process
+
 
 async def check(world: World, ledger: Ledger, keys: tuple[str, ...]) -> int:
     """Check every promise on all branches of all conversations of a ledger at rest; return how many turns

@@ -155,7 +155,9 @@ async def _left_out(
     for turn in old:
         untold = set(world.acted_in(turn)) - told
         if isinstance(move, Undo) and move.forget:
-            world.forgotten |= untold
+            if turn.kind is not TurnKind.COMPLETED:
+                # Also what a process does later that was taken for dead.
+                world.forgotten |= set(effects_told(turn)) - told
         elif untold:
             yield f"{now.branch} leaves out what the tools of {turn.id} did: {min(untold)}"
     if isinstance(move, Undo) and before.running is None:
