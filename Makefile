@@ -90,7 +90,7 @@ audit: setup ## Look for known vulnerabilities in what is locked, where the data
 
 clean: ## Remove everything that was installed, built or cached
 	rm -rf .venv .venv-* .tools dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
-	rm -rf src/turnledger/server/page web/node_modules clients/typescript/node_modules clients/typescript/dist
+	rm -rf src/turnledger/server/chat_page/dist web/node_modules clients/typescript/node_modules clients/typescript/dist
 	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(INSTALLED): pyproject.toml requirements.lock requirements-dev.lock | $(UV)

@@ -179,7 +179,7 @@ PAGE = NodePackage(
     "The chat page",
     "web",
     ("src", "public", "index.html", "vite.config.ts", *_SETTINGS, "../clients/typescript/src"),
-    "src/turnledger/server/page",
+    "src/turnledger/server/chat_page/dist",
     node=(20, 19),
     swaps=True,
     has_notices=True,

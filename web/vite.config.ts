@@ -17,7 +17,7 @@ export default defineConfig({
     ],
   },
   build: {
-    outDir: of("../src/turnledger/server/page"),
+    outDir: of("../src/turnledger/server/chat_page/dist"),
     emptyOutDir: true,
     target: "es2022",
     // Small files would become data: addresses, which the policy of the page knows nothing of.

@@ -20,7 +20,7 @@ from tools import node_package
 from tools.node_package import PAGE, ROOT
 from tools.page_hook import WITHOUT, PageHook
 
-IN_WHEEL = "turnledger/server/page/"
+IN_WHEEL = "turnledger/server/chat_page/dist/"
 BUILD = "import sys; from hatchling import build; print(getattr(build, 'build_' + sys.argv[1])(sys.argv[2]))"
 
 

@@ -14,7 +14,7 @@ from importlib.resources import files
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
-FOLDER = Path(__file__).parents[1] / "page"
+FOLDER = Path(__file__).parent / "dist"
 """Where `make page` puts it; in a package it is there."""
 INDEX, ICON, ASSETS = "index.html", "favicon.svg", "assets"
 POLICY = (
@@ -91,7 +91,7 @@ def own_page() -> BuiltPage:
 
 
 ALWAYS = ("base-uri 'none'", "form-action 'none'", "require-trusted-types-for 'script'")
-_FOLDER = files("turnledger.server") / "pages"
+_FOLDER = files("turnledger.server.chat_page")
 
 
 class InlinePage(NamedTuple):
