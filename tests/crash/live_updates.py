@@ -104,8 +104,8 @@ class Follower:
 
 
 class LiveStorm:
-    """One server, one seed: so many seconds of everything, and more until enough has happened, then rest, then
-    the truth."""
+    """One server, one seed: so many seconds of everything, and more until enough has happened, then rest,
+    then the truth."""
 
     def __init__(self, folder: Path, seed: int, workers: int, kill_every: float) -> None:
         self._folder = folder
