@@ -12,9 +12,9 @@ EXAMPLES = 100
 
 
 def prove() -> None:
-    command = [sys.executable, "-m", "pytest", "-q", "-n", "auto", "tests/fuzz/test_openapi_document.py"]
+    command = [sys.executable, "-m", "pytest", "-q", "-n", "auto", "--timeout", str(SECONDS)]
     subprocess.run(
-        command,
+        [*command, "tests/fuzz/test_openapi_document.py"],
         cwd=Path(__file__).parents[2],
         env={**os.environ, "FUZZ_EXAMPLES": str(EXAMPLES)},
         check=True,
