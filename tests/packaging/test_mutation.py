@@ -23,7 +23,9 @@ def test_passes() -> None:
 
     assert asyncio.run(ask()) is False
 """
-HANGS = PASSES.replace("assert asyncio.run(ask()) is False", "asyncio.run(ask()) and threading.Event().wait()")
+HANGS = PASSES.replace(
+    "assert asyncio.run(ask()) is False", "asyncio.run(ask()) and threading.Event().wait()"
+)
 
 
 def mutate(*arguments: str) -> subprocess.CompletedProcess[str]:
