@@ -14,20 +14,20 @@ from bench.readers import read_by_many
 
 
 async def measure(folder: Path, *, quick: bool) -> list[Line]:
-    scale = 10 if quick else 1
+    scale = 50 if quick else 1
     lines = await against_the_floor(folder, 2_000 // scale)
-    lines += await many_at_once(folder, 64, 10 // min(scale, 5))
+    lines += await many_at_once(folder, 64 // min(scale, 16), 10 // min(scale, 10))
     lines += await growth(folder, 10_000 // scale, 200 // scale)
     lines += await branching(folder, 10_000 // scale, 1_000 // scale, 300 // scale)
     lines += resent_history(1_000, 50 // scale)
     lines += repeated_messages(1_000, 50 // scale)
-    lines += await read_by_many(folder, 1_000, 400 // scale, 5 // min(scale, 5))
+    lines += await read_by_many(folder, 1_000 // min(scale, 10), 400 // scale, 5 // min(scale, 5))
     return lines + await memory(folder, 20, 200 // scale)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="a tenth of the rounds, to see that it runs")
+    parser.add_argument("--quick", action="store_true", help="a fiftieth of the rounds, to see that it runs")
     parser.add_argument("--folder", type=Path, default=Path(), help="on the disk to measure (default: here)")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(dir=options.folder) as folder:

@@ -188,8 +188,8 @@ async def _tell_nobody(*_: Any, **__: Any) -> None:
 
 
 async def measure(folder: Path, *, quick: bool) -> list[Line]:
-    lines = await share_of_a_commit(folder, 200 if quick else 2_000)
-    return await pages(folder, 5_000 if quick else 100_000, 100, 20 if quick else 200) + lines
+    lines = await share_of_a_commit(folder, 20 if quick else 2_000)
+    return await pages(folder, 500 if quick else 100_000, 100, 3 if quick else 200) + lines
 
 
 def main() -> None:

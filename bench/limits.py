@@ -190,8 +190,8 @@ async def admitting(rounds: int) -> list[str]:
 
 
 async def measure(folder: Path, *, quick: bool) -> list[str]:
-    rounds, each = (1, 2) if quick else (20, 10)
-    repeated = 1_000 if quick else 50_000
+    rounds, each = (1, 1) if quick else (20, 10)
+    repeated = 100 if quick else 50_000
     lines = checks(repeated) + await admitting(repeated // 5)
     with started("-m", "bench.http.upstream") as upstream:
         lines += await refused(folder, upstream.port, rounds, each)

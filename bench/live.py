@@ -133,7 +133,7 @@ def following(port: int, tokens: list[str]) -> Iterator[None]:
 
 async def measure(folder: Path, *, quick: bool) -> list[str]:
     rounds, followers = (1, 20) if quick else (8, FOLLOWERS)
-    lines = await telling(folder, 2 if quick else 30)
+    lines = await telling(folder, *((1, 1) if quick else (30, 10)))
     made = []
     for name in ("nobody", "own", "one"):
         store = f"sqlite:///{folder}/{name}.db"
@@ -156,7 +156,7 @@ async def measure(folder: Path, *, quick: bool) -> list[str]:
             ]
             for _ in range(rounds):
                 for side in sides:
-                    await side.load(2 if quick else SLICE)
+                    await side.load(1 if quick else SLICE)
                 await one_by_one(sides, 3 if quick else 60)
     return lines + [
         text
@@ -181,8 +181,8 @@ def ratios(bare: Side, followed: Side, name: str) -> list[str]:
     ]
 
 
-async def telling(folder: Path, rounds: int) -> list[str]:
-    """What the rows cost that a turn writes: turns with them and turns without, in turns."""
+async def telling(folder: Path, rounds: int, turns: int) -> list[str]:
+    """What the rows cost that a turn writes: rounds of turns with them and turns without, in turns."""
     ledger = await Ledger.open(f"sqlite:///{folder}/telling.db")
     chats = [await ledger.conversation() for _ in range(CLIENTS)]
     told = begin.tell, commit.tell_committed
@@ -191,7 +191,7 @@ async def telling(folder: Path, rounds: int) -> list[str]:
         for side in (run % 2, 1 - run % 2):
             begin.tell, commit.tell_committed = told if side else (_tell_nobody, _tell_nobody)  # type: ignore[assignment]
             used = time.process_time()
-            await asyncio.gather(*(_turns(ledger, str(chat.id)) for chat in chats))
+            await asyncio.gather(*(_turns(ledger, str(chat.id), turns) for chat in chats))
             cpu[side].append(time.process_time() - used)
     begin.tell, commit.tell_committed = told
     await ledger.close()
@@ -203,8 +203,8 @@ async def _tell_nobody(*_: Any, **__: Any) -> None:
     return None
 
 
-async def _turns(ledger: Ledger, chat: str) -> None:
-    for _ in range(10):
+async def _turns(ledger: Ledger, chat: str, count: int) -> None:
+    for _ in range(count):
         async with ledger.turn(QUESTION, conversation=chat) as turn:
             turn.emit(QUESTION)
 

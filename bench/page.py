@@ -121,7 +121,7 @@ class Size(NamedTuple):
     chunks: int = 1_000
 
 
-QUICK = Size(long=40, thread=30, chunks=20)
+QUICK = Size(long=20, short=5, thread=10, chunks=5)
 
 
 class Frames(NamedTuple):

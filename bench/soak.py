@@ -390,7 +390,7 @@ def main() -> None:
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(dir=options.folder) as folder:
         # Connections to the upstream are kept for a while.
-        minutes, patience = (0.03, 0.0) if options.quick else (options.minutes, 45.0)
+        minutes, patience = (0.01, 0.0) if options.quick else (options.minutes, 45.0)
         is_well = run(Path(folder).resolve(), minutes, patience)
     sys.exit(0 if is_well or options.quick else 1)
 

@@ -161,11 +161,11 @@ def line(name: str, value: float, bound: str, holds: bool) -> str:
 
 
 async def measure(folder: Path, *, quick: bool) -> list[str]:
-    rounds, each = (1, 2) if quick else (6, 40)
+    rounds, each = (1, 1) if quick else (6, 40)
     with both(folder) as (bare, ours):
         lines = await throughput(bare, ours, rounds, each, stream=False)
-        lines += await throughput(bare, ours, rounds, max(each // 4, 2), stream=True)
-        lines += await first_token(bare, ours, 5 if quick else 300)
+        lines += await throughput(bare, ours, rounds, max(each // 4, 1), stream=True)
+        lines += await first_token(bare, ours, 2 if quick else 300)
     with both(folder, "/held") as (_, ours):
         lines += await idle_streams(ours, 20 if quick else 2_000)
     return lines

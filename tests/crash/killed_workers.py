@@ -11,7 +11,7 @@ import asyncio
 import os
 import signal
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import aiohttp
@@ -47,6 +47,7 @@ class WorkerStorm(Storm):
                 assert await server.end(signal.SIGTERM) == 0, server.errors.read_text()
             finally:
                 server.process.kill()
+        assert self.cut, "no kill cut a request off: this shows nothing"
         assert self.notes.problems == [], self.notes.problems
         histories = await self._histories(self._lanes)
         self._check(histories)
@@ -106,12 +107,12 @@ class WorkerStorm(Storm):
         return True
 
 
-def main() -> None:
+def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.crash.killed_workers", description=__doc__)
     parser.add_argument("--kills", type=int, default=20)
     parser.add_argument("--workers", type=int, default=4)
     parser.add_argument("--seed", type=int, default=0)
-    given = parser.parse_args()
+    given = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory() as folder:
         storm = WorkerStorm(Path(folder), given.seed, given.workers, COLD)
         histories = asyncio.run(storm.run(given.kills))

@@ -15,7 +15,7 @@ import signal
 import sqlite3
 import tempfile
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import closing, suppress
 from pathlib import Path
 from random import Random
@@ -38,6 +38,8 @@ BUSY = ("queue", "queue", "interrupt", "rollback", "reject")
 CLIENTS, FOLLOWERS = 8, 3
 PATIENCE = 60.0
 """Seconds until everything must have come to rest, and must have been told."""
+USUAL = {"chat.created", "turn.running", "turn.committed", "turn.failed"}
+"""Changes that every follower must have heard of."""
 
 
 class Follower:
@@ -102,9 +104,10 @@ class Follower:
 
 
 class LiveStorm:
-    """One server, one seed: so many seconds of everything, then rest, then the truth."""
+    """One server, one seed: so many seconds of everything, and more until enough has happened, then rest,
+    then the truth."""
 
-    def __init__(self, folder: Path, seed: int, workers: int, kill_every: float = 1.5) -> None:
+    def __init__(self, folder: Path, seed: int, workers: int, kill_every: float) -> None:
         self._folder = folder
         self._dice = Random(seed)
         self._workers = workers
@@ -145,20 +148,32 @@ class LiveStorm:
         seconds: float,
     ) -> None:
         ends_at = asyncio.get_running_loop().time() + seconds
+
+        def is_over() -> bool:
+            return asyncio.get_running_loop().time() >= ends_at and self._has_seen_enough()
+
+        async def repeat(act: Callable[[], Awaitable[None]]) -> None:
+            while not is_over():
+                await act()
+
         await asyncio.gather(
-            self._keep_killing(server, ends_at),
-            *(self._until(ends_at, lambda: self._over_http(session, url)) for _ in range(CLIENTS)),
-            *(self._until(ends_at, lambda: self._here(ledger)) for _ in range(CLIENTS // 2)),
+            repeat(lambda: self._kill_later(server)),
+            *(repeat(lambda: self._over_http(session, url)) for _ in range(CLIENTS)),
+            *(repeat(lambda: self._here(ledger)) for _ in range(CLIENTS // 2)),
         )
 
-    async def _until(self, ends_at: float, act: Callable[[], Awaitable[None]]) -> None:
-        while asyncio.get_running_loop().time() < ends_at:
-            await act()
+    def _has_seen_enough(self) -> bool:
+        """Whether a kill cut a follower off, and all came back and heard of the usual changes."""
+        return (
+            self.kills > 0
+            and any(each.cut for each in self.followers)
+            and all(each.connections > 1 for each in self.followers)
+            and all({told.kind for told in each.heard} >= USUAL for each in self.followers)
+        )
 
-    async def _keep_killing(self, server: SeveralWorkers, ends_at: float) -> None:
-        while (now := asyncio.get_running_loop().time()) < ends_at:
-            await asyncio.sleep(min(self._dice.uniform(0.2, 2.0) * self._kill_every, ends_at - now))
-            self._kill_one(server.process.pid)
+    async def _kill_later(self, server: SeveralWorkers) -> None:
+        await asyncio.sleep(self._dice.uniform(0.2, 2.0) * self._kill_every)
+        self._kill_one(server.process.pid)
 
     def _kill_one(self, supervisor: int) -> None:
         workers = Path(f"/proc/{supervisor}/task/{supervisor}/children").read_text().split()
@@ -285,14 +300,15 @@ async def _answer(turn: RunningTurn) -> None:
     turn.emit("Yes.")
 
 
-def main() -> None:
+def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.crash.live_updates", description=__doc__)
     parser.add_argument("--seconds", type=float, default=60.0)
     parser.add_argument("--workers", type=int, default=4)
+    parser.add_argument("--kill-every", type=float, default=1.5, metavar="SECONDS")
     parser.add_argument("--seed", type=int, default=0)
-    given = parser.parse_args()
+    given = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory() as folder:
-        storm = LiveStorm(Path(folder), given.seed, given.workers)
+        storm = LiveStorm(Path(folder), given.seed, given.workers, given.kill_every)
         told = asyncio.run(storm.run(given.seconds))
     print(f"{storm.kills} kills of {given.workers} workers; {sum(storm.done.values())} things were tried:")
     print("  " + ", ".join(f"{count} {what}" for what, count in storm.done.most_common()))

@@ -13,7 +13,7 @@ import uvicorn
 from starlette.types import Receive, Scope, Send
 from uvicorn.server import ServerState
 
-from turnledger import Ledger
+from turnledger import Ledger, Limits
 from turnledger.engine.ports import Clock, Store
 from turnledger.runners.chat_model import ChatModel
 from turnledger.server.app import App, make_app
@@ -95,11 +95,12 @@ async def served(
     *,
     store: Store | None = None,
     clock: Clock | None = None,
+    limits: Limits | None = None,
     send_buffer: int | None = None,
     listening: socket.socket | None = None,
 ) -> AsyncIterator[Served]:
     """Serve a model, under the name `demo`, over an empty ledger; at a bound socket, if there is one."""
-    async with await Ledger.over(store or MemoryStore(), clock=clock) as ledger:
+    async with await Ledger.over(store or MemoryStore(), clock=clock, limits=limits) as ledger:
         settings = settings or Settings()
         app = make_app(ledger, Models({"demo": ResolvedModel(model, "demo")}), settings)
         serving = Served(ledger, app)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
@@ -19,7 +20,8 @@ from turnledger.testing.gates import Gate, GatedStore
 
 QUESTION = "How are you?"
 POLICIES = ("continue", "keep", "discard")
-STRIDE = 17
+STRIDE = int(os.environ.get("CUT_EVERY", "67"))
+"""Bytes between two cuts; `python -m tests.proof every_cut` cuts at every byte."""
 
 
 class Pace:

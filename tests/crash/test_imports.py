@@ -65,9 +65,8 @@ def import_and_die(url: str, file: Path, after: int) -> None:
         process.send_signal(signal.SIGKILL)
 
 
-@pytest.mark.parametrize("seed", [1, 2])
-async def test_a_killed_import_leaves_whole_chats(chats: list[bytes], tmp_path: Path, seed: int) -> None:
-    dice = Random(seed)
+async def test_a_killed_import_leaves_whole_chats(chats: list[bytes], tmp_path: Path) -> None:
+    dice = Random(1)
     file, url = tmp_path / "chats.jsonl", f"sqlite:///{tmp_path / 'chats.db'}"
     file.write_bytes(b"".join(chats))
     after = 0

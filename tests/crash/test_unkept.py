@@ -10,7 +10,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from tests.crash.unkept import Markers, Server, Storm, body
+from tests.crash.unkept import Markers, Server, body
 from turnledger.testing.gates import Gate
 from turnledger.testing.upstream import CUT, Call, Data, ScriptedUpstream, Status, Step
 
@@ -121,11 +121,3 @@ async def test_what_is_kept_is_found_by_the_same_search(tmp_path: Path, upstream
     finally:
         server.end()
     assert [mark.found_in(tmp_path) for mark in marks] == [{"chats.db-wal"}] * 3
-
-
-async def test_kills_at_any_moment_leave_what_was_kept_and_nothing_else(tmp_path: Path) -> None:
-    storm = Storm(tmp_path, seed=5)
-    await storm.run(rounds=2)
-    assert storm.told
-    assert storm.kept.made
-    assert len(storm.unkept.made) > storm.told  # some were cut off by a kill, or it proves nothing

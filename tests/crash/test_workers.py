@@ -7,8 +7,9 @@ import os
 import signal
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 import pytest
@@ -33,7 +34,8 @@ class Streaming:
         self.asking: asyncio.Task[Heard]
 
     async def begin(self, **headers: str) -> None:
-        self.asked = completion("Hi", X_Conversation_Id="one", **headers)
+        self._before = len(self.server.events)
+        self.asked = completion("Hi", **{"X_Conversation_Id": "one", **headers})
         self.asking = asyncio.create_task(self.here.ask(self.asked, self.heard))
         await self.heard.until(lambda heard: heard.text == "Hel")
 
@@ -47,7 +49,8 @@ class Streaming:
 
     async def answered(self) -> None:
         """Wait until the request has ended, at its worker."""
-        await self.server.event("request", worker=self.here.worker, path="/v1/chat/completions")
+        path = "/v1/chat/completions"
+        await self.server.event("request", after=self._before, worker=self.here.worker, path=path)
 
     def follow(self, line: Line) -> tuple[Heard, asyncio.Task[Heard]]:
         """Read the turn's events."""
@@ -81,6 +84,33 @@ async def streaming(folder: Path, gate: Gate, *flags: str, **headers: str) -> As
         yield turn
 
 
+@pytest.fixture(scope="module")
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+class Begin(Protocol):
+    async def __call__(self, gate: Gate, **headers: str) -> Streaming: ...
+
+
+@pytest.fixture(scope="module")
+async def begin(anyio_backend: str, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Begin]:
+    """Begin a turn in a chat of its own, on a server that several tests share: none ends a process of it."""
+    numbers = count()
+    async with (
+        ScriptedUpstream() as upstream,
+        several_workers(tmp_path_factory.mktemp("shared"), upstream.url) as server,
+    ):
+
+        async def begin(gate: Gate, **headers: str) -> Streaming:
+            upstream.scripts.append(["Hel", gate, "lo"])
+            turn = Streaming(server, upstream, *await server.two_lines())
+            await turn.begin(X_Conversation_Id=f"chat-{next(numbers)}", **headers)
+            return turn
+
+        yield begin
+
+
 async def test_a_killed_workers_turn_is_ended_at_once_and_its_retry_completes_elsewhere(
     tmp_path: Path,
 ) -> None:
@@ -99,57 +129,57 @@ async def test_a_killed_workers_turn_is_ended_at_once_and_its_retry_completes_el
         assert await turn.turns() == ["Again"]
 
 
-async def test_a_turn_is_stopped_by_way_of_another_worker(tmp_path: Path) -> None:
-    async with streaming(tmp_path, Gate()) as turn:
-        stop = request(f"/api/turns/{turn.heard.headers['x-turn-id']}/stop", {})
-        told = msgspec.json.decode((await turn.there.ask(stop)).body)
-        assert (told["state"], told["committed"]) == ("kept", True)
-        await turn.asking
-        assert await turn.turns() == ["Hel"]
+async def test_a_turn_is_stopped_by_way_of_another_worker(begin: Begin) -> None:
+    turn = await begin(Gate())
+    stop = request(f"/api/turns/{turn.heard.headers['x-turn-id']}/stop", {})
+    told = msgspec.json.decode((await turn.there.ask(stop)).body)
+    assert (told["state"], told["committed"]) == ("kept", True)
+    await turn.asking
+    assert await turn.turns() == ["Hel"]
 
 
-async def test_a_turn_is_followed_and_attached_to_from_another_worker(tmp_path: Path) -> None:
+async def test_a_turn_is_followed_and_attached_to_from_another_worker(begin: Begin) -> None:
     gate = Gate()
-    async with streaming(tmp_path, gate, Idempotency_Key="once") as turn:
-        server = turn.server
-        events, following = turn.follow(turn.there)
-        await events.until(lambda heard: b"Hel" in heard.body)
-        beside = await server.line(lambda worker: worker == turn.there.worker)
-        attached = Heard()
-        attaching = asyncio.create_task(beside.ask(turn.asked, attached))
-        await attached.until(lambda heard: heard.text == "Hel")
-        gate.release()
-        await asyncio.gather(turn.asking, following, attaching)
-        assert (turn.heard.text, attached.text, attached.is_whole) == ("Hello", "Hello", True)
-        assert attached.headers["x-turn-id"] == turn.heard.headers["x-turn-id"]
-        assert b"turn.finished" in events.body
-        replayed = await (await server.line(lambda worker: worker == turn.there.worker)).ask(turn.asked)
-        assert (replayed.text, replayed.headers["idempotency-replayed"]) == ("Hello", "true")
-        assert len(turn.upstream.received) == 1
+    turn = await begin(gate, Idempotency_Key="once")
+    server, asked = turn.server, len(turn.upstream.received)
+    events, following = turn.follow(turn.there)
+    await events.until(lambda heard: b"Hel" in heard.body)
+    beside = await server.line(lambda worker: worker == turn.there.worker)
+    attached = Heard()
+    attaching = asyncio.create_task(beside.ask(turn.asked, attached))
+    await attached.until(lambda heard: heard.text == "Hel")
+    gate.release()
+    await asyncio.gather(turn.asking, following, attaching)
+    assert (turn.heard.text, attached.text, attached.is_whole) == ("Hello", "Hello", True)
+    assert attached.headers["x-turn-id"] == turn.heard.headers["x-turn-id"]
+    assert b"turn.finished" in events.body
+    replayed = await (await server.line(lambda worker: worker == turn.there.worker)).ask(turn.asked)
+    assert (replayed.text, replayed.headers["idempotency-replayed"]) == ("Hello", "true")
+    assert len(turn.upstream.received) == asked
 
 
-async def test_a_client_leaves_and_the_turn_goes_on_while_another_worker_has_a_reader(tmp_path: Path) -> None:
+async def test_a_client_leaves_and_the_turn_goes_on_while_another_worker_has_a_reader(begin: Begin) -> None:
     gate = Gate()
-    async with streaming(tmp_path, gate, X_Turn_On_Disconnect="discard") as turn:
-        events, following = turn.follow(turn.there)
-        await events.until(lambda heard: b"Hel" in heard.body)
-        await turn.leave()
-        gate.release()
-        await following
-        assert b'"completed"' in events.body
-        assert await turn.turns() == ["Hello"]
+    turn = await begin(gate, X_Turn_On_Disconnect="discard")
+    events, following = turn.follow(turn.there)
+    await events.until(lambda heard: b"Hel" in heard.body)
+    await turn.leave()
+    gate.release()
+    await following
+    assert b'"completed"' in events.body
+    assert await turn.turns() == ["Hello"]
 
 
-async def test_the_last_reader_leaves_another_worker_and_the_turn_ends_as_was_asked(tmp_path: Path) -> None:
-    async with streaming(tmp_path, Gate(), X_Turn_On_Disconnect="discard") as turn:
-        events, following = turn.follow(turn.there)
-        await events.until(lambda heard: b"Hel" in heard.body)
-        await turn.leave()
-        assert await turn.attempts() == ["running"]
-        turn.there.close()
-        await following
-        await turn.answered()
-        assert (await turn.attempts(), await turn.turns()) == (["discarded"], [])
+async def test_the_last_reader_leaves_another_worker_and_the_turn_ends_as_was_asked(begin: Begin) -> None:
+    turn = await begin(Gate(), X_Turn_On_Disconnect="discard")
+    events, following = turn.follow(turn.there)
+    await events.until(lambda heard: b"Hel" in heard.body)
+    await turn.leave()
+    assert await turn.attempts() == ["running"]
+    turn.there.close()
+    await following
+    await turn.answered()
+    assert (await turn.attempts(), await turn.turns()) == (["discarded"], [])
 
 
 async def test_a_worker_dies_with_the_last_reader_and_the_turn_ends_as_was_asked(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from random import Random
@@ -124,6 +124,9 @@ class Storm:
                 assert self.unkept.found_in(self._folder) == set()
         raw = b"".join(path.read_bytes() for path in self._folder.glob("chats.db*") if path.is_file())
         assert [mark for mark in self.kept.made if mark.encode() not in raw] == []
+        assert self.told
+        assert self.kept.made
+        assert len(self.unkept.made) > self.told, "no kill cut a request off: this shows nothing"
 
     async def _round(self, upstream: str) -> None:
         server = await asyncio.to_thread(Server, self._folder, upstream)
@@ -169,11 +172,11 @@ class Storm:
         moment("told")
 
 
-def main() -> None:
+def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--seed", type=int, default=0)
-    given = parser.parse_args()
+    given = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory() as folder:
         storm = Storm(Path(folder), given.seed)
         asyncio.run(storm.run(given.rounds))

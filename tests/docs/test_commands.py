@@ -1,4 +1,4 @@
-"""Every command that the Makefile and the documents name has a short form, and it runs."""
+"""Every command that the Makefile and the documents name has a short form, and a test runs it."""
 
 from __future__ import annotations
 
@@ -34,18 +34,21 @@ SHORT_FORMS = {
     "tests.clients.outbox_storm": ["--kills", "1"],
     "tests.clients.play": ["--client", "python", "send"],
     "tests.clients.storm": ["--client", "python", "--seconds", "1"],
-    "tests.crash.killed_server": ["--rounds", "1"],
-    "tests.crash.live_updates": ["--seconds", "1", "--workers", "2"],
-    "tests.crash.unkept": ["--rounds", "1"],
     "tests.proof": ["--list"],
     "tests.races.racing": ["--rounds", "1"],
     "tools.mutation": ["--list"],
     "tools.page": ["--if-possible"],
-    "tools.reference": ["--check"],
     "tools.sbom": ["/dev/null"],
     "tools.twins": ["--check"],
     "turnledger.testing.simulation": ["--seeds", "0:3"],
 }
+RUN_ELSEWHERE = {
+    "tests.crash.killed_server": "tests/crash/test_storms.py",
+    "tests.crash.live_updates": "tests/crash/test_storms.py",
+    "tests.crash.unkept": "tests/crash/test_storms.py",
+    "tools.reference": "tests/docs/test_reference.py",
+}
+"""Commands whose `main` another test calls, and that test."""
 UNTESTED = {
     "tests.proof": "each proof takes a minute or more; `make proof` runs them",
     "tools.mutation": "each change runs the tests of its module again; `make mutate` does that",
@@ -79,7 +82,14 @@ def targets() -> dict[str, str]:
 
 def test_commands_named_in_documents_have_a_short_form() -> None:
     named = {module for page in PAGES for module in NAMED.findall(page.read_text("utf-8"))}
-    assert named - set(SHORT_FORMS) == set()
+    assert named - set(SHORT_FORMS) - set(RUN_ELSEWHERE) == set()
+
+
+@pytest.mark.parametrize(("module", "test"), RUN_ELSEWHERE.items())
+def test_command_that_is_run_elsewhere_is_called_there(module: str, test: str) -> None:
+    text = (ROOT / test).read_text("utf-8")
+    assert module.rpartition(".")[2] in text
+    assert "main(" in text
 
 
 def test_make_targets_run_a_command_with_a_short_form() -> None:
@@ -88,7 +98,7 @@ def test_make_targets_run_a_command_with_a_short_form() -> None:
     }
     assert len(commands) > 5
     assert all(commands.values())
-    assert set().union(*commands.values()) <= set(SHORT_FORMS)
+    assert set().union(*commands.values()) <= {*SHORT_FORMS, *RUN_ELSEWHERE}
 
 
 def test_short_forms_do_what_their_command_does() -> None:

@@ -14,6 +14,7 @@ from turnledger.engine.lane import queue
 ROOT = Path(__file__).parents[2]
 PASSES = """
 import asyncio
+import threading
 from turnledger.engine.lane.shield import is_cancelled
 
 def test_passes() -> None:
@@ -22,7 +23,9 @@ def test_passes() -> None:
 
     assert asyncio.run(ask()) is False
 """
-HANGS = PASSES.replace("assert asyncio.run(ask()) is False", "while asyncio.run(ask()): pass")
+HANGS = PASSES.replace(
+    "assert asyncio.run(ask()) is False", "asyncio.run(ask()) and threading.Event().wait()"
+)
 
 
 def mutate(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -50,9 +53,9 @@ def test_run_reports_killed_surviving_and_hung_mutants_apart(tmp_path: Path) -> 
     assert "control: the unmodified code passes 1 tests" in run.stdout
     assert "survived: lane.shield.is_cancelled: 0 -> 1" in run.stdout
     assert "4 mutants: 2 killed by a failing test, 0 hung, 2 survive" in run.stdout
-    again = mutate("--tests", str(hangs), "--again", str(killed), "--patience", "5")
+    again = mutate("--tests", str(hangs), "--again", str(killed), "--patience", "5", "--sample", "1")
     assert again.returncode == 0
-    assert "2 mutants: 0 killed by a failing test, 2 hung, 0 survive" in again.stdout
+    assert "1 mutants: 0 killed by a failing test, 1 hung, 0 survive" in again.stdout
 
 
 def test_run_whose_tests_fail_without_a_mutant_ends_with_their_names(tmp_path: Path) -> None:
@@ -71,7 +74,6 @@ def test_run_without_usable_tests_ends_with_the_reason(tmp_path: Path) -> None:
     for test, reason in (
         (empty, "no tests were collected (exit code 5)"),
         (unimportable, "cannot be imported"),
-        (tmp_path / "test_absent.py", "pytest refused its arguments (exit code 4)"),
     ):
         run = mutate("--tests", str(test))
         assert (run.returncode, reason in run.stderr) == (2, True), run.stderr

@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from tools.reference.pages import FOLDER, PAGES
 
 
-def main() -> int:
+def main(arguments: Sequence[str]) -> int:
     """Write what has changed, or with `--check` name it; 1 if something had to be named."""
     outdated = [name for name, page in PAGES.items() if _stands(FOLDER / name) != page()]
     for name in outdated:
-        if "--check" in sys.argv:
+        if "--check" in arguments:
             print(f"{name} is not what the code says: make reference")
         else:
             FOLDER.mkdir(exist_ok=True)
             (FOLDER / name).write_text(PAGES[name](), "utf-8")
             print(f"Wrote {FOLDER / name}")
-    return 1 if outdated and "--check" in sys.argv else 0
+    return 1 if outdated and "--check" in arguments else 0
 
 
 def _stands(path: Path) -> str | None:
@@ -26,4 +27,4 @@ def _stands(path: Path) -> str | None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))
