@@ -6,6 +6,7 @@ import gc
 import os
 import shutil
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -40,22 +41,46 @@ settings.register_profile(
 settings.load_profile("repeatable")
 
 SHARED_MEMORY = Path("/dev/shm")
+RUN_FOLDER = pytest.StashKey[Path]()
 ROOM = 2 << 30
 """Bytes that must be free there: far more than a run needs."""
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Search the logs of the run for secrets, create the folders of tests in memory (tests about the disk
-    have their own, see on_disk.py), and replace the home folder by an empty one."""
+    """Point the home folder, temporary files and the settings of this package at a folder of the run. Search
+    the logs of the run for secrets, and create the folders of tests in memory (tests about the disk have
+    their own, see on_disk.py)."""
+    if not hasattr(config, "workerinput"):  # workers of xdist inherit it
+        config.stash[RUN_FOLDER] = folder = Path(tempfile.mkdtemp(prefix="turnledger-tests-"))
+        for name, variables in {"home": ("HOME", "USERPROFILE"), "tmp": ("TMPDIR", "TEMP", "TMP")}.items():
+            (folder / name).mkdir()
+            os.environ.update(dict.fromkeys(variables, str(folder / name)))
+        tempfile.tempdir = None
+        for variable in [name for name in os.environ if name.startswith(("XDG_", "TURNLEDGER_"))]:
+            del os.environ[variable]
     config.pluginmanager.register(RunLogs(config), "run_logs")
     if SHARED_MEMORY.is_dir() and shutil.disk_usage(SHARED_MEMORY).free > ROOM:
         os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(SHARED_MEMORY))
-    if not hasattr(config, "workerinput"):  # workers of xdist inherit it
-        home = tempfile.mkdtemp(prefix="home-of-tests-")
-        config.add_cleanup(lambda: shutil.rmtree(home, ignore_errors=True))
-        os.environ["HOME"] = os.environ["USERPROFILE"] = home
-        for variable in [name for name in os.environ if name.startswith(("XDG_", "TURNLEDGER_"))]:
-            del os.environ[variable]
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_sessionfinish(session: pytest.Session) -> Iterator[None]:
+    """Remove the folder of the run, unless something failed: tests keep there what explains it."""
+    yield
+    folder = session.config.stash.get(RUN_FOLDER, None)
+    if folder is not None and session.exitstatus == pytest.ExitCode.OK:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture(autouse=True)
+def own_home() -> Iterator[Path]:
+    """An empty home folder for each test; fixtures of a wider scope share that of the run."""
+    shared = os.environ["HOME"]
+    own = tempfile.mkdtemp(dir=shared)
+    os.environ["HOME"] = os.environ["USERPROFILE"] = own
+    yield Path(own)
+    os.environ["HOME"] = os.environ["USERPROFILE"] = shared
+    shutil.rmtree(own, ignore_errors=True)
 
 
 @pytest.hookimpl(optionalhook=True)
