@@ -15,6 +15,7 @@ from typing import Any
 
 import msgspec
 
+from turnledger.engine.events.live_log import EmittedText
 from turnledger.engine.turn.running_turn import RunningTurn
 from turnledger.errors import MalformedAnswer, MalformedItems, ModelRefused
 from turnledger.model.item import Item, is_unicode
@@ -108,15 +109,15 @@ class CallDeltas:
 class Thoughts:
     """Gathers text, up to `most` characters."""
 
-    __slots__ = ("_length", "_most", "_pieces")
+    __slots__ = ("_most", "_taken", "_text")
 
     def __init__(self, most: int) -> None:
         self._most = most
-        self._length = 0
-        self._pieces: list[str] = []
+        self._text = EmittedText()
+        self._taken = 0
 
     def __bool__(self) -> bool:
-        return bool(self._pieces)
+        return self._text.length > self._taken
 
     def add(self, delta: Delta) -> None:
         """Take a piece; raises MalformedItems if it is too much. Where both words are said, it is the same
@@ -124,14 +125,14 @@ class Thoughts:
         given = delta.reasoning_content or delta.reasoning
         if not isinstance(given, str):
             return
-        self._length += len(given)
-        if self._length > self._most:
+        if self._text.length + len(given) > self._most:
             raise MalformedItems(f"The turn has grown past {self._most} bytes.")
-        self._pieces.append(given)
+        self._text.append(given)
 
     def take(self) -> tuple[Item, ...]:
         """All of it as one item, and nothing is left; no item where there is none."""
-        text, self._pieces = "".join(self._pieces), []
+        text = self._text.between(self._taken, self._text.length)
+        self._taken = self._text.length
         if not text:
             return ()
         if not is_unicode(text):  # halves of characters whose other halves never came

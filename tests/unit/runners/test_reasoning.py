@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import sys
+import tracemalloc
 from typing import Any
 
 import pytest
 
 from turnledger.errors import MalformedItems
-from turnledger.runners.chat_model import Delta
+from turnledger.runners.chat_model import Delta, chunk_of
 from turnledger.runners.chat_runner import Thoughts
 
 
@@ -43,3 +45,15 @@ def test_there_is_an_end_to_it() -> None:
     assert gathered(Delta(reasoning="12345"), most=5) == ["12345"]
     with pytest.raises(MalformedItems, match="grown past 5 bytes"):
         gathered(Delta(reasoning="12345"), Delta(reasoning="6"), most=5)
+
+
+def test_thoughts_in_pieces_of_one_character_take_little_more_memory_than_their_text() -> None:
+    thoughts, payload = Thoughts(100_000), b'{"choices": [{"delta": {"reasoning": "h"}}]}'
+    tracemalloc.start()
+    for _ in range(100_000):
+        [choice] = chunk_of(payload).choices or ()
+        assert choice.delta is not None
+        thoughts.add(choice.delta)
+    taken, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert taken < 3 * sys.getsizeof("h" * 100_000)

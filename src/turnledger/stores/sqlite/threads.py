@@ -101,6 +101,7 @@ class Writer:
         """Called with jobs that have their error before the rest of their batch has run."""
         connection.set_busy_handler(self._patience)
         self.files = OpenFiles(connection)
+        self._has_reported_loss = False
 
     def run_batch(self, jobs: Sequence[Job]) -> None:
         """Run the jobs in order as one transaction; every one has its result or error afterwards.
@@ -200,11 +201,13 @@ class Writer:
             self._execute("ROLLBACK")
 
     def look_at_files(self) -> None:
-        """Notice files that were removed, replaced or cut, say so once, and save what can be saved."""
-        before = self.files.lost
+        """Notice files that were removed, replaced or cut, say so once, whoever noticed it first, and save
+        what can be saved."""
+        has_reported, self._has_reported_loss = self._has_reported_loss, False
         if self.files.look() or self.files.look_at_log():
-            if before is None:
+            if not has_reported:
                 logger.error("%s", self.files.error())
+            self._has_reported_loss = True
             self.files.save_log()
 
     def data_version(self) -> int:

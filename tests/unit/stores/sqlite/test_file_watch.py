@@ -176,14 +176,17 @@ def test_log_removed_during_a_transaction_is_saved_into_the_file(path: Path, wri
     assert not asyncio.run(has(copy, "a"))
 
 
+@pytest.mark.parametrize("write_is_first", [False, True])
 @pytest.mark.parametrize("lost", ["", "-wal"])
 def test_writer_that_looks_for_its_files_reports_a_lost_one_once(
-    path: Path, writer: Writer, lost: str, caplog: pytest.LogCaptureFixture
+    path: Path, writer: Writer, lost: str, write_is_first: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     if lost:
         os.truncate(log_of(path), 0)
     else:
         path.unlink()
+    if write_is_first:
+        assert isinstance(add(writer, "a").error, StoreUnavailable)
     writer.look_at_files()
     writer.look_at_files()
     [record] = caplog.records
