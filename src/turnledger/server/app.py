@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Sequence
+from urllib.parse import parse_qsl
 
 from starlette.routing import Match, Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -21,7 +22,7 @@ from turnledger.server.openapi.document import with_description
 from turnledger.server.openapi.endpoint import Endpoint
 from turnledger.server.ops.counters import Sharing
 from turnledger.server.ops.logs import current_request, log, unexpected
-from turnledger.server.requests.strict import check_understood
+from turnledger.server.requests.turn import KEEP, not_for_this
 from turnledger.server.routes import (
     branches,
     catalogue,
@@ -45,6 +46,10 @@ CLIENT_LEFT = 499
 """Logged and counted in place of a status when there was nobody to send one to."""
 LOGGED_PATH = 200
 """So much of a path is logged."""
+NATIVE = "/api/"
+"""Paths of our own API. On others, clients of other servers send parameters and headers that we ignore."""
+CONDITION = b"if-match"
+_SHOWN = 40
 
 
 def make_app(
@@ -303,6 +308,43 @@ class App:
                 ms=round(seconds * 1000, 1),
                 **{name: state[name] for name in ("code", "turn", "conversation") if name in state},
             )
+
+
+def check_understood(endpoint: Endpoint, scope: Scope) -> None:
+    """Raise Refused (400) for a parameter of the query that the endpoint does not know, or that is there
+    twice; InvalidInput or Refused for a header that asks for what it does not do."""
+    if not endpoint.path.startswith(NATIVE):
+        return
+    if scope["query_string"]:
+        _check_query(endpoint, scope["query_string"])
+    if endpoint.method != "GET":
+        _check_headers(endpoint, scope)
+
+
+def _check_query(endpoint: Endpoint, query: bytes) -> None:
+    names = [name for name, _ in parse_qsl(query.decode("latin-1"), keep_blank_values=True)]
+    for name in names:
+        if name not in endpoint.query:
+            known = ", ".join(endpoint.query)
+            remedy = f"Known: {known}." if known else "This path takes none."
+            message = f"There is no parameter {name[:_SHOWN]!r} in the query. {remedy}"
+            raise Refused(400, "unknown_parameter", message, param=name[:_SHOWN])
+        if names.count(name) > 1:
+            raise Refused(
+                400, "repeated_parameter", f"{name}: given more than once. Send it once.", param=name
+            )
+
+
+def _check_headers(endpoint: Endpoint, scope: Scope) -> None:
+    """Others mean nothing where no turn is run, and clients send them with everything."""
+    asked = {name: value for name, value in scope["headers"] if name in (CONDITION, KEEP)}
+    if not asked:
+        return
+    if asked.get(CONDITION, b"*").strip() != b"*" and CONDITION.title().decode() not in endpoint.headers:
+        message = "If-Match is for changes of what is said of a chat, with PATCH. Leave it out here."
+        raise Refused(400, "invalid_if_match", message, param="If-Match")
+    if KEEP in asked:
+        raise not_for_this({KEEP})
 
 
 class Outgoing:

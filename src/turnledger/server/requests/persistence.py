@@ -15,8 +15,7 @@ from turnledger.model.attempt import OnFailure, OnStop
 from turnledger.model.conversation import Within
 from turnledger.server.config.settings import ChatSettings
 from turnledger.server.errors import NO_RETRY, Refused
-from turnledger.server.requests.chat import ChatRequest
-from turnledger.server.requests.headers import OnDisconnect
+from turnledger.server.requests.turn import ChatRequest, OnDisconnect
 
 UNKEPT = "unkept"
 """In the place of what became of a conversation."""

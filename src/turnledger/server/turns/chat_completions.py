@@ -28,8 +28,8 @@ from turnledger.runners.chat_model import ChatModel, ModelRequest, failure_of_en
 from turnledger.runners.chat_runner import ChatRunner, SaidOnce
 from turnledger.server.access.auth import Principal
 from turnledger.server.errors import error_body
-from turnledger.server.requests.chat import ChatRequest, chat_request
 from turnledger.server.requests.persistence import UNKEPT, Keeping
+from turnledger.server.requests.turn import ChatRequest, chat_request
 from turnledger.server.turns.run import TurnApi, TurnExchange
 from turnledger.server.wire.json import encode
 

@@ -45,7 +45,7 @@ from turnledger.server.models.redacted import DiscreetModel
 from turnledger.server.ops import logs
 from turnledger.server.requests.allowed_fields import passed_on
 from turnledger.server.requests.body import read_body
-from turnledger.server.requests.headers import OnDisconnect, Policies
+from turnledger.server.requests.turn import OnDisconnect, Policies
 from turnledger.server.service import Service
 from turnledger.server.wire.client_stream import Headers, Outlet, cut_of
 from turnledger.server.wire.sse import EVENTS

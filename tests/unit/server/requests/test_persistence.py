@@ -13,8 +13,8 @@ from turnledger.errors import ConversationNotFound
 from turnledger.model.conversation import Within
 from turnledger.server.config.settings import ChatSettings, ScopeSettings
 from turnledger.server.errors import Refused
-from turnledger.server.requests.chat import ChatRequest, chat_request
 from turnledger.server.requests.persistence import Keeping
+from turnledger.server.requests.turn import ChatRequest, chat_request
 
 BODY = {"model": "m", "messages": [{"role": "user", "content": "Hello"}]}
 UNKNOWN = "conv_01a1e0bc393673fba6a314494b850c72"
