@@ -142,11 +142,11 @@ async def _interact(place: ChatBackend, models: list[str], talk: Talk | None, *,
 
     from turnledger.cli.chat.connect import history_folder
     from turnledger.cli.chat.interrupts import keys_kept, noted_presses
-    from turnledger.cli.chat.items import DIM
     from turnledger.cli.chat.prompt import history_in
     from turnledger.cli.chat.repl import ChatLoop
     from turnledger.cli.chat.screen import Screen, console_for, is_light
     from turnledger.cli.chat.session import Talker
+    from turnledger.cli.chat.turn_view import DIM
 
     if isinstance(sys.stdout, TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # a letter that the terminal has not takes one column, too

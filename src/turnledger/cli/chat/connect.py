@@ -10,12 +10,12 @@ from msgspec import Struct
 
 from turnledger.cli.backend.backend import API_KEY, SERVER
 from turnledger.cli.chat.backend import ChatBackend
-from turnledger.cli.chat.store_models import KnownModels, StoreModels
 from turnledger.engine.limits import Limits
 from turnledger.errors import InvalidInput
 from turnledger.runners.chat_model import ChatModel
 
 if TYPE_CHECKING:
+    from turnledger.cli.chat.store import KnownModels
     from turnledger.server.config.settings import Settings
 
 
@@ -58,39 +58,9 @@ def _open_server(url: str, options: Options, environ: Mapping[str, str]) -> Chat
 
 
 async def _open_store(options: Options, environ: Mapping[str, str]) -> ChatBackend:
-    from turnledger.cli.chat.store import OnStore
-    from turnledger.cli.chat.titles import Naming
+    from turnledger.cli.chat.store import Naming, OnStore, StoreModels
     from turnledger.ledger import Ledger
 
-    told = _told(options, environ)
-    ledger = await Ledger.open(told.store, limits=told.limits)
-    titling = told.models.named(told.title_model) if told.title_model else None
-    return OnStore(
-        ledger,
-        StoreModels(told.models),
-        _shortened(told.store),
-        scope=options.scope,
-        naming=Naming(ledger, titling) if titling is not None else None,
-    )
-
-
-def _shortened(url: str) -> str:
-    """The store as people name it who know where they live."""
-    path = url.removeprefix("sqlite:///")
-    home = f"{Path.home()}/"
-    return f"~/{path.removeprefix(home)}" if path.startswith(home) else path
-
-
-class _Told(NamedTuple):
-    """What options and the server's file say of a store."""
-
-    store: str
-    models: KnownModels
-    limits: Limits
-    title_model: str | None
-
-
-def _told(options: Options, environ: Mapping[str, str]) -> _Told:
     settings = _settings(options, environ)
     _check_kept(settings, options)
     limits = Limits(
@@ -102,7 +72,23 @@ def _told(options: Options, environ: Mapping[str, str]) -> _Told:
         clock_tolerance=settings.chats.clock_tolerance,
         clock_agreement=settings.chats.clock_agreement,
     )
-    return _Told(settings.store, _models(settings, environ), limits, settings.chats.title_model)
+    models, title_model = _models(settings, environ), settings.chats.title_model
+    ledger = await Ledger.open(settings.store, limits=limits)
+    namer = models.named(title_model) if title_model else None
+    return OnStore(
+        ledger,
+        StoreModels(models),
+        _shortened(settings.store),
+        scope=options.scope,
+        naming=Naming(ledger, namer) if namer is not None else None,
+    )
+
+
+def _shortened(url: str) -> str:
+    """The store as people name it who know where they live."""
+    path = url.removeprefix("sqlite:///")
+    home = f"{Path.home()}/"
+    return f"~/{path.removeprefix(home)}" if path.startswith(home) else path
 
 
 def _models(settings: Settings, environ: Mapping[str, str]) -> KnownModels:
@@ -123,14 +109,10 @@ def _check_kept(settings: Settings, options: Options) -> None:
 
 def _settings(options: Options, environ: Mapping[str, str]) -> Settings:
     from turnledger.server.config.file import load_settings
-    from turnledger.server.config.folders import config_folder, data_folder
 
-    home = Path.home()
     return load_settings(
         {"store": options.store, "upstream": options.upstream, "api_key_env": options.api_key_env},
         config=options.config,
-        config_folder=config_folder(environ, home),
-        data_folder=data_folder(environ, home),
         environ=environ,
     )
 

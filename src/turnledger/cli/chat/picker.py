@@ -15,9 +15,9 @@ from prompt_toolkit.styles import Style
 from prompt_toolkit.utils import get_cwidth
 
 from turnledger.cli.chat.backend import SeenChat
-from turnledger.cli.chat.items import age_of
 from turnledger.cli.chat.prompt import fitted, within
 from turnledger.cli.chat.sanitize import harmless, on_one_line
+from turnledger.cli.chat.turn_view import age_of
 from turnledger.errors import TurnledgerError
 
 Search = Callable[[str, int], Awaitable[list[SeenChat]]]

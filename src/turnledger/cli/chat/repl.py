@@ -11,14 +11,13 @@ from prompt_toolkit.history import History
 from rich.text import Text
 
 from turnledger.cli.chat.backend import SeenChat
-from turnledger.cli.chat.commands import Doing
+from turnledger.cli.chat.commands import COMMANDS, Doing, command_in
 from turnledger.cli.chat.interrupts import Presses
-from turnledger.cli.chat.items import DIM
 from turnledger.cli.chat.picker import Picker, title_of
 from turnledger.cli.chat.prompt import CommandCompleter, Prompt, fitted
 from turnledger.cli.chat.sanitize import on_one_line
-from turnledger.cli.chat.session import PATIENCE, Talker, problem_line
-from turnledger.cli.chat.slash import COMMANDS, command_in, said_in
+from turnledger.cli.chat.session import PATIENCE, Talker, problem_line, said_in
+from turnledger.cli.chat.turn_view import DIM
 from turnledger.errors import ConversationDeleted, TurnledgerError
 
 TICK = 0.25

@@ -14,12 +14,19 @@ from rich.text import Text
 
 from turnledger.cli.chat.backend import Answering, ChatBackend, ChatState, SeenChat, SeenTurn, Talk, Wish
 from turnledger.cli.chat.interrupts import Presses, forget_keys
-from turnledger.cli.chat.items import DIM, age_of, notes, prompt_label, question, show_turn
 from turnledger.cli.chat.picker import title_of
 from turnledger.cli.chat.sanitize import on_one_line
 from turnledger.cli.chat.screen import Screen
-from turnledger.cli.chat.slash import typed_for
-from turnledger.cli.chat.turn_view import Telling, TurnEnd
+from turnledger.cli.chat.turn_view import (
+    DIM,
+    Telling,
+    TurnEnd,
+    age_of,
+    notes,
+    prompt_label,
+    question,
+    show_turn,
+)
 from turnledger.errors import ServerUnavailable, TurnledgerError, TurnStopped
 
 LAST = 5
@@ -309,3 +316,13 @@ def problem_line(problem: TurnledgerError) -> Text:
 def counted(number: int, of_what: str) -> str:
     """So many of them, in words."""
     return f"{number} {of_what}{'' if number == 1 else 's'}"
+
+
+def said_in(text: str) -> str:
+    """What a line says to the model that is no command."""
+    return text[1:] if text.startswith("//") else text
+
+
+def typed_for(text: str) -> str:
+    """What has to be typed to say this."""
+    return f"/{text}" if text.startswith("/") else text

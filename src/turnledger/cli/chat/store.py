@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Collection, Iterable
 from contextlib import suppress
+from typing import Protocol
 
 from turnledger.chat import Chat
 from turnledger.cli.chat.backend import (
@@ -19,18 +20,112 @@ from turnledger.cli.chat.backend import (
     text_of,
     without_messages,
 )
-from turnledger.cli.chat.store_models import StoreModels
-from turnledger.cli.chat.titles import Naming
 from turnledger.engine.turn.block import TurnBlock
 from turnledger.engine.turn.running_turn import RunningTurn
-from turnledger.errors import ConversationNotFound, TurnledgerError, TurnNotFound, TurnReplayed, TurnStopped
+from turnledger.errors import (
+    ConversationNotFound,
+    InvalidInput,
+    ModelError,
+    TurnledgerError,
+    TurnNotFound,
+    TurnReplayed,
+    TurnStopped,
+)
 from turnledger.ledger import OWNER, Ledger
 from turnledger.model.attempt import OnStop
 from turnledger.model.event import Event
 from turnledger.model.flags import left_of
 from turnledger.model.ids import ConversationId
 from turnledger.model.listing import Listed
+from turnledger.model.text.plain import plain
 from turnledger.model.turn import Turn
+from turnledger.runners.chat_model import ChatModel
+from turnledger.runners.chat_runner import ChatRunner
+from turnledger.runners.titles import Beginning, title_by
+
+
+class NamedModel(Protocol):
+    """Who answers to a name, and what the model is called there."""
+
+    @property
+    def model(self) -> ChatModel: ...
+    @property
+    def upstream_name(self) -> str: ...
+
+
+class KnownModels(Protocol):
+    """Models by name, as server.models has them."""
+
+    @property
+    def names(self) -> list[str]: ...
+    def named(self, name: str) -> NamedModel | None: ...
+    async def close(self) -> None: ...
+
+
+class StoreModels:
+    """Finds who answers. Where an upstream has models that nobody named, it is asked for their names."""
+
+    def __init__(self, known: KnownModels) -> None:
+        self._known = known
+
+    async def names(self) -> list[str]:
+        """The names of all models. Raises a ModelError if none is known, and an upstream tells none."""
+        names = self._known.names
+        other = self._known.named("")
+        if other is not None:
+            try:
+                names += [str(each.get("id")) for each in await other.model.models()]
+            except ModelError:
+                if not names:
+                    raise
+        if not names:
+            raise ModelError("The upstream names no models. Name one with --model.")
+        return list(dict.fromkeys(names))
+
+    def runner(self, name: str) -> ChatRunner:
+        """What runs one turn with this model. Raises InvalidInput for one that is not there."""
+        found = self._known.named(name)
+        if found is None:
+            known = ", ".join(self._known.names)
+            raise InvalidInput(plain(f"There is no model {name!r}. Known: {known}."))
+        return ChatRunner(found.model, {"model": found.upstream_name})
+
+    async def close(self) -> None:
+        await self._known.close()
+
+
+PATIENCE = 60.0
+"""Seconds that a model may take for a name."""
+
+
+class Naming:
+    """Has chats named in passing: nobody waits for it, and if nothing comes of it, their first words stay."""
+
+    def __init__(self, ledger: Ledger, model: NamedModel) -> None:
+        self._ledger = ledger
+        self._model = model
+        self._making: set[asyncio.Task[None]] = set()
+
+    def begin(self, conversation: str, owner: str, first: Turn) -> None:
+        """Ask for the name of a chat whose first turn this is."""
+        beginning = Beginning.of(first)
+        making = asyncio.create_task(self._name(conversation, owner, beginning), name="turnledger title")
+        self._making.add(making)
+        making.add_done_callback(self._making.discard)
+
+    async def close(self) -> None:
+        """Leave off."""
+        for making in self._making:
+            making.cancel()
+        if self._making:
+            await asyncio.wait(self._making)
+
+    async def _name(self, conversation: str, owner: str, beginning: Beginning) -> None:
+        with suppress(TurnledgerError, TimeoutError):
+            async with asyncio.timeout(PATIENCE):
+                title = await title_by(self._model.model, self._model.upstream_name, beginning)
+            if title is not None:
+                await self._ledger.catalogue.name_by_model(conversation, title, owner=owner)
 
 
 class OnStore:

@@ -15,6 +15,7 @@ import msgspec
 
 from turnledger.errors import InvalidInput, NotAStore
 from turnledger.model.text.plain import plain
+from turnledger.server.config import folders
 from turnledger.server.config.settings import (
     DEMO,
     ChatSettings,
@@ -49,17 +50,20 @@ def load_settings(
     flags: Mapping[str, Any],
     *,
     config: Path | None,
-    config_folder: Path,
-    data_folder: Path,
     environ: Mapping[str, str],
+    config_folder: Path | None = None,
+    data_folder: Path | None = None,
 ) -> Settings:
     """The settings by flags (those that are not None) and by the file: `config`, or the user's own if there
     is one. A flag outweighs the file. Where none names a store it is a file in the data folder, which is
-    made. Raises InvalidSettings."""
-    file = _settings_file(config, config_folder)
+    made. The folders are the user's unless others are given. Raises InvalidSettings."""
+    file = _settings_file(config, config_folder or folders.config_folder(environ, Path.home()))
     given = {name: value for name, value in flags.items() if value is not None}
     settings = _Reading(file, given, environ).settings()
-    return settings if settings.store else msgspec.structs.replace(settings, store=_own_store(data_folder))
+    if settings.store:
+        return settings
+    folder = data_folder or folders.data_folder(environ, Path.home())
+    return msgspec.structs.replace(settings, store=_own_store(folder))
 
 
 def find_store(*, config: Path | None, config_folder: Path, data_folder: Path, makes: bool) -> str:

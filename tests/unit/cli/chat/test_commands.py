@@ -10,12 +10,10 @@ import pytest
 
 from tests.unit.cli.talking.paper import Paper
 from turnledger.cli.chat.backend import SeenChat
-from turnledger.cli.chat.commands import Doing
+from turnledger.cli.chat.commands import COMMANDS, Doing, command_in
 from turnledger.cli.chat.interrupts import Presses
 from turnledger.cli.chat.session import Talker
-from turnledger.cli.chat.slash import COMMANDS, command_in
-from turnledger.cli.chat.store import OnStore
-from turnledger.cli.chat.store_models import StoreModels
+from turnledger.cli.chat.store import OnStore, StoreModels
 from turnledger.errors import InvalidInput, ServerUnavailable, TurnledgerError
 from turnledger.ledger import Ledger
 from turnledger.runners.demo import DemoModel

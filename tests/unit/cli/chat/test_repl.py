@@ -19,8 +19,7 @@ from turnledger.cli.chat.connect import DemoOnly
 from turnledger.cli.chat.interrupts import Presses
 from turnledger.cli.chat.repl import ChatLoop
 from turnledger.cli.chat.session import Talker
-from turnledger.cli.chat.store import OnStore
-from turnledger.cli.chat.store_models import StoreModels
+from turnledger.cli.chat.store import OnStore, StoreModels
 from turnledger.ledger import Ledger
 
 pytestmark = pytest.mark.anyio

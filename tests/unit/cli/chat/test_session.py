@@ -10,8 +10,7 @@ from tests.unit.cli.talking.paper import Paper
 from turnledger.cli.chat.backend import Wish
 from turnledger.cli.chat.interrupts import Presses
 from turnledger.cli.chat.session import LAST, Talker
-from turnledger.cli.chat.store import OnStore, StoredTalk
-from turnledger.cli.chat.store_models import StoreModels
+from turnledger.cli.chat.store import OnStore, StoredTalk, StoreModels
 from turnledger.errors import InvalidInput
 from turnledger.ledger import Ledger
 from turnledger.runners.demo import DemoModel

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from turnledger.cli.chat.commands import Doing
-from turnledger.cli.chat.slash import COMMANDS, command_in, said_in, typed_for
+from turnledger.cli.chat.commands import COMMANDS, Doing, command_in
+from turnledger.cli.chat.session import said_in, typed_for
 
 
 @pytest.mark.parametrize(

@@ -8,9 +8,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from tests.unit.cli.talking.place_contract import STALLING, PlaceContract, told, wish
-from turnledger.cli.chat.store import OnStore
-from turnledger.cli.chat.store_models import StoreModels
-from turnledger.cli.chat.titles import Naming
+from turnledger.cli.chat.store import Naming, OnStore, StoreModels
 from turnledger.ledger import Ledger
 from turnledger.runners.chat_model import ModelRequest
 from turnledger.runners.demo import DemoModel
