@@ -59,14 +59,13 @@ def make_app(
     sharing: Sharing | None = None,
     built: BuiltPage | None = None,
 ) -> App:
-    """The application over an open ledger, which stays its opener's to close. One of several workers is told
-    what it shares with the others. The chat page is that of the package, unless another is given."""
+    """The application over an open ledger, which its opener closes. `sharing` is for one of several workers.
+    `built` replaces the chat page of the package."""
     service = Service(ledger, known, settings, sharing, built)
     return App(service, all_endpoints(service))
 
 
 def all_endpoints(service: Service) -> list[Endpoint]:
-    """Everything that the server answers."""
     return with_description(
         [
             *completions.endpoints(service),
@@ -115,7 +114,6 @@ class App:
         """Whether the store had no token when the server started."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request, or follow the server through its life."""
         if scope["type"] == "http":
             task = asyncio.current_task()
             assert task is not None  # noqa: S101 - for the type checker
@@ -157,11 +155,11 @@ class App:
         return True
 
     def part(self) -> None:
-        """Have each connection closed after its next answer: somebody else gives the one after that."""
+        """Close each connection after its next answer: another worker answers the next request."""
         self._parting = ((b"connection", b"close"),)
 
     def hurry(self) -> None:
-        """Cancel the open requests at once, but each once: what they do then to end well goes on."""
+        """Cancel the open requests, each once: what they do then to end well goes on."""
         if self._hurries:
             return
         if self._open:
@@ -230,7 +228,6 @@ class App:
                 self.service.audit.request(endpoint, scope, answer.status or CLIENT_LEFT)
 
     async def _answer_counted(self, app: ASGIApp, scope: Scope, receive: Receive, answer: Outgoing) -> None:
-        """Answer what counts neither as a turn nor as a stream."""
         who: Principal = scope["state"]["principal"]
         place = self.service.quotas.other(who.counted_as, is_tokenless=who.token is None, link=who.link)
         try:
@@ -311,8 +308,9 @@ class App:
 
 
 def check_understood(endpoint: Endpoint, scope: Scope) -> None:
-    """Raise Refused (400) for a parameter of the query that the endpoint does not know, or that is there
-    twice; InvalidInput or Refused for a header that asks for what it does not do."""
+    """Raise Refused (400) for a query parameter that the endpoint does not know, or that is repeated;
+    InvalidInput or Refused for a header that asks for what the endpoint does not do. A misspelt filter would
+    list everything, and a header that is ignored would look like a promise."""
     if not endpoint.path.startswith(NATIVE):
         return
     if scope["query_string"]:
@@ -336,7 +334,7 @@ def _check_query(endpoint: Endpoint, query: bytes) -> None:
 
 
 def _check_headers(endpoint: Endpoint, scope: Scope) -> None:
-    """Others mean nothing where no turn is run, and clients send them with everything."""
+    """Check the headers that matter where no turn is run; clients send others with everything."""
     asked = {name: value for name, value in scope["headers"] if name in (CONDITION, KEEP)}
     if not asked:
         return
@@ -348,8 +346,8 @@ def _check_headers(endpoint: Endpoint, scope: Scope) -> None:
 
 
 class Outgoing:
-    """A `send` that adds the headers which every answer carries, and knows what was sent. No coroutine of
-    its own stands between a stream and its connection."""
+    """A `send` that adds the headers of every answer, and knows what was sent. It adds no coroutine between a
+    stream and its connection."""
 
     __slots__ = ("_headers", "_send", "caching", "status")
 
@@ -357,12 +355,11 @@ class Outgoing:
         self._send = send
         self._headers = headers
         self.caching: bytes | None = None
-        """How browsers may keep it, if it is good; None: not at all."""
+        """How browsers may cache a good answer; None: not at all."""
         self.status = 0
         """0 until an answer was begun."""
 
     def replace(self, header: tuple[bytes, bytes]) -> None:
-        """Send this header instead of the one of the same name."""
         others = [each for each in self._headers if each[0] != header[0]]
         self._headers = (header, *others)
 

@@ -40,15 +40,13 @@ from turnledger.stores.url import visit_store
 
 
 class Level(StrEnum):
-    """How it is."""
-
     OK = "OK"  # as it should be
     WARN = "WARN"  # the server runs, but something may surprise
     FAIL = "FAIL"  # the server does not start, or turns fail
 
 
 class Diagnosis(msgspec.Struct, frozen=True):
-    """One thing that was looked at. None of them holds an api_key or a token."""
+    """One finding. None of them holds an api_key or a token."""
 
     subject: str
     level: Level
@@ -57,17 +55,14 @@ class Diagnosis(msgspec.Struct, frozen=True):
 
 
 def ok(subject: str, told: str) -> Diagnosis:
-    """All is well."""
     return Diagnosis(subject, Level.OK, told)
 
 
 def warn(subject: str, told: str, remedy: str) -> Diagnosis:
-    """It works, but should be looked at."""
     return Diagnosis(subject, Level.WARN, told, remedy)
 
 
 def fail(subject: str, told: str, remedy: str) -> Diagnosis:
-    """It does not work."""
     return Diagnosis(subject, Level.FAIL, told, remedy)
 
 
@@ -76,11 +71,11 @@ SKEW = 60.0
 EARLIEST = 1_735_689_600
 """The year 2025: a clock that shows an earlier one was never set."""
 HEARING = 3.0
-"""Seconds that whoever listens at our port has to answer."""
+"""Seconds that a server at our port has to answer."""
 
 
 async def examine(load: Callable[[], Settings], environ: Mapping[str, str]) -> list[Diagnosis]:
-    """Look at everything, with the settings that `load` returns."""
+    """Check everything, with the settings that `load` returns."""
     found = [*check_versions(), *check_sqlite()]
     try:
         settings = load()
@@ -91,7 +86,7 @@ async def examine(load: Callable[[], Settings], environ: Mapping[str, str]) -> l
 
 
 class Doctor:
-    """One examination. A check that cannot be made is a finding, and keeps none of the others from it."""
+    """One examination. A check that fails to run is a finding, and does not stop the others."""
 
     def __init__(
         self, settings: Settings, environ: Mapping[str, str], now: Callable[[], float] = time.time
@@ -104,7 +99,6 @@ class Doctor:
         self._ahead: list[float] = []
 
     async def findings(self) -> list[Diagnosis]:
-        """Everything, what others hang on first."""
         checks: dict[str, Callable[[], Awaitable[list[Diagnosis]]]] = {
             "store": self._store,
             "port": self._port,
@@ -142,12 +136,11 @@ class Doctor:
 
 
 def check_versions() -> list[Diagnosis]:
-    """What is installed."""
     return [ok("versions", f"Turnledger {version('turnledger')}, Python {platform.python_version()}")]
 
 
 def check_exposure(settings: Settings, *, any_tokens: bool) -> list[Diagnosis]:
-    """Who is let in."""
+    """Who may use the server."""
     where = f"{settings.host}:{settings.port}"
     if any_tokens:
         return [ok("access", f"at {where}, with a token only")]
@@ -177,7 +170,7 @@ def check_open_files(settings: Settings) -> list[Diagnosis]:
 
 
 def check_port(settings: Settings) -> list[Diagnosis]:
-    """Whether the server could listen, or it is one of ours who listens there. Blocks."""
+    """Check that the port is free, or that a server of ours uses it. Blocks."""
     try:
         bind(settings).close()
     except PortInUse:
@@ -206,7 +199,8 @@ def _check_listener(settings: Settings) -> list[Diagnosis]:
 
 
 def check_clock(now: float, ahead: list[float], newest_ms: int | None) -> list[Diagnosis]:
-    """Whether time goes as others say: lists are sorted and conversations expire by it."""
+    """Compare the clock with the upstream's and the store's: lists are sorted and conversations expire by
+    it."""
     remedy = "Set the clock, and have it kept by NTP."
     if now < EARLIEST:
         return [fail("clock", "it was never set", remedy)]
@@ -230,7 +224,6 @@ TRIAL = bytes(64 * 1024)
 
 
 def check_sqlite() -> list[Diagnosis]:
-    """The SQLite that is used."""
     try:
         return [ok("SQLite", f"version {sqlite_version()}")]
     except StoreError as problem:
@@ -238,7 +231,7 @@ def check_sqlite() -> list[Diagnosis]:
 
 
 def check_store(url: str) -> tuple[list[Diagnosis], Examination | None]:
-    """All about the store that a URL names, and what is in it. Blocks; leaves the store as it is."""
+    """Check the store that a URL names; return its contents, too. Blocks; leaves the store as it is."""
     if url.startswith("memory:"):
         told = "everything is kept in memory, and gone with the server"
         return [
@@ -261,7 +254,6 @@ def check_store(url: str) -> tuple[list[Diagnosis], Examination | None]:
 
 
 def check_file(place: Path, found: Examination) -> list[Diagnosis]:
-    """What the file itself tells."""
     size = f"{place}, {_bytes(found.file_bytes)}, schema {found.schema} of {VERSION}"
     told = [ok("store", size)]
     if found.journal_mode != "wal":
@@ -277,7 +269,6 @@ def check_file(place: Path, found: Examination) -> list[Diagnosis]:
 
 
 def check_participants(found: Examination) -> list[Diagnosis]:
-    """Who takes part in the store."""
     if found.dead:
         told = f"{_processes(found.dead)} died and left turns or a lease behind"
         remedy = "Nothing needs to be done: the next server to start, or one that runs, takes that up."
@@ -290,7 +281,7 @@ def check_participants(found: Examination) -> list[Diagnosis]:
 
 
 def check_disk(folder: Path) -> list[Diagnosis]:
-    """Whether the disk takes a write, and how much more."""
+    """Check that the disk takes a write, and how much more."""
     try:
         with tempfile.TemporaryFile(dir=folder) as trial:
             trial.write(TRIAL)
@@ -309,7 +300,7 @@ def check_disk(folder: Path) -> list[Diagnosis]:
 
 
 def check_filesystem(folder: Path, mounts: Path = MOUNTS) -> list[Diagnosis]:
-    """Whether the disk is this machine's own; nothing is said where that cannot be known."""
+    """Warn about a network filesystem; says nothing where the kind is unknown."""
     kind = network_filesystem(folder, mounts)
     if kind is None:
         return []
@@ -318,7 +309,6 @@ def check_filesystem(folder: Path, mounts: Path = MOUNTS) -> list[Diagnosis]:
 
 
 def check_permissions(place: Path) -> list[Diagnosis]:
-    """Whether others on this machine can read the conversations."""
     if os.name != "posix":
         return []
     open_to = _open_to(place)
@@ -362,7 +352,7 @@ REFUSED = frozenset({401, 402, 403, 407})
 
 
 class UpstreamCheck(msgspec.Struct, frozen=True):
-    """One upstream, and what is asked of it."""
+    """One upstream, and what the settings expect of it."""
 
     url: str
     api_key_env: str | None
@@ -372,20 +362,17 @@ class UpstreamCheck(msgspec.Struct, frozen=True):
 
     @property
     def subject(self) -> str:
-        """What the findings are called."""
         return f"upstream {urlsplit(self.url).netloc}"
 
 
 class Answered(msgspec.Struct, frozen=True):
-    """What it said."""
-
     findings: list[Diagnosis]
     clock_ahead: float | None = None
-    """Seconds by which its clock is ahead of ours, where it told the time."""
+    """Seconds by which its clock is ahead of ours, if it sent the time."""
 
 
 def upstreams_of(settings: Settings) -> list[UpstreamCheck]:
-    """Every upstream once, with all that the settings want of it."""
+    """Each upstream once, with all that the settings expect of it."""
     wanted: dict[tuple[str, str | None, bool | str], list[str]] = {}
     for name, model in settings.models.items():
         way = (model.upstream, model.api_key_env, model.proxy)
@@ -398,7 +385,7 @@ def upstreams_of(settings: Settings) -> list[UpstreamCheck]:
 
 
 async def check_upstreams(settings: Settings, environ: Mapping[str, str]) -> list[Answered]:
-    """Ask all of them at once."""
+    """Check all upstreams at once."""
     asked = upstreams_of(settings)
     if not asked:
         return [Answered([ok("models", "the demo model, which needs no network")])]

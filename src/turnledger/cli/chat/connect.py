@@ -1,4 +1,4 @@
-"""From options and the environment to the place where the chats are."""
+"""From options and the environment to the server or store that holds the chats."""
 
 from __future__ import annotations
 
@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
 
 class Options(Struct, frozen=True, kw_only=True):
-    """What the command line says of the place."""
-
     server: str | None = None
     store: str | None = None
     config: Path | None = None
@@ -31,8 +29,8 @@ class Options(Struct, frozen=True, kw_only=True):
 
 
 async def open_place(options: Options, environ: Mapping[str, str]) -> ChatBackend:
-    """Open it. Raises InvalidInput for options that do not go together, and what keeps a store from being
-    opened."""
+    """Connect. Raises InvalidInput for options that contradict each other, and what keeps a store from
+    opening."""
     of_store = {
         "--store": options.store,
         "--config": options.config,
@@ -58,7 +56,7 @@ def _open_server(url: str, options: Options, environ: Mapping[str, str]) -> Chat
 
 
 async def _open_store(options: Options, environ: Mapping[str, str]) -> ChatBackend:
-    from turnledger.cli.chat.store import Naming, OnStore, StoreModels
+    from turnledger.cli.chat.store import OnStore, StoreModels, TitleWriter
     from turnledger.ledger import Ledger
 
     settings = _settings(options, environ)
@@ -80,12 +78,12 @@ async def _open_store(options: Options, environ: Mapping[str, str]) -> ChatBacke
         StoreModels(models),
         _shortened(settings.store),
         scope=options.scope,
-        naming=Naming(ledger, namer) if namer is not None else None,
+        naming=TitleWriter(ledger, namer) if namer is not None else None,
     )
 
 
 def _shortened(url: str) -> str:
-    """The store as people name it who know where they live."""
+    """The store with `~` for the home folder."""
     path = url.removeprefix("sqlite:///")
     home = f"{Path.home()}/"
     return f"~/{path.removeprefix(home)}" if path.startswith(home) else path
@@ -100,7 +98,7 @@ def _models(settings: Settings, environ: Mapping[str, str]) -> KnownModels:
 
 
 def _check_kept(settings: Settings, options: Options) -> None:
-    """Refuse to talk where the operator has chats not kept: a terminal keeps all that is said."""
+    """Refuse to chat where the operator keeps no chats: a terminal keeps everything."""
     scope = settings.chats.scopes.get(options.scope or "")
     keeps = settings.chats.keep if scope is None or scope.keep is None else scope.keep
     if not keeps and options.store is None:
@@ -118,7 +116,6 @@ def _settings(options: Options, environ: Mapping[str, str]) -> Settings:
 
 
 def history_folder(environ: Mapping[str, str]) -> Path:
-    """Where what was typed is kept."""
     from turnledger.server.config.folders import data_folder
 
     return data_folder(environ, Path.home())
@@ -130,8 +127,6 @@ class _Demo(NamedTuple):
 
 
 class DemoOnly:
-    """The demo model, and no other."""
-
     NAME = "demo"
 
     def __init__(self) -> None:

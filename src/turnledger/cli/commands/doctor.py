@@ -55,7 +55,7 @@ def _look(flags: dict[str, Any], config: Path | None) -> list[Diagnosis]:
 
 
 def as_lines(found: list[Diagnosis]) -> str:
-    """One line for each finding, another for what to do, and a summary."""
+    """One line for each finding, one for what to do, and a summary."""
     width = max(len(each.subject) for each in found)
     lines = []
     for each in found:
@@ -66,7 +66,6 @@ def as_lines(found: list[Diagnosis]) -> str:
 
 
 def as_document(found: list[Diagnosis]) -> str:
-    """The same for programs."""
     import json
 
     import msgspec
@@ -76,7 +75,6 @@ def as_document(found: list[Diagnosis]) -> str:
 
 
 def summary_of(found: list[Diagnosis]) -> str:
-    """What came of it, in a line."""
     fails = sum(each.level == "FAIL" for each in found)
     warns = sum(each.level == "WARN" for each in found)
     parts = [

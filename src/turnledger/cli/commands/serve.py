@@ -24,7 +24,6 @@ _WITHOUT_TOKEN = {
 
 
 def most(of_what: str) -> Any:
-    """The option that sets a limit."""
     return typer.Option(metavar="N", help=f"Most {of_what}.")
 
 

@@ -15,8 +15,8 @@ Choice = TypeVar("Choice")
 
 
 def choice_of(given: str | None, name: str, known: Mapping[str, Choice], otherwise: Choice) -> Choice:
-    """What one of the known words stands for; another thing where it was left out. Raises InvalidInput with
-    the words there are."""
+    """Return what a known word stands for; `otherwise` if none was given. Raises InvalidInput with the known
+    words."""
     if given is None:
         return otherwise
     if given not in known:
@@ -25,7 +25,7 @@ def choice_of(given: str | None, name: str, known: Mapping[str, Choice], otherwi
 
 
 def number_of(given: str | None, name: str, otherwise: Otherwise) -> int | Otherwise:
-    """A number; another one where it was left out. Raises InvalidInput for anything else."""
+    """Return a number; `otherwise` if none was given. Raises InvalidInput."""
     if given is None:
         return otherwise
     if not given.isascii() or not given.isdigit() or len(given) > len(str(HIGHEST)):
@@ -34,8 +34,7 @@ def number_of(given: str | None, name: str, otherwise: Otherwise) -> int | Other
 
 
 def yes_or_no(given: str | None, name: str, *, otherwise: bool) -> bool:
-    """Whether it says `true`; as it is otherwise where it was left out. Raises InvalidInput for anything but
-    `true` and `false`."""
+    """Return `true` or `false` as a bool; `otherwise` if neither was given. Raises InvalidInput."""
     if given is None:
         return otherwise
     if given not in ("true", "false"):

@@ -28,7 +28,7 @@ from turnledger.server.requests.body import decode_body
 
 RawHeaders: TypeAlias = Iterable[tuple[bytes, bytes]]
 Named: TypeAlias = Mapping[bytes, bytes]
-"""The headers that are looked at, by name."""
+"""The headers of interest, by name."""
 
 
 class OnDisconnect(StrEnum):
@@ -40,7 +40,7 @@ class OnDisconnect(StrEnum):
 
 
 class Policies(msgspec.Struct, frozen=True):
-    """What the headers say of the turn; None where they say nothing."""
+    """The policies that the headers name; None where they do not."""
 
     on_busy: OnBusy | None = None
     on_stop: OnStop | None = None
@@ -66,15 +66,16 @@ _POLICIES: Mapping[bytes, tuple[str, type[StrEnum]]] = {
 _LOOKED_AT = frozenset({*_POLICIES, CONVERSATION, EXPECT, KEEP, SCOPE, KEY, COUNT})
 
 OF_MOVES = frozenset({BUSY, KEY})
-"""Those that something which moves a conversation, and runs no turn, understands."""
+"""Headers that requests which move a conversation, and run no turn, understand."""
 OF_MAKING = frozenset({KEY})
-"""That of what makes a chat."""
+"""The header of requests that make a chat."""
 OF_TURNS = frozenset({BUSY, KEY, EXPECT, b"x-turn-on-stop", b"x-turn-on-failure", b"x-turn-on-disconnect"})
-"""Those of a turn whose body names its conversation and says all that is new."""
+"""Headers of a turn whose body names its conversation and holds all new input."""
 
 
 def named_in(headers: RawHeaders) -> dict[bytes, bytes]:
-    """The headers that are looked at. One that is there twice says two things, and neither is guessed."""
+    """Return the headers of interest. Raises InvalidInput for one that is repeated: its two values contradict
+    each other."""
     found = [each for each in headers if each[0] in _LOOKED_AT]
     named = dict(found)
     if len(named) != len(found):
@@ -84,8 +85,8 @@ def named_in(headers: RawHeaders) -> dict[bytes, bytes]:
 
 
 def named_among(headers: RawHeaders, taken: frozenset[bytes]) -> dict[bytes, bytes]:
-    """The headers that are looked at, of a request that understands some of them only. Raises InvalidInput
-    for another: it would promise something in vain."""
+    """Return the headers of interest. Raises InvalidInput for one that this request does not understand: it
+    would promise something in vain."""
     named = named_in(headers)
     if others := named.keys() - taken - {COUNT}:
         raise not_for_this(others)
@@ -93,7 +94,7 @@ def named_among(headers: RawHeaders, taken: frozenset[bytes]) -> dict[bytes, byt
 
 
 def not_for_this(names: Set[bytes]) -> InvalidInput:
-    """What to tell a request that carries headers which it does not understand."""
+    """The error for headers that a request does not understand."""
     told = ", ".join(sorted(name.decode() for name in names))
     remedy = "Leave it out; what it can say is in its body."
     if KEEP in names:
@@ -102,12 +103,12 @@ def not_for_this(names: Set[bytes]) -> InvalidInput:
 
 
 def words_of(named: Named) -> str:
-    """The names of the headers that somebody has set on purpose."""
+    """The names of the headers that a person has set."""
     return ", ".join(sorted(name.decode() for name in named if name != COUNT))
 
 
 def text_of(named: Named, name: bytes) -> str | None:
-    """A header that holds a text: UTF-8, percent-encoded where it must be."""
+    """The text of a header: UTF-8, percent-encoded where it must be. Raises InvalidInput."""
     if name not in named:
         return None
     try:
@@ -120,7 +121,6 @@ def text_of(named: Named, name: bytes) -> str | None:
 
 
 def must_exist(named: Named) -> bool:
-    """Whether the conversation is expected to be there."""
     expected = named.get(EXPECT)
     if expected not in (None, b"continued"):
         raise InvalidInput("x-conversation-expect has one value: continued.")
@@ -128,7 +128,6 @@ def must_exist(named: Named) -> bool:
 
 
 def asks_not_to_keep(named: Named) -> bool:
-    """Whether nothing of the request shall be kept."""
     given = named.get(KEEP)
     if given not in (None, b"no"):
         # Whether chats are kept is for the server to say; a request can only ask for less.
@@ -137,7 +136,7 @@ def asks_not_to_keep(named: Named) -> bool:
 
 
 def policies_of(named: Named) -> Policies:
-    """The policies that are named; raises InvalidInput with those there are."""
+    """Raises InvalidInput with the known values."""
     if named.keys().isdisjoint(_POLICIES):
         return NO_POLICIES
     chosen: dict[str, Any] = {}
@@ -155,7 +154,7 @@ def policies_of(named: Named) -> Policies:
 
 
 def count_of(named: Named) -> int | None:
-    """How often its client has tried before, if it says so."""
+    """How often the client has tried before, if it says so."""
     given = named.get(COUNT, b"")
     # Whatever else stands there is no word of a client that counts.
     return int(given) if given.isdigit() and len(given) < 6 else None
@@ -168,19 +167,17 @@ class Unsupported(InvalidInput):
 
 
 class UnsupportedTool(InvalidInput):
-    """The client would have the upstream call somebody else for it."""
+    """The upstream would run this tool, or call others for it."""
 
     code = "unsupported_tool"
 
 
 class ToolShape(msgspec.Struct):
-    """What is looked at of a tool."""
-
     type: str | None = None
 
 
 CLIENT_SIDE = frozenset({None, "function", "custom"})
-"""The tools that are the client's own to run."""
+"""Tools that the client runs itself."""
 
 
 class StreamOptions(msgspec.Struct):
@@ -191,7 +188,7 @@ NULL = msgspec.Raw(b"null")
 
 
 class AskedOfModel(msgspec.Struct, kw_only=True):
-    """What is looked at of the fields that are passed on to a model."""
+    """The fields for a model that are checked here."""
 
     n: int | None = None
     modalities: list[str] | None = None
@@ -202,7 +199,7 @@ class AskedOfModel(msgspec.Struct, kw_only=True):
 
 
 class ChatBody(AskedOfModel):
-    """The fields of the body that are looked at."""
+    """The fields of the body that are decoded."""
 
     model: str
     messages: msgspec.Raw
@@ -214,7 +211,7 @@ _PASSED_BY = frozenset({"messages", "stream", "stream_options"})
 
 
 class ChatRequest(msgspec.Struct, frozen=True):
-    """One request, as it was understood."""
+    """A chat-completions request, checked."""
 
     model: str
     messages: msgspec.Raw
@@ -227,16 +224,15 @@ class ChatRequest(msgspec.Struct, frozen=True):
     """An id, if the request names one."""
     conversation_key: str | None = None
     scope: str | None = None
-    """The scope of chats that it names, if it does."""
     must_exist: bool = False
     says_no: bool = False
-    """Whether it asks that nothing of it be kept."""
+    """Whether nothing of it may be kept."""
     policies: Policies = NO_POLICIES
     idempotency_key: str | None = None
     retry: int | None = None
-    """How often its client has tried before, if it says so."""
+    """How often the client has tried before, if it says so."""
     fingerprint: bytes = b""
-    """What must be equal for it to be the same request again."""
+    """Equal for the same request sent again."""
 
     @property
     def has_conversation(self) -> bool:
@@ -248,7 +244,8 @@ _fields = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
 def chat_request(path: str, headers: RawHeaders, body: bytes) -> ChatRequest:
-    """Take a request apart. Raises InvalidInput or Refused, which name what is wrong and the remedy."""
+    """Check a chat-completions request. Raises InvalidInput or Refused, which name what is wrong and the
+    remedy."""
     known = decode_body(body, _chat_bodies)
     fields = _fields.decode(body)
     check_tools(known)
@@ -304,7 +301,7 @@ def check_tools(body: AskedOfModel) -> None:
 
 
 def check_keepable(body: AskedOfModel) -> None:
-    """Refuse by name what a conversation cannot keep."""
+    """Refuse, by name, what a conversation cannot keep."""
     if body.n is not None and body.n != 1:
         raise Unsupported("n: a conversation keeps one answer to each message. Leave it out, or ask n times.")
     if body.audio != NULL or "audio" in (body.modalities or ()):
@@ -316,7 +313,7 @@ def check_keepable(body: AskedOfModel) -> None:
 
 
 def fingerprint_of(path: str, conversation: str, fields: Mapping[str, msgspec.Raw]) -> bytes:
-    """Of path, conversation and body, without how it is to be delivered."""
+    """The digest of path, conversation and body, without options of delivery."""
     digest = hashlib.sha256()
     said = sorted((name, bytes(value)) for name, value in fields.items() if name not in _DELIVERY)
     parts = [path.encode(), conversation.encode()]
@@ -334,9 +331,9 @@ Said: TypeAlias = str | list[str | dict[str, Any]]
 """A text, or items of the Responses shape, or chat messages."""
 
 OF_THEIR_OWN = frozenset({"model", "messages", "stream"})
-"""What the body says elsewhere, and the settings of a model cannot."""
+"""Fields of the body that `settings` must not repeat."""
 _PLACE = frozenset({"chat", "conversation_key", "scope"})
-"""The ledger itself compares the conversations, by whatever name they go."""
+"""Left out of the fingerprint: the ledger itself compares conversations, by id or key."""
 
 
 class TurnRequestBody(msgspec.Struct, forbid_unknown_fields=True):
@@ -354,21 +351,21 @@ class TurnRequestBody(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class TurnRequest(msgspec.Struct, frozen=True):
-    """One request, as it was understood."""
+    """A request at /api/turns, checked."""
 
     body: TurnRequestBody
     settings: Mapping[str, Any]
-    """What the model is asked with, besides the messages."""
+    """Fields for the model, besides the messages."""
     stream_options: msgspec.Raw | None
     must_exist: bool
     policies: Policies
     idempotency_key: str | None
     fingerprint: bytes
-    """What must be equal for it to be the same request again."""
+    """Equal for the same request sent again."""
     primer: tuple[Item, ...] = ()
-    """What the model is shown before the history, this once."""
+    """Shown to the model before the history, in this turn only."""
     retry: int | None = None
-    """Who asks here names an idempotency_key, or asks anew."""
+    """Clients of this API send an idempotency_key, or ask anew."""
 
     @property
     def stream(self) -> bool:
@@ -376,7 +373,7 @@ class TurnRequest(msgspec.Struct, frozen=True):
 
     @property
     def takes_a_place(self) -> bool:
-        """Whether it is about a turn that is there: an edit, or another answer."""
+        """Whether it edits or regenerates a turn."""
         return _takes_a_place(self.body)
 
 
@@ -387,7 +384,7 @@ _model_settings = msgspec.json.Decoder(AskedOfModel)
 def turn_request(
     path: str, headers: RawHeaders, raw: bytes, most_items: int = Limits.input_items
 ) -> TurnRequest:
-    """Take a request apart, with at most so many items that are converted here. Raises InvalidInput or
+    """Check a request at /api/turns, with at most `most_items` items in its primer. Raises InvalidInput or
     Refused, which name what is wrong and the remedy."""
     named = named_among(headers, OF_TURNS)
     body = decode_body(raw, _turn_bodies)
@@ -414,8 +411,8 @@ def turn_request(
 
 
 def primer_of(said: Said, most: int) -> tuple[Item, ...]:
-    """A history of the client's own, as items: chat messages with their tool calls, items, or texts, which
-    are a user's. Raises MalformedItems."""
+    """The client's own history as items: of chat messages with their tool calls, items, or texts of the user.
+    Raises MalformedItems."""
     items: list[Item] = []
     limits = Limits(input_items=most)
     limits.check_count("What primes the turn", said)
