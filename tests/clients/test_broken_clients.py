@@ -16,51 +16,51 @@ from tests.clients.scenario import all_scenarios
 from turnledger.client.core import exchange, turn_stream
 from turnledger.client.core.client import ClientCore
 from turnledger.client.core.steps import Broken, Request
-from turnledger.client.core.turn_stream import Following
+from turnledger.client.core.turn_stream import TurnFollower
 
 Break = Callable[[pytest.MonkeyPatch], None]
 
 
 def names_each_try_anew(patch: pytest.MonkeyPatch) -> None:
-    whole = Following._next_request
+    whole = TurnFollower._next_request
 
-    def next_request(self: Following) -> Request:
+    def next_request(self: TurnFollower) -> Request:
         request = whole(self)
         if request.method == "GET":
             return request
         return replace(request, headers={**request.headers, "idempotency-key": str(uuid.uuid4())})
 
-    patch.setattr(Following, "_next_request", next_request)
+    patch.setattr(TurnFollower, "_next_request", next_request)
 
 
 def reads_from_the_beginning(patch: pytest.MonkeyPatch) -> None:
-    whole = Following._next_request
+    whole = TurnFollower._next_request
 
-    def next_request(self: Following) -> Request:
+    def next_request(self: TurnFollower) -> Request:
         self._last = 0
         return whole(self)
 
-    patch.setattr(Following, "_next_request", next_request)
+    patch.setattr(TurnFollower, "_next_request", next_request)
 
 
 def skips_an_event(patch: pytest.MonkeyPatch) -> None:
-    whole = Following._next_request
+    whole = TurnFollower._next_request
 
-    def next_request(self: Following) -> Request:
+    def next_request(self: TurnFollower) -> Request:
         self._last += bool(self._last)
         return whole(self)
 
-    patch.setattr(Following, "_next_request", next_request)
+    patch.setattr(TurnFollower, "_next_request", next_request)
 
 
 def takes_an_end_for_the_end(patch: pytest.MonkeyPatch) -> None:
-    whole = Following._listen
+    whole = TurnFollower._listen
 
-    def listen(self: Following, opened: object) -> object:
+    def listen(self: TurnFollower, opened: object) -> object:
         trouble = yield from whole(self, opened)  # type: ignore[arg-type]
         return None if isinstance(trouble, Broken) else trouble
 
-    patch.setattr(Following, "_listen", listen)
+    patch.setattr(TurnFollower, "_listen", listen)
 
 
 def asks_a_model_again_that_failed(patch: pytest.MonkeyPatch) -> None:
@@ -68,7 +68,7 @@ def asks_a_model_again_that_failed(patch: pytest.MonkeyPatch) -> None:
 
 
 def gives_up_at_once(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(exchange.Trying, "pause", lambda *_: None)
+    patch.setattr(exchange.RetryCount, "pause", lambda *_: None)
 
 
 def names_no_fork(patch: pytest.MonkeyPatch) -> None:

@@ -28,14 +28,14 @@ from turnledger.server.config.settings import ServerLimits, Settings
 from turnledger.server.listen.protocol import BoundedHttp
 from turnledger.server.turns.chat_completions import CompletionTurn
 from turnledger.server.turns.run import TurnExchange, TurnRun
-from turnledger.server.wire.client_stream import Outlet
+from turnledger.server.wire.client_stream import ClientStream
 
 EACH = 12
 """Clients of each kind."""
 OF_A_REQUEST = (
     BoundedHttp,
     CompletionTurn,
-    Outlet,
+    ClientStream,
     RequestResponseCycle,
     TurnBlock,
     TurnExchange,

@@ -9,7 +9,7 @@ import typer
 
 from tests.docs.recipe import CONSOLE, ROOT
 from tests.terminal.window import Window
-from turnledger.cli.chat.slash import COMMANDS, KEYS
+from turnledger.cli.chat.commands import COMMANDS, KEYS
 from turnledger.cli.main import app
 
 PAGE = (ROOT / "docs" / "terminal.md").read_text()

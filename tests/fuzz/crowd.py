@@ -30,7 +30,7 @@ from turnledger.server.config.settings import ServerLimits, Settings
 from turnledger.server.models.models import Models, ResolvedModel
 from turnledger.server.ops.counters import READERS
 from turnledger.server.ops.readiness import Readiness
-from turnledger.server.requests.headers import OF_MAKING, OF_MOVES, OF_TURNS, OnDisconnect
+from turnledger.server.requests.turn import OF_MAKING, OF_MOVES, OF_TURNS, OnDisconnect
 from turnledger.testing.loop import SimulatedLoop
 from turnledger.testing.simulation.wall_clock import SimulatedClock, WallClock
 

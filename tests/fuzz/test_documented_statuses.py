@@ -31,7 +31,7 @@ from turnledger.server.config.settings import ChatSettings, ServerLimits, Settin
 from turnledger.server.models.models import Models, ResolvedModel
 from turnledger.server.openapi.document import all_answers, path_of
 from turnledger.server.openapi.endpoint import Endpoint
-from turnledger.server.requests.persistence import Keeping
+from turnledger.server.requests.persistence import PersistencePolicy
 from turnledger.stores.memory import MemoryStore
 from turnledger.testing.gates import GatedStore
 
@@ -204,7 +204,7 @@ async def be_in_the_way(place: Place) -> None:
             await place.ledger.shares.create(scope="fair", owner="alice")
         return
     if place.endpoint.path != "/api/tokens":
-        place.app.service.keeping = Keeping(ChatSettings(keep=False), place.ledger)
+        place.app.service.keeping = PersistencePolicy(ChatSettings(keep=False), place.ledger)
         return
     for _ in range(2):
         await place.ledger.tokens.create(owner="alice", scopes=["admin"])

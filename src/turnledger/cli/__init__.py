@@ -22,8 +22,8 @@ def main() -> None:
 
 
 def _open_what_was_closed() -> None:
-    """Have output that who started us has closed go nowhere. Else a file or a connection that is opened later
-    gets its number, and what is printed ends up there, or the event loop gives up."""
+    """Redirect closed standard streams to nowhere. Otherwise a file or connection that is opened later gets
+    such a number, and output ends up there, or the event loop fails."""
     for number in range(3):
         try:
             os.fstat(number)

@@ -1,4 +1,4 @@
-"""What goes wrong, in one place for all commands: told on one line with the remedy, and by the exit code."""
+"""Errors of all commands: printed on one line with the remedy, and reflected by the exit code."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from turnledger.errors import TurnledgerError
 NOT_DONE = 2
 """Exit code: it could not be done, or not all of it. 0: it was."""
 NOBODY_READS = 141
-"""Exit code: who read the output has ended, as `head` does; the same that a shell tells of other programs."""
+"""Exit code: the reader of the output has ended, as `head` does; as shells report it of other programs."""
 
 NEEDS_CLI = "The command line needs more packages. Install them with: pip install 'turnledger[cli]'"
 NEEDS = {
@@ -25,11 +25,11 @@ NEEDS = {
         ("httptools", "prometheus_client", "starlette", "structlog", "uvicorn", "uvloop"), NEEDS_SERVER
     ),
 }
-"""What to install, by the package that is not there."""
+"""What to install, by the missing package."""
 
 
 class CommandGroup(TyperGroup):
-    """All commands. Whatever one raises ends here."""
+    """All commands. Handles what they raise."""
 
     def invoke(self, ctx: Any) -> Any:
         try:
@@ -42,7 +42,7 @@ class CommandGroup(TyperGroup):
 
 
 def tell(problem: BaseException) -> int:
-    """Tell what is wrong, and return the exit code. Raises a problem that is a mistake of ours."""
+    """Print what is wrong, and return the exit code. Raises the problem if it is a bug of ours."""
     if isinstance(problem, TurnledgerError):
         say(f"{problem.code}: {problem}")
         return NOT_DONE
@@ -65,7 +65,7 @@ def tell(problem: BaseException) -> int:
 
 
 def _read_no_more() -> None:
-    """Have what is still to be written go nowhere: Python writes it when it ends, and would complain."""
+    """Discard what is still to be written: Python writes it at exit, and would complain."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     for stream in (sys.stdout, sys.stderr):
         try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Sequence
+from urllib.parse import parse_qsl
 
 from starlette.routing import Match, Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -21,7 +22,7 @@ from turnledger.server.openapi.document import with_description
 from turnledger.server.openapi.endpoint import Endpoint
 from turnledger.server.ops.counters import Sharing
 from turnledger.server.ops.logs import current_request, log, unexpected
-from turnledger.server.requests.strict import check_understood
+from turnledger.server.requests.turn import KEEP, not_for_this
 from turnledger.server.routes import (
     branches,
     catalogue,
@@ -45,6 +46,10 @@ CLIENT_LEFT = 499
 """Logged and counted in place of a status when there was nobody to send one to."""
 LOGGED_PATH = 200
 """So much of a path is logged."""
+NATIVE = "/api/"
+"""Paths of our own API. On others, clients of other servers send parameters and headers that we ignore."""
+CONDITION = b"if-match"
+_SHOWN = 40
 
 
 def make_app(
@@ -54,14 +59,13 @@ def make_app(
     sharing: Sharing | None = None,
     built: BuiltPage | None = None,
 ) -> App:
-    """The application over an open ledger, which stays its opener's to close. One of several workers is told
-    what it shares with the others. The chat page is that of the package, unless another is given."""
+    """The application over an open ledger, which its opener closes. `sharing` is for one of several workers.
+    `built` replaces the chat page of the package."""
     service = Service(ledger, known, settings, sharing, built)
     return App(service, all_endpoints(service))
 
 
 def all_endpoints(service: Service) -> list[Endpoint]:
-    """Everything that the server answers."""
     return with_description(
         [
             *completions.endpoints(service),
@@ -110,7 +114,6 @@ class App:
         """Whether the store had no token when the server started."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request, or follow the server through its life."""
         if scope["type"] == "http":
             task = asyncio.current_task()
             assert task is not None  # noqa: S101 - for the type checker
@@ -152,11 +155,11 @@ class App:
         return True
 
     def part(self) -> None:
-        """Have each connection closed after its next answer: somebody else gives the one after that."""
+        """Close each connection after its next answer: another worker answers the next request."""
         self._parting = ((b"connection", b"close"),)
 
     def hurry(self) -> None:
-        """Cancel the open requests at once, but each once: what they do then to end well goes on."""
+        """Cancel the open requests, each once: what they do then to end well goes on."""
         if self._hurries:
             return
         if self._open:
@@ -225,7 +228,6 @@ class App:
                 self.service.audit.request(endpoint, scope, answer.status or CLIENT_LEFT)
 
     async def _answer_counted(self, app: ASGIApp, scope: Scope, receive: Receive, answer: Outgoing) -> None:
-        """Answer what counts neither as a turn nor as a stream."""
         who: Principal = scope["state"]["principal"]
         place = self.service.quotas.other(who.counted_as, is_tokenless=who.token is None, link=who.link)
         try:
@@ -305,9 +307,47 @@ class App:
             )
 
 
+def check_understood(endpoint: Endpoint, scope: Scope) -> None:
+    """Raise Refused (400) for a query parameter that the endpoint does not know, or that is repeated;
+    InvalidInput or Refused for a header that asks for what the endpoint does not do. A misspelt filter would
+    list everything, and a header that is ignored would look like a promise."""
+    if not endpoint.path.startswith(NATIVE):
+        return
+    if scope["query_string"]:
+        _check_query(endpoint, scope["query_string"])
+    if endpoint.method != "GET":
+        _check_headers(endpoint, scope)
+
+
+def _check_query(endpoint: Endpoint, query: bytes) -> None:
+    names = [name for name, _ in parse_qsl(query.decode("latin-1"), keep_blank_values=True)]
+    for name in names:
+        if name not in endpoint.query:
+            known = ", ".join(endpoint.query)
+            remedy = f"Known: {known}." if known else "This path takes none."
+            message = f"There is no parameter {name[:_SHOWN]!r} in the query. {remedy}"
+            raise Refused(400, "unknown_parameter", message, param=name[:_SHOWN])
+        if names.count(name) > 1:
+            raise Refused(
+                400, "repeated_parameter", f"{name}: given more than once. Send it once.", param=name
+            )
+
+
+def _check_headers(endpoint: Endpoint, scope: Scope) -> None:
+    """Check the headers that matter where no turn is run; clients send others with everything."""
+    asked = {name: value for name, value in scope["headers"] if name in (CONDITION, KEEP)}
+    if not asked:
+        return
+    if asked.get(CONDITION, b"*").strip() != b"*" and CONDITION.title().decode() not in endpoint.headers:
+        message = "If-Match is for changes of what is said of a chat, with PATCH. Leave it out here."
+        raise Refused(400, "invalid_if_match", message, param="If-Match")
+    if KEEP in asked:
+        raise not_for_this({KEEP})
+
+
 class Outgoing:
-    """A `send` that adds the headers which every answer carries, and knows what was sent. No coroutine of
-    its own stands between a stream and its connection."""
+    """A `send` that adds the headers of every answer, and knows what was sent. It adds no coroutine between a
+    stream and its connection."""
 
     __slots__ = ("_headers", "_send", "caching", "status")
 
@@ -315,12 +355,11 @@ class Outgoing:
         self._send = send
         self._headers = headers
         self.caching: bytes | None = None
-        """How browsers may keep it, if it is good; None: not at all."""
+        """How browsers may cache a good answer; None: not at all."""
         self.status = 0
         """0 until an answer was begun."""
 
     def replace(self, header: tuple[bytes, bytes]) -> None:
-        """Send this header instead of the one of the same name."""
         others = [each for each in self._headers if each[0] != header[0]]
         self._headers = (header, *others)
 

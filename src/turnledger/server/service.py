@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from turnledger.ledger import Ledger
 from turnledger.server.access.audit_log import AuditLog
 from turnledger.server.access.auth import Authenticator
-from turnledger.server.access.cursors import Sealing
+from turnledger.server.access.cursors import ServerSeal
 from turnledger.server.access.limits import Quotas
 from turnledger.server.chat_page.built import BuiltPage, own_page
 from turnledger.server.config.settings import Settings
@@ -16,7 +16,7 @@ from turnledger.server.models.titles import Titles
 from turnledger.server.ops.counters import Audience, OwnBoard, Sharing
 from turnledger.server.ops.metrics import Metrics
 from turnledger.server.ops.readiness import Readiness
-from turnledger.server.requests.persistence import Keeping
+from turnledger.server.requests.persistence import PersistencePolicy
 from turnledger.server.wire.sse import Streams
 
 if TYPE_CHECKING:
@@ -24,9 +24,6 @@ if TYPE_CHECKING:
 
 
 class Service:
-    """The ledger, the models, the settings and the page of a server, its counts, and whether it is about to
-    end."""
-
     def __init__(
         self,
         ledger: Ledger,
@@ -39,9 +36,9 @@ class Service:
         self.models = models
         self.page = own_page() if page is None else page
         self.admission = Authenticator(ledger.tokens, settings, ledger.clock)
-        self.sealing = Sealing(ledger.tokens)
+        self.sealing = ServerSeal(ledger.tokens)
         self.settings = settings
-        self.keeping = Keeping(settings.chats, ledger)
+        self.keeping = PersistencePolicy(settings.chats, ledger)
         self.board = OwnBoard() if sharing is None else sharing.board
         self.metrics = Metrics() if sharing is None else Metrics.shared(sharing.metrics_folder, sharing.part)
         namer = settings.chats.title_model and models.named(settings.chats.title_model)

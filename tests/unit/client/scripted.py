@@ -7,10 +7,9 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from turnledger.client.core.exchange import Pacing, Retries, Trying
+from turnledger.client.core.exchange import Pacing, Retries, RetryCount
 from turnledger.client.core.steps import (
     Broken,
-    Doing,
     Exchange,
     Forget,
     Give,
@@ -20,6 +19,7 @@ from turnledger.client.core.steps import (
     Record,
     Reply,
     Request,
+    Steps,
 )
 
 Result = TypeVar("Result")
@@ -111,15 +111,15 @@ class Script:
         self.given: list[Any] = []
         self.noted: list[str] = []
 
-    def trying(self) -> Trying:
-        return Trying(self.retries, self.pacing)
+    def trying(self) -> RetryCount:
+        return RetryCount(self.retries, self.pacing)
 
     @property
     def is_over(self) -> bool:
         """Whether everything was asked that was written down."""
         return not self._answers
 
-    def play(self, doing: Doing[Result]) -> Result:
+    def play(self, doing: Steps[Result]) -> Result:
         """Run the steps to their end."""
         outcome: Any = None
         while True:

@@ -14,12 +14,11 @@ from starlette.types import Message, Receive, Scope, Send
 
 from turnledger import Ledger
 from turnledger.errors import TurnledgerError
-from turnledger.server.app import App, all_endpoints, make_app
+from turnledger.server.app import NATIVE, App, all_endpoints, make_app
 from turnledger.server.config.settings import Settings
 from turnledger.server.models.models import Models
 from turnledger.server.openapi.endpoint import Endpoint
 from turnledger.server.requests.body import read_body
-from turnledger.server.requests.strict import NATIVE
 from turnledger.server.service import Service
 
 HOST = (b"host", b"localhost:8383")

@@ -1,4 +1,4 @@
-"""Where chats are, as the terminal sees it: a server, or a store with models of its own."""
+"""Chats as the terminal sees them, on a server or in a store with models of its own."""
 
 from __future__ import annotations
 
@@ -17,8 +17,7 @@ DIED = "process_died"
 
 
 class SeenChat(Struct, frozen=True, kw_only=True):
-    """A chat in a list. `found` is the part of it in which what was sought stands, `marks` what of that was
-    sought."""
+    """A chat in a list. `found` is the passage that a search found, `marks` the matches in it."""
 
     id: str
     title: str | None
@@ -38,24 +37,24 @@ class SeenTurn(Struct, frozen=True, kw_only=True):
     number: int
     kind: TurnKind
     asked: str
-    """What its messages say."""
+    """The text of its messages."""
     output: tuple[Item, ...]
-    """All else, in order: results that came with it, and what was done in answer."""
+    """All else, in order: tool results that came with it, and what was done in answer."""
     details: dict[str, Any] = {}
     took_ms: int = 0
-    """From when it was asked for to its end."""
+    """From the request to the end."""
 
 
 class RunningNow(Struct, frozen=True):
-    """A turn that runs, or did until its process died, wherever it was asked for."""
+    """A turn that runs, or ran until its process died."""
 
     id: str
     asked: str
 
 
 class ChatState(Struct, frozen=True):
-    """A chat, some of its turns in order, and the one that runs; or the one whose process died, if that is
-    the last that happened: a process that starts may have ended it before anybody could see it run."""
+    """A chat, some of its turns in order, and the running one; or the one whose process died, if nothing
+    happened since: a process that starts may have ended it before it could be seen running."""
 
     chat: SeenChat
     branch: str
@@ -80,12 +79,11 @@ class Aside(Protocol):
 
 
 def running_of(attempts: Iterable[Aside]) -> RunningNow | None:
-    """The one that runs."""
     return next((_now(each) for each in attempts if each.state is AttemptState.RUNNING), None)
 
 
 def died_of(attempts: Iterable[Aside], touched_at: int) -> RunningNow | None:
-    """The one whose process died, if no turn began or ended since."""
+    """The attempt whose process died, if no turn began or ended since."""
     return next((_now(each) for each in attempts if _has_died(each, touched_at)), None)
 
 
@@ -100,23 +98,21 @@ def _has_died(attempt: Aside, touched_at: int) -> bool:
 
 
 class Version(Struct, frozen=True):
-    """One of the turns that were made at the same place, and the branch that shows it."""
+    """One of several turns at the same place, and the branch that shows it."""
 
     turn: SeenTurn
     branch: str
 
 
 class SeenBranch(Struct, frozen=True):
-    """A line of turns."""
-
     id: str
     length: int
     preview: str
     is_current: bool
 
 
-class Wish(Struct, frozen=True, kw_only=True):
-    """A turn that is asked for: a message; or another one in the place of a turn; or another answer to it."""
+class NewTurn(Struct, frozen=True, kw_only=True):
+    """A turn to ask for: a message, an edit of a turn, or another answer to it."""
 
     model: str
     text: str = ""
@@ -126,34 +122,34 @@ class Wish(Struct, frozen=True, kw_only=True):
 
 
 class Restarted(Struct, frozen=True):
-    """What was told of the answer so far is void: it begins anew."""
+    """The answer starts over: what was received so far is void."""
 
 
-Heard: TypeAlias = Event | Restarted
+TurnUpdate: TypeAlias = Event | Restarted
 
 
-class Answering(Protocol):
-    """A turn on its way. Iterated once, to its end; then raises the error that it ended with, if it did."""
+class TurnInProgress(Protocol):
+    """A turn in progress. Iterated once, to its end; then raises its error, if it has one."""
 
     @property
     def turn(self) -> str | None:
-        """The id of the turn; None until it is known."""
+        """None until it is known."""
         ...
 
     @property
     def is_asked(self) -> bool:
-        """Whether it was asked for already, so that it happens unless it is stopped."""
+        """Whether it was requested, so that it happens unless it is stopped."""
         ...
 
-    def __aiter__(self) -> AsyncIterator[Heard]: ...
+    def __aiter__(self) -> AsyncIterator[TurnUpdate]: ...
 
     async def stop(self) -> None:
-        """Have it end now, and stay as far as it got. Returns when that is decided; of one that waits for
-        others, at once: nothing comes of it, which who iterates is told by TurnStopped."""
+        """End the turn now, and keep what there is. Returns when that is decided. A turn that waits for
+        others ends without a trace: iterating raises TurnStopped."""
         ...
 
     async def leave(self) -> bool:
-        """Follow it no more; return whether it may go on where it runs."""
+        """Stop following; return whether the turn may go on where it runs."""
         ...
 
 
@@ -165,8 +161,8 @@ class Talk(Protocol):
         """None until its first turn has begun."""
         ...
 
-    def ask(self, wish: Wish) -> Answering: ...
-    def follow(self, turn: str) -> Answering: ...
+    def ask(self, wish: NewTurn) -> TurnInProgress: ...
+    def follow(self, turn: str) -> TurnInProgress: ...
 
     async def look(self, *, before: int | None = None, limit: int = 50) -> ChatState:
         """The last turns, or those before a number."""
@@ -188,12 +184,10 @@ class ChatBackend(Protocol):
     """Holds chats, and has models to answer in them."""
 
     @property
-    def name(self) -> str:
-        """What a person calls it."""
-        ...
+    def name(self) -> str: ...
 
     async def models(self) -> list[str]:
-        """The names of the models that there are; the one that is asked by default comes first."""
+        """The names of the models; the default comes first."""
         ...
 
     def new(self) -> Talk: ...
@@ -203,21 +197,21 @@ class ChatBackend(Protocol):
         ...
 
     async def chats(self, words: str = "", *, limit: int = 20) -> list[SeenChat]:
-        """The chats that were used last; with words, those in which they stand."""
+        """The chats that were used last; with words, those that contain them."""
         ...
 
     def changes(self) -> AsyncIterator[str]:
-        """The ids of chats, each time that something has happened there; endless."""
+        """Yield the id of a chat whenever something happens in it, without end."""
         ...
 
     async def close(self) -> None: ...
 
 
 def text_of(items: Iterable[Item]) -> str:
-    """What the messages among these say."""
+    """The text of the user's messages."""
     return "\n\n".join(item.text for item in items if item.is_user_message)
 
 
 def without_messages(items: Iterable[Item]) -> tuple[Item, ...]:
-    """What came with the messages among these: results of tools."""
+    """Everything but the user's messages: tool results."""
     return tuple(item for item in items if not item.is_user_message)

@@ -85,7 +85,6 @@ def chat(
 
 
 def _piped() -> str:
-    """What comes through the pipe, all of it."""
     if sys.stdin.isatty():
         say("Type what you have to say, and Ctrl-D behind it.")
     try:
@@ -97,7 +96,7 @@ def _piped() -> str:
 async def _talk(
     options: Options, name: str | None, model: str | None, text: str | None, *, resume: bool
 ) -> None:
-    """Talk with who sits at the terminal; with a text, say that and no more."""
+    """Run the interactive chat; with a text, one turn."""
     from turnledger.cli.chat.connect import open_place
 
     # What the engine logs is for operators; here it would be in the middle of an answer.
@@ -121,7 +120,7 @@ async def _talk(
 
 
 def _end_in_order(*signals: signal.Signals) -> None:
-    """Have these end what runs, and leave the terminal as it was found."""
+    """Have these signals cancel this task, so that the terminal is restored."""
     loop, talking = asyncio.get_running_loop(), asyncio.current_task()
     assert talking is not None  # noqa: S101 - for the type checker
     with suppress(NotImplementedError):  # on Windows
@@ -130,7 +129,7 @@ def _end_in_order(*signals: signal.Signals) -> None:
 
 
 async def _chosen(place: ChatBackend, name: str | None, *, resume: bool) -> Talk | None:
-    """The chat to go on with; None for a new one."""
+    """The chat to continue; None for a new one."""
     if name is not None:
         return await place.open(name)
     last = await place.chats(limit=1) if resume else []
@@ -142,11 +141,11 @@ async def _interact(place: ChatBackend, models: list[str], talk: Talk | None, *,
 
     from turnledger.cli.chat.connect import history_folder
     from turnledger.cli.chat.interrupts import keys_kept, noted_presses
-    from turnledger.cli.chat.items import DIM
     from turnledger.cli.chat.prompt import history_in
     from turnledger.cli.chat.repl import ChatLoop
     from turnledger.cli.chat.screen import Screen, console_for, is_light
-    from turnledger.cli.chat.session import Talker
+    from turnledger.cli.chat.session import Session
+    from turnledger.cli.chat.turn_view import DIM
 
     if isinstance(sys.stdout, TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # a letter that the terminal has not takes one column, too
@@ -154,12 +153,12 @@ async def _interact(place: ChatBackend, models: list[str], talk: Talk | None, *,
     screen = Screen(console_for(sys.stdout), theme)
     screen.say(Text.assemble(("Turnledger", "bold"), (f"  {models[0]} at {place.name}", DIM)))
     screen.say(Text("/help tells what can be done, Ctrl-D leaves.", DIM))
-    with noted_presses() as presses, keys_kept():
-        talker = Talker(place, screen, models, presses)
+    with noted_presses() as interrupts, keys_kept():
+        session = Session(place, screen, models, interrupts)
         if talk is not None:
-            await talker.open(talk)
+            await session.open(talk)
         elif wants_last:
             screen.say(Text("There is no chat to go on with: this is a new one.", DIM))
-        await ChatLoop(talker, presses, history_in(history_folder(os.environ))).run()
-    if talker.chat is not None and talker.chat.turns:
-        screen.say(Text(f"Go on with: turnledger chat {talker.talk.id}", DIM))
+        await ChatLoop(session, interrupts, history_in(history_folder(os.environ))).run()
+    if session.chat is not None and session.chat.turns:
+        screen.say(Text(f"Go on with: turnledger chat {session.talk.id}", DIM))

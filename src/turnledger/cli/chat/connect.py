@@ -1,4 +1,4 @@
-"""From options and the environment to the place where the chats are."""
+"""From options and the environment to the server or store that holds the chats."""
 
 from __future__ import annotations
 
@@ -10,18 +10,16 @@ from msgspec import Struct
 
 from turnledger.cli.backend.backend import API_KEY, SERVER
 from turnledger.cli.chat.backend import ChatBackend
-from turnledger.cli.chat.store_models import KnownModels, StoreModels
 from turnledger.engine.limits import Limits
 from turnledger.errors import InvalidInput
 from turnledger.runners.chat_model import ChatModel
 
 if TYPE_CHECKING:
+    from turnledger.cli.chat.store import KnownModels
     from turnledger.server.config.settings import Settings
 
 
 class Options(Struct, frozen=True, kw_only=True):
-    """What the command line says of the place."""
-
     server: str | None = None
     store: str | None = None
     config: Path | None = None
@@ -31,8 +29,8 @@ class Options(Struct, frozen=True, kw_only=True):
 
 
 async def open_place(options: Options, environ: Mapping[str, str]) -> ChatBackend:
-    """Open it. Raises InvalidInput for options that do not go together, and what keeps a store from being
-    opened."""
+    """Connect. Raises InvalidInput for options that contradict each other, and what keeps a store from
+    opening."""
     of_store = {
         "--store": options.store,
         "--config": options.config,
@@ -58,39 +56,9 @@ def _open_server(url: str, options: Options, environ: Mapping[str, str]) -> Chat
 
 
 async def _open_store(options: Options, environ: Mapping[str, str]) -> ChatBackend:
-    from turnledger.cli.chat.store import OnStore
-    from turnledger.cli.chat.titles import Naming
+    from turnledger.cli.chat.store import OnStore, StoreModels, TitleWriter
     from turnledger.ledger import Ledger
 
-    told = _told(options, environ)
-    ledger = await Ledger.open(told.store, limits=told.limits)
-    titling = told.models.named(told.title_model) if told.title_model else None
-    return OnStore(
-        ledger,
-        StoreModels(told.models),
-        _shortened(told.store),
-        scope=options.scope,
-        naming=Naming(ledger, titling) if titling is not None else None,
-    )
-
-
-def _shortened(url: str) -> str:
-    """The store as people name it who know where they live."""
-    path = url.removeprefix("sqlite:///")
-    home = f"{Path.home()}/"
-    return f"~/{path.removeprefix(home)}" if path.startswith(home) else path
-
-
-class _Told(NamedTuple):
-    """What options and the server's file say of a store."""
-
-    store: str
-    models: KnownModels
-    limits: Limits
-    title_model: str | None
-
-
-def _told(options: Options, environ: Mapping[str, str]) -> _Told:
     settings = _settings(options, environ)
     _check_kept(settings, options)
     limits = Limits(
@@ -102,7 +70,23 @@ def _told(options: Options, environ: Mapping[str, str]) -> _Told:
         clock_tolerance=settings.chats.clock_tolerance,
         clock_agreement=settings.chats.clock_agreement,
     )
-    return _Told(settings.store, _models(settings, environ), limits, settings.chats.title_model)
+    models, title_model = _models(settings, environ), settings.chats.title_model
+    ledger = await Ledger.open(settings.store, limits=limits)
+    namer = models.named(title_model) if title_model else None
+    return OnStore(
+        ledger,
+        StoreModels(models),
+        _shortened(settings.store),
+        scope=options.scope,
+        naming=TitleWriter(ledger, namer) if namer is not None else None,
+    )
+
+
+def _shortened(url: str) -> str:
+    """The store with `~` for the home folder."""
+    path = url.removeprefix("sqlite:///")
+    home = f"{Path.home()}/"
+    return f"~/{path.removeprefix(home)}" if path.startswith(home) else path
 
 
 def _models(settings: Settings, environ: Mapping[str, str]) -> KnownModels:
@@ -114,7 +98,7 @@ def _models(settings: Settings, environ: Mapping[str, str]) -> KnownModels:
 
 
 def _check_kept(settings: Settings, options: Options) -> None:
-    """Refuse to talk where the operator has chats not kept: a terminal keeps all that is said."""
+    """Refuse to chat where the operator keeps no chats: a terminal keeps everything."""
     scope = settings.chats.scopes.get(options.scope or "")
     keeps = settings.chats.keep if scope is None or scope.keep is None else scope.keep
     if not keeps and options.store is None:
@@ -123,20 +107,15 @@ def _check_kept(settings: Settings, options: Options) -> None:
 
 def _settings(options: Options, environ: Mapping[str, str]) -> Settings:
     from turnledger.server.config.file import load_settings
-    from turnledger.server.config.folders import config_folder, data_folder
 
-    home = Path.home()
     return load_settings(
         {"store": options.store, "upstream": options.upstream, "api_key_env": options.api_key_env},
         config=options.config,
-        config_folder=config_folder(environ, home),
-        data_folder=data_folder(environ, home),
         environ=environ,
     )
 
 
 def history_folder(environ: Mapping[str, str]) -> Path:
-    """Where what was typed is kept."""
     from turnledger.server.config.folders import data_folder
 
     return data_folder(environ, Path.home())
@@ -148,8 +127,6 @@ class _Demo(NamedTuple):
 
 
 class DemoOnly:
-    """The demo model, and no other."""
-
     NAME = "demo"
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""Ctrl-C while a turn runs is noted, for who follows the turn; other keys wait for the next prompt."""
+"""Keys while a turn runs: Ctrl-C is reported to its followers; other keys wait for the next prompt."""
 
 from __future__ import annotations
 
@@ -13,23 +13,21 @@ from types import FrameType
 from typing import Any
 
 HAS_TERMIOS = find_spec("termios") is not None
-"""Not on Windows: there, keys are kept anyway."""
+"""Not on Windows, where keys wait anyway."""
 
 
-class Presses:
-    """Ctrl-C, to be waited for by any number of tasks."""
+class Interrupts:
+    """Ctrl-C, for any number of tasks to wait for."""
 
     def __init__(self) -> None:
         self._waiting: set[asyncio.Future[None]] = set()
 
     def note(self) -> None:
-        """It was pressed."""
         for each in tuple(self._waiting):
             if not each.done():
                 each.set_result(None)
 
     async def next(self) -> None:
-        """Wait until it is pressed the next time."""
         waiting = asyncio.get_running_loop().create_future()
         self._waiting.add(waiting)
         try:
@@ -39,23 +37,23 @@ class Presses:
 
 
 @contextmanager
-def noted_presses() -> Iterator[Presses]:
-    """Have Ctrl-C noted instead of ending the program."""
-    presses, loop = Presses(), asyncio.get_running_loop()
+def noted_presses() -> Iterator[Interrupts]:
+    """Report Ctrl-C instead of ending the program."""
+    interrupts, loop = Interrupts(), asyncio.get_running_loop()
 
     def pressed(number: int, frame: FrameType | None) -> None:
-        loop.call_soon_threadsafe(presses.note)
+        loop.call_soon_threadsafe(interrupts.note)
 
     before = signal.signal(signal.SIGINT, pressed)
     try:
-        yield presses
+        yield interrupts
     finally:
         signal.signal(signal.SIGINT, before)
 
 
 @contextmanager
 def keys_kept() -> Iterator[None]:
-    """Have what is typed meanwhile not shown, but kept for who reads the keyboard next."""
+    """Do not echo what is typed meanwhile; keep it for the next prompt."""
     if not HAS_TERMIOS or not sys.stdin.isatty():
         yield
         return
@@ -76,7 +74,7 @@ def keys_kept() -> Iterator[None]:
 
 
 def forget_keys() -> None:
-    """Drop what was typed meanwhile: it was meant for what has not happened."""
+    """Drop what was typed meanwhile: it was meant for something that did not happen."""
     if HAS_TERMIOS and sys.stdin.isatty():
         import termios
 

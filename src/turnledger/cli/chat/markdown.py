@@ -1,8 +1,7 @@
-"""Markdown as a terminal shows it: the blocks of an answer, each by itself, so that finished ones stay.
+"""Markdown on a terminal: the blocks of an answer, each rendered by itself, so that finished ones stay.
 
-Whoever wrote it is not trusted. Parsing brings characters about that the text did not have, by entities and
-in addresses, so what comes out is made harmless once more. HTML is text, links are written out, and nothing
-is ever left out.
+The text is not trusted. Parsing produces characters that it did not have, from entities and in addresses, so
+the result is sanitized again. HTML is text, links are written out, and nothing is left out.
 """
 
 from __future__ import annotations
@@ -42,31 +41,30 @@ THEME = Theme(
     }
 )
 LARGEST = 16 * 1024
-"""Characters of one block that are read as Markdown; a larger one is shown as the text it is."""
+"""Characters of a block that is parsed as Markdown; a larger one is shown as plain text."""
 NARROWEST = 16
 """Columns that must be left within lists and quotes."""
 INDENT = 5
 """Columns that a list or a quote takes at most."""
 
 DEEPEST = 18
-"""Lists and quotes within each other that are shown as such."""
+"""Depth of nested lists and quotes that are rendered."""
 
 _LISTS = ("bullet_list_open", "ordered_list_open")
 
 parser = MarkdownIt("commonmark", {"html": False}).enable(["strikethrough", "table"])
 parser.disable("reference")  # a line that names an address would not be shown
 splitter = MarkdownIt("commonmark", {"html": False}).enable("table").disable(["reference", "inline"])
-"""Finds the same blocks, and does not look into them: that would take most of the time."""
+"""Finds the same blocks without parsing what is in them, which would take most of the time."""
 
 
 class MarkdownBlock(Struct, frozen=True):
-    """A part of an answer that is shown by itself: a paragraph, an item of a list, a piece of code."""
+    """A part of an answer that is rendered by itself: a paragraph, an item of a list, a piece of code."""
 
     text: str
     joins: bool = False
-    """Whether it belongs to the one before: there is no empty line between them."""
+    """Whether no empty line separates it from the one before."""
     is_item: bool = False
-    """Whether it is an item of a list."""
     opens: bool = True
     """False for code that goes on from the block before."""
     closes: bool = True
@@ -74,8 +72,6 @@ class MarkdownBlock(Struct, frozen=True):
 
 
 class Markdown(rich_markdown.Markdown):
-    """One block, as Markdown."""
-
     elements: ClassVar[dict[str, type[rich_markdown.MarkdownElement]]]
 
     def __init__(self, block: MarkdownBlock, *, code_theme: str) -> None:
@@ -96,7 +92,7 @@ class Markdown(rich_markdown.Markdown):
 
 
 class _Code(rich_markdown.CodeBlock):
-    """Code between its fences, to be read without colours, and to be copied without the like of borders."""
+    """Code between its fences, readable without colours, and without borders that would be copied along."""
 
     @classmethod
     def create(cls, markdown: rich_markdown.Markdown, token: Token) -> _Code:
@@ -128,7 +124,7 @@ class _Rule(rich_markdown.HorizontalRule):
 
 
 class _Item(rich_markdown.ListItem):
-    """Stands as far to the right whatever comes behind it, which may not be known yet."""
+    """Has the same indentation whatever follows, which may not be known yet."""
 
     def render_bullet(self, console: Console, options: ConsoleOptions) -> RenderResult:
         return self._behind(" • ", "markdown.item.bullet", console, options)
@@ -159,7 +155,7 @@ Markdown.elements = {
 
 
 def blocks_of(text: str) -> list[MarkdownBlock]:
-    """The blocks of a text; items of a list are blocks of their own, so that a long one need not be held."""
+    """The blocks of a text; each item of a list is one, so that long lists need not be held."""
     lines, begun = text.split("\n"), list(_beginnings(splitter.parse(text)))
     if not begun:
         return []
@@ -172,7 +168,7 @@ def blocks_of(text: str) -> list[MarkdownBlock]:
 
 
 def _beginnings(tokens: Iterable[Token]) -> Iterator[tuple[int, bool, bool]]:
-    """The lines with which the blocks begin, whether each is an item of a list, and not its first."""
+    """The first line of each block, whether it is an item of a list, and whether not the first."""
     is_first = True
     for token in tokens:
         if token.level == 0 and token.nesting >= 0:
@@ -204,7 +200,7 @@ def _harmless_tokens(tokens: Iterable[Token]) -> Iterator[Token]:
 
 
 def _told_once(tokens: list[Token]) -> Iterator[Token]:
-    """The same without the addresses of links that are called by their address."""
+    """Leave out the addresses of links whose text is their address."""
     bare = False
     for place, token in enumerate(tokens):
         if token.type == "link_open":

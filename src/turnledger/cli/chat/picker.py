@@ -15,21 +15,21 @@ from prompt_toolkit.styles import Style
 from prompt_toolkit.utils import get_cwidth
 
 from turnledger.cli.chat.backend import SeenChat
-from turnledger.cli.chat.items import age_of
 from turnledger.cli.chat.prompt import fitted, within
 from turnledger.cli.chat.sanitize import harmless, on_one_line
+from turnledger.cli.chat.turn_view import age_of
 from turnledger.errors import TurnledgerError
 
 Search = Callable[[str, int], Awaitable[list[SeenChat]]]
-"""Finds so many chats in which these words stand."""
+"""Finds so many chats that contain these words."""
 
 MOST_ROWS = 12
 PAGE = 50
-"""Chats that are looked for at first; who goes down to the last has as many more each time."""
+"""Chats that are fetched at first; reaching the last one fetches as many more."""
 MOST = 1_000
-"""Chats that a person can go through; searching finds the others."""
+"""Chats that a user can scroll through; searching finds the others."""
 TYPING = 0.12
-"""Seconds without a key before what was typed is looked for."""
+"""Seconds without a key before the search begins."""
 STYLE = Style.from_dict(
     {
         "dim": "dim",
@@ -41,7 +41,7 @@ STYLE = Style.from_dict(
 
 
 class Picker:
-    """Has a person pick a chat. Used once."""
+    """Lets the user pick a chat. Used once."""
 
     def __init__(self, search: Search, words: str, now: Callable[[], float]) -> None:
         self._search = search
@@ -59,7 +59,6 @@ class Picker:
         self._application = self._made()
 
     async def pick(self) -> SeenChat | None:
-        """The chat that is picked; None for none."""
         self._look(0)
         try:
             return await self._application.run_async(handle_sigint=False)
@@ -185,12 +184,12 @@ class Picker:
 
 
 def title_of(chat: SeenChat) -> str:
-    """What a chat is called, by a name or by its words."""
+    """The title of a chat, or its first words."""
     return on_one_line(chat.title or chat.preview or "(nothing was said yet)")
 
 
 def _marked(chat: SeenChat, columns: int) -> StyleAndTextTuples:
-    """What was found, with what was sought in it, on one line."""
+    """The passage that was found on one line, with the matches marked."""
     pieces: list[tuple[str, str]] = []
     end = 0
     for start, stop in (*chat.marks, (len(chat.found), len(chat.found))):

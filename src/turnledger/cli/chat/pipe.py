@@ -1,4 +1,4 @@
-"""One turn from a pipe: what comes in is said, and the answer goes out as plain text."""
+"""One turn from a pipe: the input is the message, and the answer goes out as plain text."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 from typing import TextIO
 from uuid import uuid4
 
-from turnledger.cli.chat.backend import Answering, Heard, Restarted, Talk, Wish
+from turnledger.cli.chat.backend import NewTurn, Restarted, Talk, TurnInProgress, TurnUpdate
 from turnledger.cli.chat.interrupts import noted_presses
 from turnledger.cli.chat.sanitize import harmless, uncontrolled
 from turnledger.errors import NoNewInput, TurnledgerError, TurnStopped
@@ -16,16 +16,16 @@ from turnledger.model.item import Item
 
 
 async def run_piped(talk: Talk, model: str, text: str, out: TextIO) -> None:
-    """Say this, and write the answer as it comes. Raises the error that the turn ended with; TurnStopped if
-    Ctrl-C ended it, and BrokenPipeError if nobody reads any more: what was said until then is kept."""
+    """Send the message, and write the answer as it comes. Raises the error of the turn; TurnStopped after
+    Ctrl-C, and BrokenPipeError if the reader is gone: the answer so far is kept."""
     said = text.rstrip("\n")
     if not said.strip():
         raise NoNewInput("Nothing came through the pipe: there is nothing to say.")
-    answering = talk.ask(Wish(model=model, text=said, idempotency_key=uuid4().hex))
+    answering = talk.ask(NewTurn(model=model, text=said, idempotency_key=uuid4().hex))
     writing = _Writing(out)
-    with noted_presses() as presses:
+    with noted_presses() as interrupts:
         hearing = asyncio.create_task(writing.write(answering), name="turnledger answer")
-        pressing = asyncio.create_task(presses.next(), name="turnledger Ctrl-C")
+        pressing = asyncio.create_task(interrupts.next(), name="turnledger Ctrl-C")
         await asyncio.wait((hearing, pressing), return_when=asyncio.FIRST_COMPLETED)
         is_pressed = not hearing.done()
         pressing.cancel()
@@ -38,8 +38,8 @@ async def run_piped(talk: Talk, model: str, text: str, out: TextIO) -> None:
         raise TurnStopped
 
 
-async def _stop(answering: Answering, hearing: asyncio.Task[None]) -> None:
-    """Have the turn end; where that cannot be had, leave it to itself."""
+async def _stop(answering: TurnInProgress, hearing: asyncio.Task[None]) -> None:
+    """Stop the turn; if that fails, leave it to itself."""
     try:
         if answering.is_asked:
             await answering.stop()
@@ -59,8 +59,8 @@ class _Writing:
         self._has_told = False
         self.state: AttemptState | None = None
 
-    async def write(self, answering: Answering) -> None:
-        """Write what the turn says, to its end, and end the last line."""
+    async def write(self, answering: TurnInProgress) -> None:
+        """Write the output of the turn, and end the last line."""
         try:
             async for event in answering:
                 self._take(event)
@@ -71,7 +71,7 @@ class _Writing:
             if not self._is_at_start:
                 self._write("\n")
 
-    def _take(self, event: Heard) -> None:
+    def _take(self, event: TurnUpdate) -> None:
         if isinstance(event, TextDelta):
             self._has_told = True
             self._write(event.text)

@@ -1,5 +1,4 @@
-"""The prompt: a line editor with a history of its own, names of commands to complete, and a line below that
-says where one is."""
+"""The prompt: a line editor with its own history, completion of commands, and a status line below."""
 
 from __future__ import annotations
 
@@ -22,7 +21,7 @@ from prompt_toolkit.utils import get_cwidth
 from turnledger.cli.chat.sanitize import on_one_line
 
 LARGEST_HISTORY = 512 * 1024
-"""Bytes of the history file; of a larger one, the older half goes."""
+"""Bytes of the history file; a larger one loses its older half."""
 STYLE = Style.from_dict(
     {
         "": "bold",
@@ -38,7 +37,7 @@ Toolbar = Callable[[int], str]
 
 
 class KeptHistory(FileHistory):
-    """What was typed, in a file that nobody else can read; nothing twice in a row."""
+    """A history file that only its user can read, without repeated lines."""
 
     def append_string(self, string: str) -> None:
         if string.strip() and self.get_strings()[-1:] != [string]:
@@ -50,7 +49,7 @@ class KeptHistory(FileHistory):
 
 
 def history_in(folder: Path) -> History:
-    """The history of this user; one that is forgotten at the end where no file can be had."""
+    """The history of this user; one in memory if there can be no file."""
     path = folder / "chat_history"
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -73,7 +72,7 @@ def _shorten(path: Path) -> None:
 
 
 class CommandCompleter(Completer):
-    """Completes the names of commands, and what can stand behind some."""
+    """Completes commands, and the arguments of some."""
 
     def __init__(
         self, commands: Sequence[tuple[str, str]], behind: Callable[[str], Iterable[str]] = lambda name: ()
@@ -97,8 +96,6 @@ class CommandCompleter(Completer):
 
 
 class Prompt:
-    """Asks for the next message."""
-
     def __init__(self, history: History, completer: Completer, toolbar: Toolbar) -> None:
         self._toolbar = toolbar
         self._picks = False
@@ -115,8 +112,8 @@ class Prompt:
         )
 
     async def ask(self, label: Callable[[], str], default: str = "") -> str | None:
-        """What is typed, up to Enter; None if it was Ctrl-O, which asks for the list of chats. Raises
-        KeyboardInterrupt for Ctrl-C where nothing was typed, EOFError for Ctrl-D."""
+        """Return what is typed, up to Enter; None for Ctrl-O, which asks for the list of chats. Raises
+        KeyboardInterrupt for Ctrl-C on an empty line, EOFError for Ctrl-D."""
         self._picks = False
         text = await self._prompting.prompt_async(
             lambda: [("class:number", label())],
@@ -127,7 +124,6 @@ class Prompt:
         return None if self._picks else text
 
     async def confirm(self, question: str) -> bool:
-        """Whether the answer is yes."""
         asking: PromptSession[str] = PromptSession()
         with suppress(KeyboardInterrupt, EOFError):
             return (await asking.prompt_async(f"{question} [y/N] ")).strip().lower() in ("y", "yes")
@@ -168,12 +164,12 @@ def _is_command() -> bool:
 
 
 def fitted(text: str, columns: int) -> str:
-    """The text on one line of so many columns, with a sign where something is left out."""
+    """The text on one line of so many columns, with an ellipsis if it is cut."""
     return within(on_one_line(text), columns)
 
 
 def within(line: str, columns: int) -> str:
-    """As much of a line as there are columns for, with a sign where something is left out."""
+    """The line cut to so many columns, with an ellipsis."""
     if get_cwidth(line) <= columns:
         return line
     kept, width = "", 1

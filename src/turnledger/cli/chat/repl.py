@@ -1,4 +1,4 @@
-"""From one prompt to the next, until somebody leaves."""
+"""The loop: from one prompt to the next, until the user leaves."""
 
 from __future__ import annotations
 
@@ -11,38 +11,35 @@ from prompt_toolkit.history import History
 from rich.text import Text
 
 from turnledger.cli.chat.backend import SeenChat
-from turnledger.cli.chat.commands import Doing
-from turnledger.cli.chat.interrupts import Presses
-from turnledger.cli.chat.items import DIM
+from turnledger.cli.chat.commands import COMMANDS, Commands, command_in
+from turnledger.cli.chat.interrupts import Interrupts
 from turnledger.cli.chat.picker import Picker, title_of
 from turnledger.cli.chat.prompt import CommandCompleter, Prompt, fitted
 from turnledger.cli.chat.sanitize import on_one_line
-from turnledger.cli.chat.session import PATIENCE, Talker, problem_line
-from turnledger.cli.chat.slash import COMMANDS, command_in, said_in
+from turnledger.cli.chat.session import PATIENCE, Session, problem_line, said_in
+from turnledger.cli.chat.turn_view import DIM
 from turnledger.errors import ConversationDeleted, TurnledgerError
 
 TICK = 0.25
-"""Seconds from one look at a command to the next."""
+"""Seconds between looks at a running command."""
 LONG = 4
-"""Looks at one that says nothing, after which it is told that it is waited for."""
+"""Silent looks after which the screen says that it is waiting."""
 
 
 class ChatLoop:
-    """Has a person talk."""
-
-    def __init__(self, talker: Talker, presses: Presses, history: History) -> None:
-        self._talker = talker
-        self._presses = presses
+    def __init__(self, session: Session, interrupts: Interrupts, history: History) -> None:
+        self._session = session
+        self._interrupts = interrupts
         completer = CommandCompleter([(each.name, each.meaning) for each in COMMANDS], self._behind)
         self._prompt = Prompt(history, completer, self._toolbar)
-        self._doing = Doing(talker, self)
+        self._commands = Commands(session, self)
         self._prompting = asyncio.Event()
         self._news = asyncio.Event()
-        """Somebody may have done something in the chat, and it was not looked at since."""
+        """Set when something may have happened in the chat since the last look."""
         self._is_asking = False
 
     async def run(self) -> None:
-        """Prompt, answer, and so on. Returns when the person leaves."""
+        """Prompt, answer, and so on. Returns when the user leaves."""
         watching = asyncio.create_task(self._keep_watch(), name="turnledger watch")
         is_leaving = False
         try:
@@ -55,7 +52,7 @@ class ChatLoop:
                     if is_leaving:
                         return
                     is_leaving = True
-                    self._talker.screen.say(Text("Ctrl-C again leaves, and so does Ctrl-D.", DIM))
+                    self._session.screen.say(Text("Ctrl-C again leaves, and so does Ctrl-D.", DIM))
                     continue
                 is_leaving = False
                 if not await self._acted(typed):
@@ -67,43 +64,44 @@ class ChatLoop:
                 watching.result()
 
     async def _typed(self) -> str | None:
-        talker = self._talker
+        session = self._session
         # What is wrong is told when something is asked for; nobody waits for the prompt.
         with suppress(TurnledgerError, TimeoutError):
             async with asyncio.timeout(PATIENCE):
-                await talker.catch_up()
-        talker.screen.blank()
-        unsent, talker.unsent = talker.unsent, ""
+                await session.catch_up()
+        session.screen.blank()
+        unsent, session.unsent = session.unsent, ""
         self._prompting.set()
         try:
-            return await self._prompt.ask(lambda: talker.label, unsent)
+            return await self._prompt.ask(lambda: session.label, unsent)
         finally:
             self._prompting.clear()
-            talker.screen.is_below_input()
+            session.screen.is_below_input()
 
     async def _acted(self, typed: str | None) -> bool:
-        """Do what was typed, unless Ctrl-C is pressed while nothing comes of it; return whether to go on."""
+        """Do what was typed, unless Ctrl-C is pressed before anything comes of it; return whether to go
+        on."""
         acting = asyncio.create_task(self._act(typed), name="turnledger command")
-        pressing = asyncio.create_task(self._presses.next(), name="turnledger Ctrl-C")
+        pressing = asyncio.create_task(self._interrupts.next(), name="turnledger Ctrl-C")
         quiet = 0
         try:
             while not acting.done():
                 await asyncio.wait((acting, pressing), timeout=TICK, return_when=asyncio.FIRST_COMPLETED)
                 if pressing.done():  # only then another one waits: in between, a press would be lost
-                    if not self._talker.is_following:
+                    if not self._session.is_following:
                         acting.cancel()
-                    pressing = asyncio.create_task(self._presses.next(), name="turnledger Ctrl-C")
-                quiet = 0 if self._is_asking or self._talker.is_following else quiet + 1
+                    pressing = asyncio.create_task(self._interrupts.next(), name="turnledger Ctrl-C")
+                quiet = 0 if self._is_asking or self._session.is_following else quiet + 1
                 if quiet >= LONG and not acting.done():
                     waited = f"waiting, {int(quiet * TICK)} s, Ctrl-C leaves off"
-                    self._talker.screen.blocks((), None, waited)
+                    self._session.screen.blocks((), None, waited)
         finally:
             pressing.cancel()
             acting.cancel()  # if the program is told to end: while there is still a place to leave it in
             await asyncio.wait((acting, pressing))
-            self._talker.screen.settle()
+            self._session.screen.settle()
         if acting.cancelled():
-            self._talker.screen.say(Text("Left off.", DIM))
+            self._session.screen.say(Text("Left off.", DIM))
             return True
         return acting.result()
 
@@ -111,13 +109,13 @@ class ChatLoop:
         """Do what was typed; return whether to go on."""
         try:
             if typed is None:
-                await self._doing.pick("")
+                await self._commands.pick("")
             elif (given := command_in(typed)) is not None:
-                return await self._doing.do(given)
+                return await self._commands.do(given)
             elif typed.strip():
-                await self._talker.say(said_in(typed))
+                await self._session.say(said_in(typed))
         except TurnledgerError as problem:
-            self._talker.screen.say(problem_line(problem))
+            self._session.screen.say(problem_line(problem))
         return True
 
     async def _keep_watch(self) -> None:
@@ -125,14 +123,13 @@ class ChatLoop:
         await asyncio.gather(self._watch(), self._tell_news())
 
     async def _watch(self) -> None:
-        """Hear what others do in the chat."""
         with suppress(TurnledgerError):  # then it is seen at the next prompt
-            async for chat in self._talker.place.changes():
-                if chat == self._talker.talk.id:
+            async for chat in self._session.place.changes():
+                if chat == self._session.talk.id:
                     self._news.set()
 
     async def _tell_news(self) -> None:
-        """Show it above the prompt; what comes between two prompts, at the next."""
+        """Show news above the prompt; news between two prompts at the next one."""
         while True:
             await self._news.wait()
             await self._prompting.wait()
@@ -141,55 +138,53 @@ class ChatLoop:
                 await self._show_news()
 
     async def _show_news(self) -> None:
-        talker, is_shown = self._talker, False
+        session, is_shown = self._session, False
         while self._prompting.is_set() and not is_shown:
             try:
-                look = await talker.look_around()
+                look = await session.look_around()
             except ConversationDeleted as problem:
                 async with in_terminal():
-                    talker.screen.say(problem_line(problem))
-                    talker.screen.blank()
+                    session.screen.say(problem_line(problem))
+                    session.screen.blank()
                 return
             if look is None:
                 return
-            if talker.has_news(look):
+            if session.has_news(look):
                 # The prompt is gone while something is shown in its place: nothing is waited for there.
                 async with in_terminal():
                     if self._prompting.is_set():
-                        is_shown = talker.show_news(look)
-                        talker.screen.blank()
+                        is_shown = session.show_news(look)
+                        session.screen.blank()
             else:
-                is_shown = talker.show_news(look)
+                is_shown = session.show_news(look)
                 get_app().invalidate()  # the line below the prompt has the title
 
     # What is asked of the person.
 
     async def pick(self, words: str) -> SeenChat | None:
-        """Have a chat picked from a list."""
-        place = self._talker.place
-        picker = Picker(lambda sought, most: place.chats(sought, limit=most), words, self._talker.now)
+        place = self._session.place
+        picker = Picker(lambda sought, most: place.chats(sought, limit=most), words, self._session.now)
         with self._asking():
             return await picker.pick()
 
     async def edit(self, label: str, text: str) -> str | None:
-        """Have a text changed; None if it was left."""
+        """Let the user edit a text; None if they cancel."""
         try:
             with self._asking():
                 return await self._prompt.ask(lambda: label, text)
         except (KeyboardInterrupt, EOFError):
             return None
         finally:
-            self._talker.screen.is_below_input()
+            self._session.screen.is_below_input()
 
     async def confirm(self, question: str) -> bool:
-        """Whether the person says yes."""
         with self._asking():
             return await self._prompt.confirm(question)
 
     @contextmanager
     def _asking(self) -> Iterator[None]:
-        """Have nothing on the screen that changes but what is asked there."""
-        self._talker.screen.settle()
+        """Stop redrawing the screen while the user is asked something."""
+        self._session.screen.settle()
         self._is_asking = True
         try:
             yield
@@ -197,11 +192,11 @@ class ChatLoop:
             self._is_asking = False
 
     def _behind(self, command: str) -> Sequence[str]:
-        return self._talker.models if command == "model" else ()
+        return self._session.models if command == "model" else ()
 
     def _toolbar(self, columns: int) -> str:
-        chat = self._talker.chat
+        chat = self._session.chat
         title = title_of(chat) if chat is not None else "new chat"
         running = "  a turn runs" if chat is not None and chat.is_running else ""
-        about = f"{running}  {on_one_line(self._talker.model)}  /help"
+        about = f"{running}  {on_one_line(self._session.model)}  /help"
         return fitted(title, max(8, columns - len(about) - 1)) + (about if columns > len(about) + 8 else "")

@@ -1,5 +1,4 @@
-"""Text from models and other people, made harmless for a terminal: what it says is shown, what it commands is
-written out."""
+"""Text from models and other people, made safe for a terminal: printed, never obeyed."""
 
 from __future__ import annotations
 
@@ -9,14 +8,14 @@ import unicodedata
 from turnledger.model.text.plain import plain
 
 _UNSEEN = re.compile("[\u00ad\u200b-\u200d\u2060\ufeff]")
-"""Shows nothing, and would only make widths uncertain."""
+"""Invisible, and makes widths uncertain."""
 _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 TAB = "    "
 
 
 def harmless(text: str) -> str:
-    """The text with its lines as they are, of which nothing but what can be printed is left: all else, such
-    as what moves the cursor, sets colours or turns the direction of reading, is written out as an escape."""
+    """The text, line by line, with everything unprintable written out as an escape: whatever moves the
+    cursor, sets colours or changes the direction of reading."""
     if text.isprintable():
         return text
     text = text.replace("\r\n", "\n").replace("\t", TAB)
@@ -24,13 +23,13 @@ def harmless(text: str) -> str:
 
 
 def on_one_line(text: str) -> str:
-    """The same for names and the like, which have one line."""
+    """The same, joined to one line."""
     return harmless(" ".join(text.split()))
 
 
 def uncontrolled(text: str) -> str:
-    """The text for a program at the other end of a pipe: as it is, but for what would control a terminal if
-    one is at the end after all."""
+    """The text for a program at the other end of a pipe: unchanged except for terminal controls, in case a
+    terminal reads it after all."""
     return _CONTROL.sub(lambda found: plain(found[0]), text.replace("\r\n", "\n"))
 
 

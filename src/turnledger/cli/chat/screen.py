@@ -1,7 +1,7 @@
-"""The terminal: what is said stays above, and below it some lines change until they are settled.
+"""The terminal: finished output stays above, and below it some lines change until they are settled.
 
-Nothing is erased before it is written anew, and everything that changes at once is written at once: there is
-no flicker. Only the last lines are ever written anew, fewer than the window has.
+Nothing is erased before it is written again, and all changes are written at once: there is no flicker. Only
+the last lines are ever rewritten, fewer than the window has.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ _CUT, _BREAK = "\x1b[?7l", "\x1b[?7h"
 
 
 def console_for(file: TextIO) -> Console:
-    """The console that is written to; what is printed means nothing but itself."""
+    """The console for a file; output is never parsed as markup."""
     return Console(file=file, theme=THEME, markup=False, highlight=False, emoji=False, soft_wrap=False)
 
 
 def is_light(environment: str | None) -> bool:
-    """Whether the window is light, as far as `COLORFGBG` tells."""
+    """Whether the window is light, according to `COLORFGBG`."""
     return (environment or "").rpartition(";")[2] in ("7", "15")
 
 
@@ -51,7 +51,6 @@ class Screen:
 
     @property
     def is_ascii(self) -> bool:
-        """Whether it shows nothing beyond ASCII."""
         return self._console.options.ascii_only
 
     @property
@@ -63,23 +62,23 @@ class Screen:
         return self._console.width
 
     def say(self, *said: RenderableType) -> None:
-        """Print something that stays, each part beginning on a new line."""
+        """Print output that stays, each part on a new line."""
         self._write([line for each in said for line in self._lines(each)], [])
 
     def blank(self) -> None:
-        """Have an empty line, but not two."""
+        """Print an empty line, unless the last one is."""
         if not self._is_blank:
             self._write([""], [])
 
     def is_below_input(self) -> None:
-        """Somebody has typed a line: what comes next stands below it."""
+        """The user has typed a line: what comes next is below it."""
         self._is_blank = False
 
     def blocks(
         self, done: Sequence[MarkdownBlock], tail: MarkdownBlock | None = None, status: str = ""
     ) -> None:
-        """Show these blocks for good, and below them one that is not finished, and how it goes on. Of one
-        that is higher than the window, the end is shown until it is finished."""
+        """Print finished blocks, and below them an unfinished one and the status. Of a block that is higher
+        than the window, only the end is shown until it is finished."""
         self._check_width()
         settled: list[str] = []
         for block in done:
@@ -92,19 +91,19 @@ class Screen:
         self._write(settled, live)
 
     def settle(self) -> None:
-        """Have nothing any more that changes: the lines that would are gone."""
+        """Remove the lines that change."""
         self._write([], [])
 
     def _check_width(self) -> None:
-        """See whether the lines that change are still where they were written. In a window that has become
-        narrower they are broken, and nobody knows how: they stay, and are written anew below, for what is
-        there twice can be read, and what was overwritten cannot."""
+        """Check that the changing lines are still where they were written. A window that became narrower has
+        wrapped them, in a way that cannot be known: they stay, and are written again below. Duplicates can be
+        read; overwritten text cannot."""
         if any(cell_len(_COLOURS.sub("", line)) > self.width for line in self._live):
             self._out("\x1b[1A\r\x1b[J")  # the last one says how it goes on
             self._live, self._is_blank = [], False
 
     def _spaced(self, block: MarkdownBlock, before: Sequence[str]) -> list[str]:
-        """The lines of a block, and an empty one before it where that is needed."""
+        """The lines of a block, after an empty one if needed."""
         drawn = (block, self.width)
         if drawn != self._drawn:
             lines = self._lines(Markdown(block, code_theme=self._code_theme))
@@ -115,7 +114,7 @@ class Screen:
         return lines if block.joins or is_below_blank else ["", *lines]
 
     def _lines(self, shown: RenderableType) -> list[str]:
-        """What is written for something: its lines with their colours, without spaces at their ends."""
+        """The lines of something rendered, with colours, without trailing spaces."""
         options = self._console.options.update(height=None)
         rendered = self._console.render_lines(shown, options, pad=False)
         return [self._line(_trimmed(line)) for line in rendered]
@@ -148,13 +147,12 @@ class Screen:
 
 
 def _without_margins(lines: list[str]) -> list[str]:
-    """The lines from the first to the last that is not empty."""
     full = [place for place, line in enumerate(lines) if line]
     return lines[full[0] : full[-1] + 1] if full else []
 
 
 def _trimmed(line: Sequence[Segment]) -> list[Segment]:
-    """The line made harmless, without the spaces that it ends with."""
+    """The line sanitized, without trailing spaces."""
     kept = [Segment(harmless(text), style) for text, style, control in line if text and not control]
     while kept and not kept[-1].text.rstrip():
         kept.pop()

@@ -1,4 +1,4 @@
-"""Chats on a server, by its client: what connections and servers break is healed there."""
+"""Chats on a server, by its client, which retries and reconnects."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from contextlib import asynccontextmanager, suppress
 from turnledger.cli.backend.backend import allows_http
 from turnledger.cli.chat.backend import (
     ChatState,
-    Heard,
+    NewTurn,
     Restarted,
     SeenBranch,
     SeenChat,
     SeenTurn,
+    TurnUpdate,
     Version,
-    Wish,
     died_of,
     running_of,
     text_of,
@@ -37,19 +37,19 @@ from turnledger.model.flags import left_of
 from turnledger.model.ids import ConversationId
 
 PATIENCE = 2.0
-"""Seconds that tidying may take at the end."""
+"""Seconds for the clean-up at the end."""
 
 
 def open_server(url: str, api_key: str | None, scope: str | None) -> OnServer:
-    """The chats that a token opens on a server; nothing is asked of it yet."""
+    """The chats of a token on a server; sends nothing yet."""
     allow_http = allows_http()
     looking = AsyncClient(url, api_key, retries=Retries(times=1), allow_http=allow_http)
     return OnServer(AsyncClient(url, api_key, allow_http=allow_http), looking, url, scope)
 
 
 class OnServer:
-    """The chats of whoever asks, of one scope or of all. `looking` is the client for what a person waits for
-    that hangs on nothing: it gives up soon."""
+    """The chats of a caller, of one scope or of all. `looking` is a client that gives up soon, for what the
+    user waits for and nothing depends on."""
 
     def __init__(
         self, client: AsyncClient, looking: AsyncClient, name: str, scope: str | None = None
@@ -90,15 +90,15 @@ class OnServer:
                     yield change.chat
 
     async def make(self) -> AsyncChat:
-        """A chat whose first turn is about to be asked for."""
+        """A chat for a first turn that is about to be requested."""
         chat = await self.client.chats.create(scope=self.scope)
         self._unused.add(chat)
         return chat
 
     @asynccontextmanager
     async def using(self, chat: AsyncChat) -> AsyncIterator[None]:
-        """Have a turn in it. From then on the chat stays, whatever becomes of this program, unless it is
-        known that nothing came of the first one."""
+        """Run a turn in the chat. From then on the chat stays, whatever happens to this program, unless its
+        first turn is known to have failed."""
         is_first = chat in self._unused
         self._unused.discard(chat)
         try:
@@ -122,8 +122,6 @@ class OnServer:
 
 
 class ServedTalk:
-    """One chat on a server."""
-
     def __init__(self, place: OnServer, chat: AsyncChat | None) -> None:
         self.place = place
         self._chat = chat
@@ -138,14 +136,14 @@ class ServedTalk:
             raise ConversationNotFound("Nothing was said here yet.")
         return self._chat
 
-    def ask(self, wish: Wish) -> RequestedTurn:
+    def ask(self, wish: NewTurn) -> RequestedTurn:
         return RequestedTurn(self, wish)
 
     def follow(self, turn: str) -> ServerTurn:
         return ServerTurn(self._there, turn)
 
     async def begun(self) -> AsyncChat:
-        """The chat, which is made for its first turn."""
+        """The chat, made for its first turn if needed."""
         if self._chat is None:
             self._chat = await self.place.make()
         return self._chat
@@ -196,9 +194,7 @@ class ServedTalk:
                 yield piece
 
 
-class _Streamed(ABC):
-    """A turn that the client follows."""
-
+class _StreamedTurn(ABC):
     def __init__(self) -> None:
         self._events: AsyncTurnStream | None = None
         self.is_asked = False
@@ -212,7 +208,7 @@ class _Streamed(ABC):
     async def _begun(self) -> AsyncTurnStream:
         """Its events, from the first."""
 
-    async def __aiter__(self) -> AsyncIterator[Heard]:
+    async def __aiter__(self) -> AsyncIterator[TurnUpdate]:
         # Nothing comes of this while it waits for others.
         async with await self._begun() as self._events:
             async for event in self._events:
@@ -234,15 +230,15 @@ class _Streamed(ABC):
         return True
 
 
-class RequestedTurn(_Streamed):
-    """A turn that is asked for here."""
+class RequestedTurn(_StreamedTurn):
+    """A turn that is requested here."""
 
-    def __init__(self, talk: ServedTalk, wish: Wish) -> None:
+    def __init__(self, talk: ServedTalk, wish: NewTurn) -> None:
         super().__init__()
         self._talk = talk
         self._wish = wish
 
-    async def __aiter__(self) -> AsyncIterator[Heard]:
+    async def __aiter__(self) -> AsyncIterator[TurnUpdate]:
         async with self._talk.place.using(await self._talk.begun()):
             async for event in super().__aiter__():
                 yield event
@@ -258,8 +254,8 @@ class RequestedTurn(_Streamed):
         return await chat.send(wish.text, stream=True, model=model, idempotency_key=key)
 
 
-class ServerTurn(_Streamed):
-    """A turn that somebody else asked for."""
+class ServerTurn(_StreamedTurn):
+    """A turn that was requested elsewhere."""
 
     def __init__(self, chat: AsyncChat, turn: str) -> None:
         super().__init__()

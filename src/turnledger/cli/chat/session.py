@@ -1,4 +1,4 @@
-"""The chat that one is in: what of it is on the screen, and the turns that are asked for there."""
+"""The current chat: what of it is on the screen, and the turns that are requested there."""
 
 from __future__ import annotations
 
@@ -12,44 +12,59 @@ from uuid import uuid4
 from msgspec.structs import replace
 from rich.text import Text
 
-from turnledger.cli.chat.backend import Answering, ChatBackend, ChatState, SeenChat, SeenTurn, Talk, Wish
-from turnledger.cli.chat.interrupts import Presses, forget_keys
-from turnledger.cli.chat.items import DIM, age_of, notes, prompt_label, question, show_turn
+from turnledger.cli.chat.backend import (
+    ChatBackend,
+    ChatState,
+    NewTurn,
+    SeenChat,
+    SeenTurn,
+    Talk,
+    TurnInProgress,
+)
+from turnledger.cli.chat.interrupts import Interrupts, forget_keys
 from turnledger.cli.chat.picker import title_of
 from turnledger.cli.chat.sanitize import on_one_line
 from turnledger.cli.chat.screen import Screen
-from turnledger.cli.chat.slash import typed_for
-from turnledger.cli.chat.turn_view import Telling, TurnEnd
+from turnledger.cli.chat.turn_view import (
+    DIM,
+    TurnEnd,
+    TurnView,
+    age_of,
+    notes,
+    prompt_label,
+    question,
+    show_turn,
+)
 from turnledger.errors import ServerUnavailable, TurnledgerError, TurnStopped
 
 LAST = 5
 """Turns that are shown of a chat that is opened."""
 NEWS = 20
-"""Turns that are looked at for what others did."""
+"""Turns that are checked for what others did."""
 LONGEST = 40
-"""Characters of what was said that tell which turn is meant."""
+"""Characters of a message that identify a turn."""
 PATIENCE = 2.0
-"""Seconds that a person waits for what is only good to know."""
+"""Seconds that the user waits for what is only good to know."""
 
 
 class ChatView(NamedTuple):
-    """A chat as it was found, by who knew so much of it then."""
+    """A chat as read, and how much was known of it before."""
 
     talk: Talk
     known: int
     seen: ChatState
 
 
-class Talker:
-    """Talks in one chat after another, on one screen. Of the models, the first is asked, until a person names
-    another or goes on with a chat in which another has answered."""
+class Session:
+    """Works in one chat after another, on one screen. The first of the models answers, until the user names
+    another or opens a chat in which another has answered."""
 
     def __init__(
         self,
         place: ChatBackend,
         screen: Screen,
         models: Sequence[str],
-        presses: Presses,
+        interrupts: Interrupts,
         *,
         now: Callable[[], float] = time.time,
     ) -> None:
@@ -60,32 +75,32 @@ class Talker:
         self.now = now
         self.is_following = False
         """Whether a turn is on the screen, which Ctrl-C stops."""
-        self._presses = presses
+        self._interrupts = interrupts
         self.talk: Talk = place.new()
         self.chat: SeenChat | None = None
-        """None until there is one to be seen."""
+        """None until it exists."""
         self.unsent = ""
-        """What was typed and not answered: it is back in the prompt."""
+        """Typed and not answered: it goes back into the prompt."""
         self.edits: dict[str, str] = {}
-        """Turn → what was to stand in its place, and failed."""
+        """Turn → the edit of it that failed."""
         self._on_screen: dict[int, str] = {}
-        self._failed: Wish | None = None
+        self._failed: NewTurn | None = None
         self._known = 0
-        """How often what is known of the chat was replaced."""
+        """How often the known state of the chat was replaced."""
 
     @property
     def label(self) -> str:
-        """What stands before the input of the next turn."""
+        """The label before the input of the next turn."""
         return prompt_label(max(self._on_screen, default=0) + 1)
 
     # Which chat.
 
     def begin(self) -> None:
-        """Go on with a chat that is not there yet."""
+        """Start a new chat."""
         self._enter(self.place.new())
 
     async def open(self, talk: Talk) -> None:
-        """Go on with this chat: show how it ends, and what runs there, or did when its process died."""
+        """Continue this chat: show its last turns, and the running one, or the one whose process died."""
         seen = await talk.look(limit=LAST)
         self._enter(talk)
         self._take(seen)
@@ -105,7 +120,7 @@ class Talker:
         self._failed = None
 
     def _take_model(self, seen: ChatState) -> None:
-        """Go on with the model that answered last, if it is one of those."""
+        """Continue with the model that answered last, if it is available."""
         answered = seen.turns[-1].details.get("model") if seen.turns else None
         if isinstance(answered, str) and answered in self.models:
             self.model = answered
@@ -136,7 +151,7 @@ class Talker:
                 show_turn(self.screen, turn)
 
     def _take(self, seen: ChatState) -> None:
-        """Note what is on the screen by now."""
+        """Note what is on the screen."""
         self._known += 1
         self.chat = seen.chat
         last = seen.turns[-1].number if seen.turns else 0
@@ -146,21 +161,19 @@ class Talker:
     # What others do.
 
     async def catch_up(self, own: str | None = None) -> SeenTurn | None:
-        """Show what has happened in the chat since it was looked at; return the turn that was made here, if
-        one was."""
+        """Show what has happened in the chat since the last look; return the own turn, if it is there."""
         look = await self.look_around()
         while look is not None and not self.show_news(look, own):
             look = await self.look_around()
         return None if look is None else next((turn for turn in look.seen.turns if turn.id == own), None)
 
     async def look_around(self) -> ChatView | None:
-        """Look at the chat, and show nothing yet; None while there is none."""
+        """Read the chat, and show nothing yet; None for a new one."""
         talk, known = self.talk, self._known
         return None if talk.id is None else ChatView(talk, known, await talk.look(limit=NEWS))
 
     def show_news(self, look: ChatView, own: str | None = None) -> bool:
-        """Show what is new in it; False if somebody has looked since: then it may be older than what is on
-        the screen."""
+        """Show what is new; return False if the chat was read again since: the screen may be newer."""
         if (look.talk, look.known) != (self.talk, self._known):
             return False
         news = [turn for turn in look.seen.turns if self._is_news(turn) and turn.id != own]
@@ -177,7 +190,6 @@ class Talker:
         return True
 
     def has_news(self, look: ChatView) -> bool:
-        """Whether there is something new to be seen."""
         return any(map(self._is_news, look.seen.turns)) or self._undone(look.seen) > 0
 
     def _undone(self, seen: ChatState) -> int:
@@ -190,22 +202,22 @@ class Talker:
         return known != turn.id and turn.number >= min(self._on_screen, default=0)
 
     async def forget_behind(self) -> None:
-        """Look at the chat after a turn was taken back here."""
+        """Read the chat after an undo."""
         self._take(await self.talk.look(limit=NEWS))
 
     # Turns.
 
     async def say(self, text: str) -> None:
-        """Say this to the model, and show its answer. What cannot be said is in the prompt again."""
+        """Send this to the model, and show its answer. If that fails, the text goes back into the prompt."""
         try:
-            await self.ask(Wish(model=self.model, text=text, idempotency_key=""))
+            await self.ask(NewTurn(model=self.model, text=text, idempotency_key=""))
         except TurnledgerError:
             self.unsent = typed_for(text)
             raise
 
-    async def ask(self, wish: Wish) -> None:
-        """Have a turn, and show it. One that failed is asked for again under its name: so whatever became of
-        it, it is there once."""
+    async def ask(self, wish: NewTurn) -> None:
+        """Run a turn, and show it. A failed one is requested again under the same idempotency_key: so it
+        happens once, whatever became of it."""
         failed = self._failed
         is_again = failed is not None and replace(failed, idempotency_key="") == wish
         key = failed.idempotency_key if failed is not None and is_again else uuid4().hex
@@ -231,17 +243,17 @@ class Talker:
             self._say_why(told)
             self.unsent = "" if told.may_go_on else typed_for(asked)
 
-    async def _told(self, answering: Answering) -> TurnEnd:
+    async def _told(self, answering: TurnInProgress) -> TurnEnd:
         self.screen.blank()
         self.is_following = True
         try:
-            return await Telling(self.screen).follow(answering, self._presses)
+            return await TurnView(self.screen).follow(answering, self._interrupts)
         finally:
             self.is_following = False
 
     async def _show_end(self, turn: str | None, label: str | None = None) -> None:
-        """Say how it ended, if there is more to say than what it said, and which turn it is, if another had
-        the number that it was asked under. It is there in any case."""
+        """Show notes on how the turn ended, and its number if that is not the one at the prompt. Errors are
+        ignored: the turn is committed."""
         with suppress(TurnledgerError, TimeoutError):
             async with asyncio.timeout(PATIENCE):
                 own = await self.catch_up(turn)
@@ -252,7 +264,7 @@ class Talker:
                     self.screen.say(Text(f"Yours is turn {own.number}: {said}", DIM))
 
     async def _show_version(self, turn: str | None) -> None:
-        """Say that there are others, and how to see them."""
+        """Say that there are other versions, and how to see them."""
         if turn is None:
             return
         with suppress(TurnledgerError, TimeoutError):
@@ -261,8 +273,8 @@ class Talker:
                 told = f"Version {ids.index(turn) + 1} of {len(ids)}; /prev shows the one before."
                 self.screen.say(Text(told, DIM))
 
-    def _take_back(self, wish: Wish, told: TurnEnd) -> None:
-        """Say why there is no answer, and have the text again."""
+    def _take_back(self, wish: NewTurn, told: TurnEnd) -> None:
+        """Say why there is no answer, and put the text back into the prompt."""
         forget_keys()
         if not isinstance(told.problem, TurnStopped):
             self._failed = wish
@@ -302,10 +314,18 @@ def _whether_kept(told: TurnEnd) -> str:
 
 
 def problem_line(problem: TurnledgerError) -> Text:
-    """What went wrong, on one line."""
     return Text(f"✗ {problem.code}: {on_one_line(str(problem))}", "red")
 
 
 def counted(number: int, of_what: str) -> str:
-    """So many of them, in words."""
     return f"{number} {of_what}{'' if number == 1 else 's'}"
+
+
+def said_in(text: str) -> str:
+    """The message on a line that is no command."""
+    return text[1:] if text.startswith("//") else text
+
+
+def typed_for(text: str) -> str:
+    """What to type to send this message."""
+    return f"/{text}" if text.startswith("/") else text

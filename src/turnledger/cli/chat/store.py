@@ -1,36 +1,133 @@
-"""Chats of a store, without a server: turns run in this process, with a model of its own."""
+"""Chats of a store, without a server: turns run in this process.
+
+Its models are those that a server with the same settings would have.
+"""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Collection, Iterable
 from contextlib import suppress
+from typing import Protocol
 
 from turnledger.chat import Chat
 from turnledger.cli.chat.backend import (
     ChatState,
+    NewTurn,
     SeenBranch,
     SeenChat,
     SeenTurn,
     Version,
-    Wish,
     died_of,
     running_of,
     text_of,
     without_messages,
 )
-from turnledger.cli.chat.store_models import StoreModels
-from turnledger.cli.chat.titles import Naming
 from turnledger.engine.turn.block import TurnBlock
 from turnledger.engine.turn.running_turn import RunningTurn
-from turnledger.errors import ConversationNotFound, TurnledgerError, TurnNotFound, TurnReplayed, TurnStopped
+from turnledger.errors import (
+    ConversationNotFound,
+    InvalidInput,
+    ModelError,
+    TurnledgerError,
+    TurnNotFound,
+    TurnReplayed,
+    TurnStopped,
+)
 from turnledger.ledger import OWNER, Ledger
 from turnledger.model.attempt import OnStop
 from turnledger.model.event import Event
 from turnledger.model.flags import left_of
 from turnledger.model.ids import ConversationId
 from turnledger.model.listing import Listed
+from turnledger.model.text.plain import plain
 from turnledger.model.turn import Turn
+from turnledger.runners.chat_model import ChatModel
+from turnledger.runners.chat_runner import ChatRunner
+from turnledger.runners.titles import Beginning, title_by
+
+
+class NamedModel(Protocol):
+    """A model, and its name at the upstream."""
+
+    @property
+    def model(self) -> ChatModel: ...
+    @property
+    def upstream_name(self) -> str: ...
+
+
+class KnownModels(Protocol):
+    """Models by name, as server.models has them."""
+
+    @property
+    def names(self) -> list[str]: ...
+    def named(self, name: str) -> NamedModel | None: ...
+    async def close(self) -> None: ...
+
+
+class StoreModels:
+    """Finds models by name. An upstream whose models the settings do not name is asked for the names."""
+
+    def __init__(self, known: KnownModels) -> None:
+        self._known = known
+
+    async def names(self) -> list[str]:
+        """The names of all models. Raises ModelError if there is none."""
+        names = self._known.names
+        other = self._known.named("")
+        if other is not None:
+            try:
+                names += [str(each.get("id")) for each in await other.model.models()]
+            except ModelError:
+                if not names:
+                    raise
+        if not names:
+            raise ModelError("The upstream names no models. Name one with --model.")
+        return list(dict.fromkeys(names))
+
+    def runner(self, name: str) -> ChatRunner:
+        """The runner of one turn with this model. Raises InvalidInput if there is none."""
+        found = self._known.named(name)
+        if found is None:
+            known = ", ".join(self._known.names)
+            raise InvalidInput(plain(f"There is no model {name!r}. Known: {known}."))
+        return ChatRunner(found.model, {"model": found.upstream_name})
+
+    async def close(self) -> None:
+        await self._known.close()
+
+
+PATIENCE = 60.0
+"""Seconds that a model may take for a title."""
+
+
+class TitleWriter:
+    """Has a model write titles in the background; if that fails, a chat keeps its first words."""
+
+    def __init__(self, ledger: Ledger, model: NamedModel) -> None:
+        self._ledger = ledger
+        self._model = model
+        self._making: set[asyncio.Task[None]] = set()
+
+    def begin(self, conversation: str, owner: str, first: Turn) -> None:
+        """Ask for the title of a chat whose first turn this is."""
+        beginning = Beginning.of(first)
+        making = asyncio.create_task(self._name(conversation, owner, beginning), name="turnledger title")
+        self._making.add(making)
+        making.add_done_callback(self._making.discard)
+
+    async def close(self) -> None:
+        for making in self._making:
+            making.cancel()
+        if self._making:
+            await asyncio.wait(self._making)
+
+    async def _name(self, conversation: str, owner: str, beginning: Beginning) -> None:
+        with suppress(TurnledgerError, TimeoutError):
+            async with asyncio.timeout(PATIENCE):
+                title = await title_by(self._model.model, self._model.upstream_name, beginning)
+            if title is not None:
+                await self._ledger.catalogue.name_by_model(conversation, title, owner=owner)
 
 
 class OnStore:
@@ -44,7 +141,7 @@ class OnStore:
         *,
         scope: str | None = None,
         owner: str = OWNER,
-        naming: Naming | None = None,
+        naming: TitleWriter | None = None,
     ) -> None:
         self.ledger = ledger
         self.naming = naming
@@ -100,8 +197,6 @@ class OnStore:
 
 
 class StoredTalk:
-    """One chat of a store."""
-
     def __init__(self, place: OnStore, chat: Chat | None) -> None:
         self._place = place
         self._chat = chat
@@ -116,14 +211,14 @@ class StoredTalk:
             raise ConversationNotFound("Nothing was said here yet.")
         return self._chat
 
-    def ask(self, wish: Wish) -> RunningHere:
+    def ask(self, wish: NewTurn) -> RunningHere:
         return RunningHere(self._place, self, wish)
 
     def follow(self, turn: str) -> StoreTurn:
         return StoreTurn(self._there, turn)
 
     async def began_in(self, conversation: str) -> None:
-        """Its first turn has begun: from now on it is this one."""
+        """Note the chat in which the first turn has begun."""
         if self._chat is None:
             self._chat = await self._place.ledger.conversation(conversation, owner=self._place.owner)
 
@@ -185,7 +280,7 @@ class StoredTalk:
 
 
 class StoreTurn:
-    """A turn that somebody else asked for."""
+    """A turn that was requested elsewhere."""
 
     def __init__(self, chat: Chat, turn: str) -> None:
         self._chat = chat
@@ -213,7 +308,7 @@ class StoreTurn:
 class RunningHere:
     """A turn that runs in this process."""
 
-    def __init__(self, place: OnStore, talk: StoredTalk, wish: Wish) -> None:
+    def __init__(self, place: OnStore, talk: StoredTalk, wish: NewTurn) -> None:
         self._place = place
         self._talk = talk
         self._events: asyncio.Queue[Event | None] = asyncio.Queue()
@@ -230,7 +325,7 @@ class RunningHere:
     def turn(self) -> str:
         return self._turn
 
-    def _asked(self, wish: Wish) -> TurnBlock:
+    def _asked(self, wish: NewTurn) -> TurnBlock:
         named = self._talk.id
         return self._place.ledger.turn(
             wish.text if wish.regenerates is None else (),
@@ -282,7 +377,7 @@ class RunningHere:
             await chat.stop(self._block.id, policy=OnStop.KEEP)
 
     async def leave(self) -> bool:
-        """End it: it cannot go on without this process. Nothing of it stays."""
+        """End it: it cannot go on without this process. Nothing of it is kept."""
         if self._running is not None:
             self._running.cancel()
             await asyncio.gather(self._running, return_exceptions=True)
@@ -305,7 +400,7 @@ def seen_chat(listed: Listed, found: str = "", marks: Iterable[tuple[int, int]] 
 
 
 async def seen_turns(chat: Chat, turns: list[Turn]) -> list[SeenTurn]:
-    """The turns without what is hidden from their owner."""
+    """The turns without items that are hidden from their owner."""
     return [seen_turn(*each) for each in zip(turns, await chat.hidden(turns), strict=True)]
 
 

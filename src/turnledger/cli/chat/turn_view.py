@@ -1,6 +1,6 @@
-"""A turn on the screen, from when it is asked for to its end.
+"""A turn on the screen: a committed one at once, a running one from its request to its end.
 
-An answer while it comes: which of its blocks are finished, and what the last one looks like so far.
+Of an answer that is still coming, finished blocks stay as they are, and only the last one is drawn again.
 """
 
 from __future__ import annotations
@@ -8,32 +8,143 @@ from __future__ import annotations
 import asyncio
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from datetime import datetime
 from enum import Enum
 
 from msgspec.structs import replace
 from rich.text import Text
 
-from turnledger.cli.chat.backend import Answering, Heard, Restarted
-from turnledger.cli.chat.interrupts import Presses
-from turnledger.cli.chat.items import told_item
+from turnledger.cli.chat.backend import Restarted, SeenTurn, TurnInProgress, TurnUpdate
+from turnledger.cli.chat.interrupts import Interrupts
 from turnledger.cli.chat.markdown import LARGEST, MarkdownBlock, blocks_of
-from turnledger.cli.chat.sanitize import harmless
+from turnledger.cli.chat.sanitize import harmless, on_one_line
 from turnledger.cli.chat.screen import Screen
 from turnledger.errors import TurnledgerError
 from turnledger.model.attempt import AttemptState, Failure
 from turnledger.model.event import ItemDone, TextDelta, TurnFinished, TurnStarted
 from turnledger.model.item import Item
+from turnledger.model.turn import TurnKind
+
+DIM = "dim"
+LONGEST = 300
+"""Characters of a call or a result that are shown."""
+_KINDS = {
+    TurnKind.INTERRUPTED: "Stopped: this is as far as it got.",
+    TurnKind.SETTLED: "It failed, after its tools had acted; that is all that is kept.",
+}
+_ENDS = {
+    "length": "The model had no room left: the answer is cut.",
+    "content_filter": "The answer was cut by a filter.",
+}
+
+_USED = (
+    (("prompt_tokens", "input_tokens"), "tokens read"),
+    (("completion_tokens", "output_tokens"), "tokens written"),
+)
+"""What a model may report as used, by its names, and the words for it here."""
+
+
+def told_item(item: Item) -> Text | None:
+    """A tool call, its result, or the model's reasoning on one line; None for all others."""
+    fields = item.fields
+    if item.is_reasoning:
+        thought = _parts(fields.get("summary")) or _parts(fields.get("content"))
+        return Text(f"∴ {_short(thought)}", DIM) if thought.strip() else None
+    if item.is_call:
+        called = f"{fields.get('name')}({fields.get('arguments', fields.get('input', ''))})"
+        return Text(f"⚙ {_short(called)}", DIM)
+    if item.is_result:
+        return Text(f"→ {_short(str(fields.get('output', '')))}", DIM)
+    return None
+
+
+def show_turn(screen: Screen, turn: SeenTurn) -> None:
+    screen.blank()
+    screen.say(question(turn.number, turn.asked))
+    screen.blank()
+    for item in turn.output:
+        if item.role == "assistant":
+            screen.blocks(list(_blocks(item.text)))
+        elif (told := told_item(item)) is not None:
+            screen.say(told)
+    for note in notes(turn):
+        screen.say(note)
+
+
+def question(number: int, asked: str) -> Text:
+    """The question as the prompt has shown it."""
+    label = prompt_label(number)
+    lines = harmless(asked or "(no message)").split("\n")
+    return Text.assemble((label, DIM), (("\n" + " " * len(label)).join(lines), "bold"))
+
+
+def prompt_label(number: int) -> str:
+    return f"{number} › "
+
+
+def notes(turn: SeenTurn) -> Iterator[Text]:
+    """Notes on how a turn ended."""
+    if turn.kind in _KINDS:
+        yield Text(f"■ {_KINDS[turn.kind]}", "yellow")
+    reason = turn.details.get("finish_reason")
+    if isinstance(reason, str) and reason in _ENDS:
+        yield Text(f"■ {_ENDS[reason]}", "yellow")
+
+
+def about(turn: SeenTurn) -> str:
+    """The model, the time and the tokens of a turn, as far as known."""
+    told = [f"{turn.took_ms / 1000:.1f} s"]
+    model, usage = turn.details.get("model"), turn.details.get("usage")
+    if isinstance(model, str):
+        told.insert(0, on_one_line(model))
+    used: dict[str, object] = usage if isinstance(usage, dict) else {}
+    for names, done in _USED:
+        told += [f"{used[name]} {done}" for name in names if isinstance(used.get(name), int)][:1]
+    return ", ".join(told)
+
+
+def _parts(parts: object) -> str:
+    texts = [part.get("text") for part in parts if isinstance(part, dict)] if isinstance(parts, list) else []
+    return " ".join(text for text in texts if isinstance(text, str))
+
+
+def _blocks(text: str) -> Iterator[MarkdownBlock]:
+    return iter(blocks_of(harmless(text)))
+
+
+def _short(text: str) -> str:
+    line = on_one_line(text)
+    return line if len(line) <= LONGEST else f"{line[: LONGEST - 1]}…"
+
+
+MINUTE, HOUR, DAY = 60, 3600, 24 * 3600
+
+
+def age_of(at: int, now: float) -> str:
+    """The time since `at`, in milliseconds since 1970; `now` is in seconds. Long ago, it is a date."""
+    passed = now - at / 1000
+    if passed < MINUTE:
+        return "just now"
+    if passed < HOUR:
+        return f"{int(passed / MINUTE)} min ago"
+    if passed < DAY:
+        return f"{int(passed / HOUR)} h ago"
+    if passed < 30 * DAY:
+        days = int(passed / DAY)
+        return "yesterday" if days == 1 else f"{days} days ago"
+    return datetime.fromtimestamp(at / 1000).astimezone().strftime("%Y-%m-%d")
+
 
 _FENCE = re.compile(r" {0,3}(?:`{3,}|~{3,})[^\n]*\n")
 _UNDECIDED = re.compile(r"\s*(?:[0-9]{1,9}|[-+*])\s*")
 """May become another item of the list before it."""
 CODE_LINES = 40
-"""Lines of code that are held until the block ends; of more, the first are finished before."""
+"""Lines of code that are held until the block ends; of a longer one, the first are finished earlier."""
 
 
 class Behind(Enum):
-    """What the text that is held comes behind."""
+    """What the text that is held follows."""
 
     BLOCK = "block"  # or nothing
     ITEM = "item"  # of a list, of which it may be another
@@ -41,8 +152,8 @@ class Behind(Enum):
     PIECE = "piece"  # of a block that was too large
 
 
-class Streamed:
-    """Takes text as it comes. What it holds, and thereby what a look at it costs, is one block."""
+class StreamedMarkdown:
+    """Takes text as it comes. It holds one block, which bounds the cost of each redraw."""
 
     def __init__(self, code_lines: int = CODE_LINES) -> None:
         self._code_lines = code_lines
@@ -50,10 +161,9 @@ class Streamed:
         self._behind = Behind.BLOCK
         self._half = ""  # of a line's end
         self.is_blank = True
-        """Whether nothing was said yet."""
+        """Whether there is no text yet."""
 
     def feed(self, text: str) -> None:
-        """Take what has come."""
         text, self._half = self._half + text, ""
         if text.endswith("\r"):
             text, self._half = text[:-1], "\r"
@@ -61,7 +171,7 @@ class Streamed:
         self._text += harmless(text)
 
     def finished(self) -> list[MarkdownBlock]:
-        """Let go of the blocks that nothing can change any more."""
+        """Return and forget the blocks that further text cannot change."""
         blocks = blocks_of(self._text)
         if len(blocks) > 1 and _UNDECIDED.fullmatch(blocks[-1].text):
             blocks[-2:] = [replace(blocks[-2], text=f"{blocks[-2].text}\n{blocks[-1].text}")]
@@ -76,7 +186,7 @@ class Streamed:
         return done
 
     def _pieces(self) -> list[MarkdownBlock]:
-        """What is finished of a block that goes on and on."""
+        """The finished pieces of a block that goes on and on."""
         done: list[MarkdownBlock] = []
         fence = _FENCE.match(self._text)
         lines = self._text.split("\n")
@@ -91,19 +201,19 @@ class Streamed:
         return done
 
     def _placed(self, first: MarkdownBlock) -> MarkdownBlock:
-        """The first block that is held, as it stands behind the one before."""
+        """The first block that is held, joined to the one before."""
         is_next_item = self._behind is Behind.ITEM and first.is_item
         goes_on = self._behind in (Behind.CODE, Behind.PIECE)
         return replace(first, joins=is_next_item or goes_on, opens=self._behind is not Behind.CODE)
 
     @property
     def tail(self) -> MarkdownBlock | None:
-        """The block that is not finished."""
+        """The unfinished block."""
         blocks = blocks_of(self._text)
         return self._placed(blocks[0]) if blocks else None
 
     def rest(self) -> list[MarkdownBlock]:
-        """Let go of everything: nothing comes any more."""
+        """Return and forget everything: no more text comes."""
         self._text += harmless(self._half)
         done = [*self._all_but_last(blocks_of(self._text)), *self._pieces()]
         tail = self.tail
@@ -112,53 +222,53 @@ class Streamed:
 
 
 FRAME = 0.08
-"""Seconds from one look of the screen to the next."""
+"""Seconds between two redraws."""
 SHARE = 8.0
-"""Drawing takes no more than one part in so many of the time."""
+"""Drawing takes at most one part in so many of the time."""
 LOWEST = 8
-"""Lines of code that are held in however low a window."""
+"""Lines of code that are held in a window of any height."""
 STILL = 0.3
-"""Seconds after which a window that changed its width is taken to have the one that it was to have."""
+"""Seconds after which a resized window is taken to have its final width."""
 TURNING = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 PLAINLY_TURNING = "|/-\\"
 
 
 class TurnEnd:
-    """How a turn came to its end."""
+    """How a turn ended."""
 
     def __init__(self) -> None:
         self.state: AttemptState | None = None
-        """None if that is not known: nobody follows it any more."""
+        """None if that is unknown: the turn is not followed any more."""
         self.may_go_on = False
-        """Whether it may come to an end that nobody follows."""
+        """Whether it may go on unfollowed."""
         self.failure: Failure | None = None
         self.problem: TurnledgerError | None = None
 
     @property
     def is_there(self) -> bool:
-        """Whether it is history."""
+        """Whether it is in the history."""
         return self.problem is None and self.state is not None and self.state.is_committed
 
 
-class Telling:
-    """Shows one turn. Used once."""
+class TurnView:
+    """Shows one running turn. Used once."""
 
     def __init__(self, screen: Screen, *, now: Callable[[], float] = time.monotonic) -> None:
         self._screen = screen
         self._now = now
         self._began_at = now()
-        self._streamed = Streamed(max(LOWEST, screen.height))
+        self._streamed = StreamedMarkdown(max(LOWEST, screen.height))
         self._is_told = True  # whether what was streamed so far is on the screen
         self._has_started = False
         self._is_stopping = False
         self._told = TurnEnd()
         self._width, self._changed_at = screen.width, float("-inf")
 
-    async def follow(self, answering: Answering, presses: Presses) -> TurnEnd:
-        """Show the turn until it has ended. Ctrl-C stops it, and what it said is kept; once more, and it is
-        left to itself. Whatever is wrong with the turn is told by what is returned."""
+    async def follow(self, answering: TurnInProgress, interrupts: Interrupts) -> TurnEnd:
+        """Show the turn until it has ended. Ctrl-C stops it and keeps the answer so far; the second time, the
+        turn is left to itself. Errors of the turn are part of the result."""
         hearing = asyncio.create_task(self._hear(answering), name="turnledger answer")
-        pressing = asyncio.create_task(presses.next(), name="turnledger Ctrl-C")
+        pressing = asyncio.create_task(interrupts.next(), name="turnledger Ctrl-C")
         stopping: asyncio.Task[TurnledgerError | None] | None = None
         try:
             while not hearing.done():
@@ -170,7 +280,7 @@ class Telling:
                     break  # it does not stop, or nobody knows of it: it is left to itself
                 self._is_stopping = True
                 stopping = asyncio.create_task(self._stop(answering), name="turnledger stop")
-                pressing = asyncio.create_task(presses.next(), name="turnledger Ctrl-C")
+                pressing = asyncio.create_task(interrupts.next(), name="turnledger Ctrl-C")
         finally:
             for task in (hearing, pressing, stopping):
                 if task is not None and not task.done():
@@ -187,21 +297,21 @@ class Telling:
             self._told.problem = stopping.result() if self._told.state is None else None
         return self._told
 
-    async def _stop(self, answering: Answering) -> TurnledgerError | None:
+    async def _stop(self, answering: TurnInProgress) -> TurnledgerError | None:
         try:
             await answering.stop()
         except TurnledgerError as problem:
             return problem  # it goes on; a second Ctrl-C leaves it
         return None
 
-    async def _hear(self, answering: Answering) -> None:
+    async def _hear(self, answering: TurnInProgress) -> None:
         try:
             async for event in answering:
                 self._take(event)
         except TurnledgerError as problem:
             self._told.problem = problem
 
-    def _take(self, event: Heard) -> None:
+    def _take(self, event: TurnUpdate) -> None:
         self._is_told = False
         if isinstance(event, TextDelta):
             self._streamed.feed(event.text)
@@ -225,10 +335,10 @@ class Telling:
 
     def _finish_text(self) -> None:
         self._screen.blocks(self._streamed.rest())
-        self._streamed = Streamed(max(LOWEST, self._screen.height))
+        self._streamed = StreamedMarkdown(max(LOWEST, self._screen.height))
 
     def _draw(self) -> float:
-        """Show how it stands; return how long that is good for."""
+        """Redraw; return the seconds until the next redraw."""
         began_at = self._now()
         if self._screen.width != self._width:
             self._width, self._changed_at = self._screen.width, began_at

@@ -160,7 +160,7 @@ def _update_each(
 def _do_each(
     where: Where, names: Sequence[str], do: Callable[[Backend, str], Awaitable[str]], doing: str
 ) -> None:
-    """Do something with each of these chats, and tell what was done, and what is wrong with the others."""
+    """Do something with each of these chats; print what was done, and what is wrong with the others."""
 
     problems: list[str] = []
 

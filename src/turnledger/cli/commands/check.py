@@ -67,7 +67,6 @@ async def _look(url: str, limit: int) -> Report:
 
 
 def document_of(report: Report) -> dict[str, Any]:
-    """What came of it, for programs."""
     findings = [
         {
             "rule": finding.rule,
@@ -99,7 +98,6 @@ def line_of(finding: Finding) -> str:
 
 
 def summary_of(report: Report) -> str:
-    """How much was looked at, and what came of it."""
     damage = sum(finding.is_damage for finding in report.findings)
     told = "nothing is wrong" if not damage else f"{damage} thing{'s' if damage > 1 else ''} wrong"
     if not report.is_whole:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,7 +12,7 @@ import typer
 from turnledger.model.text.plain import plain
 
 if TYPE_CHECKING:
-    from turnledger.server.doctor.diagnosis import Diagnosis
+    from turnledger.server.doctor import Diagnosis
 
 UNWELL = 1
 """Exit code: something fails. 0: all is well, but for warnings."""
@@ -47,25 +48,14 @@ def _look(flags: dict[str, Any], config: Path | None) -> list[Diagnosis]:
     import asyncio
 
     from turnledger.server.config.file import load_settings
-    from turnledger.server.config.folders import config_folder, data_folder
-    from turnledger.server.config.settings import Settings
-    from turnledger.server.doctor.doctor import examine
+    from turnledger.server.doctor import examine
 
-    def load() -> Settings:
-        home = Path.home()
-        return load_settings(
-            flags,
-            config=config,
-            config_folder=config_folder(os.environ, home),
-            data_folder=data_folder(os.environ, home),
-            environ=os.environ,
-        )
-
+    load = partial(load_settings, flags, config=config, environ=os.environ)
     return asyncio.run(examine(load, os.environ))
 
 
 def as_lines(found: list[Diagnosis]) -> str:
-    """One line for each finding, another for what to do, and a summary."""
+    """One line for each finding, one for what to do, and a summary."""
     width = max(len(each.subject) for each in found)
     lines = []
     for each in found:
@@ -76,18 +66,15 @@ def as_lines(found: list[Diagnosis]) -> str:
 
 
 def as_document(found: list[Diagnosis]) -> str:
-    """The same for programs."""
     import json
 
-    findings = [
-        {"subject": each.subject, "level": str(each.level), "told": each.told, "remedy": each.remedy}
-        for each in found
-    ]
-    return json.dumps({"ok": all(each.level != "FAIL" for each in found), "findings": findings}, indent=2)
+    import msgspec
+
+    is_ok = all(each.level != "FAIL" for each in found)
+    return json.dumps({"ok": is_ok, "findings": msgspec.to_builtins(found)}, indent=2)
 
 
 def summary_of(found: list[Diagnosis]) -> str:
-    """What came of it, in a line."""
     fails = sum(each.level == "FAIL" for each in found)
     warns = sum(each.level == "WARN" for each in found)
     parts = [

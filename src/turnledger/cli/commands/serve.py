@@ -24,7 +24,6 @@ _WITHOUT_TOKEN = {
 
 
 def most(of_what: str) -> Any:
-    """The option that sets a limit."""
     return typer.Option(metavar="N", help=f"Most {of_what}.")
 
 
@@ -90,20 +89,11 @@ def serve(
 def _run(flags: dict[str, Any], config: Path | None) -> None:
     from turnledger.server.chat_page.built import is_built
     from turnledger.server.config.file import load_settings
-    from turnledger.server.config.folders import config_folder, data_folder
     from turnledger.server.listen.serve import serve
     from turnledger.server.ops.logs import configure
 
-    home = Path.home()
-
     def load() -> Settings:
-        return load_settings(
-            flags,
-            config=config,
-            config_folder=config_folder(os.environ, home),
-            data_folder=data_folder(os.environ, home),
-            environ=os.environ,
-        )
+        return load_settings(flags, config=config, environ=os.environ)
 
     settings = load()
     log_format = settings.log_format or ("console" if sys.stderr.isatty() else "json")

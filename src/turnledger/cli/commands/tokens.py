@@ -155,7 +155,7 @@ def _tell_ended(ended: Sequence[Sequence[TokenTold]], *, as_json: bool) -> None:
 
 
 def _check(ids: Sequence[str]) -> None:
-    """Raise InvalidId before anything is done, if one of these is no token."""
+    """Raise InvalidId before anything is done, if one of these is not a token."""
     from turnledger.model.access.token import is_token_text
     from turnledger.model.ids import TokenId
 
@@ -179,7 +179,6 @@ async def _revoke(
 
 
 def record_of(token: TokenTold, now: int) -> Record:
-    """A token in a list."""
     allows, state = _allows(token), token.state(now)
     ends = "never" if token.expires_at is None else date_of(token.expires_at)
     used = "never" if token.used_at is None else date_of(token.used_at)

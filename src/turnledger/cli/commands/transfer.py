@@ -38,8 +38,6 @@ STANDARD_OUTPUT = (STANDARD, "/dev/stdout")
 
 
 class Format(StrEnum):
-    """What kind of file."""
-
     JSONL = "jsonl"
     MARKDOWN = "markdown"
 
@@ -88,14 +86,14 @@ async def _write(lines: AsyncIterator[bytes], write: Write, progress: Progress) 
 
 
 def _progress_of(output: Path | None) -> Progress:
-    """A bar while a file is written; a pipe may lead to a pager, in which it would be in the way."""
+    """A bar while a file is written; not for a pipe, which may lead to a pager."""
     is_shown = output is not None or (sys.stdout is not None and _is_file(sys.stdout.buffer))
     return Progress("Exporting", in_bytes=True, is_shown=is_shown)
 
 
 @contextmanager
 def _writing(output: Path | None, format: Format) -> Iterator[Write]:
-    """What writes to the file, or to the standard output."""
+    """The function that writes to the file, or to the standard output."""
     if output is not None:
         with writing_to(output) as write:
             yield write
@@ -107,7 +105,7 @@ def _writing(output: Path | None, format: Format) -> Iterator[Write]:
 
 
 def _to_terminal(format: Format) -> Write:
-    """What writes for somebody who looks: in a file, what was said stands as it was said."""
+    """Make output printable; in a file, text stays as it is."""
     shown = printable_json if format is Format.JSONL else plain
 
     def write(piece: bytes) -> None:
@@ -154,7 +152,7 @@ def _told(report: ImportReport) -> str:
 
 
 class _Counted:
-    """A file that is read, and how far."""
+    """A file that reports how far it was read."""
 
     def __init__(self, file: BinaryIO, progress: Progress) -> None:
         self._file = file
@@ -190,8 +188,7 @@ class _Counted:
 
 @contextmanager
 def _ended_by_ctrl_c() -> Iterator[None]:
-    """Have Ctrl-C end what waits in here. An event loop takes it for a wish that it comes back to, and it
-    would not come back."""
+    """Have Ctrl-C interrupt a blocking read: the event loop would only note it, and never get to run."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

@@ -13,7 +13,7 @@ from turnledger.client.aio.wire import AsyncStream, AsyncWire
 from turnledger.client.core.chat import ChatCore
 from turnledger.client.core.client import ClientCore
 from turnledger.client.core.turn_request import AskOptions, Said
-from turnledger.client.core.turn_stream import Following
+from turnledger.client.core.turn_stream import TurnFollower
 from turnledger.client.shapes import (
     Answer,
     Branch,
@@ -32,7 +32,7 @@ class AsyncTurnStream(AsyncStream[TurnEvent]):
     """The events of a turn, as they come: TurnStarted, TextDelta, ItemDone and at last TurnFinished; behind
     that, what became of a turn other than well is raised."""
 
-    def __init__(self, wire: AsyncWire, core: ChatCore, following: Following) -> None:
+    def __init__(self, wire: AsyncWire, core: ChatCore, following: TurnFollower) -> None:
         super().__init__(wire, following.steps())
         self._core = core
         self._following = following
@@ -147,7 +147,7 @@ class AsyncChat:
         """Ask the input of a turn, or of the last one, once more; see `send`."""
         return await self._asked(self._core.regenerate(turn, options), stream)
 
-    async def _asked(self, following: Following, stream: bool) -> Answer | AsyncTurnStream:
+    async def _asked(self, following: TurnFollower, stream: bool) -> Answer | AsyncTurnStream:
         opened = AsyncTurnStream(self._wire, self._core, following)
         if stream:
             return await opened._begin()

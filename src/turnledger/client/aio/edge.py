@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import nullcontext, suppress
 from typing import TYPE_CHECKING, Any
 
-from turnledger.client.core.steps import Doing
+from turnledger.client.core.steps import Steps
 
 if TYPE_CHECKING:
     import httpx2
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 AsyncEvent = asyncio.Event
 Lock = nullcontext[None]
 """Tasks of one loop need none where nothing is awaited."""
-Run = Callable[[Doing[Any]], Awaitable[Any]]
+Run = Callable[[Steps[Any]], Awaitable[Any]]
 Home = asyncio.AbstractEventLoop
 home = asyncio.get_running_loop
 """Where a response can be closed."""

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Callable
 
 from turnledger.client.aio import edge
 from turnledger.client.core.pages import Entry, Paging
-from turnledger.client.core.steps import Doing
+from turnledger.client.core.steps import Steps
 from turnledger.client.shapes import Page
 
 
@@ -16,7 +16,7 @@ class AsyncPages(Paging[Entry]):
     def __init__(
         self,
         run: edge.Run,
-        look: Callable[[str | None, int], Doing[Page[Entry]]],
+        look: Callable[[str | None, int], Steps[Page[Entry]]],
         limit: int | None = None,
         cursor: str | None = None,
     ) -> None:

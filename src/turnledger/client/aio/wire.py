@@ -13,7 +13,6 @@ from turnledger.client.core.response import Whole, head_of, is_stream
 from turnledger.client.core.steps import (
     READ,
     Broken,
-    Doing,
     Exchange,
     Forget,
     Give,
@@ -26,6 +25,7 @@ from turnledger.client.core.steps import (
     Reply,
     Request,
     Step,
+    Steps,
 )
 from turnledger.client.errors import closed
 from turnledger.errors import TurnledgerError
@@ -61,7 +61,7 @@ class AsyncWire:
         self._streams: WeakSet[AsyncStream[Any]] = WeakSet()
         self._abandoned = edge.AsyncAbandoned()
 
-    async def run(self, doing: Doing[Result]) -> Result:
+    async def run(self, doing: Steps[Result]) -> Result:
         """Do something that gives nothing on its way."""
         outcome: Any = None
         while True:
@@ -160,7 +160,7 @@ class AsyncStream(Generic[Given]):
     _response: httpx2.Response | None = None
     _home: edge.Home | None = None
 
-    def __init__(self, wire: AsyncWire, steps: Doing[None]) -> None:
+    def __init__(self, wire: AsyncWire, steps: Steps[None]) -> None:
         self._wire = wire
         self._steps = steps
         self._chunks: AsyncIterator[bytes] = edge.nothing()

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from turnledger.client.core.client import ClientCore
-from turnledger.client.core.exchange import Exchanging
-from turnledger.client.core.steps import JSON_TYPE, Doing, Request
+from turnledger.client.core.exchange import RepeatedExchange
+from turnledger.client.core.steps import JSON_TYPE, Request, Steps
 from turnledger.client.core.turn_request import body_of
 from turnledger.client.shapes import Page, Share, Token, decoded
 from turnledger.model.ids import ConversationId, ShareId, TokenId
@@ -33,7 +33,7 @@ class AccessCore:
         expires_in: float | None,
         max_tokens: int | None,
         n: int | None,
-    ) -> Doing[Token]:
+    ) -> Steps[Token]:
         said = {
             "scopes": list(scopes),
             "owner": owner,
@@ -48,23 +48,23 @@ class AccessCore:
         told = yield from self._made("/api/tokens", said)
         return decoded(Token, told)
 
-    def tokens_page(self, cursor: str | None, limit: int, *, owner: str | None) -> Doing[Page[Token]]:
+    def tokens_page(self, cursor: str | None, limit: int, *, owner: str | None) -> Steps[Page[Token]]:
         query = {"owner": owner, "before": cursor, "limit": limit}
         page = yield from self._client.get("/api/tokens", Page[Token], query)
         return Page(page.data, page.data[-1].id if len(page) == limit else None)
 
-    def own_token(self, *, scope: str | None = None) -> Doing[Token | None]:
+    def own_token(self, *, scope: str | None = None) -> Steps[Token | None]:
         """The token that is asked with; None where none is needed."""
         told = yield from self._client.get("/api/tokens/self", dict[str, Any], {"scope": scope})
         if told.get("id") is None:
             return None
         return decoded(Token, body_of(told))
 
-    def revoke_token(self, token: str) -> Doing[tuple[Token, ...]]:
+    def revoke_token(self, token: str) -> Steps[tuple[Token, ...]]:
         """Revoke it and all that were made with it; again, it changes nothing."""
         named = token if token == "self" else TokenId(token)  # noqa: S105 - no secret, a word
         request = Request(method="DELETE", path=f"/api/tokens/{named}")
-        reply = yield from Exchanging(self._client.trying()).ask(request)
+        reply = yield from RepeatedExchange(self._client.trying()).ask(request)
         return decoded(Page[Token], reply.body).data
 
     def create_share(
@@ -77,7 +77,7 @@ class AccessCore:
         expires_in: float | None,
         models: Sequence[str] | None,
         others: Mapping[str, Any],
-    ) -> Doing[Share]:
+    ) -> Steps[Share]:
         said = {
             "scope": scope,
             "chat": None if chat is None else ConversationId(chat),
@@ -90,18 +90,20 @@ class AccessCore:
         told = yield from self._made("/api/shares", said)
         return decoded(Share, told)
 
-    def shares_page(self, cursor: str | None, limit: int) -> Doing[Page[Share]]:
+    def shares_page(self, cursor: str | None, limit: int) -> Steps[Page[Share]]:
         page = yield from self._client.get("/api/shares", Page[Share], {"before": cursor, "limit": limit})
         return Page(page.data, page.data[-1].id if len(page) == limit else None)
 
-    def revoke_share(self, share: str) -> Doing[Share]:
+    def revoke_share(self, share: str) -> Steps[Share]:
         """Revoke it, and the tokens of all who came by it; again, it changes nothing."""
         request = Request(method="DELETE", path=f"/api/shares/{ShareId(share)}")
-        reply = yield from Exchanging(self._client.trying()).ask(request)
+        reply = yield from RepeatedExchange(self._client.trying()).ask(request)
         return decoded(Share, reply.body)
 
-    def _made(self, path: str, said: Mapping[str, Any]) -> Doing[bytes]:
+    def _made(self, path: str, said: Mapping[str, Any]) -> Steps[bytes]:
         values = {name: value for name, value in said.items() if value is not None}
         request = Request(method="POST", path=path, headers={"content-type": JSON_TYPE}, body=body_of(values))
-        reply = yield from Exchanging(self._client.trying(), is_repeatable=False, once=_ONCE).ask(request)
+        reply = yield from RepeatedExchange(self._client.trying(), is_repeatable=False, once=_ONCE).ask(
+            request
+        )
         return reply.body

@@ -14,8 +14,8 @@ from msgspec import UNSET, UnsetType
 
 from turnledger.client.core.client import ClientCore, query_of
 from turnledger.client.core.download import download
-from turnledger.client.core.exchange import Exchanging
-from turnledger.client.core.steps import JSON_TYPE, Doing, Request
+from turnledger.client.core.exchange import RepeatedExchange
+from turnledger.client.core.steps import JSON_TYPE, Request, Steps
 from turnledger.client.core.turn_request import (
     AskOptions,
     Said,
@@ -25,7 +25,7 @@ from turnledger.client.core.turn_request import (
     turn_request,
     whole,
 )
-from turnledger.client.core.turn_stream import FORBIDDEN, Following
+from turnledger.client.core.turn_stream import FORBIDDEN, TurnFollower
 from turnledger.client.errors import failed_with, like
 from turnledger.client.shapes import (
     Answer,
@@ -91,7 +91,7 @@ class ChatCore:
         self.conversation_key = conversation_key
         self.scope = scope
         self._goes_by_key = goes_by_key
-        self._asked_for: WeakSet[Following] = WeakSet()
+        self._asked_for: WeakSet[TurnFollower] = WeakSet()
         self._lock = Lock()
         """For that: threads may share a chat."""
 
@@ -111,52 +111,52 @@ class ChatCore:
 
     # Turns.
 
-    def send(self, input: Said, options: AskOptions) -> Following:
+    def send(self, input: Said, options: AskOptions) -> TurnFollower:
         """Ask for a turn behind the last one."""
         return self._asked({"input": input}, options, self._place())
 
-    def edit(self, turn: str, input: Said, options: AskOptions) -> Following:
+    def edit(self, turn: str, input: Said, options: AskOptions) -> TurnFollower:
         """Ask for a turn in the place of another."""
         return self._asked({"input": input, "replaces": TurnId(turn)}, options, self._place_known())
 
-    def regenerate(self, turn: str | None, options: AskOptions) -> Following:
+    def regenerate(self, turn: str | None, options: AskOptions) -> TurnFollower:
         """Ask the input of a turn once more; without one, of the last."""
         regenerates = True if turn is None else TurnId(turn)
         return self._asked({"regenerates": regenerates}, options, self._place_known())
 
-    def events(self, turn: str, after: int) -> Following:
+    def events(self, turn: str, after: int) -> TurnFollower:
         """Read the events of a turn."""
         if after < 0:
             raise InvalidInput("after is the number of an event: 0 for all of them.")
         client = self._client
-        return Following(client.trying(), client.retries, turn=TurnId(turn), after=after)
+        return TurnFollower(client.trying(), client.retries, turn=TurnId(turn), after=after)
 
-    def _asked(self, said: Mapping[str, Any], options: AskOptions, place: Mapping[str, Any]) -> Following:
+    def _asked(self, said: Mapping[str, Any], options: AskOptions, place: Mapping[str, Any]) -> TurnFollower:
         check(options)
         self._client.check_model(options)
         key = idempotency_key_of(options)
         body_of(said)  # what cannot be sent is refused here, where it was said
 
-        def ask() -> Doing[Request]:
+        def ask() -> Steps[Request]:
             model = yield from self._client.model_for(options)
             return turn_request(model, said, place, options, key)
 
         return self._followed(ask, key, may_be_replayed=options.get("idempotency_key") is not None)
 
-    def again(self, request: Request, idempotency_key: str) -> Following:
+    def again(self, request: Request, idempotency_key: str) -> TurnFollower:
         """Ask once more for a turn, by the request that asked for it."""
 
-        def ask() -> Doing[Request]:
+        def ask() -> Steps[Request]:
             yield from ()
             return request
 
         return self._followed(ask, idempotency_key)
 
     def _followed(
-        self, ask: Callable[[], Doing[Request]], idempotency_key: str, *, may_be_replayed: bool = True
-    ) -> Following:
+        self, ask: Callable[[], Steps[Request]], idempotency_key: str, *, may_be_replayed: bool = True
+    ) -> TurnFollower:
         client = self._client
-        following = Following(
+        following = TurnFollower(
             client.trying(),
             client.retries,
             ask=ask,
@@ -183,7 +183,7 @@ class ChatCore:
     def _found_at(self, id: ConversationId) -> None:
         self.id = id
 
-    def answer(self, following: Following) -> Doing[Answer]:
+    def answer(self, following: TurnFollower) -> Steps[Answer]:
         """The turn that was followed to its end, as it was committed."""
         if following.turn is None or following.finished is None:
             raise RequestFailed(
@@ -207,19 +207,19 @@ class ChatCore:
             is_replayed=following.is_replayed,
         )
 
-    def _told(self, following: Following) -> Doing[TurnState]:
+    def _told(self, following: TurnFollower) -> Steps[TurnState]:
         try:
             told = yield from self._client.get(f"/api/turns/{following.turn}", TurnState)
         except NotAdmitted as refused:
             if refused.status != FORBIDDEN or following.request is None:
                 raise
             # A token that may run turns, and not read, is given the answer to what it has asked.
-            exchanging = Exchanging(self._client.trying(), idempotency_key=following.idempotency_key)
+            exchanging = RepeatedExchange(self._client.trying(), idempotency_key=following.idempotency_key)
             reply = yield from exchanging.ask(whole(following.request))
             told = decoded(TurnState, reply.body)
         return told
 
-    def stop(self, turn: str | None, policy: str | None) -> Doing[Ended | None]:
+    def stop(self, turn: str | None, policy: str | None) -> Steps[Ended | None]:
         """Stop a turn, or whichever runs in this chat; None if there was nothing to stop. One that was asked
         for here and has not begun is then stopped as soon as it does."""
         if policy is not None and policy not in frozenset(OnStop):
@@ -240,11 +240,11 @@ class ChatCore:
                 following.stop_when_begun(partial(self.stop, policy=policy))
         return ended
 
-    def _unended(self) -> list[Following]:
+    def _unended(self) -> list[TurnFollower]:
         with self._lock:
             return [each for each in self._asked_for if each.finished is None]
 
-    def _stopped(self, path: str, policy: str | None, once: str | None = None) -> Doing[Ended | None]:
+    def _stopped(self, path: str, policy: str | None, once: str | None = None) -> Steps[Ended | None]:
         values = {} if policy is None else {"policy": str(policy)}
         told = yield from self._client.post(path, _Stopped, values, once=once)
         if told.state is None:
@@ -253,7 +253,7 @@ class ChatCore:
 
     # Reading.
 
-    def known_id(self) -> Doing[ConversationId]:
+    def known_id(self) -> Steps[ConversationId]:
         """Its id, looked up where only the conversation_key is known. Raises ConversationNotFound."""
         if self.id is None:
             assert self.conversation_key is not None  # noqa: S101 - it is named by one of the two
@@ -265,7 +265,7 @@ class ChatCore:
 
     def read(
         self, before: int | None = None, limit: int | None = None, branch: str | None = None
-    ) -> Doing[ChatPage]:
+    ) -> Steps[ChatPage]:
         """Some of its turns, and what is known of it."""
         id = yield from self.known_id()
         query = {"before": before, "limit": limit, "branch": None if branch is None else BranchId(branch)}
@@ -273,12 +273,12 @@ class ChatCore:
         told = {name: getattr(page, name) for name in ChatInfo.__struct_fields__}
         return ChatPage(chat=ChatInfo(**told), turns=page.turns, before=page.before, attempts=page.attempts)
 
-    def info(self) -> Doing[ChatInfo]:
+    def info(self) -> Steps[ChatInfo]:
         """What is known of it besides its turns."""
         page = yield from self.read(limit=1)
         return page.chat
 
-    def turns_page(self, cursor: str | None, limit: int, *, branch: str | None) -> Doing[Page[Turn]]:
+    def turns_page(self, cursor: str | None, limit: int, *, branch: str | None) -> Steps[Page[Turn]]:
         """Turns from the newest backwards. Where no branch is named it is that of the first page, whatever
         the chat shows by then: the cursor tells it."""
         number, _, first = (cursor or "").partition(" ")
@@ -295,20 +295,20 @@ class ChatCore:
         following = None if page.before is None else f"{page.before} {first}".rstrip()
         return Page(tuple(reversed(page.turns)), following)
 
-    def branches_page(self, cursor: str | None, limit: int) -> Doing[Page[Branch]]:
+    def branches_page(self, cursor: str | None, limit: int) -> Steps[Page[Branch]]:
         id = yield from self.known_id()
         query = {"before": cursor, "limit": limit}
         page = yield from self._client.get(f"/api/chats/{id}/branches", Page[Branch], query)
         return page
 
-    def siblings(self, turn: str) -> Doing[tuple[Sibling, ...]]:
+    def siblings(self, turn: str) -> Steps[tuple[Sibling, ...]]:
         """The turns at the place of one that it shows, the first made first."""
         id = yield from self.known_id()
         path = f"/api/chats/{id}/turns/{TurnId(turn)}/siblings"
         page = yield from self._client.get(path, Page[Sibling])
         return page.data
 
-    def export(self, format: str) -> Doing[None]:
+    def export(self, format: str) -> Steps[None]:
         """The chat as a file, line by line."""
         id = yield from self.known_id()
         query = query_of({"format": format})
@@ -326,7 +326,7 @@ class ChatCore:
         pinned: bool | UnsetType = UNSET,
         archived: bool | UnsetType = UNSET,
         revision: int | None = None,
-    ) -> Doing[ChatInfo]:
+    ) -> Steps[ChatInfo]:
         """Change it in one step; with a revision, only if it is still the one that was read."""
         said = {"title": title, "metadata": metadata, "tags": tags, "pinned": pinned, "archived": archived}
         values = {name: value for name, value in said.items() if value is not UNSET}
@@ -335,7 +335,7 @@ class ChatCore:
             headers["if-match"] = f'"{revision}"'
         id = yield from self.known_id()
         request = Request(method="PATCH", path=f"/api/chats/{id}", headers=headers, body=body_of(values))
-        exchanging = Exchanging(self._client.trying())
+        exchanging = RepeatedExchange(self._client.trying())
         try:
             reply = yield from exchanging.ask(request)
         except RevisionConflict as conflict:
@@ -344,36 +344,36 @@ class ChatCore:
 
     # Which turns it shows.
 
-    def fork(self, at: str | None, title: str | None, keyed: AskOptions) -> Doing[ChatInfo]:
+    def fork(self, at: str | None, title: str | None, keyed: AskOptions) -> Steps[ChatInfo]:
         """Make a chat that begins as this one does."""
         said = {"turn": None if at is None else TurnId(at), "title": title}
         values = {name: value for name, value in said.items() if value is not None}
         made = yield from self._moved("fork", values, keyed)
         return made
 
-    def switch(self, branch: str, keyed: AskOptions) -> Doing[ChatInfo]:
+    def switch(self, branch: str, keyed: AskOptions) -> Steps[ChatInfo]:
         """Show another branch."""
         shown = yield from self._moved("switch", {"branch": BranchId(branch)}, keyed)
         return shown
 
-    def undo(self, turn: str | None, forget: bool, keyed: AskOptions) -> Doing[ChatInfo]:
+    def undo(self, turn: str | None, forget: bool, keyed: AskOptions) -> Steps[ChatInfo]:
         """Take back the last turn."""
         values = {"forget": forget} if turn is None else {"turn": TurnId(turn), "forget": forget}
         shown = yield from self._moved("undo", values, keyed)
         return shown
 
-    def _moved(self, verb: str, values: Mapping[str, Any], keyed: AskOptions) -> Doing[ChatInfo]:
+    def _moved(self, verb: str, values: Mapping[str, Any], keyed: AskOptions) -> Steps[ChatInfo]:
         id = yield from self.known_id()
         told = yield from self._client.post(f"/api/chats/{id}/{verb}", ChatInfo, values, keyed=keyed)
         return told
 
     # Deleting.
 
-    def delete(self, purge: bool) -> Doing[Deleted]:
+    def delete(self, purge: bool) -> Steps[Deleted]:
         """Delete it; where an answer was lost, finding it gone is the answer."""
         id = yield from self.known_id()
         request = Request(method="DELETE", path=f"/api/chats/{id}", query=query_of({"purge": purge or None}))
-        exchanging = Exchanging(self._client.trying())
+        exchanging = RepeatedExchange(self._client.trying())
         try:
             reply = yield from exchanging.ask(request)
         except ConversationUnavailable:
@@ -382,7 +382,7 @@ class ChatCore:
             return Deleted(id=id, state="purged" if purge else "deleted")
         return decoded(Deleted, reply.body)
 
-    def restore(self) -> Doing[ChatInfo]:
+    def restore(self) -> Steps[ChatInfo]:
         """Bring it back."""
         id = yield from self.known_id()
         restored = yield from self._client.post(f"/api/chats/{id}/restore", ChatInfo, {})
@@ -394,7 +394,7 @@ class _Conflict(msgspec.Struct):
 
 
 def _unless_own(
-    conflict: RevisionConflict, exchanging: Exchanging, values: Mapping[str, Any], revision: int | None
+    conflict: RevisionConflict, exchanging: RepeatedExchange, values: Mapping[str, Any], revision: int | None
 ) -> ChatInfo:
     """The chat, where the change that was in the way is the one that was asked for, its answer lost. Raises
     the conflict otherwise."""

@@ -8,9 +8,9 @@ from typing import Any, TypeVar
 from msgspec.structs import replace
 
 from turnledger.client.core.download import download
-from turnledger.client.core.exchange import Exchanging, Pacing, Retries, Trying
-from turnledger.client.core.feed import Listening
-from turnledger.client.core.steps import JSON_TYPE, Doing, Request
+from turnledger.client.core.exchange import Pacing, RepeatedExchange, Retries, RetryCount
+from turnledger.client.core.feed import FeedFollower
+from turnledger.client.core.steps import JSON_TYPE, Request, Steps
 from turnledger.client.core.turn_request import (
     AskOptions,
     body_of,
@@ -38,15 +38,15 @@ class ClientCore:
         self._model = model
         self._only_model: str | None = None
 
-    def trying(self) -> Trying:
-        return Trying(self.retries, self.pacing)
+    def trying(self) -> RetryCount:
+        return RetryCount(self.retries, self.pacing)
 
     # How most requests are made.
 
-    def get(self, path: str, shape: type[Shape], query: Mapping[str, Any] | None = None) -> Doing[Shape]:
+    def get(self, path: str, shape: type[Shape], query: Mapping[str, Any] | None = None) -> Steps[Shape]:
         """Look something up; repeated freely."""
         request = Request(method="GET", path=path, query=query_of(query or {}))
-        reply = yield from Exchanging(self.trying()).ask(request)
+        reply = yield from RepeatedExchange(self.trying()).ask(request)
         return decoded(shape, reply.body)
 
     def post(
@@ -57,7 +57,7 @@ class ClientCore:
         *,
         keyed: AskOptions | None = None,
         once: str | None = None,
-    ) -> Doing[Shape]:
+    ) -> Steps[Shape]:
         """Have something done that may be repeated: by its nature, or by an idempotency_key, the one in
         `keyed` or a fresh one; else `once` is what to tell where it may have been done."""
         key, headers = None, {"content-type": JSON_TYPE}
@@ -66,9 +66,9 @@ class ClientCore:
             key = idempotency_key_of(keyed)
             headers = headers_of(keyed, key)
         request = Request(method="POST", path=path, headers=headers, body=body_of(values))
-        exchanging = Exchanging(self.trying(), idempotency_key=key)
+        exchanging = RepeatedExchange(self.trying(), idempotency_key=key)
         if once is not None:
-            exchanging = Exchanging(self.trying(), is_repeatable=False, once=once)
+            exchanging = RepeatedExchange(self.trying(), is_repeatable=False, once=once)
         reply = yield from exchanging.ask(request)
         return decoded(shape, reply.body)
 
@@ -83,7 +83,7 @@ class ClientCore:
         metadata: Mapping[str, str] | None = None,
         tags: Sequence[str] | None = None,
         idempotency_key: str | None = None,
-    ) -> Doing[ChatInfo]:
+    ) -> Steps[ChatInfo]:
         """Make a chat, or find the one that has the conversation_key."""
         said = {
             "conversation_key": conversation_key,
@@ -97,13 +97,13 @@ class ClientCore:
         made = yield from self.post("/api/chats", ChatInfo, values, keyed=keyed)
         return made
 
-    def find(self, conversation_key: str, scope: str | None) -> Doing[ChatInfo | None]:
+    def find(self, conversation_key: str, scope: str | None) -> Steps[ChatInfo | None]:
         """The chat that has this conversation_key, also before its first turn has ended; None if none has."""
         query = {"conversation_key": conversation_key, "scope": scope or ""}
         page = yield from self.get("/api/chats", Page[ChatInfo], query)
         return page.data[0] if page.data else None
 
-    def reset(self, conversation_key: str, *, replaces: str, scope: str | None = None) -> Doing[ChatInfo]:
+    def reset(self, conversation_key: str, *, replaces: str, scope: str | None = None) -> Steps[ChatInfo]:
         """Give the key to a fresh chat, if it still names the one that is replaced."""
         values = {"conversation_key": conversation_key, "replaces": ConversationId(replaces)}
         if scope is not None:
@@ -121,7 +121,7 @@ class ClientCore:
         archived: bool | None,
         pinned: bool | None,
         deleted: bool,
-    ) -> Doing[Page[ChatInfo]]:
+    ) -> Steps[Page[ChatInfo]]:
         query = {
             "scope": scope,
             "tag": tag,
@@ -134,7 +134,7 @@ class ClientCore:
         page = yield from self.get("/api/chats", Page[ChatInfo], query)
         return page
 
-    def search_page(self, cursor: str | None, limit: int, *, q: str, scope: str | None) -> Doing[Page[Hit]]:
+    def search_page(self, cursor: str | None, limit: int, *, q: str, scope: str | None) -> Steps[Page[Hit]]:
         query = {"q": q, "scope": scope, "cursor": cursor, "limit": limit}
         page = yield from self.get("/api/search", Page[Hit], query)
         return page
@@ -149,7 +149,7 @@ class ClientCore:
         tag: str | None,
         archived: bool | None,
         pinned: bool | None,
-    ) -> Doing[Page[ChatInfo]]:
+    ) -> Steps[Page[ChatInfo]]:
         """The chats that a search finds, of those that are wanted."""
         page = yield from self.search_page(cursor, limit, q=q, scope=scope)
         found = tuple(
@@ -163,23 +163,23 @@ class ClientCore:
 
     # All chats.
 
-    def listen(self, after: str | None) -> Listening:
+    def listen(self, after: str | None) -> FeedFollower:
         """Hear of what happens to them."""
-        return Listening(self.trying(), self.retries, after)
+        return FeedFollower(self.trying(), self.retries, after)
 
-    def export(self, scope: str | None) -> Doing[None]:
+    def export(self, scope: str | None) -> Steps[None]:
         """All of them as one file, line by line."""
         request = Request(method="GET", path="/api/export", query=query_of({"scope": scope}))
         yield from download(self.trying(), request)
 
-    def import_chats(self, source: Source, scope: str | None) -> Doing[tuple[ImportReport, ...]]:
+    def import_chats(self, source: Source, scope: str | None) -> Steps[tuple[ImportReport, ...]]:
         """Take chats in from a file."""
         reports = yield from import_chats(self.trying(), source, scope)
         return reports
 
     # Models.
 
-    def models(self) -> Doing[tuple[Model, ...]]:
+    def models(self) -> Steps[tuple[Model, ...]]:
         """Which models may be asked."""
         page = yield from self.get("/v1/models", Page[Model])
         return page.data
@@ -189,7 +189,7 @@ class ClientCore:
         if self._records and not (options.get("model") or self._model):
             raise InvalidInput("With an outbox, say which model shall answer: there, or in Client(model=…).")
 
-    def model_for(self, options: AskOptions) -> Doing[str]:
+    def model_for(self, options: AskOptions) -> Steps[str]:
         """The model that is named, or that of the client, or the only one that the server has."""
         named = options.get("model") or self._model or self._only_model
         if named is not None:

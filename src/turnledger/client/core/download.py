@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from turnledger.client.core.exchange import Trying
-from turnledger.client.core.steps import MOST_BYTES, READ, Broken, Doing, Give, Open, Pause, Reply, Request
+from turnledger.client.core.exchange import RetryCount
+from turnledger.client.core.steps import MOST_BYTES, READ, Broken, Give, Open, Pause, Reply, Request, Steps
 from turnledger.client.errors import told_by
 from turnledger.errors import RequestFailed, ServerUnavailable
 
@@ -11,7 +11,7 @@ FILES = ("application/x-ndjson", "text/markdown")
 """What a file comes as. A page of something that stands between, as for logging in, is none."""
 
 
-def download(trying: Trying, request: Request) -> Doing[None]:
+def download(trying: RetryCount, request: Request) -> Steps[None]:
     """Give the lines of a file, each with its line end; repeated as long as none was given. Raises
     ServerUnavailable where it is cut off later, RequestFailed where what comes is no such file."""
     while True:
@@ -47,7 +47,7 @@ def _check(opened: Reply) -> None:
         )
 
 
-def _lines() -> Doing[tuple[Broken | None, int]]:
+def _lines() -> Steps[tuple[Broken | None, int]]:
     count, rest = 0, bytearray()
     while True:
         chunk: bytes | Broken = yield READ

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 
 from msgspec import Struct
 
-from turnledger.client.core.steps import Broken, Doing, Exchange, Pause, Reply, Request
+from turnledger.client.core.steps import Broken, Exchange, Pause, Reply, Request, Steps
 from turnledger.client.errors import Told, told_by
 from turnledger.errors import InvalidInput, ServerUnavailable
 
@@ -62,7 +62,7 @@ class Pacing(Struct, frozen=True, kw_only=True):
     """None: wait until the time is over, or the client is closed."""
 
 
-class Trying:
+class RetryCount:
     """Counts the tries of one request, or of one stream."""
 
     def __init__(self, retries: Retries, pacing: Pacing) -> None:
@@ -103,12 +103,12 @@ _SURELY_NOTHING = frozenset({408, 425, 429, 503})
 """Statuses by which a server says that it did nothing; of others it does not know itself."""
 
 
-class Exchanging:
+class RepeatedExchange:
     """Asks until there is an answer that counts."""
 
     def __init__(
         self,
-        trying: Trying,
+        trying: RetryCount,
         *,
         is_repeatable: bool = True,
         idempotency_key: str | None = None,
@@ -124,7 +124,7 @@ class Exchanging:
         self.refusal: Reply | None = None
         """The last answer that was not the one asked for."""
 
-    def ask(self, request: Request) -> Doing[Reply]:
+    def ask(self, request: Request) -> Steps[Reply]:
         """Return the good answer. Raises what the server says, or ServerUnavailable."""
         while True:
             outcome: Reply | Broken = yield Exchange(request)

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from turnledger.client.core.exchange import Retries, Trying
+from turnledger.client.core.exchange import Retries, RetryCount
 from turnledger.client.core.sse import EventParser, SentEvent
-from turnledger.client.core.steps import READ, Broken, Doing, Give, Open, Pause, Reply, Request
+from turnledger.client.core.steps import READ, Broken, Give, Open, Pause, Reply, Request, Steps
 from turnledger.client.errors import Told, told_by, told_in_stream
 from turnledger.client.shapes import Change, decoded
 from turnledger.errors import InvalidInput, RequestFailed, ServerUnavailable
 
 
-class Listening:
+class FeedFollower:
     """One listener. It goes on behind the last change that it heard, whatever breaks."""
 
-    def __init__(self, trying: Trying, retries: Retries, after: str | None) -> None:
+    def __init__(self, trying: RetryCount, retries: Retries, after: str | None) -> None:
         if after is not None and not _is_header(after):
             raise InvalidInput("after is the position of a change, or as_of of a page, as it was told.")
         self.position = after
@@ -23,7 +23,7 @@ class Listening:
         self._retries = retries
         self._has_heard = False
 
-    def steps(self) -> Doing[None]:
+    def steps(self) -> Steps[None]:
         """Give the changes, without end. Raises what the server says for good; and ServerUnavailable, if it
         was never heard."""
         while True:
@@ -45,7 +45,7 @@ class Listening:
             headers["last-event-id"] = self.position
         return Request(method="GET", path="/api/events", headers=headers)
 
-    def _listen(self, opened: Reply) -> Doing[Told | Broken]:
+    def _listen(self, opened: Reply) -> Steps[Told | Broken]:
         if not opened.headers.get("content-type", "").startswith("text/event-stream"):
             raise RequestFailed("What answers at this address is no Turnledger server. Check the address.")
         parser, request_id = EventParser(), opened.headers.get("x-request-id")

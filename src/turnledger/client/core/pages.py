@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
-from turnledger.client.core.steps import Doing
+from turnledger.client.core.steps import Steps
 from turnledger.client.shapes import Page
 from turnledger.errors import InvalidInput
 
@@ -16,7 +16,7 @@ PAGE = 50
 
 class Paging(Generic[Entry]):
     def __init__(
-        self, look: Callable[[str | None, int], Doing[Page[Entry]]], limit: int | None, cursor: str | None
+        self, look: Callable[[str | None, int], Steps[Page[Entry]]], limit: int | None, cursor: str | None
     ) -> None:
         if limit is not None and limit < 1:
             raise InvalidInput("limit is how many there shall be at most: 1 or more, or None for all.")
@@ -32,14 +32,14 @@ class Place(Generic[Entry]):
     """Where somebody is who reads page by page."""
 
     def __init__(
-        self, look: Callable[[str | None, int], Doing[Page[Entry]]], left: int | None, cursor: str | None
+        self, look: Callable[[str | None, int], Steps[Page[Entry]]], left: int | None, cursor: str | None
     ) -> None:
         self._look = look
         self._left = left
         self._cursor = cursor
         self._is_over = False
 
-    def next_page(self) -> Doing[Page[Entry] | None]:
+    def next_page(self) -> Steps[Page[Entry] | None]:
         """The next page; None behind the last."""
         if self._is_over:
             return None

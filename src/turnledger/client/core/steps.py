@@ -104,7 +104,7 @@ class Forget(Struct, frozen=True):
 
 
 Step: TypeAlias = Exchange | Open | Read | Give | Pause | Record | Keep | Forget
-Doing: TypeAlias = Generator[Step, Any, Result]
+Steps: TypeAlias = Generator[Step, Any, Result]
 """Something that is done step by step, and its result."""
 
 Note: TypeAlias = Callable[[Record | Keep | Forget], None]

@@ -13,12 +13,11 @@ from typing import Any
 
 import msgspec
 
-from turnledger.client.core.exchange import Retries, Trying
+from turnledger.client.core.exchange import Retries, RetryCount
 from turnledger.client.core.sse import EventParser, SentEvent
 from turnledger.client.core.steps import (
     READ,
     Broken,
-    Doing,
     Forget,
     Give,
     Keep,
@@ -28,6 +27,7 @@ from turnledger.client.core.steps import (
     Reply,
     Request,
     Sending,
+    Steps,
 )
 from turnledger.client.errors import (
     OF_THE_PROCESS,
@@ -62,15 +62,15 @@ _NO_SERVER = "What answers at this address is no Turnledger server. Check the ad
 _PROCESS_FAILED = "the process that ran the turn ended"
 
 
-class Following:
+class TurnFollower:
     """One turn, followed by one reader. What is known of it may be looked at from other threads."""
 
     def __init__(
         self,
-        trying: Trying,
+        trying: RetryCount,
         retries: Retries,
         *,
-        ask: Callable[[], Doing[Request]] | None = None,
+        ask: Callable[[], Steps[Request]] | None = None,
         idempotency_key: str | None = None,
         turn: TurnId | None = None,
         after: int = 0,
@@ -98,7 +98,7 @@ class Following:
         self._attempt = 1
         self._texts: list[str] = []
         self._request_id: str | None = None
-        self._stop: Callable[[TurnId], Doing[Any]] | None = None
+        self._stop: Callable[[TurnId], Steps[Any]] | None = None
         self._may_have_arrived = False
         self._was_answered = False
         self._may_read = True
@@ -114,11 +114,11 @@ class Following:
         """What was told of text so far."""
         return "".join(self._texts)
 
-    def stop_when_begun(self, stop: Callable[[TurnId], Doing[Any]]) -> None:
+    def stop_when_begun(self, stop: Callable[[TurnId], Steps[Any]]) -> None:
         """Have the turn stopped by these steps, once it has an id to stop it by; its reader takes them."""
         self._stop = stop
 
-    def steps(self) -> Doing[None]:
+    def steps(self) -> Steps[None]:
         """Follow the turn, and give its events. Raises what became of it other than well, behind them."""
         if self._ask is not None:
             self._request = yield from self._ask()
@@ -129,7 +129,7 @@ class Following:
         if self._error is not None:
             raise self._error
 
-    def _recorded(self, request: Request, idempotency_key: str) -> Doing[None]:
+    def _recorded(self, request: Request, idempotency_key: str) -> Steps[None]:
         """The same, of what is recorded until its end is known."""
         sending = Sending()
         try:
@@ -151,12 +151,12 @@ class Following:
         if self._error is not None:
             raise self._error
 
-    def _forgotten(self) -> Doing[None]:
+    def _forgotten(self) -> Steps[None]:
         if self._is_recorded and self.idempotency_key is not None:
             self._is_recorded = False
             yield Forget(self.idempotency_key)
 
-    def _until_known(self) -> Doing[None]:
+    def _until_known(self) -> Steps[None]:
         while True:
             opened: Reply | Broken = yield Open(self._next_request())
             trouble: Told | Broken | None
@@ -236,7 +236,7 @@ class Following:
 
     # Listening.
 
-    def _listen(self, opened: Reply) -> Doing[Told | Broken | None]:
+    def _listen(self, opened: Reply) -> Steps[Told | Broken | None]:
         """Give the events of a stream; return None behind the last one, or what went wrong."""
         if restarted := self._placed(opened):
             yield Give((restarted,))

@@ -7,8 +7,8 @@ from typing import Any, BinaryIO, TypeAlias
 
 import msgspec
 
-from turnledger.client.core.exchange import Exchanging, Trying
-from turnledger.client.core.steps import Doing, Request
+from turnledger.client.core.exchange import RepeatedExchange, RetryCount
+from turnledger.client.core.steps import Request, Steps
 from turnledger.client.errors import told_in_stream
 from turnledger.client.shapes import decoded
 from turnledger.errors import ServerUnavailable
@@ -26,11 +26,11 @@ class _Line(msgspec.Struct):
     error: dict[str, Any] | None = None
 
 
-def import_chats(trying: Trying, source: Source, scope: str | None) -> Doing[tuple[ImportReport, ...]]:
+def import_chats(trying: RetryCount, source: Source, scope: str | None) -> Steps[tuple[ImportReport, ...]]:
     """Send a file, and return what was done with its lines. It is sent again after a lost answer only if it
     can be read again; what was taken in then is reported as `unchanged`."""
     read_again = _reader_of(source)
-    exchanging = Exchanging(
+    exchanging = RepeatedExchange(
         trying,
         is_repeatable=read_again is not None,
         once=_ONCE,

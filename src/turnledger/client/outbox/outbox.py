@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import secrets
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -13,7 +12,7 @@ from msgspec import Struct
 from turnledger.client.core.chat import ChatCore
 from turnledger.client.core.client import ClientCore
 from turnledger.client.core.steps import Request
-from turnledger.client.core.turn_stream import FORBIDDEN, Following
+from turnledger.client.core.turn_stream import FORBIDDEN, TurnFollower
 from turnledger.client.errors import is_of_a_stranger
 from turnledger.client.shapes import Answer
 from turnledger.errors import (
@@ -94,7 +93,7 @@ def recording(
     return OutboxFile(outbox, base_url, api_key, opens=opens)
 
 
-def again(client: ClientCore, unsent: Unsent) -> tuple[ChatCore, Following]:
+def again(client: ClientCore, unsent: Unsent) -> tuple[ChatCore, TurnFollower]:
     """The same message, to be followed to its end."""
     asked = unsent.asked
     chat = ChatCore.opened(client, asked.get("chat"), asked.get("conversation_key"), asked.get("scope"))
@@ -133,7 +132,7 @@ class Claimant:
     """Who claims messages, by a name that tells others whether it is alive."""
 
     def __init__(self) -> None:
-        self._suffix = secrets.token_hex(8)
+        self._suffix = os.urandom(8).hex()  # `secrets` would load `random`
         _HERE.add(self._suffix)
 
     @property

@@ -12,7 +12,7 @@ from msgspec import UNSET, UnsetType
 from turnledger.client.core.chat import ChatCore
 from turnledger.client.core.client import ClientCore
 from turnledger.client.core.turn_request import AskOptions, Said
-from turnledger.client.core.turn_stream import Following
+from turnledger.client.core.turn_stream import TurnFollower
 from turnledger.client.shapes import (
     Answer,
     Branch,
@@ -33,7 +33,7 @@ class TurnStream(Stream[TurnEvent]):
     """The events of a turn, as they come: TurnStarted, TextDelta, ItemDone and at last TurnFinished; behind
     that, what became of a turn other than well is raised."""
 
-    def __init__(self, wire: Wire, core: ChatCore, following: Following) -> None:
+    def __init__(self, wire: Wire, core: ChatCore, following: TurnFollower) -> None:
         super().__init__(wire, following.steps())
         self._core = core
         self._following = following
@@ -144,7 +144,7 @@ class Chat:
         """Ask the input of a turn, or of the last one, once more; see `send`."""
         return self._asked(self._core.regenerate(turn, options), stream)
 
-    def _asked(self, following: Following, stream: bool) -> Answer | TurnStream:
+    def _asked(self, following: TurnFollower, stream: bool) -> Answer | TurnStream:
         opened = TurnStream(self._wire, self._core, following)
         if stream:
             return opened._begin()

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
-from turnledger.client.core.steps import Doing
+from turnledger.client.core.steps import Steps
 
 if TYPE_CHECKING:
     import httpx2
@@ -18,7 +18,7 @@ Given = ParamSpec("Given")
 Result = TypeVar("Result")
 Lock = threading.RLock
 """Reentrant, because a signal handler may close the client."""
-Run = Callable[[Doing[Any]], Any]
+Run = Callable[[Steps[Any]], Any]
 Home = bool
 OPENS_FILES = True
 """Whether a file may be opened by a constructor."""

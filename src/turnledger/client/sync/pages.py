@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from turnledger.client.core.pages import Entry, Paging
-from turnledger.client.core.steps import Doing
+from turnledger.client.core.steps import Steps
 from turnledger.client.shapes import Page
 from turnledger.client.sync import edge
 
@@ -17,7 +17,7 @@ class Pages(Paging[Entry]):
     def __init__(
         self,
         run: edge.Run,
-        look: Callable[[str | None, int], Doing[Page[Entry]]],
+        look: Callable[[str | None, int], Steps[Page[Entry]]],
         limit: int | None = None,
         cursor: str | None = None,
     ) -> None:

@@ -13,7 +13,6 @@ from turnledger.client.core.response import Whole, head_of, is_stream
 from turnledger.client.core.steps import (
     READ,
     Broken,
-    Doing,
     Exchange,
     Forget,
     Give,
@@ -26,6 +25,7 @@ from turnledger.client.core.steps import (
     Reply,
     Request,
     Step,
+    Steps,
 )
 from turnledger.client.errors import closed
 from turnledger.client.sync import edge
@@ -62,7 +62,7 @@ class Wire:
         self._streams: WeakSet[Stream[Any]] = WeakSet()
         self._abandoned = edge.Abandoned()
 
-    def run(self, doing: Doing[Result]) -> Result:
+    def run(self, doing: Steps[Result]) -> Result:
         """Do something that gives nothing on its way."""
         outcome: Any = None
         while True:
@@ -161,7 +161,7 @@ class Stream(Generic[Given]):
     _response: httpx2.Response | None = None
     _home: edge.Home | None = None
 
-    def __init__(self, wire: Wire, steps: Doing[None]) -> None:
+    def __init__(self, wire: Wire, steps: Steps[None]) -> None:
         self._wire = wire
         self._steps = steps
         self._chunks: Iterator[bytes] = edge.nothing()

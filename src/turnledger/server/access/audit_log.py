@@ -1,8 +1,8 @@
-"""The audit log: who asked for what, of whom, and what came of it. One JSON object a line, never content.
+"""The audit log: for each request, the caller, the action, its target and the outcome; never content.
 
-It is apart from the server's log: the logger `turnledger.audit` of the standard library, which passes nothing
-on to others, and the file that the settings name. Each line is written whole, in one call, so several workers
-share a file; where a rotation has moved the file away, the next line makes a new one.
+It is apart from the server's log: the logger `turnledger.audit` of the standard library, which does not
+propagate, and the file that the settings name. Each line is written whole, in one call, so several workers
+share a file; after a rotation moved the file away, the next line makes a new one.
 """
 
 from __future__ import annotations
@@ -60,7 +60,6 @@ class AuditLog:
 
     @property
     def is_wanted(self) -> bool:
-        """Whether lines go anywhere."""
         return self._path is not None or (logger.isEnabledFor(logging.INFO) and logger.hasHandlers())
 
     def request(self, endpoint: Endpoint, scope: Scope, status: int | None) -> None:
@@ -130,7 +129,7 @@ class AuditLog:
             self._is_broken = True
 
     def _current(self, path: Path) -> int:
-        """The open file, if that is still the one at the path; else that one, made if need be."""
+        """Return the open file if it is still the one at the path; otherwise open or make that one."""
         try:
             there = os.stat(path)
             is_same = self._file is not None and os.path.samestat(there, os.fstat(self._file))
@@ -143,6 +142,6 @@ class AuditLog:
 
 
 def _open(path: Path) -> int:
-    """Open a file to append to; one that is made is for its owner alone. Raises OSError."""
+    """Open a file to append to; a new one is readable by its owner only. Raises OSError."""
     flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NONBLOCK | os.O_CLOEXEC  # no pipe makes it wait
     return os.open(path, flags, 0o600)

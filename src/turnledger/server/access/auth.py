@@ -1,8 +1,8 @@
-"""Admission: from the token that a request carries to the one who asks, and what he may do.
+"""Authentication: from the token of a request to its caller, and what the caller may do.
 
 A turn is admitted from memory: its begin compares, in its own transaction, the version under which the token
-was looked up, so a token that was revoked a moment ago, by whatever process, begins nothing. All else looks
-the token up in the store.
+was looked up, so a token that was just revoked, by any process, begins nothing. All other requests look the
+token up in the store.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ from turnledger.tokens import Tokens
 REMEMBERED = 10_000
 """Tokens that are kept in memory."""
 REMEMBERED_FOR = 10.0
-"""Seconds for which they are. Begin finds out at once who was shut out; but a body comes before it, which may
-take its time, and counts as a turn of the owner's meanwhile."""
+"""Seconds for which they are. Begin notices a revoked token at once; but its body is read first, may take its
+time, and counts as a turn of the owner meanwhile."""
 NOTE_EVERY = 60.0
-"""Seconds after the use of a token in which it is written down, with all others since."""
+"""Seconds after the use of a token until it is stored, with all others since."""
 ALL_BUT_ADMIN = frozenset(TokenScope) - {TokenScope.ADMIN}
 
 PREFIX = TOKEN_PREFIX.encode()
@@ -42,23 +42,22 @@ _CHALLENGE = ((b"www-authenticate", b"Bearer"),)
 
 
 class Principal(msgspec.Struct, frozen=True):
-    """Who asks."""
+    """The caller."""
 
     owner: str
     scopes: frozenset[TokenScope]
     version: int
-    """Of the owner's admission, when this was looked up."""
+    """Of the owner's admission, at the lookup."""
     token: Token | None = None
-    """None: he came without one, from the machine that the server runs on."""
+    """None: a caller without a token, on the machine that the server runs on."""
 
     @property
     def within(self) -> Within:
-        """What of the owner's chats there is for him."""
+        """The part of the owner's chats that the caller may see."""
         return EVERYWHERE if self.token is None else self.token.within
 
     @property
     def until(self) -> int | None:
-        """When his token expires, if it does."""
         return None if self.token is None else self.token.expires_at
 
     @property
@@ -67,17 +66,17 @@ class Principal(msgspec.Struct, frozen=True):
 
     @property
     def is_reader(self) -> bool:
-        """Whether he came by a link to one chat."""
+        """Whether the caller came by a link to one chat."""
         return self.token is not None and self.token.share is not None and self.token.conversation is not None
 
     @property
     def is_narrowed(self) -> bool:
-        """Whether the token gives less than its owner has."""
+        """Whether the token grants less than its owner has."""
         return self.token is not None and self.token.is_narrowed
 
     @property
     def counted_as(self) -> str:
-        """Under which name his requests are counted: readers do not take the place of the chat's owner."""
+        """The name under which requests are counted: readers do not use up the quota of the chat's owner."""
         return (self.within.label or self.owner) if self.is_reader else self.owner
 
     @property
@@ -88,15 +87,13 @@ class Principal(msgspec.Struct, frozen=True):
         return Link(str(self.token.share), self.token.bounds)
 
     def may_ask(self, model: str) -> bool:
-        """Whether this model is there for him."""
         return self.token is None or self.token.may_ask(model)
 
     def has(self, needed: TokenScope | None) -> bool:
-        """Whether he has the scope."""
         return needed is None or needed in self.scopes
 
     def check(self, needed: TokenScope | None) -> None:
-        """Raise Refused (403) unless he has the scope."""
+        """Raise Refused (403) if the scope is missing."""
         if self.has(needed):
             return
         message = f"This needs a token with the scope {needed}."
@@ -107,14 +104,14 @@ class Principal(msgspec.Struct, frozen=True):
         raise Refused(403, "insufficient_scope", message)
 
     def check_chat_scope(self, named: str | None) -> None:
-        """Raise Refused (403) if a request names a scope of chats that is not there for him."""
+        """Raise Refused (403) if a request names a scope of chats that the caller may not see."""
         if named is not None and self.within.scope not in (None, named):
             message = "This token is narrowed to another scope of chats. Name none: its own is meant."
             raise Refused(403, "outside_chat_scope", message)
 
 
 class Authenticator:
-    """Looks up who asks, for one server."""
+    """Looks up callers, for one server."""
 
     def __init__(
         self, tokens: Tokens, settings: Settings, clock: Clock, *, note_every: float = NOTE_EVERY
@@ -128,11 +125,11 @@ class Authenticator:
         self._note_every = note_every
         self._later: asyncio.TimerHandle | None = None
         self.noting: asyncio.Task[None] | None = None
-        """The last time that uses were written down."""
+        """The last write of uses."""
 
     async def admit(self, head: RequestHead) -> Principal:
-        """Look up who asks. Raises Refused: 401 for a token that is missing, unknown, expired or revoked; 403
-        for a request that has none and came through a proxy."""
+        """Look up the caller. Raises Refused: 401 for a token that is missing, unknown, expired or revoked;
+        403 for a request without one that came through a proxy."""
         shown = _shown(head)
         try:
             principal = await self._look_up(head)
@@ -159,15 +156,15 @@ class Authenticator:
         return Principal(OWNER, ALL_BUT_ADMIN, found.version)
 
     async def readmit(self, head: RequestHead, needed: TokenScope) -> int:
-        """Look again at somebody who was let in before: a token of his owner was revoked since, and it may
-        have been his. Returns the version as it is now; raises Refused as `admit` does."""
+        """Look a caller up again after a token of the same owner was revoked, maybe this one. Return the
+        current version. Raises Refused as `admit` does."""
         principal = await self.admit(head)
         principal.check(needed)
         return principal.version
 
     def recall(self, head: RequestHead) -> Principal | None:
-        """Who asks, as he was when he was last looked up; None if that was not a moment ago. Only for what
-        compares the version in the store. Raises Refused as `admit` does."""
+        """Return the caller as last looked up; None if that is too long ago. Only for requests that compare
+        the version in the store. Raises Refused as `admit` does."""
         known = self._remembered.get(_shown(head))
         if known is None or self._clock.monotonic() - known[1] > REMEMBERED_FOR:
             return None
@@ -175,7 +172,7 @@ class Authenticator:
         return known[0]
 
     async def note_uses(self) -> None:
-        """Write down when tokens were used since this was last done; what fails is left to the next time."""
+        """Store when tokens were used since the last time; what fails is left to the next time."""
         uses, self._uses = self._uses, {}
         if self._later is not None:
             self._later.cancel()
@@ -187,7 +184,7 @@ class Authenticator:
             self._uses = {**uses, **self._uses}
 
     def _note(self, token: TokenId, now: int) -> None:
-        """Writes come once in a while, never one per request, and also if nobody comes any more."""
+        """Collect uses: they are written on a timer, never one per request."""
         self._uses[token] = now
         if self._later is None:
             self._later = asyncio.get_running_loop().call_later(self._note_every, self._begin_to_note)
@@ -225,13 +222,13 @@ def _token_text(head: RequestHead) -> str | None:
 
 
 def _shown(head: RequestHead) -> bytes:
-    """By what somebody is remembered; the same for all who show nothing that could be a token."""
+    """The key under which a caller is remembered; the same for all without anything that could be a token."""
     given = head.authorization
     return sha256(given).digest() if PREFIX in given else b""
 
 
 def why_not(token: Token | None) -> Refused:
-    """Why a token that is not valid lets nobody in."""
+    """The error for a token that is not valid."""
     if token is None:
         return _unknown("invalid_token", "This token is not known here. Make one: turnledger tokens create")
     if token.revoked_at is not None:
@@ -244,7 +241,7 @@ def _without_token(head: RequestHead) -> Refused:
 
 
 def missing() -> Refused:
-    """What is told to who has no token, where one is needed."""
+    """The error for a request without a token, where one is needed."""
     return _unknown("missing_token", "This server asks for a token: send `Authorization: Bearer tlt_…`.")
 
 

@@ -1,9 +1,9 @@
-"""Sealing: what a server hands out and takes back, and what means nothing to whoever holds it in between.
+"""Cursors: sealed, so that they mean nothing to the clients that hold them.
 
-A place among the changes or the words of a store is a number that counts those of all owners: two of them,
-read one after the other, would tell how much others have done meanwhile. So they leave sealed, each time
-anew, by a secret that all workers find in the store. What was not sealed here, or for another purpose, is
-known for that.
+A position among the changes or the words of a store is a number that counts those of all owners: two of them,
+read one after the other, would show how much others did meanwhile. So positions leave the server sealed,
+differently each time, by a secret that all workers find in the store. A position that was not sealed here, or
+for another purpose, is recognised.
 """
 
 from __future__ import annotations
@@ -17,14 +17,12 @@ from hmac import compare_digest
 from turnledger.tokens import Tokens
 
 LENGTH = 24
-"""Characters that are sealed: what is shorter is filled up, so that its length tells nothing either."""
+"""Characters that are sealed; shorter texts are padded, so that the length shows nothing either."""
 _NONCE = _CHECK = 9
 _SEALED = (_NONCE + LENGTH + _CHECK) // 3 * 4
 
 
 class Seal:
-    """Closes and opens short texts."""
-
     def __init__(self, secret: bytes) -> None:
         self._secret = secret
 
@@ -35,7 +33,7 @@ class Seal:
         return urlsafe_b64encode(nonce + hidden + self._check(purpose, nonce + hidden)).decode()
 
     def open(self, purpose: bytes, sealed: str) -> str | None:
-        """The text that was sealed for this purpose; None for anything else."""
+        """Return the text that was sealed for this purpose; None for anything else."""
         if len(sealed) != _SEALED or not sealed.isascii():
             return None
         try:
@@ -57,8 +55,8 @@ class Seal:
         return blake2b(sealed, key=self._secret, person=purpose, salt=b"check", digest_size=_CHECK).digest()
 
 
-class Sealing:
-    """The seal of a server, which is the same in all of its workers. The store is asked for it once."""
+class ServerSeal:
+    """The seal of a server, the same in all of its workers; read from the store once."""
 
     def __init__(self, tokens: Tokens) -> None:
         self._tokens = tokens

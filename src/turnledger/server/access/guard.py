@@ -1,7 +1,7 @@
-"""Who may come in: the checks that every request passes before anything is read or looked up.
+"""The guard: checks that every request passes before anything is read or looked up.
 
-A server on loopback has no password, so it must know a program of its user from a web page that his browser
-was led to. Browsers say where a request comes from, in headers that pages cannot change: these are checked.
+A server on loopback has no password, so it must tell a program of its user from a web page in the user's
+browser. Browsers say where a request comes from, in headers that pages cannot change: these are checked.
 """
 
 from __future__ import annotations
@@ -57,7 +57,6 @@ _random_bits = SystemEntropy()
 
 
 def new_request_id() -> str:
-    """An id for a request that brought none."""
     return f"req_{_random_bits(96):024x}"
 
 
@@ -72,7 +71,7 @@ def is_loopback(host: str) -> bool:
 
 
 class RequestHead:
-    """What the guard looks at of a request's headers."""
+    """The headers that the guard looks at."""
 
     __slots__ = ("_headers", "host", "is_clear", "origin", "proxied_by")
 
@@ -92,42 +91,37 @@ class RequestHead:
 
     @property
     def site(self) -> bytes:
-        """What the browser says of where the request comes from."""
+        """What the browser says about the origin of the request."""
         return self._headers.get(b"sec-fetch-site", b"")
 
     @property
     def authorization(self) -> bytes:
-        """What the client shows to be let in."""
         return self._headers.get(b"authorization", b"")
 
     @property
     def request_id(self) -> bytes:
-        """As the client gave it."""
         return self._headers.get(b"x-request-id", b"")
 
     @property
     def has_body(self) -> bool:
-        """Whether a body follows."""
         return self._headers.get(b"content-length", b"0") != b"0" or b"transfer-encoding" in self._headers
 
     @property
     def body_type(self) -> bytes:
-        """What the body is declared to be."""
         return self._headers.get(b"content-type", b"")
 
     @property
     def asked_method(self) -> bytes:
-        """The method that a browser asks about beforehand."""
+        """The method of the request that a browser asks about in a preflight."""
         return self._headers.get(b"access-control-request-method", b"")
 
     @property
     def asked_headers(self) -> bytes:
-        """The headers that it asks about."""
         return self._headers.get(b"access-control-request-headers", b"")
 
 
 class Guard:
-    """The checks, made for one server's settings."""
+    """The checks for one server's settings."""
 
     def __init__(self, settings: Settings, make_id: Callable[[], str] = new_request_id) -> None:
         self._names = {*LOOPBACK_NAMES, *(name.lower() for name in settings.hosts)}
@@ -142,13 +136,13 @@ class Guard:
         self._headers = ((POLICY, b"default-src 'none'" + self._framing), *SECURITY_HEADERS)
 
     def request_id(self, head: RequestHead) -> str:
-        """The id that the request brought, if it is harmless wherever it may be shown; else a new one."""
+        """Return the id that the request brought, if it is safe to show anywhere; otherwise a new one."""
         given = head.request_id
         return given.decode() if given and _REQUEST_ID.fullmatch(given) else self._make_id()
 
     def check(self, head: RequestHead, *, is_page: bool = False) -> None:
-        """Raise Refused unless the request may come in. People come to a page from anywhere: it is the same
-        for everybody, and does nothing by being asked for."""
+        """Raise Refused unless the request may come in. Pages skip the check of the origin: they are the same
+        for everybody, and a request for one changes nothing."""
         if not head.is_clear:
             message = "The request has a header twice that may be there once. Send it once."
             raise Refused(400, "ambiguous_headers", message, headers=[(b"connection", b"close")])
@@ -159,7 +153,7 @@ class Guard:
             check_body_type(head.body_type)
 
     def answer_headers(self, head: RequestHead) -> tuple[tuple[bytes, bytes], ...]:
-        """What every answer to the request carries, for pages of configured origins with their leave."""
+        """The headers of every answer to the request; for pages of configured origins, with CORS."""
         if head.origin is not None and self._is_configured(head):
             return (
                 *self._headers,
@@ -170,12 +164,11 @@ class Guard:
         return self._headers
 
     def page_policy(self, allowed: bytes, *, is_own_frame: bool = False) -> tuple[bytes, bytes]:
-        """The header that says what a page of the server's own may do, in place of nothing at all."""
+        """The policy header of a page of the server's own."""
         return POLICY, allowed + (self._own_framing if is_own_frame else self._framing)
 
     def preflight_headers(self, head: RequestHead) -> list[tuple[bytes, bytes]] | None:
-        """The answer to a browser that asks beforehand for a page of a configured origin; None for any
-        other request."""
+        """The answer to a preflight from a page of a configured origin; None for any other request."""
         if not head.asked_method or not self._is_configured(head):
             return None
         headers = [
@@ -221,8 +214,8 @@ class Guard:
 
 
 def check_body_type(body_type: bytes) -> None:
-    """Raise Refused unless a body is declared to be JSON, or lines of it: a page can send what others are
-    declared to be without being asked."""
+    """Raise Refused unless a body is declared to be JSON, or lines of it: pages of other sites can send most
+    other types without a preflight."""
     if body_type == b"application/json":
         return
     kind, _, rest = body_type.lower().partition(b";")
@@ -233,7 +226,6 @@ def check_body_type(body_type: bytes) -> None:
 
 
 def _proxied_by(headers: Iterable[bytes]) -> str | None:
-    """Return the header that shows that a request came through a proxy, if there is one."""
     for name in headers:
         if name[:12] == b"x-forwarded-" or name in _PROXIED:
             return name.decode("latin-1")

@@ -36,8 +36,8 @@ TIDIED = 2
 
 
 class Pace:
-    """Counts by owner and minute, on the board. A worker takes away what it has counted itself; what it has
-    not when it ends is forgotten with it."""
+    """Counts by owner and minute, on the board. A worker removes its own old counts; what is left when it
+    ends is cleared with it."""
 
     def __init__(self, board: Board, clock: Clock, most: int, kind: str = STARTS) -> None:
         self._board = board
@@ -47,7 +47,7 @@ class Pace:
         self._counted: dict[int, Counter[str]] = {}
 
     def wait(self, owner: str, more: int = 1, most: int | None = None) -> float:
-        """Seconds until there is room for so many more, of another number at `most`; 0: there is."""
+        """Seconds until there is room for `more`, under another limit if `most` is given; 0: there is."""
         most = self._most if most is None else most
         minute, passed = divmod(self._clock.now_ms(), MINUTE)
         this = self._board.total(self._kind, _name(owner, minute))
@@ -62,7 +62,7 @@ class Pace:
         return (MINUTE - passed + max(slides, 0)) / 1000
 
     def count(self, owner: str) -> int:
-        """Count one more; return the minute in which it was."""
+        """Count one more; return its minute."""
         minute = self._clock.now_ms() // MINUTE
         self._board.add(self._kind, _name(owner, minute))
         self._counted.setdefault(minute, Counter())[owner] += 1
@@ -70,7 +70,6 @@ class Pace:
         return minute
 
     def take_back(self, owner: str, minute: int) -> None:
-        """It was not begun after all."""
         self._board.add(self._kind, _name(owner, minute), -1)
         self._counted[minute][owner] -= 1
 
@@ -116,14 +115,14 @@ class Bound(NamedTuple):
 
 
 class Link(NamedTuple):
-    """The link that a visitor came by: its limits are for all visitors together."""
+    """The link that a visitor came by: its limits are for all its visitors together."""
 
     name: str
     bounds: Bounds
 
 
 class Slot:
-    """What a request counts as, until it leaves: for its owner and, if that is a visitor, for the link."""
+    """What a request counts as, until it leaves: for its owner and, for a visitor, for the link."""
 
     __slots__ = ("_board", "_kinds", "_link", "_owner")
 
@@ -136,11 +135,11 @@ class Slot:
             self._add(kind, 1)
 
     def begin(self) -> None:
-        """It waits no longer."""
+        """Count as waiting no longer."""
         self._end(WAITING)
 
     def leave(self) -> None:
-        """It has ended; once is enough."""
+        """Count no longer; does nothing the second time."""
         while self._kinds:
             self._end(self._kinds[-1])
 
@@ -156,16 +155,14 @@ class Slot:
 
 
 def of_links(kind: str) -> str:
-    """Return the name under which the board counts a kind for links: apart, for the sum of a kind is of all
-    requests, each once."""
+    """The name under which the board counts a kind for links: apart, since the sum of a kind counts each
+    request once."""
     return f"link_{kind}"
 
 
 class Quotas:
-    """Lets in, or refuses with 429 and the seconds after which it is worth another try.
-
-    Who comes without a token is not told apart from others who do: the limits of an owner are not for him.
-    """
+    """Admits requests, or refuses them with 429 and the seconds after which a retry makes sense. Callers
+    without a token cannot be told apart: the limits of an owner do not apply to them."""
 
     def __init__(self, limits: ServerLimits, board: Board, metrics: Metrics, clock: Clock) -> None:
         self._board = board
@@ -193,7 +190,7 @@ class Quotas:
         )
 
     def turn(self, owner: str, *, is_tokenless: bool, link: Link | None = None) -> Slot:
-        """Let in a turn, which counts until it leaves, and as waiting until it begins. Raises Refused."""
+        """Admit a turn, which counts until it leaves, and as waiting until it begins. Raises Refused."""
         paces = [] if is_tokenless else self._paces(owner, link)
         for pace, name, most in paces:
             self._look_at_pace(pace, name, most, 1, link)
@@ -210,7 +207,7 @@ class Quotas:
         return place
 
     def _paces(self, owner: str, link: Link | None) -> list[tuple[Pace, str, int]]:
-        """Where a turn is counted by the minute, and how many there may be."""
+        """The counts by minute that a turn adds to, and their limits."""
         paces = [] if self._per_minute is None else [(self._pace, owner, self._per_minute)]
         if link is not None:
             most = link.bounds.turns_per_minute or self._per_minute
@@ -219,31 +216,27 @@ class Quotas:
         return paces
 
     def stream(self, owner: str, *, is_tokenless: bool, link: Link | None = None) -> Slot:
-        """Let in a reader of events, who counts until he leaves. Raises Refused."""
         return self._admit(self._streams, owner, is_tokenless, link)
 
     def other(self, owner: str, *, is_tokenless: bool, link: Link | None = None) -> Slot:
-        """Let in a request that is neither, which counts until it leaves. Raises Refused."""
+        """Admit a request that is neither a turn nor a stream. Raises Refused."""
         return self._admit(self._others, owner, is_tokenless, link)
 
     def importing(self, owner: str, *, is_tokenless: bool, link: Link | None = None) -> Slot:
-        """Let in a file that is imported, which counts until it is. Raises Refused."""
         return self._admit(self._imports, owner, is_tokenless, link)
 
     def look_at_streams(self, owner: str, *, is_tokenless: bool, link: Link | None = None) -> None:
-        """Raise Refused if there is no room for another reader now. Counts nothing."""
+        """Raise Refused if there is no room for another stream. Counts nothing."""
         self._look(self._streams, owner, is_tokenless, link, 1)
 
     def request_opened(self) -> None:
-        """A request has come, of whatever kind."""
         self._board.add(REQUESTS, "")
 
     def request_closed(self) -> None:
-        """It was answered."""
         self._board.add(REQUESTS, "", -1)
 
     def look_at_requests(self) -> None:
-        """Raise Refused if more requests are open than may be, with the one that asks."""
+        """Raise Refused if more requests are open than allowed, including this one."""
         if self._board.sum(REQUESTS) > self._requests:
             raise self._refused(REQUESTS, BUSY, self._full(REQUESTS))
 

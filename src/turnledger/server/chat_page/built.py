@@ -39,21 +39,19 @@ _UNKNOWN = "application/octet-stream"
 
 
 class PageFile:
-    """One file of it."""
-
     def __init__(self, name: str, content: bytes) -> None:
         suffix = PurePosixPath(name).suffix
         self.kind = _KINDS.get(suffix, _UNKNOWN)
         self.content = content
         self.tag = f'"{sha256(content).hexdigest()[:32]}"'
-        """Its ETag as it is."""
+        """Its ETag."""
         self.packed_tag = f'{self.tag[:-1]}-gzip"'
-        """Its ETag as it is compressed: other bytes have another."""
+        """The ETag of its compressed form."""
         self._is_packed = suffix in _IS_PACKED
 
     @cached_property
     def packed(self) -> bytes | None:
-        """Compressed, the first time that somebody takes it so; None where that makes it no smaller."""
+        """The compressed file; None where that is no smaller."""
         packed = b"" if self._is_packed else gzip.compress(self.content, 9, mtime=0)
         return packed if 0 < len(packed) < len(self.content) else None
 
@@ -74,19 +72,17 @@ class BuiltPage:
 
     @classmethod
     def read(cls, folder: Path) -> BuiltPage:
-        """The page in a folder; one without files if there is none."""
+        """The page in a folder; without files if there is none."""
         found = (path for path in folder.rglob("*") if path.is_file())
         return cls({path.relative_to(folder).as_posix(): path.read_bytes() for path in found})
 
 
 def is_built() -> bool:
-    """Whether this package has its page."""
     return (FOLDER / INDEX).is_file()
 
 
 @cache
 def own_page() -> BuiltPage:
-    """The page of this package, as it is when somebody first asks."""
     return BuiltPage.read(FOLDER)
 
 
@@ -95,15 +91,13 @@ _FOLDER = files("turnledger.server.chat_page")
 
 
 class InlinePage(NamedTuple):
-    """What is sent, and what it may do."""
-
     text: str
     policy: bytes
 
 
 def inline_page(name: str, *more: str) -> InlinePage:
-    """The page of this name, of the parts that it has: `.html`, `.css`, `.js`. Beside its own script and
-    style its policy allows what `more` says, and nothing else."""
+    """The page of this name, made of its parts `.html`, `.css` and `.js`. Its policy allows its own script
+    and style, what `more` says, and nothing else."""
     text, allowed = _read(f"{name}.html"), ["default-src 'none'"]
     for kind, ending in (("script", "js"), ("style", "css")):
         place = f"/*{kind}*/"
@@ -119,5 +113,5 @@ def _read(name: str) -> str:
 
 
 def _source(text: str) -> str:
-    """How a policy names an inline script or style: by what it is, to the letter."""
+    """How a policy names an inline script or style: by its hash."""
     return f"'sha256-{b64encode(sha256(text.encode()).digest()).decode()}'"

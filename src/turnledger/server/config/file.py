@@ -1,4 +1,4 @@
-"""From flags and a file in TOML to settings. What is wrong is told with its file, its line and the remedy."""
+"""Settings from flags and a TOML file. Errors name the file, the line and the remedy."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ import msgspec
 
 from turnledger.errors import InvalidInput, NotAStore
 from turnledger.model.text.plain import plain
+from turnledger.server.config import folders
 from turnledger.server.config.settings import (
     DEMO,
     ChatSettings,
@@ -34,9 +35,9 @@ STORE_NAME = "chats.db"
 Built = TypeVar("Built", bound=msgspec.Struct)
 TABLES = ("server", "chats", "models")
 APART = frozenset({"models", "chats"})
-"""What has tables of its own in the file, and stands in the settings of the server."""
+"""Tables of their own in the file that are fields of the server's settings."""
 Names = tuple[str, ...]
-"""The way to a setting in the file: `("server", "port")`."""
+"""The path to a setting in the file: `("server", "port")`."""
 
 
 class InvalidSettings(InvalidInput):
@@ -49,23 +50,26 @@ def load_settings(
     flags: Mapping[str, Any],
     *,
     config: Path | None,
-    config_folder: Path,
-    data_folder: Path,
     environ: Mapping[str, str],
+    config_folder: Path | None = None,
+    data_folder: Path | None = None,
 ) -> Settings:
     """The settings by flags (those that are not None) and by the file: `config`, or the user's own if there
     is one. A flag outweighs the file. Where none names a store it is a file in the data folder, which is
-    made. Raises InvalidSettings."""
-    file = _settings_file(config, config_folder)
+    made. The folders are the user's unless others are given. Raises InvalidSettings."""
+    file = _settings_file(config, config_folder or folders.config_folder(environ, Path.home()))
     given = {name: value for name, value in flags.items() if value is not None}
     settings = _Reading(file, given, environ).settings()
-    return settings if settings.store else msgspec.structs.replace(settings, store=_own_store(data_folder))
+    if settings.store:
+        return settings
+    folder = data_folder or folders.data_folder(environ, Path.home())
+    return msgspec.structs.replace(settings, store=_own_store(folder))
 
 
 def find_store(*, config: Path | None, config_folder: Path, data_folder: Path, makes: bool) -> str:
-    """The store of a server that is started with this file, for commands that work on it. Nothing else of the
-    file is judged: tokens can be made before the server would start. Its folder is made for who `makes` the
-    store; else NotAStore is raised where there is none. Raises InvalidSettings."""
+    """The store of a server that is started with this file, for commands that work on it. Ignores the rest of
+    the file: tokens can be made before the server would start. Makes its folder only with `makes`; otherwise
+    raises NotAStore where there is none. Raises InvalidSettings."""
     file = _settings_file(config, config_folder)
     server = file.tables.get("server", {})
     store = server.get("store", "") if isinstance(server, dict) else ""
@@ -81,8 +85,8 @@ def find_store(*, config: Path | None, config_folder: Path, data_folder: Path, m
 
 
 def find_chat_settings(*, config: Path | None, config_folder: Path) -> ChatSettings:
-    """What becomes of the chats of a server that is started with this file, for commands that do the same.
-    Nothing else of the file is judged. Raises InvalidSettings."""
+    """The chat settings of a server that is started with this file, for commands that follow them. Ignores
+    the rest of the file. Raises InvalidSettings."""
     file = _settings_file(config, config_folder)
     return _Reading(file, {}, {}).chats()
 
@@ -102,7 +106,7 @@ def _own_store(folder: Path) -> str:
 
 
 class SettingsFile:
-    """A file in TOML that knows on which line a setting stands."""
+    """A TOML file that knows the line of each setting."""
 
     def __init__(self, path: Path, text: str) -> None:
         self.path = path
@@ -118,7 +122,7 @@ class SettingsFile:
 
     @classmethod
     def read(cls, path: Path) -> SettingsFile:
-        """Read a file; raises InvalidSettings if that cannot be done."""
+        """Read a file. Raises InvalidSettings."""
         try:
             return cls(path, path.read_bytes().decode("utf-8"))
         except OSError as problem:
@@ -131,7 +135,7 @@ class SettingsFile:
             raise InvalidSettings(plain(told)) from None
 
     def line_of(self, names: Names) -> int:
-        """The line of a setting, or of what comes nearest: its table."""
+        """The line of a setting, or else of its table."""
         table: Names = ()
         best, line_found = 0, 1
         for number, line in enumerate(self.text.splitlines(), 1):
@@ -147,7 +151,7 @@ class SettingsFile:
 
 
 def _way(toml: str) -> Names:
-    """The names that lead to the only thing that a line of TOML defines."""
+    """The path to the only setting or table that a line of TOML defines."""
     try:
         inside = tomllib.loads(toml)
     except tomllib.TOMLDecodeError:
@@ -170,7 +174,7 @@ def _common(one: Names, other: Names) -> int:
 
 
 def _choices(kind: type[msgspec.Struct], names: Names) -> str:
-    """The values that a setting can have, if they are few."""
+    """The values of a setting that has a few."""
     type_of = {field.name: field.type for field in msgspec.structs.fields(kind)}
     told = type_of.get(names[0]) if len(names) == 1 else None
     values = [
@@ -180,8 +184,6 @@ def _choices(kind: type[msgspec.Struct], names: Names) -> str:
 
 
 class _Reading:
-    """One reading of flags and file."""
-
     def __init__(self, file: SettingsFile, flags: Mapping[str, Any], environ: Mapping[str, str]) -> None:
         self._file = file
         self._flags = flags

@@ -1,4 +1,4 @@
-"""Where a user's files belong, on each platform: his configuration, and his conversations."""
+"""Where a user's files belong on each platform: the configuration and the conversations."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Taking connections from a socket, which several workers may share: then each gets as many as the others.
+"""Accepts connections from a socket that several workers may share, so that each has as many as the others.
 
-Left to chance, the first worker to wake takes most of what comes at once, and keeps it: clients hold on to
-their connections. So a worker that has more than its share lets the others go first, for a moment.
+Left to chance, the first worker to wake takes most of what comes at once, and keeps it: clients reuse their
+connections. So a worker that has more than its share steps back for a moment.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ CONNECTIONS = "connections"
 STEP_BACK = 0.005
 """Seconds for which a worker with more than its share leaves a connection to others. Then it takes it."""
 IN_VAIN, AT_ONCE = 3, 64
-"""After stepping back so often in a row while the others took none, it takes so many: they are dead, or have
-no time."""
+"""After stepping back this often in a row while the others took none, it takes this many: they are dead or
+busy."""
 SHORTAGE_PAUSE = 1.0
 """Seconds to wait when the system has no room for one more."""
 
 _SHORTAGES = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
 
 
-class Accepting:
-    """Takes connections until it is closed. Has of asyncio's Server what uvicorn asks for."""
+class Acceptor:
+    """Accepts connections until it is closed. Has the part of asyncio's Server that uvicorn uses."""
 
     def __init__(
         self,
@@ -54,17 +54,15 @@ class Accepting:
         self._loop.add_reader(listening, self._somebody_waits)
 
     def came(self) -> None:
-        """A connection was made."""
         self._own += 1
         self._board.add(CONNECTIONS, "")
 
     def went(self) -> None:
-        """A connection was lost."""
         self._own -= 1
         self._board.add(CONNECTIONS, "", -1)
 
     def close(self) -> None:
-        """Take no more connections. Those that wait at the socket are left to the others, if any."""
+        """Accept no more connections. Those that wait at the socket are left to the other workers."""
         if not self._is_closed:
             self._is_closed = True
             if self._pause is not None:
@@ -74,7 +72,7 @@ class Accepting:
                 self._listening.close()
 
     async def wait_closed(self) -> None:
-        """There is nothing to wait for."""
+        """Nothing to wait for: uvicorn calls it."""
 
     def _somebody_waits(self) -> None:
         if self._own * self._workers > self._board.sum(CONNECTIONS):
@@ -97,7 +95,7 @@ class Accepting:
                 break
 
     def _take(self) -> bool:
-        """Take a connection; whether there was one to take."""
+        """Accept a connection; return whether there was one."""
         try:
             connection, _ = self._listening.accept()
         except (BlockingIOError, InterruptedError, ConnectionAbortedError):

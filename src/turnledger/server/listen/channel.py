@@ -1,6 +1,6 @@
-"""What a supervisor and its workers tell each other, over a pair of sockets: one line of JSON a message.
+"""Messages between a supervisor and its workers, over a pair of sockets: one line of JSON each.
 
-The pair is also a sign of life: who is dead has no end of it open, and the other one reads to the end.
+The pair is also a sign of life: a dead process has no end of it open, and the other reads to the end.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ import msgspec
 from turnledger.server.config.settings import Settings
 
 NOT_STARTED = 2
-"""Exit code of a worker that could not begin, and has told why."""
+"""Exit code of a worker that could not start, and has reported why."""
 LONGEST = 64 * 1024 * 1024
 """Bytes of a message. Settings may name many models."""
 
 
 class Handover(msgspec.Struct, frozen=True, kw_only=True, tag="handover"):
-    """The first message to a worker: what it is to be. Descriptors are its own, inherited."""
+    """The first message to a worker. Descriptors are its own, inherited."""
 
     settings: Settings
     part: int
@@ -34,16 +34,16 @@ class Handover(msgspec.Struct, frozen=True, kw_only=True, tag="handover"):
 
 
 class Order(StrEnum):
-    """What a worker is told to do."""
+    """What a supervisor tells a worker to do."""
 
     END = "end"
-    """The server ends: take no more requests, and end when the open ones have."""
+    """The server ends: accept no more requests, and end when the open ones have."""
     LEAVE = "leave"
-    """Another has taken the place: the same, but let clients with a connection ask once more."""
+    """Another worker has taken the place: the same, but let clients with a connection ask once more."""
     HURRY = "hurry"
     """Do not wait for open requests any longer."""
     RECOVER = "recover"
-    """A worker has died: end what it left running."""
+    """A worker has died: end the turns that it left running."""
 
 
 class Ready(msgspec.Struct, frozen=True, tag="ready"):
@@ -55,7 +55,7 @@ class Ready(msgspec.Struct, frozen=True, tag="ready"):
 
 
 class Failed(msgspec.Struct, frozen=True, tag="failed"):
-    """The worker cannot begin: the code of the error and what it says; or the package that is missing."""
+    """The worker cannot start: the code and message of the error, or the missing package."""
 
     code: str
     message: str
@@ -75,13 +75,10 @@ reports: msgspec.json.Decoder[Ready | Failed | Alive] = msgspec.json.Decoder(Rea
 
 
 def encoded(message: Message) -> bytes:
-    """A message as a line."""
     return msgspec.json.encode(message) + b"\n"
 
 
 class Channel:
-    """One end, on an event loop."""
-
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
         self._writer = writer
@@ -92,12 +89,12 @@ class Channel:
         return cls(*await asyncio.open_unix_connection(sock=end, limit=LONGEST))
 
     def send(self, message: Message) -> None:
-        """Send a message, without waiting until it has left. To the dead it is lost."""
+        """Send a message without waiting. It is lost if the other end is dead."""
         if not self._writer.is_closing():
             self._writer.write(encoded(message))
 
     async def receive(self, decoder: msgspec.json.Decoder[Received]) -> Received | None:
-        """The next message; None if the other one is gone."""
+        """Return the next message; None if the other end is closed."""
         try:
             line = await self._reader.readline()
         except ConnectionError:
@@ -105,7 +102,6 @@ class Channel:
         return decoder.decode(line) if line.endswith(b"\n") else None
 
     async def close(self) -> None:
-        """Let go of this end, when what was sent has left it."""
         self._writer.close()
         with suppress(ConnectionError):
             await self._writer.wait_closed()

@@ -1,5 +1,7 @@
-"""uvicorn's HTTP, with bounds on what a client may make it wait for or keep; and with answers to clients that
-speak an older protocol, or would rather speak another one."""
+"""uvicorn's HTTP with bounds on what a client can make it wait for or keep.
+
+Also answers clients that speak HTTP/1.0, or ask for another protocol.
+"""
 
 from __future__ import annotations
 
@@ -25,19 +27,15 @@ _PER_FIELD = len(b": \r\n")
 
 
 def bounded_http(limits: ServerLimits) -> type[BoundedHttp]:
-    """The protocol of a server's connections, with its limits."""
     waits = {name: getattr(limits, name) for name in ("head_wait", "idle_wait", "send_wait")}
     return type("BoundedHttp", (BoundedHttp,), waits)
 
 
 class BoundedHttp(HttpToolsProtocol):
-    """A connection. The guard sees a request when its headers are complete; up to there it is bounded here,
-    in bytes and time, as is a client that does not take its answer.
-
-    Some clients ask with every request whether the server speaks HTTP/2 (`Upgrade: h2c`, as Java's does). The
-    parser takes that for the end of HTTP, and the body for something else: such a request is read once more,
-    as if it had not asked.
-    """
+    """A connection. The guard sees a request when its headers are complete; until then it is bounded here, in
+    bytes and time, as is a client that does not read its answer. Some clients ask with every request whether
+    the server speaks HTTP/2 (`Upgrade: h2c`, as Java's does). The parser takes that for the end of HTTP, and
+    the body for something else: such a request is parsed again as if it had not asked."""
 
     head_wait = ServerLimits().head_wait
     idle_wait = ServerLimits().idle_wait
@@ -49,27 +47,24 @@ class BoundedHttp(HttpToolsProtocol):
     _unfinished = 0
     """Bytes since the parser last reported anything: it keeps a field until its end has come."""
     _is_deaf = False
-    """Whether what else comes is dropped: the connection ends with the answer that is on its way."""
+    """Whether all further input is dropped: the connection ends with the answer that is being sent."""
     _declined: bytes | None = None
     """The head of a request that asked for another protocol, without that."""
     _answering: RequestResponseCycle | None = None
-    """The request that is answered, or was last. The base knows the one that came last, which may have to
-    wait for this one."""
+    """The request that is answered, or was last. The base class knows the one that came last, which may have
+    to wait for this one."""
     _running = 0
-    """How many requests are answered at this moment."""
     _due: asyncio.TimerHandle | None = None
-    """Runs out when a request that was begun takes too long to come."""
+    """Runs out when a request that has begun takes too long."""
     _stalling: asyncio.TimerHandle | None = None
-    """Runs out when the client takes nothing of what waits for it."""
+    """Runs out when the client reads nothing of what waits for it."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Somebody has connected, and may take his time to ask."""
         super().connection_made(transport)
         self.timeout_keep_alive = self.idle_wait  # type: ignore[assignment]
         self.timeout_keep_alive_task = self.loop.call_later(self.idle_wait, self.timeout_keep_alive_handler)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """He is gone: whoever answers him hears of it, and nothing is waited for."""
         if self._answering is not None and not self._answering.response_complete:
             _disconnect(self._answering)
         self._unset_keepalive_if_required()
@@ -80,19 +75,16 @@ class BoundedHttp(HttpToolsProtocol):
 
     @property
     def is_answering(self) -> bool:
-        """Whether a request is being answered."""
         # Before the first one there is none, whatever its type says.
         return self.cycle is not None and not self.cycle.response_complete  # type: ignore[redundant-expr]
 
     def on_message_begin(self) -> None:
-        """A request begins."""
         self._is_in_head = True
         self._head_bytes = self._head_fields = self._unfinished = 0
         super().on_message_begin()
         self.scope["extensions"] = {CUT: {"cut": self._cut}}
 
     def on_url(self, url: bytes) -> None:
-        """Take a piece of the request line."""
         self._count(len(url))
         super().on_url(url)
 
@@ -105,7 +97,6 @@ class BoundedHttp(HttpToolsProtocol):
             super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
-        """Its headers are complete."""
         self._is_in_head = False
         self._head_bytes = self._head_fields = 0
         if self.parser.should_upgrade() and self.parser.get_method() != b"CONNECT":
@@ -121,22 +112,19 @@ class BoundedHttp(HttpToolsProtocol):
             self.cycle.__class__ = PlainCycle
 
     def on_body(self, body: bytes) -> None:
-        """Take a piece of its body."""
         self._unfinished = 0
         super().on_body(body)
 
     def on_message_complete(self) -> None:
-        """Its body is complete."""
         if self._declined is None:
             super().on_message_complete()
 
     def on_response_complete(self) -> None:
-        """Its answer is complete, but may not have left."""
         super().on_response_complete()
         self._look_at_what_waits()
 
     def data_received(self, data: bytes) -> None:
-        """Take what has come, and hang up on a request that only ever begins."""
+        """Parse the input, and refuse a request that never gets beyond its beginning."""
         self._unset_keepalive_if_required()
         if self._is_deaf:
             return
@@ -159,12 +147,10 @@ class BoundedHttp(HttpToolsProtocol):
             self._due = self.loop.call_later(self.head_wait, self._is_overdue)
 
     def pause_writing(self) -> None:
-        """More waits for the client than should."""
         super().pause_writing()
         self._look_at_what_waits()
 
     def resume_writing(self) -> None:
-        """There is room again."""
         super().resume_writing()
         self._nothing_stalls()
         self._look_at_what_waits()
@@ -209,8 +195,8 @@ class BoundedHttp(HttpToolsProtocol):
             self.scope = self.headers = None  # type: ignore[assignment]
 
     def _look_at_what_waits(self) -> None:
-        """Bound the time for what is left of an answer that is complete or cut short, and for any that waits
-        for its client."""
+        """Bound the time for the rest of an answer that is complete or cut short, and for any that its client
+        does not read."""
         if self._stalling is not None or self not in self.connections:
             return
         waiting = self.transport.get_write_buffer_size()
@@ -234,7 +220,7 @@ class BoundedHttp(HttpToolsProtocol):
             self._stalling = None
 
     def _cut(self) -> None:
-        """Close the connection now; what still waits in it is dropped."""
+        """Close the connection now; drop what still waits in it."""
         if self._answering is not None and not self._answering.response_complete:
             _disconnect(self._answering)
         self.transport.abort()
@@ -248,8 +234,8 @@ class BoundedHttp(HttpToolsProtocol):
             raise _head_too_large()
 
     def _refuse(self, problem: BaseException) -> None:
-        """Answer a request that cannot be read, and read no further. An answer to an earlier request that is
-        on its way goes first: the client would take this one for it."""
+        """Answer a request that cannot be parsed, and read no further. The answer to an earlier request goes
+        first: the client would take this one for it."""
         if isinstance(problem, Refused):
             log.warning("request_refused", code=problem.code, problem=str(problem))
         else:
@@ -266,7 +252,7 @@ class BoundedHttp(HttpToolsProtocol):
     # Requests in other protocols.
 
     def _parse(self, data: bytes) -> None:
-        """Feed the parser, a request that asked for another protocol twice: the second time without that."""
+        """Feed the parser; a request that asked for another protocol twice, the second time without that."""
         rest = memoryview(data)
         while rest:
             try:
@@ -289,7 +275,7 @@ class BoundedHttp(HttpToolsProtocol):
 
 
 def _cause_of(problem: httptools.HttpParserError) -> BaseException:
-    """What went wrong while something was parsed, and not with what was parsed; or that it is not HTTP."""
+    """The error inside a callback of the parser; or that the input is not HTTP."""
     if isinstance(problem, httptools.HttpParserCallbackError) and problem.__context__ is not None:
         return problem.__context__
     return _invalid("Invalid HTTP request received.")
@@ -318,18 +304,17 @@ def _refusal(problem: BaseException) -> bytes:
 
 
 def _disconnect(cycle: RequestResponseCycle) -> None:
-    """Let whoever answers this request know that its client is gone."""
+    """Report to the application that the client of this request is gone."""
     cycle.disconnected = True
     cycle.message_event.set()
 
 
 class PlainCycle(RequestResponseCycle):
-    """Answers in HTTP/1.0, which knows no chunks: what has no length ends with its connection."""
+    """Answers in HTTP/1.0, which has no chunks: an answer without a length ends with its connection."""
 
     _is_endless = False
 
     async def send(self, message: Any) -> None:
-        """Send a part of the answer."""
         if message["type"] == "http.response.start":
             named = {name.lower() for name, _ in message.get("headers", ())}
             if b"content-length" not in named:

@@ -22,7 +22,7 @@ from turnledger.server.access.guard import is_loopback
 from turnledger.server.app import App, make_app
 from turnledger.server.config.file import InvalidSettings
 from turnledger.server.config.settings import MIN_WORKER_BYTES, ServerLimits, Settings
-from turnledger.server.listen.accept import Accepting
+from turnledger.server.listen.accept import Acceptor
 from turnledger.server.listen.channel import Ready
 from turnledger.server.listen.protocol import BoundedHttp, bounded_http
 from turnledger.server.listen.socket import BACKLOG, allow_open_files, bind, needed_for, url_of
@@ -32,25 +32,25 @@ from turnledger.server.ops.logs import log
 from turnledger.server.ops.watchdog import Remedy, Watchdog, machine_bytes
 
 CLEANING = 5.0
-"""Seconds in which cancelled requests have ended, unless something is badly wrong."""
+"""Seconds in which cancelled requests end, unless something is badly wrong."""
 FLUSHING = 1.0
-"""Seconds that clients have to read the last of their answers."""
+"""Seconds that clients have to read the end of their answers."""
 LINGERING = 2.0
-"""Seconds that clients have for a last request on their connection to a worker whose place another took."""
+"""Seconds that clients have for a last request on their connection to a worker that is replaced."""
 MEMORY_SHARE = 3 / 4
-"""Of the machine's memory, what all workers together may take unless the settings say otherwise."""
+"""Share of the machine's memory for all workers together, unless the settings say otherwise."""
 RESTART = 75
 """Exit code of a server that has ended to be restarted: by the convention of sysexits.h, try again."""
 DATE_EVERY = 1.0
-"""Seconds between looks at the clock for the date that answers carry."""
+"""Seconds between updates of the date in answers."""
 
 Announce = Callable[[str, Ready], None]
 """Called with the server's URL once it accepts requests."""
 
 
 def serve(settings: Settings, environ: Mapping[str, str], announce: Announce) -> int:
-    """Serve until the process is told to end, and return its exit code. Raises InvalidSettings or a
-    StoreError if it cannot begin."""
+    """Serve until the process is told to end; return its exit code. Raises InvalidSettings or a StoreError if
+    it cannot start."""
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
         return runner.run(_serve(settings, environ, announce))
 
@@ -69,8 +69,8 @@ async def opened(
     listening: socket.socket,
     sharing: Sharing | None = None,
 ) -> AsyncIterator[App]:
-    """The application that the settings describe, over its store, for who listens here. Raises a StoreError
-    if that cannot be opened, and InvalidSettings if it would be open to everybody."""
+    """The application that the settings describe, over its store. Raises a StoreError if that cannot be
+    opened, and InvalidSettings if the server would be open to everybody."""
     allow_open_files(needed_for(settings.limits.requests))
     ledger = await Ledger.open(settings.store, limits=engine_limits(settings))
     try:
@@ -90,7 +90,7 @@ async def opened(
 
 
 def engine_limits(settings: Settings) -> Limits:
-    """What the ledger is told of a server's limits. Histories and pages of the database share the memory."""
+    """The ledger's part of a server's limits. Histories and pages of the database share the memory."""
     usual, limits, chats = Limits(), settings.limits, settings.chats
     share = limits.cached_bytes / ServerLimits().cached_bytes
     return Limits(
@@ -112,8 +112,8 @@ def engine_limits(settings: Settings) -> Limits:
 
 
 def worker_ceiling(settings: Settings) -> int | None:
-    """Return how much memory a worker may take: what the settings say, or its share of the machine's; None
-    where that is not known."""
+    """Return how much memory a worker may take: as the settings say, or its share of the machine's; None if
+    that is unknown."""
     if settings.limits.worker_bytes is not None:
         return settings.limits.worker_bytes
     memory = machine_bytes()
@@ -122,7 +122,7 @@ def worker_ceiling(settings: Settings) -> int | None:
 
 async def check_guarded(ledger: Ledger, settings: Settings, listening: socket.socket) -> bool:
     """Return whether there is no token. Raises InvalidSettings where other machines could reach a server
-    that asks nobody for one."""
+    without tokens."""
     bound = listening.getsockname()[0]
     if (await ledger.tokens.find(None)).any_tokens:
         return False
@@ -136,17 +136,17 @@ async def check_guarded(ledger: Ledger, settings: Settings, listening: socket.so
 
 
 async def serve_app(app: App, listening: socket.socket, announce: Callable[[str], None]) -> int:
-    """Serve an application at a bound socket until the process is told to end: then open requests may end
-    within the grace time, and are cancelled after it or when the process is told again. Returns the exit
-    code: 0, or RESTART if it ended by itself."""
+    """Serve an application at a bound socket until the process is told to end. Open requests may then end
+    within the grace time, and are cancelled after it or when the process is told again. Return the exit code:
+    0, or RESTART if it ended by itself."""
     server = Server(app, lambda: announce(url_of(listening)))
     await server.answer_at(listening)
     return server.code
 
 
 class Server(uvicorn.Server):
-    """uvicorn, but for how it ends: that looks ten times a second whether it was told to, and then waits a
-    tenth of a second for nothing in particular."""
+    """uvicorn with another end: its own polls ten times a second whether it should end, and then waits a
+    tenth of a second for nothing."""
 
     def __init__(self, app: App, on_start: Callable[[], None], board: Board | None = None) -> None:
         config = uvicorn.Config(
@@ -170,10 +170,9 @@ class Server(uvicorn.Server):
         self._is_over = asyncio.Event()
         self._ending: asyncio.Task[None] | None = None
         self.code = 0
-        """With which the process is to exit."""
+        """The exit code of the process."""
 
     async def answer_at(self, listening: socket.socket) -> None:
-        """Answer requests until told to end, and all of them have ended."""
         await self.serve(sockets=[listening])
 
     async def serve(self, sockets: list[socket.socket] | None = None) -> None:
@@ -181,7 +180,7 @@ class Server(uvicorn.Server):
             await super().serve(sockets)
 
     def remedy(self) -> Remedy | None:
-        """What to do when this process grows or stalls; None where a supervisor sees to that."""
+        """What to do when this process grows or stalls; None where a supervisor handles that."""
         stall_wait = self._app.service.settings.limits.stall_wait
         return Remedy(
             partial(self._loop.call_soon_threadsafe, self.retire), partial(os._exit, RESTART), stall_wait
@@ -193,12 +192,12 @@ class Server(uvicorn.Server):
         self._on_start()
 
     async def listen(self, sockets: list[socket.socket] | None) -> None:
-        """Take connections from now on; of several workers, each its share."""
+        """Accept connections from now on; each of several workers its share."""
         if sys.platform == "win32":
             await super().startup(sockets)
             return
         # Not by the loop: libuv takes and closes connections for which there is no room, without a word.
-        accepting: Accepting
+        accepting: Acceptor
         settings = self._app.service.settings
         kind = bounded_http(settings.limits)
 
@@ -216,12 +215,12 @@ class Server(uvicorn.Server):
 
         listening = (sockets or [])[0]
         listening.listen(BACKLOG)
-        accepting = Accepting(listening, connection, self._board, settings.workers)
+        accepting = Acceptor(listening, connection, self._board, settings.workers)
         self.servers = [accepting]  # type: ignore[list-item]
         self.started = True
 
     async def main_loop(self) -> None:
-        """Keep the date that answers carry, until no more of them are to be given."""
+        """Update the date in answers until the server ends."""
         while not self._is_over.is_set():
             await self.on_tick(0)
             with suppress(TimeoutError):
@@ -229,7 +228,7 @@ class Server(uvicorn.Server):
                     await self._is_over.wait()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Take no more connections, and let go of each that is open once it has its answer."""
+        """Accept no more connections, and close each open one once it has its answer."""
         for taking in (*self.servers, *(sockets or ())):
             taking.close()
         for connection in list(self.server_state.connections):
@@ -256,7 +255,7 @@ class Server(uvicorn.Server):
                 signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
     def signalled(self, number: signal.Signals) -> None:
-        """The process got a signal: the first ends it, the second hurries. A terminal that is closed may tell
+        """Handle a signal: the first ends the server, the second hurries it. A closed terminal may signal
         more than once."""
         if self._ending is None or number not in (signal.SIGINT, signal.SIGTERM):
             self.end()
@@ -265,27 +264,26 @@ class Server(uvicorn.Server):
             self.hurry()
 
     def end(self) -> None:
-        """Take no more requests, and end when the open ones have."""
+        """Accept no more requests, and end when the open ones have."""
         self._is_over.set()
         if self._ending is None:
             log.info("shutting_down", grace=self._app.service.settings.grace)
             self._ending = self._loop.create_task(self._end())
 
     def retire(self) -> None:
-        """End as if told to, but ask to be restarted."""
+        """End, and ask to be restarted."""
         if self._ending is None:
             self.code = RESTART
             self.end()
 
     def leave(self) -> None:
-        """End, but so that clients notice nothing while others listen at the same socket: take no more
-        connections, and end only when those that are open have had time for a last request."""
+        """End without any client noticing while others listen at the same socket: accept no more connections,
+        and end only when the open ones have had time for a last request."""
         if self._ending is None:
             log.info("leaving", grace=self._app.service.settings.grace)
             self._ending = self._loop.create_task(self._leave())
 
     def hurry(self) -> None:
-        """Cancel the open requests; for a server that was told to end."""
         self._app.hurry()
 
     async def _leave(self) -> None:
@@ -308,7 +306,7 @@ class Server(uvicorn.Server):
             connection.transport.abort()
 
     async def _closed(self, patience: float) -> None:
-        """Wait until there are no connections, but not for long."""
+        """Wait for the end of all connections, at most `patience` seconds."""
         deadline = self._loop.time() + patience
         # The set is uvicorn's, which tells nobody of its changes.
         while self.server_state.connections and self._loop.time() < deadline:  # noqa: ASYNC110
@@ -316,12 +314,12 @@ class Server(uvicorn.Server):
 
 
 def _hangs_up() -> bool:
-    """Whether SIGHUP would end this process as it is, without a word; not so under nohup, or in a worker."""
+    """Whether SIGHUP would kill this process; not so under nohup, or in a worker."""
     return hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) == signal.SIG_DFL
 
 
 def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
-    """The fastest loop that there is here."""
+    """The fastest event loop that is installed."""
     try:
         import uvloop
     except ImportError:  # there is none for Windows
@@ -330,7 +328,7 @@ def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
 
 
 def _spare_what_stays() -> None:
-    """Modules and settings stay for good: the garbage collector need not look at them again and again."""
+    """Keep modules and settings, which stay for good, out of garbage collections."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(20_000, 20, 50)

@@ -1,7 +1,4 @@
-"""Where a server listens: a socket bound to an address, or what is wrong with that address.
-
-How many connections the system lets this process have: each is an open file to it.
-"""
+"""The socket that a server listens at, and how many connections the system allows: each is an open file."""
 
 from __future__ import annotations
 
@@ -14,18 +11,18 @@ from turnledger.server.config.file import InvalidSettings
 from turnledger.server.config.settings import Settings
 
 BACKLOG = 2048
-"""Connections that may wait at the socket until they are taken."""
+"""Connections that may wait at the socket."""
 VANISHED = {"TCP_KEEPIDLE": 60, "TCP_KEEPINTVL": 15, "TCP_KEEPCNT": 4, "TCP_USER_TIMEOUT": 120_000}
-"""After so many seconds of silence the other end is asked, every so often, so many times, whether it is still
-there; what was sent to it must be acknowledged within so many milliseconds."""
+"""Seconds of silence until the other end is probed, seconds between probes, and their number; and
+milliseconds until what was sent must be acknowledged."""
 
 
 class PortInUse(InvalidSettings):
-    """Somebody else listens there."""
+    """Another process listens there."""
 
 
 def bind(settings: Settings) -> socket.socket:
-    """A socket bound to where the settings say; raises InvalidSettings with the remedy if that fails."""
+    """Bind a socket as the settings say. Raises InvalidSettings with the remedy."""
     host, port = settings.host.strip("[]"), settings.port
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
@@ -45,8 +42,7 @@ def bind(settings: Settings) -> socket.socket:
 
 
 def _notice_the_vanished(listening: socket.socket) -> None:
-    """Have the system find out when the machine at the other end of a connection is no more: it says nothing
-    by itself. What is set here holds for every connection that comes."""
+    """Have the system notice when the other machine is gone, for every connection of this socket."""
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for name, value in VANISHED.items():
         option = getattr(socket, name, None)  # not every system has them all
@@ -65,7 +61,6 @@ def _not_bound(problem: OSError, host: str, port: int) -> str:
 
 
 def url_of(listening: socket.socket) -> str:
-    """Where the server can be asked."""
     host, port = listening.getsockname()[:2]
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
@@ -78,12 +73,12 @@ OTHERS = 200
 
 
 def needed_for(requests: int) -> int:
-    """So many files may be open with so many requests, each of which may have a connection upstream, too."""
+    """The number of open files with so many requests, each of which may have an upstream connection."""
     return 2 * requests + OTHERS
 
 
 def allow_open_files(wanted: int) -> int:
-    """Have the system allow so many, or as many as it does without more rights; return how many that is."""
+    """Raise the limit to so many, or as far as possible without more rights; return the limit."""
     if sys.platform == "win32":
         return wanted
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)

@@ -1,4 +1,4 @@
-"""The supervisor: the process that has several workers answer at one socket, and sees to it that they do."""
+"""The supervisor: the process that starts, watches and replaces the workers of one server."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ from turnledger.server.ops.watchdog import LOOK_EVERY, YOUNG, resident_bytes
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.25, 30.0
 BEYOND = 5.0
-"""Seconds that a worker may take to end beyond what its own limits allow; then it is killed."""
+"""Seconds that a worker may take to end beyond its own limits; then it is killed."""
 
 # OSError: the system had no room for one more process, file or page just then, and may have it next time.
 _NOT_BEGUN = (TurnledgerError, ModuleNotFoundError, OSError)
 
 Reload = Callable[[], Settings]
-"""Reads the settings anew. May raise InvalidSettings."""
+"""Reads the settings again. May raise InvalidSettings."""
 
 
 def supervise(settings: Settings, environ: Mapping[str, str], announce: Announce, reload: Reload) -> None:
-    """Serve with several workers until this process is told to end. Raises InvalidSettings, or what the
-    first worker met that could not begin."""
+    """Serve with several workers until this process is told to end. Raises InvalidSettings, or the error of
+    the first worker that could not start."""
     with (
         bind(settings) as listening,
         tempfile.TemporaryDirectory(prefix="turnledger-", ignore_cleanup_errors=True) as folder,
@@ -52,11 +52,9 @@ def supervise(settings: Settings, environ: Mapping[str, str], announce: Announce
 
 
 class Supervisor:
-    """Has so many workers as the settings say, until it is told to end.
-
-    SIGTERM, SIGINT: all workers end, within their grace; told again, they hurry. SIGHUP: settings are read
-    anew, and one worker after the other is replaced, each new one before the old one leaves.
-    """
+    """Keeps as many workers as the settings say. SIGTERM, SIGINT: all workers end, within their grace; the
+    second time, they hurry. SIGHUP: reads the settings again and replaces one worker after the other, each
+    new one before the old one leaves."""
 
     def __init__(
         self,
@@ -76,9 +74,9 @@ class Supervisor:
         self._parts = set(range(board.parts))
         self._part_is_free = asyncio.Event()
         self._living: set[WorkerProcess] = set()
-        """Those that were started, and have not ended."""
+        """Started, and not ended."""
         self._serving: set[WorkerProcess] = set()
-        """Of these, those that are ready and were not told to end."""
+        """Of these, ready and not told to end."""
         self._has_begun = asyncio.Event()
         """Set when all workers were ready for the first time."""
         self._told_to_end = asyncio.Event()
@@ -91,8 +89,8 @@ class Supervisor:
         self._has_terminal = terminal_is_there() and signal.getsignal(signal.SIGHUP) != signal.SIG_IGN
 
     async def run(self, announce: Announce) -> None:
-        """Start the workers, announce them when all are ready, and keep them until told to end. Raises what
-        keeps one from beginning, when all others have ended."""
+        """Start the workers, announce them when all are ready, and keep them until told to end. Raises the
+        error of one that cannot start, when all others have ended."""
         loop = asyncio.get_running_loop()
         for number, act in (
             (signal.SIGTERM, self.end),
@@ -114,7 +112,7 @@ class Supervisor:
             await self._end_all()
 
     def end(self) -> None:
-        """End all workers; the second time, without waiting for what they do."""
+        """End all workers; the second time, cancel their requests."""
         if not self._told_to_end.is_set():
             log.info("shutting_down", grace=self._settings.grace)
             self._told_to_end.set()
@@ -124,7 +122,7 @@ class Supervisor:
             worker.end(Order.HURRY, CLEANING + FLUSHING + BEYOND)
 
     def hang_up(self) -> None:
-        """Replace all workers; but end them if it was the terminal that hung up."""
+        """Replace all workers; but end them if the terminal was closed."""
         if self._has_terminal and not terminal_is_there():
             if not self._told_to_end.is_set():
                 self.end()
@@ -136,7 +134,7 @@ class Supervisor:
     # Starting workers.
 
     async def _start_all(self) -> Ready:
-        """Start all workers at once; return what one of them reports."""
+        """Start all workers at once; return the report of one."""
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(self._start()) for _ in range(self._settings.workers)]
         return tasks[0].result()
@@ -195,7 +193,7 @@ class Supervisor:
             self._do(self._bury(worker))
 
     async def _bury(self, worker: WorkerProcess) -> None:
-        """See to what a worker has left, and that another takes its place."""
+        """Clean up after a worker that has ended, and replace it if needed."""
         was_serving = worker in self._serving
         self._living.discard(worker)
         self._serving.discard(worker)
@@ -239,7 +237,7 @@ class Supervisor:
     # When one is not well.
 
     async def _watch(self) -> None:
-        """Kill workers whose loop stands still, and replace those that take too much memory."""
+        """Kill workers whose loop is stalled, and replace those that take too much memory."""
         loop = asyncio.get_running_loop()
         looked_at = loop.time()
         while True:
@@ -267,7 +265,7 @@ class Supervisor:
         return (resident_bytes(worker.pid) or 0) > most
 
     async def _relieve(self, worker: WorkerProcess) -> None:
-        """Start another worker, and have this one leave when it can be asked."""
+        """Start another worker, and let this one leave when it is ready."""
         log.warning("worker_too_large", worker=worker.part, pid=worker.pid)
         try:
             await self._start()
@@ -305,8 +303,7 @@ class Supervisor:
                 self._dismiss_surplus()
 
     def _dismiss_surplus(self) -> None:
-        """Have those leave that take too much memory, then the oldest, if there are more than there should
-        be, since another has come."""
+        """Let workers leave if there are too many: first those that take too much memory, then the oldest."""
         surplus = max(len(self._serving) - self._settings.workers, 0)
         for worker in self._by_age()[:surplus]:
             self._serving.discard(worker)
@@ -342,12 +339,12 @@ class Supervisor:
 
 
 def pause_after(young_deaths: int) -> float:
-    """Seconds to wait before a worker is replaced, after so many have died young in a row."""
+    """Seconds to wait before replacing a worker, after so many young deaths in a row."""
     return min(FIRST_PAUSE * 2**young_deaths, LONGEST_PAUSE) if young_deaths else 0.0
 
 
 def unmoved(read: Settings, used: Settings) -> Settings:
-    """The settings as they were read, but for what cannot change while the server runs."""
+    """The settings as read, except for those that cannot change while the server runs."""
     return msgspec.structs.replace(
         read,
         host=used.host,
@@ -360,8 +357,8 @@ def unmoved(read: Settings, used: Settings) -> Settings:
 
 
 def keep_folder(folder: Path) -> None:
-    """Make the folder anew if somebody has cleared away what had not been touched for days. Raises
-    WorkerFailed if another user has put something in its place."""
+    """Make the folder again if a clean-up of old files has removed it. Raises WorkerFailed if another user
+    owns what is in its place."""
     try:
         folder.mkdir(mode=0o700)
     except FileExistsError:
@@ -370,7 +367,7 @@ def keep_folder(folder: Path) -> None:
 
 
 def terminal_is_there() -> bool:
-    """Whether this process has a terminal, which nobody has closed."""
+    """Whether this process has a terminal that is open."""
     try:
         os.close(os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY))
     except OSError:
@@ -379,7 +376,7 @@ def terminal_is_there() -> bool:
 
 
 def _raise_first(starting: asyncio.Task[Ready]) -> None:
-    """Raise the problem that the first worker met, on its own: they all have met the same."""
+    """Raise the error of the first worker on its own: all have met the same."""
     problem = starting.exception()
     while isinstance(problem, BaseExceptionGroup):
         problem = problem.exceptions[0]

@@ -1,7 +1,7 @@
 """One worker of several: a process that a supervisor has started, and that ends with it.
 
-It is given the socket to listen at, the board, and one end of a channel by which it is told everything else:
-nothing of the settings is on the command line or in a file.
+It inherits the socket to listen at, the board, and one end of a channel for everything else: no settings are
+on the command line or in a file.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ from turnledger.server.ops.metrics import Metrics
 from turnledger.server.ops.watchdog import LOOK_EVERY
 
 REFRESH_EVERY = 1.0
-"""Seconds between looks at the numbers that are shown by other workers, too."""
+"""Seconds between updates of the gauges that other workers show, too."""
 
 
 def main(channel: int) -> None:
-    """Be a worker, with this end of a channel; exits when it was told to end."""
+    """Run a worker with this end of a channel, and exit."""
     # From a terminal these reach all processes at once. The supervisor decides what they mean.
     for number in (signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
@@ -68,7 +68,7 @@ async def _work(end: socket.socket) -> bool:
 
 
 class Worker:
-    """Serves, and does what it is told."""
+    """Serves, and follows orders."""
 
     def __init__(self, channel: Channel, handover: Handover) -> None:
         self._channel = channel
@@ -76,7 +76,7 @@ class Worker:
         self._is_orphan = False
 
     async def run(self) -> None:
-        """Serve until told to end, or until the supervisor is gone. Raises what keeps it from beginning."""
+        """Serve until told to end, or until the supervisor is gone. Raises what keeps it from starting."""
         told, folder = self._told, Path(self._told.metrics_folder)
         configure(told.log_format, told.settings.log_level, sys.stderr, worker=told.part)
         for descriptor in (told.listening, told.board):
@@ -132,14 +132,13 @@ class Worker:
 
 
 class WorkerServer(Server):
-    """A server that shares its socket with others, and is told by its supervisor when to hurry, never by a
-    signal."""
+    """A server that shares its socket, and is hurried by its supervisor, never by a signal."""
 
     def remedy(self) -> None:
         """The supervisor replaces it."""
 
     def signalled(self, number: signal.Signals) -> None:
-        """Who sends SIGTERM to all processes at once, as service managers do, has told each of them once."""
+        """Ignore repeats: service managers send SIGTERM to all processes at once."""
         if number is signal.SIGTERM:
             self.end()
 

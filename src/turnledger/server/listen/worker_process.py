@@ -1,4 +1,4 @@
-"""A worker as its supervisor sees it: a process, what it reports, and what it can be told."""
+"""A worker as its supervisor sees it: a process, its reports, and the orders to it."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ BOOT = (
     "import sys; sys.path[:] = sys.argv[2:]\n"
     "from turnledger.server.listen.worker import main; main(int(sys.argv[1]))"
 )
-"""What the interpreter runs: it finds modules where we do, whatever is in the current folder."""
+"""Run by the interpreter, which finds modules where we do, whatever is in the current folder."""
 _HELD = {signal.SIGINT, signal.SIGHUP}
 
 
 class WorkerFailed(TurnledgerError):
-    """A worker could not begin."""
+    """A worker could not start."""
 
     code = "worker_failed"
 
 
 def failed_with(code: str, message: str) -> WorkerFailed:
-    """The error that a worker met, under its own code."""
+    """The error of a worker, under its own code."""
     kind: type[WorkerFailed] = type("WorkerFailed", (WorkerFailed,), {"code": code})
     return kind(message)
 
 
 class WorkerProcess:
-    """Started with `start`. It has ended when `poll` says so, which nobody else must ask the system."""
+    """Started with `start`. It has ended when `poll` says so; nothing else may ask the system."""
 
     def __init__(self, process: subprocess.Popen[bytes], channel: Channel, part: int) -> None:
         self._process = process
@@ -42,9 +42,9 @@ class WorkerProcess:
         self.part = part
         self.began_at = asyncio.get_running_loop().time()
         self.heard_at = self.began_at
-        """When it was last known to be alive."""
+        """Its last sign of life."""
         self.is_spent = False
-        """Whether it has taken too much memory, and another is to take its place."""
+        """Whether it takes too much memory, and is to be replaced."""
         self.is_leaving = False
         """Whether it was told to end."""
         self.ended = asyncio.Event()
@@ -52,8 +52,8 @@ class WorkerProcess:
 
     @classmethod
     async def start(cls, hand_over: Callable[[], Handover], environ: Mapping[str, str]) -> Self:
-        """Start the same interpreter with the same path to modules, and hand over to it. Raises what
-        `hand_over` does, and OSError; then nothing was started."""
+        """Start the same interpreter with the same module path, and hand over to it. Raises what `hand_over`
+        does, and OSError; then nothing was started."""
         ours, theirs = socket.socketpair()
         with theirs:
             channel = await Channel.over(ours)
@@ -69,17 +69,16 @@ class WorkerProcess:
 
     @property
     def pid(self) -> int:
-        """Its number in the system."""
         return self._process.pid
 
     @property
     def code(self) -> int | None:
-        """How it has ended: its exit code, or the number of the signal that killed it, negated."""
+        """Its exit code, or the negative number of the signal that killed it."""
         return self._process.returncode
 
     async def ready(self) -> Ready:
-        """Wait until it accepts requests. Raises WorkerFailed, or ModuleNotFoundError for a package that it
-        lacks."""
+        """Wait until it accepts requests. Raises WorkerFailed, or ModuleNotFoundError for a missing
+        package."""
         report = await self._channel.receive(reports)
         if isinstance(report, Ready):
             return report
@@ -94,16 +93,16 @@ class WorkerProcess:
         raise failed_with(report.code, report.message)
 
     async def listen(self) -> None:
-        """Take note of its signs of life until it is gone; for one that is ready."""
+        """Note the signs of life of a ready worker until it is gone."""
         while await self._channel.receive(reports) is not None:
             self.heard_at = asyncio.get_running_loop().time()
 
     def tell(self, order: Order) -> None:
-        """Tell it to do something; does nothing if it is dead."""
+        """Send an order; does nothing if it is dead."""
         self._channel.send(order)
 
     def end(self, order: Order, within: float) -> None:
-        """Tell it to end in this way; if it has not ended within so many seconds, it is killed."""
+        """Order it to end; kill it if it has not ended within so many seconds."""
         self.is_leaving = True
         self.tell(order)
         if self._deadline is not None:
@@ -111,18 +110,16 @@ class WorkerProcess:
         self._deadline = asyncio.get_running_loop().call_later(within, self.kill)
 
     def kill(self) -> None:
-        """End it without asking."""
         self._process.kill()
 
     def poll(self) -> bool:
-        """Whether it has ended; the first time that it has, `ended` is set."""
+        """Whether it has just been found to have ended; sets `ended`."""
         if self.ended.is_set() or self._process.poll() is None:
             return False
         self.ended.set()
         return True
 
     async def close(self) -> None:
-        """Let go of what was needed to talk to it; for one that has ended."""
         if self._deadline is not None:
             self._deadline.cancel()
         await self._channel.close()

@@ -1,4 +1,4 @@
-"""Which models there are: a name that a client asks for, and who answers to it."""
+"""The models on offer: from the name that a client asks for to the upstream that answers."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from turnledger.runners.chat_model import ChatModel
 from turnledger.server.access.auth import Principal
 from turnledger.server.config.settings import DEMO, LengthField, ModelSettings, Settings
 from turnledger.server.errors import Refused
-from turnledger.server.models.redacted import DiscreetModel
+from turnledger.server.models.redacted import RedactedModel
 
 NAMING_MODELS = frozenset({"model", "models", "fallbacks", "fallback_models", "model_list", "extra_body"})
-"""Fields by which this or that upstream is told which models to ask, in whatever case: some take any."""
+"""Fields in which upstreams take further models, in any case: some ignore case."""
 
 
 class ResolvedModel(NamedTuple):
-    """Who answers, and what the model is called there."""
+    """A model, and its name at the upstream."""
 
     model: ChatModel
     upstream_name: str
@@ -29,7 +29,7 @@ class ResolvedModel(NamedTuple):
 
 
 class Models:
-    """The models of one server by name; and who, if anybody, is asked for all others."""
+    """The models of one server by name, and the upstream for all other names, if there is one."""
 
     def __init__(
         self,
@@ -44,12 +44,11 @@ class Models:
 
     @property
     def names(self) -> list[str]:
-        """The names that are known without asking anybody."""
         return list(self._named)
 
     def find(self, name: str, principal: Principal) -> ResolvedModel:
-        """Who answers to this name; raises Refused (404 `model_not_found`) if nobody does, or nobody whom
-        this one may ask."""
+        """Return the model of this name. Raises Refused (404 `model_not_found`) if there is none that the
+        caller may ask."""
         found = self.named(name) if principal.may_ask(name) else None
         if found is not None:
             return found
@@ -58,14 +57,15 @@ class Models:
         raise Refused(404, "model_not_found", message, param="model")
 
     def named(self, name: str) -> ResolvedModel | None:
-        """Who answers to this name, whoever asks."""
+        """Return the model of this name, without checking the caller."""
         found = self._named.get(name)
         if found is None and self._otherwise is not None:
             return ResolvedModel(self._otherwise, name, self._length_field)
         return found
 
     def check_fields(self, names: Iterable[str], principal: Principal) -> None:
-        """Raise Refused (403) if who may ask some models only names others in a field beside `model`."""
+        """Raise Refused (403) if a caller whose token is for some models names others in a field beside
+        `model`."""
         if principal.token is None or not principal.token.models:
             return
         for name in names:
@@ -74,7 +74,7 @@ class Models:
                 raise Refused(403, "outside_models", message, param=plain(name))
 
     async def listing(self, principal: Principal) -> list[dict[str, Any]]:
-        """The models that this one may ask, as objects of the models API. Raises a ModelError if the upstream
+        """The models that the caller may ask, as objects of the models API. Raises ModelError if the upstream
         cannot be asked."""
         return [each for each in await self._all(principal) if principal.may_ask(str(each.get("id")))]
 
@@ -84,7 +84,7 @@ class Models:
             return named
         is_narrowed = principal.token is not None and principal.token.is_narrowed
         try:
-            others = await (DiscreetModel(self._otherwise) if is_narrowed else self._otherwise).models()
+            others = await (RedactedModel(self._otherwise) if is_narrowed else self._otherwise).models()
         except ModelRefused as refused:
             if refused.status == 429:
                 raise
@@ -96,7 +96,6 @@ class Models:
         return named + [each for each in others if each.get("id") not in self._named]
 
     async def close(self) -> None:
-        """Close all connections to upstreams."""
         models = [found.model for found in self._named.values()]
         if self._otherwise is not None:
             models.append(self._otherwise)
@@ -105,12 +104,11 @@ class Models:
 
 
 def _listed(name: str) -> dict[str, Any]:
-    """Return a model as an object of the models API."""
     return {"id": name, "object": "model", "created": 0, "owned_by": "turnledger"}
 
 
 def make_models(settings: Settings, environ: Mapping[str, str]) -> Models:
-    """The models that the settings name; the demo model if they name none."""
+    """Make the models that the settings name; the demo model if they name none."""
     if not settings.models and settings.upstream is None:
         from turnledger.runners.demo import DemoModel
 

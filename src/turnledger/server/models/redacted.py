@@ -1,6 +1,7 @@
-"""What visitors and bearers of narrowed tokens are told of an upstream that failed: what kind of failure it
-was, and nothing of what the upstream said. That may name the operator's organisation, projects and limits; it
-goes to the log."""
+"""Upstream errors as visitors and bearers of narrowed tokens see them: the kind of failure only.
+
+What the upstream said may name the operator's organisation, projects and limits; it goes to the log.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +24,7 @@ from turnledger.server.ops.logs import log
 _KINDS = {each.code: each for each in (ModelError, ModelUnavailable, ModelTimeout, MalformedAnswer)}
 
 
-class DiscreetModel:
+class RedactedModel:
     """A chat model whose errors say nothing of its upstream."""
 
     def __init__(self, model: ChatModel) -> None:
@@ -31,7 +32,6 @@ class DiscreetModel:
         self.finish_reasons = finish_reasons_of(model)
 
     async def complete(self, asked: ModelRequest) -> bytes:
-        """See ChatModel."""
         try:
             body = await self._model.complete(asked)
             if b'"error"' in body and (error := completion_of(body).error) is not None:
@@ -41,7 +41,6 @@ class DiscreetModel:
         return body
 
     def stream(self, asked: ModelRequest) -> AbstractAsyncContextManager[AsyncIterator[list[bytes]]]:
-        """See ChatModel."""
         return self._stream(asked)
 
     @asynccontextmanager
@@ -53,14 +52,12 @@ class DiscreetModel:
             raise _discreet(problem) from None
 
     async def models(self) -> list[dict[str, Any]]:
-        """See ChatModel."""
         try:
             return await self._model.models()
         except ModelError as problem:
             raise _discreet(problem) from None
 
     async def close(self) -> None:
-        """See ChatModel."""
         await self._model.close()
 
 
@@ -84,7 +81,7 @@ def _discreet(problem: ModelError) -> ModelError:
 
 
 def discreet_failure(failure: Failure | None) -> Failure | None:
-    """Return why a turn failed without what an upstream said of it."""
+    """Return the failure of a turn without what an upstream said of it."""
     if failure is None:
         return None
     if failure.code == ModelRefused.code:

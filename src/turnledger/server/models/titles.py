@@ -1,7 +1,7 @@
-"""Titles by a model: asked for once the first turn of a chat is committed and its client has its answer.
+"""Titles by a model: asked for after the first turn of a chat is committed and its client has the answer.
 
-Nobody waits for them, and nothing hangs on them: until one comes, and if none does, a chat is called by its
-first words. What a person calls it, before or meanwhile, stays.
+Nothing waits for them: until one comes, and if none does, the first words are the title. A title that a
+person gives, before or meanwhile, stays.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from turnledger.server.models.models import ResolvedModel
 from turnledger.server.ops.logs import log, unexpected
 
 AT_ONCE = 4
-"""Titles that are asked for at once."""
+"""Titles that are asked for at the same time."""
 WAITING = 200
 """Chats that may wait for theirs; more keep their first words."""
 PATIENCE = 60.0
@@ -35,11 +35,11 @@ class Titles:
         self._room = asyncio.Semaphore(at_once)
         self._most = at_once + waiting
         self.making: set[asyncio.Task[None]] = set()
-        """Those that are being made, or wait."""
+        """Titles that are being made, or wait."""
         self._is_closed = False
 
     def consider(self, conversation: Conversation, turn: Turn) -> None:
-        """Have the chat named whose first turn this is, some time later. Never waits, never raises."""
+        """Name the chat of this first turn, some time later. Never waits, never raises."""
         if conversation.internal or conversation.named_by not in (None, NamedBy.WORDS) or self._is_closed:
             return
         if len(self.making) >= self._most:
@@ -50,7 +50,7 @@ class Titles:
         making.add_done_callback(self.making.discard)
 
     async def close(self) -> None:
-        """Leave off: what is not named yet keeps its first words."""
+        """Stop; chats without a title keep their first words."""
         self._is_closed = True
         for making in self.making:
             making.cancel()

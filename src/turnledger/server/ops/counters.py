@@ -60,7 +60,6 @@ class OwnBoard(Board):
         self._sums: Counter[str] = Counter()
 
     def add(self, kind: str, name: str, by: int = 1) -> None:
-        """See Board."""
         count = self._counts[kind, name] + by
         if count < 0:
             raise ValueError("a count cannot fall below zero")
@@ -71,11 +70,9 @@ class OwnBoard(Board):
             self._counts.pop((kind, name), None)
 
     def total(self, kind: str, name: str) -> int:
-        """See Board."""
         return self._counts[kind, name]
 
     def sum(self, kind: str) -> int:
-        """See Board."""
         return self._sums[kind]
 
 
@@ -129,17 +126,17 @@ class SharedBoard(Board):
             raise
 
     def close(self) -> None:
-        """Let go of the memory and its descriptor; other processes keep theirs."""
+        """Close the memory and its descriptor; other processes keep theirs."""
         self.detach()
         os.close(self.descriptor)
 
     def detach(self) -> None:
-        """Let go of the memory."""
         self._words.release()
         self._memory.close()
 
     def clear(self, part: int) -> None:
-        """Forget what a worker counted that is no more. For the supervisor: nobody else writes there now."""
+        """Forget the counts of a worker that has ended. For the supervisor: no other process writes there
+        now."""
         start = self._starts[part]
         end = start + self._part_words
         moves = self._words[start + _MOVES] | 1
@@ -149,7 +146,6 @@ class SharedBoard(Board):
         self._words[start + _MOVES] = moves + 1
 
     def add(self, kind: str, name: str, by: int = 1) -> None:
-        """See Board."""
         all_names, spilled = self._of_kind(kind)
         self._count(self._of_name(kind, name), by, spilled)
         self._count(all_names, by)
@@ -158,7 +154,7 @@ class SharedBoard(Board):
             pass
 
     def total(self, kind: str, name: str) -> int:
-        """See Board. Should a part be full, what it had no room for counts under every name of its kind."""
+        """See Board. If a part is full, what it had no room for counts under every name of its kind."""
         hashed, words = self._of_name(kind, name), self._words
         total = 0
         for start in self._starts:
@@ -169,7 +165,6 @@ class SharedBoard(Board):
         return total
 
     def sum(self, kind: str) -> int:
-        """See Board."""
         hashed, words = self._of_kind(kind)[0], self._words
         total = 0
         for start in self._starts:
@@ -191,7 +186,7 @@ class SharedBoard(Board):
         return found
 
     def _of_kind(self, kind: str) -> tuple[int, int]:
-        """Where the sum of a kind is kept, and the sum of what did not find room."""
+        """The hashes of the sum of a kind, and of the sum of what found no room."""
         found = self._hashes.get(kind)
         if found is None:
             found = self._hashes[kind] = self._hash(kind, "", b"sum"), self._hash(kind, "", b"spilled")
@@ -212,7 +207,7 @@ class SharedBoard(Board):
         return count
 
     def _find(self, start: int, hashed: int) -> int:
-        """Where the name is, or where it would be put."""
+        """The place of a name, or where it would be put."""
         words, mask, first = self._words, self._mask, start + _PART_HEAD_WORDS
         cell = hashed & mask
         for _ in range(mask + 1):
@@ -258,8 +253,8 @@ class SharedBoard(Board):
             self._take_out(place)
 
     def _take_out(self, hole: int) -> None:
-        """Empty a cell, and move up those behind that were put there because it was taken. One that moves is
-        in its new cell before it leaves the old: whenever this stops, every name can be found."""
+        """Empty a cell, and move up those behind it that probed past it. A name is in its new cell before it
+        leaves the old one: whenever this stops, every name can be found."""
         words, mask = self._words, self._mask
         assert self._own is not None  # noqa: S101 - for the type checker
         first = self._own + _PART_HEAD_WORDS
@@ -280,7 +275,7 @@ class SharedBoard(Board):
 
 
 def _anonymous_file() -> int:
-    """A file that has no name, and is gone with the last process that has it."""
+    """A file without a name, gone with the last process that has it open."""
     if hasattr(os, "memfd_create"):
         return os.memfd_create("turnledger-board")
     with tempfile.TemporaryFile() as file:
@@ -302,8 +297,8 @@ LOOK_EVERY = 0.2
 
 
 class Audience:
-    """The readers of running turns: those of their events, and requests that are answered by a turn which
-    another one began. Each is counted on the board, so that one counts whichever worker it reads from."""
+    """The readers of running turns: of their events, and requests that are answered by another request's
+    turn. Each is counted on the board, so that it counts whichever worker it reads from."""
 
     def __init__(self, board: Board | None = None, *, look_every: float = LOOK_EVERY) -> None:
         self._board = board or OwnBoard()
@@ -314,16 +309,14 @@ class Audience:
 
     @property
     def turns(self) -> Set[TurnId]:
-        """Those that somebody reads here."""
         return self._readers.keys()
 
     def join(self, turn: TurnId) -> None:
-        """Count as connected to the turn, until `leave`."""
         self._readers[turn] += 1
         self._board.add(READERS, turn)
 
     def leave(self, turn: TurnId) -> None:
-        """Count no more; the last one to leave does what was to be done then."""
+        """Count no more; the last to leave triggers what `when_gone` was given."""
         self._board.add(READERS, turn, -1)
         self._readers[turn] -= 1
         if not self._readers[turn]:
@@ -331,12 +324,12 @@ class Audience:
             self._act_if_gone(turn)
 
     def when_gone(self, turn: TurnId, act: Callable[[], object]) -> None:
-        """Do something once nobody reads the turn any more, which may be now."""
+        """Call `act` once nobody reads the turn any more, maybe now."""
         self._afterwards[turn] = act
         self._act_if_gone(turn)
 
     def forget(self, turn: TurnId) -> None:
-        """The turn is over: it does not matter any more who leaves."""
+        """The turn is over: readers that leave trigger nothing."""
         self._afterwards.pop(turn, None)
 
     def _act_if_gone(self, turn: TurnId) -> None:

@@ -1,7 +1,7 @@
 """The server's log: one event a line, with the ids of request, turn and conversation.
 
-What people and models said is never in it, nor a token: not in a field, and at the usual levels not in the
-message of an exception either, which may quote them. Without `configure`, nothing is written.
+It never holds what people and models said, nor a token: not in a field, and except at the debug level not in
+the message of an exception, which may quote them. Without `configure`, nothing is written.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ _SECRET = re.compile(rf"({TOKEN}|{CODE})[0-9A-Za-z]+")
 
 
 class Log:
-    """Takes the server's events. They go to the standard library's logging, whose user decides; or, once
-    `configure` was called, straight to the stream."""
+    """The server's events. They go to the standard library's logging or, once `configure` was called,
+    straight to the stream."""
 
     def __init__(self) -> None:
         self._to: Callable[[str, Event], None] = _tell_the_library
 
     def is_enabled_for(self, level: str) -> bool:
-        """Whether such events go anywhere; for callers to whom it is costly to gather them."""
+        """Whether such events go anywhere; for callers to whom collecting them is costly."""
         return _server.isEnabledFor(_NUMBERS[level])
 
     def debug(self, event: str, **fields: Any) -> None:
@@ -50,33 +50,26 @@ class Log:
         self._to("debug", {**fields, "event": event})
 
     def info(self, event: str, **fields: Any) -> None:
-        """Something happened that is as it should be."""
         self._to("info", {**fields, "event": event})
 
     def warning(self, event: str, **fields: Any) -> None:
-        """Something happened that somebody should know."""
         self._to("warning", {**fields, "event": event})
 
     def error(self, event: str, **fields: Any) -> None:
-        """Something happened that must not."""
         self._to("error", {**fields, "event": event})
 
     def write_to(self, stream: TextIO, level: str, form: LogFormatter) -> None:
-        """From now on write what is of this level to the stream, in this form."""
         self._to = _Written(stream, _NUMBERS[level], form)
 
 
 def unexpected(problem: BaseException, **ids: str | None) -> None:
-    """Log an exception that nobody foresaw, with where it came from."""
+    """Log an unforeseen exception, with where it was raised."""
     log.error("internal_error", exc_info=problem, **ids)
 
 
 def configure(format: str, level: str, stream: TextIO, *, worker: int | None = None) -> None:
-    """Write the log of this process to `stream`, that of libraries included from warnings on. Of several
-    workers that write to the same, each says who it is.
-
-    For the process that serves only: it replaces what was configured before.
-    """
+    """Write the log of this process to `stream`, with warnings of libraries. Each of several workers adds its
+    number. For the process that serves only: it replaces what was configured before."""
     line = _as_json if format == "json" else _for_a_console(colors=stream.isatty())
     form = LogFormatter(line, with_message=level == "debug", worker=worker)
     handler = logging.StreamHandler(stream)
@@ -87,7 +80,7 @@ def configure(format: str, level: str, stream: TextIO, *, worker: int | None = N
 
 
 class LogFormatter:
-    """Makes lines of events: tells when, who and where, and leaves out what no log may have."""
+    """Makes lines of events: adds time, worker and place, and removes what no log may hold."""
 
     def __init__(self, line: Callable[[Event], str], *, with_message: bool, worker: int | None) -> None:
         self._line = line
@@ -107,8 +100,7 @@ class LogFormatter:
 
 
 class _Written:
-    """Writes to a stream for as long as there is somebody who reads it: a log that cannot be written must not
-    cost a turn."""
+    """Writes to a stream, and drops what cannot be written: a broken log must not cost a turn."""
 
     def __init__(self, stream: TextIO, least: int, form: LogFormatter) -> None:
         self._stream = stream
@@ -126,7 +118,7 @@ class _Written:
 
 
 class _OfLibraries(logging.Formatter):
-    """Gives what libraries log the form of our own."""
+    """Formats records of libraries as our own events."""
 
     def __init__(self, form: LogFormatter) -> None:
         super().__init__()
@@ -154,7 +146,7 @@ def _add_request(event: Event) -> None:
 
 
 def tell_where(event: Event, *, with_message: bool) -> None:
-    """Put where its exception came from in the place of that; what it says, only where that is asked for."""
+    """Replace the exception of an event by where it was raised, with its message only if asked for."""
     problem = event.pop("exc_info", None)
     if isinstance(problem, tuple):
         problem = problem[1]
@@ -174,7 +166,7 @@ def _make_printable(event: Event) -> None:
 
 
 def _blot_out_tokens(event: Event) -> None:
-    """Blot out what somebody has put into a path, or a library into its warning."""
+    """Hide tokens in what clients put into a path, or libraries into a warning."""
     for name, value in event.items():
         if isinstance(value, str) and (TOKEN in value or CODE in value):
             event[name] = _SECRET.sub(r"\1…", value)

@@ -1,10 +1,11 @@
-"""What the server counts, and under which names: nobody else names a metric."""
+"""What the server counts, and the names of all metrics."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest, values
@@ -18,49 +19,28 @@ PATIENT = (0.001, 0.01, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120)
 
 
 class Metrics:
-    """Counts of one server, in a registry of its own. Each method is named for what happened."""
+    """The metrics of one server, in a registry of its own. Each method is named for what happened."""
 
     def __init__(self, folder: Path | None = None) -> None:
-        self._registry = registry = CollectorRegistry()
+        self._registry = CollectorRegistry()
         self._folder = folder
         self._watched: list[tuple[Gauge, Callable[[], float]]] = []
-        self._turns = Counter(
-            "turnledger_turns", "Turns that have ended, by outcome.", ["outcome"], registry=registry
+        self._turns = self._counter("turns", "Turns that have ended, by outcome.", "outcome")
+        self._lane_wait = self._histogram("lane_wait", "From the request for a turn to its begin.", PATIENT)
+        self._first_token = self._histogram(
+            "first_token", "From the begin of a turn to its first output.", PATIENT
         )
-        self._lane_wait = Histogram(
-            "turnledger_lane_wait_seconds",
-            "From the request for a turn to its begin.",
-            buckets=PATIENT,
-            registry=registry,
-        )
-        self._first_token = Histogram(
-            "turnledger_first_token_seconds",
-            "From the begin of a turn to its first output.",
-            buckets=PATIENT,
-            registry=registry,
-        )
-        self._commit = Histogram(
-            "turnledger_commit_seconds", "How long commits take.", buckets=QUICK, registry=registry
-        )
+        self._commit = self._histogram("commit", "How long commits take.", QUICK)
         self._streams = self._gauge("open_streams", "Streams that are being sent.")
-        self._requests = Counter(
-            "turnledger_requests", "Requests answered, by status.", ["status"], registry=registry
+        self._requests = self._counter("requests", "Requests answered, by status.", "status")
+        self._refusals = self._counter(
+            "refusals", "Requests refused for what is open already, by limit.", "limit"
         )
-        self._refusals = Counter(
-            "turnledger_refusals",
-            "Requests refused for what is open already, by limit.",
-            ["limit"],
-            registry=registry,
-        )
-        # Looking up by label takes longer than counting.
-        self._by_outcome: dict[str, Counter] = {}
-        self._by_status: dict[int, Counter] = {}
-        self._by_limit: dict[str, Counter] = {}
 
     @classmethod
     def shared(cls, folder: Path, part: int) -> Metrics:
-        """The counts of a worker, kept in files that all workers of a server read. From now on all metrics of
-        this process are: once for each process, before any other is made. Raises OSError without room."""
+        """The metrics of a worker, in files that all workers of a server read. From now on this holds for all
+        metrics of the process: call it once, before any other is made. Raises OSError without room."""
         for kind in ("counter", "gauge_livesum", "histogram"):
             _have_room(folder / f"{kind}_{part}.db")
         os.environ["PROMETHEUS_MULTIPROC_DIR"] = str(folder)
@@ -70,62 +50,45 @@ class Metrics:
 
     @staticmethod
     def clear(folder: Path, part: int) -> None:
-        """Forget how things stand in a worker that is no more; what it has counted stays."""
+        """Forget the gauges of a worker that has ended; its counts stay."""
         mark_process_dead(part, str(folder))  # type: ignore[no-untyped-call]
 
     def turn_ended(self, outcome: str) -> None:
         """A turn has ended: `completed`, `stopped`, `failed`, `refused`, `replayed` or `unknown`."""
-        counter = self._by_outcome.get(outcome)
-        if counter is None:
-            counter = self._by_outcome[outcome] = self._turns.labels(outcome)
-        counter.inc()
+        self._turns(outcome).inc()
 
     def waited(self, seconds: float) -> None:
-        """A turn has begun so long after it was asked for."""
         self._lane_wait.observe(seconds)
 
     def first_token(self, seconds: float) -> None:
-        """A turn has put out its first text or call, so long after its begin."""
         self._first_token.observe(seconds)
 
     def committed(self, seconds: float) -> None:
-        """A commit took so long."""
         self._commit.observe(seconds)
 
     def stream_opened(self) -> None:
-        """A client reads a stream."""
         self._streams.inc()
 
     def stream_closed(self) -> None:
-        """It does so no more."""
         self._streams.dec()
 
     def refused(self, limit: str) -> None:
-        """A request was refused, because of the limit of this name."""
-        counter = self._by_limit.get(limit)
-        if counter is None:
-            counter = self._by_limit[limit] = self._refusals.labels(limit)
-        counter.inc()
+        self._refusals(limit).inc()
 
     def answered(self, status: int) -> None:
         """A request was answered; 499: its client left before."""
-        counter = self._by_status.get(status)
-        if counter is None:
-            counter = self._by_status[status] = self._requests.labels(str(status))
-        counter.inc()
+        self._requests(status).inc()
 
     def watch(self, name: str, meaning: str, look: Callable[[], float]) -> None:
-        """Show a number that somebody else keeps. It is looked at when it is asked for; that of another
-        worker is as old as its last `refresh`."""
+        """Show a number that is kept elsewhere. It is read when asked for; that of another worker is as old
+        as its last `refresh`."""
         self._watched.append((self._gauge(name, meaning), look))
 
     def refresh(self) -> None:
-        """Look at all numbers that somebody else keeps."""
         for gauge, look in self._watched:
             gauge.set(look())
 
     def text(self) -> bytes:
-        """All of it, in Prometheus's text format."""
         self.refresh()
         if self._folder is None:
             return generate_latest(self._registry)
@@ -133,13 +96,20 @@ class Metrics:
         MultiProcessCollector(registry, str(self._folder))  # type: ignore[no-untyped-call]
         return generate_latest(registry)
 
+    def _counter(self, name: str, meaning: str, label: str) -> Callable[[object], Counter]:
+        """A counter by the value of its label, cached: the library's lookup takes longer than counting."""
+        return cache(Counter(f"turnledger_{name}", meaning, [label], registry=self._registry).labels)
+
+    def _histogram(self, name: str, meaning: str, buckets: tuple[float, ...]) -> Histogram:
+        return Histogram(f"turnledger_{name}_seconds", meaning, buckets=buckets, registry=self._registry)
+
     def _gauge(self, name: str, meaning: str) -> Gauge:
         return Gauge(f"turnledger_{name}", meaning, registry=self._registry, multiprocess_mode="livesum")
 
 
 def _have_room(file: Path) -> None:
-    """Have the disk give all of a new file now. It is written to as memory later, and who finds no room then
-    is killed by the system. Others read it whenever they are asked: it is never there in part."""
+    """Allocate a new file on the disk now. It is mapped into memory, and a process that finds no room later
+    is killed by the system. Others read it at any time: it is never there in part."""
     if file.exists():
         return
     making = file.with_suffix(".new")

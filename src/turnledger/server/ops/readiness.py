@@ -1,4 +1,4 @@
-"""Whether turns can be run here: found out by writing, at most once a second, however many ask."""
+"""Whether turns can be run here: found out by writing, at most once a second."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ PATIENCE = 2.0
 
 
 class NotReady(msgspec.Struct, frozen=True):
-    """Why no turn should be sent here: a word for programs, and a sentence that anybody may read. Names of
-    files are in the log only."""
+    """Why no turn should be sent here: a word for programs, and a sentence for everybody. Names of files are
+    in the log only."""
 
     code: str
     message: str
@@ -30,7 +30,7 @@ NO_ANSWER = NotReady("store_unavailable", "The store does not answer. Wait, or l
 
 
 class Readiness:
-    """What is known of the store. `probe` writes to it, and raises why that cannot be done."""
+    """The state of the store. `probe` writes to it, and raises why that is not possible."""
 
     def __init__(
         self, probe: Callable[[], Awaitable[None]], now: Callable[[], float] = time.monotonic
@@ -42,8 +42,8 @@ class Readiness:
         self._problem: NotReady | None = None
 
     async def problem(self) -> NotReady | None:
-        """Why the store cannot be written to; None if it can. All who ask meanwhile share one probe, and one
-        that does not come back is not followed by another."""
+        """Why the store cannot be written to; None if it can. All callers share one probe at a time; one that
+        hangs is not followed by another."""
         if self._known_at is not None and self._now() - self._known_at < FRESH:
             return self._problem
         if self._probing is None:

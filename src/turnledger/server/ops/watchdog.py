@@ -85,7 +85,6 @@ class Watchdog:
 
     @contextmanager
     def watching(self) -> Iterator[None]:
-        """Watch while the block runs."""
         thread = threading.Thread(target=self._run, name="turnledger-watchdog", daemon=True)
         self._beat()
         thread.start()
@@ -134,7 +133,7 @@ class Watchdog:
             self._remedy.retire()
 
     def _where(self) -> list[str]:
-        """Name the places in the code where the loop is; no values, which may be anybody's words."""
+        """The places in the code where the loop is, without values, which may quote somebody."""
         frame = sys._current_frames().get(self._loop_thread)
         summary = traceback.extract_stack(frame)[-_FRAMES:] if frame else []
         return [f"{Path(each.filename).name}:{each.lineno} {each.name}" for each in summary]

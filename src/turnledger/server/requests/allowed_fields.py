@@ -1,7 +1,7 @@
-"""Which fields of a request reach an upstream for a narrowed token or a visitor, and how much they ask for.
+"""The fields of a request that reach an upstream for a narrowed token or a visitor, and their bounds.
 
 Upstreams that route or proxy take fields of their own: other models, other servers, keys, plugins. The bearer
-of a token that was handed out narrow shall not choose those, so its fields are an allow-list.
+of a narrowed token must not choose those, so the fields are an allow-list.
 """
 
 from __future__ import annotations
@@ -70,9 +70,9 @@ def passed_on(
     longest: int,
     found: ResolvedModel,
 ) -> Mapping[str, Any]:
-    """Return the fields that this model is asked with for the bearer of this narrowed token, within its
-    bounds. `more` are names that the operator allows, too; `longest` is the answer that a token without a
-    bound of its own may ask for. Raises Refused (400), which names the field."""
+    """Return the fields for this model and this narrowed token, within its bounds. `more` are names that the
+    operator also allows; `longest` is the answer that a token without a bound of its own may ask for. Raises
+    Refused (400), which names the field."""
     for name in settings:
         if name not in PASSED and name not in more:
             raise _refused(name, "this token may not send it. Leave it out, or have the operator allow it.")
@@ -109,7 +109,7 @@ def _within_bounds(
 
 
 def _check(settings: Mapping[str, Any], name: str, most: int) -> bool:
-    """Return whether the field says a number, which is within the bound. Raises Refused."""
+    """Return whether the field is set, to a number within the bound. Raises Refused."""
     raw = settings.get(name)
     value = msgspec.json.decode(raw) if isinstance(raw, msgspec.Raw) else raw
     if value is None:

@@ -1,4 +1,4 @@
-"""Reading the body of a request: bounded in size and time, and decoded once."""
+"""The body of a request: bounded in size and time, and decoded once."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from turnledger.server.wire.client_stream import Started
 
 CLOSE = ((b"connection", b"close"),)
 """For a connection on which nothing sensible can follow. Not for a body that is refused while it is being
-sent: to close on a sender throws away the answer, so the server reads on, and keeps nothing."""
+sent: closing would lose the answer, so the server reads on, and keeps nothing."""
 
 SMALL = 1024 * 1024
-"""Bytes that suffice for whatever is no turn: titles, tags, metadata and names are bounded."""
+"""Bytes that suffice for anything but a turn: titles, tags, metadata and names are bounded."""
 
 Decoded = TypeVar("Decoded")
 
 
 async def read_body(scope: Scope, receive: Receive, *, limit: int, wait: float) -> bytes:
-    """The whole body. Raises Refused for more than `limit` bytes (413; at once if it is announced) or one
-    that takes longer than `wait` seconds (408), ClientGone if the client leaves first."""
+    """Read the whole body. Raises Refused if it has more than `limit` bytes (413; at once if announced) or
+    takes longer than `wait` seconds (408), ClientGone if the client leaves."""
     announced = _announced(scope)
     if announced is not None and announced > limit:
         raise _too_large(limit)
@@ -44,13 +44,13 @@ async def read_body(scope: Scope, receive: Receive, *, limit: int, wait: float) 
 
 
 async def read_small_body(scope: Scope, receive: Receive, limits: ServerLimits) -> bytes:
-    """The whole body of what is no turn: many may be on their way at once, and none needs much room. Raises
-    as `read_body` does."""
+    """Read the body of anything but a turn: many may be open at once, and none needs much room. Raises as
+    `read_body` does."""
     return await read_body(scope, receive, limit=min(SMALL, limits.body_bytes), wait=limits.body_wait)
 
 
 async def body_pieces(receive: Receive, wait: float) -> AsyncIterator[bytes]:
-    """The pieces of a body of any length. Raises Refused (408) where nothing comes for `wait` seconds, and
+    """Yield the pieces of a body of any length. Raises Refused (408) if nothing comes for `wait` seconds, and
     ClientGone if the client leaves."""
     while True:
         try:
@@ -84,8 +84,8 @@ async def _gather(receive: Receive, limit: int) -> bytes:
 
 
 def decode_body(body: bytes, decoder: msgspec.json.Decoder[Decoded], within: str = "") -> Decoded:
-    """Decode JSON, of a body or of a field `within` it. Raises Refused (400) that says where it is not JSON,
-    or which field is wrong and how; and for more values than one body may hold (413), before any is built."""
+    """Decode the JSON of a body, or of a field `within` it. Raises Refused: 400 with the place that is not
+    JSON, or the field and what is wrong; 413, before any is built, for more values than a body may hold."""
     if not within and has_more_values(body, MOST_VALUES):
         message = f"The body holds more than {MOST_VALUES} JSON values. Send fewer."
         raise Refused(413, "too_many_values", message)
@@ -103,7 +103,7 @@ def decode_body(body: bytes, decoder: msgspec.json.Decoder[Decoded], within: str
 
 
 def check_seconds(name: str, given: float | None) -> None:
-    """Raise InvalidInput for a time that is none, by the name that the body has for it."""
+    """Raise InvalidInput for a number of seconds out of range, by its name in the body."""
     if given is not None and not 0 < given <= LONGEST:
         raise InvalidInput(f"{name} must be above 0 and at most {LONGEST:.0f} seconds.")
 

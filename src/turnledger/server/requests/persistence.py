@@ -1,8 +1,8 @@
-"""Keeping: whether a turn is kept, and what cannot be asked for where it is not.
+"""Whether a turn is kept, and what a request cannot ask for if it is not.
 
 The operator decides, for the server and for each scope of chats; a request can only say no. A turn that is
-not kept is answered on what its request sends, and never reaches the store. What would need the store is
-refused by name: half of it, silently, would look like a conversation that has forgotten.
+not kept is answered on what its request sends, and never reaches the store. Headers that need the store are
+refused by name: half of what they ask for, silently, would look like a conversation that has forgotten.
 """
 
 from __future__ import annotations
@@ -15,17 +15,16 @@ from turnledger.model.attempt import OnFailure, OnStop
 from turnledger.model.conversation import Within
 from turnledger.server.config.settings import ChatSettings
 from turnledger.server.errors import NO_RETRY, Refused
-from turnledger.server.requests.chat import ChatRequest
-from turnledger.server.requests.headers import OnDisconnect
+from turnledger.server.requests.turn import ChatRequest, OnDisconnect
 
 UNKEPT = "unkept"
-"""In the place of what became of a conversation."""
+"""The conversation state of a turn that is not kept."""
 NOT_KEPT = "not_kept"
 IS_KEPT = "conversation_is_kept"
 
 
-class Keeping:
-    """Says what is kept, for one server."""
+class PersistencePolicy:
+    """Decides what is kept, for one server."""
 
     def __init__(self, settings: ChatSettings, ledger: Ledger) -> None:
         self._ledger = ledger
@@ -36,23 +35,22 @@ class Keeping:
         """Whether nobody but a request can say no."""
 
     def keeps(self, scope: str) -> bool:
-        """Whether the operator has the chats of this scope kept."""
         return self._scopes.get(scope, self._usually)
 
     def why_not(self, scope: str) -> str | None:
-        """Why no chat of this scope can be taken in; None where it can."""
+        """Why chats of this scope cannot be imported; None where they can."""
         return None if self.keeps(scope) else f"{self._who(scope)}."
 
     def check(self, scope: str) -> None:
-        """Raise Refused (409 `not_kept`) where the chats of this scope are not kept: none can be made there,
-        nor changed into one that is there."""
+        """Raise Refused (409 `not_kept`) where the chats of this scope are not kept: none can be made or
+        changed there."""
         if not self.keeps(scope):
             told = f"{self._who(scope)}. Ask at /v1/chat/completions, with all messages of the chat."
             raise Refused(409, NOT_KEPT, told, headers=(NO_RETRY,))
 
     async def is_kept(self, asked: ChatRequest, owner: str, within: Within) -> bool:
-        """Whether this turn is kept. Raises Refused if it is not, and asks for something that would have to
-        be; and ConversationUnavailable if it names one whose scope decides, and which is not there."""
+        """Whether this turn is kept. Raises Refused if it is not, and its request needs the store;
+        ConversationUnavailable if it names a chat whose scope decides, and which does not exist."""
         if not asked.says_no and not asked.has_conversation:
             return False
         scope = await self._scope_of(asked, owner, within)
@@ -77,8 +75,8 @@ class Keeping:
         return asked.scope or within.scope or ""
 
     async def _is_named(self, asked: ChatRequest, scope: str, owner: str) -> bool:
-        """Whether the conversation_key names a chat that is there: its client may count on what was said in
-        it, unless it says that it sends all of that itself."""
+        """Whether the conversation_key names an existing chat: its client may rely on the history, unless it
+        says that it sends all of it."""
         if asked.conversation_key is None or asked.policies.sent is Sent.FULL:
             return False
         return await self._ledger.is_named(asked.conversation_key, owner=owner, scope=scope)
@@ -90,7 +88,7 @@ class Keeping:
 
 
 def _needs_store(asked: ChatRequest) -> Iterator[tuple[str, str]]:
-    """The headers that ask for what only a store can give, and what to send instead."""
+    """Yield the headers that only a store can honour, and what to send instead."""
     policies = asked.policies
     if asked.idempotency_key is not None:
         yield "Idempotency-Key", "Nothing is there to be told again. Leave it out."

@@ -1,38 +1,339 @@
-"""What a request for a turn at /api/turns asks for: its headers and its body, checked and taken apart."""
+"""A request for a turn, in either API: its headers and its body, checked and taken apart.
+
+The body is decoded no further than it is looked at: what is passed on to a model goes as it came.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import hashlib
+from collections.abc import Iterable, Mapping, Set
+from enum import StrEnum
 from itertools import groupby
 from typing import Any, TypeAlias
+from urllib.parse import unquote_to_bytes
 
 import msgspec
 
 from turnledger.engine.limits import Limits
+from turnledger.engine.resend.match import Sent
+from turnledger.engine.turn.resend import OnDivergence
 from turnledger.errors import InvalidInput, MalformedItems
+from turnledger.model.attempt import OnBusy, OnFailure, OnStop
+from turnledger.model.ids import ConversationId
 from turnledger.model.item import Item
 from turnledger.model.messages.messages import items_of_messages
 from turnledger.model.messages.pairing import left_open
+from turnledger.model.text.plain import plain
 from turnledger.server.requests.body import decode_body
-from turnledger.server.requests.chat import NULL, AskedOfModel, check_keepable, check_tools, fingerprint_of
-from turnledger.server.requests.headers import (
-    KEY,
-    OF_TURNS,
-    Policies,
-    RawHeaders,
-    must_exist,
-    named_among,
-    policies_of,
-    text_of,
-)
+
+RawHeaders: TypeAlias = Iterable[tuple[bytes, bytes]]
+Named: TypeAlias = Mapping[bytes, bytes]
+"""The headers of interest, by name."""
+
+
+class OnDisconnect(StrEnum):
+    """What becomes of a turn whose client goes away."""
+
+    CONTINUE = "continue"  # it goes on, and can be read later
+    KEEP = "keep"  # it is stopped, and stays as an interrupted turn
+    DISCARD = "discard"  # it is stopped, and goes
+
+
+class Policies(msgspec.Struct, frozen=True):
+    """The policies that the headers name; None where they do not."""
+
+    on_busy: OnBusy | None = None
+    on_stop: OnStop | None = None
+    on_failure: OnFailure | None = None
+    on_divergence: OnDivergence | None = None
+    on_disconnect: OnDisconnect | None = None
+    sent: Sent | None = None
+
+
+NO_POLICIES = Policies()
+BUSY, KEY = b"x-turn-on-busy", b"idempotency-key"
+EXPECT, COUNT = b"x-conversation-expect", b"x-stainless-retry-count"
+CONVERSATION, SCOPE, KEEP = b"x-conversation-id", b"x-conversation-scope", b"x-conversation-keep"
+
+_POLICIES: Mapping[bytes, tuple[str, type[StrEnum]]] = {
+    BUSY: ("on_busy", OnBusy),
+    b"x-turn-on-stop": ("on_stop", OnStop),
+    b"x-turn-on-failure": ("on_failure", OnFailure),
+    b"x-turn-on-divergence": ("on_divergence", OnDivergence),
+    b"x-turn-on-disconnect": ("on_disconnect", OnDisconnect),
+    b"x-conversation-messages": ("sent", Sent),
+}
+_LOOKED_AT = frozenset({*_POLICIES, CONVERSATION, EXPECT, KEEP, SCOPE, KEY, COUNT})
+
+OF_MOVES = frozenset({BUSY, KEY})
+"""Headers that requests which move a conversation, and run no turn, understand."""
+OF_MAKING = frozenset({KEY})
+"""The header of requests that make a chat."""
+OF_TURNS = frozenset({BUSY, KEY, EXPECT, b"x-turn-on-stop", b"x-turn-on-failure", b"x-turn-on-disconnect"})
+"""Headers of a turn whose body names its conversation and holds all new input."""
+
+
+def named_in(headers: RawHeaders) -> dict[bytes, bytes]:
+    """Return the headers of interest. Raises InvalidInput for one that is repeated: its two values contradict
+    each other."""
+    found = [each for each in headers if each[0] in _LOOKED_AT]
+    named = dict(found)
+    if len(named) != len(found):
+        twice = sorted({name.decode() for name, _ in found if [each for each, _ in found].count(name) > 1})
+        raise InvalidInput(f"{', '.join(twice)}: given more than once. Send it once.")
+    return named
+
+
+def named_among(headers: RawHeaders, taken: frozenset[bytes]) -> dict[bytes, bytes]:
+    """Return the headers of interest. Raises InvalidInput for one that this request does not understand: it
+    would promise something in vain."""
+    named = named_in(headers)
+    if others := named.keys() - taken - {COUNT}:
+        raise not_for_this(others)
+    return named
+
+
+def not_for_this(names: Set[bytes]) -> InvalidInput:
+    """The error for headers that a request does not understand."""
+    told = ", ".join(sorted(name.decode() for name in names))
+    remedy = "Leave it out; what it can say is in its body."
+    if KEEP in names:
+        remedy = "What is asked for here is kept. For a turn that is not, ask at /v1/chat/completions."
+    return InvalidInput(f"{told}: not for this request. {remedy}")
+
+
+def words_of(named: Named) -> str:
+    """The names of the headers that a person has set."""
+    return ", ".join(sorted(name.decode() for name in named if name != COUNT))
+
+
+def text_of(named: Named, name: bytes) -> str | None:
+    """The text of a header: UTF-8, percent-encoded where it must be. Raises InvalidInput."""
+    if name not in named:
+        return None
+    try:
+        text = unquote_to_bytes(named[name]).decode().strip()
+    except UnicodeDecodeError:
+        text = ""
+    if not text:
+        raise InvalidInput(f"{name.decode()} must be text, UTF-8 and percent-encoded.")
+    return text
+
+
+def must_exist(named: Named) -> bool:
+    expected = named.get(EXPECT)
+    if expected not in (None, b"continued"):
+        raise InvalidInput("x-conversation-expect has one value: continued.")
+    return expected is not None
+
+
+def asks_not_to_keep(named: Named) -> bool:
+    given = named.get(KEEP)
+    if given not in (None, b"no"):
+        # Whether chats are kept is for the server to say; a request can only ask for less.
+        raise InvalidInput("x-conversation-keep has one value: no.")
+    return given is not None
+
+
+def policies_of(named: Named) -> Policies:
+    """Raises InvalidInput with the known values."""
+    if named.keys().isdisjoint(_POLICIES):
+        return NO_POLICIES
+    chosen: dict[str, Any] = {}
+    for header, (name, kind) in _POLICIES.items():
+        if header in named:
+            value = named[header].decode("latin-1").strip()
+            try:
+                chosen[name] = kind(value)
+            except ValueError:
+                known = ", ".join(kind)
+                raise InvalidInput(
+                    f"{header.decode()} is {value[:40]!r}; it must be one of {known}."
+                ) from None
+    return Policies(**chosen)
+
+
+def count_of(named: Named) -> int | None:
+    """How often the client has tried before, if it says so."""
+    given = named.get(COUNT, b"")
+    # Whatever else stands there is no word of a client that counts.
+    return int(given) if given.isdigit() and len(given) < 6 else None
+
+
+class Unsupported(InvalidInput):
+    """A conversation cannot keep what this asks for."""
+
+    code = "unsupported_parameter"
+
+
+class UnsupportedTool(InvalidInput):
+    """The upstream would run this tool, or call others for it."""
+
+    code = "unsupported_tool"
+
+
+class ToolShape(msgspec.Struct):
+    type: str | None = None
+
+
+CLIENT_SIDE = frozenset({None, "function", "custom"})
+"""Tools that the client runs itself."""
+
+
+class StreamOptions(msgspec.Struct):
+    include_usage: bool | None = None
+
+
+NULL = msgspec.Raw(b"null")
+
+
+class AskedOfModel(msgspec.Struct, kw_only=True):
+    """The fields for a model that are checked here."""
+
+    n: int | None = None
+    modalities: list[str] | None = None
+    audio: msgspec.Raw = NULL  # a union of Raw with None would take nothing but null
+    functions: msgspec.Raw = NULL
+    tools: list[ToolShape] | None = None
+    web_search_options: msgspec.Raw = NULL
+
+
+class ChatBody(AskedOfModel):
+    """The fields of the body that are decoded."""
+
+    model: str
+    messages: msgspec.Raw
+    stream: bool | None = None
+    stream_options: StreamOptions | None = None
+
+
+_PASSED_BY = frozenset({"messages", "stream", "stream_options"})
+
+
+class ChatRequest(msgspec.Struct, frozen=True):
+    """A chat-completions request, checked."""
+
+    model: str
+    messages: msgspec.Raw
+    stream: bool
+    stream_options: msgspec.Raw | None
+    include_usage: bool
+    settings: Mapping[str, msgspec.Raw]
+    """All other fields, as they came."""
+    conversation: str | None = None
+    """An id, if the request names one."""
+    conversation_key: str | None = None
+    scope: str | None = None
+    must_exist: bool = False
+    says_no: bool = False
+    """Whether nothing of it may be kept."""
+    policies: Policies = NO_POLICIES
+    idempotency_key: str | None = None
+    retry: int | None = None
+    """How often the client has tried before, if it says so."""
+    fingerprint: bytes = b""
+    """Equal for the same request sent again."""
+
+    @property
+    def has_conversation(self) -> bool:
+        return self.conversation is not None or self.conversation_key is not None
+
+
+_chat_bodies = msgspec.json.Decoder(ChatBody)
+_fields = msgspec.json.Decoder(dict[str, msgspec.Raw])
+
+
+def chat_request(path: str, headers: RawHeaders, body: bytes) -> ChatRequest:
+    """Check a chat-completions request. Raises InvalidInput or Refused, which name what is wrong and the
+    remedy."""
+    known = decode_body(body, _chat_bodies)
+    fields = _fields.decode(body)
+    check_tools(known)
+    named = named_in(headers)
+    given = text_of(named, CONVERSATION)
+    conversation, conversation_key = _conversation(given)
+    says_no = asks_not_to_keep(named)
+    if says_no:
+        pass  # what that leaves it, is said where it is known who else says no
+    elif conversation is not None or conversation_key is not None:
+        check_keepable(known)
+    elif len(named) > (COUNT in named):
+        raise InvalidInput(f"{words_of(named)}: these need X-Conversation-Id. Without it, nothing is kept.")
+    settings = {name: value for name, value in fields.items() if name not in _PASSED_BY}
+    retry, has_key = count_of(named), KEY in named
+    # Where there is a key, the ledger itself compares the conversations, by whatever name they go.
+    place = "" if has_key else given or ""
+    return ChatRequest(
+        model=known.model,
+        messages=known.messages,
+        stream=bool(known.stream),
+        stream_options=fields.get("stream_options"),
+        include_usage=bool(known.stream_options and known.stream_options.include_usage),
+        settings=settings,
+        conversation=conversation,
+        conversation_key=conversation_key,
+        scope=text_of(named, SCOPE),
+        must_exist=must_exist(named),
+        says_no=says_no,
+        policies=policies_of(named),
+        idempotency_key=text_of(named, KEY),
+        retry=retry,
+        fingerprint=fingerprint_of(path, place, fields) if has_key or retry is not None else b"",
+    )
+
+
+def _conversation(given: str | None) -> tuple[str | None, str | None]:
+    if given is None:
+        return None, None
+    return (given, None) if given.startswith(ConversationId.prefix) else (None, given)
+
+
+def check_tools(body: AskedOfModel) -> None:
+    """Refuse tools that would be run with the server's api_key, or fetch what the client names."""
+    for tool in body.tools or ():
+        if tool.type not in CLIENT_SIDE:
+            raise UnsupportedTool(
+                f"tools: {plain(str(tool.type)[:40])!r} would be run by the upstream. "
+                "Send tools of the type function, which are yours to run."
+            )
+    if body.web_search_options != NULL:
+        raise UnsupportedTool("web_search_options: the upstream would run it. Leave it out.")
+
+
+def check_keepable(body: AskedOfModel) -> None:
+    """Refuse, by name, what a conversation cannot keep."""
+    if body.n is not None and body.n != 1:
+        raise Unsupported("n: a conversation keeps one answer to each message. Leave it out, or ask n times.")
+    if body.audio != NULL or "audio" in (body.modalities or ()):
+        raise Unsupported(
+            "modalities: spoken answers are not kept yet. Ask for text, or leave out the header."
+        )
+    if body.functions != NULL:
+        raise Unsupported("functions: calls of theirs have no id to keep their results by. Send `tools`.")
+
+
+def fingerprint_of(path: str, conversation: str, fields: Mapping[str, msgspec.Raw]) -> bytes:
+    """The digest of path, conversation and body, without options of delivery."""
+    digest = hashlib.sha256()
+    said = sorted((name, bytes(value)) for name, value in fields.items() if name not in _DELIVERY)
+    parts = [path.encode(), conversation.encode()]
+    for name, value in said:
+        parts += (name.encode(), value)
+    for part in parts:
+        digest.update(len(part).to_bytes(8) + part)
+    return digest.digest()
+
+
+_DELIVERY = frozenset({"stream", "stream_options"})
+
 
 Said: TypeAlias = str | list[str | dict[str, Any]]
 """A text, or items of the Responses shape, or chat messages."""
 
 OF_THEIR_OWN = frozenset({"model", "messages", "stream"})
-"""What the body says elsewhere, and the settings of a model cannot."""
+"""Fields of the body that `settings` must not repeat."""
 _PLACE = frozenset({"chat", "conversation_key", "scope"})
-"""The ledger itself compares the conversations, by whatever name they go."""
+"""Left out of the fingerprint: the ledger itself compares conversations, by id or key."""
 
 
 class TurnRequestBody(msgspec.Struct, forbid_unknown_fields=True):
@@ -50,21 +351,21 @@ class TurnRequestBody(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class TurnRequest(msgspec.Struct, frozen=True):
-    """One request, as it was understood."""
+    """A request at /api/turns, checked."""
 
     body: TurnRequestBody
     settings: Mapping[str, Any]
-    """What the model is asked with, besides the messages."""
+    """Fields for the model, besides the messages."""
     stream_options: msgspec.Raw | None
     must_exist: bool
     policies: Policies
     idempotency_key: str | None
     fingerprint: bytes
-    """What must be equal for it to be the same request again."""
+    """Equal for the same request sent again."""
     primer: tuple[Item, ...] = ()
-    """What the model is shown before the history, this once."""
+    """Shown to the model before the history, in this turn only."""
     retry: int | None = None
-    """Who asks here names an idempotency_key, or asks anew."""
+    """Clients of this API send an idempotency_key, or ask anew."""
 
     @property
     def stream(self) -> bool:
@@ -72,22 +373,21 @@ class TurnRequest(msgspec.Struct, frozen=True):
 
     @property
     def takes_a_place(self) -> bool:
-        """Whether it is about a turn that is there: an edit, or another answer."""
+        """Whether it edits or regenerates a turn."""
         return _takes_a_place(self.body)
 
 
-_bodies = msgspec.json.Decoder(TurnRequestBody)
-_looked_at = msgspec.json.Decoder(AskedOfModel)
-_fields = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_turn_bodies = msgspec.json.Decoder(TurnRequestBody)
+_model_settings = msgspec.json.Decoder(AskedOfModel)
 
 
 def turn_request(
     path: str, headers: RawHeaders, raw: bytes, most_items: int = Limits.input_items
 ) -> TurnRequest:
-    """Take a request apart, with at most so many items that are converted here. Raises InvalidInput or
+    """Check a request at /api/turns, with at most `most_items` items in its primer. Raises InvalidInput or
     Refused, which name what is wrong and the remedy."""
     named = named_among(headers, OF_TURNS)
-    body = decode_body(raw, _bodies)
+    body = decode_body(raw, _turn_bodies)
     if body.chat is None and body.conversation_key is None and _takes_a_place(body):
         raise InvalidInput("replaces and regenerates are about a turn of a chat. Name that: `chat`.")
     if body.chat is not None and body.scope:
@@ -111,8 +411,8 @@ def turn_request(
 
 
 def primer_of(said: Said, most: int) -> tuple[Item, ...]:
-    """A history of the client's own, as items: chat messages with their tool calls, items, or texts, which
-    are a user's. Raises MalformedItems."""
+    """The client's own history as items: of chat messages with their tool calls, items, or texts of the user.
+    Raises MalformedItems."""
     items: list[Item] = []
     limits = Limits(input_items=most)
     limits.check_count("What primes the turn", said)
@@ -138,7 +438,7 @@ def _settings(body: TurnRequestBody) -> dict[str, msgspec.Raw]:
     raw = bytes(body.settings)
     if body.settings == NULL:
         return {}
-    looked_at = decode_body(raw, _looked_at, "settings")
+    looked_at = decode_body(raw, _model_settings, "settings")
     check_tools(looked_at)
     check_keepable(looked_at)
     settings = decode_body(raw, _fields, "settings")

@@ -39,8 +39,8 @@ from turnledger.server.openapi.schemas import (
     or_null,
 )
 from turnledger.server.requests.body import decode_body, read_small_body
-from turnledger.server.requests.headers import KEY, OF_MAKING, OF_MOVES, named_among, policies_of, text_of
-from turnledger.server.requests.strict import number_of
+from turnledger.server.requests.query import number_of
+from turnledger.server.requests.turn import KEY, OF_MAKING, OF_MOVES, named_among, policies_of, text_of
 from turnledger.server.routes.chats import PAGE
 from turnledger.server.service import Service
 from turnledger.server.wire.json import encode

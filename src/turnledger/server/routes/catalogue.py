@@ -35,8 +35,8 @@ from turnledger.server.openapi.schemas import (
     or_null,
 )
 from turnledger.server.requests.body import decode_body, read_small_body
-from turnledger.server.requests.headers import KEY, OF_MAKING, named_among, text_of
-from turnledger.server.requests.strict import choice_of, number_of
+from turnledger.server.requests.query import choice_of, number_of
+from turnledger.server.requests.turn import KEY, OF_MAKING, named_among, text_of
 from turnledger.server.routes.branches import ONCE, OTHERWISE, REPLAYED
 from turnledger.server.routes.chats import PAGE
 from turnledger.server.routes.events import POSITION

@@ -15,7 +15,7 @@ from turnledger.server.openapi.schemas import (
     PAGE_SIZE,
     id_of,
 )
-from turnledger.server.requests.strict import HIGHEST, number_of
+from turnledger.server.requests.query import HIGHEST, number_of
 from turnledger.server.service import Service
 from turnledger.server.wire.json import encode
 from turnledger.server.wire.shapes import (

@@ -9,8 +9,8 @@ from turnledger.model.attempt import Began, OnBusy, OnFailure, OnStop
 from turnledger.model.ids import ConversationId, TurnId
 from turnledger.server.openapi.endpoint import Endpoint, Parameter
 from turnledger.server.openapi.schemas import FULL, TEXT, a_list, an_object, id_of, one_of, or_null
-from turnledger.server.requests.headers import OnDisconnect
 from turnledger.server.requests.persistence import UNKEPT
+from turnledger.server.requests.turn import OnDisconnect
 from turnledger.server.service import Service
 from turnledger.server.turns.chat_completions import CHAT_COMPLETIONS
 from turnledger.server.turns.run import TurnEndpoint

@@ -18,7 +18,7 @@ from turnledger.server.openapi.schemas import (
     one_of,
     or_null,
 )
-from turnledger.server.requests.headers import OF_TURNS
+from turnledger.server.requests.turn import OF_TURNS
 from turnledger.server.routes.completions import ANSWER_HEADERS, HEADERS
 from turnledger.server.service import Service
 from turnledger.server.turns.api import NATIVE

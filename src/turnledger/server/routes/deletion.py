@@ -11,7 +11,7 @@ from turnledger.model.ids import ConversationId
 from turnledger.server.access.auth import Principal
 from turnledger.server.openapi.endpoint import Endpoint, Parameter
 from turnledger.server.openapi.schemas import TEXT, TIME, an_object, id_of, or_null
-from turnledger.server.requests.strict import yes_or_no
+from turnledger.server.requests.query import yes_or_no
 from turnledger.server.service import Service
 from turnledger.server.wire.json import encode
 from turnledger.server.wire.shapes import CHAT_INFO, about, without_words

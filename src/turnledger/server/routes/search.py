@@ -23,7 +23,7 @@ from turnledger.server.openapi.schemas import (
     id_of,
     or_null,
 )
-from turnledger.server.requests.strict import number_of
+from turnledger.server.requests.query import number_of
 from turnledger.server.service import Service
 from turnledger.server.wire.json import encode
 from turnledger.server.wire.shapes import CHAT_INFO, about

@@ -36,7 +36,7 @@ from turnledger.server.openapi.schemas import (
     or_null,
 )
 from turnledger.server.requests.body import check_seconds, decode_body, read_body, read_small_body
-from turnledger.server.requests.strict import number_of
+from turnledger.server.requests.query import number_of
 from turnledger.server.routes.page import SHARE_PATH
 from turnledger.server.service import Service
 from turnledger.server.wire.json import encode

@@ -31,7 +31,7 @@ from turnledger.server.openapi.schemas import (
     or_null,
 )
 from turnledger.server.requests.body import check_seconds, decode_body, read_small_body
-from turnledger.server.requests.strict import number_of
+from turnledger.server.requests.query import number_of
 from turnledger.server.service import Service
 from turnledger.server.wire.json import encode
 from turnledger.tokens import MOST, MOST_MODELS

@@ -46,15 +46,15 @@ async def _check_kept(exchange: TurnExchange, asked: TurnRequest) -> None:
 
 
 class _Events:
-    """The events of the turn, on their way to the client. An object of its own: the turn knows it, and must
-    not thereby know the request, or the two would keep each other."""
+    """Sends the events of the turn to the client. A class of its own: the turn refers to it, and must not
+    thereby refer to the request, or the two would keep each other alive."""
 
     def __init__(self, exchange: TurnExchange) -> None:
         self._exchange = exchange
         self._early: list[Event] | None = []
 
     def hear(self, event: Event) -> None:
-        """Send an event, once it is known where the turn began: the headers say that."""
+        """Send an event, once the place of the turn is known: the headers name it."""
         if self._early is not None:
             self._early.append(event)
             return
@@ -63,20 +63,19 @@ class _Events:
         self.send(event)
 
     def begin(self) -> None:
-        """It is known from now on."""
+        """The place is known from now on."""
         early, self._early = self._early or (), None
         for event in early:
             self.send(event)
 
     def send(self, event: Event) -> None:
-        """Send it at once."""
         # The last event says how the turn ended, here as to every other reader.
         self._exchange.has_told_end = isinstance(event, TurnFinished)
         self._exchange.write(event_bytes(event))
 
 
 class NativeTurn:
-    """A turn that a request at /api/turns asks for."""
+    """The turn of a request at /api/turns."""
 
     def __init__(self, exchange: TurnExchange, asked: TurnRequest, model: ChatModel) -> None:
         body, who, options = asked.body, exchange.who, exchange.options(asked)
@@ -106,7 +105,7 @@ class NativeTurn:
             exchange.keep_alive(self._waiting)
 
     def _waiting(self) -> dict[bytes, str] | None:
-        """Where the turn waits for others, in headers; None where it does not."""
+        """Headers that say where the turn waits for others; None if it does not wait."""
         conversation = self.block.waits_in
         if conversation is None:
             return None

@@ -1,7 +1,7 @@
 """POST /v1/chat/completions: in a conversation every request is a turn; without one it is passed through.
 
-What a model says while its own request is answered goes to the client as it came. For other readers, and for
-later ones, the bytes are made of the events or of the committed turn.
+The client that asked receives the model's output byte for byte. Other readers, and later ones, receive bytes
+made of the events or of the committed turn.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from turnledger.runners.chat_model import ChatModel, ModelRequest, failure_of_en
 from turnledger.runners.chat_runner import ChatRunner, SaidOnce
 from turnledger.server.access.auth import Principal
 from turnledger.server.errors import error_body
-from turnledger.server.requests.chat import ChatRequest, chat_request
-from turnledger.server.requests.persistence import UNKEPT, Keeping
+from turnledger.server.requests.persistence import UNKEPT, PersistencePolicy
+from turnledger.server.requests.turn import ChatRequest, chat_request
 from turnledger.server.turns.run import TurnApi, TurnExchange
 from turnledger.server.wire.json import encode
 
@@ -38,7 +38,7 @@ _fields_decoder = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
 async def read(exchange: TurnExchange, body: bytes) -> CompletionTurn | None:
-    """Take a request apart. If nothing of it is kept, answer it here and now, and return None."""
+    """Read a request. If nothing of it is kept, answer it here, and return None."""
     service, who = exchange.service, exchange.who
     asked = chat_request(exchange.scope["path"], exchange.scope["headers"], body)
     who.check_chat_scope(asked.scope)
@@ -60,14 +60,14 @@ async def read(exchange: TurnExchange, body: bytes) -> CompletionTurn | None:
     return None
 
 
-async def _is_kept(keeping: Keeping, asked: ChatRequest, who: Principal) -> bool:
+async def _is_kept(keeping: PersistencePolicy, asked: ChatRequest, who: Principal) -> bool:
     if keeping.keeps_all and not asked.says_no:
         return asked.has_conversation
     return await keeping.is_kept(asked, who.owner, who.within)
 
 
 class CompletionTurn:
-    """A turn that a chat-completions request asks for, and that is its completion."""
+    """The turn of a chat-completions request."""
 
     def __init__(self, exchange: TurnExchange, asked: ChatRequest, model: ChatModel) -> None:
         who, policies = exchange.who, asked.policies
@@ -75,7 +75,7 @@ class CompletionTurn:
         self._asked = asked
         self._model = model
         self._last: list[bytes] = []
-        """What the client hears after the commit: the end of the stream, or the whole completion."""
+        """Sent after the commit: the end of the stream, or the whole completion."""
         self.on_disconnect = policies.on_disconnect
         self.block = exchange.service.ledger.resent(
             _messages(asked.messages),
@@ -149,7 +149,7 @@ def _messages(raw: msgspec.Raw) -> list[dict[str, Any]]:
 
 
 def renamed(payloads: Iterable[bytes], was: str, now: str) -> list[bytes]:
-    """Payloads under another id. Nothing else changes: what their model says is passed on byte for byte."""
+    """Payloads under another id, otherwise byte for byte the same."""
     old, new = b'{"id":"%s"' % was.encode(errors="replace"), b'{"id":"%s"' % now.encode()
     behind = len(old)
     return [
@@ -170,18 +170,16 @@ def _named_anew(payload: bytes, was: str, now: str) -> bytes:
 
 
 _finish_reasons = re.compile(rb'"finish_reason"\s*:\s*"([^"]*)"').findall
-"""Within a text, their quotes would be escaped."""
+"""Within a text, the quotes would be escaped."""
 
 
 async def pass_through(
     exchange: TurnExchange, asked: ModelRequest, model: ChatModel, *, stream: bool, is_judged: bool
 ) -> ModelError | None:
-    """Ask, and tell the client what comes, as it comes, but for roles and names that come again. Raises what
-    is to be told as an error. A client that goes away ends it: nobody is left to hear the rest. A stream that
-    does not say how it ended is not called done: it may have been cut where nobody could see it.
-
-    A `finish_reason` by which a turn would fail is raised if the answer `is_judged`, otherwise returned: the
-    client reads it in the answer."""
+    """Ask the model, and send the client what comes, without repeated roles and names. Ends when the client
+    leaves. Raises the error to report: also for a stream that does not say how it ended, which may have been
+    cut. A `finish_reason` by which a turn would fail is raised if the answer `is_judged`, otherwise returned:
+    the client reads it in the answer."""
     async with exchange.outlet.until_gone():
         if not stream:
             body = await model.complete(asked)
@@ -219,13 +217,11 @@ DONE = b"data: [DONE]\n\n"
 
 
 def as_events(payloads: Iterable[bytes]) -> bytes:
-    """Payloads as server-sent events."""
     told = b"\n\ndata: ".join(payloads)
     return b"data: %b\n\n" % told if told else b""
 
 
 def completion(turn: Turn) -> bytes:
-    """The answer of a committed turn as one chat completion."""
     answer = message_of(turn.output)
     details = turn.details
     choice = {
@@ -249,8 +245,8 @@ def _usage(details: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def message_of(output: Sequence[Item]) -> dict[str, Any]:
-    """All that a turn says to its client, as the one message that a chat completion has room for. Calls that
-    were answered within the turn are not the client's."""
+    """The output of a turn as the one message of a chat completion. Leaves out calls that were answered
+    within the turn."""
     calls = left_open(output)
     said = [each for each in messages_of(output) if each["role"] == "assistant"]
     message: dict[str, Any] = {"role": "assistant", "content": None, "refusal": None}
@@ -265,8 +261,8 @@ def message_of(output: Sequence[Item]) -> dict[str, Any]:
 
 
 def finish_reason(turn: Turn) -> str:
-    """Why the answer ended, as its model said, or as the items show. One that was interrupted and kept is not
-    whole: of the words that clients know, `length` says that."""
+    """Why the answer ended, as its model said or as the items show. For an interrupted turn that was kept it
+    is `length`, the word that clients know for an incomplete answer."""
     told = turn.details.get("finish_reason")
     if isinstance(told, str):
         return told
@@ -276,7 +272,7 @@ def finish_reason(turn: Turn) -> str:
 
 
 class Chunks:
-    """The chunks of one answer, made of its events. Role, ids and names are said once."""
+    """The chunks of one answer, made of its events. Roles, ids and names come once."""
 
     def __init__(self, turn: TurnId, model: str, *, include_usage: bool) -> None:
         created = int.from_bytes(turn.raw[:6]) // 1000  # an id begins with its time
@@ -286,7 +282,7 @@ class Chunks:
         self._is_text_open = False
 
     def of_event(self, event: Event) -> Iterable[bytes]:
-        """What an event adds to the answer. The end is told by `last`, when the turn is there to tell it."""
+        """The chunks that an event adds. The end comes from `last`, after the commit."""
         if isinstance(event, TextDelta):
             self._is_text_open = True
             yield self._chunk({"content": event.text})
@@ -305,8 +301,8 @@ class Chunks:
             yield self._chunk(told)
 
     def last(self, turn: Turn) -> Iterable[bytes]:
-        """The end of the answer, as it was committed: the calls that are left to the client, too, since only
-        then it is known which those are."""
+        """The end of the answer, as committed: with the calls that are left to the client, which are known
+        only then."""
         details = turn.details
         calls = messages_of(left_open(turn.output))
         for index, call in enumerate(call for each in calls for call in each["tool_calls"]):

@@ -41,13 +41,13 @@ from turnledger.runners.chat_model import ChatModel
 from turnledger.server.access.auth import Principal
 from turnledger.server.access.limits import Slot
 from turnledger.server.errors import ClientGone, Refused, error_body, kind_of, shutting_down
-from turnledger.server.models.redacted import DiscreetModel
+from turnledger.server.models.redacted import RedactedModel
 from turnledger.server.ops import logs
 from turnledger.server.requests.allowed_fields import passed_on
 from turnledger.server.requests.body import read_body
-from turnledger.server.requests.headers import OnDisconnect, Policies
+from turnledger.server.requests.turn import OnDisconnect, Policies
 from turnledger.server.service import Service
-from turnledger.server.wire.client_stream import Headers, Outlet, cut_of
+from turnledger.server.wire.client_stream import ClientStream, Headers, cut_of
 from turnledger.server.wire.sse import EVENTS
 
 _JSON = (b"content-type", b"application/json")
@@ -57,7 +57,7 @@ ErrorBytes: TypeAlias = Callable[[BaseException], bytes]
 
 
 class TurnAsked(Protocol):
-    """What every request for a turn says of it."""
+    """The common part of requests for a turn."""
 
     @property
     def policies(self) -> Policies: ...
@@ -70,7 +70,7 @@ class TurnAsked(Protocol):
 
 
 class TurnExchange:
-    """Used once, by the task that answers the request."""
+    """A request and its response. Used once, by the task that answers the request."""
 
     def __init__(
         self, service: Service, scope: Scope, receive: Receive, send: Send, slot: Slot, error: ErrorBytes
@@ -80,17 +80,16 @@ class TurnExchange:
         self.state: dict[str, Any] = scope["state"]
         self.who: Principal = self.state["principal"]
         self.slot = slot
-        self.outlet = Outlet(send, receive, cut=cut_of(scope))
+        self.outlet = ClientStream(send, receive, cut=cut_of(scope))
         self.turn: TurnId | None = None
         self.began = ""
-        """What became of the conversation when the turn began, as the client is told."""
+        """How the turn relates to its conversation, for the client: created, continued, branched."""
         self.began_at = 0.0
         self.is_good = False
-        """Whether the response ended well."""
         self.has_told_end = False
-        """Whether the stream has told how the turn ended: then an error adds nothing."""
+        """Whether the stream has reported the end of the turn: then an error adds nothing."""
         self.has_spoken = False
-        """Whether the model has said something."""
+        """Whether the model has sent anything."""
         self._error = error
         self._is_kept_alive = False
         self._is_stream = False
@@ -101,7 +100,7 @@ class TurnExchange:
     def model(
         self, named: str, settings: Mapping[str, Any], stream_options: msgspec.Raw | None
     ) -> tuple[ChatModel, Mapping[str, Any]]:
-        """Return the model to ask, and what to ask it with. Raises Refused if the caller may not."""
+        """Return the model and the fields for it. Raises Refused if the caller may not use them."""
         models, who = self.service.models, self.who
         found = models.find(named, who)
         models.check_fields(settings, who)
@@ -110,12 +109,12 @@ class TurnExchange:
             asked = self.service.settings
             longest = asked.limits.narrowed_max_tokens
             settings = passed_on(settings, stream_options, who.token, asked.passed_fields, longest, found)
-            model = DiscreetModel(model)
+            model = RedactedModel(model)
         name = found.upstream_name
         return model, settings if name == named else {**settings, "model": name}
 
     def options(self, asked: TurnAsked) -> TurnOptions:
-        """Return what the request says of its turn besides the input."""
+        """Return the options of the turn that the request names."""
         policies = asked.policies
         options: TurnOptions = {
             "attach": True,
@@ -137,17 +136,17 @@ class TurnExchange:
         return options
 
     def chat_of(self, turn: TurnId) -> Awaitable[Chat]:
-        """Find the chat of a turn that this caller may see."""
+        """Find the chat of a turn that the caller may see."""
         return self.service.ledger.chat_of(turn, owner=self.who.owner, within=self.who.within)
 
     # The response.
 
     def header(self, name: bytes, value: str) -> None:
-        """Set a header; in vain once the response has begun."""
+        """Set a header; has no effect once the response has begun."""
         self._headers[name] = value.encode("latin-1")
 
     def place(self, conversation: ConversationId, state: str, turn: TurnId) -> None:
-        """Tell the client, and the log, which turn this is."""
+        """Name the turn in the response headers and the log."""
         self.header(b"x-conversation-id", conversation)
         self.header(b"x-conversation-state", state)
         self.header(b"x-turn-id", turn)
@@ -155,13 +154,12 @@ class TurnExchange:
         self.state["conversation"], self.state["turn"] = conversation, turn
 
     def note_first_token(self) -> None:
-        """Measure how long the model took to say something."""
         self.has_spoken = True
         self.service.metrics.first_token(time.monotonic() - self.began_at)
 
     def keep_alive(self, waiting: Callable[[], Mapping[bytes, str] | None]) -> None:
-        """Send comments while the stream is silent. It may begin with one once `waiting` returns headers:
-        those of a turn that waits for others."""
+        """Send comments while the stream is silent. The response may begin with one once `waiting` returns
+        headers: those of a turn that waits for others."""
 
         def headers() -> Headers | None:
             told = waiting()
@@ -171,20 +169,18 @@ class TurnExchange:
         self.service.streams.keep_alive(self.outlet, headers)
 
     def whole(self, body: bytes, status: int = 200, headers: Iterable[tuple[bytes, bytes]] = ()) -> None:
-        """Answer with one JSON object."""
         length = (b"content-length", b"%d" % len(body))
         self.is_good = status == 200
         self.outlet.begin(status, [*self._headers.items(), _JSON, length, *headers])
         self.outlet.end(body)
 
     def write(self, body: bytes) -> None:
-        """Answer with the next bytes of a stream."""
         if not self._is_stream:
             self._begin_stream()
         self.outlet.write(body)
 
     def end(self, body: bytes = b"") -> None:
-        """End a stream well."""
+        """End a stream that is complete."""
         if not self._is_stream:
             self._begin_stream()
         self.is_good = True
@@ -199,7 +195,6 @@ class TurnExchange:
             self.service.streams.keep_alive(self.outlet)
 
     def fail(self, problem: BaseException) -> None:
-        """Answer with an error."""
         if self.outlet.has_begun:
             self.outlet.end(b"" if self.has_told_end else self._error(problem))
         else:
@@ -207,7 +202,7 @@ class TurnExchange:
             self.whole(error_body(problem), kind.status, kind.headers)
 
     async def close(self) -> bool:
-        """Wait until the client has everything, or has taken too long; return whether it has."""
+        """Wait until everything is sent, or the client took too long; return whether it is."""
         try:
             return await self.outlet.close(self.service.settings.limits.send_wait)
         finally:  # also when this wait is cancelled
@@ -222,16 +217,16 @@ def _encoded(headers: Mapping[bytes, str]) -> Headers:
 
 
 class ApiTurn(Protocol):
-    """A turn in the words of one API. It writes to the exchange, and knows nothing of who calls it."""
+    """A turn in the format of one API. It writes to the exchange, and calls nothing back."""
 
     block: TurnBlock
     on_disconnect: OnDisconnect | None
 
     async def answer(self, running: RunningTurn) -> None:
-        """Have the model answer. What the client may hear before the commit is sent as it comes."""
+        """Run the model. Output that the client may receive before the commit is sent as it comes."""
 
     async def finish(self, running: RunningTurn, *, is_cancelled: bool = False) -> None:
-        """End the response: the turn is committed. Does not wait where `is_cancelled`."""
+        """End the response: the turn is committed. Does not wait if `is_cancelled`."""
 
     async def replay(self, turn: Turn) -> None:
         """Respond with a turn that was committed before, for the same request."""
@@ -244,7 +239,7 @@ class TurnApi(NamedTuple):
     """An HTTP API for turns."""
 
     read: Callable[[TurnExchange, bytes], Awaitable[ApiTurn | None]]
-    """Takes a request apart. Returns its turn, to be run; None if it needed none, and was answered."""
+    """Reads a request. Returns its turn, to be run; None if it needed none, and was answered."""
     error: ErrorBytes
 
 
@@ -298,8 +293,8 @@ class TurnEndpoint:
         exchange.fail(reported)
 
     async def _before_begin(self, exchange: TurnExchange, problem: TurnledgerError) -> TurnledgerError:
-        """What to report where no begin has asked the store whether the caller is still authorized: to a
-        caller who is not, that and nothing else."""
+        """The error to report where no begin has checked in the store that the caller is still authorized: a
+        revoked caller receives only the authorization error."""
         try:
             await self._service.admission.admit(exchange.state["head"])
         except TurnledgerError as refused:
@@ -321,7 +316,7 @@ class TurnRun:
         self._following: asyncio.Task[None] | None = None
 
     async def run(self) -> None:
-        """Run the turn, and respond with it. Raises what the response is to report as an error."""
+        """Run the turn, and respond with it. Raises the error to report."""
         exchange, service, metrics = self._exchange, self._service, self._service.metrics
         running: RunningTurn | None = None
         asked_at = time.monotonic()
@@ -376,8 +371,8 @@ class TurnRun:
         self._exchange.place(conversation, state, turn)
 
     async def _follow(self, turn: TurnId) -> None:
-        """Follow a turn that another request runs. It does not need this reader: when the client leaves or
-        its token ends, so does this request, and counts no more."""
+        """Follow a turn that another request runs. The turn does not depend on this reader: when the client
+        leaves or its token ends, so does this request."""
         self._service.audience.join(turn)
         self._reads = turn
         following = self._following = asyncio.create_task(self._turn.follow(turn), name="turnledger follower")
@@ -390,7 +385,7 @@ class TurnRun:
             following.result()
 
     def note_delivery(self, *, all_of_it: bool) -> None:
-        """Note whether the client was given its answer: if not, its next try is one and the same request. In
+        """Note whether the client received its answer: if not, its next try counts as the same request. In
         doubt nothing is noted, and the turn runs again."""
         if all_of_it and self._exchange.is_good:
             self._service.ledger.delivered(self._block)
@@ -429,7 +424,7 @@ def moved() -> Refused:
 
 
 def outcome_of(problem: BaseException) -> str:
-    """What became of a turn that left its block so, in a word."""
+    """The outcome of a turn whose block raised this, as a label of the metrics."""
     if isinstance(problem, TurnStopped):
         return "stopped"
     if isinstance(problem, OutcomeUnknown):

@@ -22,8 +22,8 @@ Result = TypeVar("Result")
 
 
 class Started(Generic[Result]):
-    """Runs a coroutine up to its first wait; raises what that raises. Then `is_done` says whether it is over,
-    with its `result`. If not, one of three: await it, have it call back, or close it."""
+    """Runs a coroutine up to its first wait; raises what it raises. Then `is_done` says whether it has ended,
+    with its `result`. If not: await it, have it call back, or close it."""
 
     __slots__ = ("_then", "_waits_for", "_work", "is_done", "result")
     result: Result
@@ -55,9 +55,9 @@ class Started(Generic[Result]):
         return self.result
 
     def call_back(self, then: Callable[[Result], object]) -> None:
-        """Go on without a task whenever what it waits for is there, and call `then` with the result. For what
-        needs no task: it waits for futures, and is not cancelled but closed. What it raises then goes to the
-        exception handler of the loop."""
+        """Continue without a task whenever the awaited future is done, and call `then` with the result. Only
+        for coroutines that wait for futures, and are closed, not cancelled. Errors go to the exception
+        handler of the loop."""
         self._then = then
         self._listen()
 
@@ -76,7 +76,7 @@ class Started(Generic[Result]):
             self._listen()
 
     def close(self) -> None:
-        """Leave it where it is; nobody is called back any more."""
+        """Abandon it; nothing is called back any more."""
         self._then = None
         if self._waits_for is not None:
             self._waits_for.remove_done_callback(self._wake)
@@ -89,12 +89,12 @@ Headers: TypeAlias = Iterable[tuple[bytes, bytes]]
 BACKLOG = 1024 * 1024
 """Bytes that may wait for a slow client."""
 CUT = "turnledger.cut"
-"""The ASGI extension by which our server lets a connection be cut: `{"cut": function}`."""
+"""The ASGI extension by which our server cuts a connection: `{"cut": function}`."""
 
 
 def cut_of(scope: Scope) -> Callable[[], object]:
-    """What closes the connection of a request at once. It does nothing under other servers: these close that
-    of an answer that is not whole once its task has ended."""
+    """The function that closes the connection of a request at once. It does nothing under other servers: they
+    close the connection of an incomplete answer when its task ends."""
     found: Callable[[], object] = scope.get("extensions", {}).get(CUT, {}).get("cut", _do_nothing)
     return found
 
@@ -103,7 +103,7 @@ def _do_nothing() -> None:
     return
 
 
-class Outlet:
+class ClientStream:
     """One response. `begin` once, `write` any number of times, `end` once; none of them waits."""
 
     def __init__(
@@ -128,14 +128,14 @@ class Outlet:
         """Whether nothing was written since the last beat."""
         self.has_begun = False
         self.is_broken = False
-        """Whether the client is gone, or was cut off, before it had everything."""
+        """Whether the client left, or was cut off, before it had everything."""
         self.may_have_arrived = False
-        """Whether the last bytes were handed over to be sent. From then on, a client that goes may have them:
-        nobody knows what its machine had taken."""
+        """Whether the last bytes were handed over to be sent. From then on, a client that leaves may have
+        them."""
 
     def watch(self, on_broken: Callable[[], object]) -> None:
-        """Notice when the client goes, or is cut off; `on_broken` is called then, once. The body of the
-        request has been read before."""
+        """Call `on_broken` once when the client leaves or is cut off. The body of the request must have been
+        read."""
         self._on_broken = on_broken
         self._listen()
 
@@ -160,7 +160,7 @@ class Outlet:
 
     @asynccontextmanager
     async def until_gone(self) -> AsyncIterator[None]:
-        """Do something for this client alone: when it goes, that is cancelled, and nothing is raised."""
+        """Cancel the block when the client leaves, without raising."""
         task = asyncio.current_task()
         assert task is not None  # noqa: S101 - for the type checker
         self.watch(task.cancel)
@@ -175,18 +175,16 @@ class Outlet:
             self._on_broken = None  # the end of the answer is on its way, and cannot be cancelled
 
     def begin(self, status: int, headers: Headers) -> None:
-        """Send the status and the headers."""
         self.has_begun = True
         self._put({"type": "http.response.start", "status": status, "headers": list(headers)}, 0)
 
     def write(self, body: bytes) -> None:
-        """Send a piece of the body."""
         self._is_quiet = False
         self._put({"type": "http.response.body", "body": body, "more_body": True}, len(body))
 
     def beat(self, sign: bytes, headers: Headers) -> None:
-        """Send a sign of life if nothing was written since the last call; a client that has not read yet what
-        was sent before needs none."""
+        """Send a sign of life if nothing was written since the last call, unless earlier bytes still wait for
+        the client."""
         if self._is_quiet and not self._is_ended and self._sending is None:
             if not self.has_begun:
                 self.begin(200, headers)
@@ -199,12 +197,10 @@ class Outlet:
         await self.room()
 
     async def room(self) -> None:
-        """Wait until the client has room for more."""
         if self._sending is not None:
             await asyncio.wait((self._sending,))
 
     def end(self, body: bytes = b"") -> None:
-        """Send the last piece."""
         self._is_ended = not self.is_broken
         self._put({"type": "http.response.body", "body": body, "more_body": False}, len(body))
 
@@ -254,7 +250,7 @@ class Outlet:
             self._sending = None
 
     async def close(self, patience: float) -> bool:
-        """Wait until everything has left, at most so many seconds; whether it has."""
+        """Wait until everything has left, at most `patience` seconds; return whether it has."""
         sending = self._sending
         if sending is not None:
             await asyncio.wait((sending,), timeout=patience)

@@ -1,7 +1,7 @@
 """Streams: responses that are sent while they are made, as server-sent events or as a file.
 
-`Streams.send` is the whole life of one. It counts against the limit of its owner, ends when the client goes
-or the token of its reader ends, and is kept alive by comments while it has nothing to say.
+`Streams.send` is the whole life of one. It counts against the limit of its owner, ends when the client leaves
+or the reader's token ends, and is kept alive by comments while it is silent.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from turnledger.server.errors import error_body, shutting_down
 from turnledger.server.models.redacted import discreet_failure
 from turnledger.server.ops.logs import log
 from turnledger.server.ops.metrics import Metrics
-from turnledger.server.wire.client_stream import Headers, Outlet, cut_of
+from turnledger.server.wire.client_stream import ClientStream, Headers, cut_of
 from turnledger.tokens import Tokens
 
 BEAT_EVERY = 10.0
-"""Seconds; a stream that was silent for as long sends a comment, within twice of it."""
+"""Seconds; a stream that was silent for this long sends a comment, within twice the time."""
 CHECK_EVERY = 2.0
 """Seconds between two checks of the tokens of all readers."""
 SIGN = b": \n\n"
@@ -58,8 +58,6 @@ async def seen_by(who: Principal, events: AsyncIterator[Event]) -> AsyncIterator
 
 
 class Stream(NamedTuple):
-    """One response that is sent piece by piece: server-sent events, or a file."""
-
     pieces: AsyncIterator[bytes]
     beats: bool = False
     """Whether it is kept alive from the start, also before its first piece."""
@@ -68,7 +66,7 @@ class Stream(NamedTuple):
 
 
 Source: TypeAlias = Callable[[Principal, Request], AbstractAsyncContextManager[Stream]]
-"""Opens the stream that a request asks for, and cleans up behind it."""
+"""Opens the stream that a request asks for, and cleans up after it."""
 
 
 class StreamEndpoint:
@@ -83,8 +81,8 @@ class StreamEndpoint:
 
 
 class Streams:
-    """The streams that this process sends. They share one heartbeat timer and one check of tokens, and have
-    neither while no stream is open: a timer for each would cost more than what a short stream sends."""
+    """The streams of this process. They share one heartbeat timer and one check of tokens, and have neither
+    while no stream is open: a timer for each would cost more than a short stream sends."""
 
     def __init__(
         self,
@@ -103,7 +101,7 @@ class Streams:
         self._metrics = metrics
         self._patience = patience
         self._beat_every = beat_every
-        self._alive: dict[Outlet, Headers | Callable[[], Headers | None]] = {}
+        self._alive: dict[ClientStream, Headers | Callable[[], Headers | None]] = {}
         self._timer: asyncio.TimerHandle | None = None
         self.check_every = check_every
         self._readers: dict[bytes, set[asyncio.Task[object]]] = {}
@@ -113,20 +111,18 @@ class Streams:
         self._checking: asyncio.Task[None] | None = None
 
     async def send(self, source: Source, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send a stream until it ends or the client goes. A slow client reads slowly; nothing waits for it.
-
-        An error before the first piece is raised. After that it is the last event of the stream; a file is
-        cut off."""
+        """Send a stream until it ends or the client leaves, at the client's own pace. An error before the
+        first piece is raised. After that it is the last event of the stream; a file is cut off."""
         request = Request(scope, receive)
         who: Principal = request.state.principal
         slot = self._quotas.stream(who.owner, is_tokenless=who.token is None, link=who.link)
         try:
             async with source(who, request) as stream:
-                await self._send(stream, who, Outlet(send, receive, cut=cut_of(scope)))
+                await self._send(stream, who, ClientStream(send, receive, cut=cut_of(scope)))
         finally:
             slot.leave()
 
-    async def _send(self, stream: Stream, who: Principal, outlet: Outlet) -> None:
+    async def _send(self, stream: Stream, who: Principal, outlet: ClientStream) -> None:
         is_file, headers = stream.file is not None, [EVENTS] if stream.file is None else stream.file
         if not is_file:
             self._metrics.stream_opened()
@@ -161,14 +157,14 @@ class Streams:
 
     # Heartbeats.
 
-    def keep_alive(self, outlet: Outlet, headers: Headers | Callable[[], Headers | None] = ()) -> None:
+    def keep_alive(self, outlet: ClientStream, headers: Headers | Callable[[], Headers | None] = ()) -> None:
         """Send comments while nothing else is sent. `headers` are those of a response that begins with a
-        comment; a function may return None as long as it must not begin."""
+        comment; a function returns None as long as it must not begin."""
         self._alive[outlet] = headers
         if self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(self._beat_every, self._tick)
 
-    def let_go(self, outlet: Outlet) -> None:
+    def let_go(self, outlet: ClientStream) -> None:
         """Stop. The timer stays for the next stream, or ends by itself."""
         self._alive.pop(outlet, None)
 
@@ -189,8 +185,8 @@ class Streams:
 
     @contextmanager
     def stay(self, who: Principal) -> Iterator[None]:
-        """Raise in this block, once, why the caller is not authorized any more. A caller without a token is
-        authorized until there is one."""
+        """Raise in this block, once, the reason why the caller is no longer authorized. A caller without a
+        token is authorized until there is one."""
         digest, task = who.token.digest if who.token else b"", asyncio.current_task()
         assert task is not None  # noqa: S101 - for the type checker
         readers = self._readers.setdefault(digest, set())

@@ -10,12 +10,10 @@ import pytest
 
 from tests.unit.cli.talking.paper import Paper
 from turnledger.cli.chat.backend import SeenChat
-from turnledger.cli.chat.commands import Doing
-from turnledger.cli.chat.interrupts import Presses
-from turnledger.cli.chat.session import Talker
-from turnledger.cli.chat.slash import COMMANDS, command_in
-from turnledger.cli.chat.store import OnStore
-from turnledger.cli.chat.store_models import StoreModels
+from turnledger.cli.chat.commands import COMMANDS, Commands, command_in
+from turnledger.cli.chat.interrupts import Interrupts
+from turnledger.cli.chat.session import Session
+from turnledger.cli.chat.store import OnStore, StoreModels
 from turnledger.errors import InvalidInput, ServerUnavailable, TurnledgerError
 from turnledger.ledger import Ledger
 from turnledger.runners.demo import DemoModel
@@ -50,9 +48,9 @@ class Terminal:
     def __init__(self, place: OnStore) -> None:
         self.place = place
         self.paper = Paper(80, 60)
-        self.talker = Talker(place, self.paper.screen, ["small", "large"], Presses())
+        self.talker = Session(place, self.paper.screen, ["small", "large"], Interrupts())
         self.person = Person()
-        self._doing = Doing(self.talker, self.person)
+        self._doing = Commands(self.talker, self.person)
 
     async def do(self, typed: str) -> list[str]:
         """Do what is typed; the lines that it adds to the screen, without empty ones."""

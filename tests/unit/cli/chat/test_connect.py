@@ -9,8 +9,7 @@ import pytest
 from turnledger.cli.chat.backend import ChatBackend
 from turnledger.cli.chat.connect import DemoOnly, Options, open_place
 from turnledger.cli.chat.server import OnServer
-from turnledger.cli.chat.store import OnStore
-from turnledger.cli.chat.store_models import StoreModels
+from turnledger.cli.chat.store import OnStore, StoreModels
 from turnledger.errors import InvalidInput
 
 pytestmark = pytest.mark.anyio

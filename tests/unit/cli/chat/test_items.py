@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from tests.unit.cli.talking.paper import Paper
 from turnledger.cli.chat.backend import SeenTurn
-from turnledger.cli.chat.items import LONGEST, about, age_of, show_turn, told_item
+from turnledger.cli.chat.turn_view import LONGEST, about, age_of, show_turn, told_item
 from turnledger.model.item import Item, message
 from turnledger.model.turn import TurnKind
 

@@ -7,7 +7,7 @@ import io
 import pytest
 
 from tests.unit.cli.chat.test_turn_view import Scripted, said
-from turnledger.cli.chat.backend import Wish
+from turnledger.cli.chat.backend import NewTurn
 from turnledger.cli.chat.pipe import run_piped
 from turnledger.model.attempt import AttemptState
 from turnledger.model.event import TurnFinished
@@ -30,7 +30,7 @@ class Talking:
     def __init__(self, *texts: str) -> None:
         self._texts = texts
 
-    def ask(self, wish: Wish) -> Scripted:
+    def ask(self, wish: NewTurn) -> Scripted:
         return Scripted(*said(*self._texts), TurnFinished(9, AttemptState.COMPLETED))
 
 

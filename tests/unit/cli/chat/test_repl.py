@@ -16,11 +16,10 @@ from tests.unit.cli.talking.paper import Paper
 from tests.unit.cli.talking.place_contract import told, wish
 from turnledger.cli.chat import repl
 from turnledger.cli.chat.connect import DemoOnly
-from turnledger.cli.chat.interrupts import Presses
+from turnledger.cli.chat.interrupts import Interrupts
 from turnledger.cli.chat.repl import ChatLoop
-from turnledger.cli.chat.session import Talker
-from turnledger.cli.chat.store import OnStore
-from turnledger.cli.chat.store_models import StoreModels
+from turnledger.cli.chat.session import Session
+from turnledger.cli.chat.store import OnStore, StoreModels
 from turnledger.ledger import Ledger
 
 pytestmark = pytest.mark.anyio
@@ -35,8 +34,8 @@ class Person:
     def __init__(self, place: OnStore, keyboard: PipeInput) -> None:
         self.place = place
         self.paper = Paper(80, 40)
-        self.presses = Presses()
-        self.talker = Talker(place, self.paper.screen, ["demo"], self.presses)
+        self.presses = Interrupts()
+        self.talker = Session(place, self.paper.screen, ["demo"], self.presses)
         self._keyboard = keyboard
         self.chat_loop = ChatLoop(self.talker, self.presses, InMemoryHistory())
         self.talking = asyncio.create_task(self.chat_loop.run())

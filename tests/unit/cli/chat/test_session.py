@@ -7,11 +7,10 @@ from collections.abc import AsyncIterator
 import pytest
 
 from tests.unit.cli.talking.paper import Paper
-from turnledger.cli.chat.backend import Wish
-from turnledger.cli.chat.interrupts import Presses
-from turnledger.cli.chat.session import LAST, Talker
-from turnledger.cli.chat.store import OnStore, StoredTalk
-from turnledger.cli.chat.store_models import StoreModels
+from turnledger.cli.chat.backend import NewTurn
+from turnledger.cli.chat.interrupts import Interrupts
+from turnledger.cli.chat.session import LAST, Session
+from turnledger.cli.chat.store import OnStore, StoredTalk, StoreModels
 from turnledger.errors import InvalidInput
 from turnledger.ledger import Ledger
 from turnledger.runners.demo import DemoModel
@@ -35,19 +34,19 @@ def paper() -> Paper:
 
 
 @pytest.fixture
-async def talker(place: OnStore, paper: Paper) -> Talker:
-    return Talker(place, paper.screen, ["small", "large"], Presses(), now=lambda: 0.0)
+async def talker(place: OnStore, paper: Paper) -> Session:
+    return Session(place, paper.screen, ["small", "large"], Interrupts(), now=lambda: 0.0)
 
 
-async def said_elsewhere(place: OnStore, talker: Talker, *texts: str) -> StoredTalk:
+async def said_elsewhere(place: OnStore, talker: Session, *texts: str) -> StoredTalk:
     talk = await place.open(str(talker.talk.id)) if talker.talk.id else place.new()
     for text in texts:
-        asked = Wish(model="large", text=text, idempotency_key=f"{talk.id} {text}")
+        asked = NewTurn(model="large", text=text, idempotency_key=f"{talk.id} {text}")
         assert [event async for event in talk.ask(asked)]
     return talk
 
 
-async def test_what_is_said_and_answered_counts(talker: Talker, paper: Paper) -> None:
+async def test_what_is_said_and_answered_counts(talker: Session, paper: Paper) -> None:
     assert talker.label == "1 › "
     await talker.say("Hello")
     assert paper.lines == ['You said "Hello". I remember nothing before that.']
@@ -56,7 +55,7 @@ async def test_what_is_said_and_answered_counts(talker: Talker, paper: Paper) ->
     assert talker.chat.title == "Hello"
 
 
-async def test_others_are_seen_once(place: OnStore, talker: Talker, paper: Paper) -> None:
+async def test_others_are_seen_once(place: OnStore, talker: Session, paper: Paper) -> None:
     await talker.say("Hello")
     await said_elsewhere(place, talker, "From there")
     await talker.catch_up()
@@ -71,7 +70,7 @@ async def test_others_are_seen_once(place: OnStore, talker: Talker, paper: Paper
 
 
 async def test_who_was_not_the_next_is_told_which_turn_it_is(
-    place: OnStore, talker: Talker, paper: Paper
+    place: OnStore, talker: Session, paper: Paper
 ) -> None:
     await talker.say("Hello")
     await said_elsewhere(place, talker, "From there")
@@ -82,7 +81,7 @@ async def test_who_was_not_the_next_is_told_which_turn_it_is(
 
 
 async def test_a_chat_that_is_opened_shows_its_end_and_keeps_its_model(
-    place: OnStore, talker: Talker, paper: Paper
+    place: OnStore, talker: Session, paper: Paper
 ) -> None:
     talk = await said_elsewhere(place, talker, *(f"message {number}" for number in range(1, LAST + 3)))
     await talker.open(talk)
@@ -95,18 +94,18 @@ async def test_a_chat_that_is_opened_shows_its_end_and_keeps_its_model(
     assert talker.label == f"{LAST + 3} › "
 
 
-async def test_what_cannot_be_said_is_in_the_prompt_again(talker: Talker) -> None:
+async def test_what_cannot_be_said_is_in_the_prompt_again(talker: Session) -> None:
     talker.model = "unknown"
     with pytest.raises(InvalidInput):
         await talker.say("/path is what?")
     assert talker.unsent == "//path is what?"
 
 
-async def test_a_failed_turn_is_tried_again_under_its_name(talker: Talker, paper: Paper) -> None:
-    asked: list[Wish] = []
+async def test_a_failed_turn_is_tried_again_under_its_name(talker: Session, paper: Paper) -> None:
+    asked: list[NewTurn] = []
     ask = talker.talk.ask
 
-    def noted(wish: Wish) -> object:
+    def noted(wish: NewTurn) -> object:
         asked.append(wish)
         return ask(wish)
 

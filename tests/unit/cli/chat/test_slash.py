@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from turnledger.cli.chat.commands import Doing
-from turnledger.cli.chat.slash import COMMANDS, command_in, said_in, typed_for
+from turnledger.cli.chat.commands import COMMANDS, Commands, command_in
+from turnledger.cli.chat.session import said_in, typed_for
 
 
 @pytest.mark.parametrize(
@@ -49,4 +49,4 @@ def test_a_misspelt_one_is_told_what_comes_near() -> None:
 def test_every_command_is_done_by_something_and_no_name_is_taken_twice() -> None:
     names = [name for command in COMMANDS for name in (command.name, *command.also)]
     assert len(names) == len(set(names))
-    assert [c.name for c in COMMANDS if c.name != "quit" and not hasattr(Doing, f"_{c.name}")] == []
+    assert [c.name for c in COMMANDS if c.name != "quit" and not hasattr(Commands, f"_{c.name}")] == []

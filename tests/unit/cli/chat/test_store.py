@@ -8,9 +8,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from tests.unit.cli.talking.place_contract import STALLING, PlaceContract, told, wish
-from turnledger.cli.chat.store import OnStore
-from turnledger.cli.chat.store_models import StoreModels
-from turnledger.cli.chat.titles import Naming
+from turnledger.cli.chat.store import OnStore, StoreModels, TitleWriter
 from turnledger.ledger import Ledger
 from turnledger.runners.chat_model import ModelRequest
 from turnledger.runners.demo import DemoModel
@@ -80,7 +78,7 @@ async def test_a_turn_that_is_left_ends_with_nothing(place: OnStore) -> None:
 
 
 async def test_a_model_names_a_chat_behind_its_first_turn(place: OnStore) -> None:
-    place.naming = Naming(place.ledger, ResolvedModel(DemoModel(sleep=at_once), "demo"))
+    place.naming = TitleWriter(place.ledger, ResolvedModel(DemoModel(sleep=at_once), "demo"))
     talk = place.new()
     changes = place.changes()
     await told(talk, wish("Hello"))

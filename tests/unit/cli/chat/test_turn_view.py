@@ -12,10 +12,10 @@ from collections.abc import AsyncIterator
 import pytest
 
 from tests.unit.cli.talking.paper import Paper
-from turnledger.cli.chat.backend import Heard, Restarted
-from turnledger.cli.chat.interrupts import Presses
+from turnledger.cli.chat.backend import Restarted, TurnUpdate
+from turnledger.cli.chat.interrupts import Interrupts
 from turnledger.cli.chat.markdown import LARGEST, blocks_of
-from turnledger.cli.chat.turn_view import CODE_LINES, Streamed, Telling, TurnEnd
+from turnledger.cli.chat.turn_view import CODE_LINES, StreamedMarkdown, TurnEnd, TurnView
 from turnledger.errors import ModelUnavailable, ServerUnavailable, TurnledgerError
 from turnledger.model.attempt import AttemptState, Failure
 from turnledger.model.event import ItemDone, TextDelta, TurnFinished, TurnStarted
@@ -69,7 +69,7 @@ Last words.
 
 
 def streamed(answer: str, pieces: list[str], columns: int, rows: int) -> Paper:
-    paper, coming = Paper(columns, rows), Streamed()
+    paper, coming = Paper(columns, rows), StreamedMarkdown()
     for piece in pieces:
         coming.feed(piece)
         paper.screen.blocks(coming.finished(), coming.tail, "status")
@@ -112,7 +112,7 @@ def test_a_paragraph_higher_than_the_window_is_whole_in_the_end() -> None:
 
 def test_long_code_is_finished_in_pieces() -> None:
     code = [f"line {number}\n" for number in range(3 * CODE_LINES)]
-    coming = Streamed()
+    coming = StreamedMarkdown()
     coming.feed("```text\n")
     most = 0
     for line in code:
@@ -126,7 +126,7 @@ def test_long_code_is_finished_in_pieces() -> None:
 
 
 def test_a_block_without_end_is_not_held_for_ever() -> None:
-    coming = Streamed()
+    coming = StreamedMarkdown()
     held = 0
     for _ in range(100):
         coming.feed("word " * 200)
@@ -141,7 +141,7 @@ pytestmark = pytest.mark.anyio
 class Scripted:
     """A turn that tells what a test has it tell."""
 
-    def __init__(self, *told: Heard | TurnledgerError, turn: str | None = "turn_1") -> None:
+    def __init__(self, *told: TurnUpdate | TurnledgerError, turn: str | None = "turn_1") -> None:
         self._told = told
         self.turn = turn
         self.is_asked = turn is not None
@@ -149,9 +149,9 @@ class Scripted:
         self.is_left = False
         self.cannot_stop: TurnledgerError | None = None
         self.heard = asyncio.Event()
-        self._goes_on: asyncio.Queue[Heard] = asyncio.Queue()
+        self._goes_on: asyncio.Queue[TurnUpdate] = asyncio.Queue()
 
-    async def __aiter__(self) -> AsyncIterator[Heard]:
+    async def __aiter__(self) -> AsyncIterator[TurnUpdate]:
         for each in self._told:
             if isinstance(each, TurnledgerError):
                 raise each
@@ -173,8 +173,8 @@ class Scripted:
 
 
 async def follow(answering: Scripted, paper: Paper, *, press: int = 0) -> TurnEnd:
-    presses = Presses()
-    following = asyncio.ensure_future(Telling(paper.screen).follow(answering, presses))
+    presses = Interrupts()
+    following = asyncio.ensure_future(TurnView(paper.screen).follow(answering, presses))
     for pressed in range(1, press + 1):
         await answering.heard.wait()
         while answering.stops < pressed and not following.done():
@@ -183,7 +183,7 @@ async def follow(answering: Scripted, paper: Paper, *, press: int = 0) -> TurnEn
     return await following
 
 
-def said(*texts: str) -> list[Heard]:
+def said(*texts: str) -> list[TurnUpdate]:
     deltas = [TextDelta(number, text) for number, text in enumerate(texts, 2)]
     return [TurnStarted(1), *deltas]
 
@@ -216,8 +216,8 @@ async def test_ctrl_c_stops_it() -> None:
 async def test_one_that_does_not_stop_is_left_at_the_second_press() -> None:
     paper, answering = Paper(), Scripted(*said("On and on"))
     answering.cannot_stop = ServerUnavailable("It is not there.")
-    presses = Presses()
-    following = asyncio.ensure_future(Telling(paper.screen).follow(answering, presses))
+    presses = Interrupts()
+    following = asyncio.ensure_future(TurnView(paper.screen).follow(answering, presses))
     await answering.heard.wait()
     while not following.done():
         presses.note()
@@ -230,8 +230,8 @@ async def test_one_that_does_not_stop_is_left_at_the_second_press() -> None:
 
 async def test_one_that_was_not_asked_for_is_left_at_once() -> None:
     paper, answering = Paper(), Scripted(turn=None)
-    presses = Presses()
-    following = asyncio.ensure_future(Telling(paper.screen).follow(answering, presses))
+    presses = Interrupts()
+    following = asyncio.ensure_future(TurnView(paper.screen).follow(answering, presses))
     await answering.heard.wait()
     while not following.done():
         presses.note()

@@ -18,8 +18,8 @@ from turnledger.cli.commands.doctor import as_lines, summary_of
 from turnledger.cli.failures import NOT_DONE
 from turnledger.cli.main import app
 from turnledger.model.access.token import TokenScope
-from turnledger.server.doctor import doctor
-from turnledger.server.doctor.diagnosis import fail, ok, warn
+from turnledger.server import doctor
+from turnledger.server.doctor import fail, ok, warn
 
 run = CliRunner().invoke
 

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from turnledger.cli.chat.backend import Answering, ChatBackend, Heard, Talk, Wish
+from turnledger.cli.chat.backend import ChatBackend, NewTurn, Talk, TurnInProgress, TurnUpdate
 from turnledger.errors import ConversationNotFound, InvalidId, ModelUnavailable, TurnStopped
 from turnledger.model.attempt import AttemptState
 from turnledger.model.event import TextDelta, TurnFinished
@@ -16,15 +16,15 @@ STALLING = "scripted"
 """A model that says `You said`, and then nothing."""
 
 
-def wish(text: str, key: str = "", model: str = "demo", **more: str) -> Wish:
-    return Wish(model=model, text=text, idempotency_key=key or text, **more)  # type: ignore[arg-type]
+def wish(text: str, key: str = "", model: str = "demo", **more: str) -> NewTurn:
+    return NewTurn(model=model, text=text, idempotency_key=key or text, **more)  # type: ignore[arg-type]
 
 
-async def heard(answering: Answering) -> list[Heard]:
+async def heard(answering: TurnInProgress) -> list[TurnUpdate]:
     return [event async for event in answering]
 
 
-async def told(talk: Talk, asked: Wish) -> str:
+async def told(talk: Talk, asked: NewTurn) -> str:
     events = await heard(talk.ask(asked))
     assert isinstance(events[-1], TurnFinished)
     return "".join(event.text for event in events if isinstance(event, TextDelta))

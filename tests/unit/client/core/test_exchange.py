@@ -12,7 +12,7 @@ import pytest
 
 from tests.unit.client.scripted import CUT, UNREACHED, Script, refused, told
 from turnledger import errors
-from turnledger.client.core.exchange import Exchanging, Pacing, Retries, Timeouts, Trying
+from turnledger.client.core.exchange import Pacing, RepeatedExchange, Retries, RetryCount, Timeouts
 from turnledger.client.core.steps import Broken, Request
 from turnledger.errors import InvalidInput
 
@@ -20,7 +20,7 @@ ASKED = Request(method="POST", path="/api/tokens", body=b"{}")
 
 
 def exchanged(script: Script, **options: Any) -> Any:
-    return script.play(Exchanging(script.trying(), **options).ask(ASKED)).body
+    return script.play(RepeatedExchange(script.trying(), **options).ask(ASKED)).body
 
 
 def test_a_good_answer_is_returned() -> None:
@@ -55,7 +55,7 @@ def test_what_happens_once_is_not_repeated_where_it_may_have_been_done() -> None
 
 def test_an_error_that_stays_is_raised_and_its_answer_can_be_looked_at() -> None:
     script = Script(CUT, refused(412, "revision_conflict"))
-    exchanging = Exchanging(script.trying())
+    exchanging = RepeatedExchange(script.trying())
     with pytest.raises(errors.RevisionConflict):
         script.play(exchanging.ask(ASKED))
     assert exchanging.may_be_done
@@ -65,7 +65,7 @@ def test_an_error_that_stays_is_raised_and_its_answer_can_be_looked_at() -> None
 
 def test_what_never_arrived_is_not_done() -> None:
     script = Script(UNREACHED, refused(404, "conversation_not_found"))
-    exchanging = Exchanging(script.trying())
+    exchanging = RepeatedExchange(script.trying())
     with pytest.raises(errors.ConversationNotFound):
         script.play(exchanging.ask(ASKED))
     assert not exchanging.may_be_done
@@ -94,9 +94,11 @@ class Now:
         return self.seconds
 
 
-def trying(chance: float = 1.0, now: Now | None = None, **retries: float) -> Trying:
+def trying(chance: float = 1.0, now: Now | None = None, **retries: float) -> RetryCount:
     pacing = Pacing(now=now or Now(), chance=lambda: chance)
-    return Trying(Retries(**{"times": 5, "first": 1.0, "most": 6.0, "patience": 100.0, **retries}), pacing)
+    return RetryCount(
+        Retries(**{"times": 5, "first": 1.0, "most": 6.0, "patience": 100.0, **retries}), pacing
+    )
 
 
 def test_each_pause_is_twice_as_long_up_to_the_longest_and_then_there_is_none() -> None:

@@ -9,7 +9,7 @@ import pytest
 from tests.unit.client.scripted import CHAT, CUT, UNREACHED, Script, error_event, reading, refused
 from turnledger import errors
 from turnledger.client.core.exchange import Pacing, Retries
-from turnledger.client.core.feed import Listening
+from turnledger.client.core.feed import FeedFollower
 
 GONE = refused(410, "gone_for_good")
 
@@ -22,7 +22,7 @@ def change(position: str, kind: str) -> bytes:
 def heard(script: Script, after: str | None = None) -> list[tuple[str, str]]:
     """What is heard until the server says that it is over, which it says for the sake of the test."""
     with pytest.raises(errors.RequestFailed):
-        script.play(Listening(script.trying(), script.retries, after).steps())
+        script.play(FeedFollower(script.trying(), script.retries, after).steps())
     return [(each.type, each.position) for each in script.given]
 
 
@@ -67,7 +67,7 @@ def test_a_server_that_ends_is_waited_for_for_ever_once_it_was_heard() -> None:
 def test_a_server_that_was_never_heard_is_given_up() -> None:
     script = Script(*[UNREACHED] * 5)
     with pytest.raises(errors.ServerUnavailable, match="was not heard"):
-        script.play(Listening(script.trying(), script.retries, None).steps())
+        script.play(FeedFollower(script.trying(), script.retries, None).steps())
 
 
 @pytest.mark.parametrize(
@@ -77,14 +77,14 @@ def test_a_server_that_was_never_heard_is_given_up() -> None:
 def test_what_is_said_for_good_is_raised(answer: Any) -> None:
     script = Script(answer)
     with pytest.raises(errors.TurnledgerError) as raised:
-        script.play(Listening(script.trying(), script.retries, None).steps())
+        script.play(FeedFollower(script.trying(), script.retries, None).steps())
     assert raised.value.code in ("invalid_api_key", "token_ended")
 
 
 def test_without_retries_the_first_break_is_the_end() -> None:
     script = Script(reading(change("a", "start"), end=CUT), retries=Retries(times=0))
     with pytest.raises(errors.ServerUnavailable):
-        script.play(Listening(script.trying(), script.retries, None).steps())
+        script.play(FeedFollower(script.trying(), script.retries, None).steps())
 
 
 def test_those_who_wait_for_one_server_do_not_come_all_at_once() -> None:
@@ -103,4 +103,4 @@ def test_a_position_that_no_header_can_have_is_none() -> None:
 @pytest.mark.parametrize("after", ["ä", "a\nb"])
 def test_one_cannot_begin_behind_it_either(after: str) -> None:
     with pytest.raises(errors.InvalidInput, match="position"):
-        Listening(Script().trying(), Retries(), after)
+        FeedFollower(Script().trying(), Retries(), after)

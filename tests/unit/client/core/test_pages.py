@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from turnledger.client import AsyncPages, Pages
-from turnledger.client.core.steps import Doing
+from turnledger.client.core.steps import Steps
 from turnledger.client.shapes import Page
 from turnledger.errors import InvalidInput
 
@@ -18,7 +18,7 @@ class Shelf:
     def __init__(self) -> None:
         self.asked: list[tuple[str | None, int]] = []
 
-    def look(self, cursor: str | None, limit: int) -> Doing[Page[int]]:
+    def look(self, cursor: str | None, limit: int) -> Steps[Page[int]]:
         yield from ()
         self.asked.append((cursor, limit))
         first = int(cursor or 0)
@@ -26,7 +26,7 @@ class Shelf:
         return Page(numbers, str(first + limit) if first + limit < 120 else None, "here")
 
 
-def run(doing: Doing[Any]) -> Any:
+def run(doing: Steps[Any]) -> Any:
     try:
         next(doing)
     except StopIteration as end:
@@ -34,7 +34,7 @@ def run(doing: Doing[Any]) -> Any:
     raise AssertionError
 
 
-async def run_awaited(doing: Doing[Any]) -> Any:
+async def run_awaited(doing: Steps[Any]) -> Any:
     return run(doing)
 
 

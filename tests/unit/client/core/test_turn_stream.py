@@ -26,8 +26,8 @@ from tests.unit.client.scripted import (
 )
 from turnledger import errors
 from turnledger.client.core.exchange import Retries
-from turnledger.client.core.steps import Broken, Doing, Reply, Request
-from turnledger.client.core.turn_stream import Following
+from turnledger.client.core.steps import Broken, Reply, Request, Steps
+from turnledger.client.core.turn_stream import TurnFollower
 from turnledger.client.shapes import TurnRestarted
 from turnledger.model.event import TextDelta, TurnFinished, TurnStarted
 
@@ -36,16 +36,16 @@ ASKED = Request(method="POST", path="/api/turns", headers={"idempotency-key": "k
 WHOLE = (started(), text(2, "Hello"), text(3, " there"), finished(4))
 
 
-def ask() -> Doing[Request]:
+def ask() -> Steps[Request]:
     yield from ()
     return ASKED
 
 
-def asked(script: Script) -> Following:
-    return Following(script.trying(), script.retries, ask=ask, idempotency_key="k")
+def asked(script: Script) -> TurnFollower:
+    return TurnFollower(script.trying(), script.retries, ask=ask, idempotency_key="k")
 
 
-def followed(script: Script, following: Following | None = None) -> list[Any]:
+def followed(script: Script, following: TurnFollower | None = None) -> list[Any]:
     """What is told, in short: numbers, and words."""
     script.play((following or asked(script)).steps())
     return heard(script)
@@ -404,7 +404,7 @@ def test_a_replay_says_so() -> None:
 
 def test_an_answer_to_a_key_of_its_own_is_no_replay() -> None:
     script = Script(CUT, begun(*WHOLE, replayed=True))
-    made = Following(script.trying(), script.retries, ask=ask, idempotency_key="k", may_be_replayed=False)
+    made = TurnFollower(script.trying(), script.retries, ask=ask, idempotency_key="k", may_be_replayed=False)
     followed(script, made)
     assert not made.is_replayed
 

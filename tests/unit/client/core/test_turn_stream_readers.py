@@ -9,12 +9,12 @@ import pytest
 from tests.unit.client.core.test_turn_stream import TOLD, WHOLE, followed, paths
 from tests.unit.client.scripted import CUT, TURN, Script, finished, reading, refused, started
 from turnledger import errors
-from turnledger.client.core.turn_stream import Following
+from turnledger.client.core.turn_stream import TurnFollower
 from turnledger.model.ids import TurnId
 
 
-def reader(after: int = 0) -> Callable[[Script], Following]:
-    return lambda script: Following(script.trying(), script.retries, turn=TurnId(TURN), after=after)
+def reader(after: int = 0) -> Callable[[Script], TurnFollower]:
+    return lambda script: TurnFollower(script.trying(), script.retries, turn=TurnId(TURN), after=after)
 
 
 def test_a_reader_goes_on_where_it_was_cut_off() -> None:

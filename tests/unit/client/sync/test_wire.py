@@ -14,7 +14,7 @@ from tests.unit.client.loopback import loopback
 from tests.unit.client.scripted import CHAT, finished, started, text
 from turnledger import errors
 from turnledger.client import Client, Stream, TurnStream
-from turnledger.client.core.steps import Doing, Give
+from turnledger.client.core.steps import Give, Steps
 
 WHOLE = (started(), text(2, "Hello"), finished(3))
 WAIT = 30
@@ -80,7 +80,7 @@ def test_a_stream_that_nobody_read_and_nobody_has_any_more_lets_go_of_its_connec
 def test_a_stream_may_be_closed_while_another_thread_decides_what_comes_next() -> None:
     decides, is_closed = threading.Event(), threading.Event()
 
-    def steps() -> Doing[None]:
+    def steps() -> Steps[None]:
         yield Give((1,))
         decides.set()
         assert is_closed.wait(WAIT)
@@ -120,5 +120,5 @@ def test_threads_that_read_one_stream_get_each_event_once() -> None:
         assert sorted(heard) == list(range(2000))
 
 
-def iter_of(*steps: Give) -> Doing[None]:
+def iter_of(*steps: Give) -> Steps[None]:
     yield from steps

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from turnledger import Ledger
-from turnledger.server.access.cursors import LENGTH, Seal, Sealing
+from turnledger.server.access.cursors import LENGTH, Seal, ServerSeal
 
 TEXTS = ["", "1", "fffffffffffffff-ffffffff"]
 
@@ -42,6 +42,6 @@ def test_nothing_else_is_opened() -> None:
 
 async def test_the_secret_is_the_stores_own() -> None:
     async with await Ledger.open() as ledger, await Ledger.open() as other:
-        sealed = (await Sealing(ledger.tokens).seal()).close(b"a", "text")
-        assert (await Sealing(ledger.tokens).seal()).open(b"a", sealed) == "text"
-        assert (await Sealing(other.tokens).seal()).open(b"a", sealed) is None
+        sealed = (await ServerSeal(ledger.tokens).seal()).close(b"a", "text")
+        assert (await ServerSeal(ledger.tokens).seal()).open(b"a", sealed) == "text"
+        assert (await ServerSeal(other.tokens).seal()).open(b"a", sealed) is None

@@ -10,12 +10,13 @@ from typing import Any
 import pytest
 
 from tests.unit.server.processes import started
+from turnledger.server import doctor
 from turnledger.server.config.file import InvalidSettings
 from turnledger.server.config.settings import ServerLimits, Settings
-from turnledger.server.doctor import doctor
-from turnledger.server.doctor.diagnosis import Diagnosis, Level
-from turnledger.server.doctor.doctor import (
+from turnledger.server.doctor import (
+    Diagnosis,
     Doctor,
+    Level,
     check_clock,
     check_exposure,
     check_open_files,

@@ -11,9 +11,10 @@ import pytest
 
 from turnledger import Ledger
 from turnledger.errors import UnsafeSqlite
-from turnledger.server.doctor import store as store_module
-from turnledger.server.doctor.diagnosis import Diagnosis, Level
-from turnledger.server.doctor.store import (
+from turnledger.server import doctor
+from turnledger.server.doctor import (
+    Diagnosis,
+    Level,
     check_disk,
     check_file,
     check_filesystem,
@@ -121,7 +122,7 @@ def test_a_disk_that_takes_nothing_and_one_that_is_nearly_full(
     [lost] = check_disk(tmp_path / "nowhere")
     assert (lost.level, "No such file" in lost.told) == (Level.FAIL, True)
     for bound in ("LITTLE", "TOO_LITTLE"):
-        monkeypatch.setattr(store_module, bound, 10**18)
+        monkeypatch.setattr(doctor, bound, 10**18)
         expected = {"LITTLE": Level.WARN, "TOO_LITTLE": Level.FAIL}[bound]
         assert levels(check_disk(tmp_path)) == {"disk": expected}
     assert list(tmp_path.iterdir()) == []
@@ -163,5 +164,5 @@ def test_an_unsafe_sqlite_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     def unsafe() -> str:
         raise UnsafeSqlite
 
-    monkeypatch.setattr(store_module, "sqlite_version", unsafe)
+    monkeypatch.setattr(doctor, "sqlite_version", unsafe)
     assert levels(check_sqlite()) == {"SQLite": Level.FAIL}

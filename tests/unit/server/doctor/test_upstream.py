@@ -12,10 +12,9 @@ import pytest
 from aiohttp import web
 
 from turnledger.runners.http import pool
+from turnledger.server import doctor
 from turnledger.server.config.settings import ModelSettings, Settings
-from turnledger.server.doctor import upstream as upstream_module
-from turnledger.server.doctor.diagnosis import Level
-from turnledger.server.doctor.upstream import Answered, check_upstreams, upstreams_of
+from turnledger.server.doctor import Answered, Level, check_upstreams, upstreams_of
 
 KEY = "sk-very-secret"
 LISTING = b'{"object": "list", "data": [{"id": "one"}, {"id": "two"}]}'
@@ -143,7 +142,7 @@ async def test_one_that_breaks_off_cannot_be_reached() -> None:
 
 
 async def test_one_that_falls_silent_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(upstream_module, "PATIENCE", 0.05)
+    monkeypatch.setattr(doctor, "PATIENCE", 0.05)
     async with upstream(headers={"Content-Length": "9999"}) as (url, _):
         [found] = (await ask(url)).findings
     assert (found.level, found.told) == (Level.FAIL, "did not answer in time")
@@ -159,7 +158,7 @@ async def test_an_api_key_that_cannot_be_sent_is_told_and_not_repeated() -> None
 
 
 async def test_its_clock_is_compared_with_ours(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(upstream_module.time, "time", lambda: 1_800_000_000.0)
+    monkeypatch.setattr(doctor.time, "time", lambda: 1_800_000_000.0)
     async with upstream(headers={"Date": formatdate(1_800_000_100, usegmt=True)}) as (url, _):
         assert (await ask(url)).clock_ahead == 100
     async with upstream(headers={"Date": "some day"}) as (url, _):
@@ -194,12 +193,12 @@ def test_an_upstream_of_many_models_is_asked_once() -> None:
 
 
 async def test_an_api_key_on_an_open_road_is_told() -> None:
-    asked = upstream_module.UpstreamCheck("http://models.example/v1", "API_KEY")
-    [found] = upstream_module._of_transport(asked, KEY)
+    asked = doctor.UpstreamCheck("http://models.example/v1", "API_KEY")
+    [found] = doctor._of_transport(asked, KEY)
     assert (found.level, KEY in repr(found)) == (Level.WARN, False)
     for url in ("https://models.example/v1", "http://127.0.0.1:1/v1"):
-        assert upstream_module._of_transport(upstream_module.UpstreamCheck(url, "API_KEY"), KEY) == []
-    assert upstream_module._of_transport(asked, None) == []
+        assert doctor._of_transport(doctor.UpstreamCheck(url, "API_KEY"), KEY) == []
+    assert doctor._of_transport(asked, None) == []
 
 
 async def test_without_upstreams_there_is_the_demo_model() -> None:

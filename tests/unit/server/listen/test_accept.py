@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager, contextmanager
 
 import pytest
 
-from turnledger.server.listen.accept import CONNECTIONS, IN_VAIN, Accepting
+from turnledger.server.listen.accept import CONNECTIONS, IN_VAIN, Acceptor
 from turnledger.server.ops.counters import SharedBoard
 
 
@@ -38,7 +38,7 @@ class Worker:
     def __init__(self, listening: socket.socket, board: SharedBoard, changed: asyncio.Event) -> None:
         self.connections: list[asyncio.BaseTransport] = []
         self.changed = changed
-        self.accepting = Accepting(listening, lambda: Counting(self), board, 2)
+        self.accepting = Acceptor(listening, lambda: Counting(self), board, 2)
 
 
 @contextmanager

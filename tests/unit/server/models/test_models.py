@@ -18,7 +18,7 @@ from turnledger.server.access.auth import Principal
 from turnledger.server.config.settings import ModelSettings, ModelTimeouts, Settings
 from turnledger.server.errors import Refused
 from turnledger.server.models.models import Models, ResolvedModel, make_models
-from turnledger.server.models.redacted import DiscreetModel
+from turnledger.server.models.redacted import RedactedModel
 
 ANYBODY = Principal("local", frozenset(), 0)
 
@@ -194,4 +194,4 @@ async def test_narrowed_caller_sees_neither_the_upstreams_words_nor_loses_its_fi
         with pytest.raises(ModelRefused) as refused:
             await Models({}, telling).listing(Principal("o", frozenset(), 0, token=narrowed))
         assert ("org-7" in f"{refused.value} {refused.value.error}") is is_told
-    assert DiscreetModel(telling).finish_reasons == {"COMPLETE"}
+    assert RedactedModel(telling).finish_reasons == {"COMPLETE"}

@@ -9,8 +9,7 @@ from turnledger.engine.resend.match import Sent
 from turnledger.errors import InvalidInput
 from turnledger.model.attempt import OnBusy, OnStop
 from turnledger.server.errors import Refused
-from turnledger.server.requests.chat import ChatRequest, chat_request
-from turnledger.server.requests.headers import OnDisconnect
+from turnledger.server.requests.turn import ChatRequest, OnDisconnect, chat_request
 
 BODY = {"model": "m", "messages": [{"role": "user", "content": "Hello"}]}
 

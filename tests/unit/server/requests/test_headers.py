@@ -6,7 +6,7 @@ import pytest
 
 from turnledger.errors import InvalidInput
 from turnledger.model.attempt import OnBusy
-from turnledger.server.requests.headers import (
+from turnledger.server.requests.turn import (
     KEY,
     NO_POLICIES,
     OF_MAKING,

@@ -13,8 +13,8 @@ from turnledger.errors import ConversationNotFound
 from turnledger.model.conversation import Within
 from turnledger.server.config.settings import ChatSettings, ScopeSettings
 from turnledger.server.errors import Refused
-from turnledger.server.requests.chat import ChatRequest, chat_request
-from turnledger.server.requests.persistence import Keeping
+from turnledger.server.requests.persistence import PersistencePolicy
+from turnledger.server.requests.turn import ChatRequest, chat_request
 
 BODY = {"model": "m", "messages": [{"role": "user", "content": "Hello"}]}
 UNKNOWN = "conv_01a1e0bc393673fba6a314494b850c72"
@@ -39,7 +39,7 @@ def asked(**headers: str) -> ChatRequest:
 
 
 async def is_kept(ledger: Ledger, settings: ChatSettings, within: str | None = None, **headers: str) -> bool:
-    return await Keeping(settings, ledger).is_kept(asked(**headers), "ada", Within(within))
+    return await PersistencePolicy(settings, ledger).is_kept(asked(**headers), "ada", Within(within))
 
 
 async def refused(ledger: Ledger, settings: ChatSettings, **headers: str) -> Refused:
@@ -68,7 +68,7 @@ async def test_the_operator_decides_and_a_request_can_say_no(
     assert await is_kept(ledger, settings, **named) is kept
     assert await is_kept(ledger, settings, scope or None, X_Conversation_Id="k") is kept
     assert not await is_kept(ledger, settings, **named, X_Conversation_Keep="no")
-    assert Keeping(settings, ledger).keeps_all is (
+    assert PersistencePolicy(settings, ledger).keeps_all is (
         settings.keep and not any(each.keep is False for each in settings.scopes.values())
     )
 
@@ -160,7 +160,7 @@ async def test_a_conversation_stays_under_the_rule_of_its_own_scope(ledger: Ledg
 
 
 async def test_what_would_make_a_chat_there_is_refused(ledger: Ledger) -> None:
-    keeping = Keeping(ChatSettings(scopes={"desk": OFF}), ledger)
+    keeping = PersistencePolicy(ChatSettings(scopes={"desk": OFF}), ledger)
     keeping.check("")
     with pytest.raises(Refused) as problem:
         keeping.check("desk")

@@ -9,8 +9,7 @@ import pytest
 
 from turnledger.errors import InvalidInput, MalformedItems
 from turnledger.server.errors import Refused
-from turnledger.server.requests.headers import OnDisconnect
-from turnledger.server.requests.turn import TurnRequest, turn_request
+from turnledger.server.requests.turn import OnDisconnect, TurnRequest, turn_request
 
 
 def asked(headers: dict[str, str] | None = None, **fields: Any) -> TurnRequest:

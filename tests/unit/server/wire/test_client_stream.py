@@ -5,7 +5,7 @@ import asyncio
 import pytest
 from starlette.types import Message
 
-from turnledger.server.wire.client_stream import CUT, Outlet, cut_of
+from turnledger.server.wire.client_stream import CUT, ClientStream, cut_of
 
 FOR_EVER = 3600.0
 
@@ -49,8 +49,8 @@ class Client:
         self._reads.set()
 
 
-def outlet_to(client: Client, **options: int) -> Outlet:
-    return Outlet(client.send, client.receive, **options)
+def outlet_to(client: Client, **options: int) -> ClientStream:
+    return ClientStream(client.send, client.receive, **options)
 
 
 async def test_what_is_written_to_a_client_that_keeps_up_has_left_at_once() -> None:
@@ -239,7 +239,7 @@ async def test_a_cancellation_by_somebody_else_passes_through() -> None:
 
 async def test_who_falls_too_far_behind_counts_as_gone_and_is_told_so_once() -> None:
     client, told, cut = Client(reads=False), list[int](), list[int]()
-    outlet = Outlet(client.send, client.receive, cut=lambda: cut.append(1), backlog=10)
+    outlet = ClientStream(client.send, client.receive, cut=lambda: cut.append(1), backlog=10)
     outlet.watch(lambda: told.append(1))
     outlet.begin(200, [])
     outlet.write(b"12345678901")
@@ -252,7 +252,7 @@ async def test_who_falls_too_far_behind_counts_as_gone_and_is_told_so_once() -> 
 
 async def test_who_does_not_read_the_end_is_cut_off() -> None:
     client, cut = Client(reads=False), list[int]()
-    outlet = Outlet(client.send, client.receive, cut=lambda: cut.append(1))
+    outlet = ClientStream(client.send, client.receive, cut=lambda: cut.append(1))
     outlet.begin(200, [])
     outlet.end(b"the end")
     assert not await outlet.close(0)

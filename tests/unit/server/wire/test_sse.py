@@ -22,7 +22,7 @@ from turnledger.server.config.settings import ServerLimits, Settings
 from turnledger.server.models.models import Models
 from turnledger.server.ops.counters import OwnBoard
 from turnledger.server.ops.metrics import Metrics
-from turnledger.server.wire.client_stream import Outlet
+from turnledger.server.wire.client_stream import ClientStream
 from turnledger.server.wire.sse import SIGN, Stream, Streams, event_bytes
 from turnledger.stores.memory import MemoryStore
 from turnledger.testing.fake_clock import FakeClock
@@ -339,13 +339,13 @@ async def test_what_the_store_fails_to_tell_is_asked_again() -> None:
 async def test_stream_cancelled_while_its_last_bytes_are_sent_is_forgotten(
     streams: Streams, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def cancelled(self: Outlet, patience: float) -> bool:
+    async def cancelled(self: ClientStream, patience: float) -> bool:
         raise asyncio.CancelledError
 
     async def iterated() -> AsyncIterator[bytes]:
         yield event_bytes(TurnStarted(number=1))
 
-    monkeypatch.setattr(Outlet, "close", cancelled)
+    monkeypatch.setattr(ClientStream, "close", cancelled)
     with pytest.raises(asyncio.CancelledError):
         await sent(streams, Client(), iterated(), beats=True)
     assert not streams._alive

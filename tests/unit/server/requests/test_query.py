@@ -13,7 +13,7 @@ from turnledger.errors import InvalidInput
 from turnledger.server.app import make_app
 from turnledger.server.config.settings import Settings
 from turnledger.server.models.models import Models
-from turnledger.server.requests.strict import HIGHEST, choice_of, number_of, yes_or_no
+from turnledger.server.requests.query import HIGHEST, choice_of, number_of, yes_or_no
 
 
 def test_what_is_left_out_is_as_it_is_otherwise() -> None:

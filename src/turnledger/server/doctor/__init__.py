@@ -1,1 +1,0 @@
-"""`turnledger doctor`: check everything a server needs."""
