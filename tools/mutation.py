@@ -49,7 +49,7 @@ ROOT = Path(__file__).parents[1]
 EXPLAINED = Path(__file__).with_name("mutation_survivors.txt")
 PACKAGES = ("turnledger.engine", "turnledger.stores")
 CORE = (
-    *("turn.begin", "turn.commit", "attempt.end", "attempt.stop_record", "attempt.takeover"),
+    *("turn.begin", "turn.commit", "attempt.end", "attempt.stop", "attempt.takeover"),
     *("attempt.idempotency", "lane.queue", "sqlite.threads", "sqlite.tables.tables"),
 )
 """The protocol: what runs by default."""

@@ -10,7 +10,7 @@ from turnledger.engine.conversations.catalogue import (
     name_by_model,
     named_chat,
 )
-from turnledger.engine.process.process import Process
+from turnledger.engine.process import Process
 from turnledger.engine.turn.validation import (
     check_details,
     check_limit,

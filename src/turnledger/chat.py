@@ -8,8 +8,8 @@ from typing import Unpack
 
 from turnledger.engine.admission import Readmit, persist_admitted
 from turnledger.engine.attempt.end import Ended
-from turnledger.engine.attempt.outcome import SoughtRequest, Standing, standing
-from turnledger.engine.attempt.stop_record import StopRequest
+from turnledger.engine.attempt.outcome import SoughtRequest, Standing, outcome_in, standing
+from turnledger.engine.attempt.stop import StopRequest, stop_turn
 from turnledger.engine.conversations.flags import FlagRequest, FlagsOfRequest, flag, flags_in
 from turnledger.engine.conversations.read import (
     BranchesRequest,
@@ -28,16 +28,14 @@ from turnledger.engine.conversations.read import (
 )
 from turnledger.engine.conversations.resolve import Target, UpdateRequest, update
 from turnledger.engine.events.live_log import EventSink
-from turnledger.engine.events.outcome_wait import outcome_in
 from turnledger.engine.events.reader import read_events
 from turnledger.engine.lifecycle.delete import delete_for
 from turnledger.engine.lifecycle.moves import Move, Sibling, SiblingsRequest, Switch, Undo, fork, siblings
 from turnledger.engine.ports import Runner
-from turnledger.engine.process.process import Process
+from turnledger.engine.process import Process
 from turnledger.engine.resend.match import Sent
 from turnledger.engine.turn.block import TurnBlock, relocate
 from turnledger.engine.turn.resend import ChatMessage, OnDivergence
-from turnledger.engine.turn.stop import stop_turn
 from turnledger.engine.turn.validation import (
     PAGE,
     Input,

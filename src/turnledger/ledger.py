@@ -18,20 +18,18 @@ from turnledger.engine.conversations.read import HomeRequest, home_of
 from turnledger.engine.conversations.resolve import ResolveRequest, resolve_now, resolve_settled
 from turnledger.engine.conversations.search import SearchPage, SearchRequest, place_of, search_all
 from turnledger.engine.events.live_log import EventSink
-from turnledger.engine.feed.changes import newest_position
-from turnledger.engine.feed.feed import ChangeReader
+from turnledger.engine.feed import ChangeReader, newest_position
 from turnledger.engine.lane.lease import Probe
-from turnledger.engine.lifecycle.create import make
+from turnledger.engine.lifecycle.create import NamedRequest, ResetRequest, make, named_by
+from turnledger.engine.lifecycle.create import reset as reset_key
 from turnledger.engine.lifecycle.delete import delete_for, restore_for
-from turnledger.engine.lifecycle.reset import NamedRequest, ResetRequest, named_by
-from turnledger.engine.lifecycle.reset import reset as reset_key
 from turnledger.engine.limits import Limits, usage
 from turnledger.engine.ports import Clock, Runner, Store, Sync
-from turnledger.engine.process.process import AtWork, Process
+from turnledger.engine.process import AtWork, Process
 from turnledger.engine.recovery import Tending
 from turnledger.engine.resend.match import Sent
 from turnledger.engine.turn.block import TurnBlock
-from turnledger.engine.turn.finish import abandon_block
+from turnledger.engine.turn.commit import abandon_block
 from turnledger.engine.turn.resend import ChatMessage, OnDivergence
 from turnledger.engine.turn.validation import (
     Input,

@@ -17,7 +17,7 @@ from turnledger.engine.access.shares import (
     look,
     revoke,
 )
-from turnledger.engine.process.process import Process
+from turnledger.engine.process import Process
 from turnledger.engine.turn.validation import TEXT_LENGTH, check_limit, check_name, check_scope
 from turnledger.errors import InvalidInput, LinkNotValid
 from turnledger.model.access.share import NONCE, Share, is_code, new_code, visitors_token_text

@@ -19,7 +19,7 @@ from turnledger.engine.access.tokens import (
     secret_of,
 )
 from turnledger.engine.ports import Sync
-from turnledger.engine.process.process import Process
+from turnledger.engine.process import Process
 from turnledger.engine.turn.validation import LONGEST, TEXT_LENGTH, check_limit, check_name, check_scope
 from turnledger.errors import InvalidInput
 from turnledger.model.access.token import Bounds, Token, TokenScope, digest_of, new_token_text

@@ -11,7 +11,7 @@ from typing import TypeAlias
 import msgspec
 
 from turnledger.engine.limits import Limits
-from turnledger.engine.process.process import Process
+from turnledger.engine.process import Process
 from turnledger.engine.transfer.export import (
     PAGE,
     ExportPageRequest,

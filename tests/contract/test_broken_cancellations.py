@@ -10,7 +10,7 @@ import pytest
 
 from turnledger.engine.ports import Store
 from turnledger.engine.recovery import Tending
-from turnledger.engine.turn import finish, running_turn
+from turnledger.engine.turn import commit, running_turn
 from turnledger.errors import TurnledgerError
 from turnledger.stores.memory import Database, MemoryStore
 from turnledger.testing.store_contract import stage as stages
@@ -79,7 +79,7 @@ async def stage(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Stage]:
             "turn_whose_task_has_ended_fails_after_a_lease_time_and_frees_its_lane",
         ),
         (
-            finish,
+            commit,
             "_tell_outcome",
             says_nothing,
             "cancellation_of_a_turn_that_is_kept_on_failure_carries_what_was_kept",

@@ -13,15 +13,14 @@ from turnledger.engine.access.shares import revoke as revoke_share
 from turnledger.engine.access.tokens import create as create_token
 from turnledger.engine.access.tokens import revoke as revoke_token
 from turnledger.engine.attempt.end import end
-from turnledger.engine.attempt.stop_record import request_stop
+from turnledger.engine.attempt.stop import request_stop
 from turnledger.engine.attempt.takeover import forget, take_over
 from turnledger.engine.conversations.catalogue import name_by_model
 from turnledger.engine.conversations.flags import flag
 from turnledger.engine.conversations.resolve import update
-from turnledger.engine.lifecycle.create import make
+from turnledger.engine.lifecycle.create import make, reset
 from turnledger.engine.lifecycle.delete import delete, restore
 from turnledger.engine.lifecycle.moves import fork
-from turnledger.engine.lifecycle.reset import reset
 from turnledger.engine.transfer.import_write import import_chat
 from turnledger.engine.turn.commit import commit
 from turnledger.engine.turn.running_turn import record

@@ -12,7 +12,6 @@ from msgspec.structs import force_setattr, replace
 from turnledger.engine.attempt import client_retries
 from turnledger.engine.attempt.idempotency import SharedOutcome
 from turnledger.engine.ports import Store
-from turnledger.engine.process import deliveries
 from turnledger.engine.turn import begin, block, commit
 from turnledger.errors import TurnledgerError
 from turnledger.stores.memory import Database, MemoryStore
@@ -24,7 +23,7 @@ LATER, UNDELIVERED, LOOK_UP, NOTE = (
     client_retries.comes_later,
     client_retries.is_undelivered,
     client_retries.look_up,
-    deliveries.note,
+    client_retries.note,
 )
 
 
@@ -97,13 +96,13 @@ async def stage() -> AsyncIterator[Stage]:
     ("where", "what", "how", "test"),
     [
         (
-            deliveries,
+            client_retries,
             "note",
             keeps_what_was_delivered,
             "test_what_was_delivered_leaves_nothing_behind",
         ),
         (
-            deliveries,
+            client_retries,
             "note",
             believes_any_sender,
             "test_what_is_said_of_an_earlier_try_leaves_the_claim_of_a_later_one_alone",

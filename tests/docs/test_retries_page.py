@@ -10,7 +10,7 @@ from turnledger import errors
 from turnledger.engine.attempt.end import CLAIM_KEPT_MS, DELETED, DIED
 from turnledger.engine.recovery import NOT_COMMITTED, UNHELD
 from turnledger.engine.turn.begin import GAVE_UP
-from turnledger.engine.turn.finish import SUPERSEDED, failure_of
+from turnledger.engine.turn.commit import SUPERSEDED, failure_of
 
 PAGE = (Path(__file__).parents[2] / "docs" / "retries.md").read_text()
 TABLE = PAGE[PAGE.index("| code |") :].partition("\n\n")[0]

@@ -24,7 +24,7 @@ from turnledger.engine.lane.shield import Unstoppable
 from turnledger.engine.ports import Operation, Request, Result, Store, Sync
 from turnledger.engine.turn import begin as begin_module
 from turnledger.engine.turn import block as block_module
-from turnledger.engine.turn import finish
+from turnledger.engine.turn import commit
 from turnledger.engine.turn.block import TurnBlock
 from turnledger.errors import TurnledgerError, TurnStopped, turn_of
 from turnledger.model.ids import TurnId
@@ -340,17 +340,17 @@ async def keeps_what_never_ran(tables: Any, *running: Any, drop: bool = False, *
     return await END_RUNNING(tables, *running, **told)
 
 
-OTHER_REASON, END_RUNNING = finish._other_reason, end_module.end_running
+OTHER_REASON, END_RUNNING = commit._other_reason, end_module.end_running
 
 
 @pytest.mark.parametrize(
     ("where", "what", "how", "scene"),
     [
-        (finish, "_other_reason", swallows_what_comes_with_a_stop, a_turn_that_is_stopped_as_it_ends),
-        (finish, "uninterrupted", does_not_finish, a_turn),
+        (commit, "_other_reason", swallows_what_comes_with_a_stop, a_turn_that_is_stopped_as_it_ends),
+        (commit, "uninterrupted", does_not_finish, a_turn),
         (block_module, "uninterrupted", does_not_finish, a_wait_in_the_queue),
         (block_module, "_give_up", leaves_what_it_began, a_turn),
-        (finish, "_tell_outcome", says_nothing, a_turn),
+        (commit, "_tell_outcome", says_nothing, a_turn),
         (begin_module, "end_running", keeps_what_never_ran, a_turn_that_is_kept_when_it_fails),
     ],
 )

@@ -40,7 +40,7 @@ from turnledger.engine.attempt.divergence import Divergence
 from turnledger.engine.attempt.end import end
 from turnledger.engine.attempt.idempotency import Key, claimed_as
 from turnledger.engine.attempt.outcome import OutcomeRequest, outcome
-from turnledger.engine.attempt.stop_record import StopRequest, request_stop, stops_for
+from turnledger.engine.attempt.stop import StopRequest, request_stop, stops_for
 from turnledger.engine.attempt.takeover import (
     ForgetRequest,
     Left,
@@ -64,6 +64,7 @@ from turnledger.engine.conversations.resolve import (
     update,
 )
 from turnledger.engine.lane.lease import renew
+from turnledger.engine.lifecycle.create import ResetRequest, reset
 from turnledger.engine.lifecycle.delete import (
     DeleteRequest,
     EndDueRequest,
@@ -73,7 +74,6 @@ from turnledger.engine.lifecycle.delete import (
     restore,
 )
 from turnledger.engine.lifecycle.moves import ForkRequest, SiblingsRequest, Switch, Undo, fork, siblings
-from turnledger.engine.lifecycle.reset import ResetRequest, reset
 from turnledger.engine.ports import Tables
 from turnledger.engine.turn.begin import AbandonRequest, abandon, begin
 from turnledger.engine.turn.commit import DoubtRequest, commit, resolve_doubt

@@ -13,7 +13,7 @@ from turnledger.engine.ports import Operation, Tables
 from turnledger.errors import AdmissionMoved
 
 if TYPE_CHECKING:
-    from turnledger.engine.process.process import Process
+    from turnledger.engine.process import Process
 
 Readmit: TypeAlias = Callable[[], Awaitable[int]]
 """Returns the admission version under which the caller is still let in, or raises what he is to be told."""

@@ -12,7 +12,7 @@ from typing import Any
 from msgspec.structs import replace as replace_struct
 
 from turnledger.engine.attempt.end import Ended, EndRequest, end
-from turnledger.engine.attempt.stop_record import news_for
+from turnledger.engine.attempt.stop import news_for
 from turnledger.engine.attempt.takeover import (
     ForgetRequest,
     Left,
@@ -30,9 +30,8 @@ from turnledger.engine.lane.queue import Dead
 from turnledger.engine.lifecycle.delete import EndDueRequest, end_due
 from turnledger.engine.lifecycle.retention import Retaining
 from turnledger.engine.ports import Sync
-from turnledger.engine.process.process import FIRST_DELAY, Process
-from turnledger.engine.turn.commit import DoubtRequest, resolve_doubt
-from turnledger.engine.turn.finish import abandon_block
+from turnledger.engine.process import FIRST_DELAY, Process
+from turnledger.engine.turn.commit import DoubtRequest, abandon_block, resolve_doubt
 from turnledger.engine.turn.running_turn import RunningTurn
 from turnledger.errors import StoreCorrupt, StoreError, TurnFailed, TurnledgerError
 from turnledger.model.attempt import AttemptState, Failure

@@ -117,6 +117,11 @@ class Branch(msgspec.Struct, frozen=True, kw_only=True):
     """The number of the last ticket that its queue gave out. The store keeps it: saving a branch does not."""
 
 
+def holds_lane(branch: Branch | None, attempt: TurnId, fence: int) -> bool:
+    """Whether this attempt may still write: the fence decides, not a clock."""
+    return branch is not None and branch.running == attempt and branch.fence == fence
+
+
 class Stretch(msgspec.Struct, frozen=True):
     """The turns of one branch numbered after < number <= through."""
 

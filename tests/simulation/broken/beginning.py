@@ -12,8 +12,8 @@ from turnledger.engine import recovery
 from turnledger.engine.attempt import end, idempotency
 from turnledger.engine.attempt.idempotency import Fresh
 from turnledger.engine.conversations import resolve as resolve_module
-from turnledger.engine.lifecycle import reset as reset_module
-from turnledger.engine.process.process import Process
+from turnledger.engine.lifecycle import create as reset_module
+from turnledger.engine.process import Process
 from turnledger.engine.turn import begin, block
 from turnledger.engine.turn.running_turn import RunningTurn
 from turnledger.errors import ConversationDeleted

@@ -13,7 +13,7 @@ from turnledger.engine.attempt import divergence, effect_copies, end, idempotenc
 from turnledger.engine.history import line
 from turnledger.engine.lifecycle import moves
 from turnledger.engine.lifecycle.moves import Undo
-from turnledger.engine.turn import begin, commit, finish, validation
+from turnledger.engine.turn import begin, commit, validation
 from turnledger.model.attempt import AttemptState
 from turnledger.model.conversation import Branch
 from turnledger.model.ids import BranchId, TurnId
@@ -78,7 +78,7 @@ def commits_an_edit_without_fence_and_head() -> list[Patch]:
         await tables.save_branch(replace(lane, running=request.turn.id))
         return await true(tables, replace(request, fence=lane.fence, head=lane.head))
 
-    return [(finish, "commit", commit_anyway)]
+    return [(commit, "commit", commit_anyway)]
 
 
 @broken

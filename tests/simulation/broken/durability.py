@@ -13,7 +13,7 @@ from turnledger.engine.attempt.takeover import take_over
 from turnledger.engine.conversations.flags import flag
 from turnledger.engine.lifecycle.delete import delete
 from turnledger.engine.ports import Sync
-from turnledger.engine.process.process import Process
+from turnledger.engine.process import Process
 from turnledger.engine.turn import begin
 from turnledger.engine.turn.commit import commit
 from turnledger.engine.turn.running_turn import record

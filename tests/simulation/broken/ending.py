@@ -8,9 +8,9 @@ from typing import Any
 from msgspec.structs import replace
 
 from tests.simulation.broken.registry import Patch, broken
-from turnledger.engine.attempt import end, stop_record, takeover, unfinished
+from turnledger.engine.attempt import end, stop, takeover, unfinished
 from turnledger.engine.attempt.end import Ended
-from turnledger.engine.turn import begin, finish, stop
+from turnledger.engine.turn import begin, commit
 from turnledger.model.attempt import Attempt, AttemptState, OnBusy, OnFailure, OnStop
 from turnledger.model.item import message
 from turnledger.model.journal import Journal
@@ -24,7 +24,7 @@ def commits_on_cancellation() -> list[Patch]:
     def ended_well(problem: BaseException | None) -> bool:
         return problem is None or isinstance(problem, asyncio.CancelledError)
 
-    return [(finish, "ended_well", ended_well)]
+    return [(commit, "ended_well", ended_well)]
 
 
 @broken
@@ -57,7 +57,7 @@ def drops_the_ticket_of_a_stopped_turn_and_no_more() -> list[Patch]:
         await tables.drop_ticket(ticket.attempt)
         return Ended(AttemptState.DISCARDED)
 
-    return [(stop_record, "_stop_queued", stop_queued)]
+    return [(stop, "_stop_queued", stop_queued)]
 
 
 @broken
@@ -77,7 +77,7 @@ def replaces_the_policy_of_a_recorded_stop_when_it_interrupts() -> list[Patch]:
 
 @broken
 def replaces_the_policy_of_a_recorded_stop_when_it_stops() -> list[Patch]:
-    true = stop_record.request_stop
+    true = stop.request_stop
 
     async def request_stop(tables: Any, request: Any) -> Any:
         found = await true(tables, request)
@@ -100,7 +100,7 @@ def says_not_started_of_what_was_started() -> list[Patch]:
 @broken
 def settles_the_whole_draft() -> list[Patch]:
     def settled(journal: Any, failure: Any) -> Any:
-        return (*unfinished.kept(journal, ""), message("developer", "The turn above did not finish."))
+        return (*unfinished.kept(journal, ""), message("developer", "The turn above did not commit."))
 
     return [(unfinished, "settled", settled)]
 

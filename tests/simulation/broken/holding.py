@@ -10,12 +10,11 @@ from msgspec.structs import replace
 
 from tests.simulation.broken.registry import Patch, broken, nothing
 from turnledger.engine import recovery
-from turnledger.engine.attempt import end, takeover, unfinished
-from turnledger.engine.events import outcome_wait
+from turnledger.engine.attempt import end, outcome, takeover, unfinished
 from turnledger.engine.history.history import History
 from turnledger.engine.lifecycle import delete
-from turnledger.engine.process.process import Process
-from turnledger.engine.turn import begin, block, commit, finish
+from turnledger.engine.process import Process
+from turnledger.engine.turn import begin, block, commit
 from turnledger.engine.turn import running_turn as journal_module
 from turnledger.engine.turn.commit import Certainty
 from turnledger.engine.turn.running_turn import Draft, RunningTurn
@@ -39,7 +38,7 @@ def raises_the_fence_over_whoever_is_there() -> list[Patch]:
         else:
             await tables.save_branch(branch)
 
-    return [(outcome_wait, "take_over", take_over), (recovery, "take_over", take_over)]
+    return [(outcome, "take_over", take_over), (recovery, "take_over", take_over)]
 
 
 @broken
@@ -51,7 +50,7 @@ def gives_up_its_lane_when_it_raises_its_own_fence() -> list[Patch]:
             return certainty.turn
         return await process.store.transact(commit.commit, request)
 
-    return [(finish, "_try_again", try_again)]
+    return [(commit, "_try_again", try_again)]
 
 
 @broken
@@ -63,7 +62,7 @@ def raises_the_fence_in_doubt_over_whoever_runs() -> list[Patch]:
         turn = await commit._committed(tables, request.owner, request.attempt)
         return Certainty(turn, branch.fence + 1 if holds else None)
 
-    return [(finish, "resolve_doubt", resolve_doubt), (recovery, "resolve_doubt", resolve_doubt)]
+    return [(commit, "resolve_doubt", resolve_doubt), (recovery, "resolve_doubt", resolve_doubt)]
 
 
 @broken
@@ -140,7 +139,7 @@ def commits_without_fence_and_head() -> list[Patch]:
         await tables.save_branch(replace(branch, running=turn.id))
         return await true(tables, request)
 
-    return [(finish, "commit", commit_anyway)]
+    return [(commit, "commit", commit_anyway)]
 
 
 @broken
@@ -202,7 +201,7 @@ def hands_out_a_stale_snapshot() -> list[Patch]:
 
 @broken
 def acknowledges_before_the_commit() -> list[Patch]:
-    true = finish._commit
+    true = commit._commit
 
     async def commit_soon(process: Process, running: RunningTurn) -> None:
         request = running.to_commit()
@@ -211,7 +210,7 @@ def acknowledges_before_the_commit() -> list[Patch]:
         running.finish = lambda *_: None  # type: ignore[method-assign]
         asyncio.get_running_loop().create_task(_quietly(true(process, running)))
 
-    return [(finish, "_commit", commit_soon)]
+    return [(commit, "_commit", commit_soon)]
 
 
 async def _quietly(work: Any) -> None:
@@ -230,4 +229,4 @@ def reads_an_unknown_commit_without_raising_the_fence() -> list[Patch]:
             raise Superseded
         return turn
 
-    return [(finish, "_try_again", try_again)]
+    return [(commit, "_try_again", try_again)]

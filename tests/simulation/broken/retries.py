@@ -10,7 +10,6 @@ from msgspec.structs import replace
 from tests.simulation.broken.registry import Patch, broken
 from turnledger.engine.attempt import client_retries
 from turnledger.engine.attempt.idempotency import NOTHING_CLAIMED, SharedOutcome
-from turnledger.engine.process import deliveries
 from turnledger.engine.turn import commit
 
 
@@ -53,7 +52,7 @@ def gives_a_lost_answer_without_recording_that() -> list[Patch]:
 
 @broken
 def believes_what_an_earlier_try_says_of_the_answer() -> list[Patch]:
-    true = deliveries.note
+    true = client_retries.note
 
     async def note(tables: Any, notes: Any) -> Any:
         named = []
@@ -63,7 +62,7 @@ def believes_what_an_earlier_try_says_of_the_answer() -> list[Patch]:
             named.append(dataclasses.replace(each, sender=sender))
         return await true(tables, named)
 
-    return [(deliveries, "note", note), (commit, "note", note)]
+    return [(client_retries, "note", note), (commit, "note", note)]
 
 
 @broken

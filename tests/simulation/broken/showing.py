@@ -10,9 +10,8 @@ from tests.simulation.broken.registry import Patch, broken
 from turnledger.engine.attempt import end
 from turnledger.engine.history import line
 from turnledger.engine.history.history import BranchCache
-from turnledger.engine.turn import begin, finish, running_turn, snapshot
+from turnledger.engine.turn import begin, commit, running_turn, snapshot
 from turnledger.engine.turn import snapshot as snapshot_module
-from turnledger.engine.turn.commit import commit
 from turnledger.model.turn import instructed_after
 
 # Flags are nobody's but of those who set them.
@@ -30,13 +29,15 @@ def writes_back_the_flags_it_read_when_it_began() -> list[Patch]:
         read[begun.attempt.id] = {turn.id: dict(flags.get(turn.id, {})) for turn in turns}
         return begun
 
+    true_commit = commit.commit
+
     async def commit_all(tables: Any, request: Any) -> Any:
-        turn = await commit(tables, request)
+        turn = await true_commit(tables, request)
         for id, flags in read.get(turn.id, {}).items():
             await tables.save_flags(request.owner, id, flags)
         return turn
 
-    return [(begin, "_take_lane", take_lane), (finish, "commit", commit_all)]
+    return [(begin, "_take_lane", take_lane), (commit, "commit", commit_all)]
 
 
 @broken

@@ -7,8 +7,8 @@ from typing import Any
 from msgspec.structs import replace
 
 from tests.simulation.broken.registry import Patch, broken
+from turnledger.engine import process as process_module
 from turnledger.engine.events.reader import EventReader
-from turnledger.engine.process import process as process_module
 from turnledger.engine.turn.running_turn import RunningTurn
 
 # Rule 14: the fence on every write.

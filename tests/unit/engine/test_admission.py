@@ -8,7 +8,7 @@ import pytest
 
 from turnledger.engine.admission import check_admitted, persist_admitted
 from turnledger.engine.ports import Operation, Request, Result, Tables
-from turnledger.engine.process.process import Process
+from turnledger.engine.process import Process
 from turnledger.errors import AdmissionMoved
 from turnledger.stores.memory import Database, MemoryTables
 

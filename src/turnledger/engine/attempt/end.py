@@ -12,15 +12,14 @@ from turnledger.engine.attempt.divergence import CommitPlace, open_branch, place
 from turnledger.engine.attempt.effect_copies import moved_flags
 from turnledger.engine.attempt.told import Told, flushed, left_of, log_of_kept, set_aside, told_aside
 from turnledger.engine.conversations.resolve import enter, hidden_of, preview_at
-from turnledger.engine.feed.changes import tell, tell_committed
-from turnledger.engine.lane.queue import holds_lane
+from turnledger.engine.feed import tell, tell_committed
 from turnledger.engine.limits import counted_aside, store_turn
 from turnledger.engine.ports import Tables
 from turnledger.errors import MalformedItems, Superseded
 from turnledger.model import event_log
 from turnledger.model.attempt import Attempt, AttemptState, Failure, OnFailure, OnStop
 from turnledger.model.change import ChangeKind
-from turnledger.model.conversation import Branch, ConversationState
+from turnledger.model.conversation import Branch, ConversationState, holds_lane
 from turnledger.model.ids import BranchId, ConversationId, TurnId
 from turnledger.model.item import Item
 from turnledger.model.journal import Journal

@@ -1,21 +1,24 @@
-"""Outcomes: what became of an attempt, for those who wait for it from elsewhere.
+"""Outcomes: what became of an attempt, read in one look or waited for, in whatever process it runs.
 
-Standing: where a turn stands, and the chat around it, in one look.
+Whoever waits ends what a dead process has left.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from turnledger.engine.attempt.end import DELETED, Ended, how_it_ended
 from turnledger.engine.attempt.stored_events import Waits, is_in
-from turnledger.engine.attempt.takeover import Left
+from turnledger.engine.attempt.takeover import Left, TakeOverRequest, take_over
 from turnledger.engine.conversations.read import InfoRequest, summary
 from turnledger.engine.conversations.resolve import check_live
+from turnledger.engine.lane.queue import Dead
 from turnledger.engine.ports import Tables
 from turnledger.errors import (
     ConversationDeleted,
     ConversationExpired,
+    LedgerClosed,
     Superseded,
     TurnFailed,
     TurnNotFound,
@@ -26,6 +29,9 @@ from turnledger.model.conversation import ConversationState
 from turnledger.model.ids import ConversationId, LeaseId, TurnId
 from turnledger.model.listing import Listed
 from turnledger.model.turn import Turn
+
+if TYPE_CHECKING:
+    from turnledger.engine.process import Process
 
 
 @dataclass(frozen=True)
@@ -136,3 +142,56 @@ async def standing(tables: Tables, request: SoughtRequest) -> Standing:
     if isinstance(found, Ended):
         return Standing(found.state, found.turn, found.failure, chat)
     return Standing(QUEUED if isinstance(found, Waits) else AttemptState.RUNNING, None, None, chat)
+
+
+async def outcome_of(process: Process, owner: str, conversation: ConversationId, attempt: TurnId) -> Ended:
+    """Wait until an attempt has ended, wherever it runs; take over if its process is dead."""
+    request = OutcomeRequest(owner, attempt, conversation)
+    found = await process.store.read(outcome, request)
+    if isinstance(found, Ended):
+        return found
+    with process.bells.enlist(conversation) as waiter:
+        while True:
+            found = await process.store.read(outcome, request)
+            if isinstance(found, Ended):
+                return found
+            if dead := process.watch.dead_among([(found.lease, found.beat)]):
+                await _take_over(process, found, dead)
+            else:
+                await waiter.wait(process.limits.lease_time / 4)
+
+
+async def outcome_so_far(
+    process: Process, owner: str, conversation: ConversationId, attempt: TurnId
+) -> Ended | None:
+    """How an attempt has ended; take over if its process is known to be dead. None while it runs."""
+    request = OutcomeRequest(owner, attempt, conversation)
+    found = await process.store.read(outcome, request)
+    if isinstance(found, Running) and (dead := process.watch.dead_among([(found.lease, found.beat)])):
+        await _take_over(process, found, dead)
+        found = await process.store.read(outcome, request)
+    return found if isinstance(found, Ended) else None
+
+
+async def outcome_in(process: Process, owner: str, conversation: ConversationId, turn: TurnId) -> Ended:
+    """Wait until a turn of a conversation has ended, which may be queued, or may not be there at all; see
+    Chat.outcome."""
+    with process.bells.enlist(conversation) as waiter:
+        while True:
+            if process.is_closed:
+                raise LedgerClosed
+            request = SoughtRequest(owner, conversation, turn, process.clock.due_ms())
+            found = await process.store.read(sought, request)
+            if isinstance(found, Ended):
+                return found
+            if found is None:
+                raise TurnNotFound
+            if isinstance(found, Running) and (dead := process.watch.dead_among([(found.lease, found.beat)])):
+                await _take_over(process, found, dead)
+            else:
+                await waiter.wait(process.limits.lease_time / 4)
+
+
+async def _take_over(process: Process, found: Running, dead: Dead) -> None:
+    await process.persist(take_over, TakeOverRequest(found.left, process.clock.now_ms(), dead))
+    process.bells.ring(found.left.conversation)

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from msgspec.structs import replace
 
 from turnledger.engine.attempt.end import DIED, end_running
-from turnledger.engine.feed.changes import PURGED_AT_ONCE, tell_withdrawn
-from turnledger.engine.lane.queue import Dead, holds_lane, is_dead
+from turnledger.engine.feed import PURGED_AT_ONCE, tell_withdrawn
+from turnledger.engine.lane.queue import Dead, is_dead
 from turnledger.engine.ports import Tables
 from turnledger.model.attempt import Attempt
-from turnledger.model.conversation import Branch, Ticket
+from turnledger.model.conversation import Branch, Ticket, holds_lane
 from turnledger.model.ids import BranchId, ConversationId, LeaseId, TurnId
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from msgspec.structs import replace
 
 from turnledger.engine.conversations.resolve import Target, check_live, find, has_expired
-from turnledger.engine.feed.changes import newest_position, tell
+from turnledger.engine.feed import newest_position, tell
 from turnledger.engine.ports import Tables
 from turnledger.errors import ConversationUnavailable
 from turnledger.model.change import ChangeKind

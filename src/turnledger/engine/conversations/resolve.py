@@ -14,7 +14,7 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from turnledger.engine.feed.changes import tell
+from turnledger.engine.feed import tell
 from turnledger.engine.limits import BOUNDLESS, Room, check_room
 from turnledger.engine.ports import Tables
 from turnledger.errors import (

@@ -14,8 +14,8 @@ from itertools import islice
 from turnledger.engine.attempt.stored_events import LookRequest, Over, Runs, look
 from turnledger.engine.attempt.takeover import TakeOverRequest, take_over
 from turnledger.engine.events.live_log import LiveLog
-from turnledger.engine.lane.queue import Dead, Waiter
-from turnledger.engine.process.process import Process
+from turnledger.engine.lane.queue import Dead
+from turnledger.engine.process import Process, Waiter
 from turnledger.errors import LedgerClosed, TooManyReaders, TurnNotFound
 from turnledger.model import event_log
 from turnledger.model.attempt import AttemptState

@@ -1,15 +1,20 @@
-"""Making a conversation under an idempotency_key: one, however often the request is made."""
+"""Create a conversation: under an idempotency_key, or for a conversation_key that is reset.
+
+However often a request is made there is one conversation, and resets that come at once agree on which.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+from turnledger.engine.admission import check_admitted
 from turnledger.engine.attempt.idempotency import Key, claim_of, live_conversation_of
-from turnledger.engine.conversations.resolve import Target, check_live, resolve
+from turnledger.engine.conversations.resolve import Target, check_live, insert, keys_of, resolve, succeed
 from turnledger.engine.limits import BOUNDLESS, Room
 from turnledger.engine.ports import Tables
-from turnledger.errors import IdempotencyMismatch
-from turnledger.model.conversation import Conversation
+from turnledger.errors import ConversationExpired, ConversationNotFound, IdempotencyMismatch, InvalidInput
+from turnledger.model.conversation import EVERYWHERE, Conversation, Within
+from turnledger.model.ids import ConversationId
 
 
 @dataclass(frozen=True)
@@ -38,3 +43,75 @@ async def make(tables: Tables, request: MakeRequest) -> Conversation:
     made = await resolve(tables, target, request.due, room=request.room)
     await tables.save_claim(claim_of(key, made, made.branch, request.now))
     return made
+
+
+@dataclass(frozen=True)
+class NamedRequest:
+    owner: str
+    scope: str
+    conversation_key: str
+
+
+async def named_by(tables: Tables, request: NamedRequest) -> ConversationId | None:
+    """The conversation that a key names at the moment, in whatever state it is."""
+    found = await tables.conversation_by_key(request.owner, request.scope, request.conversation_key)
+    return found.id if found else None
+
+
+@dataclass(frozen=True)
+class ResetRequest:
+    """Give the conversation_key to the fresh conversation, if it still names what it named when that was
+    looked up: without this, two resets at once would be two, and so would one whose answer was lost."""
+
+    owner: str
+    scope: str
+    conversation_key: str
+    replaces: ConversationId | None
+    """None if it named nothing."""
+    fresh: Conversation
+    now: int
+    within: Within = EVERYWHERE
+    """What is beyond it does not exist."""
+    room: Room = BOUNDLESS
+    """What the owner may store."""
+    admitted: int | None = None
+    """The admission version under which its caller was let in; None: it matters to nobody."""
+
+
+async def reset(tables: Tables, request: ResetRequest) -> Conversation:
+    """Return the conversation that the key names from now on: the fresh one, or the one that a faster reset
+    put there. An expired one is replaced in any case. What runs or waits on the old one stays there.
+
+    Raises ConversationNotFound or InvalidInput if what is to be replaced never had this key, and
+    AdmissionMoved.
+    """
+    again = await tables.conversation(request.owner, request.fresh.id)
+    if again is None:
+        await check_admitted(tables, request.owner, request.admitted)
+    if request.replaces is not None:
+        await _check_had_key(tables, request, request.replaces)
+    found = await tables.conversation_by_key(request.owner, request.scope, request.conversation_key)
+    if found is None:
+        return await insert(tables, request.fresh, request.room)
+    if found.id == request.replaces or await _has_expired(tables, found, request.now):
+        return await succeed(tables, found, request.fresh, found.reset_policy, request.room)
+    return found
+
+
+async def _check_had_key(tables: Tables, request: ResetRequest, id: ConversationId) -> None:
+    """A reset that could not have done anything must not look like one that came second."""
+    named = await tables.conversation(request.owner, id)
+    if named is None or not request.within.sees(named):
+        raise ConversationNotFound
+    # A deleted one does not tell any more which key it had.
+    is_told = not named.is_deleted
+    if named.scope != request.scope or (is_told and request.conversation_key not in keys_of(named)):
+        raise InvalidInput(f"{id} never had the conversation_key {request.conversation_key!r}.")
+
+
+async def _has_expired(tables: Tables, found: Conversation, now: int) -> bool:
+    try:
+        await check_live(tables, found, now)
+    except ConversationExpired:
+        return True
+    return False

@@ -18,9 +18,9 @@ from dataclasses import dataclass
 from msgspec.structs import replace
 
 from turnledger.engine.attempt.end import DELETED, end_running
-from turnledger.engine.feed.changes import tell
+from turnledger.engine.feed import tell
 from turnledger.engine.ports import Tables
-from turnledger.engine.process.process import Process
+from turnledger.engine.process import Process
 from turnledger.errors import ConversationDeleted, ConversationExpired, ConversationNotFound
 from turnledger.model.change import ChangeKind
 from turnledger.model.conversation import EVERYWHERE, Conversation, ConversationState, Within

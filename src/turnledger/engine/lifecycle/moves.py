@@ -26,7 +26,7 @@ from turnledger.engine.attempt.effect_copies import add_copies, copies_behind, f
 from turnledger.engine.attempt.end import settle
 from turnledger.engine.attempt.idempotency import Key, claim_of, live_conversation_of
 from turnledger.engine.conversations.resolve import check_live
-from turnledger.engine.feed.changes import tell
+from turnledger.engine.feed import tell
 from turnledger.engine.history import line
 from turnledger.engine.limits import BOUNDLESS, Room, check_room
 from turnledger.engine.ports import Tables

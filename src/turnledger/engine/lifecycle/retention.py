@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from turnledger.engine.lifecycle.delete import purge, purge_time, set_aside
 from turnledger.engine.ports import Tables
-from turnledger.engine.process.process import Process
+from turnledger.engine.process import Process
 from turnledger.model.conversation import Conversation
 from turnledger.model.retention import Reason, Retained, Retired
 

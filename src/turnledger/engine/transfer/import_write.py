@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from turnledger.engine.attempt.end import failure_of
 from turnledger.engine.conversations.resolve import LOOKED_AT
-from turnledger.engine.feed.changes import tell
+from turnledger.engine.feed import tell
 from turnledger.engine.history import line
 from turnledger.engine.history.line import STRETCHES_KEPT
 from turnledger.engine.limits import BOUNDLESS, Room, check_room

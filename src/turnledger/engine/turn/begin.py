@@ -27,7 +27,7 @@ from turnledger.engine.attempt.end import DIED, end_running, how_it_ended, input
 from turnledger.engine.attempt.idempotency import NOTHING_CLAIMED, Fresh, SharedOutcome, Verdict
 from turnledger.engine.conversations import resolve
 from turnledger.engine.conversations.resolve import Target
-from turnledger.engine.feed.changes import tell, tell_withdrawn
+from turnledger.engine.feed import tell, tell_withdrawn
 from turnledger.engine.lane.queue import beat_of, is_dead, queue_before
 from turnledger.engine.lifecycle.moves import Move, Moved, Switch, check_move, move, moved_before, moved_under
 from turnledger.engine.limits import check_room, counted_aside

@@ -13,20 +13,19 @@ from typing import Any
 from msgspec.structs import replace
 
 from turnledger.engine.access.tokens import admission_of
+from turnledger.engine.attempt.client_retries import Note
 from turnledger.engine.attempt.end import DIED, Ended
 from turnledger.engine.attempt.idempotency import SharedOutcome
-from turnledger.engine.attempt.outcome import committed
+from turnledger.engine.attempt.outcome import committed, outcome_of, outcome_so_far
 from turnledger.engine.events.live_log import EventSink
-from turnledger.engine.events.outcome_wait import outcome_of, outcome_so_far
 from turnledger.engine.lane.lease import all_leases
-from turnledger.engine.lane.queue import Dead, Waiter
+from turnledger.engine.lane.queue import Dead
 from turnledger.engine.lane.shield import uninterrupted
 from turnledger.engine.lifecycle.moves import Moved
 from turnledger.engine.ports import Runner, Sync
-from turnledger.engine.process.deliveries import Note
-from turnledger.engine.process.process import Process
+from turnledger.engine.process import Process, Waiter
 from turnledger.engine.turn.begin import AbandonRequest, abandon, begin
-from turnledger.engine.turn.finish import end_as_failed, leave
+from turnledger.engine.turn.commit import end_as_failed, leave
 from turnledger.engine.turn.request import (
     AcquireRequest,
     Beginning,

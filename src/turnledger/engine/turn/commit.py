@@ -1,29 +1,55 @@
-"""Commit: the one transaction that puts a turn into the history, and what to do when its answer is lost."""
+"""Commit: the one transaction that puts a turn into the history; and how the block of a turn is left.
+
+A block that ends well commits, again and again while the answer of the store is lost. Every other way out
+ends the attempt by its policy.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import logging
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 from msgspec.structs import replace
 
+from turnledger.engine.attempt.client_retries import Note, note
 from turnledger.engine.attempt.divergence import open_branch, place_of
-from turnledger.engine.attempt.end import CLAIM_KEPT_MS
+from turnledger.engine.attempt.end import CLAIM_KEPT_MS, Ended, EndRequest, end
+from turnledger.engine.attempt.told import Told
 from turnledger.engine.conversations.resolve import enter, is_entered
-from turnledger.engine.feed.changes import tell_committed
-from turnledger.engine.lane.queue import holds_lane
+from turnledger.engine.feed import tell_committed
+from turnledger.engine.history.history import History, LatestLine
+from turnledger.engine.lane.shield import is_cancelled, uninterrupted
 from turnledger.engine.limits import store_turn
 from turnledger.engine.ports import Tables
-from turnledger.engine.process.deliveries import Note, note
-from turnledger.errors import Superseded
-from turnledger.model.attempt import Fork
-from turnledger.model.conversation import Branch, Conversation
+from turnledger.engine.process import FIRST_DELAY, Process
+from turnledger.engine.turn.request import Begun
+from turnledger.errors import (
+    CommitOutcomeUnknown,
+    ConversationDeleted,
+    ConversationExpired,
+    LedgerClosed,
+    OutcomeUnknown,
+    StoreError,
+    StoreUnavailable,
+    Superseded,
+    TurnledgerError,
+    TurnStopped,
+)
+from turnledger.model.attempt import Attempt, AttemptState, Failure, Fork, OnStop
+from turnledger.model.conversation import Branch, Conversation, holds_lane
 from turnledger.model.flags import Flags
 from turnledger.model.ids import BranchId, ConversationId, TurnId
 from turnledger.model.item import Item
 from turnledger.model.text.plain import preview_of
 from turnledger.model.turn import Turn, TurnKind
+
+if TYPE_CHECKING:
+    from turnledger.engine.turn.running_turn import RunningTurn
+
 
 NO_FLAGS: Mapping[int, Flags] = {}
 
@@ -171,3 +197,306 @@ async def _committed(tables: Tables, owner: str, id: TurnId) -> Turn | None:
     """The turn if this attempt itself committed it: what others settled or kept of it is not its answer."""
     turn = await tables.turn(owner, id)
     return turn if turn is not None and turn.kind is TurnKind.COMPLETED else None
+
+
+log = logging.getLogger("turnledger")
+
+SUPERSEDED = Failure("superseded", "another process took its lane")
+UNKNOWN = " ".join((CommitOutcomeUnknown.__doc__ or "").split())
+LONGEST_DELAY = 1.0
+"""Seconds between two tries of a commit, at most."""
+UNRECORDED = "The turn was stopped, but its end could not be recorded yet."
+MESSAGE_LIMIT = 500
+"""Characters of an exception's message that are kept with a failed attempt."""
+
+
+async def leave(process: Process, running: RunningTurn, problem: BaseException | None) -> None:
+    """End a turn whose block was left. Raises what its caller has to know: TurnStopped for a stop from
+    elsewhere, the error of a commit; the problem itself is the caller's to raise again.
+
+    Every CancelledError that leaves here says what is in the history: see errors.turn_of.
+    """
+    try:
+        if running.is_leaving:
+            await _leave_ended(running, problem)
+        else:
+            await _leave(process, running, problem)
+    except asyncio.CancelledError as cancelled:
+        _tell_outcome(process, cancelled, running.id, running.turn)
+        raise
+    if isinstance(problem, asyncio.CancelledError):
+        _tell_outcome(process, problem, running.id, running.turn)
+
+
+def _tell_outcome(process: Process, cancelled: asyncio.CancelledError, id: TurnId, turn: Turn | None) -> None:
+    """Have the cancellation say what is in the history, for errors.turn_of and for people."""
+    unknown = cancelled.__context__ if isinstance(cancelled.__context__, CommitOutcomeUnknown) else None
+    if unknown is None and turn is None and _may_be_kept(process, id):
+        unknown = CommitOutcomeUnknown("The store has not taken the end of the turn yet: it may be kept.")
+    if turn is not None:
+        note = f"{id} is in the history, {turn.kind}."
+    elif unknown is not None:
+        note = f"Whether {id} is in the history is not known yet."
+    else:
+        note = f"{id} is not in the history."
+    cancelled.turn, cancelled.unknown = turn, unknown  # type: ignore[attr-defined]
+    cancelled.add_note(note)
+
+
+def _may_be_kept(process: Process, id: TurnId) -> bool:
+    """Whether the end of this attempt is still to be recorded, and may keep it."""
+    request, running = process.unfinished.get(id, (None, None))
+    if request is None:
+        return False
+    if request.failure is None:
+        return request.on_stop is not OnStop.DISCARD
+    return running is None or running.is_kept_on_failure
+
+
+async def _leave(process: Process, running: RunningTurn, problem: BaseException | None) -> None:
+    running.begin_to_leave()
+    try:
+        if running.has_lost_lane:
+            await _leave_superseded(process, running, problem)
+        elif running.stop_requested is not None:
+            await _leave_stopped(process, running, problem)
+        elif not ended_well(problem):
+            assert problem is not None  # noqa: S101 - for the type checker
+            ended = await uninterrupted(_end(process, running, failure_of(problem), None))
+            gone = _as_gone(ended) if isinstance(problem, Superseded) else None
+            if gone is not None:
+                raise gone from None
+        else:
+            await uninterrupted(_commit(process, running))
+    finally:
+        _let_go(process, running)
+
+
+async def _leave_ended(running: RunningTurn, problem: BaseException | None) -> None:
+    """Leave the block of a turn that was ended while it went on."""
+    other = await _other_reason(running, problem)
+    if running.ending is not None:
+        await uninterrupted(_done(running.ending))
+    if other is None:
+        raise running.ended_by or LedgerClosed()
+    if other is not problem:
+        raise other
+
+
+async def _done(task: asyncio.Task[None]) -> None:
+    await asyncio.wait((task,))
+
+
+async def abandon_block(
+    process: Process, running: RunningTurn, reason: TurnledgerError, failure: Failure | None = None
+) -> None:
+    """End a turn whose block goes on: its ledger is closed, or no task is inside it to be told. The block
+    raises the reason when it is left. One that is just being left comes to its own end."""
+    if running.is_leaving:
+        return
+    running.begin_to_leave()
+    running.ended_by = reason
+    is_stop = isinstance(reason, TurnStopped)
+    try:
+        failure = None if is_stop else failure or failure_of(reason)
+        ended = await uninterrupted(_end(process, running, failure, running.stop_requested))
+        if is_stop:
+            running.ended_by = TurnStopped(ended.turn) if ended else OutcomeUnknown(UNRECORDED)
+    finally:
+        _let_go(process, running)
+
+
+def _let_go(process: Process, running: RunningTurn) -> None:
+    running.generator = None  # a frame, which would keep all that it holds
+    process.running.pop(running.id, None)
+    if running.id not in process.doubts and running.id not in process.unfinished:
+        process.let_go(running.id)
+    process.bells.ring(running.conversation.id)
+
+
+def ended_well(problem: BaseException | None) -> bool:
+    """Whether the block came to a positive end. A cancellation is not one."""
+    return problem is None
+
+
+async def _other_reason(running: RunningTurn, problem: BaseException | None) -> BaseException | None:
+    """Take back the cancellation by which a stop ended the block; return what else ended it, if anything."""
+    arrived = problem if isinstance(problem, asyncio.CancelledError) else None
+    if arrived is None and running.is_cancelling:
+        try:
+            await asyncio.sleep(0)  # the stop's cancellation may still be pending: no other code may get it
+        except asyncio.CancelledError as cancelled:
+            arrived = cancelled
+    is_alone = running.take_back_cancellation()
+    if arrived is not None and not is_alone:
+        return arrived
+    return None if arrived is problem else problem
+
+
+async def _leave_superseded(process: Process, running: RunningTurn, problem: BaseException | None) -> None:
+    other = await _other_reason(running, problem)
+    ended = await uninterrupted(_end(process, running, SUPERSEDED, None))
+    if other is None:
+        raise _as_gone(ended) or Superseded()
+    if other is not problem:
+        raise other
+
+
+def _as_gone(ended: Ended | None) -> ConversationDeleted | ConversationExpired | None:
+    """The better error where the lane was lost with its conversation."""
+    code = ended.failure.code if ended and ended.failure else None
+    if code == ConversationDeleted.code:
+        return ConversationDeleted()
+    return ConversationExpired() if code == ConversationExpired.code else None
+
+
+async def _leave_stopped(process: Process, running: RunningTurn, problem: BaseException | None) -> None:
+    other = await _other_reason(running, problem)
+    ended = await uninterrupted(_end(process, running, None, running.stop_requested))
+    if other is not None:
+        if other is not problem:
+            raise other
+        return
+    if ended is None:
+        raise OutcomeUnknown(UNRECORDED) from None
+    if running.was_stopped_elsewhere:
+        raise TurnStopped(ended.turn) from None
+
+
+async def _commit(process: Process, running: RunningTurn) -> None:
+    """Commit; a turn that cannot be committed has failed, and is ended before its error is raised."""
+    try:
+        if running.recording.locked():
+            async with running.recording:
+                pass  # a write of another task, still under way, belongs to the turn; no new one can begin
+        request = running.to_commit()
+        turn = await commit_turn(process, running, request)
+    except CommitOutcomeUnknown:
+        raise
+    except StoreUnavailable as error:
+        # Its end would have to wait for the same store.
+        put_off_end(process, running.to_end(failure_of(error), None), running, error)
+        raise
+    except TurnledgerError as error:
+        gone = _as_gone(await _end(process, running, failure_of(error), None))
+        if gone is not None:
+            raise gone from None
+        raise
+    history = running.history
+    if isinstance(history, History):  # and not the end of one: the cache holds beginnings
+        process.cache.keep(turn.branch, history.followed_by([turn]))
+    if running.is_resent:
+        _remember(process, running, turn, request)
+    running.finish(AttemptState.COMPLETED, turn, None)
+
+
+def _remember(process: Process, running: RunningTurn, turn: Turn, request: CommitRequest) -> None:
+    """Its client will send all of it again: go on from here then, as far as nobody else has."""
+    process.cache.follow(turn)
+    if request.fork is None:
+        conversation, branch = running.conversation, running.branch
+        # How many bytes there are is read from the store by who needs it.
+        line = LatestLine(
+            behind(branch, request, branch.bytes), running.flagged, turn.says_plainly, conversation.scope
+        )
+        process.cache.keep_line(conversation, line)
+
+
+async def commit_turn(process: Process, running: RunningTurn, request: CommitRequest) -> Turn:
+    """Commit the turn. A store that is only out of reach is asked again for a while. An error from the commit
+    itself is not a failure but an unknown outcome, made certain before anything is said about it; if that
+    takes too long, CommitOutcomeUnknown, and tending goes on. A cancelled caller waits for no further try."""
+    is_in_doubt = False
+    patience_ends = process.clock.monotonic() + process.limits.commit_patience
+    delay = FIRST_DELAY
+    while True:
+        try:
+            if is_in_doubt:
+                return await _try_again(process, request)
+            return await process.store.transact(commit, request)
+        except StoreError as error:
+            is_over = process.clock.monotonic() >= patience_ends or is_cancelled()
+            if is_in_doubt and is_over:
+                process.doubts[running.id] = running
+                raise CommitOutcomeUnknown(f"{UNKNOWN} The store says: {error}") from error
+            if not is_in_doubt and isinstance(error, OutcomeUnknown):
+                is_in_doubt = True
+                patience_ends = process.clock.monotonic() + process.limits.doubt_patience
+                continue
+            if not is_in_doubt and (is_over or not isinstance(error, StoreUnavailable)):
+                raise
+        await asyncio.sleep(delay)
+        delay = min(2 * delay, LONGEST_DELAY)
+
+
+async def _try_again(process: Process, request: CommitRequest) -> Turn:
+    """Make the lost commit certain, and commit again under the raised fence if it did not happen."""
+    doubt = DoubtRequest(request.owner, request.lane, request.turn.id)
+    certainty = await process.store.transact(resolve_doubt, doubt)
+    if certainty.turn is not None:
+        return certainty.turn
+    if certainty.fence is None:
+        raise Superseded
+    return await process.store.transact(commit, replace(request, fence=certainty.fence))
+
+
+async def _end(
+    process: Process, running: RunningTurn, failure: Failure | None, on_stop: OnStop | None
+) -> Ended | None:
+    """End the turn other than by commit; None if the store cannot take the end now: tending repeats it."""
+    async with running.recording:
+        request = running.to_end(failure, on_stop)
+    ended = await end_attempt(process, request, running)
+    if ended is not None:
+        running.finish(ended.state, ended.turn, ended.failure)
+    return ended
+
+
+async def end_attempt(process: Process, request: EndRequest, running: RunningTurn | None) -> Ended | None:
+    """End an attempt in the store; None if the store cannot take it now, and tending has to repeat it."""
+    try:
+        return await process.persist(end, request)
+    except TurnledgerError as error:
+        put_off_end(process, request, running, error)
+        return None
+
+
+def put_off_end(
+    process: Process, request: EndRequest, running: RunningTurn | None, error: TurnledgerError
+) -> None:
+    """Leave the end of an attempt to tending, which records it once the store takes it."""
+    log.warning("the end of %s is left to be recorded later: %s", request.attempt, error.code)
+    process.unfinished[request.attempt] = (request, running)
+
+
+async def end_as_failed(process: Process, begun: Begun, problem: BaseException) -> None:
+    """End a turn that took its lane and then could not be started."""
+    attempt: Attempt = begun.attempt
+    request = EndRequest(
+        owner=attempt.owner,
+        conversation=attempt.conversation,
+        branch=attempt.branch,
+        attempt=attempt.id,
+        fence=begun.branch.fence,
+        failure=failure_of(problem),
+        on_stop=None,
+        told=Told(b"", 0, ""),
+        now=process.clock.now_ms(),
+    )
+    try:
+        ended = await uninterrupted(end_attempt(process, request, None))
+        if isinstance(problem, asyncio.CancelledError):
+            _tell_outcome(process, problem, attempt.id, ended.turn if ended else None)
+    finally:
+        if attempt.id not in process.unfinished:
+            process.let_go(attempt.id)
+        process.bells.ring(attempt.conversation)
+
+
+def failure_of(problem: BaseException) -> Failure:
+    """The failure to record for an exception that left the block."""
+    if isinstance(problem, asyncio.CancelledError):
+        return Failure("cancelled", "it was cancelled")
+    code = problem.code if isinstance(problem, TurnledgerError) else type(problem).__name__
+    text = str(problem)[:MESSAGE_LIMIT].encode("utf-8", "backslashreplace").decode()
+    return Failure(code, f"{type(problem).__name__}: {text}" if text else type(problem).__name__)

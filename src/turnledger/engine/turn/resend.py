@@ -23,7 +23,7 @@ from turnledger.engine.attempt.idempotency import Key
 from turnledger.engine.conversations.resolve import Target, check_live, find
 from turnledger.engine.history.history import BranchCache, LatestLine
 from turnledger.engine.ports import Tables
-from turnledger.engine.process.process import TURNS_AT_ONCE, Process
+from turnledger.engine.process import TURNS_AT_ONCE, Process
 from turnledger.engine.resend import match
 from turnledger.engine.resend.match import Continuation, Meaning, Regeneration, Sent, decide
 from turnledger.engine.turn.request import ExpectedHead, TurnContent

@@ -24,10 +24,9 @@ from turnledger.engine.attempt.end import EndRequest
 from turnledger.engine.attempt.told import Told, untold
 from turnledger.engine.events.live_log import EmittedText, EventSink, LiveLog
 from turnledger.engine.history.history import LONG, History, joined, said_in
-from turnledger.engine.lane.queue import holds_lane
 from turnledger.engine.lane.shield import uninterrupted
 from turnledger.engine.ports import Tables
-from turnledger.engine.process.process import FlushRequest
+from turnledger.engine.process import FlushRequest
 from turnledger.engine.turn.commit import CommitRequest
 from turnledger.engine.turn.request import Begun
 from turnledger.engine.turn.snapshot import Snapshot
@@ -44,7 +43,7 @@ from turnledger.errors import (
 from turnledger.model import codec, event_log
 from turnledger.model import journal as journals
 from turnledger.model.attempt import Attempt, AttemptState, Began, Failure, OnFailure, OnStop
-from turnledger.model.conversation import Branch, Conversation
+from turnledger.model.conversation import Branch, Conversation, holds_lane
 from turnledger.model.ids import BranchId, TurnId
 from turnledger.model.item import Item, ItemLike, is_unicode, message, result_of
 from turnledger.model.journal import Journal
@@ -53,7 +52,7 @@ from turnledger.model.messages.pairing import check_turn, open_calls, without_op
 from turnledger.model.turn import Turn, TurnKind, instructed_after
 
 if TYPE_CHECKING:
-    from turnledger.engine.process.process import Process
+    from turnledger.engine.process import Process
 
 
 class Draft:

@@ -13,7 +13,7 @@ from msgspec import Struct
 from turnledger.engine.conversations.flags import FlagsRequest, read_flags
 from turnledger.engine.history.context import ALL, Around, Context, assemble, first_shown
 from turnledger.engine.history.history import History, TurnsRequest, read_turns
-from turnledger.engine.process.process import Process
+from turnledger.engine.process import Process
 from turnledger.engine.turn.request import AcquireRequest, Begun
 from turnledger.errors import ConversationDeleted
 from turnledger.model.conversation import Branch

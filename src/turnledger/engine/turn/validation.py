@@ -15,7 +15,7 @@ from turnledger.engine.history.context import ALL, Context, check_priming
 from turnledger.engine.lifecycle.create import MakeRequest
 from turnledger.engine.lifecycle.moves import ForkRequest, Move, Switch
 from turnledger.engine.limits import Limits
-from turnledger.engine.process.process import Process
+from turnledger.engine.process import Process
 from turnledger.engine.resend.match import Sent
 from turnledger.engine.turn.request import (
     AcquireRequest,

@@ -9,7 +9,7 @@ from typing import Any
 
 from starlette.requests import Request
 
-from turnledger.engine.feed.feed import ChangeReader
+from turnledger.engine.feed import ChangeReader
 from turnledger.model.access.token import TokenScope
 from turnledger.model.change import ChangeKind, LiveChange, Position
 from turnledger.server.access.auth import Principal

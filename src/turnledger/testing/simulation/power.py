@@ -12,7 +12,7 @@ from random import Random
 from typing import Any
 
 from turnledger.engine.ports import Tables
-from turnledger.engine.process.process import FlushRequest
+from turnledger.engine.process import FlushRequest
 from turnledger.engine.turn.request import BeginRequest
 from turnledger.ledger import OWNER
 from turnledger.model.clock_mark import ClockMark

@@ -12,7 +12,7 @@ import pytest
 from turnledger.chat import Chat
 from turnledger.engine.access.tokens import revoke
 from turnledger.engine.attempt.client_retries import Retry
-from turnledger.engine.attempt.stop_record import news_for
+from turnledger.engine.attempt.stop import news_for
 from turnledger.engine.turn.begin import begin
 from turnledger.errors import (
     AdmissionMoved,

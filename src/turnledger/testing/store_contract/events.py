@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from turnledger.engine.attempt.stored_events import look
-from turnledger.engine.process.process import flush
+from turnledger.engine.process import flush
 from turnledger.engine.turn.commit import commit
 from turnledger.engine.turn.running_turn import RunningTurn
 from turnledger.errors import (

@@ -12,10 +12,9 @@ from typing import Any
 import pytest
 
 from turnledger.chat import Chat
-from turnledger.engine.attempt.client_retries import LOST_KEPT_MS, Retry
+from turnledger.engine.attempt.client_retries import LOST_KEPT_MS, Retry, note
 from turnledger.engine.attempt.end import CLAIM_KEPT_MS
 from turnledger.engine.ports import Tables
-from turnledger.engine.process.deliveries import note
 from turnledger.engine.turn.begin import begin
 from turnledger.engine.turn.block import TurnBlock
 from turnledger.engine.turn.commit import commit, resolve_doubt

@@ -11,8 +11,8 @@ import pytest
 
 from turnledger.chat import Chat
 from turnledger.engine.attempt.end import CLAIM_KEPT_MS
+from turnledger.engine.lifecycle.create import reset
 from turnledger.engine.lifecycle.moves import fork
-from turnledger.engine.lifecycle.reset import reset
 from turnledger.engine.turn.begin import begin
 from turnledger.errors import (
     AdmissionMoved,

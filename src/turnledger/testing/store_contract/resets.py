@@ -8,7 +8,7 @@ import pytest
 
 from turnledger.chat import Chat
 from turnledger.engine.conversations.resolve import resolve_now
-from turnledger.engine.lifecycle.reset import reset
+from turnledger.engine.lifecycle.create import reset
 from turnledger.engine.turn.begin import begin
 from turnledger.errors import (
     ConversationDeleted,

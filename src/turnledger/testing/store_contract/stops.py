@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from turnledger.engine.attempt.stop_record import news_for, request_stop
+from turnledger.engine.attempt.stop import news_for, request_stop
 from turnledger.engine.turn.begin import begin
 from turnledger.engine.turn.commit import commit, resolve_doubt
 from turnledger.errors import CommitOutcomeUnknown, TurnStopped

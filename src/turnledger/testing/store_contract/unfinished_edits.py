@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from turnledger.engine.attempt.end import end
-from turnledger.engine.attempt.stop_record import request_stop
+from turnledger.engine.attempt.stop import request_stop
 from turnledger.engine.turn.begin import begin
 from turnledger.engine.turn.block import TurnBlock
 from turnledger.engine.turn.commit import commit, resolve_doubt

@@ -10,9 +10,9 @@ import msgspec
 import pytest
 
 from turnledger import Ledger, Limits
+from turnledger.engine import process
 from turnledger.engine.history import history as history_module
 from turnledger.engine.history.history import read_turns
-from turnledger.engine.process import process
 from turnledger.engine.turn import resend, running_turn
 from turnledger.stores.memory import MemoryStore
 from turnledger.testing.gates import GatedStore

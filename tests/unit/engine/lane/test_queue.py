@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from tests.unit.engine.stage import CONVERSATION, OTHER, OWN, branch, drive, ticket
 from tests.unit.model.shapes import repeatable, some_id
-from turnledger.engine.lane.queue import Bells, Waiter, is_dead, queue_before
+from turnledger.engine.lane.queue import is_dead, queue_before
+from turnledger.engine.process import Bells, Waiter
 from turnledger.model.conversation import Ticket
 from turnledger.model.ids import ConversationId, TurnId
 from turnledger.stores.memory import Database, MemoryTables

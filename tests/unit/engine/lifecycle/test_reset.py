@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from tests.unit.engine.stage import CONVERSATION, branch, conversation, drive
 from tests.unit.model.shapes import some_id
-from turnledger.engine.lifecycle.reset import NamedRequest, ResetRequest, named_by, reset
+from turnledger.engine.lifecycle.create import NamedRequest, ResetRequest, named_by, reset
 from turnledger.errors import ConversationNotFound, InvalidInput
 from turnledger.model.conversation import Conversation, ConversationState
 from turnledger.model.ids import BranchId, ConversationId, TurnId

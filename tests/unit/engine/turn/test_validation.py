@@ -12,7 +12,7 @@ from turnledger import Chat, Context, Ledger, Limits, ResetPolicy, Retry
 from turnledger.engine.attempt.client_retries import retry_within
 from turnledger.engine.attempt.idempotency import claimed_as, fingerprint
 from turnledger.engine.history.context import ALL
-from turnledger.engine.process.process import Process
+from turnledger.engine.process import Process
 from turnledger.engine.turn.validation import scope_in, target_of, turn_request
 from turnledger.errors import InvalidInput, LedgerClosed, MalformedItems, NoNewInput
 from turnledger.model.conversation import Within

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
+from turnledger.engine.attempt.client_retries import Note
 from turnledger.engine.attempt.end import Ended, EndRequest
 from turnledger.engine.attempt.idempotency import SharedOutcome
-from turnledger.engine.attempt.stop_record import StopRequest
+from turnledger.engine.attempt.stop import StopRequest
 from turnledger.engine.attempt.takeover import ForgetRequest, TakeOverRequest
 from turnledger.engine.conversations.flags import FlagRequest
 from turnledger.engine.lifecycle.delete import DeleteRequest
 from turnledger.engine.lifecycle.moves import ForkRequest, Moved
 from turnledger.engine.ports import Operation, Tables
-from turnledger.engine.process.deliveries import Note
-from turnledger.engine.process.process import FlushRequest
+from turnledger.engine.process import FlushRequest
 from turnledger.engine.turn.begin import AbandonRequest
 from turnledger.engine.turn.commit import CommitRequest, DoubtRequest
 from turnledger.engine.turn.request import BeginRequest, Begun, Queued

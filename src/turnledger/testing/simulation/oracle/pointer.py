@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from turnledger.engine.attempt.end import EndRequest
-from turnledger.engine.attempt.stop_record import StopRequest
+from turnledger.engine.attempt.stop import StopRequest
 from turnledger.engine.attempt.takeover import TakeOverRequest
 from turnledger.engine.conversations.resolve import UpdateRequest
 from turnledger.engine.history import line

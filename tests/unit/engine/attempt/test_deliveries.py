@@ -8,9 +8,9 @@ from collections.abc import AsyncIterator
 import pytest
 
 from turnledger import Ledger, Retry
+from turnledger.engine.attempt import client_retries
+from turnledger.engine.attempt.client_retries import note
 from turnledger.engine.ports import Operation, Request, Result, Sync
-from turnledger.engine.process import deliveries
-from turnledger.engine.process.deliveries import note
 from turnledger.engine.turn.block import TurnBlock
 from turnledger.errors import StoreCorrupt, StoreFull
 from turnledger.stores.memory import Database, MemoryStore
@@ -105,7 +105,7 @@ async def test_damaged_row_of_one_request_keeps_no_other_from_being_noted(
 async def test_notes_that_cannot_be_written_are_kept_up_to_a_bound(
     ledger: Ledger, store: GatedStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(deliveries, "MOST", 2)
+    monkeypatch.setattr(client_retries, "MOST_NOTES", 2)
     blocks = [await answered(ledger, name) for name in "abc"]
     with store.hold(note) as gate:
         for block in blocks:

@@ -9,9 +9,8 @@ from contextlib import asynccontextmanager
 import pytest
 
 from turnledger import ChangeKind, Ledger, Limits
-from turnledger.engine.feed import feed
-from turnledger.engine.feed.changes import newest_position, read_tail, resume
-from turnledger.engine.feed.feed import ChangeReader
+from turnledger.engine import feed
+from turnledger.engine.feed import ChangeReader, newest_position, read_tail, resume
 from turnledger.errors import StoreUnavailable
 from turnledger.model.change import Position
 from turnledger.stores.memory import Database, MemoryStore

@@ -12,7 +12,7 @@ from tests.unit.engine.stage import BRANCH, branch, drive
 from tests.unit.model.shapes import some_id
 from tests.unit.testing.simulation import run
 from turnledger import Ledger, Limits
-from turnledger.engine.process.process import FlushRequest, flush
+from turnledger.engine.process import FlushRequest, flush
 from turnledger.errors import Superseded
 from turnledger.model.ids import TurnId
 from turnledger.stores.memory import Database, MemoryStore, MemoryTables

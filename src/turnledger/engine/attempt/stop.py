@@ -1,14 +1,20 @@
-"""Stops: a recorded request to end a turn, from anywhere; it outlives whoever holds the turn."""
+"""Stops: record a request to end a turn, from anywhere, deliver it, and wait for the outcome.
+
+The record outlives the process that holds the turn.
+"""
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
 from turnledger.engine.attempt.end import CLAIM_KEPT_MS, Ended, how_it_ended
+from turnledger.engine.attempt.outcome import outcome_of
 from turnledger.engine.conversations.resolve import check_live
-from turnledger.engine.feed.changes import tell
+from turnledger.engine.feed import tell
 from turnledger.engine.limits import counted_aside
 from turnledger.engine.ports import Tables
 from turnledger.errors import Superseded
@@ -16,6 +22,12 @@ from turnledger.model.attempt import Attempt, AttemptState, OnStop
 from turnledger.model.change import ChangeKind
 from turnledger.model.conversation import Claim, Conversation, Ticket
 from turnledger.model.ids import ConversationId, LeaseId, TurnId
+
+if TYPE_CHECKING:
+    from turnledger.engine.process import Process
+
+LOOK_AGAIN = 0.05
+"""Seconds between two looks for an attempt whose begin is under way."""
 
 
 @dataclass(frozen=True)
@@ -132,3 +144,24 @@ class News:
 async def news_for(tables: Tables, lease: LeaseId) -> News:
     tickets = await tables.tickets_of(lease)
     return News(await stops_for(tables, lease), frozenset(ticket.attempt for ticket in tickets))
+
+
+async def stop_turn(process: Process, request: StopRequest) -> Ended | None:
+    """Stop a turn, wherever it runs or waits; return when it is final. None if nothing was there to stop."""
+    found = await process.persist(request_stop, request)
+    while found is None and _is_beginning(process, request.attempt):
+        # The store does not know it yet, but will: it must not slip through.
+        await asyncio.sleep(LOOK_AGAIN)
+        found = await process.persist(request_stop, request)
+    if found is None or isinstance(found, Ended):
+        process.bells.wake(request.attempt)
+        process.bells.ring(request.conversation)
+        return found
+    process.interrupt_here(found.id, found.stop)
+    ended = await outcome_of(process, request.owner, request.conversation, found.id)
+    return Ended(ended.state, ended.turn, ended.failure, found.id)
+
+
+def _is_beginning(process: Process, attempt: TurnId | None) -> bool:
+    """Whether a task here is sending its begin, and has no answer yet."""
+    return attempt is not None and process.mine.get(attempt) is False and attempt not in process.running

@@ -8,21 +8,21 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
+from turnledger.engine.attempt.client_retries import Deliveries
 from turnledger.engine.attempt.divergence import CommitPlace
 from turnledger.engine.attempt.stored_events import LookRequest, Over, Runs, Waits, look
 from turnledger.engine.clock import TrustedClock
-from turnledger.engine.feed.feed import Feed
+from turnledger.engine.feed import Feed
 from turnledger.engine.history.history import BranchCache, History, TurnsRequest, read_origin, read_turns
 from turnledger.engine.lane.lease import LeaseWatch
-from turnledger.engine.lane.queue import Bells, Waiter, holds_lane
 from turnledger.engine.lane.shield import Home, is_cancelled
 from turnledger.engine.limits import Limits
 from turnledger.engine.ports import Clock, Operation, Request, Result, Store, Sync, Tables
-from turnledger.engine.process.deliveries import Deliveries
 from turnledger.errors import (
     ConversationDeleted,
     LedgerClosed,
@@ -33,7 +33,7 @@ from turnledger.errors import (
     TurnledgerError,
 )
 from turnledger.model.attempt import OnStop
-from turnledger.model.conversation import Branch, Conversation
+from turnledger.model.conversation import Branch, Conversation, holds_lane
 from turnledger.model.ids import BranchId, ConversationId, IdSource, LeaseId, RandomBits, TurnId
 
 if TYPE_CHECKING:
@@ -46,6 +46,106 @@ if TYPE_CHECKING:
 
 
 log = logging.getLogger("turnledger")
+
+
+class Waiter:
+    """Somebody in this process who waits for a conversation. A bell that rang stays rung until it is heard,
+    so that what happens between looking at the store and waiting is never missed."""
+
+    def __init__(
+        self,
+        conversation: ConversationId,
+        place: tuple[bool, int] | None,
+        attempt: TurnId | None = None,
+    ) -> None:
+        self.conversation = conversation
+        self.place = place
+        self.attempt = attempt
+        self._bell = asyncio.Event()
+
+    def wake(self) -> None:
+        self._bell.set()
+
+    async def wait(self, timeout: float) -> None:
+        """Wait for the bell, at most so many seconds."""
+        try:
+            async with asyncio.timeout(timeout):
+                await self._bell.wait()
+        except TimeoutError:
+            return
+        self._bell.clear()
+
+
+class Bells:
+    """Wakes what waits in this process: the first in each lane, and everyone who waits for an outcome.
+
+    Waking is a hint. Who is woken looks at the store again; who is not, looks again after a while.
+    """
+
+    def __init__(self) -> None:
+        self._waiters: dict[ConversationId, list[Waiter]] = {}
+        self._queued: dict[TurnId, ConversationId] = {}
+
+    @contextmanager
+    def enlist(
+        self,
+        conversation: ConversationId,
+        place: tuple[bool, int] | None = None,
+        attempt: TurnId | None = None,
+    ) -> Iterator[Waiter]:
+        """Listen to a conversation: with a place in the lane of its branch, whichever that is, or for every
+        outcome."""
+        waiter = Waiter(conversation, place, attempt)
+        self._waiters.setdefault(conversation, []).append(waiter)
+        if attempt is not None:
+            self._queued[attempt] = conversation
+        try:
+            yield waiter
+        finally:
+            if attempt is not None:
+                self._queued.pop(attempt, None)
+            self._waiters[conversation].remove(waiter)
+            if not self._waiters[conversation]:
+                del self._waiters[conversation]
+
+    def ring(self, conversation: ConversationId) -> None:
+        """Something ended on this conversation, or somebody left its queue."""
+        first: Waiter | None = None
+        for waiter in self._waiters.get(conversation, ()):
+            if waiter.place is None:
+                waiter.wake()
+            elif first is None or first.place is None or waiter.place < first.place:
+                first = waiter
+        if first is not None:
+            first.wake()
+
+    def ring_all(self) -> None:
+        """Another process may have changed anything."""
+        for conversation in list(self._waiters):
+            self.ring(conversation)
+
+    def queued(self) -> list[TurnId]:
+        """The attempts that wait in a lane."""
+        return list(self._queued)
+
+    def lane_of(self, attempt: TurnId) -> ConversationId | None:
+        """The conversation in whose lane an attempt waits; None if it does not."""
+        return self._queued.get(attempt)
+
+    def wake(self, attempt: TurnId | None) -> None:
+        """The place of this one is gone, whoever is before it: somebody stopped it."""
+        for waiter in self._all():
+            if attempt is not None and waiter.attempt == attempt:
+                waiter.wake()
+
+    def _all(self) -> Iterator[Waiter]:
+        for waiters in list(self._waiters.values()):
+            yield from waiters
+
+    def wake_everyone(self) -> None:
+        """Nobody need wait any longer."""
+        for waiter in self._all():
+            waiter.wake()
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.unit.engine.stage import drive
-from turnledger.engine.feed.changes import ResumeRequest, TailRequest, newest_position, read_tail, resume
+from turnledger.engine.feed import ResumeRequest, TailRequest, newest_position, read_tail, resume
 from turnledger.model.change import ChangeKind, LiveChange, Position
 from turnledger.model.ids import ConversationId
 from turnledger.stores.memory import Database, MemoryTables
