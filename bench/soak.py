@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import math
 import os
 import re
 import signal
@@ -290,12 +291,12 @@ async def comes_to_rest(server: Running, before: int, patience: float) -> int:
 
 
 def by_quarter(values: Sequence[tuple[float, float]]) -> list[list[float]]:
-    """The values of each quarter of the time that counts."""
+    """The values of each quarter of the time that counts; NaN where nothing was measured."""
     quarters: list[list[float]] = [[] for _ in range(QUARTERS)]
     for passed, value in values:
         if WARMING <= passed < 1:
             quarters[int((passed - WARMING) / (1 - WARMING) * QUARTERS)].append(value)
-    return quarters
+    return [quarter or [math.nan] for quarter in quarters]
 
 
 def upper(values: Sequence[float]) -> float:

@@ -82,7 +82,7 @@ def test_all_that_is_said_of_a_chat_is_told() -> None:
         reset_policy=ResetPolicy.daily(3),
         internal=True,
     )
-    line = chat_line(chat, [], 0)
+    line = chat_line(chat, [], 0, [b"effect"])
     assert msgspec.json.decode(encoded(line), type=ChatLine) == line
     assert line.reset_policy is not None
     assert line.reset_policy.policy == chat.reset_policy
