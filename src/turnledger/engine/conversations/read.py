@@ -187,7 +187,7 @@ async def _conversation_of(tables: Tables, owner: str, id: TurnId) -> Conversati
 async def _shown(tables: Tables, conversation: Conversation) -> Branch:
     """The branch that a live conversation shows."""
     branch = await tables.branch(conversation.branch)
-    if branch is None:
+    if branch is None or branch.conversation != conversation.id:
         raise StoreCorrupt(MISSING)
     return branch
 

@@ -29,8 +29,9 @@ async def turns_of(tables: Tables, branch: Branch, after: int, through: int, lim
         found = await tables.turns(branch.id, after, through, limit)
     else:
         found = await tables.turns_in(await _stretches(tables, branch, after, through))
-    is_short = len(found) < through - after
-    if is_short or (found and through == branch.length and found[-1].id != branch.head):
+    last = found[-1].id if found else None
+    is_end = through == branch.length and (through > after or not through)
+    if len(found) < through - after or (is_end and last != branch.head):
         raise StoreCorrupt(MISSING)
     return found
 

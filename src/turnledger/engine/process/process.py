@@ -240,6 +240,8 @@ class Process:
         """The turns that a turn runs on, up to the head or at its place: from the cache as far as it goes,
         the rest from the store. Raises ConversationDeleted, and StoreCorrupt if one is missing."""
         head, length = (branch.head, branch.length) if place is None else (place.fork.base, place.fork.number)
+        if (head is None) != (length == 0):
+            raise StoreCorrupt(MISSING)
         history = self.cache.prefix(branch.id, head, length)
         if len(history) < length:
             if not history and branch.start:
