@@ -41,6 +41,8 @@ ELEMENTS = ("0", "{}", "[" * 90 + "]" * 90, '{"a":0}', '"%d"', MESSAGE)
 DENSE = ("0", "{}", MESSAGE)
 LARGE = ("POST /v1/chat/completions", "POST /api/turns", "POST /api/import")
 """Routes that take more than a megabyte."""
+LINES = 50
+"""Turns of an import that are filled together, each up to less than the bound of a line."""
 ITEM = {"type": "message", "role": "user", "content": HOLE}
 TURN = {"schema_version": 1, "type": "turn", "chat": "c", "id": "t", "parent": None, "kind": "completed"}
 TIMES = {"created_at": 1, "committed_at": 1}
@@ -133,6 +135,9 @@ def lines(kind: type[ChatLine] | type[TurnLine]) -> Iterator[tuple[str, list[Any
                 yield f"chat.{place}", [{**chat, field: value}, turn]
             else:
                 yield f"turn.{place}", [chat, {**turn, field: value}]
+                if value == HOLE:
+                    many = [{**turn, field: value, "id": f"t{number}"} for number in range(LINES)]
+                    yield f"turns.{place}", [chat, *many]
 
 
 def cases(document: Any) -> Iterator[Case]:
@@ -159,11 +164,11 @@ def cases(document: Any) -> Iterator[Case]:
 def fillings(route: str, place: str, template: str) -> Iterator[Case]:
     """What one hole is filled with: as much as finds room, and as much as is counted to be just below the
     bound. Most routes take no more than a megabyte, which is then what they are filled with."""
-    is_large = route in LARGE
+    is_large, count = route in LARGE, template.count(json.dumps(HOLE))
     for is_map in (False, True):
         for element in DENSE if is_large else ELEMENTS[:1]:
-            yield Case(route, place, template, element, is_map)
-        for element in ELEMENTS:
+            yield Case(route, place, template, element, is_map, size=SIZE // count)
+        for element in ELEMENTS if count == 1 else ():
             if is_large:
                 yield Case(route, place, template, element, is_map, MOST_VALUES * 49 // 50)
             else:
@@ -236,7 +241,7 @@ class Cost(NamedTuple):
     @property
     def is_bounded(self) -> bool:
         """A request that is accepted may cost what its work costs."""
-        is_refused = self.status >= 400 or b'"refused"' in self.answer
+        is_refused = self.status >= 400 or b'"did":"refused"' in self.answer
         return not is_refused or (self.cpu <= MOST_CPU and self.memory <= MOST_MEMORY)
 
 

@@ -174,7 +174,8 @@ class Limits:
     import_line_bytes: int = 32 * 1024 * 1024
     """Bytes of one line that is imported."""
     import_chat_bytes: int = 64 * 1024 * 1024
-    """Bytes of all lines of one chat that is imported: it is held in memory until it is written."""
+    """Bytes of all lines of one chat that is imported: it is held in memory until it is written, where it may
+    take twice as much."""
     import_turns: int = 20_000
     """Turns, and branches, of one chat that is imported: it is inserted in one transaction,
     and all other writes wait for that."""

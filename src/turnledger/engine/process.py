@@ -19,14 +19,15 @@ from turnledger.engine.attempt.stored_events import LookRequest, Over, Runs, Wai
 from turnledger.engine.clock import TrustedClock
 from turnledger.engine.feed import Feed
 from turnledger.engine.history.history import BranchCache, History, TurnsRequest, read_origin, read_turns
+from turnledger.engine.history.line import MISSING
 from turnledger.engine.lane.lease import LeaseWatch
 from turnledger.engine.lane.shield import Home, is_cancelled
 from turnledger.engine.limits import Limits
 from turnledger.engine.ports import Clock, Operation, Request, Result, Store, Sync, Tables
 from turnledger.errors import (
-    ConversationDeleted,
     LedgerClosed,
     OutcomeUnknown,
+    StoreCorrupt,
     StoreError,
     StoreUnavailable,
     Superseded,
@@ -335,10 +336,12 @@ class Process:
             await asyncio.sleep(FIRST_DELAY * 2 ** (tried - 1))
         raise AssertionError  # the last try returns or raises
 
-    async def snapshot(self, branch: Branch, place: CommitPlace | None = None) -> History:
+    async def snapshot(self, owner: str, branch: Branch, place: CommitPlace | None = None) -> History:
         """The turns that a turn runs on, up to the head or at its place: from the cache as far as it goes,
-        the rest from the store."""
+        the rest from the store. Raises ConversationDeleted, and StoreCorrupt if one is missing."""
         head, length = (branch.head, branch.length) if place is None else (place.fork.base, place.fork.number)
+        if (head is None) != (length == 0):
+            raise StoreCorrupt(MISSING)
         history = self.cache.prefix(branch.id, head, length)
         if len(history) < length:
             if not history and branch.start:
@@ -347,12 +350,10 @@ class Process:
                 history = self.cache.shared(origin.line if origin else (), length)
             while len(history) < length:
                 through = min(length, len(history) + TURNS_AT_ONCE)
-                missing = await self.store.read(read_turns, TurnsRequest(branch, len(history), through))
-                if not missing:
-                    break
-                history = history.followed_by(missing)
-            if len(history) != length or history.head != head:
-                raise ConversationDeleted
+                missing = TurnsRequest(owner, branch, len(history), through)
+                history = history.followed_by(await self.store.read(read_turns, missing))
+            if history.head != head:
+                raise StoreCorrupt(MISSING)
             self.cache.keep(branch.id, history)
         return history.followed_by(place.carried) if place and place.carried else history
 

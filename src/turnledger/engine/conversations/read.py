@@ -12,9 +12,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from turnledger.engine.conversations.resolve import check_live
-from turnledger.engine.history.line import flags_of, turn_at, turns_of
+from turnledger.engine.history.line import MISSING, flags_of, turn_at, turns_of
 from turnledger.engine.ports import Store, Tables
-from turnledger.errors import BranchNotFound, TurnNotFound
+from turnledger.errors import BranchNotFound, StoreCorrupt, TurnNotFound
 from turnledger.model.attempt import Attempt
 from turnledger.model.conversation import EVERYWHERE, Branch, Conversation, Within
 from turnledger.model.flags import Flags, FlagsOf, gone_in, hidden_from_user, without_hidden
@@ -47,11 +47,13 @@ FEW = 4
 async def turns_page(tables: Tables, request: TurnPageRequest) -> list[Turn]:
     """A page of turns in order; its cost does not depend on how many there are. Raises BranchNotFound."""
     conversation = await _live(tables, request.owner, request.conversation, request.now)
-    branch = await tables.branch(request.branch or conversation.branch)
-    if request.branch is not None and (branch is None or branch.conversation != conversation.id):
-        raise BranchNotFound
-    if branch is None:
-        return []
+    if request.branch is None:
+        branch = await _shown(tables, conversation)
+    else:
+        named = await tables.branch(request.branch)
+        if named is None or named.conversation != conversation.id:
+            raise BranchNotFound
+        branch = named
     through = branch.length if request.before is None else request.before - 1
     if request.most_bytes is None:
         return await turns_of(tables, branch, 0, through, request.limit)
@@ -151,9 +153,7 @@ async def info(tables: Tables, request: InfoRequest) -> Conversation:
 async def summary(tables: Tables, request: InfoRequest) -> Listed:
     """The conversation as a list shows it, if it is live."""
     found = await info(tables, request)
-    branch = await tables.branch(found.branch)
-    if branch is None:
-        return Listed(found, 0, "", is_running=False)
+    branch = await _shown(tables, found)
     return Listed(found, branch.length, branch.preview, is_running=branch.running is not None)
 
 
@@ -184,6 +184,14 @@ async def _conversation_of(tables: Tables, owner: str, id: TurnId) -> Conversati
     return await tables.conversation(owner, waiting.conversation) if waiting else None
 
 
+async def _shown(tables: Tables, conversation: Conversation) -> Branch:
+    """The branch that a live conversation shows."""
+    branch = await tables.branch(conversation.branch)
+    if branch is None or branch.conversation != conversation.id:
+        raise StoreCorrupt(MISSING)
+    return branch
+
+
 async def _live(tables: Tables, owner: str, id: ConversationId, now: int) -> Conversation:
     return await check_live(tables, await tables.conversation(owner, id), now)
 
@@ -201,16 +209,14 @@ class FlaggedPage(Struct, frozen=True):
 
     turns: list[Turn]
     flags: FlagsOf
-    branch: Branch | None
+    branch: Branch
 
 
 async def flagged_page(tables: Tables, request: PageOfLine) -> FlaggedPage:
     """A page of turns with their flags."""
     page = request.page
     conversation = await info(tables, InfoRequest(page.owner, page.conversation, page.now))
-    branch = request.branch or await tables.branch(conversation.branch)
-    if branch is None:
-        return FlaggedPage([], {}, None)
+    branch = request.branch or await _shown(tables, conversation)
     through = branch.length if page.before is None else page.before - 1
     turns = await turns_of(tables, branch, 0, through, page.limit)
     if not turns or not await tables.flag_version(page.owner):
@@ -272,8 +278,6 @@ async def whole_history(store: Store, page_before: Callable[[int | None], TurnPa
 async def in_force(tables: Tables, request: InfoRequest) -> tuple[Item, ...]:
     """The instructions in force at the head of a conversation."""
     conversation = await info(tables, request)
-    branch = await tables.branch(conversation.branch)
-    if branch is None or not branch.instructed:
-        return ()
-    found = await turn_at(tables, branch, branch.instructed)
+    branch = await _shown(tables, conversation)
+    found = await turn_at(tables, branch, branch.instructed) if branch.instructed else None
     return (found.instructions or ()) if found else ()

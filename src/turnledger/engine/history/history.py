@@ -20,6 +20,7 @@ import msgspec
 
 from turnledger.engine.history import line
 from turnledger.engine.ports import Tables
+from turnledger.errors import ConversationDeleted, StoreCorrupt
 from turnledger.model.conversation import Branch, Conversation, Origin, Stretch
 from turnledger.model.flags import FlagsOf, Hidden, gone_in
 from turnledger.model.ids import BranchId, TurnId
@@ -179,15 +180,23 @@ def _unpacked(packed: bytes, number: int, parent: TurnId | None) -> Turn:
 
 @dataclass(frozen=True)
 class TurnsRequest:
+    owner: str
     branch: Branch
     after: int
     through: int
 
 
 async def read_turns(tables: Tables, request: TurnsRequest) -> list[Turn]:
-    """The turns of a line numbered after < number <= through, in order."""
-    through = request.through
-    return await line.turns_of(tables, request.branch, request.after, through, through - request.after)
+    """The turns of a line numbered after < number <= through, in order. Raises ConversationDeleted if they
+    were removed since the branch was read, and StoreCorrupt if they are missing."""
+    branch, after, through = request.branch, request.after, request.through
+    try:
+        return await line.turns_of(tables, branch, after, through, through - after)
+    except StoreCorrupt:
+        reason = await line.why_missing(tables, request.owner, branch.conversation)
+        if isinstance(reason, ConversationDeleted):
+            raise reason from None
+        raise
 
 
 async def read_origin(tables: Tables, branch: BranchId) -> Origin | None:

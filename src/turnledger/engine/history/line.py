@@ -9,23 +9,40 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from turnledger.engine.ports import Tables
-from turnledger.errors import TurnNotFound
-from turnledger.model.conversation import Branch, Stretch
+from turnledger.errors import ConversationDeleted, StoreCorrupt, TurnNotFound
+from turnledger.model.conversation import Branch, ConversationState, Stretch
 from turnledger.model.flags import FlagsOf
-from turnledger.model.ids import BranchId
+from turnledger.model.ids import BranchId, ConversationId
 from turnledger.model.turn import Turn
 
 STRETCHES_KEPT = 64
 """How many stretches an origin lists: more than the turns of a usual page."""
+MISSING = "Turns of a conversation are missing. The store is damaged: restore it from a backup."
 
 
 async def turns_of(tables: Tables, branch: Branch, after: int, through: int, limit: int) -> list[Turn]:
-    """The last `limit` turns of the line numbered after < number <= through, in order."""
+    """The last `limit` turns of the line numbered after < number <= through, in order. Raises StoreCorrupt if
+    they are not all there."""
     through = min(through, branch.length)
-    after = max(after, through - limit)
+    after = max(after, through - limit, 0)
     if after >= branch.start:
-        return await tables.turns(branch.id, after, through, limit)
-    return await tables.turns_in(await _stretches(tables, branch, after, through))
+        found = await tables.turns(branch.id, after, through, limit)
+    else:
+        found = await tables.turns_in(await _stretches(tables, branch, after, through))
+    last = found[-1].id if found else None
+    is_end = through == branch.length and (through > after or not through)
+    if len(found) < through - after or (is_end and last != branch.head):
+        raise StoreCorrupt(MISSING)
+    return found
+
+
+async def why_missing(
+    tables: Tables, owner: str, conversation: ConversationId
+) -> ConversationDeleted | StoreCorrupt:
+    """Why turns are missing that were there: the conversation was removed since, or the store is damaged."""
+    found = await tables.conversation(owner, conversation)
+    is_there = found is not None and found.state is ConversationState.LIVE
+    return StoreCorrupt(MISSING) if is_there else ConversationDeleted()
 
 
 async def turn_at(tables: Tables, branch: Branch, number: int) -> Turn | None:

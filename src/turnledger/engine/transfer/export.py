@@ -18,7 +18,7 @@ from turnledger.engine.attempt.end import failure_of, input_on
 from turnledger.engine.conversations.resolve import check_live
 from turnledger.engine.history import line
 from turnledger.engine.ports import Tables
-from turnledger.errors import BranchNotFound, ConversationDeleted, ConversationNotFound
+from turnledger.errors import BranchNotFound, ConversationNotFound
 from turnledger.model.attempt import Failure
 from turnledger.model.conversation import EVERYWHERE, Branch, Conversation, Stretch, Within
 from turnledger.model.flags import Flags, Hidden, hidden_from_user
@@ -165,7 +165,8 @@ class ExportPageRequest:
 
 
 async def page_of(tables: Tables, request: ExportPageRequest) -> list[bytes]:
-    """The next lines of turns. Raises ConversationDeleted if they are gone."""
+    """The next lines of turns. Raises ConversationDeleted if they are gone, and StoreCorrupt if one is
+    missing."""
     outline, chat = request.outline, str(request.outline.conversation.id)
     turns: list[Turn] = []
     to_settle = {each.turn.branch: each for each in outline.waiting}
@@ -178,7 +179,7 @@ async def page_of(tables: Tables, request: ExportPageRequest) -> list[bytes]:
             continue
         found = await tables.turns(part.branch, part.after, part.through, part.through - part.after)
         if len(found) != part.through - part.after:
-            raise ConversationDeleted
+            raise await line.why_missing(tables, outline.owner, outline.conversation.id)
         turns += found
     flags = await tables.flags(outline.owner, tuple(turn.id for turn in turns))
     lines = []

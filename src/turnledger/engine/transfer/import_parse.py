@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import msgspec
+from msgspec import UNSET
 
 from turnledger.engine.limits import Limits
 from turnledger.model.text.json_values import MOST_VALUES, has_more_values
@@ -28,6 +29,9 @@ from turnledger.model.transfer import (
 _objects = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _MARK = b"\xef\xbb\xbf"
 """With which some editors begin a file of UTF-8."""
+ITEM_BYTES = 72
+"""Memory that an item, a flag or an effect takes beside its text: lines of small ones take many times their
+length."""
 _KNOWN: dict[str, type[ChatLine] | type[TurnLine]] = {"chat": ChatLine, "turn": TurnLine}
 
 
@@ -40,6 +44,9 @@ class ReadChat:
     header: ChatLine | None
     turns: list[tuple[int, TurnLine]] = field(default_factory=list)
     size: int = 0
+    """Bytes of its lines."""
+    held: int = 0
+    """Memory that they take."""
     notes: Notes = field(default_factory=Notes)
     refused: str | None = None
     """Why nothing is taken of it."""
@@ -118,8 +125,15 @@ class ChatReader:
         elif line is None:
             shown = repr(kind)[:SHOWN]
             yield from self._refuse(f"Its type is {shown}; it must be one of {', '.join(_KNOWN)}.")
-        else:
-            yield from self._keep(raw, line, unknown_fields(fields, line))
+        elif line is ChatLine or not self._is_in_refused(fields):
+            yield from self._keep(raw, line, fields)
+
+    def _is_in_refused(self, fields: dict[str, msgspec.Raw]) -> bool:
+        """Whether a turn is of the chat of which nothing is taken, so that it need not be read."""
+        chat = self._chat
+        if chat is None or chat.refused is None:
+            return False
+        return chat.header is None or bytes(fields.get("chat", b"")) == msgspec.json.encode(chat.header.id)
 
     def _refuse(self, why: str) -> Iterator[ImportReport]:
         """Report a line of which nothing can be taken, with the chat it stands in."""
@@ -139,7 +153,7 @@ class ChatReader:
             yield from self._refuse(why)
 
     def _keep(
-        self, raw: bytes, kind: type[ChatLine] | type[TurnLine], unknown: list[str]
+        self, raw: bytes, kind: type[ChatLine] | type[TurnLine], fields: dict[str, msgspec.Raw]
     ) -> Iterator[ReadChat | ImportReport]:
         try:
             line = decoded(raw, kind)
@@ -159,8 +173,9 @@ class ChatReader:
             return
         else:
             self._add_turn(self._chat, line)
+            self._chat.held += len(raw) + ITEM_BYTES * _count(line)
         self._chat.size += len(raw)
-        if unknown:
+        if unknown := unknown_fields(fields, kind):
             names = ", ".join(unknown)[:SHOWN]
             why = f"It has fields that are not known here, and were left out: {names}."
             turn = line.id if isinstance(line, TurnLine) else None
@@ -168,13 +183,19 @@ class ChatReader:
 
     def _add_turn(self, chat: ReadChat, line: TurnLine) -> None:
         limits = self._limits
-        is_large = chat.size > limits.import_chat_bytes or len(chat.turns) >= limits.import_turns
-        if chat.refused is None and is_large:
+        is_large = chat.size > limits.import_chat_bytes or chat.held > 2 * limits.import_chat_bytes
+        if chat.refused is None and (is_large or len(chat.turns) >= limits.import_turns):
             bound = f"{limits.import_chat_bytes} bytes and {limits.import_turns} turns"
             chat.refused = f"The chat is too large: at most {bound}."
             chat.turns.clear()
         if chat.refused is None:
             chat.turns.append((self._line, line))
+
+
+def _count(line: TurnLine) -> int:
+    """How many items, flags and effects a turn has."""
+    lists = (line.input, line.output, line.flags, line.instructions, line.effects)
+    return sum(len(each) for each in lists if each is not UNSET)
 
 
 def _id_in(raw: bytes) -> str | None:

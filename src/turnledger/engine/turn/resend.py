@@ -172,7 +172,7 @@ class ResentRequest:
     async def _seen_by_user(self, branch: Branch, owner: str, flagged: int) -> Sequence[Turn]:
         """The turns of a branch as chat.history shows them."""
         process = self._process
-        history = await process.snapshot(branch)
+        history = await process.snapshot(owner, branch)
         for end in range(TURNS_AT_ONCE, len(history), TURNS_AT_ONCE):
             if process.cache.reach(branch.id, history.first(end)):
                 await asyncio.sleep(0)

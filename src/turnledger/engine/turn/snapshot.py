@@ -13,9 +13,10 @@ from msgspec import Struct
 from turnledger.engine.conversations.flags import FlagsRequest, read_flags
 from turnledger.engine.history.context import ALL, Around, Context, assemble, first_shown
 from turnledger.engine.history.history import History, TurnsRequest, read_turns
+from turnledger.engine.history.line import MISSING
 from turnledger.engine.process import Process
 from turnledger.engine.turn.request import AcquireRequest, Begun
-from turnledger.errors import ConversationDeleted
+from turnledger.errors import StoreCorrupt
 from turnledger.model.conversation import Branch
 from turnledger.model.flags import FlagsOf, Hidden, hidden_from_model
 from turnledger.model.ids import BranchId, TurnId
@@ -100,14 +101,15 @@ async def _within_budget(
 
 
 async def _read(process: Process, base: Base, through: int, limit: int) -> list[Turn]:
-    """So many turns that end with this number; raises ConversationDeleted if they are gone."""
+    """So many turns that end with this number; raises ConversationDeleted if they are gone, and StoreCorrupt
+    if one is missing."""
     limit = min(limit, through)
     if not limit:
         return []
-    turns = await process.store.read(read_turns, TurnsRequest(base.line, through - limit, through))
-    is_head = through < base.length or (bool(turns) and turns[-1].id == base.head)
-    if len(turns) != limit or not is_head:
-        raise ConversationDeleted
+    asked = TurnsRequest(base.owner, base.line, through - limit, through)
+    turns = await process.store.read(read_turns, asked)
+    if through == base.length and turns[-1].id != base.head:
+        raise StoreCorrupt(MISSING)
     return turns
 
 
@@ -174,7 +176,7 @@ class Snapshot(Struct, frozen=True, dict=True):
 async def snapshot(process: Process, begun: Begun, request: AcquireRequest) -> Snapshot:
     """What this turn runs on: its history as far as its context shows it, with instructions and flags."""
     if request.context is ALL:
-        history: Sequence[Turn] = await process.snapshot(begun.branch, begun.place)
+        history: Sequence[Turn] = await process.snapshot(begun.attempt.owner, begun.branch, begun.place)
         if not _is_special(begun, request):
             return Snapshot(history)
         base = Base.of(begun)
@@ -209,7 +211,5 @@ async def _in_force(process: Process, begun: Begun, base: Base, history: Sequenc
         return ()
     if len(history) >= number:
         return history[number - 1].instructions or ()
-    found = await process.store.read(read_turns, TurnsRequest(base.line, number - 1, number))
-    if not found:
-        raise ConversationDeleted
-    return found[0].instructions or ()
+    [found] = await process.store.read(read_turns, TurnsRequest(base.owner, base.line, number - 1, number))
+    return found.instructions or ()

@@ -7,9 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.unit.engine.history.lines import chain
-from tests.unit.engine.stage import CONVERSATION, drive
+from tests.unit.engine.stage import CONVERSATION, conversation, drive
 from tests.unit.model.shapes import repeatable, some_id
 from turnledger.engine.history.history import DEEPEST, History, TurnsRequest, read_turns
+from turnledger.errors import ConversationDeleted, StoreCorrupt
 from turnledger.model.conversation import Branch
 from turnledger.model.ids import BranchId
 from turnledger.model.turn import Turn
@@ -94,4 +95,15 @@ def test_reading_turns_asks_for_exactly_the_missing_ones() -> None:
     for each in TURNS:
         drive(tables.add_turn(each))
     line = Branch(id=A, conversation=CONVERSATION, head=TURNS[5].id, length=6)
-    assert drive(read_turns(tables, TurnsRequest(line, 1, 5))) == [*TURNS[1:5]]
+    assert drive(read_turns(tables, TurnsRequest("ann", line, 1, 5))) == [*TURNS[1:5]]
+
+
+def test_missing_turns_are_deleted_with_their_conversation_or_damage() -> None:
+    tables, there = MemoryTables(Database()), conversation(branch=A)
+    line = Branch(id=A, conversation=CONVERSATION, head=TURNS[5].id, length=6)
+    asked = TurnsRequest(there.owner, line, 1, 5)
+    with pytest.raises(ConversationDeleted):
+        drive(read_turns(tables, asked))
+    drive(tables.add_conversation(there))
+    with pytest.raises(StoreCorrupt):
+        drive(read_turns(tables, asked))

@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from turnledger.engine.limits import Limits
+from turnledger.engine.transfer import import_parse
 from turnledger.engine.transfer.import_parse import ChatReader, ReadChat
 from turnledger.model.transfer import Did, ImportReport
 
@@ -147,6 +148,24 @@ def test_a_chat_beyond_its_bound_is_refused_and_not_held(limits: dict[str, int])
     assert "too large" in (large.refused or "")
     assert large.turns == []
     assert next_one.refused is None
+
+
+@pytest.mark.parametrize(
+    ("field", "element"),
+    [("input", 0), ("output", {}), ("instructions", 0), ("flags", {"item": 1}), ("effects", 1)],
+)
+def test_chat_of_small_lines_with_many_items_is_refused_and_not_held(field: str, element: Any) -> None:
+    turn = {**TURN, field: [element] * 100}
+    large = chats(read(lines(CHAT, *[turn] * 20), import_chat_bytes=40_000))[0]
+    assert "too large" in (large.refused or "")
+    assert large.turns == []
+
+
+def test_line_of_too_many_values_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(import_parse, "MOST_VALUES", 100)
+    found = read(lines(CHAT, {**TURN, "output": [0] * 300}, TURN))
+    assert [report.why for report in reports(found)] == ["The line holds more than 100 JSON values."]
+    assert len(chats(found)[0].turns) == 1
 
 
 def test_blank_lines_are_nothing() -> None:

@@ -12,7 +12,7 @@ from turnledger import Chat, Context, Ledger
 from turnledger.engine.history.history import TurnsRequest
 from turnledger.engine.ports import Operation, Request, Result
 from turnledger.engine.turn.snapshot import FIRST_PAGE
-from turnledger.errors import ConversationDeleted
+from turnledger.errors import StoreCorrupt
 from turnledger.model.item import Item
 from turnledger.stores.memory import Database, MemoryStore
 
@@ -142,10 +142,12 @@ async def test_an_end_is_not_cached_as_the_whole(chat: Chat) -> None:
 
 
 @pytest.mark.parametrize("context", [Context.last(1), Context.budget(10, one)])
-async def test_a_history_that_is_gone_is_told_so(chat: Chat, database: Database, context: Context) -> None:
+async def test_history_with_a_missing_turn_is_damaged(
+    chat: Chat, database: Database, context: Context
+) -> None:
     [branch] = database.branches.values()
     database.lines[branch.id].pop(LENGTH - 1)
-    with pytest.raises(ConversationDeleted):
+    with pytest.raises(StoreCorrupt):
         async with chat.turn("q", context=context):
             pass
 
@@ -154,6 +156,6 @@ async def test_a_head_that_is_another_is_not_taken_for_it(chat: Chat, database: 
     [branch] = database.branches.values()
     line = database.lines[branch.id]
     line[LENGTH] = replace(line[LENGTH], id=line[1].id)
-    with pytest.raises(ConversationDeleted):
+    with pytest.raises(StoreCorrupt):
         async with chat.turn("q", context=Context.last(1)):
             pass

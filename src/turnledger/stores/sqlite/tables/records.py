@@ -138,7 +138,8 @@ def counted_conversation(
 
 @decoder
 def branch_of(id: BranchId, row: Row, conversation: ConversationId | None = None) -> Branch:
-    """A branch, and of which conversation if that is known: making an id takes as long as reading a row."""
+    """A branch. `conversation` is the one that shows it, if that is known: making an id takes as long as
+    reading a row. Raises StoreCorrupt if the branch is of another: a damaged index leads to other rows."""
     (
         _,
         raw,
@@ -155,6 +156,8 @@ def branch_of(id: BranchId, row: Row, conversation: ConversationId | None = None
         bytes,
         preview,
     ) = row
+    if conversation is not None and raw != conversation.raw:
+        raise StoreCorrupt(f"{id} is damaged: {conversation} shows it. Restore the store from a backup.")
     return Branch(
         id=id,
         conversation=conversation or ConversationId.trusted(raw),

@@ -86,6 +86,54 @@ async def test_turn_moved_to_another_branch_or_parent_is_corrupt(
         assert "does not match its checksum" in str(await ledger.check())
 
 
+@pytest.mark.parametrize(
+    "damage",
+    [
+        "DELETE FROM turn WHERE branch = 1 AND number = 1",
+        "DELETE FROM turn WHERE branch = 1 AND number = 3",
+        "DELETE FROM turn WHERE branch = 1",
+        "UPDATE branch SET length = 0 WHERE ref = 1",
+        "UPDATE branch SET length = 2 WHERE ref = 1",
+        "UPDATE branch SET length = 4 WHERE ref = 1",
+        "UPDATE branch SET id = zeroblob(16) WHERE ref = 1",
+    ],
+)
+async def test_chat_with_a_missing_turn_is_corrupt_to_who_reads_exports_or_continues_it(
+    path: Path, chats: list[str], damage: str
+) -> None:
+    async with await Ledger.open(f"sqlite:///{path}") as ledger:
+        chat = await ledger.conversation(chats[0])
+        for answer in ("An egret.", "A stork."):
+            await say(chat, "And now?", answer)
+    execute(path, damage)
+    async with await Ledger.open(f"sqlite:///{path}") as ledger:
+        chat = await ledger.conversation(chats[0])
+        with pytest.raises(StoreCorrupt):
+            await chat.turns()
+        with pytest.raises(StoreCorrupt):
+            await chat.history()
+        if "length = 2" not in damage and "length = 0" not in damage:
+            with pytest.raises(StoreCorrupt):
+                [line async for line in ledger.transfer.export(chat.id)]
+        if "SET id" not in damage:
+            with pytest.raises(StoreCorrupt):
+                await say(chat, "Are you there?")
+        assert await ledger.check() != []
+
+
+async def test_branch_of_another_chat_is_corrupt_to_who_reads_or_continues_the_chat(
+    path: Path, chats: list[str]
+) -> None:
+    # As an index does whose entry was damaged: it leads to another row.
+    execute(path, "UPDATE branch SET conversation = (SELECT max(conversation) FROM branch) WHERE ref = 1")
+    async with await Ledger.open(f"sqlite:///{path}") as ledger:
+        chat = await ledger.conversation(chats[0])
+        with pytest.raises(StoreCorrupt):
+            await chat.turns()
+        with pytest.raises(StoreCorrupt):
+            await say(chat, "Are you there?")
+
+
 async def test_checksum_of_an_earlier_version_without_its_place_still_holds(
     path: Path, chats: list[str]
 ) -> None:
