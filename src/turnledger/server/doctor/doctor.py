@@ -20,7 +20,7 @@ from turnledger.server.doctor.diagnosis import Diagnosis, fail, ok, warn
 from turnledger.server.doctor.store import check_sqlite, check_store
 from turnledger.server.doctor.upstream import check_upstreams
 from turnledger.server.listen.socket import PortInUse, allowed_files, bind, needed_for
-from turnledger.stores.sqlite.examination import Examination
+from turnledger.stores.sqlite.visit import Examination
 from turnledger.stores.url import visit_store
 
 SKEW = 60.0

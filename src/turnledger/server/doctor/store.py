@@ -11,9 +11,9 @@ from pathlib import Path
 from turnledger.errors import StoreError
 from turnledger.server.doctor.diagnosis import Diagnosis, fail, ok, warn
 from turnledger.stores.sqlite import path_of
-from turnledger.stores.sqlite.examination import Examination, examine, sqlite_version
-from turnledger.stores.sqlite.file_place import MOUNTS, check_place, network_filesystem
+from turnledger.stores.sqlite.files import MOUNTS, check_place, network_filesystem
 from turnledger.stores.sqlite.migrations import VERSION
+from turnledger.stores.sqlite.visit import Examination, examine, sqlite_version
 
 TOO_LITTLE, LITTLE = 16 * 2**20, 256 * 2**20
 """Bytes of free space with which turns soon fail, and with which somebody should look."""
