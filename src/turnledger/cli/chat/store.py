@@ -26,10 +26,10 @@ from turnledger.engine.turn.running_turn import RunningTurn
 from turnledger.errors import ConversationNotFound, TurnledgerError, TurnNotFound, TurnReplayed, TurnStopped
 from turnledger.ledger import OWNER, Ledger
 from turnledger.model.attempt import OnStop
+from turnledger.model.catalogue import Listed
 from turnledger.model.event import Event
 from turnledger.model.flags import left_of
 from turnledger.model.ids import ConversationId
-from turnledger.model.listing import Listed
 from turnledger.model.turn import Turn
 
 

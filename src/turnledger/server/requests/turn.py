@@ -11,8 +11,8 @@ import msgspec
 from turnledger.engine.limits import Limits
 from turnledger.errors import InvalidInput, MalformedItems
 from turnledger.model.item import Item
+from turnledger.model.messages.calls import left_open
 from turnledger.model.messages.messages import items_of_messages
-from turnledger.model.messages.pairing import left_open
 from turnledger.server.requests.body import decode_body
 from turnledger.server.requests.chat import NULL, AskedOfModel, check_keepable, check_tools, fingerprint_of
 from turnledger.server.requests.headers import (

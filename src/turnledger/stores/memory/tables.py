@@ -6,11 +6,10 @@ from collections.abc import Mapping, Sequence
 
 from msgspec.structs import replace
 
-from turnledger.engine.ports import BURIED_KEPT
+from turnledger.engine.ports import BURIED_KEPT, ClockMark
 from turnledger.errors import StoreError
-from turnledger.model.access.share import link_of
 from turnledger.model.attempt import Attempt, AttemptState
-from turnledger.model.clock_mark import ClockMark
+from turnledger.model.catalogue import Listed, ListPosition, Wanted
 from turnledger.model.conversation import (
     Branch,
     Claim,
@@ -22,13 +21,13 @@ from turnledger.model.conversation import (
     Stretch,
     Ticket,
     Usage,
+    link_of,
     of_branch,
     of_chat,
     of_details,
 )
 from turnledger.model.flags import Flags, FlagsOf
 from turnledger.model.ids import BranchId, ConversationId, LeaseId, TurnId
-from turnledger.model.listing import Listed, ListPosition, Wanted
 from turnledger.model.turn import Turn
 from turnledger.stores.memory.access_rows import MemoryShareRows, MemoryTokenRows
 from turnledger.stores.memory.change_rows import MemoryChangeRows

@@ -14,7 +14,7 @@ from turnledger.errors import StoreError, StoreTooNew
 from turnledger.model.ids import BranchId, TurnId
 from turnledger.model.text.plain import first_words, preview_of
 from turnledger.model.turn import Turn, TurnKind
-from turnledger.stores.sqlite.tables.queries import sql_text
+from turnledger.stores.sqlite.tables.records import sql_text
 
 
 def add_functions(connection: apsw.Connection) -> None:

@@ -17,7 +17,7 @@ from turnledger.stores.sqlite.failures import translated
 from turnledger.stores.sqlite.files import check_not_inherited, check_place, size_of
 from turnledger.stores.sqlite.leases import LockFiles
 from turnledger.stores.sqlite.migrations import version_of
-from turnledger.stores.sqlite.tables.queries import named_queries, sql_text
+from turnledger.stores.sqlite.tables.records import named_queries, sql_text
 from turnledger.stores.sqlite.threads import Job, SqliteReader
 
 

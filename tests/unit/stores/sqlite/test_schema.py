@@ -11,7 +11,7 @@ from turnledger import Ledger
 from turnledger.stores.sqlite import SqliteStore, migrations
 from turnledger.stores.sqlite.header import APPLICATION_ID, PAGE_SIZE
 from turnledger.stores.sqlite.migrations import MIGRATIONS, VERSION, add_functions, migrate
-from turnledger.stores.sqlite.tables.queries import FILES, QUERIES, named_queries, sql_text
+from turnledger.stores.sqlite.tables.records import FILES, QUERIES, named_queries, sql_text
 from turnledger.testing.scripted_model import ScriptedModel, Tool
 
 SMALL = {"leases", "forget_buried", "attempts", "running_of", "mark_swept", "is_all_known"}

@@ -9,8 +9,7 @@ from turnledger.model.access.share import Share
 from turnledger.model.access.token import UNBOUNDED, Bounds, Token, TokenScope
 from turnledger.model.ids import ConversationId, ShareId, TokenId
 from turnledger.stores.sqlite.failures import decoder
-from turnledger.stores.sqlite.tables.queries import NamedQueries, Row
-from turnledger.stores.sqlite.tables.records import id_or_none, raw_or_none
+from turnledger.stores.sqlite.tables.records import NamedQueries, Row, id_or_none, raw_or_none
 
 
 class SqliteAccessRows(NamedQueries):

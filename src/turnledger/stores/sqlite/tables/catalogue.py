@@ -8,12 +8,12 @@ from typing import Any
 
 import msgspec
 
+from turnledger.model.catalogue import Listed, ListPosition, Wanted
 from turnledger.model.conversation import Conversation, ConversationState, of_branch
 from turnledger.model.ids import BranchId, ConversationId, Id, TurnId
-from turnledger.model.listing import Listed, ListPosition, Wanted
 from turnledger.stores.sqlite.failures import decoder
 from turnledger.stores.sqlite.tables import records
-from turnledger.stores.sqlite.tables.queries import NamedQueries, Row
+from turnledger.stores.sqlite.tables.records import NamedQueries, Row
 
 FEW = 500
 """Chats of one tag that are read and put in order for each page. Of a tag that more have, one mostly comes by

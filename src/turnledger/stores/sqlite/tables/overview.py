@@ -11,7 +11,7 @@ from turnledger.model.conversation import BLOCK, ROW, Claim, Ticket
 from turnledger.model.ids import BranchId, ConversationId, Id, ShareId, TokenId, TurnId
 from turnledger.stores.sqlite.failures import decoder
 from turnledger.stores.sqlite.tables import records
-from turnledger.stores.sqlite.tables.queries import NamedQueries
+from turnledger.stores.sqlite.tables.records import NamedQueries
 
 ODD: Mapping[str, tuple[type[Id], str]] = MappingProxyType(
     {

@@ -21,7 +21,7 @@ from turnledger.model.text.plain import seen_texts
 from turnledger.model.text.search import TITLES, FoundPlace, Phrase, words_of
 from turnledger.model.turn import Turn, TurnKind
 from turnledger.stores.sqlite.failures import decoder
-from turnledger.stores.sqlite.tables.queries import NamedQueries, Row
+from turnledger.stores.sqlite.tables.records import NamedQueries, Row
 
 _MARK = 12
 """Hexadecimal digits that stand for an owner, or for a scope."""

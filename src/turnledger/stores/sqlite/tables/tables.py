@@ -10,12 +10,10 @@ import apsw
 import msgspec
 from msgspec.structs import replace
 
-from turnledger.engine.ports import BURIED_KEPT
+from turnledger.engine.ports import BURIED_KEPT, ClockMark
 from turnledger.errors import StoreError
-from turnledger.model.access.share import link_of
 from turnledger.model.attempt import Attempt
 from turnledger.model.change import LiveChange, Position, mark_of
-from turnledger.model.clock_mark import ClockMark
 from turnledger.model.conversation import (
     Branch,
     Claim,
@@ -26,6 +24,7 @@ from turnledger.model.conversation import (
     Stretch,
     Ticket,
     Usage,
+    link_of,
     of_branch,
     of_chat,
     of_details,
@@ -38,7 +37,7 @@ from turnledger.stores.sqlite.tables import records
 from turnledger.stores.sqlite.tables.access import SqliteAccessRows
 from turnledger.stores.sqlite.tables.catalogue import SqliteCatalogueRows
 from turnledger.stores.sqlite.tables.overview import SqliteOverview
-from turnledger.stores.sqlite.tables.queries import QUERIES, Row
+from turnledger.stores.sqlite.tables.records import QUERIES, Row
 from turnledger.stores.sqlite.tables.search import SqliteSearchRows
 
 LONG_INPUT = 700

@@ -12,7 +12,7 @@ from turnledger import Finding, Rule
 from turnledger.engine.check.check import CheckRequest, check
 from turnledger.stores.sqlite import SqliteStore, SqliteVisit
 from turnledger.stores.sqlite.tables.overview import ODD, ODD_WORDS
-from turnledger.stores.sqlite.tables.queries import QUERIES
+from turnledger.stores.sqlite.tables.records import QUERIES
 
 
 @pytest.fixture
