@@ -33,13 +33,13 @@ if TYPE_CHECKING:
     from turnledger.model.access.share import Share, ShareKind
     from turnledger.model.access.token import Token, TokenScope
     from turnledger.model.attempt import AttemptState, Began, OnBusy, OnFailure, OnStop
+    from turnledger.model.catalogue import Listed, Page
     from turnledger.model.change import ChangeKind, LiveChange
+    from turnledger.model.check import Finding, Rule
     from turnledger.model.conversation import Conversation, NamedBy, Usage, Within
     from turnledger.model.event import ItemDone, TextDelta, TurnFinished, TurnStarted
-    from turnledger.model.finding import Finding, Rule
     from turnledger.model.flags import Flags
     from turnledger.model.item import Item
-    from turnledger.model.listing import Listed, Page
     from turnledger.model.messages.messages import items_of_messages, messages_of
     from turnledger.model.messages.repair import Change, Pending, Repaired, repair
     from turnledger.model.retention import ResetPolicy, Retained, Retired
@@ -126,7 +126,7 @@ _HOMES = {
     "Context": "engine.history.context",
     "Conversation": "model.conversation",
     "Ended": "engine.attempt.end",
-    "Finding": "model.finding",
+    "Finding": "model.check",
     "Flags": "model.flags",
     "Hit": "engine.conversations.search",
     "ImportReport": "model.transfer",
@@ -134,21 +134,21 @@ _HOMES = {
     "ItemDone": "model.event",
     "Ledger": "ledger",
     "Limits": "engine.limits",
-    "Listed": "model.listing",
+    "Listed": "model.catalogue",
     "LiveChange": "model.change",
     "NamedBy": "model.conversation",
     "OnBusy": "model.attempt",
     "OnDivergence": "engine.turn.resend",
     "OnFailure": "model.attempt",
     "OnStop": "model.attempt",
-    "Page": "model.listing",
+    "Page": "model.catalogue",
     "Pending": "model.messages.repair",
     "Repaired": "model.messages.repair",
     "ResetPolicy": "model.retention",
     "Retained": "model.retention",
     "Retired": "model.retention",
     "Retry": "engine.attempt.client_retries",
-    "Rule": "model.finding",
+    "Rule": "model.check",
     "Runner": "engine.ports",
     "RunningTurn": "engine.turn.running_turn",
     "SearchPage": "engine.conversations.search",

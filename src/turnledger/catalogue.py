@@ -19,9 +19,9 @@ from turnledger.engine.turn.validation import (
     tag_of,
     target_of,
 )
+from turnledger.model.catalogue import ListPosition, Page, Wanted
 from turnledger.model.conversation import EVERYWHERE, Conversation, Within
 from turnledger.model.ids import ConversationId
-from turnledger.model.listing import ListPosition, Page, Wanted
 
 
 class Catalogue:

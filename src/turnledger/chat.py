@@ -56,12 +56,12 @@ from turnledger.engine.turn.validation import (
 )
 from turnledger.errors import InvalidInput
 from turnledger.model.attempt import OnStop
+from turnledger.model.catalogue import Listed
 from turnledger.model.conversation import EVERYWHERE, Branch, Conversation, Within
 from turnledger.model.event import Event
 from turnledger.model.flags import FlagsOf
 from turnledger.model.ids import BranchId, ConversationId, TurnId
 from turnledger.model.item import Item
-from turnledger.model.listing import Listed
 from turnledger.model.turn import Turn
 
 

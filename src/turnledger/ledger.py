@@ -47,8 +47,8 @@ from turnledger.engine.turn.validation import (
 )
 from turnledger.errors import LedgerClosed, TurnledgerError
 from turnledger.model.change import LiveChange
+from turnledger.model.check import Finding
 from turnledger.model.conversation import EVERYWHERE, LOCAL, Conversation, Usage, Within
-from turnledger.model.finding import Finding
 from turnledger.model.ids import ConversationId, RandomBits, SystemEntropy, TurnId
 from turnledger.model.retention import ResetPolicy, Retained
 from turnledger.model.text.search import sought_in

@@ -18,7 +18,7 @@ SCRIPTS = sorted(path for top in SCRIPT_PLACES for path in top.rglob("*.ts*"))
 SCRIPT_COLUMNS = 120
 VAGUE_NAMES = {"utils", "util", "helpers", "common", "misc"}
 MODULES_IN_A_FOLDER = 20
-NOUNS = {"finding", "listing", "meaning", "pairing", "reasoning"}
+NOUNS = {"meaning"}
 """They end like gerunds, and name things."""
 SAME_NAMES = {"client"}
 """The client calls what it gets from a server by the names of the library. Within itself it has each once."""

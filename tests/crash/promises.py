@@ -12,7 +12,7 @@ import apsw
 from tests.crash.asks import LANES, RESULT, Ask, last_words, name_of
 from turnledger import AttemptState, Chat, Ledger, Limits, RunningTurn, Turn, TurnKind
 from turnledger.engine.attempt.unfinished import OUTCOME_UNKNOWN
-from turnledger.model.messages.pairing import NOT_STARTED, open_calls
+from turnledger.model.messages.calls import NOT_STARTED, open_calls
 
 PROBE = "are you there?"
 

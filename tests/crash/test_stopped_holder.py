@@ -9,7 +9,7 @@ import pytest
 
 from tests.crash.processes import Start, Worker
 from tests.crash.promises import check_chain, recovered
-from turnledger.model.messages.pairing import open_calls
+from turnledger.model.messages.calls import open_calls
 
 BEATS = 1.2
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from turnledger.model.ids import BranchId, IdSource, TurnId
 from turnledger.model.item import Item, message, result_of
-from turnledger.model.messages.pairing import closed
+from turnledger.model.messages.calls import closed
 from turnledger.model.turn import Turn, TurnKind
 from turnledger.testing.simulation.clients.transcript import shown_as, words_of
 

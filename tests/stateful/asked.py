@@ -24,7 +24,7 @@ from turnledger.model import event_log
 from turnledger.model.attempt import Failure, OnStop
 from turnledger.model.item import Item, result_of
 from turnledger.model.journal import Journal, finished, started
-from turnledger.model.messages.pairing import check_turn
+from turnledger.model.messages.calls import check_turn
 from turnledger.model.turn import Turn, TurnKind, instructed_after
 
 PARTS = {"content": TurnContent, "policy": TurnPolicy, "bounds": BeginBounds, "round": Round}

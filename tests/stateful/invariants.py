@@ -8,7 +8,7 @@ from tests.stateful.names import CONVERSATIONS, LEASES, OWNERS, TURNS
 from turnledger.model.attempt import Attempt, AttemptState
 from turnledger.model.conversation import Branch, Conversation, ConversationState
 from turnledger.model.journal import Journal
-from turnledger.model.messages.pairing import open_calls
+from turnledger.model.messages.calls import open_calls
 from turnledger.model.turn import Turn, TurnKind
 
 

@@ -16,7 +16,7 @@ from turnledger.engine.turn.begin import begin
 from turnledger.engine.turn.request import BeginBounds, BeginRequest, Round, TurnContent
 from turnledger.errors import StoreError
 from turnledger.model.attempt import Attempt, AttemptState
-from turnledger.model.listing import Wanted
+from turnledger.model.catalogue import Wanted
 
 
 @pytest.fixture

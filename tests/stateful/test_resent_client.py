@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from turnledger import Ledger
 from turnledger.chat import Chat
+from turnledger.model.messages.calls import NOT_ANSWERED
 from turnledger.model.messages.messages import messages_of
-from turnledger.model.messages.pairing import NOT_ANSWERED
 from turnledger.model.turn import Turn, TurnKind
 from turnledger.stores.memory import Database, MemoryStore
 from turnledger.testing.scripted_model import Ask, ScriptedModel, Step, Tool

@@ -23,9 +23,9 @@ from tests.stateful.names import (
 from turnledger.engine.attempt.idempotency import claimed_as
 from turnledger.engine.history import line
 from turnledger.engine.ports import Tables
+from turnledger.model.catalogue import Listed, ListPosition, Wanted
 from turnledger.model.conversation import Within
 from turnledger.model.ids import BranchId, TurnId
-from turnledger.model.listing import Listed, ListPosition, Wanted
 
 ALL = 1_000
 CHOICES: tuple[dict[str, Any], ...] = (

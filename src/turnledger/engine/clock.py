@@ -22,8 +22,7 @@ import logging
 import time
 from pathlib import Path
 
-from turnledger.engine.ports import Clock, Tables
-from turnledger.model.clock_mark import ClockMark
+from turnledger.engine.ports import Clock, ClockMark, Tables
 
 
 class SystemClock:

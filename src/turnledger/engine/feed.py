@@ -18,8 +18,9 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
+from turnledger.engine.lane.shield import JointReads
 from turnledger.engine.ports import Operation, Request, Result, Store, Sync, Tables
-from turnledger.errors import LedgerClosed, StoreError, TooManyReaders
+from turnledger.errors import LedgerClosed, StoreError
 from turnledger.model.change import ABOUT_CHATS, ChangeKind, LiveChange, Position
 from turnledger.model.conversation import Conversation, Within
 from turnledger.model.ids import BranchId, ConversationId, LeaseId, TurnId
@@ -218,13 +219,7 @@ class ChangeReader:
         self._is_woken = False
 
     def __enter__(self) -> ChangeReader:
-        process = self._process
-        process.home.check()
-        if process.is_closed:
-            raise LedgerClosed
-        if process.readers >= process.limits.readers:
-            raise TooManyReaders
-        process.readers += 1
+        self._process.admit_reader()
         self._feed.join(self)
         return self
 
@@ -340,7 +335,7 @@ class Feed:
         self._ready: asyncio.Event = asyncio.Event()
         self._reading: asyncio.Task[None] | None = None
         self._store: Store | None = None
-        self._asked: dict[ResumeRequest, asyncio.Task[ChangePage]] = {}
+        self._pages = JointReads(self._read_page, "turnledger page")
         self._full_pages: dict[ResumeRequest, ChangePage] = {}
         self._forgotten = 0
         """How often pages were forgotten: what was being read meanwhile may be too old as well."""
@@ -394,16 +389,9 @@ class Feed:
         full = self._full_pages.get(request)
         if full is not None:
             return full
-        task = self._asked.get(request)
-        if task is None:
-            task = asyncio.create_task(self._read_page(request), name="turnledger page")
-            task.add_done_callback(_heed)
-            self._asked[request] = task
-        return await asyncio.shield(task)
+        return await self._pages.take(request)
 
     async def _read_page(self, request: ResumeRequest) -> ChangePage:
-        # A task starts after all who were woken together have asked.
-        del self._asked[request]
         forgotten = self._forgotten
         page = await self._process.store.read(resume, request)
         if page.has_more and self._followers and forgotten == self._forgotten:
@@ -490,12 +478,6 @@ class Feed:
                 if woken % WOKEN_AT_ONCE == 0:
                     await asyncio.sleep(0)
         return woken
-
-
-def _heed(task: asyncio.Task[ChangePage]) -> None:
-    """Take note of an error that everybody left before it came."""
-    if not task.cancelled():
-        task.exception()
 
 
 class Noticing:

@@ -18,13 +18,13 @@ from msgspec.structs import replace
 
 from turnledger.engine.ports import Tables
 from turnledger.errors import MalformedItems, StorageFull
-from turnledger.model.access.share import link_of
 from turnledger.model.access.token import Bounds
 from turnledger.model.attempt import Attempt
 from turnledger.model.conversation import (
     Branch,
     Conversation,
     Usage,
+    link_of,
     of_aside,
     of_branch,
     of_chat,

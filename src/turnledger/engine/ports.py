@@ -14,11 +14,13 @@ from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from enum import Enum
 from typing import TYPE_CHECKING, Protocol, TypeAlias, TypeVar
 
+from msgspec import Struct
+
 from turnledger.model.access.share import Share
 from turnledger.model.access.token import Token
 from turnledger.model.attempt import Attempt
+from turnledger.model.catalogue import Listed, ListPosition, Wanted
 from turnledger.model.change import LiveChange, Position
-from turnledger.model.clock_mark import ClockMark
 from turnledger.model.conversation import (
     Branch,
     Claim,
@@ -32,7 +34,6 @@ from turnledger.model.conversation import (
 )
 from turnledger.model.flags import Flags, FlagsOf
 from turnledger.model.ids import BranchId, ConversationId, LeaseId, ShareId, TokenId, TurnId
-from turnledger.model.listing import Listed, ListPosition, Wanted
 from turnledger.model.text.search import FoundPlace, Phrase
 from turnledger.model.turn import Turn
 
@@ -78,6 +79,20 @@ class EndedTables(Protocol):
     async def bytes_of(self, conversation: ConversationId) -> int:
         """What the branches of a conversation count, each in whole blocks."""
         ...
+
+
+class ClockMark(Struct, frozen=True):
+    """How the wall clock stood against the clock that counts from the start of the machine. Times are in
+    milliseconds."""
+
+    boot: str
+    """Names the start of the machine; empty where that is not known."""
+    boot_at: int
+    """The wall time of that, as the wall clock has it."""
+    since: int
+    """How long after the start of the machine the wall clock was first seen to have it so."""
+    trusted_at: int
+    """The latest wall time that was trusted; 0 for none."""
 
 
 BURIED_KEPT = 1_000

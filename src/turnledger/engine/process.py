@@ -10,7 +10,8 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from turnledger.engine.attempt.client_retries import Deliveries
@@ -21,7 +22,7 @@ from turnledger.engine.feed import Feed
 from turnledger.engine.history.history import BranchCache, History, TurnsRequest, read_origin, read_turns
 from turnledger.engine.history.line import MISSING
 from turnledger.engine.lane.lease import LeaseWatch
-from turnledger.engine.lane.shield import Home, is_cancelled
+from turnledger.engine.lane.shield import Home, JointReads, is_cancelled
 from turnledger.engine.limits import Limits
 from turnledger.engine.ports import Clock, Operation, Request, Result, Store, Sync, Tables
 from turnledger.errors import (
@@ -31,6 +32,7 @@ from turnledger.errors import (
     StoreError,
     StoreUnavailable,
     Superseded,
+    TooManyReaders,
     TurnledgerError,
 )
 from turnledger.model.attempt import OnStop
@@ -226,36 +228,6 @@ class Flushing:
 Found: TypeAlias = Waits | Runs | Over | None
 
 
-class JointLooks:
-    """The looks that were asked for and are not taken yet. Whoever asks for the same until then takes part:
-    a look that has begun may be too old for who was woken since."""
-
-    def __init__(self, store: Store) -> None:
-        self._store = store
-        self._asked: dict[LookRequest, asyncio.Task[Found]] = {}
-
-    async def take(self, request: LookRequest) -> Found:
-        """What is known of a turn by now; see `look`. Who is cancelled leaves the others their look."""
-        same = replace(request, now=0)  # the time is that of whoever asked first
-        task = self._asked.get(same)
-        if task is None:
-            task = asyncio.create_task(self._take(same, request), name="turnledger look")
-            task.add_done_callback(_heed)
-            self._asked[same] = task
-        return await asyncio.shield(task)
-
-    async def _take(self, same: LookRequest, request: LookRequest) -> Found:
-        # A task starts after all who were woken together have asked.
-        del self._asked[same]
-        return await self._store.read(look, request)
-
-
-def _heed(task: asyncio.Task[Found]) -> None:
-    """Take note of an error that everybody left before it came."""
-    if not task.cancelled():
-        task.exception()
-
-
 TURNS_AT_ONCE = 1_000
 """Turns of a history that are read in one go: others want to read, too, and the loop has others to serve."""
 FIRST_DELAY, TRIES = 0.05, 5
@@ -307,7 +279,7 @@ class Process:
         """Ends a turn that has to be left, and whose block no task is inside of; Tending does."""
         self.flushing = Flushing(self)
         self.deliveries = Deliveries(self)
-        self.looks = JointLooks(store)
+        self.looks: JointReads[LookRequest, Found] = JointReads(partial(store.read, look), "turnledger look")
         self.feed = Feed(self)
         self.readers = 0
         """Event streams that are being read here."""
@@ -356,6 +328,15 @@ class Process:
                 raise StoreCorrupt(MISSING)
             self.cache.keep(branch.id, history)
         return history.followed_by(place.carried) if place and place.carried else history
+
+    def admit_reader(self) -> None:
+        """Count one more stream that is read here. Raises LedgerElsewhere, LedgerClosed or TooManyReaders."""
+        self.home.check()
+        if self.is_closed:
+            raise LedgerClosed
+        if self.readers >= self.limits.readers:
+            raise TooManyReaders
+        self.readers += 1
 
     def at_work(self) -> AtWork:
         """Count what is in hand."""

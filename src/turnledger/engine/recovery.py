@@ -15,13 +15,11 @@ from turnledger.engine.attempt.end import Ended, EndRequest, end
 from turnledger.engine.attempt.stop import news_for
 from turnledger.engine.attempt.takeover import (
     ForgetRequest,
-    Left,
     PurgeRequest,
-    TakeOverRequest,
     forget,
     left_by,
     purge,
-    take_over,
+    take_over_from,
 )
 from turnledger.engine.clock import last_marked, note_mark
 from turnledger.engine.conversations.search import STEPS_OF_TENDING, make_findable
@@ -29,13 +27,12 @@ from turnledger.engine.lane.lease import all_leases
 from turnledger.engine.lane.queue import Dead
 from turnledger.engine.lifecycle.delete import EndDueRequest, end_due
 from turnledger.engine.lifecycle.retention import Retaining
-from turnledger.engine.ports import Sync
+from turnledger.engine.ports import ClockMark, Sync
 from turnledger.engine.process import FIRST_DELAY, Process
 from turnledger.engine.turn.commit import DoubtRequest, abandon_block, resolve_doubt
 from turnledger.engine.turn.running_turn import RunningTurn
 from turnledger.errors import StoreCorrupt, StoreError, TurnFailed, TurnledgerError
 from turnledger.model.attempt import AttemptState, Failure
-from turnledger.model.clock_mark import ClockMark
 from turnledger.model.ids import LeaseId, TurnId
 
 log = logging.getLogger("turnledger")
@@ -188,7 +185,7 @@ class Tending:
         attempts, tickets = await process.store.read(left_by, lease)
         for left in attempts:
             if left.attempt not in spare:
-                await self._try(self._take_over(left, dead))
+                await self._try(take_over_from(process, left, dead))
         stale = tuple(ticket.attempt for ticket in tickets if ticket.attempt not in spare)
         if stale:
             now = process.clock.now_ms()
@@ -196,10 +193,6 @@ class Tending:
             await process.persist(forget, request)
             for ticket in tickets:
                 process.bells.ring(ticket.conversation)
-
-    async def _take_over(self, left: Left, dead: Dead | None) -> None:
-        await self._process.persist(take_over, TakeOverRequest(left, self._process.clock.now_ms(), dead))
-        self._process.bells.ring(left.conversation)
 
     async def _purge(self) -> None:
         """Remove all that is due, in small transactions between which others write; or as much as the time of

@@ -2,19 +2,34 @@
 
 from __future__ import annotations
 
+import re
 from enum import StrEnum
 
 import msgspec
 from msgspec import Struct
 
 from turnledger.model.attempt import Attempt
-from turnledger.model.ids import BranchId, ConversationId, LeaseId, TurnId
+from turnledger.model.ids import BranchId, ConversationId, LeaseId, ShareId, TokenId, TurnId
 from turnledger.model.item import Item
 from turnledger.model.retention import NEVER, ResetPolicy
 from turnledger.model.turn import Turn
 
 LOCAL = "local"
 """The owner of conversations when nobody is named."""
+GUEST = "guest_"
+"""What the owners begin with that visitors are: `guest_SHARE_TOKEN`, by the digits of both ids."""
+_GUEST = re.compile(rf"{GUEST}([0-9a-f]{{32}})_[0-9a-f]{{32}}")
+
+
+def guest_of(share: ShareId, token: TokenId) -> str:
+    """Return the owner that a visitor of a link is."""
+    return f"{GUEST}{share.raw.hex()}_{token.raw.hex()}"
+
+
+def link_of(owner: str) -> ShareId | None:
+    """Return the link that a visitor came by; None for other owners."""
+    found = _GUEST.fullmatch(owner) if owner.startswith(GUEST) else None
+    return None if found is None else ShareId.trusted(bytes.fromhex(found[1]))
 
 
 class ConversationState(StrEnum):

@@ -133,17 +133,21 @@ class IdSource:
         return kind.trusted((time | _MARKS | (stamp & _HIGH) << 2 | low).to_bytes(16))
 
 
-_ORIGIN_MARKS, _PLACES = 7 << 76 | 0b10 << 62, 0xF << 76 | 0b11 << 62
-"""The version and the variant of a UUIDv7, and where they stand."""
+_PLACES = 0xF << 76 | 0b11 << 62
+"""Where version and variant stand."""
 _PART = b"\x00"
+
+
+def marked(raw: bytes) -> bytes:
+    """These 16 bytes as those of a UUIDv7."""
+    return (int.from_bytes(raw) & ~_PLACES | _MARKS).to_bytes(16)
 
 
 def derived(kind: type[AnyId], at: int, *parts: str) -> AnyId:
     """An id of this kind that belongs to these texts, and sorts by a time in milliseconds since 1970."""
     told = _PART.join(part.encode(errors="surrogatepass") for part in parts)
     random = hashlib.sha256(kind.prefix.encode() + _PART + told).digest()
-    number = int.from_bytes((at & 0xFFFF_FFFF_FFFF).to_bytes(6) + random[:10])
-    return kind.of_bytes((number & ~_PLACES | _ORIGIN_MARKS).to_bytes(16))
+    return kind.of_bytes(marked((at & 0xFFFF_FFFF_FFFF).to_bytes(6) + random[:10]))
 
 
 def time_of(id: Id) -> int:

@@ -14,7 +14,7 @@ import msgspec
 from turnledger.errors import StoreCorrupt
 from turnledger.model import codec
 from turnledger.model.item import Item
-from turnledger.model.messages.pairing import without_open_reasoning
+from turnledger.model.messages.calls import without_open_reasoning
 
 
 class JournalRecord(codec.Document, frozen=True):

@@ -19,7 +19,7 @@ from turnledger.model import codec
 from turnledger.model.ids import BranchId, TurnId
 from turnledger.model.item import Item, ItemLike, message
 from turnledger.model.messages import projection
-from turnledger.model.messages.pairing import started
+from turnledger.model.messages.calls import started
 
 
 class TurnKind(StrEnum):

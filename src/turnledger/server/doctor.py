@@ -32,10 +32,10 @@ from turnledger.server.config.file import InvalidSettings
 from turnledger.server.config.settings import Settings
 from turnledger.server.listen.socket import PortInUse, allowed_files, bind, needed_for
 from turnledger.stores.sqlite import path_of
-from turnledger.stores.sqlite.examination import Examination, sqlite_version
-from turnledger.stores.sqlite.examination import examine as examine_file
-from turnledger.stores.sqlite.file_place import MOUNTS, check_place, network_filesystem
+from turnledger.stores.sqlite.files import MOUNTS, check_place, network_filesystem
 from turnledger.stores.sqlite.migrations import VERSION
+from turnledger.stores.sqlite.visit import Examination, sqlite_version
+from turnledger.stores.sqlite.visit import examine as examine_file
 from turnledger.stores.url import visit_store
 
 

@@ -14,7 +14,7 @@ from turnledger.engine.turn import begin, commit
 from turnledger.model.attempt import Attempt, AttemptState, OnBusy, OnFailure, OnStop
 from turnledger.model.item import message
 from turnledger.model.journal import Journal
-from turnledger.model.messages.pairing import NOT_STARTED
+from turnledger.model.messages.calls import NOT_STARTED
 
 # Commit only on a positive end.
 

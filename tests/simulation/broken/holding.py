@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from tests.simulation.broken.registry import Patch, broken, nothing
 from turnledger.engine import recovery
-from turnledger.engine.attempt import end, outcome, takeover, unfinished
+from turnledger.engine.attempt import end, takeover, unfinished
 from turnledger.engine.history.history import History
 from turnledger.engine.lifecycle import delete
 from turnledger.engine.process import Process
@@ -38,7 +38,7 @@ def raises_the_fence_over_whoever_is_there() -> list[Patch]:
         else:
             await tables.save_branch(branch)
 
-    return [(outcome, "take_over", take_over), (recovery, "take_over", take_over)]
+    return [(takeover, "take_over", take_over)]
 
 
 @broken

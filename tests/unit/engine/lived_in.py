@@ -13,8 +13,8 @@ from turnledger.chat import Chat
 from turnledger.engine.attempt.takeover import PurgeRequest, purge
 from turnledger.engine.check.check import CheckRequest, check
 from turnledger.engine.ports import Store
+from turnledger.model.check import Finding
 from turnledger.model.conversation import Branch
-from turnledger.model.finding import Finding
 from turnledger.model.ids import TurnId
 from turnledger.model.turn import Turn
 from turnledger.stores.memory import Database

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from turnledger.cli.output.json import ChatTold, ListedChat, TokenTold, reshaped
 from turnledger.model.access.token import Token
+from turnledger.model.catalogue import Listed, Wanted
 from turnledger.model.conversation import LOCAL, Conversation
-from turnledger.model.listing import Listed, Wanted
 
 TOKENS = 1_000
 """Tokens that are read at once."""

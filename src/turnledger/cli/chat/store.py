@@ -36,10 +36,10 @@ from turnledger.errors import (
 )
 from turnledger.ledger import OWNER, Ledger
 from turnledger.model.attempt import OnStop
+from turnledger.model.catalogue import Listed
 from turnledger.model.event import Event
 from turnledger.model.flags import left_of
 from turnledger.model.ids import ConversationId
-from turnledger.model.listing import Listed
 from turnledger.model.text.plain import plain
 from turnledger.model.turn import Turn
 from turnledger.runners.chat_model import ChatModel

@@ -13,7 +13,7 @@ from turnledger.model.text.plain import plain
 
 if TYPE_CHECKING:
     from turnledger.engine.check.check import Report
-    from turnledger.model.finding import Finding
+    from turnledger.model.check import Finding
 
 FOUND = 1
 """Exit code: something is wrong with the store. 0 means that it is sound."""

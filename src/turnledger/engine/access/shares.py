@@ -10,7 +10,7 @@ from __future__ import annotations
 from msgspec import Struct
 
 from turnledger.engine.access.tokens import may_revoke
-from turnledger.engine.conversations.resolve import check_live
+from turnledger.engine.conversations.resolve import check_live, live_conversation
 from turnledger.engine.ports import Tables
 from turnledger.errors import (
     ConversationUnavailable,
@@ -190,7 +190,7 @@ async def _is_good(tables: Tables, share: Share, request: ExchangeRequest) -> bo
     if share.conversation is None:
         return True
     try:
-        await check_live(tables, await tables.conversation(share.owner, share.conversation), request.due)
+        await live_conversation(tables, share.owner, share.conversation, request.due)
     except ConversationUnavailable:
         return False
     return True

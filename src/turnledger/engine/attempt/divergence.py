@@ -21,7 +21,7 @@ from turnledger.model.conversation import Branch, Origin
 from turnledger.model.flags import Flags, FlagsOf
 from turnledger.model.ids import BranchId, ConversationId, TurnId
 from turnledger.model.item import Item
-from turnledger.model.messages.pairing import admit, left_open, without_answers
+from turnledger.model.messages.calls import admit, left_open, without_answers
 from turnledger.model.turn import Turn, TurnKind
 
 

@@ -24,9 +24,9 @@ from turnledger.model.attempt import AttemptState
 from turnledger.model.conversation import Branch
 from turnledger.model.event_log import WholeLog
 from turnledger.model.flags import Flags
-from turnledger.model.ids import BranchId, TurnId
+from turnledger.model.ids import BranchId, TurnId, marked
 from turnledger.model.item import Item
-from turnledger.model.messages.pairing import told_elsewhere
+from turnledger.model.messages.calls import told_elsewhere
 from turnledger.model.transfer import one_line
 from turnledger.model.turn import Turn, TurnKind
 
@@ -162,6 +162,4 @@ def derived(id: TurnId, branch: BranchId) -> TurnId:
     """An id that is the same for the same turn and branch: it may be asked for twice, and is made once. It
     keeps the time of the turn."""
     random = hashlib.sha256(id.raw + branch.raw).digest()
-    number = int.from_bytes(id.raw[:6] + random[:10])
-    marks, places = 7 << 76 | 0b10 << 62, 0xF << 76 | 0b11 << 62
-    return TurnId.trusted((number & ~places | marks).to_bytes(16))
+    return TurnId.trusted(marked(id.raw[:6] + random[:10]))

@@ -23,7 +23,7 @@ from turnledger.model.conversation import Branch, ConversationState, holds_lane
 from turnledger.model.ids import BranchId, ConversationId, TurnId
 from turnledger.model.item import Item
 from turnledger.model.journal import Journal
-from turnledger.model.messages.pairing import open_calls, told_elsewhere
+from turnledger.model.messages.calls import open_calls, told_elsewhere
 from turnledger.model.turn import Turn, TurnKind, instructed_after
 
 log = logging.getLogger("turnledger")

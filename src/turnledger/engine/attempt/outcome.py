@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING
 
 from turnledger.engine.attempt.end import DELETED, Ended, how_it_ended
 from turnledger.engine.attempt.stored_events import Waits, is_in
-from turnledger.engine.attempt.takeover import Left, TakeOverRequest, take_over
+from turnledger.engine.attempt.takeover import Left, take_over_from
 from turnledger.engine.conversations.read import InfoRequest, summary
-from turnledger.engine.conversations.resolve import check_live
-from turnledger.engine.lane.queue import Dead
+from turnledger.engine.conversations.resolve import live_conversation
 from turnledger.engine.ports import Tables
 from turnledger.errors import (
     ConversationDeleted,
@@ -25,9 +24,9 @@ from turnledger.errors import (
     TurnStopped,
 )
 from turnledger.model.attempt import Attempt, AttemptState, Failure
+from turnledger.model.catalogue import Listed
 from turnledger.model.conversation import ConversationState
 from turnledger.model.ids import ConversationId, LeaseId, TurnId
-from turnledger.model.listing import Listed
 from turnledger.model.turn import Turn
 
 if TYPE_CHECKING:
@@ -89,8 +88,7 @@ async def sought(tables: Tables, request: SoughtRequest) -> Ended | Running | Wa
     """How a turn of this conversation ended, or who runs it, or that it waits; None if there is no such turn
     in it. Raises ConversationDeleted and its like."""
     owner = request.owner
-    found = await tables.conversation(owner, request.conversation)
-    conversation = await check_live(tables, found, request.now)
+    conversation = await live_conversation(tables, owner, request.conversation, request.now)
     attempt = await tables.attempt(owner, request.turn)
     if attempt is not None and attempt.conversation == conversation.id:
         if attempt.state is AttemptState.RUNNING:
@@ -156,7 +154,7 @@ async def outcome_of(process: Process, owner: str, conversation: ConversationId,
             if isinstance(found, Ended):
                 return found
             if dead := process.watch.dead_among([(found.lease, found.beat)]):
-                await _take_over(process, found, dead)
+                await take_over_from(process, found.left, dead)
             else:
                 await waiter.wait(process.limits.lease_time / 4)
 
@@ -168,7 +166,7 @@ async def outcome_so_far(
     request = OutcomeRequest(owner, attempt, conversation)
     found = await process.store.read(outcome, request)
     if isinstance(found, Running) and (dead := process.watch.dead_among([(found.lease, found.beat)])):
-        await _take_over(process, found, dead)
+        await take_over_from(process, found.left, dead)
         found = await process.store.read(outcome, request)
     return found if isinstance(found, Ended) else None
 
@@ -187,11 +185,6 @@ async def outcome_in(process: Process, owner: str, conversation: ConversationId,
             if found is None:
                 raise TurnNotFound
             if isinstance(found, Running) and (dead := process.watch.dead_among([(found.lease, found.beat)])):
-                await _take_over(process, found, dead)
+                await take_over_from(process, found.left, dead)
             else:
                 await waiter.wait(process.limits.lease_time / 4)
-
-
-async def _take_over(process: Process, found: Running, dead: Dead) -> None:
-    await process.persist(take_over, TakeOverRequest(found.left, process.clock.now_ms(), dead))
-    process.bells.ring(found.left.conversation)

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from turnledger.engine.attempt.end import CLAIM_KEPT_MS, Ended, how_it_ended
 from turnledger.engine.attempt.outcome import outcome_of
-from turnledger.engine.conversations.resolve import check_live
+from turnledger.engine.conversations.resolve import live_conversation
 from turnledger.engine.feed import tell
 from turnledger.engine.limits import counted_aside
 from turnledger.engine.ports import Tables
@@ -47,8 +47,7 @@ class StopRequest:
 async def request_stop(tables: Tables, request: StopRequest) -> Attempt | Ended | None:
     """Record the stop. Returns the attempt while it still has to end, how it ended if it has, or None if
     nothing was there to stop."""
-    found = await tables.conversation(request.owner, request.conversation)
-    conversation = await check_live(tables, found, request.due)
+    conversation = await live_conversation(tables, request.owner, request.conversation, request.due)
     branch = await tables.branch(conversation.branch)
     name = request.attempt or (branch.running if branch else None)
     if name is None:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from turnledger.engine.attempt.end import STATE_OF
 from turnledger.engine.attempt.takeover import Left
 from turnledger.engine.attempt.told import told_aside
-from turnledger.engine.conversations.resolve import check_live
+from turnledger.engine.conversations.resolve import live_conversation
 from turnledger.engine.history import line
 from turnledger.engine.ports import Tables
 from turnledger.errors import TurnNotFound
@@ -35,7 +35,7 @@ class LookRequest:
     turn: TurnId
     chunk: int
     item: int
-    now: int
+    now: int = field(compare=False)
 
 
 @dataclass(frozen=True)
@@ -82,8 +82,7 @@ class Over:
 async def look(tables: Tables, request: LookRequest) -> Waits | Runs | Over | None:
     """What is known of the turn; None if there is no such turn in the conversation. Raises
     ConversationDeleted and its like."""
-    found = await tables.conversation(request.owner, request.conversation)
-    conversation = await check_live(tables, found, request.now)
+    conversation = await live_conversation(tables, request.owner, request.conversation, request.now)
     attempt = await tables.attempt(request.owner, request.turn)
     if attempt is not None and attempt.conversation != conversation.id:
         attempt = None

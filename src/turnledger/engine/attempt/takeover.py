@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
@@ -13,6 +14,9 @@ from turnledger.engine.ports import Tables
 from turnledger.model.attempt import Attempt
 from turnledger.model.conversation import Branch, Ticket, holds_lane
 from turnledger.model.ids import BranchId, ConversationId, LeaseId, TurnId
+
+if TYPE_CHECKING:
+    from turnledger.engine.process import Process
 
 
 @dataclass(frozen=True)
@@ -61,6 +65,12 @@ async def take_over(tables: Tables, request: TakeOverRequest) -> None:
     if request.dead is not None and not await is_dead(tables, attempt.lease, request.dead):
         return
     await end_running(tables, replace(branch, fence=branch.fence + 1), attempt, DIED, request.now)
+
+
+async def take_over_from(process: Process, left: Left, dead: Dead | None) -> None:
+    """End what a dead process has left, or what this one did, and wake those who wait for it."""
+    await process.persist(take_over, TakeOverRequest(left, process.clock.now_ms(), dead))
+    process.bells.ring(left.conversation)
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from turnledger.model.attempt import Failure
 from turnledger.model.item import Item, message, result_of
 from turnledger.model.journal import Journal
-from turnledger.model.messages.pairing import NOT_STARTED
+from turnledger.model.messages.calls import NOT_STARTED
 from turnledger.model.turn import Turn, TurnKind
 
 OUTCOME_UNKNOWN = (

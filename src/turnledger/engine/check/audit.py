@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from types import TracebackType
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 
 import msgspec
 
 from turnledger.engine.ports import Tables
 from turnledger.errors import StoreCorrupt, StoreTooNew, TurnledgerError
+from turnledger.model.check import Finding, Rule
 from turnledger.model.conversation import Conversation, ConversationState
-from turnledger.model.finding import Finding, Rule
 from turnledger.model.ids import BranchId, ConversationId, TurnId
 
 PAGE = 500
@@ -34,28 +34,6 @@ class Location(msgspec.Struct, frozen=True, kw_only=True):
 
 class Enough(Exception):
     """More is wrong than was asked for."""
-
-
-class AuditStep:
-    """A block that is left at certain errors, which are told and go no further."""
-
-    def __init__(
-        self, errors: tuple[type[Exception], ...], tell: Callable[[BaseException], None] | None
-    ) -> None:
-        self._errors = errors
-        self._tell = tell
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(
-        self, kind: type[BaseException] | None, problem: BaseException | None, trace: TracebackType | None
-    ) -> bool:
-        if not isinstance(problem, self._errors):
-            return False
-        if self._tell is not None:
-            self._tell(problem)
-        return True
 
 
 class Audit:
@@ -83,17 +61,21 @@ class Audit:
             )
         )
 
-    def noting(self, place: Location) -> AuditStep:
+    @contextmanager
+    def noting(self, place: Location) -> Iterator[None]:
         """Note what cannot be read in a block, and go on behind it."""
-        return AuditStep(UNREADABLE, lambda problem: self.note_unreadable(place, "It", problem))
+        try:
+            yield
+        except UNREADABLE as problem:
+            self.note_unreadable(place, "It", problem)
 
     def note_unreadable(self, place: Location, what: str, problem: BaseException) -> None:
         reason = str(problem) if isinstance(problem, TurnledgerError) else repr(problem)
         self.found(Rule.DOCUMENT, place, f"{what} cannot be read: {reason}")
 
-    def passing_over(self, *more: type[Exception]) -> AuditStep:
+    def passing_over(self, *more: type[Exception]) -> suppress:
         """Leave a block at a row that cannot be read: it is noted when it is looked at for its own sake."""
-        return AuditStep((*UNREADABLE, *more), None)
+        return suppress(*UNREADABLE, *more)
 
     def remember_settled(self, branch: BranchId, numbers: tuple[int, ...]) -> None:
         """Keep which turns of a line are settled."""

@@ -26,8 +26,8 @@ from turnledger.engine.check.lanes import check_attempt, check_lane, check_ticke
 from turnledger.engine.check.lines import check_aside, check_line
 from turnledger.engine.ports import Tables
 from turnledger.model.attempt import AttemptState
+from turnledger.model.check import Finding, Rule
 from turnledger.model.conversation import Claim, Conversation, ConversationState, Ticket
-from turnledger.model.finding import Finding, Rule
 from turnledger.model.ids import BranchId, ConversationId, TurnId
 
 Row = TypeVar("Row")

@@ -22,11 +22,11 @@ from turnledger.engine.history import line
 from turnledger.errors import MalformedItems, StoreCorrupt, StoreError
 from turnledger.model import codec, event_log
 from turnledger.model.attempt import Attempt, AttemptState
+from turnledger.model.check import Rule
 from turnledger.model.conversation import Branch, Origin, Stretch
-from turnledger.model.finding import Rule
 from turnledger.model.ids import TurnId
 from turnledger.model.item import Item
-from turnledger.model.messages.pairing import left_open, open_calls
+from turnledger.model.messages.calls import left_open, open_calls
 from turnledger.model.turn import Turn, TurnBody
 
 
@@ -260,10 +260,10 @@ def _check_turn(audit: Audit, walk: _Walk, turn: Turn) -> bool:
             "another history.",
         )
     walk.number, walk.before, walk.is_sure = turn.number, turn.id, True
-    items: tuple[Item, ...] | None = None
-    with audit.noting(place):
+    try:
         items = items_of(turn)
-    if items is None:
+    except UNREADABLE as problem:
+        audit.note_unreadable(place, "It", problem)
         walk.pending = walk.instructed = None
         return False
     if turn.goes_along:

@@ -10,10 +10,10 @@ from turnledger.engine.conversations.resolve import Target, check_live, find, ha
 from turnledger.engine.feed import newest_position, tell
 from turnledger.engine.ports import Tables
 from turnledger.errors import ConversationUnavailable
+from turnledger.model.catalogue import Listed, ListPosition, Page, Wanted
 from turnledger.model.change import ChangeKind
 from turnledger.model.conversation import EVERYWHERE, Conversation, NamedBy, Within
 from turnledger.model.ids import ConversationId
-from turnledger.model.listing import Listed, ListPosition, Page, Wanted
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from turnledger.engine.conversations.resolve import check_live, name_again, preview_again
+from turnledger.engine.conversations.resolve import live_conversation, name_again, preview_again
 from turnledger.engine.history import line
 from turnledger.engine.ports import Tables
 from turnledger.errors import InvalidInput, TurnNotFound
@@ -40,8 +40,7 @@ async def flag(tables: Tables, request: FlagRequest) -> None:
     """Show or hide items. Repeating it changes nothing. Raises TurnNotFound, or InvalidInput for a place that
     the turn has not or for more flags than one turn can have; then nothing has changed."""
     owner = request.owner
-    conversation = await tables.conversation(owner, request.conversation)
-    conversation = await check_live(tables, conversation, request.due)
+    conversation = await live_conversation(tables, owner, request.conversation, request.due)
     turn = await _turn_of(tables, conversation, request.turn)
     places = range(len(turn.items)) if request.places is None else request.places
     if not all(0 <= place < len(turn.items) for place in places):
@@ -106,8 +105,7 @@ class FlagsOfRequest:
 
 async def flags_in(tables: Tables, request: FlagsOfRequest) -> FlagsOf:
     """The flags of these turns of a conversation, where there are any; raises TurnNotFound."""
-    found = await tables.conversation(request.owner, request.conversation)
-    conversation = await check_live(tables, found, request.now)
+    conversation = await live_conversation(tables, request.owner, request.conversation, request.now)
     for id in request.turns:
         await _turn_of(tables, conversation, id)
     return await tables.flags(request.owner, request.turns)

@@ -11,17 +11,17 @@ from dataclasses import dataclass
 from msgspec import Struct
 from msgspec.structs import replace
 
-from turnledger.engine.conversations.resolve import check_live
+from turnledger.engine.conversations.resolve import check_live, live_conversation
 from turnledger.engine.history.line import MISSING, flags_of, turn_at, turns_of
 from turnledger.engine.ports import Store, Tables
 from turnledger.errors import BranchNotFound, StoreCorrupt, TurnNotFound
 from turnledger.model.attempt import Attempt
+from turnledger.model.catalogue import Listed
 from turnledger.model.conversation import EVERYWHERE, Branch, Conversation, Within
 from turnledger.model.flags import Flags, FlagsOf, gone_in, hidden_from_user, without_hidden
 from turnledger.model.ids import BranchId, ConversationId, TurnId
 from turnledger.model.item import Item
 from turnledger.model.journal import Journal
-from turnledger.model.listing import Listed
 from turnledger.model.turn import Turn
 
 
@@ -46,7 +46,7 @@ FEW = 4
 
 async def turns_page(tables: Tables, request: TurnPageRequest) -> list[Turn]:
     """A page of turns in order; its cost does not depend on how many there are. Raises BranchNotFound."""
-    conversation = await _live(tables, request.owner, request.conversation, request.now)
+    conversation = await live_conversation(tables, request.owner, request.conversation, request.now)
     if request.branch is None:
         branch = await _shown(tables, conversation)
     else:
@@ -101,7 +101,7 @@ class BranchesRequest:
 
 async def branches(tables: Tables, request: BranchesRequest) -> list[ListedBranch]:
     """A page of the branches of a conversation, the last made first. Raises BranchNotFound."""
-    conversation = await _live(tables, request.owner, request.conversation, request.now)
+    conversation = await live_conversation(tables, request.owner, request.conversation, request.now)
     before = await tables.branch(request.before) if request.before else None
     if request.before is not None and (before is None or before.conversation != conversation.id):
         raise BranchNotFound
@@ -123,7 +123,7 @@ class SetAside:
 
 async def attempts_page(tables: Tables, request: TurnPageRequest) -> list[SetAside]:
     """The attempts of a conversation that run or were kept aside, newest first."""
-    conversation = await _live(tables, request.owner, request.conversation, request.now)
+    conversation = await live_conversation(tables, request.owner, request.conversation, request.now)
     page: list[SetAside] = []
     room = request.most_bytes
     for attempt in await tables.attempts(conversation.id, request.limit):
@@ -146,7 +146,7 @@ class InfoRequest:
 
 async def info(tables: Tables, request: InfoRequest) -> Conversation:
     """The conversation itself, if it is live."""
-    found = await _live(tables, request.owner, request.conversation, request.now)
+    found = await live_conversation(tables, request.owner, request.conversation, request.now)
     return replace(found, metadata=dict(found.metadata))
 
 
@@ -190,10 +190,6 @@ async def _shown(tables: Tables, conversation: Conversation) -> Branch:
     if branch is None or branch.conversation != conversation.id:
         raise StoreCorrupt(MISSING)
     return branch
-
-
-async def _live(tables: Tables, owner: str, id: ConversationId, now: int) -> Conversation:
-    return await check_live(tables, await tables.conversation(owner, id), now)
 
 
 class PageOfLine(Struct, frozen=True):

@@ -313,6 +313,11 @@ async def check_live(tables: Tables, found: Conversation | None, now: int) -> Co
     return found
 
 
+async def live_conversation(tables: Tables, owner: str, id: ConversationId, now: int) -> Conversation:
+    """Return the conversation of this id; raises what `check_live` does."""
+    return await check_live(tables, await tables.conversation(owner, id), now)
+
+
 async def has_expired(tables: Tables, found: Conversation, now: int) -> bool:
     """Whether its time without interaction is over, and it is not in use."""
     if found.state is ConversationState.EXPIRED:
@@ -370,7 +375,7 @@ async def update(tables: Tables, request: UpdateRequest) -> Conversation:
     """Set what is given, all of it or nothing, if the revision is still the one that was read.
     A metadata write: it disturbs no running turn and moves no interaction time. What is so already is left
     as it is, so it can be repeated when its answer was lost: its own change is no conflict."""
-    found = await check_live(tables, await tables.conversation(request.owner, request.id), request.due)
+    found = await live_conversation(tables, request.owner, request.id, request.due)
     changed = replace(
         await _renamed(tables, found, request.title),
         metadata=found.metadata if request.metadata is None else dict(request.metadata),

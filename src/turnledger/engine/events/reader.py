@@ -12,11 +12,10 @@ from contextlib import ExitStack
 from itertools import islice
 
 from turnledger.engine.attempt.stored_events import LookRequest, Over, Runs, look
-from turnledger.engine.attempt.takeover import TakeOverRequest, take_over
+from turnledger.engine.attempt.takeover import take_over_from
 from turnledger.engine.events.live_log import LiveLog
-from turnledger.engine.lane.queue import Dead
 from turnledger.engine.process import Process, Waiter
-from turnledger.errors import LedgerClosed, TooManyReaders, TurnNotFound
+from turnledger.errors import LedgerClosed, TurnNotFound
 from turnledger.model import event_log
 from turnledger.model.attempt import AttemptState
 from turnledger.model.event import Event, TurnFinished, TurnStarted
@@ -58,13 +57,7 @@ class EventReader:
         self._chunks = self._items = self._number = 0
 
     def __enter__(self) -> EventReader:
-        process = self._process
-        process.home.check()
-        if process.is_closed:
-            raise LedgerClosed
-        if process.readers >= process.limits.readers:
-            raise TooManyReaders
-        process.readers += 1
+        self._process.admit_reader()
         self._leaving.callback(self._leave)
         return self
 
@@ -164,7 +157,7 @@ class EventReader:
             if batch := self._told_by(found):
                 return batch
             if dead and not found.has_more:
-                await self._take_over(found, dead)
+                await take_over_from(process, found.left, dead)
                 return ()
         if not isinstance(found, Runs) or not found.has_more:
             await self._waiter.wait(process.limits.lease_time / 4)
@@ -203,9 +196,3 @@ class EventReader:
         waiters.remove(waiter)
         if not waiters:
             del self._process.awaited[self._turn]
-
-    async def _take_over(self, found: Runs, dead: Dead) -> None:
-        """End what a dead process has left: its readers are to learn how it ended."""
-        process = self._process
-        await process.persist(take_over, TakeOverRequest(found.left, process.clock.now_ms(), dead))
-        process.bells.ring(self._conversation)

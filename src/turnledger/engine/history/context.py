@@ -14,7 +14,7 @@ from msgspec import Struct
 from turnledger.errors import InvalidInput, MalformedItems
 from turnledger.model.flags import Hidden, without_hidden
 from turnledger.model.item import Item
-from turnledger.model.messages.pairing import open_calls, without_open_reasoning
+from turnledger.model.messages.calls import open_calls, without_open_reasoning
 from turnledger.model.turn import Turn
 
 Counter: TypeAlias = Callable[[Item], int]

@@ -25,8 +25,8 @@ from turnledger.model.conversation import Branch, Conversation, Origin, Stretch
 from turnledger.model.flags import FlagsOf, Hidden, gone_in
 from turnledger.model.ids import BranchId, TurnId
 from turnledger.model.item import Item
+from turnledger.model.messages.calls import left_open
 from turnledger.model.messages.messages import messages_of
-from turnledger.model.messages.pairing import left_open
 from turnledger.model.turn import Turn, TurnKind
 
 _HEADER = Struct(">16s16sqqB")

@@ -10,10 +10,11 @@ import asyncio
 import os
 from collections.abc import Callable, Coroutine, Generator
 from types import coroutine
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 from turnledger.errors import LedgerElsewhere
 
+Asked = TypeVar("Asked")
 Result = TypeVar("Result")
 
 GRACE = 1.0
@@ -109,6 +110,37 @@ def _raise_again(cancelled: asyncio.CancelledError) -> None:
     caller = asyncio.current_task()
     if caller is not None and caller.cancelling():
         raise cancelled
+
+
+class JointReads(Generic[Asked, Result]):
+    """Reads that were asked for and have not begun. Whoever asks for the same until then takes part: a read
+    that has begun may be too old for a caller that was woken since."""
+
+    def __init__(self, read: Callable[[Asked], Coroutine[Any, Any, Result]], name: str) -> None:
+        self._read = read
+        self._name = name
+        self._asked: dict[Asked, asyncio.Task[Result]] = {}
+
+    async def take(self, request: Asked) -> Result:
+        """Read, together with all who ask for the same. A caller that is cancelled leaves the others their
+        read."""
+        task = self._asked.get(request)
+        if task is None:
+            task = asyncio.create_task(self._begin(request), name=self._name)
+            task.add_done_callback(_heed)
+            self._asked[request] = task
+        return await asyncio.shield(task)
+
+    async def _begin(self, request: Asked) -> Result:
+        # A task starts after all who were woken together have asked.
+        del self._asked[request]
+        return await self._read(request)
+
+
+def _heed(task: asyncio.Task[Any]) -> None:
+    """Take note of an error that everybody left before it came."""
+    if not task.cancelled():
+        task.exception()
 
 
 FORKED = "This ledger was opened before os.fork(). Open one in each process after the fork, or use spawn."

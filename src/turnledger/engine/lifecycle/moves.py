@@ -25,7 +25,7 @@ from turnledger.engine.attempt.divergence import (
 from turnledger.engine.attempt.effect_copies import add_copies, copies_behind, forget_effects, untold_effects
 from turnledger.engine.attempt.end import settle
 from turnledger.engine.attempt.idempotency import Key, claim_of, live_conversation_of
-from turnledger.engine.conversations.resolve import check_live
+from turnledger.engine.conversations.resolve import check_live, live_conversation
 from turnledger.engine.feed import tell
 from turnledger.engine.history import line
 from turnledger.engine.limits import BOUNDLESS, Room, check_room
@@ -194,8 +194,7 @@ async def fork(tables: Tables, request: ForkRequest) -> Conversation:
         if claim.fingerprint != request.key.fingerprint:
             raise IdempotencyMismatch
         return await check_live(tables, await live_conversation_of(tables, claim), request.due)
-    found = await tables.conversation(request.owner, request.conversation)
-    source = await check_live(tables, found, request.due)
+    source = await live_conversation(tables, request.owner, request.conversation, request.due)
     lane = await tables.branch(source.branch)
     if lane is None:
         raise BranchNotFound
@@ -243,8 +242,7 @@ class SiblingsRequest:
 async def siblings(tables: Tables, request: SiblingsRequest) -> list[Sibling]:
     """The turns that were made at the place of a turn of the current branch, itself included, the first made
     first."""
-    found = await tables.conversation(request.owner, request.conversation)
-    conversation = await check_live(tables, found, request.now)
+    conversation = await live_conversation(tables, request.owner, request.conversation, request.now)
     lane = await tables.branch(conversation.branch)
     if lane is None:
         raise BranchNotFound

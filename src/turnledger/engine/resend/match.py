@@ -29,7 +29,7 @@ from turnledger.engine.resend.window import (
 from turnledger.errors import NoNewInput
 from turnledger.model.ids import TurnId
 from turnledger.model.item import Item
-from turnledger.model.messages.pairing import left_open
+from turnledger.model.messages.calls import left_open
 from turnledger.model.messages.projection import SILENT, Said, Shown, bare, said
 from turnledger.model.turn import Turn, TurnKind
 

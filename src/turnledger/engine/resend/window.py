@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from turnledger.engine.resend.transcript import FORWARDS, ClientTranscript
 from turnledger.model.item import Item
-from turnledger.model.messages.pairing import without_open_reasoning
+from turnledger.model.messages.calls import without_open_reasoning
 from turnledger.model.messages.projection import Call, ClientForm, Entry, Shown, bare, canonical, items_before
 from turnledger.model.turn import Turn
 

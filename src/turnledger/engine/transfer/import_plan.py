@@ -30,7 +30,7 @@ from turnledger.model.conversation import Conversation, NamedBy
 from turnledger.model.flags import Flags
 from turnledger.model.ids import BranchId, ConversationId, Id, TurnId, derived
 from turnledger.model.item import DEEPEST, Item, check_plain
-from turnledger.model.messages.pairing import left_open, started
+from turnledger.model.messages.calls import left_open, started
 from turnledger.model.messages.repair import Fitted, fitted
 from turnledger.model.retention import NEVER, ResetPolicy
 from turnledger.model.transfer import ChatLine, Did, ImportReport, Notes, TurnLine

@@ -37,7 +37,7 @@ from turnledger.model.conversation import (
 )
 from turnledger.model.flags import Flags
 from turnledger.model.ids import BranchId, ConversationId, TurnId, derived, time_of
-from turnledger.model.messages.pairing import left_open
+from turnledger.model.messages.calls import left_open
 from turnledger.model.text.plain import preview_of
 from turnledger.model.transfer import BranchLine, Did, ImportReport, chat_line, encoded, turn_line
 from turnledger.model.turn import Turn

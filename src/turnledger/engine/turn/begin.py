@@ -48,7 +48,7 @@ from turnledger.model.conversation import Branch, Conversation, Ticket
 from turnledger.model.ids import ConversationId, TurnId
 from turnledger.model.item import Item
 from turnledger.model.journal import Journal
-from turnledger.model.messages.pairing import admit, check_resent, not_told_by, open_calls
+from turnledger.model.messages.calls import admit, check_resent, not_told_by, open_calls
 from turnledger.model.turn import Instructions, given_to
 
 

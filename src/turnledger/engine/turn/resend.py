@@ -33,8 +33,8 @@ from turnledger.model.conversation import Branch
 from turnledger.model.flags import hidden_from_user
 from turnledger.model.ids import BranchId, ConversationId, TurnId
 from turnledger.model.item import Item
+from turnledger.model.messages.calls import check_resent, left_open
 from turnledger.model.messages.messages import items_of_messages
-from turnledger.model.messages.pairing import check_resent, left_open
 from turnledger.model.messages.projection import comparable
 from turnledger.model.turn import Instructions, Turn
 

@@ -31,7 +31,7 @@ from turnledger.model.attempt import OnBusy, OnFailure, OnStop
 from turnledger.model.conversation import EVERYWHERE, Conversation, NamedBy, Within
 from turnledger.model.ids import BranchId, ConversationId, TurnId
 from turnledger.model.item import Item, ItemLike, is_unicode, items_of
-from turnledger.model.messages.pairing import check_input
+from turnledger.model.messages.calls import check_input
 from turnledger.model.retention import NEVER, ResetPolicy
 from turnledger.model.text.plain import one_line
 from turnledger.model.turn import Instructions, instructions_of

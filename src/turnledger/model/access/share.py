@@ -25,15 +25,12 @@ from turnledger.model.access.token import (
     secret_text,
 )
 from turnledger.model.attempt import Bytes
-from turnledger.model.conversation import Within
+from turnledger.model.conversation import Within, guest_of
 from turnledger.model.ids import ConversationId, RandomBits, ShareId, TokenId
 
 SCOPES_OF_VISITORS = frozenset({TokenScope.CHATS_READ, TokenScope.CHATS_WRITE, TokenScope.TURNS_RUN})
 """What a visitor of a scope may do, each with conversations of his own."""
 READS = frozenset({TokenScope.CHATS_READ})
-GUEST = "guest_"
-"""What the owners begin with that visitors are: `guest_SHARE_TOKEN`, by the digits of both ids."""
-_GUEST = re.compile(rf"{GUEST}([0-9a-f]{{32}})_[0-9a-f]{{32}}")
 
 
 class ShareKind(StrEnum):
@@ -100,7 +97,7 @@ class Share(msgspec.Struct, frozen=True, kw_only=True):
         is_reader = self.conversation is not None
         return Token(
             id=id,
-            owner=self.owner if is_reader else _guest(self.id, id),
+            owner=self.owner if is_reader else guest_of(self.id, id),
             name=self.name,
             scopes=READS if is_reader else SCOPES_OF_VISITORS,
             chat_scope=self.chat_scope,
@@ -113,16 +110,6 @@ class Share(msgspec.Struct, frozen=True, kw_only=True):
             bounds=self.bounds,
             digest=digest,
         )
-
-
-def _guest(share: ShareId, token: TokenId) -> str:
-    return f"{GUEST}{share.raw.hex()}_{token.raw.hex()}"
-
-
-def link_of(owner: str) -> ShareId | None:
-    """Return the link that a visitor came by; None for other owners."""
-    found = _GUEST.fullmatch(owner) if owner.startswith(GUEST) else None
-    return None if found is None else ShareId.trusted(Bytes.fromhex(found[1]))
 
 
 PREFIX = "tls_"

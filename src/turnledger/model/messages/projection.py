@@ -18,7 +18,7 @@ import msgspec
 
 from turnledger.errors import MalformedItems
 from turnledger.model.item import Item
-from turnledger.model.messages.pairing import NOT_ANSWERED, left_open
+from turnledger.model.messages.calls import NOT_ANSWERED, left_open
 
 Call: TypeAlias = tuple[str, str]
 """The name of a tool and its arguments, as they were written."""

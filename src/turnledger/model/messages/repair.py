@@ -29,7 +29,7 @@ import msgspec
 
 from turnledger.errors import InvalidInput, MalformedItems
 from turnledger.model.item import Item
-from turnledger.model.messages.pairing import can_follow_reasoning, closed, left_open, open_calls
+from turnledger.model.messages.calls import can_follow_reasoning, closed, left_open, open_calls
 
 
 class Pending(StrEnum):

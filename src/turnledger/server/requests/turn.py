@@ -21,8 +21,8 @@ from turnledger.errors import InvalidInput, MalformedItems
 from turnledger.model.attempt import OnBusy, OnFailure, OnStop
 from turnledger.model.ids import ConversationId
 from turnledger.model.item import Item
+from turnledger.model.messages.calls import left_open
 from turnledger.model.messages.messages import items_of_messages
-from turnledger.model.messages.pairing import left_open
 from turnledger.model.text.plain import plain
 from turnledger.server.requests.body import decode_body
 

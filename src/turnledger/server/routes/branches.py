@@ -19,9 +19,9 @@ from turnledger.engine.turn.validation import METADATA_PAIRS, TEXT_LENGTH, MoveO
 from turnledger.errors import ConversationUnavailable
 from turnledger.model.access.token import TokenScope
 from turnledger.model.attempt import OnBusy
+from turnledger.model.catalogue import Listed
 from turnledger.model.conversation import Branch
 from turnledger.model.ids import BranchId, ConversationId, TurnId
-from turnledger.model.listing import Listed
 from turnledger.server.access.auth import Principal
 from turnledger.server.openapi.endpoint import Answering, Endpoint, Parameter
 from turnledger.server.openapi.schemas import (

@@ -15,9 +15,9 @@ from turnledger.chat import Chat
 from turnledger.engine.turn.validation import METADATA_PAIRS, TAG_LENGTH, TAGS, TEXT_LENGTH
 from turnledger.errors import ConversationUnavailable, InvalidInput, RevisionConflict
 from turnledger.model.access.token import TokenScope
+from turnledger.model.catalogue import Listed, Page
 from turnledger.model.conversation import Conversation
 from turnledger.model.ids import ConversationId
-from turnledger.model.listing import Listed, Page
 from turnledger.server.access.auth import Principal
 from turnledger.server.errors import Refused, error_body
 from turnledger.server.openapi.endpoint import Endpoint, Parameter

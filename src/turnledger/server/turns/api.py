@@ -10,9 +10,9 @@ from msgspec.structs import replace
 from turnledger.engine.attempt.outcome import committed
 from turnledger.engine.turn.running_turn import RunningTurn
 from turnledger.errors import TurnledgerError
+from turnledger.model.catalogue import Listed
 from turnledger.model.event import Event, TurnFinished
 from turnledger.model.ids import TurnId
-from turnledger.model.listing import Listed
 from turnledger.model.turn import Turn
 from turnledger.runners.chat_model import ChatModel
 from turnledger.runners.chat_runner import ChatRunner

@@ -21,8 +21,8 @@ from turnledger.errors import InvalidInput, ModelError
 from turnledger.model.event import Event, ItemDone, TextDelta
 from turnledger.model.ids import TurnId
 from turnledger.model.item import Item
+from turnledger.model.messages.calls import left_open
 from turnledger.model.messages.messages import messages_of
-from turnledger.model.messages.pairing import left_open
 from turnledger.model.turn import Turn, TurnKind
 from turnledger.runners.chat_model import ChatModel, ModelRequest, failure_of_end, finish_reasons_of
 from turnledger.runners.chat_runner import ChatRunner, SaidOnce

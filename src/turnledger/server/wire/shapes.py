@@ -7,9 +7,9 @@ from typing import Any
 
 from turnledger.engine.conversations.read import SetAside
 from turnledger.model.access.token import TokenScope
+from turnledger.model.catalogue import Listed
 from turnledger.model.conversation import Conversation, NamedBy
 from turnledger.model.ids import BranchId, ConversationId, TurnId
-from turnledger.model.listing import Listed
 from turnledger.model.turn import Turn, TurnKind
 from turnledger.server.access.auth import Principal
 from turnledger.server.models.redacted import discreet_failure

@@ -11,11 +11,11 @@ from contextvars import Context
 from dataclasses import dataclass, field
 from typing import TypeVar
 
+from turnledger.engine.ports import ClockMark
 from turnledger.model.access.share import Share
 from turnledger.model.access.token import Token
 from turnledger.model.attempt import Attempt
 from turnledger.model.change import LiveChange
-from turnledger.model.clock_mark import ClockMark
 from turnledger.model.conversation import Branch, Claim, Conversation, Lease, Origin, Ticket, Usage
 from turnledger.model.flags import Flags
 from turnledger.model.ids import BranchId, ConversationId, LeaseId, ShareId, TokenId, TurnId

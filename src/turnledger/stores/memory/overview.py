@@ -7,13 +7,13 @@ from collections.abc import Iterator, Mapping
 from itertools import islice
 from typing import TYPE_CHECKING, TypeVar
 
-from turnledger.model.access.share import link_of
 from turnledger.model.attempt import AttemptState
 from turnledger.model.conversation import (
     Claim,
     ConversationState,
     Ticket,
     Usage,
+    link_of,
     of_aside,
     of_branch,
     of_chat,

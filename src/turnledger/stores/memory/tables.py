@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from turnledger.engine.ports import BURIED_KEPT
+from turnledger.engine.ports import BURIED_KEPT, ClockMark
 from turnledger.errors import StoreError
-from turnledger.model.access.share import link_of
 from turnledger.model.attempt import Attempt, AttemptState
-from turnledger.model.clock_mark import ClockMark
+from turnledger.model.catalogue import Listed, ListPosition, Wanted
 from turnledger.model.conversation import (
     Branch,
     Claim,
@@ -23,148 +21,23 @@ from turnledger.model.conversation import (
     Stretch,
     Ticket,
     Usage,
+    link_of,
     of_branch,
     of_chat,
     of_details,
 )
 from turnledger.model.flags import Flags, FlagsOf
 from turnledger.model.ids import BranchId, ConversationId, LeaseId, TurnId
-from turnledger.model.listing import Listed, ListPosition, Wanted
 from turnledger.model.turn import Turn
 from turnledger.stores.memory.access_rows import MemoryShareRows, MemoryTokenRows
 from turnledger.stores.memory.change_rows import MemoryChangeRows
-from turnledger.stores.memory.database import Database, UndoLog
+from turnledger.stores.memory.database import Database
 from turnledger.stores.memory.overview import MemoryOverview, made_from
 from turnledger.stores.memory.search_rows import MemorySearchRows
-
-if TYPE_CHECKING:
-    from turnledger.stores.memory.database import Database
-
-
-class MemoryCatalogueRows:
-    """The part of `Tables` that lists conversations."""
-
-    _db: Database
-
-    async def listed(self, wanted: Wanted, after: ListPosition | None, limit: int) -> list[Listed]:
-        found = [
-            each
-            for each in self._db.conversations.values()
-            if wanted.fits(each) and each.branch in self._db.branches
-        ]
-        if after is not None:
-            found = [each for each in found if _place(each) < (after.at, after.id)]
-        found.sort(key=_place, reverse=True)
-        return [self._listed(each) for each in found[:limit]]
-
-    def _listed(self, conversation: Conversation) -> Listed:
-        branch = self._db.branches[conversation.branch]
-        return Listed(conversation, branch.length, branch.preview, branch.running is not None)
 
 
 def _place(conversation: Conversation) -> tuple[int, ConversationId]:
     return conversation.touched_at, conversation.id
-
-
-class MemoryClockRows(UndoLog):
-    """The part of `Tables` that is about clocks."""
-
-    _db: Database
-
-    async def clock_mark(self) -> ClockMark | None:
-        return self._db.clock_mark.get(None)
-
-    async def save_clock_mark(self, mark: ClockMark) -> None:
-        self._put(self._db.clock_mark, None, mark)
-
-    async def newest_time(self) -> int | None:
-        last = self._db.last_change.get(None)
-        times = [self._db.changes[last].at] if last is not None else []
-        times += [turn.committed_at for turn in list(self._db.turns.values())[-1:]]
-        return max(times, default=None)
-
-
-class MemoryTransferRows(UndoLog):
-    """The part of `Tables` that is for whole chats."""
-
-    _db: Database
-
-    async def untouched(
-        self, owner: str, scope: str | None, after: tuple[int, ConversationId] | None, limit: int
-    ) -> list[Conversation]:
-        found = sorted(
-            (each.touched_at, each.id)
-            for each in self._db.conversations.values()
-            if each.owner == owner and each.state is ConversationState.LIVE
-            if each.is_listed and not each.internal and scope in (None, each.scope)
-        )
-        return [self._db.conversations[id] for at, id in found if after is None or (at, id) > after][:limit]
-
-    async def is_taken(self, id: ConversationId) -> bool:
-        return id in self._db.conversations
-
-    async def taken_turns(self, ids: Sequence[TurnId]) -> set[TurnId]:
-        db = self._db
-        return {id for id in ids if id in db.turns or id in db.attempts or id in db.tickets}
-
-    async def taken_branches(self, ids: Sequence[BranchId]) -> set[BranchId]:
-        return {id for id in ids if id in self._db.branches}
-
-
-class MemoryEndedRows:
-    """The part of `Tables` that finds conversations whose time is over."""
-
-    _db: Database
-
-    async def conversations_to_purge(self, now: int, limit: int) -> list[Conversation]:
-        due = [(each.purge_at or 0, each.id, each) for each in self._in(ConversationState.DELETED)]
-        return [each for purge_at, _, each in sorted(due) if purge_at <= now][:limit]
-
-    async def unlisted_conversations(self, touched_by: int, limit: int) -> list[Conversation]:
-        tried = self._tried_after(touched_by)
-        idle = [
-            each
-            for each in self._in(ConversationState.LIVE)
-            if not each.is_listed and each.touched_at <= touched_by and not self._is_in_use(each)
-            if self._db.branches[each.branch].unsettled is None and each.id not in tried
-        ]
-        return sorted(idle, key=_age)[:limit]
-
-    async def owners(self, after: str | None, limit: int) -> list[str]:
-        stored = [owner for owner, usage in self._db.stored.items() if usage.bytes > 0]
-        return sorted(owner for owner in stored if after is None or owner > after)[:limit]
-
-    async def oldest_conversations(self, owner: str, touched_by: int, limit: int) -> list[Conversation]:
-        tried = self._tried_after(touched_by, is_use=True)
-        idle = [
-            each
-            for each in self._in(ConversationState.LIVE)
-            if each.owner == owner and each.is_listed and not each.pinned
-            if each.touched_at <= touched_by and not self._is_in_use(each) and each.id not in tried
-        ]
-        return sorted(idle, key=_age)[:limit]
-
-    async def oldest_deleted(self, owner: str, limit: int) -> list[Conversation]:
-        deleted = [each for each in self._in(ConversationState.DELETED) if each.owner == owner]
-        return sorted(deleted, key=_age)[:limit]
-
-    async def bytes_of(self, conversation: ConversationId) -> int:
-        branches = [each for each in self._db.branches.values() if each.conversation == conversation]
-        return sum(of_branch(each.bytes) for each in branches if each.id not in self._db.cleared)
-
-    def _in(self, state: ConversationState) -> list[Conversation]:
-        return [each for each in self._db.conversations.values() if each.state is state]
-
-    def _tried_after(self, at: int, *, is_use: bool = False) -> set[ConversationId]:
-        """Those where an attempt ended after that time, which counts as use if that is asked for."""
-        ended = [each for each in self._db.attempts.values() if (each.ended_at or 0) > at]
-        return {each.conversation for each in ended if each.is_interaction or not is_use}
-
-    def _is_in_use(self, conversation: Conversation) -> bool:
-        """Whether a turn runs or waits there."""
-        branch = conversation.branch
-        waits = any(ticket.branch == branch for ticket in self._db.tickets.values())
-        return waits or self._db.branches[branch].running is not None
 
 
 def is_restorable(conversation: Conversation) -> bool:
@@ -172,23 +45,15 @@ def is_restorable(conversation: Conversation) -> bool:
     return conversation.state is ConversationState.DELETED
 
 
-def _age(conversation: Conversation) -> tuple[int, object]:
-    return conversation.touched_at, conversation.id
-
-
 KEPT_TOMBSTONES = 10_000
 """How many deleted or expired conversations are remembered as such; older ones become unknown."""
 
 
 class MemoryTables(
-    MemoryCatalogueRows,
     MemoryTokenRows,
     MemoryShareRows,
     MemorySearchRows,
     MemoryChangeRows,
-    MemoryClockRows,
-    MemoryTransferRows,
-    MemoryEndedRows,
     MemoryOverview,
 ):
     """The rows inside one transaction, with a log of what to put back if it is undone."""
@@ -677,3 +542,107 @@ class MemoryTables(
             self._remove(self._db.leases, id)
         for first in list(self._db.buried)[:-BURIED_KEPT]:
             self._remove(self._db.buried, first)
+
+    # Lists, exports and imports.
+
+    async def listed(self, wanted: Wanted, after: ListPosition | None, limit: int) -> list[Listed]:
+        found = [
+            each
+            for each in self._db.conversations.values()
+            if wanted.fits(each) and each.branch in self._db.branches
+        ]
+        if after is not None:
+            found = [each for each in found if _place(each) < (after.at, after.id)]
+        found.sort(key=_place, reverse=True)
+        return [self._listed(each) for each in found[:limit]]
+
+    def _listed(self, conversation: Conversation) -> Listed:
+        branch = self._db.branches[conversation.branch]
+        return Listed(conversation, branch.length, branch.preview, branch.running is not None)
+
+    async def untouched(
+        self, owner: str, scope: str | None, after: tuple[int, ConversationId] | None, limit: int
+    ) -> list[Conversation]:
+        found = sorted(
+            (each.touched_at, each.id)
+            for each in self._db.conversations.values()
+            if each.owner == owner and each.state is ConversationState.LIVE
+            if each.is_listed and not each.internal and scope in (None, each.scope)
+        )
+        return [self._db.conversations[id] for at, id in found if after is None or (at, id) > after][:limit]
+
+    async def is_taken(self, id: ConversationId) -> bool:
+        return id in self._db.conversations
+
+    async def taken_turns(self, ids: Sequence[TurnId]) -> set[TurnId]:
+        db = self._db
+        return {id for id in ids if id in db.turns or id in db.attempts or id in db.tickets}
+
+    async def taken_branches(self, ids: Sequence[BranchId]) -> set[BranchId]:
+        return {id for id in ids if id in self._db.branches}
+
+    # Conversations whose time is over.
+
+    async def conversations_to_purge(self, now: int, limit: int) -> list[Conversation]:
+        due = [(each.purge_at or 0, each.id, each) for each in self._in(ConversationState.DELETED)]
+        return [each for purge_at, _, each in sorted(due) if purge_at <= now][:limit]
+
+    async def unlisted_conversations(self, touched_by: int, limit: int) -> list[Conversation]:
+        tried = self._tried_after(touched_by)
+        idle = [
+            each
+            for each in self._in(ConversationState.LIVE)
+            if not each.is_listed and each.touched_at <= touched_by and not self._is_in_use(each)
+            if self._db.branches[each.branch].unsettled is None and each.id not in tried
+        ]
+        return sorted(idle, key=_place)[:limit]
+
+    async def owners(self, after: str | None, limit: int) -> list[str]:
+        stored = [owner for owner, usage in self._db.stored.items() if usage.bytes > 0]
+        return sorted(owner for owner in stored if after is None or owner > after)[:limit]
+
+    async def oldest_conversations(self, owner: str, touched_by: int, limit: int) -> list[Conversation]:
+        tried = self._tried_after(touched_by, is_use=True)
+        idle = [
+            each
+            for each in self._in(ConversationState.LIVE)
+            if each.owner == owner and each.is_listed and not each.pinned
+            if each.touched_at <= touched_by and not self._is_in_use(each) and each.id not in tried
+        ]
+        return sorted(idle, key=_place)[:limit]
+
+    async def oldest_deleted(self, owner: str, limit: int) -> list[Conversation]:
+        deleted = [each for each in self._in(ConversationState.DELETED) if each.owner == owner]
+        return sorted(deleted, key=_place)[:limit]
+
+    async def bytes_of(self, conversation: ConversationId) -> int:
+        branches = [each for each in self._db.branches.values() if each.conversation == conversation]
+        return sum(of_branch(each.bytes) for each in branches if each.id not in self._db.cleared)
+
+    def _in(self, state: ConversationState) -> list[Conversation]:
+        return [each for each in self._db.conversations.values() if each.state is state]
+
+    def _tried_after(self, at: int, *, is_use: bool = False) -> set[ConversationId]:
+        """Those where an attempt ended after that time, which counts as use if that is asked for."""
+        ended = [each for each in self._db.attempts.values() if (each.ended_at or 0) > at]
+        return {each.conversation for each in ended if each.is_interaction or not is_use}
+
+    def _is_in_use(self, conversation: Conversation) -> bool:
+        """Whether a turn runs or waits there."""
+        branch = conversation.branch
+        waits = any(ticket.branch == branch for ticket in self._db.tickets.values())
+        return waits or self._db.branches[branch].running is not None
+
+    # Clocks.
+
+    async def clock_mark(self) -> ClockMark | None:
+        return self._db.clock_mark.get(None)
+
+    async def save_clock_mark(self, mark: ClockMark) -> None:
+        self._put(self._db.clock_mark, None, mark)
+
+    async def newest_time(self) -> int | None:
+        last = self._db.last_change.get(None)
+        times = [self._db.changes[last].at] if last is not None else []
+        times += [turn.committed_at for turn in list(self._db.turns.values())[-1:]]
+        return max(times, default=None)

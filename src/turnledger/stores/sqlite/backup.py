@@ -12,7 +12,7 @@ import apsw
 from turnledger.errors import InvalidInput
 from turnledger.stores.sqlite import connections
 from turnledger.stores.sqlite.failures import translated
-from turnledger.stores.sqlite.file_place import check_place, create_private, unfinished_name
+from turnledger.stores.sqlite.files import check_place, create_private, unfinished_name
 
 PAGES = 256
 """Pages copied between two reports of progress."""

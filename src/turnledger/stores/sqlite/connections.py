@@ -17,10 +17,9 @@ from turnledger.errors import (
     UnsafeSqlite,
 )
 from turnledger.stores.sqlite import failures, header
-from turnledger.stores.sqlite.file_place import check_place, create_private, unreachable
-from turnledger.stores.sqlite.file_watch import check_log
+from turnledger.stores.sqlite.files import check_log, check_place, create_private, unreachable
 from turnledger.stores.sqlite.header import APPLICATION_ID, PAGE_SIZE
-from turnledger.stores.sqlite.migrations import VERSION, check_version, migrate, version_of
+from turnledger.stores.sqlite.migrations import VERSION, check_version, immediate, migrate, version_of
 
 BUSY_TIMEOUT = 10.0
 """Seconds to wait for a neighbour's write: some hold the lock for over a second."""
@@ -145,17 +144,11 @@ def delete_securely(connection: apsw.Connection) -> None:
     connection.pragma("secure_delete", True)
     if not _has_remains(connection):
         return
-    connection.execute("BEGIN IMMEDIATE")
-    try:
+    with immediate(connection):
         if _has_remains(connection):  # another process may have been faster
             connection.execute("INSERT INTO turn_words (turn_words) VALUES ('optimize')")
             connection.execute("INSERT INTO title_words (title_words) VALUES ('optimize')")
             connection.execute("UPDATE search_mark SET has_remains = 0")
-        connection.execute("COMMIT")
-    except BaseException:
-        if connection.in_transaction:
-            connection.execute("ROLLBACK")
-        raise
 
 
 def _has_remains(connection: apsw.Connection) -> bool:
@@ -268,17 +261,11 @@ def _create(connection: apsw.Connection, path: str) -> None:
     if connection.pragma("application_id"):
         return
     connection.pragma("page_size", PAGE_SIZE)
-    connection.execute("BEGIN IMMEDIATE")
-    try:
+    with immediate(connection):
         if not connection.pragma("application_id"):
             if connection.pragma("schema_version"):
                 raise NotAStore(f"{path} is a SQLite database, but no Turnledger store.")
             connection.pragma("application_id", APPLICATION_ID)
-        connection.execute("COMMIT")
-    except BaseException:
-        if connection.in_transaction:
-            connection.execute("ROLLBACK")
-        raise
 
 
 def _use_wal(connection: apsw.Connection, path: str) -> None:

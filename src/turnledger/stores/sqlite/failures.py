@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from struct import error as StructError
-from types import MappingProxyType
+from traceback import walk_tb
+from types import CodeType, MappingProxyType
+from typing import Any, TypeVar
 
 import apsw
 import msgspec
@@ -21,7 +23,8 @@ from turnledger.errors import (
     StoreUnavailable,
     TurnledgerError,
 )
-from turnledger.stores.sqlite.decoders import is_from_decoder
+from turnledger.model import codec
+from turnledger.model.ids import Id
 
 UNSTORABLE = (UnicodeEncodeError, OverflowError)
 """What apsw raises for a value that SQLite cannot hold: half a surrogate pair, a number of over 64 bits."""
@@ -164,3 +167,21 @@ def not_committed(error: apsw.Error, path: str) -> BaseException:
 
 def reason(error: BaseException) -> str:
     return str(error) or type(error).__name__
+
+
+Decoder = TypeVar("Decoder", bound=Callable[..., Any])
+
+_CODES: set[CodeType] = {vars(Id)["trusted"].__func__.__code__, codec.decode.__code__}
+
+
+def decoder(function: Decoder) -> Decoder:
+    """Mark a function that is given values of a row, and nothing that a caller could get wrong."""
+    _CODES.add(function.__code__)
+    return function
+
+
+def is_from_decoder(error: BaseException) -> bool:
+    """Whether the error was raised while stored bytes were turned into values, by a decoder or by apsw."""
+    return isinstance(error, UnicodeDecodeError) or any(
+        frame.f_code in _CODES for frame, _ in walk_tb(error.__traceback__)
+    )

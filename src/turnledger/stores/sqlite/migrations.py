@@ -5,7 +5,8 @@ The SQL of a migration may call Python for the turns committed before it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
 
 import apsw
 
@@ -13,7 +14,7 @@ from turnledger.errors import StoreError, StoreTooNew
 from turnledger.model.ids import BranchId, TurnId
 from turnledger.model.text.plain import first_words, preview_of
 from turnledger.model.turn import Turn, TurnKind
-from turnledger.stores.sqlite.tables.queries import sql_text
+from turnledger.stores.sqlite.tables.records import sql_text
 
 
 def add_functions(connection: apsw.Connection) -> None:
@@ -84,31 +85,32 @@ def check_version(version: int, path: str) -> None:
         )
 
 
-def check_still_known(cursor: apsw.Cursor, path: str) -> None:
-    """Refuse a store that a newer Turnledger has migrated since it was opened. Called in every transaction:
-    it reads a number of a page that is in memory, in under a microsecond."""
-    check_version(cursor.execute("PRAGMA user_version").get, path)
-
-
 def migrate(connection: apsw.Connection, path: str) -> None:
     """Run what is missing. Each step commits together with its version, and processes that come at the same
     time take turns."""
     if version_of(connection) < VERSION:
         add_functions(connection)
     while version_of(connection) < VERSION:
-        connection.execute("BEGIN IMMEDIATE")
-        try:
+        with immediate(connection):
             version = version_of(connection)  # another process may have been faster
             check_version(version, path)
             if version < VERSION:
                 file, leads_to = _step(version)
                 connection.execute(sql_text(file))
                 connection.pragma("user_version", leads_to)
-            connection.execute("COMMIT")
-        except BaseException:
-            if connection.in_transaction:
-                connection.execute("ROLLBACK")
-            raise
+
+
+@contextmanager
+def immediate(connection: apsw.Connection) -> Iterator[None]:
+    """One transaction that takes the lock of the writer at once; what is raised inside undoes it."""
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+        connection.execute("COMMIT")
+    except BaseException:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        raise
 
 
 def _step(version: int) -> tuple[str, int]:

@@ -16,9 +16,8 @@ from turnledger.engine.lane.shield import Home, Unstoppable, is_cancelled
 from turnledger.engine.ports import Operation, Request, Result, Sync, Tables
 from turnledger.errors import LedgerClosed
 from turnledger.model.ids import LeaseId
-from turnledger.stores.sqlite import connections, inherited
+from turnledger.stores.sqlite import connections, files
 from turnledger.stores.sqlite.failures import translated
-from turnledger.stores.sqlite.file_place import check_place, network_filesystem
 from turnledger.stores.sqlite.leases import LeaseKeeper, LockFiles
 from turnledger.stores.sqlite.threads import Job, SqliteReader, StoreThread, Writer
 
@@ -44,7 +43,7 @@ class SqliteStore:
         self._path = path
         self._home = Home()
         self._home.check()
-        inherited.note_open(path)
+        files.note_open(path)
         self._loop = asyncio.get_running_loop()
         self._write_worker = (
             None if inline else StoreThread("turnledger-writer", writer, self._loop, self._abandoned)
@@ -182,7 +181,7 @@ class SqliteStore:
             self._writer.close()
         else:
             await asyncio.to_thread(self._stop_threads, self._write_worker, self._read_worker)
-        inherited.note_closed(self._path)
+        files.note_closed(self._path)
 
     def _stop_threads(self, write_worker: StoreThread, read_worker: StoreThread) -> None:
         if self._keeper is not None:
@@ -207,16 +206,16 @@ class SqliteStore:
             self._read_worker.end()
         if self._lock_files is not None:
             self._lock_files.release()
-        inherited.note_closed(self._path)
+        files.note_closed(self._path)
 
 
 def _open(
     path: str, vfs: str | None, page_bytes: int | None, secure_delete: bool
 ) -> tuple[str, Writer, SqliteReader, int]:
     connections.check_sqlite(apsw.sqlite_lib_version())
-    inherited.check(check_place(path))
+    files.check_not_inherited(files.check_place(path))
     place = connections.prepare(path, vfs)
-    if kind := network_filesystem(place.parent):
+    if kind := files.network_filesystem(place.parent):
         logger.warning("%s is on %s: use it from one machine only, or move it to a local disk", path, kind)
     try:
         connection = connections.connect_writer(path, vfs, page_bytes)

@@ -1,16 +1,23 @@
-"""A look at a SQLite store that takes no part in it."""
+"""Visits: read a SQLite file, or examine its state, without taking part. Nothing is created or written."""
 
 from __future__ import annotations
 
 import asyncio
 from os import PathLike, fsdecode
+from pathlib import Path
 from typing import cast
 
 import apsw
+import msgspec
 
 from turnledger.engine.ports import Operation, Request, Result
-from turnledger.stores.sqlite import connections, inherited
-from turnledger.stores.sqlite.file_place import check_place
+from turnledger.model.ids import LeaseId
+from turnledger.stores.sqlite import connections
+from turnledger.stores.sqlite.failures import translated
+from turnledger.stores.sqlite.files import check_not_inherited, check_place, size_of
+from turnledger.stores.sqlite.leases import LockFiles
+from turnledger.stores.sqlite.migrations import version_of
+from turnledger.stores.sqlite.tables.records import named_queries, sql_text
 from turnledger.stores.sqlite.threads import Job, SqliteReader
 
 
@@ -38,5 +45,84 @@ class SqliteVisit:
 
 def _open(path: str) -> SqliteReader:
     connections.check_sqlite(apsw.sqlite_lib_version())
-    inherited.check(check_place(path))
+    check_not_inherited(check_place(path))
     return SqliteReader(connections.connect_visitor(path), path)
+
+
+QUERIES = named_queries(sql_text("examination.sql"))
+PATIENCE_MS = 2_000
+"""How long a neighbour may hold the lock before it counts as stuck."""
+
+
+class Examination(msgspec.Struct, frozen=True, kw_only=True):
+    """What a file is like."""
+
+    schema: int
+    journal_mode: str
+    file_bytes: int
+    log_bytes: int
+    living: int
+    """Processes that take part now."""
+    dead: int
+    """Processes that died, and whose work the next to open the store takes up."""
+    unknown: int
+    """Processes of which it cannot be seen from here whether they live."""
+    newest_ms: int | None
+    """When the last turn was committed, by the clock of who did."""
+    is_stuck: bool
+    """Whether somebody holds the lock, and does not let go."""
+
+
+def sqlite_version() -> str:
+    """That of the SQLite in use. Raises UnsafeSqlite for one that may damage a store."""
+    version = apsw.sqlite_lib_version()
+    connections.check_sqlite(version)
+    return version
+
+
+def examine(path: str) -> Examination:
+    """Look at the store at this path. Raises what a visit does; blocks."""
+    connection = connections.connect_visitor(path)
+    try:
+        place = Path(connection.filename)
+        living, dead, unknown = _participants(connection, place)
+        return Examination(
+            schema=version_of(connection),
+            journal_mode=str(connection.pragma("journal_mode")),
+            file_bytes=size_of(place),
+            log_bytes=size_of(Path(f"{place}-wal")),
+            living=living,
+            dead=dead,
+            unknown=unknown,
+            newest_ms=_newest(connection),
+            is_stuck=_is_stuck(connection),
+        )
+    except apsw.Error as problem:
+        raise translated(problem, path) from problem
+    finally:
+        connection.close(True)
+
+
+def _newest(connection: apsw.Connection) -> int | None:
+    [(value,)] = connection.execute(QUERIES["newest"]).fetchall()
+    return value if isinstance(value, int) else None
+
+
+def _participants(connection: apsw.Connection, place: Path) -> tuple[int, int, int]:
+    locks = LockFiles(str(place))
+    rows = connection.execute(QUERIES["leases"]).fetchall()
+    leases = [LeaseId.trusted(raw) for (raw,) in rows if isinstance(raw, bytes)]
+    dead = sum(locks.is_unlocked(each) for each in leases)
+    living = sum(locks.is_there(each) for each in leases) - dead
+    return living, dead, len(leases) - living - dead
+
+
+def _is_stuck(connection: apsw.Connection) -> bool:
+    connection.set_busy_timeout(PATIENCE_MS)
+    connection.pragma("query_only", False)  # or the lock could not be asked for
+    try:
+        connection.execute("BEGIN IMMEDIATE")
+    except apsw.BusyError:
+        return True
+    connection.execute("ROLLBACK")
+    return False

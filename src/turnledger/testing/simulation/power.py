@@ -11,11 +11,10 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any
 
-from turnledger.engine.ports import Tables
+from turnledger.engine.ports import ClockMark, Tables
 from turnledger.engine.process import FlushRequest
 from turnledger.engine.turn.request import BeginRequest
 from turnledger.ledger import OWNER
-from turnledger.model.clock_mark import ClockMark
 from turnledger.model.conversation import ConversationState
 from turnledger.model.ids import ConversationId, TurnId
 from turnledger.testing.machine import Machine

@@ -13,9 +13,9 @@ from turnledger.engine.conversations.catalogue import name_by_model
 from turnledger.engine.conversations.resolve import update
 from turnledger.engine.turn.commit import commit
 from turnledger.errors import InvalidInput, RevisionConflict
+from turnledger.model.catalogue import Listed
 from turnledger.model.conversation import NamedBy
 from turnledger.model.ids import ConversationId
-from turnledger.model.listing import Listed
 from turnledger.testing.gates import Fate
 from turnledger.testing.scripted_model import ScriptedModel, Tool
 from turnledger.testing.store_contract.stage import Contract, Stage, StageProcess, chain, exchange, soon, user

@@ -7,9 +7,8 @@ from typing import Any
 
 import pytest
 
-from turnledger.engine.ports import Store
+from turnledger.engine.ports import ClockMark, Store
 from turnledger.errors import ConversationDeleted, ConversationExpired, TurnReplayed
-from turnledger.model.clock_mark import ClockMark
 from turnledger.model.retention import ResetPolicy
 from turnledger.testing.scripted_model import ScriptedModel
 from turnledger.testing.store_contract.rows import begun, do, read, turn, write

@@ -11,7 +11,7 @@ from turnledger.engine.history.context import Context
 from turnledger.engine.history.history import read_turns
 from turnledger.errors import MalformedItems
 from turnledger.model.item import Item, ItemLike
-from turnledger.model.messages.pairing import open_calls
+from turnledger.model.messages.calls import open_calls
 from turnledger.testing.scripted_model import Ask, ScriptedModel, Step, Think, Tool
 from turnledger.testing.store_contract.stage import (
     Contract,

@@ -18,7 +18,7 @@ from turnledger.errors import (
     TurnReplayed,
 )
 from turnledger.model.ids import BranchId, TurnId
-from turnledger.model.messages.pairing import NOT_ANSWERED
+from turnledger.model.messages.calls import NOT_ANSWERED
 from turnledger.model.turn import Turn
 from turnledger.testing.scripted_model import Ask, ScriptedModel, Tool
 from turnledger.testing.store_contract.stage import (

@@ -14,8 +14,8 @@ from turnledger.errors import (
     MissingToolResults,
     NoNewInput,
 )
+from turnledger.model.messages.calls import NOT_ANSWERED
 from turnledger.model.messages.messages import messages_of
-from turnledger.model.messages.pairing import NOT_ANSWERED
 from turnledger.model.turn import Turn, TurnKind
 from turnledger.testing.scripted_model import Ask, ScriptedModel, Step, Tool
 from turnledger.testing.store_contract.stage import (

@@ -20,7 +20,7 @@ from turnledger.errors import (
     TurnStopped,
 )
 from turnledger.model.attempt import AttemptState
-from turnledger.model.messages.pairing import NOT_ANSWERED, open_calls
+from turnledger.model.messages.calls import NOT_ANSWERED, open_calls
 from turnledger.model.turn import TurnKind
 from turnledger.testing.gates import Fate
 from turnledger.testing.scripted_model import Ask, ScriptedModel, Tool

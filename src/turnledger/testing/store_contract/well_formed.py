@@ -10,7 +10,7 @@ from turnledger.chat import Chat
 from turnledger.engine.turn.running_turn import RunningTurn
 from turnledger.errors import MalformedItems, MissingToolResults, NoNewInput
 from turnledger.model.item import Item, ItemLike
-from turnledger.model.messages.pairing import NOT_ANSWERED, NOT_STARTED
+from turnledger.model.messages.calls import NOT_ANSWERED, NOT_STARTED
 from turnledger.model.turn import TurnKind
 from turnledger.testing.scripted_model import Ask, ScriptedModel, Think, Tool
 from turnledger.testing.store_contract.stage import (

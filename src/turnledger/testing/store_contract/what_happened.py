@@ -12,7 +12,7 @@ from turnledger.engine.ports import Runner
 from turnledger.engine.turn.running_turn import RunningTurn
 from turnledger.errors import NoNewInput
 from turnledger.model.attempt import AttemptState
-from turnledger.model.messages.pairing import NOT_STARTED
+from turnledger.model.messages.calls import NOT_STARTED
 from turnledger.model.turn import Turn, TurnKind
 from turnledger.testing.scripted_model import Ask, ScriptedModel, Think, Tool
 from turnledger.testing.store_contract.stage import (

@@ -18,7 +18,7 @@ from turnledger.cli import NEEDS_TYPER
 from turnledger.cli.commands.check import line_of, summary_of
 from turnledger.cli.main import app
 from turnledger.engine.check.check import Report
-from turnledger.model.finding import Finding, Rule
+from turnledger.model.check import Finding, Rule
 from turnledger.stores.sqlite import SqliteStore
 
 run = CliRunner().invoke

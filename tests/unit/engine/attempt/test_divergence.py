@@ -24,7 +24,7 @@ from turnledger.model.attempt import Fork
 from turnledger.model.conversation import Branch
 from turnledger.model.ids import BranchId, TurnId
 from turnledger.model.item import Item
-from turnledger.model.messages.pairing import NOT_ANSWERED, open_calls
+from turnledger.model.messages.calls import NOT_ANSWERED, open_calls
 from turnledger.model.turn import Turn, TurnKind
 from turnledger.stores.memory import Database, MemoryTables
 

@@ -20,7 +20,7 @@ from turnledger.engine.attempt.unfinished import OUTCOME_UNKNOWN, kept, resumed,
 from turnledger.model.attempt import Failure
 from turnledger.model.item import Item, message
 from turnledger.model.journal import Journal
-from turnledger.model.messages.pairing import NOT_STARTED, open_calls
+from turnledger.model.messages.calls import NOT_STARTED, open_calls
 
 FAILURE = Failure("boom", "it broke.")
 STARTED, READ_ONLY = False, True

@@ -5,7 +5,7 @@ import pytest
 from tests.unit.model.shapes import some_id
 from turnledger.engine.check.audit import REMEMBERED, Audit, Enough, Location
 from turnledger.errors import StoreCorrupt, StoreUnavailable
-from turnledger.model.finding import Rule
+from turnledger.model.check import Rule
 from turnledger.model.ids import BranchId
 from turnledger.stores.memory import Database, MemoryTables
 

@@ -20,7 +20,7 @@ from turnledger.engine.history.context import (
 from turnledger.errors import InvalidInput, MalformedItems
 from turnledger.model.flags import Hidden, without_hidden
 from turnledger.model.item import Item, message
-from turnledger.model.messages.pairing import open_calls
+from turnledger.model.messages.calls import open_calls
 from turnledger.model.turn import Turn
 
 SYSTEM = message("system", "Be brief.")

@@ -8,7 +8,7 @@ from tests.unit.engine.copies import ANSWERED, PENDING, asked, chat, id, plain, 
 from tests.unit.model.shapes import result
 from turnledger.engine.resend.match import Continuation, MatchedEdit, Regeneration, decide
 from turnledger.model.item import Item, message
-from turnledger.model.messages.pairing import NOT_ANSWERED
+from turnledger.model.messages.calls import NOT_ANSWERED
 
 # Tools
 

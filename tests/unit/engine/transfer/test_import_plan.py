@@ -14,7 +14,7 @@ from turnledger.errors import InvalidInput
 from turnledger.model.attempt import Failure
 from turnledger.model.ids import BranchId, ConversationId, Id, TurnId
 from turnledger.model.item import Item, message
-from turnledger.model.messages.pairing import NOT_ANSWERED
+from turnledger.model.messages.calls import NOT_ANSWERED
 from turnledger.model.transfer import BranchLine, ChatLine, Did, FlagLine, ResetLine, TurnLine
 from turnledger.model.turn import TurnKind
 

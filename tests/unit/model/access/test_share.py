@@ -16,12 +16,11 @@ from turnledger.model.access.share import (
     Share,
     ShareKind,
     is_code,
-    link_of,
     new_code,
     visitors_token_text,
 )
 from turnledger.model.access.token import TokenScope, is_token_text, new_token_text
-from turnledger.model.conversation import Within
+from turnledger.model.conversation import Within, link_of
 from turnledger.model.ids import ConversationId, ShareId, TokenId
 
 CHAT, TOKEN = some_id(ConversationId, 1), some_id(TokenId, 2)

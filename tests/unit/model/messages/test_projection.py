@@ -21,7 +21,7 @@ from tests.unit.model.shapes import (
 )
 from turnledger.errors import MalformedItems
 from turnledger.model.item import Item
-from turnledger.model.messages.pairing import NOT_ANSWERED
+from turnledger.model.messages.calls import NOT_ANSWERED
 from turnledger.model.messages.projection import (
     SILENT,
     ClientForm,

@@ -20,7 +20,7 @@ from tests.unit.model.shapes import (
 )
 from turnledger.errors import InvalidInput, MalformedItems
 from turnledger.model.item import Item
-from turnledger.model.messages.pairing import open_calls
+from turnledger.model.messages.calls import open_calls
 from turnledger.model.messages.repair import Action, Change, Pending, repair
 
 BLANK = Item.of({"role": "assistant", "content": [{"type": "output_text", "text": " \n"}]})

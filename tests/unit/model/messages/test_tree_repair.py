@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from tests.unit.model.shapes import CALL_IDS, CALL_TYPES, assistant, call, looks, reasoning, result, user
 from turnledger.model.item import Item, message
-from turnledger.model.messages.pairing import NOT_ANSWERED, left_open, open_calls
+from turnledger.model.messages.calls import NOT_ANSWERED, left_open, open_calls
 from turnledger.model.messages.repair import fits, fitted
 
 CALL = Item.of({"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}"})

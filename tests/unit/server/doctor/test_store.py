@@ -23,8 +23,8 @@ from turnledger.server.doctor import (
     check_sqlite,
     check_store,
 )
-from turnledger.stores.sqlite.examination import Examination
-from turnledger.stores.sqlite.file_place import filesystem_of
+from turnledger.stores.sqlite.files import filesystem_of
+from turnledger.stores.sqlite.visit import Examination
 
 SOUND = Examination(
     schema=1,

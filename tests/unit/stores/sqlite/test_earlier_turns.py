@@ -6,13 +6,13 @@ import apsw
 import pytest
 
 from tests.unit.stores.sqlite.operations import ids
+from turnledger.model.catalogue import Wanted
 from turnledger.model.ids import BranchId, ConversationId, TurnId
 from turnledger.model.item import Item, message
-from turnledger.model.listing import Wanted
 from turnledger.model.text.search import sought_in
 from turnledger.model.turn import Turn, TurnKind
 from turnledger.stores.sqlite.migrations import MIGRATIONS, migrate, turn_preview, turn_title
-from turnledger.stores.sqlite.tables.queries import sql_text
+from turnledger.stores.sqlite.tables.records import sql_text
 from turnledger.stores.sqlite.tables.tables import SqliteTables
 
 CALL = Item.of({"type": "function_call", "name": "look", "call_id": "c", "arguments": "{}"})

@@ -11,10 +11,10 @@ from tests.unit.engine.lived_in import live_in
 from turnledger import Ledger
 from turnledger.errors import NotAStore, StoreError, StoreTooNew
 from turnledger.model.ids import LeaseId
-from turnledger.stores.sqlite import SqliteStore, examination
-from turnledger.stores.sqlite.examination import examine, sqlite_version
+from turnledger.stores.sqlite import SqliteStore, visit
 from turnledger.stores.sqlite.leases import LockFiles
 from turnledger.stores.sqlite.migrations import VERSION
+from turnledger.stores.sqlite.visit import examine, sqlite_version
 
 
 def contents(path: Path) -> dict[str, bytes]:
@@ -70,7 +70,7 @@ async def test_who_takes_part_is_told_from_who_died(path: Path) -> None:
 async def test_a_neighbour_that_does_not_let_go_is_noticed(
     lived_in: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(examination, "PATIENCE_MS", 0)
+    monkeypatch.setattr(visit, "PATIENCE_MS", 0)
     neighbour = apsw.Connection(str(lived_in))
     neighbour.execute("BEGIN IMMEDIATE")
     assert examine(str(lived_in)).is_stuck

@@ -14,7 +14,7 @@ from turnledger import Ledger
 from turnledger.errors import NotAStore, StoreError, StoreUnavailable
 from turnledger.stores.sqlite import SqliteStore
 from turnledger.stores.sqlite.connections import prepare
-from turnledger.stores.sqlite.file_place import check_place
+from turnledger.stores.sqlite.files import check_place
 
 posix = pytest.mark.skipif(sys.platform == "win32", reason="needs POSIX files")
 

@@ -2,19 +2,16 @@
 
 import re
 from pathlib import Path
-from types import ModuleType
 
 import apsw
 import pytest
 
 from tests.unit.engine.lived_in import live_in, say
 from turnledger import Ledger
-from turnledger.stores.sqlite import SqliteStore
+from turnledger.stores.sqlite import SqliteStore, migrations
 from turnledger.stores.sqlite.header import APPLICATION_ID, PAGE_SIZE
 from turnledger.stores.sqlite.migrations import MIGRATIONS, VERSION, add_functions, migrate
-from turnledger.stores.sqlite.tables import catalogue, changes, clock, ended, search, shares, tables
-from turnledger.stores.sqlite.tables import tokens as tokens_module
-from turnledger.stores.sqlite.tables.queries import QUERIES, named_queries, sql_text
+from turnledger.stores.sqlite.tables.records import FILES, QUERIES, named_queries, sql_text
 from turnledger.testing.scripted_model import ScriptedModel, Tool
 
 SMALL = {"leases", "forget_buried", "attempts", "running_of", "mark_swept", "is_all_known"}
@@ -22,19 +19,8 @@ SMALL = {"leases", "forget_buried", "attempts", "running_of", "mark_swept", "is_
 SMALL_TABLES = {"search_mark", "turn_due", "made"}
 """Tables of one row, of what is to be done, and of what a query has found so far."""
 
-ROOMS = [
-    (tables, "queries.sql"),
-    (catalogue, "catalogue.sql"),
-    (tokens_module, "tokens.sql"),
-    (shares, "shares.sql"),
-    (search, "search.sql"),
-    (changes, "changes.sql"),
-    (ended, "ended.sql"),
-    (clock, "clock.sql"),
-]
-"""Modules that run queries, and where those are written."""
-
-ALL_QUERIES: dict[str, str] = {name: text for module, _ in ROOMS for name, text in module.QUERIES.items()}
+CHECKS = set(named_queries(sql_text("tables/overview.sql")))
+"""Queries that go through everything."""
 
 
 def shape(connection: apsw.Connection) -> set[tuple[str, str, str]]:
@@ -79,7 +65,7 @@ def test_migrations_lead_to_the_schema_with_which_a_store_is_made(migrated: apsw
 
 
 def test_migrations_are_numbered_without_gaps() -> None:
-    folder = Path(tables.__file__).parents[1] / "migrations"
+    folder = Path(migrations.__file__).parent / "migrations"
     assert sorted(path.name for path in folder.glob("*.sql")) == list(MIGRATIONS)
     assert [int(name[:4]) for name in MIGRATIONS] == list(range(1, VERSION + 1))
 
@@ -236,12 +222,21 @@ def test_a_failed_step_leaves_tables_and_version_as_they_were(
     assert connection.pragma("user_version") == version
 
 
-@pytest.mark.parametrize(("module", "file"), ROOMS)
-def test_each_query_has_a_sentence_and_is_used(module: ModuleType, file: str) -> None:
-    source = Path(str(module.__file__)).read_text("utf-8")
-    used = set(re.findall(r'_(?:rows?|run|ask|ask_shares|seek|look)\(\s*"(\w+)"', source))
-    assert set(module.QUERIES) == used
-    assert len(re.findall(r"^-- name: \w+\n-- [A-Z]", sql_text(f"tables/{file}"), re.MULTILINE)) == len(used)
+@pytest.mark.parametrize("file", FILES)
+def test_each_query_has_a_sentence_and_is_used_by_its_module(file: str) -> None:
+    written, source = sql_text(f"tables/{file}.sql"), sql_text(f"tables/{file}.py")
+    names = set(named_queries(written))
+    assert {name for name in names if f'"{name}"' not in source} == set()
+    assert len(re.findall(r"^-- name: \w+\n-- [A-Z]", written, re.MULTILINE)) == len(names)
+
+
+def test_each_query_that_is_run_has_a_name_of_its_own() -> None:
+    written = [name for file in FILES for name in named_queries(sql_text(f"tables/{file}.sql"))]
+    assert len(written) == len(QUERIES)
+    used = re.findall(
+        r'self\._(?:rows?|run)\(\s*"(\w+)"', "".join(sql_text(f"tables/{file}.py") for file in FILES)
+    )
+    assert set(used) <= set(QUERIES)
 
 
 def test_named_queries_are_split_at_their_names() -> None:
@@ -249,11 +244,11 @@ def test_named_queries_are_split_at_their_names() -> None:
     assert named_queries(text) == {"one": "SELECT 1;", "two": "SELECT 2;"}
 
 
-@pytest.mark.parametrize("name", sorted(ALL_QUERIES))
+@pytest.mark.parametrize("name", sorted(set(QUERIES) - CHECKS))
 def test_no_query_reads_a_table_that_grows_from_end_to_end(name: str, migrated: apsw.Connection) -> None:
-    names = re.findall(r"\?\d*", ALL_QUERIES[name])
+    names = re.findall(r"\?\d*", QUERIES[name])
     bindings = [None] * (len({*names}) if names and names[0] != "?" else len(names))
-    plan = [row[3] for row in migrated.execute(f"EXPLAIN QUERY PLAN {ALL_QUERIES[name]}", bindings)]
+    plan = [row[3] for row in migrated.execute(f"EXPLAIN QUERY PLAN {QUERIES[name]}", bindings)]
     scans = [step for step in plan if step.startswith("SCAN") and "USING INDEX" not in step]
     scans = [step for step in scans if "VIRTUAL TABLE" not in step]  # what the caller gave
     scans = [step for step in scans if "SUBQUERY" not in step and "(subquery" not in step]

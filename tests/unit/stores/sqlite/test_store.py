@@ -265,7 +265,7 @@ async def test_ledger_after_a_newer_process_migrated_the_store_neither_commits_n
 async def test_store_on_a_network_filesystem_opens_with_a_warning(
     path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(module, "network_filesystem", {path.parent: "nfs4"}.get)
+    monkeypatch.setattr(module.files, "network_filesystem", {path.parent: "nfs4"}.get)
     await (await SqliteStore.open(path)).close()
     assert f"{path} is on nfs4: use it from one machine only" in caplog.text
 

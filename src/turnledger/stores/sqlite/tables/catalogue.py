@@ -1,4 +1,4 @@
-"""The lists of chats of a SQLite store: catalogue.sql, called by the engine's names."""
+"""Which conversations a SQLite store has: in lists, by tags, in exports, and when their time is over."""
 
 from __future__ import annotations
 
@@ -6,17 +6,14 @@ from collections.abc import Collection, Sequence
 from operator import itemgetter
 from typing import Any
 
-import apsw
+import msgspec
 
-from turnledger.model.conversation import Conversation, ConversationState
-from turnledger.model.ids import ConversationId
-from turnledger.model.listing import Listed, ListPosition, Wanted
-from turnledger.stores.sqlite.decoders import decoder
+from turnledger.model.catalogue import Listed, ListPosition, Wanted
+from turnledger.model.conversation import Conversation, ConversationState, of_branch
+from turnledger.model.ids import BranchId, ConversationId, Id, TurnId
+from turnledger.stores.sqlite.failures import decoder
 from turnledger.stores.sqlite.tables import records
-from turnledger.stores.sqlite.tables.queries import named_queries, sql_text
-from turnledger.stores.sqlite.tables.records import Row
-
-QUERIES = named_queries(sql_text("tables/catalogue.sql"))
+from turnledger.stores.sqlite.tables.records import NamedQueries, Row
 
 FEW = 500
 """Chats of one tag that are read and put in order for each page. Of a tag that more have, one mostly comes by
@@ -28,14 +25,14 @@ _TOUCHED_AT, _ID = 10, 0
 _SCOPE = 4
 _LENGTH, _PREVIEW, _RUNNING = -3, -2, -1
 
+LISTED, ARCHIVED = 0, 1
+BEFORE_ALL = (-1, b"")
+ID, TOUCHED_AT = 0, 10
+"""Places in a row that is read as a conversation."""
 
-class SqliteCatalogueRows:
-    """The part of `Tables` that lists conversations, and finds them by their tags."""
 
-    _cursor: apsw.Cursor
-
-    def _list_rows(self, query: str, *bindings: Any) -> list[Row]:
-        return self._cursor.execute(QUERIES[query], bindings).fetchall()
+class SqliteCatalogueRows(NamedQueries):
+    """The part of `Tables` that lists conversations, and finds those whose time is over."""
 
     async def listed(self, wanted: Wanted, after: ListPosition | None, limit: int) -> list[Listed]:
         place = (_END_OF_TIME, b"") if after is None else (after.at, after.id.raw)
@@ -43,11 +40,11 @@ class SqliteCatalogueRows:
         rest = (wanted.pinned, wanted.tag)
         state = ConversationState.DELETED if wanted.deleted else ConversationState.LIVE
         if wanted.tag is not None and self._is_rare(wanted.owner, wanted.tag):
-            rows = self._list_rows("listed_by_tag", *asked, wanted.archived, *rest, state.value)
+            rows = self._rows("listed_by_tag", *asked, wanted.archived, *rest, state.value)
         elif wanted.deleted:
-            rows = self._list_rows("listed_deleted", *asked, wanted.archived, *rest)
+            rows = self._rows("listed_deleted", *asked, wanted.archived, *rest)
         elif wanted.pinned:
-            rows = self._list_rows("listed_pinned", *asked, wanted.archived, *rest)
+            rows = self._rows("listed_pinned", *asked, wanted.archived, *rest)
         else:
             rows = self._in_order(asked, wanted, rest)
         return [_listed(row) for row in rows[:limit]]
@@ -63,47 +60,106 @@ class SqliteCatalogueRows:
             found = self._half(*asked, half, *rest, end or 0)
             if end is not None and len(found) < limit:
                 live = ConversationState.LIVE.value
-                return self._list_rows("listed_by_tag", *asked, wanted.archived, *rest, live)
+                return self._rows("listed_by_tag", *asked, wanted.archived, *rest, live)
             rows += found
         return sorted(rows, key=itemgetter(_TOUCHED_AT, _ID), reverse=True)
 
     def _half(self, *asked: Any) -> list[Row]:
         """Those of one application have an index of their own."""
         if asked[_SCOPE]:
-            return self._list_rows("listed_in_scope", *asked)
-        return self._list_rows("listed", *asked)
+            return self._rows("listed_in_scope", *asked)
+        return self._rows("listed", *asked)
 
     def _end(self, place: Sequence[Any], archived: bool, scope: str | None) -> int | None:
         """The time up to which chats are gone through from a place on; None if there are no more."""
         if scope:
-            rows = self._list_rows("looked_back_in_scope", *place, LOOKED_BACK, archived, scope)
+            rows = self._rows("looked_back_in_scope", *place, LOOKED_BACK, archived, scope)
         else:
-            rows = self._list_rows("looked_back", *place, LOOKED_BACK, archived)
+            rows = self._rows("looked_back", *place, LOOKED_BACK, archived)
         return rows[0][0] if rows else None
 
     def _is_rare(self, owner: str, tag: str) -> bool:
-        [(count,)] = self._list_rows("count_tagged", owner, tag, FEW + 1)
+        [(count,)] = self._rows("count_tagged", owner, tag, FEW + 1)
         return bool(count <= FEW)
 
     def _add_tags(self, conversation: Conversation) -> None:
         """Make a new conversation be found by its tags."""
         for tag in conversation.tags:
-            self._list_rows("add_tag", conversation.owner, tag, conversation.id.raw)
+            self._run("add_tag", conversation.owner, tag, conversation.id.raw)
 
     @decoder
     def _tag(self, id: ConversationId, tags: Collection[str]) -> None:
         """Make a conversation be found by its tags. It is about to be saved with them: in its row are still
         those it has had before."""
-        for owner, before in self._list_rows("tags", id.raw):
+        for owner, before in self._rows("tags", id.raw):
             had = records.tags_of(before)
             for tag in had:
                 if tag not in tags:
-                    self._list_rows("drop_tag", owner, tag, id.raw)
+                    self._run("drop_tag", owner, tag, id.raw)
             for tag in tags:
                 if tag not in had:
-                    self._list_rows("add_tag", owner, tag, id.raw)
+                    self._run("add_tag", owner, tag, id.raw)
+
+    # Conversations whose time is over.
+
+    async def conversations_to_purge(self, now: int, limit: int) -> list[Conversation]:
+        return _conversations(self._rows("conversations_to_purge", now, limit))
+
+    async def unlisted_conversations(self, touched_by: int, limit: int) -> list[Conversation]:
+        return _conversations(self._rows("unlisted_conversations", touched_by, limit))
+
+    async def owners(self, after: str | None, limit: int) -> list[str]:
+        return [owner for (owner,) in self._rows("owners", after, limit)]
+
+    async def oldest_conversations(self, owner: str, touched_by: int, limit: int) -> list[Conversation]:
+        # Each lies in its own part of an index: one query for all would sort everything the owner has.
+        rows = self._rows("oldest_listed", owner, LISTED, touched_by, limit)
+        rows += self._rows("oldest_listed", owner, ARCHIVED, touched_by, limit)
+        rows += self._rows("oldest_internal", owner, touched_by, limit)
+        return sorted(_conversations(rows), key=lambda each: (each.touched_at, each.id))[:limit]
+
+    async def oldest_deleted(self, owner: str, limit: int) -> list[Conversation]:
+        return _conversations(self._rows("oldest_deleted", owner, limit))
+
+    @decoder
+    async def bytes_of(self, conversation: ConversationId) -> int:
+        return sum(of_branch(size) for (size,) in self._rows("bytes_of", conversation.raw))
+
+    # Whole chats, for exports and imports.
+
+    async def untouched(
+        self, owner: str, scope: str | None, after: tuple[int, ConversationId] | None, limit: int
+    ) -> list[Conversation]:
+        last = BEFORE_ALL if after is None else (after[0], after[1].raw)
+        query = "untouched"
+        asked: list[Any] = [*last, limit]
+        if scope is not None:
+            query = "untouched_in_scope" if scope else "untouched_in_no_scope"
+            asked += [scope] if scope else []
+        # Lists keep archived ones apart, in two halves of one index: two looks, and no sorting of everything.
+        rows = [row for archived in (0, 1) for row in self._rows(query, owner, archived, *asked)]
+        rows.sort(key=itemgetter(TOUCHED_AT, ID))
+        return [records.conversation_of(row) for row in rows[:limit]]
+
+    async def is_taken(self, id: ConversationId) -> bool:
+        return bool(self._rows("conversation_is_taken", id.raw))
+
+    async def taken_turns(self, ids: Sequence[TurnId]) -> set[TurnId]:
+        return {TurnId.trusted(raw) for (raw,) in self._rows("taken_turns", _hex(ids))}
+
+    async def taken_branches(self, ids: Sequence[BranchId]) -> set[BranchId]:
+        return {BranchId.trusted(raw) for (raw,) in self._rows("taken_branches", _hex(ids))}
 
 
 @decoder
 def _listed(row: Row) -> Listed:
     return Listed(records.conversation_of(row), row[_LENGTH], row[_PREVIEW], bool(row[_RUNNING]))
+
+
+def _conversations(rows: list[Row]) -> list[Conversation]:
+    return [records.conversation_of(row) for row in rows]
+
+
+def _hex(ids: Sequence[Id]) -> str:
+    """Ids as one value, for a query that looks for all of them."""
+    return msgspec.json.encode([id.raw.hex() for id in ids]).decode()

@@ -5,19 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from types import MappingProxyType
-from typing import Any
-
-import apsw
 
 from turnledger.errors import StoreCorrupt
 from turnledger.model.conversation import BLOCK, ROW, Claim, Ticket
 from turnledger.model.ids import BranchId, ConversationId, Id, ShareId, TokenId, TurnId
-from turnledger.stores.sqlite.decoders import decoder
+from turnledger.stores.sqlite.failures import decoder
 from turnledger.stores.sqlite.tables import records
-from turnledger.stores.sqlite.tables.queries import named_queries, sql_text
-from turnledger.stores.sqlite.tables.records import Row
-
-QUERIES = named_queries(sql_text("tables/overview.sql"))
+from turnledger.stores.sqlite.tables.records import NamedQueries
 
 ODD: Mapping[str, tuple[type[Id], str]] = MappingProxyType(
     {
@@ -64,99 +58,94 @@ PAGE = 500
 NONE = "the very beginning"
 
 
-class SqliteOverview:
+class SqliteOverview(NamedQueries):
     """The part of `Tables` that goes through everything."""
-
-    _cursor: apsw.Cursor
-
-    def _all(self, query: str, *bindings: Any) -> list[Row]:
-        return self._cursor.execute(QUERIES[query], bindings).fetchall()
 
     async def all_conversations(
         self, after: ConversationId | None, limit: int
     ) -> list[tuple[str, ConversationId]]:
-        rows = self._all("all_conversations", records.raw_or_none(after), limit)
+        rows = self._rows("all_conversations", records.raw_or_none(after), limit)
         return [(owner, ConversationId.trusted(id)) for owner, id in rows]
 
     async def all_branches(self, after: BranchId | None, limit: int) -> list[tuple[str | None, BranchId]]:
-        rows = self._all("all_branches", records.raw_or_none(after), limit)
+        rows = self._rows("all_branches", records.raw_or_none(after), limit)
         return [(owner, BranchId.trusted(id)) for owner, id in rows]
 
     async def all_attempts(self, after: TurnId | None, limit: int) -> list[tuple[str, TurnId]]:
-        rows = self._all("all_attempts", records.raw_or_none(after), limit)
+        rows = self._rows("all_attempts", records.raw_or_none(after), limit)
         return [(owner, TurnId.trusted(id)) for owner, id in rows]
 
     async def all_tickets(self, after: TurnId | None, limit: int) -> list[tuple[str | None, Ticket]]:
-        rows = self._all("all_tickets", records.raw_or_none(after), limit)
+        rows = self._rows("all_tickets", records.raw_or_none(after), limit)
         return [(row[0], records.ticket_of(row[1:])) for row in rows]
 
     async def all_claims(self, after: Claim | None, limit: int) -> list[Claim]:
         name = (after.owner, after.idempotency_key) if after else (None, None)
-        rows = self._all("all_claims", *name, limit)
+        rows = self._rows("all_claims", *name, limit)
         return [records.claim_of(row[0], row[1], row[2:]) for row in rows]
 
     async def all_tokens(self, after: TokenId | None, limit: int) -> list[tuple[str, TokenId]]:
-        rows = self._all("all_tokens", records.raw_or_none(after), limit)
+        rows = self._rows("all_tokens", records.raw_or_none(after), limit)
         return [(owner, TokenId.trusted(id)) for owner, id in rows]
 
     @decoder
     async def needed_through(self, branch: BranchId) -> int:
-        [(number,)] = self._all("needed_through", branch.raw)
+        [(number,)] = self._rows("last_needed", branch.raw)
         return int(number)
 
     @decoder
     async def oddities(self, limit: int) -> list[str]:
-        found = [f"SQLite says of its file: {text}." for (text,) in self._all("integrity", limit)]
+        found = [f"SQLite says of its file: {text}." for (text,) in self._rows("integrity", limit)]
         if found == ["SQLite says of its file: ok."]:
             found = []
         for query, (kind, sentence) in ODD.items():
-            for (raw,) in self._all(query, limit):
+            for (raw,) in self._rows(query, limit):
                 found.append(sentence.format(NONE if raw is None else kind.trusted(raw)))
         found += [
             f"The line of {branch} looks for {other} in the wrong place: it reads the turns of another."
             for branch, other in self._led_astray()
         ]
-        found += [sentence for query, sentence in ODD_WORDS.items() if self._all(query)]
+        found += [sentence for query, sentence in ODD_WORDS.items() if self._rows(query)]
         return found[:limit]
 
     @decoder
     async def miscounts(self, limit: int) -> list[str]:
         found = [
             f"{BranchId.trusted(id)} counts other bytes than its turns take: its owner is told a wrong usage."
-            for (id,) in self._all("miscounted_branches", limit)
+            for (id,) in self._rows("miscounted_branches", limit)
         ]
         found += [
             f"{TurnId.trusted(id)} counts other bytes than are kept of it: its owner is told a wrong usage."
-            for (id,) in self._all("miscounted_attempts", ROW, limit)
+            for (id,) in self._rows("miscounted_attempts", ROW, limit)
         ]
         found += [
             f"The usage of {owner!r} is kept as {kept} bytes in {kept_chats} chats, but comes to {due} in "
             f"{due_chats}."
-            for owner, kept, due, kept_chats, due_chats in self._all("miscounted_owners", BLOCK, ROW, limit)
+            for owner, kept, due, kept_chats, due_chats in self._rows("miscounted_owners", BLOCK, ROW, limit)
         ]
         found += [
             f"{ShareId.trusted(id)} counts other bytes or chats than its visitors store."
-            for (id,) in self._all("miscounted_shares", limit)
+            for (id,) in self._rows("miscounted_shares", limit)
         ]
         return found[:limit]
 
     @decoder
     async def turns_without_checksum(self) -> int:
-        [(count,)] = self._all("turns_without_checksum")
+        [(count,)] = self._rows("turns_without_checksum")
         return int(count)
 
     @decoder
     def _led_astray(self) -> Iterator[tuple[BranchId, BranchId]]:
         """Branches whose line names another branch with a ref that is not its own."""
         after = 0
-        while rows := self._all("lines", after, PAGE):
+        while rows := self._rows("lines", after, PAGE):
             refs: dict[BranchId, int | None] = {}
             after = rows[-1][0]
             for _, id, line in rows:
                 with suppress(StoreCorrupt):  # found by who reads the line
                     for branch, ref in records.line_of(line)[1].items():
                         if branch not in refs:
-                            found = self._all("ref_of_branch", branch.raw)
+                            found = self._rows("ref_of_branch", branch.raw)
                             refs[branch] = found[0][0] if found else None
                         if refs[branch] not in (None, ref):
                             yield BranchId.trusted(id), branch

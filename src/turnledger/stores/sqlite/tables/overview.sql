@@ -44,7 +44,7 @@ LIMIT ?3;
 -- A page of all there are.
 SELECT owner, id FROM token WHERE id > coalesce(?1, x'') ORDER BY id LIMIT ?2;
 
--- name: needed_through
+-- name: last_needed
 -- The last turn of a branch that the branches made from it need.
 SELECT coalesce(max(through), 0) FROM origin WHERE source = (SELECT ref FROM branch WHERE id = ?);
 
@@ -137,10 +137,6 @@ FROM origin JOIN branch ON branch.ref = origin.branch
 WHERE origin.branch > ? AND origin.line IS NOT NULL
 ORDER BY origin.branch
 LIMIT ?;
-
--- name: ref_of_branch
--- What stands for a branch in the rows of its turns.
-SELECT ref FROM branch WHERE id = ?;
 
 -- name: journals_without_attempt
 -- What they say is lost.

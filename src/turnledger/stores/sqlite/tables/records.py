@@ -1,20 +1,26 @@
-"""Rows and what they stand for: the columns of queries.sql to the model, and back."""
+"""Records: the statements by their names, and the rows that they read and write as the model has them.
+
+Each .sql file is beside the module that runs its statements.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
+from importlib.resources import files
 from struct import Struct
 from struct import error as StructError
 from typing import Any, TypeAlias, TypeVar
 from zlib import crc32
 
+import apsw
 import msgspec
 
 from turnledger.errors import StoreCorrupt
 from turnledger.model import codec
-from turnledger.model.access.token import UNBOUNDED, Bounds, Token, TokenScope
 from turnledger.model.attempt import Attempt, AttemptBody, AttemptState, Failure, Fork, OnFailure, OnStop
+from turnledger.model.change import ChangeKind, LiveChange, Position, mark_of
 from turnledger.model.conversation import (
     Branch,
     Claim,
@@ -25,13 +31,57 @@ from turnledger.model.conversation import (
     Ticket,
 )
 from turnledger.model.flags import Flags
-from turnledger.model.ids import BranchId, ConversationId, Id, LeaseId, ShareId, TokenId, TurnId
+from turnledger.model.ids import BranchId, ConversationId, Id, LeaseId, TurnId
 from turnledger.model.item import Item
 from turnledger.model.retention import NEVER, ResetPolicy
 from turnledger.model.turn import Turn, TurnKind
-from turnledger.stores.sqlite.decoders import decoder
+from turnledger.stores.sqlite.failures import decoder
 
 Row: TypeAlias = tuple[Any, ...]
+
+_NAME = re.compile(r"^-- name: (\w+)$", re.MULTILINE)
+_COMMENT = re.compile(r"^--.*\n", re.MULTILINE)
+
+
+def sql_text(name: str) -> str:
+    """The text of one of this package's .sql files."""
+    return files("turnledger.stores.sqlite").joinpath(name).read_text("utf-8")
+
+
+def named_queries(text: str) -> dict[str, str]:
+    """Split a file of named queries. Each becomes one line, without the space that makes it readable:
+    statements are looked up by their text, which takes a nanosecond for each character."""
+    _, *parts = _NAME.split(text)
+    return {
+        name: " ".join(_COMMENT.sub("", query).split())
+        for name, query in zip(parts[::2], parts[1::2], strict=True)
+    }
+
+
+FILES = ("tables", "catalogue", "access", "search", "overview")
+QUERIES: Mapping[str, str] = {
+    name: query for file in FILES for name, query in named_queries(sql_text(f"tables/{file}.sql")).items()
+}
+
+
+class NamedQueries:
+    """Runs statements on a cursor inside a transaction."""
+
+    def __init__(self, cursor: apsw.Cursor) -> None:
+        self._cursor = cursor
+        self._execute = cursor.execute
+
+    def _rows(self, query: str, *bindings: Any) -> list[Row]:
+        return self._execute(QUERIES[query], bindings).fetchall()
+
+    def _row(self, query: str, *bindings: Any) -> Row | None:
+        rows = self._execute(QUERIES[query], bindings).fetchall()
+        return rows[0] if rows else None
+
+    def _run(self, query: str, *bindings: Any) -> None:
+        self._execute(QUERIES[query], bindings)
+
+
 AnyId = TypeVar("AnyId", bound=Id)
 
 ID_BYTES = 16
@@ -430,57 +480,53 @@ def columns_of_ticket(ticket: Ticket) -> Row:
     )
 
 
+CHANGE_KINDS = (
+    ChangeKind.CHAT_CREATED,
+    ChangeKind.CHAT_CHANGED,
+    ChangeKind.CHAT_DELETED,
+    ChangeKind.CHAT_RESTORED,
+    ChangeKind.CHAT_SWITCHED,
+    ChangeKind.TURN_QUEUED,
+    ChangeKind.TURN_RUNNING,
+    ChangeKind.TURN_COMMITTED,
+    ChangeKind.TURN_FAILED,
+    ChangeKind.TURN_STOPPED,
+    ChangeKind.TURN_WITHDRAWN,
+)
+"""Kinds by the number that stands for them in the table."""
+_NUMBER_OF_CHANGE = {kind: number for number, kind in enumerate(CHANGE_KINDS)}
+
+
 @decoder
-def bounds_of(text: str | None) -> Bounds:
-    return msgspec.json.decode(text, type=Bounds) if text else UNBOUNDED
-
-
-def columns_of_bounds(bounds: Bounds) -> str | None:
-    return None if bounds == UNBOUNDED else msgspec.json.encode(bounds).decode()
+def position_of(row: Row) -> Position:
+    return Position(row[0], mark_of(row[2], row[5], row[6]))
 
 
 @decoder
-def token_of(row: Row) -> Token:
-    id, digest, owner, name, scopes, chat_scope, models, created_at, *ends, used_at, parent = row[:12]
-    expires_at, revoked_at = ends
-    try:
-        known = frozenset([TokenScope(word) for word in scopes.split()])
-    except ValueError:
-        raise StoreCorrupt("The scopes of a stored token cannot be read.") from None
-    return Token(
-        id=TokenId.trusted(id),
+def change_of(row: Row) -> LiveChange:
+    _, owner, at, scope, kind, conversation, turn, branch, detail = row
+    return LiveChange(
+        kind=CHANGE_KINDS[kind],
         owner=owner,
-        name=name,
-        scopes=known,
-        chat_scope=chat_scope,
-        models=msgspec.json.decode(models, type=tuple[str, ...]) if models else (),
-        created_at=created_at,
-        expires_at=expires_at,
-        revoked_at=revoked_at,
-        used_at=used_at,
-        parent=id_or_none(TokenId, parent),
-        conversation=id_or_none(ConversationId, row[12]),
-        share=id_or_none(ShareId, row[13]),
-        bounds=bounds_of(row[14]),
-        digest=digest,
+        conversation=ConversationId.trusted(conversation),
+        scope=scope,
+        turn=id_or_none(TurnId, turn),
+        branch=id_or_none(BranchId, branch),
+        detail=detail,
+        at=at,
+        position=position_of(row),
     )
 
 
-def columns_of_token(token: Token) -> Row:
+def columns_of_change(change: LiveChange) -> Row:
+    assert change.conversation is not None  # noqa: S101 - only changes of conversations are stored
     return (
-        token.id.raw,
-        token.digest,
-        token.owner,
-        token.name,
-        " ".join(sorted(token.scopes)),
-        token.chat_scope,
-        msgspec.json.encode(token.models).decode() if token.models else None,
-        token.created_at,
-        token.expires_at,
-        token.revoked_at,
-        token.used_at,
-        raw_or_none(token.parent),
-        raw_or_none(token.conversation),
-        raw_or_none(token.share),
-        columns_of_bounds(token.bounds),
+        change.at,
+        change.owner,
+        change.scope,
+        _NUMBER_OF_CHANGE[change.kind],
+        change.conversation.raw,
+        raw_or_none(change.turn),
+        raw_or_none(change.branch),
+        change.detail,
     )

@@ -14,18 +14,14 @@ import hashlib
 from collections.abc import Collection, Iterable, Sequence
 from functools import lru_cache
 from itertools import accumulate
-from typing import Any
-
-import apsw
 
 from turnledger.errors import StoreCorrupt, StoreTooNew
 from turnledger.model.ids import BranchId, ConversationId, TurnId
 from turnledger.model.text.plain import seen_texts
 from turnledger.model.text.search import TITLES, FoundPlace, Phrase, words_of
 from turnledger.model.turn import Turn, TurnKind
-from turnledger.stores.sqlite.decoders import decoder
-from turnledger.stores.sqlite.tables.queries import named_queries, sql_text
-from turnledger.stores.sqlite.tables.records import Row
+from turnledger.stores.sqlite.failures import decoder
+from turnledger.stores.sqlite.tables.records import NamedQueries, Row
 
 _MARK = 12
 """Hexadecimal digits that stand for an owner, or for a scope."""
@@ -57,8 +53,6 @@ def asked(owner: str, scope: str | None, block: int, sought: Sequence[Phrase]) -
     return " AND ".join(terms)
 
 
-QUERIES = named_queries(sql_text("tables/search.sql"))
-
 BYTES_AT_ONCE = 250_000
 """Of turns that are looked through in one step: others wait for the writer meanwhile."""
 BLOCK = 8_192
@@ -69,13 +63,8 @@ MOST_MADE = 1_000
 """Branches made from a turn that are looked at for one that is live."""
 
 
-class SqliteSearchRows:
+class SqliteSearchRows(NamedQueries):
     """The part of `Tables` that holds words."""
-
-    _cursor: apsw.Cursor
-
-    def _seek(self, query: str, *bindings: Any) -> list[Row]:
-        return self._cursor.execute(QUERIES[query], bindings).fetchall()
 
     @decoder
     async def search(
@@ -87,23 +76,23 @@ class SqliteSearchRows:
         whole = _whole_words(sought)
         if before is None or before > TITLES:
             last = TITLES if before is None else before - TITLES
-            for (block,) in self._seek("title_blocks_before", owner, last):
+            for (block,) in self._rows("title_blocks_before", owner, last):
                 if len(found) == limit:
                     break
-                if whole and not self._seek("has_titles", asked(owner, scope, block, whole), last):
+                if whole and not self._rows("has_titles", asked(owner, scope, block, whole), last):
                     continue
                 query = asked(owner, scope, block, sought)
-                rows = self._seek("found_titles", query, last, owner, limit - len(found))
+                rows = self._rows("found_titles", query, last, owner, limit - len(found))
                 found += [FoundPlace(TITLES + ref, ConversationId.trusted(id)) for ref, id in rows]
             before = TITLES
-        for (block,) in self._seek("blocks_before", owner, before):
+        for (block,) in self._rows("blocks_before", owner, before):
             if len(found) == limit:
                 break
             # What begins with some letters is gathered first: not where the whole words are not.
-            if whole and not self._seek("has_turns", asked(owner, scope, block, whole), before):
+            if whole and not self._rows("has_turns", asked(owner, scope, block, whole), before):
                 continue
             query = asked(owner, scope, block, sought)
-            rows = self._seek("found_turns", query, before, owner, limit - len(found))
+            rows = self._rows("found_turns", query, before, owner, limit - len(found))
             found += [
                 FoundPlace(ref, ConversationId.trusted(id), TurnId.trusted(turn)) for ref, id, turn in rows
             ]
@@ -113,16 +102,16 @@ class SqliteSearchRows:
     async def shown_elsewhere(
         self, branch: BranchId, number: int, limit: int
     ) -> list[tuple[ConversationId, BranchId]]:
-        rows = self._seek("shown_elsewhere", branch.raw, number, limit, MOST_MADE)
+        rows = self._rows("shown_elsewhere", branch.raw, number, limit, MOST_MADE)
         return [(ConversationId.trusted(id), BranchId.trusted(made)) for id, made in rows]
 
     @decoder
     async def is_all_known(self, owner: str | None = None) -> bool:
-        [(is_known,)] = self._seek("is_all_known")
+        [(is_known,)] = self._rows("is_all_known")
         if is_known or owner is None:
             return bool(is_known)
-        [(is_near,)] = self._seek("is_near", NEWEST)
-        unknown = self._seek("own_titles", owner, NEWEST, 1) or self._seek("own_turns", owner, NEWEST, 1)
+        [(is_near,)] = self._rows("is_near", NEWEST)
+        unknown = self._rows("own_titles", owner, NEWEST, 1) or self._rows("own_turns", owner, NEWEST, 1)
         return bool(is_near) and not unknown
 
     @decoder
@@ -138,77 +127,77 @@ class SqliteSearchRows:
 
     def _index_own(self, owner: str, limit: int) -> int:
         """Make what is new of one owner findable ahead of what others wrote before."""
-        titles = self._seek("own_titles", owner, NEWEST, limit)
+        titles = self._rows("own_titles", owner, NEWEST, limit)
         for ref, scope, title in titles:
             self._index_title(ref, owner, scope, title)
-            self._seek("title_known", ref)
-        refs = _some_of(self._seek("own_turns", owner, NEWEST, limit - len(titles)))
+            self._run("title_known", ref)
+        refs = _some_of(self._rows("own_turns", owner, NEWEST, limit - len(titles)))
         for ref in sorted(refs):  # so that a block begins with the first of them
             self._index(ref, is_new=False)
         return len(titles) + len(refs)
 
     def _index_titles(self, limit: int) -> int:
-        rows = self._seek("due_titles", limit)
+        rows = self._rows("due_titles", limit)
         for ref, owner, scope, title in rows:
             self._index_title(ref, owner, scope, title)
         if rows:
-            self._seek("titles_known", rows[-1][0])
+            self._run("titles_known", rows[-1][0])
         return len(rows)
 
     def _index_title(self, ref: int, owner: str, scope: str, title: str | None) -> None:
-        self._seek("drop_title_words", ref)
+        self._run("drop_title_words", ref)
         if self._cursor.connection.changes():
-            self._seek("note_remains")
+            self._run("note_remains")
         terms = terms_of(owner, scope, self._title_block(owner, ref), [title]) if title else ""
         if terms:
-            self._seek("add_title_words", ref, terms)
+            self._run("add_title_words", ref, terms)
 
     def _title_block(self, owner: str, ref: int) -> int:
         """The block to put a title in. Titles are given in any order: a new block begins only with one behind
         all others, so that blocks follow each other as conversations do."""
-        [(first, titles)] = self._seek("title_block_of", owner, ref) or [(0, 0)]
-        if titles >= BLOCK and all(ref > newest for (newest,) in self._seek("newest_title")):
+        [(first, titles)] = self._rows("title_block_of", owner, ref) or [(0, 0)]
+        if titles >= BLOCK and all(ref > newest for (newest,) in self._rows("newest_title")):
             first = ref
-        self._seek("fill_title_block", owner, first)
+        self._run("fill_title_block", owner, first)
         return int(first)
 
     def _index_again(self, limit: int) -> int:
-        refs = _some_of(self._seek("due_turns", limit))
+        refs = _some_of(self._rows("due_turns", limit))
         for ref in refs:
-            self._seek("drop_turn_words", ref)
+            self._run("drop_turn_words", ref)
             self._index(ref, is_new=False)
         if refs:
-            self._seek("turns_known", refs[-1])
+            self._run("turns_known", refs[-1])
         return len(refs)
 
     def _index_new(self, limit: int) -> int:
-        refs = _some_of(self._seek("new_turns", limit))
+        refs = _some_of(self._rows("new_turns", limit))
         for ref in refs:
-            self._seek("drop_turn_words", ref)  # it may have been found ahead of the others
+            self._run("drop_turn_words", ref)  # it may have been found ahead of the others
             self._index(ref, is_new=True)
         if refs:
-            self._seek("move_mark", refs[-1])
+            self._run("move_mark", refs[-1])
         return len(refs)
 
     def _index(self, ref: int, *, is_new: bool) -> None:
         """Make a turn be found by the words that its user sees."""
-        for id, body, owner, scope in self._seek("whole_turn", ref):
-            hidden = {place for (place,) in self._seek("hidden_items", id)}
+        for id, body, owner, scope in self._rows("whole_turn", ref):
+            hidden = {place for (place,) in self._rows("hidden_items", id)}
             block = self._block(owner, ref, is_new=is_new)
             terms = terms_of(owner, scope, block, _texts(id, body, hidden))
             if terms:
-                self._seek("add_turn_words", ref, terms)
+                self._run("add_turn_words", ref, terms)
 
     def _block(self, owner: str, ref: int, *, is_new: bool) -> int:
         """The block to put a turn in. Blocks follow each other as turns do: only what is new begins one."""
         if is_new:
-            self._seek("drop_blocks", owner)
-        [(first, turns)] = self._seek("block_of", owner, ref) or [(None, 0)]
+            self._run("drop_blocks", owner)
+        [(first, turns)] = self._rows("block_of", owner, ref) or [(None, 0)]
         if first is None or (is_new and turns >= BLOCK):
-            self._seek("add_block", owner, ref)
+            self._run("add_block", owner, ref)
             return ref
         if is_new:
-            self._seek("fill_block", owner, first)
+            self._run("fill_block", owner, first)
         return int(first)
 
 

@@ -1,20 +1,19 @@
-"""The rows of the store inside one transaction: queries.sql, called by the engine's names."""
+"""The rows of the store inside one transaction: the statements, called by the engine's names."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import chain
 from operator import attrgetter, itemgetter
-from typing import Any
 
 import apsw
 import msgspec
 from msgspec.structs import replace
 
-from turnledger.engine.ports import BURIED_KEPT
+from turnledger.engine.ports import BURIED_KEPT, ClockMark
 from turnledger.errors import StoreError
-from turnledger.model.access.share import link_of
 from turnledger.model.attempt import Attempt
+from turnledger.model.change import LiveChange, Position, mark_of
 from turnledger.model.conversation import (
     Branch,
     Claim,
@@ -25,6 +24,7 @@ from turnledger.model.conversation import (
     Stretch,
     Ticket,
     Usage,
+    link_of,
     of_branch,
     of_chat,
     of_details,
@@ -32,20 +32,13 @@ from turnledger.model.conversation import (
 from turnledger.model.flags import Flags, FlagsOf
 from turnledger.model.ids import BranchId, ConversationId, LeaseId, TurnId
 from turnledger.model.turn import Turn
-from turnledger.stores.sqlite.decoders import decoder
+from turnledger.stores.sqlite.failures import decoder
 from turnledger.stores.sqlite.tables import records
+from turnledger.stores.sqlite.tables.access import SqliteAccessRows
 from turnledger.stores.sqlite.tables.catalogue import SqliteCatalogueRows
-from turnledger.stores.sqlite.tables.changes import SqliteChangeRows
-from turnledger.stores.sqlite.tables.clock import SqliteClockRows
-from turnledger.stores.sqlite.tables.ended import SqliteEndedRows
 from turnledger.stores.sqlite.tables.overview import SqliteOverview
-from turnledger.stores.sqlite.tables.queries import QUERIES
-from turnledger.stores.sqlite.tables.records import Row
+from turnledger.stores.sqlite.tables.records import QUERIES, Row
 from turnledger.stores.sqlite.tables.search import SqliteSearchRows
-from turnledger.stores.sqlite.tables.shares import SqliteShareRows
-from turnledger.stores.sqlite.tables.tokens import SqliteTokenRows
-from turnledger.stores.sqlite.tables.transfer import QUERIES as TRANSFER_QUERIES
-from turnledger.stores.sqlite.tables.transfer import SqliteTransferRows
 
 LONG_INPUT = 700
 """Bytes from which an attempt's input gets a row of its own. Below, the attempt fits into a quarter of a
@@ -73,13 +66,8 @@ CONVERSATION_COLUMNS = 21
 
 class SqliteTables(
     SqliteCatalogueRows,
-    SqliteTokenRows,
-    SqliteShareRows,
+    SqliteAccessRows,
     SqliteSearchRows,
-    SqliteChangeRows,
-    SqliteClockRows,
-    SqliteTransferRows,
-    SqliteEndedRows,
     SqliteOverview,
 ):
     """Implements the engine's `Tables` on a cursor inside a transaction. One object, one transaction.
@@ -88,21 +76,10 @@ class SqliteTables(
     """
 
     def __init__(self, cursor: apsw.Cursor) -> None:
-        self._execute = cursor.execute
-        self._cursor = cursor
+        super().__init__(cursor)
         # What was last read: a save that changes one column of it writes that column only.
         self._attempt: Attempt | None = None
         self._refs: dict[BranchId, int] = {}
-
-    def _rows(self, query: str, *bindings: Any) -> list[Row]:
-        return self._execute(QUERIES[query], bindings).fetchall()
-
-    def _row(self, query: str, *bindings: Any) -> Row | None:
-        rows = self._execute(QUERIES[query], bindings).fetchall()
-        return rows[0] if rows else None
-
-    def _run(self, query: str, *bindings: Any) -> None:
-        self._execute(QUERIES[query], bindings)
 
     # Conversations.
 
@@ -225,13 +202,13 @@ class SqliteTables(
             rows.append((branch.id.raw, branch.conversation.raw, branch.start, *columns))
         self._insert(QUERIES["add_branch"], rows)
         chat = made[0].branch.conversation.raw
-        self._refs.update((BranchId.trusted(id), ref) for id, ref in self._found("refs_of_branches", chat))
+        self._refs.update((BranchId.trusted(id), ref) for id, ref in self._rows("refs_of_branches", chat))
         for owner, *_ in self._rows("counted_details", chat):
             self._count(owner, sum(of_branch(each.branch.bytes) for each in made))
         origins = [self._columns_of_origin(each.origin) for each in made if each.origin is not None]
         self._insert(QUERIES["add_origin"], origins)
         turns = [row for each in made for row in self._rows_of_turns(each)]
-        self._insert(TRANSFER_QUERIES["add_turns"], turns)
+        self._insert(QUERIES["add_turns"], turns)
 
     def _rows_of_turns(self, made: NewBranch) -> Iterator[Row]:
         ref, before = self._ref(made.branch.id), None
@@ -556,3 +533,60 @@ class SqliteTables(
     async def bury_lease(self, id: LeaseId) -> None:
         self._run("bury_lease", id.raw)
         self._run("forget_buried", BURIED_KEPT)
+
+    # Changes.
+
+    async def add_change(self, change: LiveChange) -> None:
+        self._run("add_change", *records.columns_of_change(change))
+
+    @decoder
+    async def changes(
+        self, after: int, owners: Collection[str], limit: int
+    ) -> tuple[list[LiveChange], Position | None]:
+        rows = self._rows("changes", after, limit)
+        # Most are of owners whom nobody follows here: those are not even made into changes.
+        found = [records.change_of(row) for row in rows if row[1] in owners]
+        return found, records.position_of(rows[-1]) if rows else None
+
+    async def changes_of(self, owner: str, after: int, limit: int) -> list[LiveChange]:
+        rows = self._rows("changes_of", after, owner, limit)
+        return [records.change_of(row) for row in rows]
+
+    @decoder
+    async def change_position(self, number: int | None) -> Position | None:
+        if number == 0:
+            [(oldest,)] = self._rows("oldest_change")
+            return Position() if oldest in (None, 1) else None
+        rows = self._rows("newest_change") if number is None else self._rows("change", number)
+        if not rows:
+            return Position() if number is None else None
+        found, at, conversation, turn = rows[0]
+        return Position(found, mark_of(at, conversation, turn))
+
+    @decoder
+    async def purge_changes(self, before: int, keep: int, limit: int) -> int:
+        newest = self._rows("newest_change")
+        if not newest:
+            return 0
+        number = newest[0][0]
+        self._rows("purge_changes", limit, number, before, number - keep)
+        return self._cursor.connection.changes()
+
+    async def owner_of_ticket(self, attempt: TurnId) -> str | None:
+        rows = self._rows("owner_of_ticket", attempt.raw)
+        return rows[0][0] if rows else None
+
+    # Clocks.
+
+    @decoder
+    async def clock_mark(self) -> ClockMark | None:
+        rows = self._rows("clock_mark")
+        return ClockMark(*rows[0]) if rows else None
+
+    async def save_clock_mark(self, mark: ClockMark) -> None:
+        self._run("save_clock_mark", mark.boot, mark.boot_at, mark.since, mark.trusted_at)
+
+    @decoder
+    async def newest_time(self) -> int | None:
+        [(newest,)] = self._rows("newest_time")
+        return newest if newest is None else int(newest)

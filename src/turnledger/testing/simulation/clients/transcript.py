@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 from turnledger.engine.resend.match import Sent
 from turnledger.engine.turn.resend import OnDivergence
 from turnledger.model.item import Item
-from turnledger.model.messages.pairing import NOT_ANSWERED
+from turnledger.model.messages.calls import NOT_ANSWERED
 from turnledger.model.turn import Turn
 
 Message: TypeAlias = dict[str, Any]

@@ -18,7 +18,7 @@ from turnledger.model.flags import FlagsOf
 from turnledger.model.ids import ConversationId, TurnId
 from turnledger.model.item import Item
 from turnledger.model.journal import Journal
-from turnledger.model.messages.pairing import NOT_STARTED, left_open, open_calls
+from turnledger.model.messages.calls import NOT_STARTED, left_open, open_calls
 from turnledger.model.turn import Turn, TurnKind
 from turnledger.testing.simulation.world import (
     ANSWER,

@@ -11,9 +11,9 @@ import pytest
 from msgspec.structs import replace
 
 from tests.unit.stores.sqlite.operations import ids
+from turnledger.model.catalogue import Listed, ListPosition, Wanted
 from turnledger.model.conversation import Branch, Conversation, ConversationState
 from turnledger.model.ids import BranchId, ConversationId
-from turnledger.model.listing import Listed, ListPosition, Wanted
 from turnledger.stores.sqlite.migrations import migrate
 from turnledger.stores.sqlite.tables import catalogue
 from turnledger.stores.sqlite.tables.tables import SqliteTables

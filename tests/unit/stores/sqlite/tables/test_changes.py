@@ -1,12 +1,12 @@
 """The changes in their table: kinds by numbers that never change, and no way that reads all of it."""
 
 from turnledger.model.change import ChangeKind
-from turnledger.stores.sqlite.tables.changes import KINDS, NUMBER_OF
+from turnledger.stores.sqlite.tables.records import _NUMBER_OF_CHANGE, CHANGE_KINDS
 
 
 def test_the_numbers_of_kinds_stay_as_they_are() -> None:
     """They are in files: a new kind comes at the end."""
-    assert [kind.value for kind in KINDS] == [
+    assert [kind.value for kind in CHANGE_KINDS] == [
         "chat.created",
         "chat.changed",
         "chat.deleted",
@@ -19,4 +19,4 @@ def test_the_numbers_of_kinds_stay_as_they_are() -> None:
         "turn.stopped",
         "turn.withdrawn",
     ]
-    assert set(ChangeKind) - set(NUMBER_OF) == {ChangeKind.START, ChangeKind.GAP}
+    assert set(ChangeKind) - set(_NUMBER_OF_CHANGE) == {ChangeKind.START, ChangeKind.GAP}

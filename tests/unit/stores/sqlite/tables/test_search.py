@@ -22,7 +22,7 @@ from turnledger.model.text.search import TITLES, Phrase, has, sought_in, words_o
 from turnledger.stores.sqlite import SqliteStore
 from turnledger.stores.sqlite.migrations import MIGRATIONS, add_functions, migrate
 from turnledger.stores.sqlite.tables import search as search_module2
-from turnledger.stores.sqlite.tables.queries import sql_text
+from turnledger.stores.sqlite.tables.records import sql_text
 from turnledger.stores.sqlite.tables.search import asked, terms_of
 from turnledger.stores.sqlite.tables.tables import SqliteTables
 from turnledger.testing.gates import GatedStore

@@ -13,10 +13,10 @@ from tests.unit.stores.sqlite.operations import ids
 from turnledger.engine.ports import Tables
 from turnledger.errors import StoreError
 from turnledger.model.attempt import Attempt, AttemptState, Failure, OnFailure, OnStop
+from turnledger.model.catalogue import ListPosition, Wanted
 from turnledger.model.conversation import Branch, Claim, Conversation, ConversationState, Lease, Ticket
 from turnledger.model.ids import BranchId, ConversationId, LeaseId, TurnId
 from turnledger.model.item import Item, message
-from turnledger.model.listing import ListPosition, Wanted
 from turnledger.model.turn import Turn, TurnKind
 from turnledger.stores.sqlite import SqliteStore
 from turnledger.stores.sqlite.tables.tables import LONG_INPUT

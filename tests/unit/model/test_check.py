@@ -2,7 +2,7 @@
 
 import pytest
 
-from turnledger.model.finding import Finding, Rule
+from turnledger.model.check import Finding, Rule
 
 
 @pytest.mark.parametrize("rule", Rule)

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from tests.unit.model.shapes import some_id
 from turnledger.errors import InvalidInput
+from turnledger.model.catalogue import ListPosition
 from turnledger.model.ids import ConversationId
-from turnledger.model.listing import ListPosition
 
 places = st.builds(
     ListPosition,

@@ -19,14 +19,14 @@ from tests.unit.model.shapes import (
 )
 from turnledger.errors import MalformedItems, MissingToolResults, NoNewInput
 from turnledger.model.item import Item
-from turnledger.model.messages import pairing
-from turnledger.model.messages.pairing import NOT_ANSWERED, check_input, check_resent, check_turn, open_calls
+from turnledger.model.messages import calls as calls_module
+from turnledger.model.messages.calls import NOT_ANSWERED, check_input, check_resent, check_turn, open_calls
 
 
 def admit(pending: Sequence[Item], new: Sequence[Item]) -> tuple[Item, ...]:
     """As the ledger does: what needs no head is checked first."""
     check_input(new)
-    return pairing.admit(pending, new)
+    return calls_module.admit(pending, new)
 
 
 def counted_open(items: list[Item]) -> list[Item]:
@@ -271,7 +271,7 @@ def test_nothing_new_is_nothing_new_also_in_a_history() -> None:
 
 
 def test_calls_that_a_later_message_moved_on_from_are_closed_before_it() -> None:
-    admitted = pairing.admit((), [user("1"), call("a"), call("b"), result("b"), user("2")])
+    admitted = calls_module.admit((), [user("1"), call("a"), call("b"), result("b"), user("2")])
     assert admitted == (
         *(user("1"), call("a"), call("b"), result("b")),
         *(result("a", output=NOT_ANSWERED), user("2")),
@@ -280,12 +280,12 @@ def test_calls_that_a_later_message_moved_on_from_are_closed_before_it() -> None
 
 def test_a_result_that_comes_after_a_message_is_not_forestalled() -> None:
     new = (call("a"), user("1"), result("a"))
-    assert pairing.admit((), new) == new
+    assert calls_module.admit((), new) == new
 
 
 def test_a_call_that_nothing_follows_is_missing_its_result() -> None:
     with pytest.raises(MissingToolResults) as caught:
-        pairing.admit((), [user(), call("a")])
+        calls_module.admit((), [user(), call("a")])
     assert caught.value.missing == ("a",)
 
 
@@ -296,7 +296,7 @@ def test_a_history_is_admitted_whole_and_well_formed_or_not_at_all(
 ) -> None:
     pending = open_calls(before)
     try:
-        admitted = pairing.admit(pending, new)
+        admitted = calls_module.admit(pending, new)
     except (MissingToolResults, MalformedItems):
         return
     assert open_calls((*pending, *admitted)) == ()
@@ -311,14 +311,14 @@ def test_a_history_is_admitted_whole_and_well_formed_or_not_at_all(
 @repeatable
 @given(histories)
 def test_input_that_is_told_elsewhere_keeps_its_own_pairs(new: list[Item]) -> None:
-    kept = pairing.without_answers([result("of before"), *new])
+    kept = calls_module.without_answers([result("of before"), *new])
     assert kept == tuple(new)
 
 
 def test_results_that_were_told_are_not_new_and_others_are() -> None:
     new = (result("a"), result("b"), call("a"), result("a", output="other"), user())
-    assert pairing.not_told_by([result("a"), user()], new) == new[1:]
-    assert pairing.not_told_by([user()], new) == new
+    assert calls_module.not_told_by([result("a"), user()], new) == new[1:]
+    assert calls_module.not_told_by([user()], new) == new
 
 
 @pytest.mark.parametrize("many", [100, 400])
@@ -326,7 +326,7 @@ def test_a_long_history_with_calls_is_looked_at_a_few_times(many: int) -> None:
     calls = [call(f"c{number}") for number in range(many)]
     results = [result(f"c{number}") for number in range(many)]
     apart = [item for each in calls for item in (each, user())]
-    assert looks(lambda: pairing.admit((), apart)) < 60 * many
-    assert looks(lambda: pairing.admit((), [*calls, *[user()] * many, *results])) < 60 * many
-    assert looks(lambda: pairing.admit(calls, [*results, user()])) < 60 * many
-    assert looks(lambda: pairing.not_told_by(results, results)) < 60 * many
+    assert looks(lambda: calls_module.admit((), apart)) < 60 * many
+    assert looks(lambda: calls_module.admit((), [*calls, *[user()] * many, *results])) < 60 * many
+    assert looks(lambda: calls_module.admit(calls, [*results, user()])) < 60 * many
+    assert looks(lambda: calls_module.not_told_by(results, results)) < 60 * many

@@ -1,0 +1,346 @@
+"""The files of a store: where they may be, whether they are still there, and whether a fork inherited them.
+
+A place is checked before it is opened: a pipe would block. While a store is open, its files may be removed or
+replaced, and SQLite would go on writing where nobody looks. SQLite keeps a table of its locks per process: a
+forked process inherits the table but not the locks, so a connection that it opens to the same file would take
+locks for granted that it does not have.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import re
+import secrets
+import stat
+import sys
+from collections import Counter
+from contextlib import suppress
+from pathlib import Path
+from typing import TypeAlias
+
+import apsw
+
+from turnledger.errors import LedgerElsewhere, NotAStore, StoreError, StoreReadOnly, StoreUnavailable
+from turnledger.stores.sqlite.header import PAGE_SIZE
+
+_LONGEST_SUFFIX = len("-journal")
+_LONGEST_PATH = 512
+"""Bytes that SQLite takes on Unix, with the suffix."""
+
+_UNFINISHED = re.compile(r"\.[0-9a-f]{16}\.part")
+
+_KIND_OF_ERROR: dict[int, type[StoreError]] = {
+    errno.EACCES: StoreReadOnly,
+    errno.EPERM: StoreReadOnly,
+    errno.EROFS: StoreReadOnly,
+    errno.ELOOP: NotAStore,
+    errno.ENAMETOOLONG: NotAStore,
+    errno.ENOTDIR: NotAStore,
+}
+_REMEDY: dict[type[StoreError], str] = {
+    StoreReadOnly: "Check its permissions, and those of the folders above it.",
+    NotAStore: "Name another file.",
+    StoreUnavailable: "Check its disk, and try again.",
+}
+
+
+def check_place(path: str) -> Path:
+    """Return the file that this path leads to, links followed; it need not exist.
+
+    Raises NotAStore where there can be no store, StoreReadOnly where this user may make none, and
+    StoreUnavailable where the disk does not answer.
+    """
+    _check_name(path)
+    try:
+        place = Path(os.path.realpath(path))
+        _check_kind(path, place)
+        _check_folder(path, place.parent)
+        _check_length(path, place)
+        _check_access(path, place)
+    except OSError as problem:
+        raise unreachable(path, problem) from problem
+    return place
+
+
+def unreachable(path: str, problem: OSError) -> StoreError:
+    """What to raise where the system refuses to look at a path."""
+    kind = _KIND_OF_ERROR.get(problem.errno or 0, StoreUnavailable)
+    return kind(f"{path} cannot be reached: {problem.strerror}. {_REMEDY[kind]}")
+
+
+def create_private(place: Path) -> None:
+    """Create an empty file that its user alone may read, unless there is one. SQLite gives the files that it
+    makes beside it the same permissions."""
+    with suppress(FileExistsError):
+        os.close(os.open(place, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+
+
+def _check_name(path: str) -> None:
+    if "\0" in path:
+        raise NotAStore(f"{path!r} has a NUL in it, which no file name can have. Name another file.")
+    try:
+        path.encode()
+    except UnicodeEncodeError as problem:
+        raise NotAStore(f"{path!r} is not UTF-8, which SQLite needs. Name another file.") from problem
+    if os.path.basename(path) in ("", os.curdir, os.pardir):
+        raise _is_a_folder(path)
+
+
+def _check_kind(path: str, place: Path) -> None:
+    try:
+        found = place.stat()
+    except FileNotFoundError:
+        return
+    mode = found.st_mode
+    if stat.S_ISDIR(mode):
+        raise _is_a_folder(path)
+    if not stat.S_ISREG(mode):
+        raise NotAStore(
+            f"{path} is a pipe, a socket or a device. Name a file, or one that does not exist yet."
+        )
+    if found.st_nlink > 1 and not _remove_backup_name(place, found):
+        # SQLite finds the log by the name: processes that use two names overwrite each other's turns.
+        raise NotAStore(f"{path} is a hard link: the file has {found.st_nlink} names. Remove all but one.")
+
+
+def unfinished_name() -> str:
+    """A new name for a backup that is being written."""
+    return f".{secrets.token_hex(8)}.part"
+
+
+def _remove_backup_name(place: Path, found: os.stat_result) -> bool:
+    """Remove the name that a backup had while it was written, if that is the only other one: its process was
+    killed after it had given the file its own."""
+    if found.st_nlink != 2:
+        return False
+    for other in place.parent.glob(".*.part"):
+        if _UNFINISHED.fullmatch(other.name) and os.path.samestat(other.lstat(), found):
+            other.unlink(missing_ok=True)
+            return True
+    return False
+
+
+def _is_a_folder(path: str) -> NotAStore:
+    return NotAStore(f"{path or '.'} is a folder. Name a file in it, for example {Path(path) / 'chats.db'}.")
+
+
+def _check_folder(path: str, folder: Path) -> None:
+    if folder.is_dir():
+        return
+    if os.path.islink(path):
+        raise NotAStore(
+            f"{path} is a link into the folder {folder}, which does not exist. Mend the link, or create the "
+            f"folder: mkdir -p {folder}"
+        )
+    raise NotAStore(f"The folder {folder} does not exist. Create it first: mkdir -p {folder}")
+
+
+def _check_length(path: str, place: Path) -> None:
+    if sys.platform == "win32":
+        return
+    too_long = max(
+        len(os.fsencode(place.name)) + _LONGEST_SUFFIX - os.pathconf(place.parent, "PC_NAME_MAX"),
+        len(os.fsencode(place)) + _LONGEST_SUFFIX - _LONGEST_PATH,
+    )
+    if too_long > 0:
+        raise NotAStore(
+            f"{path} is too long a name: SQLite keeps other files beside it, with longer ones. Make it "
+            f"shorter by {too_long} or more."
+        )
+
+
+def _check_access(path: str, place: Path) -> None:
+    # SQLite keeps its log beside the file, so the folder must be writable too.
+    if place.exists() and not os.access(place, os.W_OK | os.R_OK):
+        raise StoreReadOnly(f"{path} cannot be written to by this user. Check its permissions.")
+    if not os.access(place.parent, os.W_OK | os.R_OK | os.X_OK):
+        raise StoreReadOnly(f"{place.parent} cannot be written to by this user. Check its permissions.")
+
+
+NETWORKED = frozenset(
+    {"9p", "afs", "ceph", "cifs", "fuse.sshfs", "glusterfs", "nfs", "nfs4", "smb3", "smbfs"}
+)
+"""Filesystems that several machines can share. The index of SQLite's log is memory of one machine: two
+machines that use one store destroy it. One alone may use it, if its locks and syncs can be trusted."""
+MOUNTS = Path("/proc/self/mounts")
+
+
+def network_filesystem(folder: Path, mounts: Path = MOUNTS) -> str | None:
+    """The kind of network filesystem that a folder is on; None for a local one, or if it is unknown."""
+    kind = filesystem_of(folder, mounts)
+    return kind if kind in NETWORKED else None
+
+
+def filesystem_of(folder: Path, mounts: Path = MOUNTS) -> str | None:
+    """The kind of the filesystem that a folder is on; None where that cannot be known."""
+    try:
+        lines = [line.split(" ") for line in mounts.read_text("utf-8", "replace").splitlines()]
+    except OSError:
+        return None
+    points = {Path(line[1].replace("\\040", " ")): line[2] for line in lines if len(line) > 2}
+    return next((points[each] for each in (folder, *folder.parents) if each in points), None)
+
+
+Identity: TypeAlias = tuple[int, int]
+
+_LOG_HEADER, _FRAME_HEADER = 32, 24
+_TRIES = 3
+_UNKNOWN: Identity = (-1, -1)
+_STOP_ALL = "Nothing was written; stop every process that uses the store, then start again."
+
+
+class OpenFiles:
+    """The files of one connection: the store itself, its log, and the index of the log (`-shm`).
+
+    `lost` is the path of one that was removed or replaced, as of the last `look`. A store that has lost one
+    must not be used: a process that opens it now has another log, or locks that this one does not see.
+    """
+
+    def __init__(self, connection: apsw.Connection) -> None:
+        self._connection = connection
+        self._answer = ctypes.c_int(0)
+        connection.pragma("user_version")  # a first read opens the log
+        self._file = connection.filename
+        self._log, self._index = f"{self._file}-wal", f"{self._file}-shm"
+        found = [(path, _identity(path)) for path in (self._log, self._index)]
+        self._beside = [(path, identity) for path, identity in found if identity]
+        self.lost: str | None = None
+
+    def look(self) -> str | None:
+        """Find out which of the files is lost, if any. One that was put back is not."""
+        self.lost = self._file if self._has_moved() else None
+        for path, identity in self._beside:
+            if _identity(path) != identity:
+                self.lost = self.lost or path
+        return self.lost
+
+    def look_at_log(self) -> bool:
+        """Find out whether the log was cut short in place. Not within a transaction."""
+        if is_cut(self._connection):
+            self.lost = self._log
+        return self.lost is not None
+
+    def _has_moved(self) -> bool:
+        """Whether the path leads to the store no more. False where the system cannot tell."""
+        self._connection.file_control("main", apsw.SQLITE_FCNTL_HAS_MOVED, ctypes.addressof(self._answer))
+        return bool(self._answer.value)
+
+    def error(self) -> StoreUnavailable:
+        """What to raise instead of using the store."""
+        if self.lost == self._file:
+            return StoreUnavailable(
+                f"{self.lost} was removed or replaced while it was open. Nothing was written; close the "
+                "ledger, put the file back, and open it again."
+            )
+        if self.lost == self._log and (self._log, _identity(self._log)) in self._beside:
+            return StoreUnavailable(
+                f"{self.lost} was cut short while the store was open, and turns may be lost. {_STOP_ALL}"
+            )
+        return StoreUnavailable(f"{self.lost} was removed or replaced while the store was open. {_STOP_ALL}")
+
+    def save_log(self) -> None:
+        """Copy a log that was removed into the store: the turns in it may be nowhere else. Not if another
+        process has opened the store with files of its own in the meantime: the locks in its index are not
+        those of this one, and it would write what it read before the copy."""
+        if self.lost != self._log:
+            return
+        own = dict(self._beside)
+        is_cut = _identity(self._log) == own[self._log]
+        is_alone = _identity(self._index) in (None, own.get(self._index)) and not size_of(self._log)
+        if is_alone and not is_cut:
+            with suppress(apsw.Error):  # a neighbour is in the way; tried again at the next look
+                self._connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
+
+    def close(self) -> None:
+        """Close the connection; the last process to do so leaves a single file behind, if it can."""
+        # What was acknowledged is safe in the log, for the next to carry over.
+        with suppress(apsw.Error):
+            if self._has_moved():
+                self._empty_the_log()
+            elif any(_identity(path) not in (None, identity) for path, identity in self._beside):
+                # Another process has files of its own there: SQLite would remove them.
+                self._connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
+        with suppress(apsw.Error):
+            self._connection.close(True)
+
+    def _empty_the_log(self) -> None:
+        """Carry over to the file, wherever that is by now, what the log holds. SQLite itself would leave the
+        log as it is, since what has its name may be the log of another file."""
+        self._connection.set_busy_timeout(0)
+        # Beside a file that it does not belong to, the log must be empty; alone, it may be all that is left.
+        is_replaced = _identity(self._file) is not None
+        mode = apsw.SQLITE_CHECKPOINT_TRUNCATE if is_replaced else apsw.SQLITE_CHECKPOINT_PASSIVE
+        self._connection.wal_checkpoint(mode=mode)
+
+
+def check_log(connection: apsw.Connection) -> None:
+    """Refuse a store whose log was removed while another process uses it: the index, which all share, counts
+    pages that the log at this path does not have. Raises StoreUnavailable."""
+    with suppress(apsw.IOError):  # where the log ends too soon; a first read opens it all the same
+        connection.pragma("user_version")
+    if is_cut(connection):
+        log = f"{connection.filename}-wal"
+        raise StoreUnavailable(
+            f"{log} was removed or replaced while another process used the store. {_STOP_ALL}"
+        )
+
+
+def is_cut(connection: apsw.Connection) -> bool:
+    """Whether the log at the path is shorter than the index, which all processes share, says."""
+    for _ in range(_TRIES):  # a log that is being emptied may shrink between the two looks
+        frames, _ = connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_NOOP)
+        length = _LOG_HEADER + frames * (_FRAME_HEADER + PAGE_SIZE)
+        if frames <= 0 or size_of(f"{connection.filename}-wal") >= length:
+            return False
+    return True
+
+
+def _identity(path: str) -> Identity | None:
+    """Which file is there; None if there is none. Where the system refuses to say, as without permission, it
+    may be anybody's: no file of this store has that identity."""
+    try:
+        found = os.stat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError:
+        return _UNKNOWN
+    return found.st_dev, found.st_ino
+
+
+def size_of(path: str | Path) -> int:
+    """How many bytes a file has; 0 where that cannot be known."""
+    try:
+        return os.stat(path).st_size
+    except OSError:
+        return 0
+
+
+_open: Counter[str] = Counter()
+_inherited: set[str] = set()
+
+
+def check_not_inherited(place: Path) -> None:
+    """Raise LedgerElsewhere if the parent had this file open at the fork."""
+    if str(place) in _inherited:
+        raise LedgerElsewhere(f"{place} was open when this process was forked. Fork first, or use spawn.")
+
+
+def note_open(place: str) -> None:
+    _open[place] += 1
+
+
+def note_closed(place: str) -> None:
+    _open[place] -= 1
+    if not _open[place]:
+        del _open[place]
+
+
+def _inherit() -> None:
+    _inherited.update(_open)
+    _open.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_inherit)
