@@ -1,4 +1,4 @@
-"""Files that are told line by line. A file that is cut off is not whole, and cannot be read on."""
+"""Files that are received line by line. A file that is cut off is incomplete, and cannot be resumed."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from turnledger.client.errors import told_by
 from turnledger.errors import RequestFailed, ServerUnavailable
 
 FILES = ("application/x-ndjson", "text/markdown")
-"""What a file comes as. A page of something that stands between, as for logging in, is none."""
+"""The content types of files. A page of a proxy, as for logging in, is none."""
 
 
 def download(trying: RetryCount, request: Request) -> Steps[None]:
     """Give the lines of a file, each with its line end; repeated as long as none was given. Raises
-    ServerUnavailable where it is cut off later, RequestFailed where what comes is no such file."""
+    ServerUnavailable if it is cut off later, RequestFailed for anything but a file."""
     while True:
         opened: Reply | Broken = yield Open(request)
         if isinstance(opened, Reply) and opened.status == 200:

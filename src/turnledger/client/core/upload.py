@@ -1,4 +1,4 @@
-"""Taking chats in from a file, over HTTP."""
+"""The import of a file over HTTP."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from turnledger.model.transfer import ImportReport
 
 PIECE = 256 * 1024
 Source: TypeAlias = bytes | BinaryIO | Iterable[bytes]
-"""The text of an export: whole, in pieces of any size, or a file that is open for reading bytes."""
+"""An export: its bytes, pieces of any size, or a file that is open for reading bytes."""
 
 _ONCE = "Some chats may have been taken in. Import the same again: those are left as they are."
 
@@ -28,7 +28,7 @@ class _Line(msgspec.Struct):
 
 def import_chats(trying: RetryCount, source: Source, scope: str | None) -> Steps[tuple[ImportReport, ...]]:
     """Send a file, and return what was done with its lines. It is sent again after a lost answer only if it
-    can be read again; what was taken in then is reported as `unchanged`."""
+    can be read again; what was imported then is reported as `unchanged`."""
     read_again = _reader_of(source)
     exchanging = RepeatedExchange(
         trying,
@@ -53,7 +53,7 @@ def import_chats(trying: RetryCount, source: Source, scope: str | None) -> Steps
 
 
 def _reader_of(source: Any) -> Callable[[], Iterator[bytes]] | None:
-    """What reads it from the beginning, as often as need be; None if it can be read only once."""
+    """Returns a function that reads the source from its beginning; None if it can be read only once."""
     if isinstance(source, bytes | bytearray | memoryview):
         whole = bytes(source)
         return lambda: iter(whole[at : at + PIECE] for at in range(0, len(whole), PIECE))
@@ -67,14 +67,12 @@ def _reader_of(source: Any) -> Callable[[], Iterator[bytes]] | None:
 
 
 class _ReadOnce:
-    """What reads something that can be read only once."""
-
     def __init__(self, source: Iterable[Any]) -> None:
         self._source = source
         self._has_begun = False
 
     def __call__(self) -> Iterator[bytes]:
-        """Begin. Raises ServerUnavailable if some of it was sent before: the rest alone is another file."""
+        """Start. Raises ServerUnavailable if some of it was sent before: the rest alone is another file."""
         if self._has_begun:
             raise ServerUnavailable(f"The server asks for another try, and this can be read once. {_ONCE}")
         return self._pieces()
