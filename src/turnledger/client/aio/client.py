@@ -16,7 +16,7 @@ from turnledger.client.core.access import AccessCore
 from turnledger.client.core.chat import ChatCore
 from turnledger.client.core.client import ClientCore
 from turnledger.client.core.exchange import Pacing, Retries, Timeouts
-from turnledger.client.core.upload import Source
+from turnledger.client.core.transfer import Source
 from turnledger.client.outbox.outbox import OutboxLike, recording
 from turnledger.client.shapes import Change, ChatInfo, Hit, Model
 from turnledger.errors import InvalidInput

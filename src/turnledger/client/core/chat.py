@@ -13,9 +13,9 @@ import msgspec
 from msgspec import UNSET
 
 from turnledger.client.core.client import ClientCore, query_of
-from turnledger.client.core.download import download
 from turnledger.client.core.exchange import RepeatedExchange
 from turnledger.client.core.steps import JSON_TYPE, Request, Steps
+from turnledger.client.core.transfer import download
 from turnledger.client.core.turn_request import (
     AskOptions,
     Said,

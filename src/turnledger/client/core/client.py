@@ -7,10 +7,10 @@ from typing import Any, TypeVar
 
 from msgspec.structs import replace
 
-from turnledger.client.core.download import download
 from turnledger.client.core.exchange import Pacing, RepeatedExchange, Retries, RetryCount
 from turnledger.client.core.feed import FeedFollower
 from turnledger.client.core.steps import JSON_TYPE, Request, Steps
+from turnledger.client.core.transfer import Source, download, import_chats
 from turnledger.client.core.turn_request import (
     AskOptions,
     body_of,
@@ -19,7 +19,6 @@ from turnledger.client.core.turn_request import (
     idempotency_key_of,
     sendable,
 )
-from turnledger.client.core.upload import Source, import_chats
 from turnledger.client.shapes import ChatInfo, Hit, Model, Page, decoded
 from turnledger.errors import InvalidInput
 from turnledger.model.ids import ConversationId
