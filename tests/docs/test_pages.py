@@ -16,6 +16,10 @@ HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
 EXTRAS = re.compile(r"pip install '?turnledger(?:\[([\w,]+)\])?")
 STARTED = re.compile(r"^turnledger (\w+)", re.MULTILINE)
 NEEDS_SERVER = {"serve", "doctor"}
+ROOMS = "bench|cli|client|engine|model|runners|server|src|stores|testing|tests|tools|web"
+NAMED = re.compile(rf"(?<![\w/.-])(?:{ROOMS})/[\w/.]*\w")
+"""A folder, a file, a module or a name in one, in the repository or in the package."""
+BUILT = {"src/turnledger/server/chat_page/dist"}
 
 
 def links_of(page: Path) -> list[tuple[Path, str]]:
@@ -72,3 +76,22 @@ def test_the_house_is_drawn_with_all_its_floors() -> None:
     drawn = {name for name in folders if not name.startswith(".")} | {"clients/typescript", "tests/clients"}
     assert {"client", "tools"} <= drawn
     assert sorted(name for name in drawn if f"{name}/" not in picture) == []
+
+
+def is_there(place: str) -> bool:
+    for top in (ROOT, ROOT / "src" / "turnledger"):
+        if (top / place).exists() or (top / f"{place}.py").exists():
+            return True
+        module, _, name = place.rpartition(".")
+        path = top / f"{module}.py"
+        if path.is_file() and re.search(
+            rf"^(?:async )?(?:def|class) {name}\b", path.read_text(), re.MULTILINE
+        ):
+            return True
+    return False
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_place_that_a_page_names_exists(page: Path) -> None:
+    named = set(NAMED.findall(page.read_text())) - BUILT
+    assert sorted(place for place in named if not is_there(place)) == []

@@ -10,7 +10,6 @@ from typing import Annotated
 import typer
 
 from turnledger.cli.chat.command import chat
-from turnledger.cli.commands.chat_changes import archive, delete, pin, rename, restore
 from turnledger.cli.commands.chats import chats
 from turnledger.cli.commands.check import check
 from turnledger.cli.commands.doctor import doctor
@@ -50,8 +49,6 @@ app.command()(chat)
 app.command()(check)
 app.command()(backup)
 app.command()(doctor)
-for change in (rename, pin, archive, delete, restore):
-    chats.command()(change)
 chats.command("export")(export)
 chats.command("import")(import_chats)
 app.add_typer(chats, name="chats")

@@ -1,4 +1,4 @@
-"""From what a server says to the error that is raised: by its `code`, in the tree of turnledger.errors."""
+"""From an error of a server to the exception: by its `code`, in the tree of turnledger.errors."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ OF_THE_MODEL = frozenset({errors.MalformedAnswer.code, errors.TurnFailed.code, e
 _FOR_GOOD = frozenset(
     each.code for each in (errors.StoreCorrupt, errors.NotAStore, errors.StoreTooNew, errors.UnsafeSqlite)
 )
-"""What a server tells without a status, in a stream, and no repetition mends."""
+"""Sent without a status, in a stream, and not mended by repetition."""
 _NOT_LET_IN = frozenset({"missing_token", "invalid_token", "token_revoked", "token_expired"})
-"""What a server tells in a stream to who is shown the door."""
+"""Sent in a stream to a caller whose token has ended."""
 _NO_WORD = "status_"
-"""How the codes begin of answers that have none."""
+"""The prefix of codes of answers that have none."""
 _PASSING_TYPES = frozenset({"server_error", "rate_limit_error"})
 OF_THE_PROCESS = frozenset(
     {
@@ -48,7 +48,7 @@ OF_THE_PROCESS = frozenset(
         ),
     }
 )
-"""Codes of failures that say nothing of the model: what ran the turn ended, or lost its store."""
+"""Codes of failures that are not the model's: the process of the turn ended, or lost its store."""
 _FIELDS: dict[type[TurnledgerError], dict[str, Any]] = {
     errors.MissingToolResults: {"missing": ()},
     errors.ConversationDeleted: {"restorable_until": None},
@@ -58,9 +58,9 @@ _FIELDS: dict[type[TurnledgerError], dict[str, Any]] = {
     errors.ModelRefused: {"error": {}, "retry_after": None},
     errors.ServerUnavailable: {"idempotency_key": None},
 }
-"""What an error has besides its message: a server tells it in words only."""
+"""Further attributes of errors: a server sends them only within the message."""
 _NOT_FROM_HERE = (errors.TurnReplayed, errors.TurnAttached)
-"""Errors that carry turns of the library; no server tells them."""
+"""Errors that carry turns of the library; no server sends them."""
 
 
 class _Error(msgspec.Struct):
@@ -77,7 +77,7 @@ _bodies = msgspec.json.Decoder(_Body)
 
 
 class Told(msgspec.Struct, frozen=True):
-    """An error, and whether asking again may go better."""
+    """An error, and whether to ask again."""
 
     error: TurnledgerError
     is_passing: bool
@@ -97,7 +97,7 @@ _CLASSES = {kind.code: kind for kind in _tree(TurnledgerError) if kind not in _N
 def error_of(
     code: str, message: str, *, status: int | None = None, request_id: str | None = None
 ) -> TurnledgerError:
-    """The error for a code; one that has no class is a RequestFailed, of the kind that its status says."""
+    """The error for a code; for an unknown one a class by status, or RequestFailed."""
     kind = _CLASSES.get(code) or _class_of_status(code, status)
     # Each class makes its message of what it knows; here a server has made it.
     error = kind.__new__(kind)
@@ -121,7 +121,7 @@ def _class_of_status(code: str, status: int | None) -> type[TurnledgerError]:
 
 
 def told_by(reply: Reply) -> Told:
-    """What an answer says that is not the one asked for."""
+    """The error in an answer."""
     request_id = reply.headers.get("x-request-id")
     try:
         said = _bodies.decode(reply.body).error
@@ -142,7 +142,7 @@ def told_by(reply: Reply) -> Told:
 
 
 def told_in_stream(data: bytes, request_id: str | None) -> Told:
-    """What an `error` in a stream says, where there is no status any more."""
+    """The error in an `error` event, which has no status."""
     try:
         said = _bodies.decode(data).error
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
@@ -154,7 +154,7 @@ def told_in_stream(data: bytes, request_id: str | None) -> Told:
 
 
 def failed_with(failure: Failure | None) -> TurnledgerError:
-    """The error of a turn that has failed."""
+    """The error of a failed turn."""
     if failure is None:
         return errors.TurnFailed()
     kind = _CLASSES.get(failure.code, errors.TurnFailed)
@@ -166,27 +166,25 @@ def failed_with(failure: Failure | None) -> TurnledgerError:
 
 
 def like(told: TurnledgerError, error: TurnledgerError) -> TurnledgerError:
-    """The error, with what a server told with another one."""
+    """Copy status, code and request id from one error to another."""
     error.status, error.request_id = told.status, told.request_id
     error.code = told.code  # type: ignore[misc]
     return error
 
 
 def is_of_a_stranger(problem: TurnledgerError) -> bool:
-    """Whether it was told in no words of Turnledger's: something stands between, and no server has heard what
-    was asked."""
+    """Whether it is no error of Turnledger's: something stands between, and no server got the request."""
     return problem.code == RequestFailed.code or problem.code.startswith(_NO_WORD)
 
 
 def closed() -> TurnledgerError:
-    """What is raised where the client was closed."""
     error = RequestFailed("The client was closed. What it had asked for may still be running.")
     error.code = "client_closed"  # type: ignore[misc]
     return error
 
 
 def is_of_the_model(code: str) -> bool:
-    """Whether it says that the model gave no whole answer: asking again costs, and is for the caller."""
+    """Whether the model gave no whole answer: asking again costs, and is up to the caller."""
     return code.startswith("model_") or code in OF_THE_MODEL
 
 

@@ -180,7 +180,7 @@ def error_body(problem: BaseException) -> bytes:
     return msgspec.json.encode({"error": error})
 
 
-async def answer_error(send: Send, problem: BaseException, request_id: str, headers: Headers = ()) -> None:
+async def answer_error(send: Send, problem: BaseException, request_id: str) -> None:
     """Answer a request, to which nothing was said yet, with its problem. One that is nobody's fault but the
     server's is logged, and the client learns no more than its request id."""
     if not isinstance(problem, TurnledgerError):
@@ -191,7 +191,6 @@ async def answer_error(send: Send, problem: BaseException, request_id: str, head
         (b"content-type", b"application/json"),
         (b"content-length", b"%d" % len(body)),
         *kind.headers,
-        *headers,
     ]
     await send({"type": "http.response.start", "status": kind.status, "headers": start})
     await send({"type": "http.response.body", "body": body})

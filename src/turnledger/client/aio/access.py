@@ -12,7 +12,7 @@ from turnledger.client.shapes import Share, Token
 
 
 class AsyncTokens:
-    """The tokens by which programs are let in; for those whose own token has `admin`."""
+    """Tokens of the server; for callers whose own token has `admin`."""
 
     def __init__(self, wire: AsyncWire, core: AccessCore) -> None:
         self._wire = wire
@@ -31,12 +31,12 @@ class AsyncTokens:
         max_tokens: int | None = None,
         n: int | None = None,
     ) -> Token:
-        """Make a token; its text, the secret, is in `token`, and told this once. It is not asked for again
-        once it may have reached the server: ServerUnavailable says so. A request may ask for answers of at
-        most `max_tokens` tokens, and for at most `n` of them."""
+        """Make a token. Its text, the secret, is in `token`, and sent only this once. The request is not
+        repeated once it may have reached the server: ServerUnavailable says so. With the token, a request may
+        ask for answers of at most `max_tokens` tokens, and for at most `n` of them."""
         return await self._wire.run(
             self._core.create_token(
-                scopes,
+                scopes=list(scopes),
                 owner=owner,
                 name=name,
                 chat_scope=chat_scope,
@@ -53,17 +53,17 @@ class AsyncTokens:
         return AsyncPages(self._wire.run, partial(self._core.tokens_page, owner=owner), limit)
 
     async def own(self, *, scope: str | None = None) -> Token | None:
-        """The token that this client asks with; None where it needs none. Its `keeps` says whether chats are
-        kept: those of its scope, or of the one that is named."""
+        """The token of this client; None where it needs none. Its `keeps` says whether chats are kept: those
+        of its scope, or of the one that is named."""
         return await self._wire.run(self._core.own_token(scope=scope))
 
     async def revoke(self, token: str) -> tuple[Token, ...]:
-        """Revoke a token, by its id, and all that were made with it; `self`: one's own."""
+        """Revoke a token by its id, and all that were made with it; `self`: your own."""
         return await self._wire.run(self._core.revoke_token(token))
 
 
 class AsyncShares:
-    """Links that let visitors in."""
+    """Share links for visitors."""
 
     def __init__(self, wire: AsyncWire, core: AccessCore) -> None:
         self._wire = wire
@@ -87,11 +87,11 @@ class AsyncShares:
         bytes: int | None = None,
         chats: int | None = None,
     ) -> Share:
-        """Make a link to a scope, where each visitor has chats of his own, or to a chat, to read. Its secret
-        is told this once, and it is not asked for again once it may have reached the server. A request of a
-        visitor may ask for answers of at most `max_tokens` tokens, and for at most `n` of them; all visitors
-        together may have so many `turns` open, ask for so many `turns_per_minute`, and store so many `bytes`
-        and `chats`."""
+        """Make a link to a scope, where each visitor has their own chats, or to a chat, to read. Its secret
+        is sent only this once, and the request is not repeated once it may have reached the server. A request
+        of a visitor may ask for answers of at most `max_tokens` tokens, and for at most `n` of them; all
+        visitors together may have so many `turns` open, ask for so many `turns_per_minute`, and store so many
+        `bytes` and `chats`."""
         return await self._wire.run(
             self._core.create_share(
                 scope=scope,
@@ -100,16 +100,14 @@ class AsyncShares:
                 max_uses=max_uses,
                 expires_in=expires_in,
                 models=models,
-                others={
-                    "per_minute": per_minute,
-                    "visitor_expires_in": visitor_expires_in,
-                    "max_tokens": max_tokens,
-                    "n": n,
-                    "turns": turns,
-                    "turns_per_minute": turns_per_minute,
-                    "bytes": bytes,
-                    "chats": chats,
-                },
+                per_minute=per_minute,
+                visitor_expires_in=visitor_expires_in,
+                max_tokens=max_tokens,
+                n=n,
+                turns=turns,
+                turns_per_minute=turns_per_minute,
+                bytes=bytes,
+                chats=chats,
             )
         )
 
@@ -118,5 +116,5 @@ class AsyncShares:
         return AsyncPages(self._wire.run, self._core.shares_page, limit)
 
     async def revoke(self, share: str) -> Share:
-        """Revoke a link, and the tokens of all who came by it."""
+        """Revoke a link, and the tokens of all its visitors."""
         return await self._wire.run(self._core.revoke_share(share))

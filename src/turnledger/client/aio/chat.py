@@ -29,8 +29,8 @@ from turnledger.model.ids import ConversationId, TurnId
 
 
 class AsyncTurnStream(AsyncStream[TurnEvent]):
-    """The events of a turn, as they come: TurnStarted, TextDelta, ItemDone and at last TurnFinished; behind
-    that, what became of a turn other than well is raised."""
+    """The events of a turn, as they come: TurnStarted, TextDelta, ItemDone and at last TurnFinished. Raises
+    the error of a turn that failed or was stopped, after them."""
 
     def __init__(self, wire: AsyncWire, core: ChatCore, following: TurnFollower) -> None:
         super().__init__(wire, following.steps())
@@ -39,26 +39,27 @@ class AsyncTurnStream(AsyncStream[TurnEvent]):
 
     @property
     def turn_id(self) -> TurnId | None:
-        """The turn that is followed; another one after a TurnRestarted."""
+        """The turn; another one after a TurnRestarted."""
         return self._following.turn
 
     @property
     def idempotency_key(self) -> str | None:
-        """Ask again with the same, and it happens once."""
+        """Ask again with the same key, and it happens once."""
         return self._following.idempotency_key
 
     @property
     def text(self) -> str:
-        """What was told of text so far."""
+        """The text so far."""
         return self._following.text
 
     async def stop(self, policy: str | None = None) -> Ended | None:
-        """Stop the turn, from any task; returns when that is final, with the outcome that won. None: there
-        was nothing to stop any more."""
+        """Stop the turn, from any task. Return the final outcome, whichever won; None if there was nothing
+        left to stop."""
         return await self._wire.run(self._core.stop(self.turn_id, policy))
 
     async def answer(self) -> Answer:
-        """Read on to the end, and return the turn as it was committed. Raises what became of it otherwise."""
+        """Read to the end, and return the turn as committed. Raises the error of a turn that failed or was
+        stopped."""
         async for _ in self:
             pass
         return await self._wire.run(self._core.answer(self._following))
@@ -77,7 +78,7 @@ class AsyncChat:
 
     @property
     def id(self) -> ConversationId | None:
-        """Its id; None until it is known, of one that was opened by a conversation_key."""
+        """None until it is known, if the chat was opened by a conversation_key."""
         return self._core.id
 
     @property
@@ -144,7 +145,7 @@ class AsyncChat:
     async def regenerate(
         self, turn: str | None = None, *, stream: bool = False, **options: Unpack[AskOptions]
     ) -> Answer | AsyncTurnStream:
-        """Ask the input of a turn, or of the last one, once more; see `send`."""
+        """Ask the input of a turn, or of the last one, again; see `send`."""
         return await self._asked(self._core.regenerate(turn, options), stream)
 
     async def _asked(self, following: TurnFollower, stream: bool) -> Answer | AsyncTurnStream:
@@ -155,39 +156,39 @@ class AsyncChat:
             return await opened.answer()
 
     async def stop(self, turn: str | None = None, *, policy: str | None = None) -> Ended | None:
-        """Stop a turn, or whichever runs in this chat, from any task; returns when that is final, with the
-        outcome that won. None: there was nothing to stop."""
+        """Stop a turn, or the one that runs in this chat, from any task. Return the final outcome,
+        whichever won; None if there was nothing to stop."""
         return await self._wire.run(self._core.stop(turn, policy))
 
     async def events(self, turn: str, *, after: int = 0) -> AsyncTurnStream:
-        """The events of a turn, whoever asked for it, while it runs and after it has ended."""
+        """The events of any turn of the chat, while it runs and after it has ended."""
         return await AsyncTurnStream(self._wire, self._core, self._core.events(turn, after))._begin()
 
     # Reading.
 
     async def info(self) -> ChatInfo:
-        """What is known of the chat besides its turns."""
+        """The chat without its turns."""
         return await self._wire.run(self._core.info())
 
     async def read(self, before: int | None = None, limit: int = 50, branch: str | None = None) -> ChatPage:
-        """Its last turns, or those before the one of a number; of the branch that it shows, or another."""
+        """The last turns, or those before a number; of the current branch, or another."""
         return await self._wire.run(self._core.read(before, limit, branch))
 
     def turns(self, *, branch: str | None = None, limit: int | None = None) -> AsyncPages[Turn]:
-        """Its turns, the newest first."""
+        """The turns, the newest first."""
         return AsyncPages(self._wire.run, partial(self._core.turns_page, branch=branch), limit)
 
     def branches(self) -> AsyncPages[Branch]:
-        """Its branches, the last made first."""
+        """The branches, the newest first."""
         return AsyncPages(self._wire.run, self._core.branches_page)
 
     async def siblings(self, turn: str) -> tuple[Sibling, ...]:
-        """The turns at the place of one that it shows, the first made first, itself included."""
+        """All turns at the place of this one, the oldest first."""
         return await self._wire.run(self._core.siblings(turn))
 
     async def export(self, format: str = "jsonl") -> AsyncStream[bytes]:
         """The chat as a file, line by line: `jsonl`, which can be imported, or `markdown` for people. Raises
-        ServerUnavailable where it is cut off: then it is not whole."""
+        ServerUnavailable if it is cut off: then it is incomplete."""
         return await AsyncStream[bytes](self._wire, self._core.export(format))._begin()
 
     # What people say of it.
@@ -202,8 +203,8 @@ class AsyncChat:
         archived: bool | UnsetType = UNSET,
         revision: int | None = None,
     ) -> ChatInfo:
-        """Change it in one step; what is left out stays. Raises RevisionConflict, and changes nothing, if a
-        `revision` is given and somebody has changed it since."""
+        """Change it in one step; what is left out stays. With a `revision`, raises RevisionConflict, and
+        changes nothing, if the chat was changed since."""
         return await self._wire.run(
             self._core.update(
                 title=title,
@@ -216,15 +217,15 @@ class AsyncChat:
         )
 
     async def rename(self, title: str | None, *, revision: int | None = None) -> ChatInfo:
-        """Give it a title; None: call it by its first words again. With a `revision`, see `update`."""
+        """Give it a title; None: its first words again. For `revision` see `update`."""
         return await self._wire.run(self._core.update(title=title, revision=revision))
 
     async def pin(self, on: bool = True) -> ChatInfo:
-        """Pin it, or not any more."""
+        """Pin it, or unpin it."""
         return await self._wire.run(self._core.update(pinned=on))
 
     async def archive(self, on: bool = True) -> ChatInfo:
-        """Archive it, or not any more."""
+        """Archive it, or take it out of the archive."""
         return await self._wire.run(self._core.update(archived=on))
 
     # Which turns it shows.
@@ -232,7 +233,7 @@ class AsyncChat:
     async def fork(
         self, at: str | None = None, title: str | None = None, *, idempotency_key: str | None = None
     ) -> AsyncChat:
-        """Make a chat that begins as this one does, up to a turn or to its end; once under the same
+        """Make a chat that begins like this one, up to a turn or to its end; once under the same
         idempotency_key."""
         made = await self._wire.run(self._core.fork(at, title, {"idempotency_key": idempotency_key}))
         return AsyncChat(self._wire, ChatCore.told(self._client, made), self._client)
@@ -240,7 +241,7 @@ class AsyncChat:
     async def switch(
         self, branch: str, *, on_busy: str | None = None, idempotency_key: str | None = None
     ) -> ChatInfo:
-        """Show another branch, and go on there. `on_busy` is what to do while a turn runs; see `send`."""
+        """Show another branch, and continue there. For `on_busy` while a turn runs see `send`."""
         keyed: AskOptions = {"on_busy": on_busy, "idempotency_key": idempotency_key}
         return await self._wire.run(self._core.switch(branch, keyed))
 
@@ -253,16 +254,16 @@ class AsyncChat:
         idempotency_key: str | None = None,
     ) -> ChatInfo:
         """Take back the last turn; with `turn`, only if that is the last. With `forget`, what its tools did
-        goes with it. `on_busy` is what to do while a turn runs; see `send`."""
+        goes with it. For `on_busy` while a turn runs see `send`."""
         keyed: AskOptions = {"on_busy": on_busy, "idempotency_key": idempotency_key}
         return await self._wire.run(self._core.undo(turn, forget, keyed))
 
     # Deleting.
 
     async def delete(self, purge: bool = False) -> Deleted:
-        """Delete it, so that it can be restored for a while, or with `purge` for good."""
+        """Delete it, so that it can be restored for a while; with `purge` for good."""
         return await self._wire.run(self._core.delete(purge))
 
     async def restore(self) -> ChatInfo:
-        """Bring it back."""
+        """Restore it after a delete."""
         return await self._wire.run(self._core.restore())

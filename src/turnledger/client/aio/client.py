@@ -16,7 +16,7 @@ from turnledger.client.core.access import AccessCore
 from turnledger.client.core.chat import ChatCore
 from turnledger.client.core.client import ClientCore
 from turnledger.client.core.exchange import Pacing, Retries, Timeouts
-from turnledger.client.core.upload import Source
+from turnledger.client.core.transfer import Source
 from turnledger.client.outbox.outbox import OutboxLike, recording
 from turnledger.client.shapes import Change, ChatInfo, Hit, Model
 from turnledger.errors import InvalidInput
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
 
 class AsyncClient:
-    """A Turnledger server, as one program sees it. Any number of tasks of one loop may share it; close it at
-    the end, or use it as a context manager."""
+    """A client of one Turnledger server. Any number of tasks of one loop may share it; close it at the end,
+    or use it as a context manager."""
 
     def __init__(
         self,
@@ -43,10 +43,10 @@ class AsyncClient:
         pacing: Pacing | None = None,
         allow_http: bool = False,
     ) -> None:
-        """`http` is an httpx2.AsyncClient of your own, for proxies and certificates; it stays yours.
-        `outbox` is the path of a file that remembers what was not sent to its end, also if the program
-        crashes; see Outbox. An api_key is sent over plain http to this machine only; `allow_http` lifts that,
-        where the way to the server is private. Raises InvalidInput."""
+        """`http` is an httpx2.AsyncClient of your own, for proxies and certificates; you close it. `outbox`
+        is the path of a file that remembers unfinished messages, also if the program crashes; see Outbox. An
+        api_key is sent over plain http to this machine only; `allow_http` lifts that, for a private network.
+        Raises InvalidInput."""
         from turnledger.client.core.transport import Address  # which loads httpx2
 
         pacing = pacing or Pacing()
@@ -76,34 +76,34 @@ class AsyncClient:
         await self.close()
 
     async def close(self) -> None:
-        """Let go of all connections. Turns that were asked for go on at the server."""
+        """Close all connections. Turns that were asked for go on at the server."""
         await self._wire.close()
         if self._file is not None:
             await edge.run_blocking(self._file.close)
 
     async def events(self, *, after: str | None = None) -> AsyncStream[Change]:
-        """What happens to one's chats, as it happens, until it is closed: it reconnects by itself, and goes
-        on behind the last change that was heard. `after` is the `position` of a change, or `as_of` of a
-        page of chats. After a `gap`, look at everything anew."""
+        """Changes to the caller's chats, as they happen, until it is closed. It reconnects by itself, and
+        continues after the last change. `after` is the `position` of a change, or `as_of` of a page of chats.
+        After a `gap`, read everything again."""
         return await AsyncStream[Change](self._wire, self._core.listen(after).steps())._begin()
 
     async def export(self, scope: str | None = None) -> AsyncStream[bytes]:
-        """All chats that lists show as one file, line by line, the longest unused first. Raises
-        ServerUnavailable where it is cut off: then it is not whole."""
+        """All listed chats as one file, line by line, the longest unused first. Raises ServerUnavailable if
+        it is cut off: then it is incomplete."""
         return await AsyncStream[bytes](self._wire, self._core.export(scope))._begin()
 
     async def import_chats(self, source: Source, *, scope: str | None = None) -> tuple[ImportReport, ...]:
-        """Take in chats from the text of an export, and tell what was done with each. What is there is never
-        changed. It is repeated after a lost answer if it can be read again: bytes, a list, a file."""
+        """Import chats from an export, and return what was done with each line. Existing chats are never
+        changed. Repeated after a lost answer if the source can be read again: bytes, a list, a file."""
         return await self._wire.run(self._core.import_chats(source, scope))
 
     async def models(self) -> tuple[Model, ...]:
-        """Which models may be asked."""
+        """The models that the caller may ask."""
         return await self._wire.run(self._core.models())
 
 
 class AsyncChats:
-    """The chats of whoever asks."""
+    """The caller's chats."""
 
     def __init__(self, wire: AsyncWire, core: ClientCore) -> None:
         self._wire = wire
@@ -119,8 +119,8 @@ class AsyncChats:
         tags: Sequence[str] | None = None,
         idempotency_key: str | None = None,
     ) -> AsyncChat:
-        """Make a chat before its first turn; or find the one that has the conversation_key, as it is. Under
-        the same idempotency_key it is made once."""
+        """Make a chat before its first turn; or find the one with the conversation_key. Under the same
+        idempotency_key it is made once."""
         made = await self._wire.run(
             self._core.create(
                 conversation_key=conversation_key,
@@ -136,8 +136,8 @@ class AsyncChats:
     def open(
         self, id: str | None = None, *, conversation_key: str | None = None, scope: str | None = None
     ) -> AsyncChat:
-        """Name a chat. Nothing is asked of the server yet; raises InvalidId for what cannot be one. One that
-        is named by a conversation_key is made with its first turn, if there is none."""
+        """Name a chat, without a request to the server. One that is named by a conversation_key is made with
+        its first turn, if there is none. Raises InvalidId."""
         return AsyncChat(self._wire, ChatCore.opened(self._core, id, conversation_key, scope), self._core)
 
     def list(
@@ -152,8 +152,8 @@ class AsyncChats:
         limit: int | None = None,
         cursor: str | None = None,
     ) -> AsyncPages[ChatInfo]:
-        """Chats, the last used first; with `q`, those that a search finds. None: it does not matter. `cursor`
-        is `next` of a page, to go on behind it."""
+        """Chats, the last used first; with `q`, those that a search finds. A filter of None matches all.
+        `cursor` is `next` of a page, to continue after it."""
         if q is None:
             look = partial(
                 self._core.list_page,
@@ -177,7 +177,7 @@ class AsyncChats:
         return AsyncPages(self._wire.run, look, limit, cursor)
 
     async def reset(self, conversation_key: str, *, replaces: str, scope: str | None = None) -> AsyncChat:
-        """Give a conversation_key to a fresh chat, if it still names the one that is replaced. The old one
-        stays, under its id."""
+        """Give a conversation_key to a new chat, if it still names the one that is replaced, which stays
+        under its id."""
         made = await self._wire.run(self._core.reset(conversation_key, replaces=replaces, scope=scope))
         return AsyncChat(self._wire, ChatCore.told(self._core, made), self._core)

@@ -27,7 +27,7 @@ OPENS_FILES = False
 
 
 class AsyncGate:
-    """Lets one task at a time take a step of a stream. A second reader is a mistake."""
+    """Lets one task at a time take a step of a stream. A second reader is a bug of the caller."""
 
     def __init__(self) -> None:
         self._is_taken = False
@@ -52,7 +52,7 @@ class AsyncAbandoned:
         self._closing: set[asyncio.Task[None]] = set()
 
     def add(self, response: httpx2.Response, home: Home) -> None:
-        """Close it on its loop; callable from any thread, as the garbage collector runs in any."""
+        """Close it on its loop. Called from any thread, as the garbage collector runs in any."""
 
         def close() -> None:
             task = home.create_task(response.aclose())
@@ -63,13 +63,13 @@ class AsyncAbandoned:
             home.call_soon_threadsafe(close)
 
     def sweep(self) -> None:
-        """Nothing is left to do: tasks close them."""
+        """Tasks close them: nothing is left to do."""
 
 
 async def pause(
     seconds: float, until: AsyncEvent, sleep: Callable[[float], Awaitable[None] | None] | None
 ) -> None:
-    """Wait, at most until this event is set. `sleep` replaces the waiting."""
+    """Wait, at most until this event is set. `sleep` replaces the wait."""
     if sleep is not None:
         slept = sleep(seconds)
         if inspect.isawaitable(slept):
@@ -87,12 +87,10 @@ async def hang_up(response: httpx2.Response | None) -> None:
 
 
 async def body(pieces: Iterator[bytes]) -> AsyncIterator[bytes]:
-    """The pieces of a request body, as httpx2 takes them."""
     for piece in pieces:
         yield piece
 
 
 async def nothing() -> AsyncIterator[bytes]:
-    """No bytes at all."""
     for chunk in list[bytes]():
         yield chunk

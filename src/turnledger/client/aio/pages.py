@@ -11,7 +11,7 @@ from turnledger.client.shapes import Page
 
 
 class AsyncPages(Paging[Entry]):
-    """Iterate to get the entries one by one: pages are read as they are needed, anew each time."""
+    """Iterate to get the entries one by one: pages are read as needed, again each time."""
 
     def __init__(
         self,

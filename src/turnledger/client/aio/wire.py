@@ -62,7 +62,7 @@ class AsyncWire:
         self._abandoned = edge.AsyncAbandoned()
 
     async def run(self, doing: Steps[Result]) -> Result:
-        """Do something that gives nothing on its way."""
+        """Run steps that give nothing on their way."""
         outcome: Any = None
         while True:
             try:
@@ -84,7 +84,7 @@ class AsyncWire:
         raise AssertionError(step)
 
     async def open(self, request: Request) -> tuple[Reply, httpx2.Response | None] | Broken:
-        """Send a request; the response is left to be read where it is good."""
+        """Send a request; leave a good response to be read."""
         try:
             response = await self._send(request)
             if is_stream(response):
@@ -98,7 +98,7 @@ class AsyncWire:
             raise
 
     async def pause(self, seconds: float, closing: edge.AsyncEvent | None = None) -> None:
-        """Wait, or until this event. Raises RequestFailed if the client is closed."""
+        """Wait, at most until this event. Raises RequestFailed if the client is closed."""
         self._check_open()  # a stream that enrolled too late to be closed would wait in vain
         await edge.pause(seconds, closing or self._closing, self._sleep)
         self._check_open()
@@ -109,11 +109,12 @@ class AsyncWire:
             self._streams.add(stream)
 
     def abandon(self, response: httpx2.Response, home: edge.Home) -> None:
-        """Let go of what nobody can read any more. The garbage collector calls it, in any thread."""
+        """Release a response that nobody can read any more. Called by the garbage collector, in any
+        thread."""
         self._abandoned.add(response, home)
 
     async def close(self) -> None:
-        """Wake all who wait or read, and close the connections."""
+        """Wake all tasks that wait or read, and close the connections."""
         self._abandoned.sweep()
         self._closing.set()
         with self._lock:
@@ -154,8 +155,8 @@ class AsyncWire:
 
 
 class AsyncStream(Generic[Given]):
-    """An iterable response that arrives in pieces. One task reads at a time, and each piece is
-    given once. Leave the block, or close it, to let go of its connection."""
+    """An iterable response that arrives in pieces. One task reads at a time, and each piece is given once.
+    Leave the block, or close it, to release its connection."""
 
     _response: httpx2.Response | None = None
     _home: edge.Home | None = None
@@ -197,7 +198,7 @@ class AsyncStream(Generic[Given]):
         await self.close()
 
     async def close(self) -> None:
-        """Read no more, from any task. What was asked for goes on, unless it was asked for otherwise."""
+        """Stop reading, from any task. What was asked for goes on, unless its policy says otherwise."""
         self._closing.set()
         if not self._gate.try_enter():
             await edge.hang_up(self._response)  # another task is inside, and closes it once it is woken
@@ -211,13 +212,13 @@ class AsyncStream(Generic[Given]):
             self._gate.leave()
 
     async def _fail(self, error: TurnledgerError) -> None:
-        """Close it, and have its reader told why, if there was more to read."""
+        """Close it, and raise the error in its reader, if there was more to read."""
         if self._step is not None:
             self._error = error
         await self.close()
 
     async def _begin(self) -> Self:
-        """Go on until there is something to read. Raises what stands in the way of that."""
+        """Run until there is something to read. Raises what prevents that."""
         while self._step is not None and not isinstance(self._step, Read | Give):
             await self._go()
         if self._error is not None:
@@ -225,7 +226,7 @@ class AsyncStream(Generic[Given]):
         return self
 
     async def _go(self) -> None:
-        """Run the step that is next."""
+        """Run the next step."""
         self._gate.enter()
         try:
             step = self._step
@@ -296,7 +297,7 @@ class AsyncStream(Generic[Given]):
 
 
 async def _whole(response: httpx2.Response) -> Reply | Broken:
-    """Read all of an answer, and let go of its connection."""
+    """Read a whole answer, and release its connection."""
     whole = Whole(response)
     try:
         async for piece in response.aiter_bytes():

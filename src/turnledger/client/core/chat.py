@@ -1,8 +1,8 @@
-"""What is done with one chat, as the steps it takes."""
+"""One chat, as steps."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial
 from threading import Lock
@@ -10,12 +10,12 @@ from typing import Any
 from weakref import WeakSet
 
 import msgspec
-from msgspec import UNSET, UnsetType
+from msgspec import UNSET
 
 from turnledger.client.core.client import ClientCore, query_of
-from turnledger.client.core.download import download
 from turnledger.client.core.exchange import RepeatedExchange
 from turnledger.client.core.steps import JSON_TYPE, Request, Steps
+from turnledger.client.core.transfer import download
 from turnledger.client.core.turn_request import (
     AskOptions,
     Said,
@@ -72,8 +72,8 @@ class _ReadPage(ChatInfo, frozen=True, kw_only=True):
 
 
 class ChatCore:
-    """One chat, named by its id or by a conversation_key. The latter is whichever chat has the key: each turn
-    goes there, and `id` is where the last one went."""
+    """One chat, named by its id or by a conversation_key. With a key it is whichever chat has the key: each
+    turn goes there, and `id` is where the last one went."""
 
     def __init__(
         self,
@@ -99,33 +99,28 @@ class ChatCore:
     def opened(
         cls, client: ClientCore, id: str | None, conversation_key: str | None, scope: str | None
     ) -> ChatCore:
-        """One that is named. Raises InvalidId or InvalidInput."""
+        """Name a chat. Raises InvalidId or InvalidInput."""
         if id is not None and (conversation_key is not None or scope is not None):
             raise InvalidInput("Name the chat by its id alone, or by a conversation_key and its scope.")
         return cls(client, id, conversation_key, scope, goes_by_key=id is None)
 
     @classmethod
     def told(cls, client: ClientCore, info: ChatInfo) -> ChatCore:
-        """One that a server has told of."""
         return cls(client, info.id, info.conversation_key, info.scope)
 
     # Turns.
 
     def send(self, input: Said, options: AskOptions) -> TurnFollower:
-        """Ask for a turn behind the last one."""
         return self._asked({"input": input}, options, self._place())
 
     def edit(self, turn: str, input: Said, options: AskOptions) -> TurnFollower:
-        """Ask for a turn in the place of another."""
         return self._asked({"input": input, "replaces": TurnId(turn)}, options, self._place_known())
 
     def regenerate(self, turn: str | None, options: AskOptions) -> TurnFollower:
-        """Ask the input of a turn once more; without one, of the last."""
         regenerates = True if turn is None else TurnId(turn)
         return self._asked({"regenerates": regenerates}, options, self._place_known())
 
     def events(self, turn: str, after: int) -> TurnFollower:
-        """Read the events of a turn."""
         if after < 0:
             raise InvalidInput("after is the number of an event: 0 for all of them.")
         client = self._client
@@ -144,7 +139,7 @@ class ChatCore:
         return self._followed(ask, key, may_be_replayed=options.get("idempotency_key") is not None)
 
     def again(self, request: Request, idempotency_key: str) -> TurnFollower:
-        """Ask once more for a turn, by the request that asked for it."""
+        """Ask again for a turn, by its original request."""
 
         def ask() -> Steps[Request]:
             yield from ()
@@ -184,7 +179,7 @@ class ChatCore:
         self.id = id
 
     def answer(self, following: TurnFollower) -> Steps[Answer]:
-        """The turn that was followed to its end, as it was committed."""
+        """The turn of a follower that has reached its end, as committed."""
         if following.turn is None or following.finished is None:
             raise RequestFailed(
                 "The stream was closed before the turn ended, so there is no answer yet. Send the same again "
@@ -220,8 +215,8 @@ class ChatCore:
         return told
 
     def stop(self, turn: str | None, policy: str | None) -> Steps[Ended | None]:
-        """Stop a turn, or whichever runs in this chat; None if there was nothing to stop. One that was asked
-        for here and has not begun is then stopped as soon as it does."""
+        """Stop a turn, or the one that runs in this chat; None if there was nothing to stop. A turn that was
+        asked for here and has not begun is then stopped as soon as it does."""
         if policy is not None and policy not in frozenset(OnStop):
             raise InvalidInput(f"policy is {policy!r}; it must be one of {', '.join(OnStop)}.")
         if turn is not None:
@@ -254,7 +249,7 @@ class ChatCore:
     # Reading.
 
     def known_id(self) -> Steps[ConversationId]:
-        """Its id, looked up where only the conversation_key is known. Raises ConversationNotFound."""
+        """Its id, looked up if only the conversation_key is known. Raises ConversationNotFound."""
         if self.id is None:
             assert self.conversation_key is not None  # noqa: S101 - it is named by one of the two
             found = yield from self._client.find(self.conversation_key, self.scope)
@@ -266,7 +261,6 @@ class ChatCore:
     def read(
         self, before: int | None = None, limit: int | None = None, branch: str | None = None
     ) -> Steps[ChatPage]:
-        """Some of its turns, and what is known of it."""
         id = yield from self.known_id()
         query = {"before": before, "limit": limit, "branch": None if branch is None else BranchId(branch)}
         page = yield from self._client.get(f"/api/chats/{id}", _ReadPage, query)
@@ -274,13 +268,12 @@ class ChatCore:
         return ChatPage(chat=ChatInfo(**told), turns=page.turns, before=page.before, attempts=page.attempts)
 
     def info(self) -> Steps[ChatInfo]:
-        """What is known of it besides its turns."""
         page = yield from self.read(limit=1)
         return page.chat
 
     def turns_page(self, cursor: str | None, limit: int, *, branch: str | None) -> Steps[Page[Turn]]:
-        """Turns from the newest backwards. Where no branch is named it is that of the first page, whatever
-        the chat shows by then: the cursor tells it."""
+        """Turns, the newest first. If no branch is named, it is that of the first page, which the cursor
+        holds, whatever the chat shows later."""
         number, _, first = (cursor or "").partition(" ")
         before = int(number) if number else None
         try:
@@ -298,18 +291,15 @@ class ChatCore:
     def branches_page(self, cursor: str | None, limit: int) -> Steps[Page[Branch]]:
         id = yield from self.known_id()
         query = {"before": cursor, "limit": limit}
-        page = yield from self._client.get(f"/api/chats/{id}/branches", Page[Branch], query)
-        return page
+        return (yield from self._client.get(f"/api/chats/{id}/branches", Page[Branch], query))
 
     def siblings(self, turn: str) -> Steps[tuple[Sibling, ...]]:
-        """The turns at the place of one that it shows, the first made first."""
         id = yield from self.known_id()
         path = f"/api/chats/{id}/turns/{TurnId(turn)}/siblings"
         page = yield from self._client.get(path, Page[Sibling])
         return page.data
 
     def export(self, format: str) -> Steps[None]:
-        """The chat as a file, line by line."""
         id = yield from self.known_id()
         query = query_of({"format": format})
         request = Request(method="GET", path=f"/api/chats/{id}/export", query=query)
@@ -317,18 +307,7 @@ class ChatCore:
 
     # Changing what people say of it.
 
-    def update(
-        self,
-        *,
-        title: str | UnsetType | None = UNSET,
-        metadata: Mapping[str, str] | UnsetType | None = UNSET,
-        tags: Sequence[str] | UnsetType | None = UNSET,
-        pinned: bool | UnsetType = UNSET,
-        archived: bool | UnsetType = UNSET,
-        revision: int | None = None,
-    ) -> Steps[ChatInfo]:
-        """Change it in one step; with a revision, only if it is still the one that was read."""
-        said = {"title": title, "metadata": metadata, "tags": tags, "pinned": pinned, "archived": archived}
+    def update(self, revision: int | None = None, **said: Any) -> Steps[ChatInfo]:
         values = {name: value for name, value in said.items() if value is not UNSET}
         headers = {"content-type": JSON_TYPE}
         if revision is not None:
@@ -345,32 +324,25 @@ class ChatCore:
     # Which turns it shows.
 
     def fork(self, at: str | None, title: str | None, keyed: AskOptions) -> Steps[ChatInfo]:
-        """Make a chat that begins as this one does."""
         said = {"turn": None if at is None else TurnId(at), "title": title}
         values = {name: value for name, value in said.items() if value is not None}
-        made = yield from self._moved("fork", values, keyed)
-        return made
+        return self._moved("fork", values, keyed)
 
     def switch(self, branch: str, keyed: AskOptions) -> Steps[ChatInfo]:
-        """Show another branch."""
-        shown = yield from self._moved("switch", {"branch": BranchId(branch)}, keyed)
-        return shown
+        return self._moved("switch", {"branch": BranchId(branch)}, keyed)
 
     def undo(self, turn: str | None, forget: bool, keyed: AskOptions) -> Steps[ChatInfo]:
-        """Take back the last turn."""
         values = {"forget": forget} if turn is None else {"turn": TurnId(turn), "forget": forget}
-        shown = yield from self._moved("undo", values, keyed)
-        return shown
+        return self._moved("undo", values, keyed)
 
     def _moved(self, verb: str, values: Mapping[str, Any], keyed: AskOptions) -> Steps[ChatInfo]:
         id = yield from self.known_id()
-        told = yield from self._client.post(f"/api/chats/{id}/{verb}", ChatInfo, values, keyed=keyed)
-        return told
+        return (yield from self._client.post(f"/api/chats/{id}/{verb}", ChatInfo, values, keyed=keyed))
 
     # Deleting.
 
     def delete(self, purge: bool) -> Steps[Deleted]:
-        """Delete it; where an answer was lost, finding it gone is the answer."""
+        """Delete it. After a lost answer, a chat that is gone counts as deleted."""
         id = yield from self.known_id()
         request = Request(method="DELETE", path=f"/api/chats/{id}", query=query_of({"purge": purge or None}))
         exchanging = RepeatedExchange(self._client.trying())
@@ -383,10 +355,8 @@ class ChatCore:
         return decoded(Deleted, reply.body)
 
     def restore(self) -> Steps[ChatInfo]:
-        """Bring it back."""
         id = yield from self.known_id()
-        restored = yield from self._client.post(f"/api/chats/{id}/restore", ChatInfo, {})
-        return restored
+        return (yield from self._client.post(f"/api/chats/{id}/restore", ChatInfo, {}))
 
 
 class _Conflict(msgspec.Struct):
@@ -396,8 +366,8 @@ class _Conflict(msgspec.Struct):
 def _unless_own(
     conflict: RevisionConflict, exchanging: RepeatedExchange, values: Mapping[str, Any], revision: int | None
 ) -> ChatInfo:
-    """The chat, where the change that was in the way is the one that was asked for, its answer lost. Raises
-    the conflict otherwise."""
+    """The chat, if the conflicting change is our own, whose answer was lost. Raises the conflict
+    otherwise."""
     assert exchanging.refusal is not None  # noqa: S101 - it told the conflict
     chat = decoded(_Conflict, exchanging.refusal.body).chat
     conflict.current = chat.revision

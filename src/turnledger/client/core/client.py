@@ -1,4 +1,4 @@
-"""What a client does, without doing it: every verb as the steps it takes. The edges run them."""
+"""What a client does, without doing it: every verb as steps, which the edges run."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from typing import Any, TypeVar
 
 from msgspec.structs import replace
 
-from turnledger.client.core.download import download
 from turnledger.client.core.exchange import Pacing, RepeatedExchange, Retries, RetryCount
 from turnledger.client.core.feed import FeedFollower
 from turnledger.client.core.steps import JSON_TYPE, Request, Steps
+from turnledger.client.core.transfer import Source, download, import_chats
 from turnledger.client.core.turn_request import (
     AskOptions,
     body_of,
@@ -19,7 +19,6 @@ from turnledger.client.core.turn_request import (
     idempotency_key_of,
     sendable,
 )
-from turnledger.client.core.upload import Source, import_chats
 from turnledger.client.shapes import ChatInfo, Hit, Model, Page, decoded
 from turnledger.errors import InvalidInput
 from turnledger.model.ids import ConversationId
@@ -29,7 +28,7 @@ Shape = TypeVar("Shape")
 
 
 class ClientCore:
-    """What belongs to the client as a whole. It holds no connection, and any thread may use it."""
+    """What the whole client shares. It holds no connection, and any thread may use it."""
 
     def __init__(self, model: str | None, retries: Retries, pacing: Pacing, *, records: bool = False) -> None:
         self._records = records
@@ -44,7 +43,6 @@ class ClientCore:
     # How most requests are made.
 
     def get(self, path: str, shape: type[Shape], query: Mapping[str, Any] | None = None) -> Steps[Shape]:
-        """Look something up; repeated freely."""
         request = Request(method="GET", path=path, query=query_of(query or {}))
         reply = yield from RepeatedExchange(self.trying()).ask(request)
         return decoded(shape, reply.body)
@@ -58,8 +56,8 @@ class ClientCore:
         keyed: AskOptions | None = None,
         once: str | None = None,
     ) -> Steps[Shape]:
-        """Have something done that may be repeated: by its nature, or by an idempotency_key, the one in
-        `keyed` or a fresh one; else `once` is what to tell where it may have been done."""
+        """Send a POST that may be repeated: by its nature, or by an idempotency_key, the one in `keyed` or a
+        fresh one. Otherwise `once` is the hint for when it may have been carried out."""
         key, headers = None, {"content-type": JSON_TYPE}
         if keyed is not None:
             check(keyed)
@@ -74,70 +72,39 @@ class ClientCore:
 
     # Chats.
 
-    def create(
-        self,
-        *,
-        conversation_key: str | None = None,
-        scope: str | None = None,
-        title: str | None = None,
-        metadata: Mapping[str, str] | None = None,
-        tags: Sequence[str] | None = None,
-        idempotency_key: str | None = None,
-    ) -> Steps[ChatInfo]:
-        """Make a chat, or find the one that has the conversation_key."""
-        said = {
-            "conversation_key": conversation_key,
-            "scope": scope,
-            "title": title,
-            "metadata": metadata,
-            "tags": tags,
-        }
+    def create(self, idempotency_key: str | None = None, **said: Any) -> Steps[ChatInfo]:
         values = {name: value for name, value in said.items() if value is not None}
-        keyed: AskOptions = {"idempotency_key": idempotency_key}
-        made = yield from self.post("/api/chats", ChatInfo, values, keyed=keyed)
-        return made
+        return self.post("/api/chats", ChatInfo, values, keyed={"idempotency_key": idempotency_key})
 
     def find(self, conversation_key: str, scope: str | None) -> Steps[ChatInfo | None]:
-        """The chat that has this conversation_key, also before its first turn has ended; None if none has."""
+        """The chat with this conversation_key, even before its first turn has ended; None if there is
+        none."""
         query = {"conversation_key": conversation_key, "scope": scope or ""}
         page = yield from self.get("/api/chats", Page[ChatInfo], query)
         return page.data[0] if page.data else None
 
     def reset(self, conversation_key: str, *, replaces: str, scope: str | None = None) -> Steps[ChatInfo]:
-        """Give the key to a fresh chat, if it still names the one that is replaced."""
         values = {"conversation_key": conversation_key, "replaces": ConversationId(replaces)}
         if scope is not None:
             values["scope"] = scope
-        made = yield from self.post("/api/chats/reset", ChatInfo, values)
-        return made
+        return self.post("/api/chats/reset", ChatInfo, values)
 
     def list_page(
         self,
         cursor: str | None,
         limit: int,
         *,
-        scope: str | None,
-        tag: str | None,
         archived: bool | None,
         pinned: bool | None,
         deleted: bool,
+        **query: str | None,
     ) -> Steps[Page[ChatInfo]]:
-        query = {
-            "scope": scope,
-            "tag": tag,
-            "archived": _or_any(archived),
-            "pinned": _or_any(pinned),
-            "deleted": deleted or None,
-            "cursor": cursor,
-            "limit": limit,
-        }
-        page = yield from self.get("/api/chats", Page[ChatInfo], query)
-        return page
+        flags = {"archived": _or_any(archived), "pinned": _or_any(pinned), "deleted": deleted or None}
+        return self.get("/api/chats", Page[ChatInfo], {**query, **flags, "cursor": cursor, "limit": limit})
 
     def search_page(self, cursor: str | None, limit: int, *, q: str, scope: str | None) -> Steps[Page[Hit]]:
         query = {"q": q, "scope": scope, "cursor": cursor, "limit": limit}
-        page = yield from self.get("/api/search", Page[Hit], query)
-        return page
+        return self.get("/api/search", Page[Hit], query)
 
     def found_page(
         self,
@@ -150,7 +117,7 @@ class ClientCore:
         archived: bool | None,
         pinned: bool | None,
     ) -> Steps[Page[ChatInfo]]:
-        """The chats that a search finds, of those that are wanted."""
+        """The chats that a search finds, filtered."""
         page = yield from self.search_page(cursor, limit, q=q, scope=scope)
         found = tuple(
             replace(hit.chat, snippet=hit.snippet, marks=hit.marks)
@@ -164,33 +131,28 @@ class ClientCore:
     # All chats.
 
     def listen(self, after: str | None) -> FeedFollower:
-        """Hear of what happens to them."""
         return FeedFollower(self.trying(), self.retries, after)
 
     def export(self, scope: str | None) -> Steps[None]:
-        """All of them as one file, line by line."""
         request = Request(method="GET", path="/api/export", query=query_of({"scope": scope}))
-        yield from download(self.trying(), request)
+        return download(self.trying(), request)
 
     def import_chats(self, source: Source, scope: str | None) -> Steps[tuple[ImportReport, ...]]:
-        """Take chats in from a file."""
-        reports = yield from import_chats(self.trying(), source, scope)
-        return reports
+        return import_chats(self.trying(), source, scope)
 
     # Models.
 
     def models(self) -> Steps[tuple[Model, ...]]:
-        """Which models may be asked."""
         page = yield from self.get("/v1/models", Page[Model])
         return page.data
 
     def check_model(self, options: AskOptions) -> None:
-        """Refuse what could not be recorded before the server was asked for its models."""
+        """Refuse a turn without a model if it must be recorded before the server is asked for its models."""
         if self._records and not (options.get("model") or self._model):
             raise InvalidInput("With an outbox, say which model shall answer: there, or in Client(model=…).")
 
     def model_for(self, options: AskOptions) -> Steps[str]:
-        """The model that is named, or that of the client, or the only one that the server has."""
+        """The named model, or that of the client, or the only one of the server."""
         named = options.get("model") or self._model or self._only_model
         if named is not None:
             return named
@@ -205,7 +167,7 @@ class ClientCore:
 
 
 def query_of(values: Mapping[str, Any]) -> Sequence[tuple[str, str]]:
-    """What stands behind the question mark; what is None is left out."""
+    """The query, without values that are None."""
     return [(name, _word(value)) for name, value in values.items() if value is not None]
 
 

@@ -1,7 +1,4 @@
-"""One request and its answer, repeated as far as that is safe.
-
-How long to wait for a server, how often to ask it again, and when to give up.
-"""
+"""One request and its answer, repeated as far as that is safe: how long to wait, and when to give up."""
 
 from __future__ import annotations
 
@@ -22,9 +19,9 @@ class Timeouts(Struct, frozen=True, kw_only=True):
     connect: float = 5.0
     """Until there is a connection."""
     silence: float = 45.0
-    """Without a byte from the server, which says something every 20 seconds while a turn runs or waits."""
+    """Without a byte from the server, which sends something every 20 seconds while a turn runs or waits."""
     write: float = 30.0
-    """Without a byte that the server takes."""
+    """Without a byte that the server accepts."""
 
     def __post_init__(self) -> None:
         if not all(seconds > 0 for seconds in (self.connect, self.silence, self.write)):
@@ -35,13 +32,13 @@ class Retries(Struct, frozen=True, kw_only=True):
     """How a request is repeated that got no whole answer, or one that says to try again."""
 
     times: int = 10
-    """So often at most without any progress; a new event is progress. 0: never."""
+    """Maximum number without progress; a new event is progress. 0: never."""
     first: float = 0.1
-    """Seconds before the first repetition; each later pause is twice as long, and a random part shorter."""
+    """Seconds before the first repetition; each later pause is twice as long, less a random part."""
     most: float = 5.0
-    """Seconds that a pause takes at most, unless the server asks for more."""
+    """Maximum seconds of a pause, unless the server asks for more."""
     patience: float = 60.0
-    """Seconds from the first failure after which no repetition is begun."""
+    """Seconds from the first failure after which no repetition begins."""
 
     def __post_init__(self) -> None:
         if not all(each >= 0 for each in (self.times, self.first, self.most, self.patience)):
@@ -49,12 +46,12 @@ class Retries(Struct, frozen=True, kw_only=True):
 
 
 def _chance() -> float:
-    """A number from 0 up to 1. To load `random` takes longer than to ask the system now and then."""
+    """A number from 0 up to 1. Loading `random` takes longer than asking the system now and then."""
     return int.from_bytes(os.urandom(6)) / 2**48
 
 
 class Pacing(Struct, frozen=True, kw_only=True):
-    """Where time and chance come from. Tests give their own, and never wait."""
+    """The sources of time and chance. Tests give their own, and never wait."""
 
     now: Callable[[], float] = time.monotonic
     chance: Callable[[], float] = _chance
@@ -69,12 +66,12 @@ class RetryCount:
         self._retries = retries
         self._pacing = pacing
         self.failed = 0
-        """How many tries went wrong since there was progress. Who makes some sets it to 0."""
+        """Failed tries since the last progress, which resets it to 0."""
         self._since = 0.0
 
     def pause(self, asked: float | None = None) -> float | None:
-        """Count one that went wrong, and return how long to wait before the next one; None: give up. `asked`
-        are the seconds that the server asks for."""
+        """Count a failed try, and return the seconds before the next one; None: give up. `asked` are the
+        seconds that the server asks for."""
         now = self._pacing.now()
         if not self.failed:
             self._since = now
@@ -86,12 +83,12 @@ class RetryCount:
         return None if now - self._since + seconds > self._retries.patience else seconds
 
     def longest(self, asked: float | None = None) -> float:
-        """How long to wait each time, for who does not give up."""
+        """Seconds to wait each time, for a caller that does not give up."""
         return self._scattered(self._retries.most, asked)
 
     def _scattered(self, seconds: float, asked: float | None) -> float:
-        """Clients that lost one server at once, or were told the same time by it, shall not come back all at
-        once: shorter than planned by chance, longer than was asked for."""
+        """Shorten the pause by chance, or lengthen the one that was asked for: clients that lost one server
+        at once must not come back all at once."""
         chance = self._pacing.chance()
         seconds *= 0.5 + chance / 2
         if asked is None:
@@ -100,11 +97,11 @@ class RetryCount:
 
 
 _SURELY_NOTHING = frozenset({408, 425, 429, 503})
-"""Statuses by which a server says that it did nothing; of others it does not know itself."""
+"""Statuses of a server that did nothing; with others it may have."""
 
 
 class RepeatedExchange:
-    """Asks until there is an answer that counts."""
+    """Sends a request until there is an answer that counts."""
 
     def __init__(
         self,
@@ -114,7 +111,7 @@ class RepeatedExchange:
         idempotency_key: str | None = None,
         once: str = "It may have been carried out; look before asking again.",
     ) -> None:
-        """`once` is what to tell of a request that cannot be repeated, and may have been carried out."""
+        """`once` is the hint for a request that cannot be repeated, and may have been carried out."""
         self._trying = trying
         self._is_repeatable = is_repeatable
         self._idempotency_key = idempotency_key
@@ -122,10 +119,10 @@ class RepeatedExchange:
         self.may_be_done = False
         """Whether an earlier try may have been carried out, its answer lost."""
         self.refusal: Reply | None = None
-        """The last answer that was not the one asked for."""
+        """The last answer that was not a good one."""
 
     def ask(self, request: Request) -> Steps[Reply]:
-        """Return the good answer. Raises what the server says, or ServerUnavailable."""
+        """Return the good answer. Raises the server's error, or ServerUnavailable."""
         while True:
             outcome: Reply | Broken = yield Exchange(request)
             if isinstance(outcome, Reply) and outcome.status < 300:

@@ -1,4 +1,4 @@
-"""Listening to what happens to one's chats, for as long as somebody listens."""
+"""Changes to the caller's chats, followed for as long as somebody reads."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from turnledger.errors import InvalidInput, RequestFailed, ServerUnavailable
 
 
 class FeedFollower:
-    """One listener. It goes on behind the last change that it heard, whatever breaks."""
+    """One reader of changes. It continues after the last one, whatever breaks."""
 
     def __init__(self, trying: RetryCount, retries: Retries, after: str | None) -> None:
         if after is not None and not _is_header(after):
@@ -24,8 +24,8 @@ class FeedFollower:
         self._has_heard = False
 
     def steps(self) -> Steps[None]:
-        """Give the changes, without end. Raises what the server says for good; and ServerUnavailable, if it
-        was never heard."""
+        """Give the changes, without end. Raises errors of the server that are final; and ServerUnavailable,
+        if it never answered."""
         while True:
             opened: Reply | Broken = yield Open(self._request())
             trouble: Told | Broken
@@ -92,5 +92,5 @@ class FeedFollower:
 
 
 def _is_header(position: str) -> bool:
-    """Whether it can be sent as one."""
+    """Whether it can be sent as a header."""
     return position.isascii() and position.isprintable()

@@ -1,4 +1,4 @@
-"""What comes page by page, as one row of entries."""
+"""Pages, read one after the other."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from turnledger.errors import InvalidInput
 
 Entry = TypeVar("Entry")
 PAGE = 50
-"""Entries that are asked for at a time."""
+"""Entries of a request."""
 
 
 class Paging(Generic[Entry]):
@@ -29,7 +29,7 @@ class Paging(Generic[Entry]):
 
 
 class Place(Generic[Entry]):
-    """Where somebody is who reads page by page."""
+    """The position of a reader."""
 
     def __init__(
         self, look: Callable[[str | None, int], Steps[Page[Entry]]], left: int | None, cursor: str | None
@@ -40,7 +40,7 @@ class Place(Generic[Entry]):
         self._is_over = False
 
     def next_page(self) -> Steps[Page[Entry] | None]:
-        """The next page; None behind the last."""
+        """The next page; None after the last."""
         if self._is_over:
             return None
         page = yield from self._look(self._cursor, PAGE if self._left is None else min(PAGE, self._left))

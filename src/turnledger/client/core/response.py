@@ -1,4 +1,4 @@
-"""What is taken of an answer that is read whole. It has an end, whatever a server sends."""
+"""A whole answer, bounded whatever a server sends."""
 
 from __future__ import annotations
 
@@ -10,21 +10,20 @@ if TYPE_CHECKING:
     import httpx2
 
 MOST_OF_A_REFUSAL = 1024 * 1024
-"""Bytes: a refusal is some words, and of a longer one there is nothing to learn."""
+"""Bytes; the rest of a longer error is of no use."""
 
 
 def is_stream(response: httpx2.Response) -> bool:
-    """Whether the body is left to be read piece by piece."""
     return response.status_code == 200
 
 
 def head_of(response: httpx2.Response) -> Reply:
-    """What is known before the body has come."""
+    """The reply without its body."""
     return Reply(response.status_code, response.headers)
 
 
 class Whole:
-    """A body that is gathered, as much of it as there is room for."""
+    """A body that is collected, up to a bound."""
 
     def __init__(self, response: httpx2.Response) -> None:
         self._response = response
@@ -33,7 +32,7 @@ class Whole:
         self._pieces: list[bytes] = []
 
     def add(self, piece: bytes) -> bool:
-        """Take a piece. False: there is no room for more."""
+        """Take a piece; return whether there is room for more."""
         self._room -= len(piece)
         self._pieces.append(piece)
         return self._room >= 0

@@ -1,4 +1,4 @@
-"""The events of a turn or of the feed, taken from the bytes that a server sends."""
+"""The events of a turn or of the feed, parsed from the bytes of a server."""
 
 from __future__ import annotations
 
@@ -10,15 +10,13 @@ from turnledger.errors import RequestFailed
 from turnledger.model.text.sse import EventSplitter, fields_of
 
 SentEvent: TypeAlias = tuple[bytes, bytes, bytes]
-"""The id of an event, its kind and its data. A block that has no more than an id is one, too."""
+"""The id of an event, its kind and its data. A block with just an id is one, too."""
 
 _ONE_EVENT = re.compile(rb"id: ([^\r\n]*)\nevent: ([^\r\n]*)\ndata: ([^\r\n]*)\n\n")
 """As the server writes nearly all of them, and most come one by one."""
 
 
 class EventParser(EventSplitter):
-    """Takes any pieces of a stream, and gives its events."""
-
     __slots__ = ()
 
     def __init__(self) -> None:

@@ -1,7 +1,7 @@
-"""What passes between the core, which decides, and the edges, which do: steps go out, outcomes come back.
+"""The steps between the core, which decides, and the edges, which act: steps go out, outcomes come back.
 
-The core is written as generators that yield steps and touch neither sockets nor clocks. An edge runs each
-step, blocking or awaiting, and sends its outcome in.
+The core is written as generators that yield steps and use neither sockets nor clocks. An edge runs each step,
+blocking or awaiting, and sends its outcome in.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ Result = TypeVar("Result")
 
 
 class Request(Struct, frozen=True, kw_only=True):
-    """One request. `pieces` begins a body anew that is read while it is sent."""
+    """One request. `pieces` reads a body from its beginning, while it is sent."""
 
     method: str
     path: str
@@ -26,7 +26,7 @@ class Request(Struct, frozen=True, kw_only=True):
 
 
 class Reply(Struct, frozen=True):
-    """What a server said. The names of headers are in lower case; of a stream, the body is still to come."""
+    """An answer. Names of headers are in lower case; the body of a stream is still to come."""
 
     status: int
     headers: Mapping[str, str]
@@ -34,54 +34,51 @@ class Reply(Struct, frozen=True):
 
 
 class Broken(Struct, frozen=True):
-    """A request or a stream of which no whole answer came."""
+    """A request or a stream without a whole answer."""
 
     reason: str
     may_have_arrived: bool = True
-    """False only where not a byte of the request can have reached the server."""
+    """False only if not a byte of the request can have reached the server."""
     is_hopeless: bool = False
-    """Whether another try cannot go better: a certificate that is not trusted, for one."""
+    """Whether another try cannot succeed, as with a certificate that is not trusted."""
 
 
 class Exchange(Struct, frozen=True):
-    """Send it and read all of the answer. Outcome: Reply or Broken."""
+    """Send it and read the whole answer. Outcome: Reply or Broken."""
 
     request: Request
 
 
 class Open(Struct, frozen=True):
-    """Send it; where the answer is good, leave its body to be read. Outcome: Reply or Broken."""
+    """Send it, and leave the body of a good answer to be read. Outcome: Reply or Broken."""
 
     request: Request
 
 
 class Read(Struct, frozen=True):
-    """Read on in what was opened last. Outcome: some bytes, none at its end, or Broken."""
+    """Read from the response that was opened last. Outcome: some bytes, none at its end, or Broken."""
 
 
 class Give(Struct, frozen=True):
-    """Hand these to whoever follows. Outcome: None; with `then_read`, that of a Read once they were taken,
-    which saves a step where all are small."""
+    """Hand these to the reader. Outcome: None; with `then_read`, that of a Read once they were taken, which
+    saves a step for small ones."""
 
     given: Sequence[Any]
     then_read: bool = False
 
 
 class Pause(Struct, frozen=True):
-    """Wait for so many seconds."""
-
     seconds: float
 
 
 class Sending(Struct):
-    """A message on its way. Its stream may be left, or forgotten, without another step."""
+    """A message that is being sent. Its stream may be left, or forgotten, without another step."""
 
     is_over: bool = False
-    """Whether nobody sends it any more."""
 
 
 class Record(Struct, frozen=True):
-    """Note, where that is wanted, that this is about to be sent under this idempotency_key."""
+    """Record, in an outbox, that this is about to be sent under this idempotency_key."""
 
     idempotency_key: str
     request: Request
@@ -89,8 +86,7 @@ class Record(Struct, frozen=True):
 
 
 class Keep(Struct, frozen=True):
-    """The end of what was asked under this idempotency_key could not be learned, or may be another one next
-    time: keep what was recorded."""
+    """Keep what was recorded: the outcome is unknown, or may be another one next time."""
 
     idempotency_key: str
     may_have_arrived: bool
@@ -98,19 +94,19 @@ class Keep(Struct, frozen=True):
 
 
 class Forget(Struct, frozen=True):
-    """The end of what was asked under this idempotency_key is known."""
+    """Remove what was recorded: the outcome is known."""
 
     idempotency_key: str
 
 
 Step: TypeAlias = Exchange | Open | Read | Give | Pause | Record | Keep | Forget
 Steps: TypeAlias = Generator[Step, Any, Result]
-"""Something that is done step by step, and its result."""
+"""A generator of steps, with its result."""
 
 Note: TypeAlias = Callable[[Record | Keep | Forget], None]
-"""Does what these say."""
+"""Carries these out."""
 
 READ = Read()
 MOST_BYTES = 256 * 1024 * 1024
-"""Of an answer, an event or a line: many times what a server lets into a turn. What has more has no end."""
+"""Bound of an answer, an event or a line: many times what a server allows in a turn."""
 JSON_TYPE = "application/json"

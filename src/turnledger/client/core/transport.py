@@ -1,6 +1,6 @@
-"""What both edges tell httpx2, and hear from it, alike.
+"""The use of httpx2 that both edges share.
 
-To load httpx2 takes as long as all else of a client, so this is loaded with the first one that is made. The
+Loading httpx2 takes as long as the rest of a client, so this module is loaded with the first client. The
 edges reach it by the Address that they are given.
 """
 
@@ -19,14 +19,13 @@ from turnledger.errors import InvalidInput
 _NEVER_LEFT = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout, httpx2.UnsupportedProtocol)
 _HOPELESS = (httpx2.UnsupportedProtocol, httpx2.LocalProtocolError, httpx2.TooManyRedirects)
 PROBLEMS = (httpx2.RequestError, httpx2.StreamError)
-"""What httpx2 raises where a request got no whole answer."""
+"""Raised by httpx2 for a request without a whole answer."""
 LIMITS = httpx2.Limits(max_connections=None, max_keepalive_connections=20, keepalive_expiry=30.0)
-"""Nobody waits for the connection of another: each stream has its own. Idle ones are dropped before servers
-drop them."""
+"""No stream waits for the connection of another. Idle connections are dropped before servers drop them."""
 
 
 class Address:
-    """Where the server is, and what every request to it carries."""
+    """The address of a server, and what every request to it carries."""
 
     problems = PROBLEMS
 
@@ -45,8 +44,8 @@ class Address:
 
     @property
     def http_options(self) -> dict[str, Any]:
-        """How a client of httpx2 is made for it. A server of this machine is not asked through the proxies of
-        the environment: it refuses what came by one."""
+        """Options of an httpx2 client. A server on this machine is not asked through a proxy of the
+        environment: it refuses proxied requests."""
         url = httpx2.URL(self.base_url)
         if url.scheme == "http" and _is_loopback(url.host):
             # To read the certificates of all authorities takes longer than most requests.
@@ -58,7 +57,6 @@ class Address:
         return f"Address({self.base_url!r})"  # the api_key is not shown
 
     def arguments(self, request: Request) -> dict[str, Any]:
-        """How httpx2 builds this request."""
         arguments: dict[str, Any] = {
             "method": request.method,
             "url": self.base_url + request.path,
@@ -73,15 +71,18 @@ class Address:
 
     @staticmethod
     def broken_by(problem: Exception) -> Broken:
-        """What is left of a request that httpx2 gave up."""
-        return broken_by(problem)
+        """The outcome of a request that httpx2 gave up."""
+        words = str(problem) or type(problem).__name__
+        return Broken(
+            words[:1].lower() + words[1:].rstrip("."),
+            may_have_arrived=not isinstance(problem, _NEVER_LEFT),
+            is_hopeless=isinstance(problem, _HOPELESS) or _is_untrusted(problem),
+        )
 
     def client(self) -> httpx2.Client:
-        """Connections to it, for threads."""
         return httpx2.Client(**self.http_options)
 
     def async_client(self) -> httpx2.AsyncClient:
-        """Connections to it, for tasks."""
         return httpx2.AsyncClient(**self.http_options)
 
 
@@ -100,7 +101,7 @@ def _checked(base_url: str) -> str:
 
 
 def _check_private(base_url: str) -> None:
-    """Refuse to send a token where everybody on the way could read it."""
+    """Refuse to send a token unencrypted over a network."""
     url = httpx2.URL(base_url)
     if url.scheme == "http" and not _is_loopback(url.host):
         raise InvalidInput(
@@ -124,18 +125,8 @@ def _checked_api_key(api_key: str) -> str:
     return api_key
 
 
-def broken_by(problem: Exception) -> Broken:
-    """What is left of a request that httpx2 gave up."""
-    words = str(problem) or type(problem).__name__
-    return Broken(
-        words[:1].lower() + words[1:].rstrip("."),
-        may_have_arrived=not isinstance(problem, _NEVER_LEFT),
-        is_hopeless=isinstance(problem, _HOPELESS) or _is_untrusted(problem),
-    )
-
-
 def _is_untrusted(problem: BaseException | None) -> bool:
-    """Whether the server's certificate was refused: the next one is the same."""
+    """Whether the server's certificate was refused: another try cannot succeed."""
     while problem is not None:
         if isinstance(problem, ssl.SSLCertVerificationError):
             return True

@@ -1,4 +1,4 @@
-"""What a turn is asked with, and the request that is made of it."""
+"""The options of a turn, and its request."""
 
 from __future__ import annotations
 
@@ -21,28 +21,28 @@ Said: TypeAlias = str | Sequence[str | Mapping[str, Any] | Item]
 
 
 class AskOptions(TypedDict, total=False):
-    """What may be said of a turn besides its input."""
+    """Options of a turn."""
 
     model: str | None
-    """Which model answers; else that of the client, or the only one there is."""
+    """The model that answers; by default that of the client, or the only one of the server."""
     instructions: Said | None
     """In force from this turn on; an empty text ends those in force."""
     primer: Said | None
-    """History that is shown to the model before what is stored, for this turn only. It is never stored."""
+    """History that the model sees before the stored one, in this turn only. It is never stored."""
     settings: Mapping[str, Any] | None
-    """What else the model is asked with: `temperature`, `tools`, …"""
+    """Further fields for the model: `temperature`, `tools`, …"""
     on_busy: str | None
     """While another turn runs: `queue`, `reject`, `interrupt` or `rollback`."""
     on_stop: str | None
-    """What becomes of it when it is stopped: `keep` or `discard`."""
+    """What to do with it when it is stopped: `keep` or `discard`."""
     on_failure: str | None
-    """And when it fails: `settle`, `keep` or `forget`."""
+    """What to do with it when it fails: `settle`, `keep` or `forget`."""
     on_disconnect: str | None
-    """And when nobody follows it any more: `continue`, `keep` or `discard`."""
+    """What to do with it when no client follows it any more: `continue`, `keep` or `discard`."""
     must_exist: bool
-    """Refuse to make a chat: one opened by a conversation_key that has none is an error then."""
+    """Raise an error instead of making a chat for a conversation_key that has none."""
     idempotency_key: str | None
-    """Names the request, so that it happens once however often it is sent; else a fresh one is made."""
+    """Names the request, so that it happens once however often it is sent; by default a fresh one."""
 
 
 _DISCONNECTS = frozenset({"continue", "keep", "discard"})
@@ -57,7 +57,6 @@ _OPTIONS = frozenset(AskOptions.__annotations__)
 
 
 def idempotency_key_of(options: AskOptions) -> str:
-    """The one that is given, or a fresh one."""
     given = options.get("idempotency_key")
     if given is None:
         return str(uuid.uuid4())
@@ -67,7 +66,8 @@ def idempotency_key_of(options: AskOptions) -> str:
 
 
 def check(options: AskOptions) -> None:
-    """Refuse what no server would understand, before anything is sent. Raises TypeError or InvalidInput."""
+    """Refuse options that no server understands, before anything is sent. Raises TypeError or
+    InvalidInput."""
     if strange := options.keys() - _OPTIONS:
         raise TypeError(f"unexpected keyword argument {min(strange)!r}")
     for name, (_, known) in _POLICIES.items():
@@ -79,7 +79,7 @@ def check(options: AskOptions) -> None:
 def turn_request(
     model: str, said: Mapping[str, Any], place: Mapping[str, Any], options: AskOptions, idempotency_key: str
 ) -> Request:
-    """The request that asks for a turn. Its bytes are made here, once: the same are sent each time."""
+    """The request for a turn. Its bytes are made here, once, and sent unchanged each time."""
     body = {"model": model, **place, **said, "stream": True}
     body |= {name: value for name in _IN_BODY if (value := options.get(name)) is not None}
     headers = {"accept": "text/event-stream", **headers_of(options, idempotency_key)}
@@ -89,7 +89,7 @@ def turn_request(
 
 
 def headers_of(options: AskOptions, idempotency_key: str) -> dict[str, str]:
-    """What is said of a request besides its body: the name under which it happens once, and its policies."""
+    """The idempotency_key and the policies as headers."""
     headers = {"content-type": JSON_TYPE, "idempotency-key": quote(idempotency_key, safe="")}
     for name, (header, _) in _POLICIES.items():
         if (value := cast(str | None, options.get(name))) is not None:
@@ -101,15 +101,15 @@ _fields = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
 def whole(request: Request) -> Request:
-    """The same request, to be answered whole and not by events. All else of it stays byte for byte: it has to
-    be known again."""
+    """The same request for a whole answer instead of events. The rest stays byte for byte the same, so that
+    the server recognises it."""
     assert request.body is not None  # noqa: S101 - it asks for a turn
     body = {**_fields.decode(request.body), "stream": False}
     return replace(request, headers={**request.headers, "accept": JSON_TYPE}, body=msgspec.json.encode(body))
 
 
 def sendable(text: str) -> str:
-    """The same text. Raises InvalidInput for one that no address and no header can have."""
+    """Return the text. Raises InvalidInput if no address and no header can hold it."""
     try:
         text.encode()
     except UnicodeEncodeError as problem:
@@ -118,7 +118,7 @@ def sendable(text: str) -> str:
 
 
 def body_of(values: Mapping[str, Any]) -> bytes:
-    """A body of JSON. Raises InvalidInput for what is none."""
+    """Encode JSON. Raises InvalidInput."""
     try:
         return encoded(values)
     except (TypeError, ValueError, NotImplementedError, RecursionError, msgspec.MsgspecError) as problem:

@@ -1,8 +1,8 @@
-"""Following a turn to its end, whatever happens to connections and servers meanwhile.
+"""Follows a turn to its end, whatever happens to connections and servers meanwhile.
 
-A turn is asked for under an idempotency_key, so asking again is always safe: the server attaches the request
-to the turn that runs, replays the one that is committed, or tries again one that failed. Once the turn's id
-is known, its events are read on by their numbers, which is cheaper than asking.
+A turn is requested under an idempotency_key, so asking again is always safe: the server attaches the request
+to the running turn, replays a committed one, or retries one that failed. Once the turn's id is known, its
+events are read on by their numbers, which is cheaper than asking.
 """
 
 from __future__ import annotations
@@ -56,14 +56,14 @@ from turnledger.model.ids import ConversationId, TurnId
 _events = msgspec.json.Decoder[Event](Event)
 FORBIDDEN = 403
 _MOST_DIGITS = 19
-"""No turn has as many events as would fill the number of one."""
+"""No turn has as many events."""
 _GARBLED = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 _NO_SERVER = "What answers at this address is no Turnledger server. Check the address."
 _PROCESS_FAILED = "the process that ran the turn ended"
 
 
 class TurnFollower:
-    """One turn, followed by one reader. What is known of it may be looked at from other threads."""
+    """Follows one turn, for one reader. Other threads may read its attributes."""
 
     def __init__(
         self,
@@ -77,8 +77,8 @@ class TurnFollower:
         may_be_replayed: bool = True,
         on_place: Callable[[ConversationId], None] | None = None,
     ) -> None:
-        """`ask` makes the request that asks for the turn; without it, the one that is named is only read. An
-        idempotency_key that was made for this turn was answered to nobody before: `may_be_replayed`."""
+        """`ask` makes the request for the turn; without it, the named turn is only read. An idempotency_key
+        that was made for this turn was never answered before: it cannot be replayed."""
         self.idempotency_key = idempotency_key
         self.turn = turn
         self.conversation: ConversationId | None = None
@@ -92,7 +92,7 @@ class TurnFollower:
         self._on_place = on_place
         self._may_be_replayed = may_be_replayed
         self._asks = turn is None
-        """Whether to ask next; else to read on."""
+        """Whether to ask next; otherwise to read on."""
         self._after = self._last = after
         self._looks_back = False
         self._attempt = 1
@@ -102,24 +102,24 @@ class TurnFollower:
         self._may_have_arrived = False
         self._was_answered = False
         self._may_read = True
-        """Whether the events of the turn may be read on; else they are heard by asking again."""
+        """Whether the token may read events; otherwise the follower asks again."""
         self._is_given_up = False
         self._has_heard = False
-        """Anything new, on the connection that is open."""
+        """Anything new, on the open connection."""
         self._error: TurnledgerError | None = None
         self._is_recorded = False
 
     @property
     def text(self) -> str:
-        """What was told of text so far."""
         return "".join(self._texts)
 
     def stop_when_begun(self, stop: Callable[[TurnId], Steps[Any]]) -> None:
-        """Have the turn stopped by these steps, once it has an id to stop it by; its reader takes them."""
+        """Stop the turn by these steps once it has an id; its reader takes them."""
         self._stop = stop
 
     def steps(self) -> Steps[None]:
-        """Follow the turn, and give its events. Raises what became of it other than well, behind them."""
+        """Follow the turn, and give its events. Raises the error of a turn that failed or was stopped, after
+        them."""
         if self._ask is not None:
             self._request = yield from self._ask()
             if self.idempotency_key is not None:
@@ -130,7 +130,7 @@ class TurnFollower:
             raise self._error
 
     def _recorded(self, request: Request, idempotency_key: str) -> Steps[None]:
-        """The same, of what is recorded until its end is known."""
+        """Follow a turn that is recorded until its outcome is known."""
         sending = Sending()
         try:
             yield Record(idempotency_key, request, sending)
@@ -176,7 +176,6 @@ class TurnFollower:
 
     @property
     def request(self) -> Request | None:
-        """What asked for the turn, if that was asked for here."""
         return self._request
 
     def _next_request(self) -> Request:
@@ -206,7 +205,7 @@ class TurnFollower:
         return told
 
     def _pause_after(self, trouble: Told | Broken) -> float:
-        """How long to wait before the next try. Raises if there is none."""
+        """Seconds to wait before the next try. Raises if there is none."""
         if isinstance(trouble, Broken):
             seconds = None if trouble.is_hopeless else self._trying.pause()
             error = self._given_up(trouble.reason)
@@ -237,7 +236,7 @@ class TurnFollower:
     # Listening.
 
     def _listen(self, opened: Reply) -> Steps[Told | Broken | None]:
-        """Give the events of a stream; return None behind the last one, or what went wrong."""
+        """Give the events of a stream; return None after the last one, or what went wrong."""
         if restarted := self._placed(opened):
             yield Give((restarted,))
         if self._stop is not None and self.turn is not None:
@@ -272,7 +271,7 @@ class TurnFollower:
                 return None
 
     def _placed(self, opened: Reply) -> TurnRestarted | None:
-        """Note where the turn runs; tell if it is another attempt than the one that was followed."""
+        """Note where the turn runs; return a restart if it is another attempt than before."""
         headers = opened.headers
         self._request_id = headers.get("x-request-id")
         if not headers.get("content-type", "").startswith("text/event-stream"):
@@ -330,7 +329,7 @@ class TurnFollower:
     # Ending.
 
     def _ended(self, event: TurnFinished) -> Broken | None:
-        """Note how the turn ended; or return why it is to be asked for again."""
+        """Note how the turn ended; or return why to ask for it again."""
         failure = event.failure
         is_failed = event.state in (AttemptState.FAILED, AttemptState.RESUMED)
         if is_failed and self._may_restart(event.state, failure):
@@ -346,8 +345,8 @@ class TurnFollower:
         return None
 
     def _told_too_much(self, data: bytes, given: list[Any]) -> Broken:
-        """The turn ended where it had been told beyond: its process died, and only what it had written down
-        was kept. That is told from the beginning, or if nothing was kept it is asked for again."""
+        """The turn ended earlier than its events had gone: its process died, and only what was stored is
+        kept. Read that from the beginning; if nothing was kept, ask again."""
         try:
             event = _events.decode(data)
         except _GARBLED:
@@ -362,8 +361,8 @@ class TurnFollower:
         return Broken("less of the turn was kept than it had told")
 
     def _may_restart(self, state: AttemptState, failure: Failure | None) -> bool:
-        """Whether nothing of the failure was the model's, so that the same request may go better. A turn that
-        ends its server each time is not asked for for ever, however much it tells in between."""
+        """Whether the failure was not the model's, so that the same request may succeed. Bounded: a turn may
+        kill its server each time, however many events it sends in between."""
         if self._request is None or self._attempt > self._retries.times:
             return False
         return state is AttemptState.RESUMED or (failure is not None and failure.code in OF_THE_PROCESS)

@@ -1,6 +1,6 @@
 """The record of unsent messages: a small SQLite file that outlives the program, and that several may share.
 
-A message is written down, and synced, before its first byte leaves, and removed when its end is known. What
+A message is recorded, and synced, before its first byte leaves, and removed when its outcome is known. What
 is found there later is sent again under its idempotency_key, so that it happens once.
 """
 
@@ -35,7 +35,7 @@ from turnledger.errors import (
 log = logging.getLogger("turnledger")
 
 APPLICATION = 0x74_6C_6F_62
-"""What SQLite files of this kind say of themselves: "tlob"."""
+"""The application id of these SQLite files: "tlob"."""
 VERSION = 1
 SCHEMA = """
 CREATE TABLE unsent (
@@ -56,24 +56,21 @@ CREATE TABLE unsent (
 _ONE = "WHERE base_url = ? AND sender = ? AND idempotency_key = ?"
 _COLUMNS = "id, base_url, idempotency_key, body, headers, recorded_at, first_tried_at"
 SKEW_MS = 60_000
-"""By how much a message may seem to be from the future: clocks are set back a little all the time."""
+"""How far in the future a message may seem to be: clocks are set back a little all the time."""
 CLAIM_MS = 300_000
-"""How long a message is somebody's to send who has not said that he is done. Who takes it after that, or
-wrongly, does no harm: it has its idempotency_key."""
+"""How long a message is claimed by a sender that does not report back. A sender that takes it after that, or
+wrongly, does no harm: the message has its idempotency_key."""
 PATIENCE = 10.0
 """Seconds to wait for other programs that write there."""
 _MAKING = threading.Lock()
 INHERITED: list[sqlite3.Connection] = []
-"""Connections of the process that this one was forked from. With its last reference one would be closed,
-which undoes what the other process is about to write."""
+"""Connections of the process that this one was forked from. Without a reference one would be closed, which
+undoes what the other process is writing."""
 
 
 class OutboxFile:
-    """The file, as one client uses it. Any number of threads and processes may do so at once.
-
-    Raises StoreError of a kind where the file cannot be read or written: what is not written down is not
-    sent.
-    """
+    """The file, as one client uses it. Any number of threads and processes may do so at once. Raises a
+    StoreError if the file cannot be read or written: a message that is not recorded is not sent."""
 
     def __init__(
         self,
@@ -85,8 +82,8 @@ class OutboxFile:
         claimant: Claimant | None = None,
         opens: bool = True,
     ) -> None:
-        """What is wrong with the file is told at once, not with the first message; unless it is to be opened
-        later, by `check` or by whatever is done first."""
+        """Open the file, so that errors are raised at once; with `opens` off, with the first use or
+        `check`."""
         self._outbox = outbox
         self._path = Path(outbox.path).absolute()
         self._place = (base_url, outbox.sender or _digest(api_key))
@@ -94,9 +91,10 @@ class OutboxFile:
         self._claimant = claimant or Claimant()
         self._lock = threading.Lock()
         self._fresh: set[str] = set()
-        """The idempotency_keys of messages that are being tried for the first time, here and nowhere else."""
+        """The idempotency_keys of messages that are tried for the first time, here and nowhere else."""
         self._sending: dict[str, Sending] = {}
-        """By idempotency_key, those that were claimed here and may be left without a word."""
+        """By idempotency_key, messages that were claimed here, and whose streams may be left without a
+        step."""
         self._opened: sqlite3.Connection | None = None
         self._process = 0
         self._file: tuple[int, int] | None = None
@@ -104,13 +102,12 @@ class OutboxFile:
             self.check()
 
     def check(self) -> None:
-        """Open the file, if it is not open."""
         with self._using():
             pass
 
     def note(self, step: Record | Keep | Forget) -> None:
-        """Do what a step says. That an answered message cannot be removed is no reason to keep the answer
-        back: sent again, it happens once."""
+        """Carry out a step. If an answered message cannot be removed, its answer is returned all the same:
+        sent again, it happens once."""
         if isinstance(step, Record):
             self.record(step.idempotency_key, step.request.body or b"", step.request.headers, step.sending)
             return
@@ -125,8 +122,8 @@ class OutboxFile:
     def record(
         self, idempotency_key: str, body: bytes, headers: Mapping[str, str], sending: Sending | None = None
     ) -> None:
-        """Write a message down that is about to be sent, and claim it until that is over. One that is there
-        already stays as it is. Raises StoreFull where there is no room for it."""
+        """Record a message that is about to be sent, and claim it until that is over. An existing one stays
+        as it is. Raises StoreFull."""
         now, key = self._now(), (*self._place, idempotency_key)
         kept = {name: value for name, value in headers.items() if name.lower() != "authorization"}
         with self._writing() as db:
@@ -151,8 +148,8 @@ class OutboxFile:
                 self._fresh.discard(idempotency_key)
 
     def keep(self, idempotency_key: str, *, may_have_arrived: bool) -> None:
-        """Leave a message for another time: its end could not be learned. One that was tried for the first
-        time, and cannot have arrived, counts as not tried."""
+        """Release a message for another time: its outcome is unknown. One that was tried for the first time,
+        and cannot have arrived, counts as not tried."""
         with self._lock:
             is_untried = idempotency_key in self._fresh and not may_have_arrived
             self._fresh.discard(idempotency_key)
@@ -165,7 +162,7 @@ class OutboxFile:
             )
 
     def done(self, idempotency_key: str) -> None:
-        """Remove a message: its end is known."""
+        """Remove a message: its outcome is known."""
         with self._lock:
             self._fresh.discard(idempotency_key)
             self._sending.pop(idempotency_key, None)
@@ -173,8 +170,8 @@ class OutboxFile:
             db.execute(f"DELETE FROM unsent {_ONE}", (*self._place, idempotency_key))  # noqa: S608
 
     def pending(self) -> list[Unsent]:
-        """The messages of this client whose end is not known, the first written first; also those that are
-        on their way."""
+        """The messages of this client without a known outcome, the oldest first; also those that are being
+        sent."""
         with self._using() as db:
             rows = db.execute(
                 f"SELECT {_COLUMNS} FROM unsent WHERE base_url = ? AND sender = ? ORDER BY id",  # noqa: S608
@@ -183,9 +180,9 @@ class OutboxFile:
         return [self._unsent(row) for row in rows]
 
     def claim(self, after: int) -> Unsent | None:
-        """The next message behind the one of this id that nobody else is about to send, claimed; None if
-        there is none. Those of one chat go in their order: none while an earlier one is somebody else's, or
-        stands before that id and is still to be sent. What is uncertain is not claimed."""
+        """Claim and return the next message after this id that no other program is sending; None if there is
+        none. Those of one chat go in order: none while an earlier one is claimed elsewhere, or stands before
+        that id and is still to be sent. Uncertain ones are not claimed."""
         now, held = self._now(), set[bytes]()
         with self._writing() as db:
             rows = db.execute(
@@ -207,14 +204,14 @@ class OutboxFile:
         return None
 
     def _is_claimed(self, idempotency_key: str, claimed_by: str | None) -> bool:
-        """Whether who claimed a message is still about to send it."""
+        """Whether the claimant is still about to send it."""
         if claimed_by is None or not self._claimant.is_alive(claimed_by):
             return False
         sending = self._sending.get(idempotency_key) if claimed_by == self._claimant.name else None
         return sending is None or not sending.is_over
 
     def forget(self, id: int) -> bool:
-        """Remove a message, whatever became of it; whether it was there."""
+        """Remove a message, whatever its outcome; return whether it was there."""
         with self._writing() as db:
             gone = db.execute(
                 "DELETE FROM unsent WHERE base_url = ? AND sender = ? AND id = ?", (*self._place, id)
@@ -222,7 +219,7 @@ class OutboxFile:
             return gone.rowcount > 0
 
     def close(self) -> None:
-        """Let go of the file, and of all claims. It is opened again if it is needed."""
+        """Close the file, and release all claims. It is opened again if needed."""
         self._claimant.retire()
         with self._lock:
             self._leave_to_parent()
@@ -295,14 +292,14 @@ class OutboxFile:
         return self._opened
 
     def _leave_to_parent(self) -> None:
-        """A connection must not be used, nor closed, by a child that inherits it."""
+        """Keep an inherited connection: a child must neither use nor close it."""
         if self._opened is not None and self._process != os.getpid():
             INHERITED.append(self._opened)
             self._opened = None
 
 
 def open_file(path: Path) -> sqlite3.Connection:
-    """Open the file, or make it: for its owner's eyes only. Raises StoreError, sqlite3.Error and OSError."""
+    """Open the file, or make it, for its owner only. Raises StoreError, sqlite3.Error and OSError."""
     with _MAKING:
         _make(path)
         db = sqlite3.connect(path, timeout=PATIENCE, isolation_level=None, check_same_thread=False)
@@ -324,8 +321,8 @@ def _identity(path: Path) -> tuple[int, int] | None:
 
 
 def _make(path: Path) -> None:
-    """Make an empty file for its owner alone, if there is none. One that is there is not opened: to close it
-    would take all locks from it that connections of this process have there."""
+    """Make an empty file for its owner only, if there is none. An existing one is not opened: closing it
+    would drop all locks of this process on it."""
     try:
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
     except FileExistsError:
@@ -341,13 +338,13 @@ def _make(path: Path) -> None:
 
 
 def _shut_off(path: Path) -> None:
-    """Take it from the eyes of others, where it was there before; not earlier than it is known to be ours."""
+    """Take permissions of others from an existing file, once it is known to be ours."""
     if os.name == "posix" and path.stat().st_mode & 0o077:
         path.chmod(0o600)
 
 
 def prepare(db: sqlite3.Connection, path: Path) -> None:
-    """Make the tables in a file that is empty. Raises NotAStore or StoreTooNew, and changes nothing then."""
+    """Make the tables in an empty file. Raises NotAStore or StoreTooNew, and then changes nothing."""
     db.execute("BEGIN")  # one look: else another program that makes it just now seems to be a foreign one
     [application] = db.execute("PRAGMA application_id").fetchone()
     [version] = db.execute("PRAGMA user_version").fetchone()
@@ -394,10 +391,10 @@ _places = msgspec.json.Decoder(_Place)
 
 
 def place_of(body: bytes) -> bytes:
-    """The chat that a message is for, in one spelling."""
+    """The chat of a message, in one spelling."""
     return msgspec.json.encode(_places.decode(body))
 
 
 def _digest(api_key: str | None) -> str:
-    """Whom an api_key stands for, without the secret: it is random, so that its digest tells nothing."""
+    """Identifies an api_key without the secret: it is random, so its digest reveals nothing."""
     return "" if api_key is None else hashlib.sha256(f"outbox {api_key}".encode()).hexdigest()[:32]

@@ -36,10 +36,10 @@ class Outbox(Struct, frozen=True, kw_only=True):
 
     path: str | os.PathLike[str]
     sender: str | None = None
-    """Whose messages they are. Nobody sends those of others; without it, they are known by their api_key, of
-    which a digest is kept: give a name of your own where it may be another one next time."""
+    """Whose messages they are; no sender sends those of another. By default a digest of the api_key: give a
+    name where the key may change."""
     safe_for: float = 23 * 3600.0
-    """Seconds after the first try within which it is safe to send a message again. The server remembers its
+    """Seconds after the first try in which it is safe to send a message again. The server remembers its
     idempotency_key for a day after its end."""
     most_messages: int = 1_000
     """Of this sender."""
@@ -53,22 +53,21 @@ class Outbox(Struct, frozen=True, kw_only=True):
 
 
 class Unsent(Struct, frozen=True, kw_only=True):
-    """A message whose end is not known."""
+    """A message whose outcome is unknown."""
 
     id: int
     base_url: str
     idempotency_key: str
     body: bytes
-    """What was to be sent."""
     headers: Mapping[str, str]
-    """Those that belong to it; none that lets anybody in."""
+    """Without authorization."""
     recorded_at: int
     """Milliseconds since 1970, as all times."""
     first_tried_at: int | None
     """None: not a byte of it can have reached the server."""
     is_uncertain: bool
-    """Whether it was tried too long ago to send it again: it may have been carried out, and is not known any
-    more."""
+    """Whether the first try was too long ago to send it again: it may have been carried out, and the server
+    may have forgotten it."""
 
     @property
     def asked(self) -> dict[str, Any]:
@@ -78,13 +77,13 @@ class Unsent(Struct, frozen=True, kw_only=True):
 
 OutboxLike: TypeAlias = Outbox | str | os.PathLike[str] | None
 Sent: TypeAlias = tuple[Unsent, Answer | TurnledgerError]
-"""A message, and what became of it."""
+"""A message, and its outcome."""
 
 
 def recording(
     outbox: OutboxLike, base_url: str, api_key: str | None, *, opens: bool = True
 ) -> OutboxFile | None:
-    """The file of a client; None if it keeps no record. Raises StoreError if it is opened here."""
+    """The file of a client; None if it has no outbox. Raises StoreError if it is opened here."""
     if outbox is None:
         return None
     from turnledger.client.outbox.file import OutboxFile  # most need no SQLite
@@ -94,7 +93,7 @@ def recording(
 
 
 def again(client: ClientCore, unsent: Unsent) -> tuple[ChatCore, TurnFollower]:
-    """The same message, to be followed to its end."""
+    """The chat of a message, and a follower that sends it again."""
     asked = unsent.asked
     chat = ChatCore.opened(client, asked.get("chat"), asked.get("conversation_key"), asked.get("scope"))
     request = Request(method="POST", path="/api/turns", headers=unsent.headers, body=unsent.body)
@@ -102,7 +101,7 @@ def again(client: ClientCore, unsent: Unsent) -> tuple[ChatCore, TurnFollower]:
 
 
 def uncertain(unsent: Unsent) -> OutcomeUnknown:
-    """What is told of a message that is not sent again."""
+    """The error for a message that is not sent again."""
     return OutcomeUnknown(
         "This message was first tried longer ago than a server remembers it: it may have been answered, and"
         f" would perhaps be sent twice. Look at its chat; then client.outbox.forget({unsent.id}), or send it"
@@ -111,8 +110,8 @@ def uncertain(unsent: Unsent) -> OutcomeUnknown:
 
 
 def is_end(problem: TurnledgerError) -> bool:
-    """Whether the others that are to be sent would meet with the same. What is forbidden may be so in one
-    chat only, or with one model."""
+    """Whether the other messages would meet with the same error. A refusal (403) may be for one chat only, or
+    one model."""
     if isinstance(problem, NotAdmitted):
         return problem.status != FORBIDDEN
     is_unheard = isinstance(problem, ServerUnavailable) or is_of_a_stranger(problem)
@@ -124,12 +123,12 @@ def there_is_none() -> InvalidInput:
 
 
 _HERE: set[str] = set()
-"""The claimants of this process: what else goes by its number is of an earlier one, as in a container, where
-every program is process 1."""
+"""The claimants of this process: other names with its number are of an earlier process, as in a container,
+where every program is process 1."""
 
 
 class Claimant:
-    """Who claims messages, by a name that tells others whether it is alive."""
+    """Claims messages, by a name that shows others whether it is alive."""
 
     def __init__(self) -> None:
         self._suffix = os.urandom(8).hex()  # `secrets` would load `random`
@@ -140,11 +139,11 @@ class Claimant:
         return f"{os.getpid()}:{self._suffix}"
 
     def retire(self) -> None:
-        """Claim nothing any more: what was claimed is anybody's."""
+        """Release all claims."""
         _HERE.discard(self._suffix)
 
     def is_alive(self, name: str) -> bool:
-        """Whether a claimant may still be there. Wrong guesses cost a request that the server knows again."""
+        """Whether a claimant may still be there. A wrong guess costs a request that the server recognises."""
         process, _, suffix = name.partition(":")
         if process == str(os.getpid()):
             return suffix in _HERE

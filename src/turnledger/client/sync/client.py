@@ -11,7 +11,7 @@ from turnledger.client.core.access import AccessCore
 from turnledger.client.core.chat import ChatCore
 from turnledger.client.core.client import ClientCore
 from turnledger.client.core.exchange import Pacing, Retries, Timeouts
-from turnledger.client.core.upload import Source
+from turnledger.client.core.transfer import Source
 from turnledger.client.outbox.outbox import OutboxLike, recording
 from turnledger.client.shapes import Change, ChatInfo, Hit, Model
 from turnledger.client.sync import edge
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
 
 class Client:
-    """A Turnledger server, as one program sees it. Any number of threads may share it; close it at
-    the end, or use it as a context manager."""
+    """A client of one Turnledger server. Any number of threads may share it; close it at the end,
+    or use it as a context manager."""
 
     def __init__(
         self,
@@ -44,10 +44,10 @@ class Client:
         pacing: Pacing | None = None,
         allow_http: bool = False,
     ) -> None:
-        """`http` is an httpx2.Client of your own, for proxies and certificates; it stays yours.
-        `outbox` is the path of a file that remembers what was not sent to its end, also if the program
-        crashes; see Outbox. An api_key is sent over plain http to this machine only; `allow_http` lifts that,
-        where the way to the server is private. Raises InvalidInput."""
+        """`http` is an httpx2.Client of your own, for proxies and certificates; you close it. `outbox`
+        is the path of a file that remembers unfinished messages, also if the program crashes; see Outbox. An
+        api_key is sent over plain http to this machine only; `allow_http` lifts that, for a private network.
+        Raises InvalidInput."""
         from turnledger.client.core.transport import Address  # which loads httpx2
 
         pacing = pacing or Pacing()
@@ -77,34 +77,34 @@ class Client:
         self.close()
 
     def close(self) -> None:
-        """Let go of all connections. Turns that were asked for go on at the server."""
+        """Close all connections. Turns that were asked for go on at the server."""
         self._wire.close()
         if self._file is not None:
             edge.run_blocking(self._file.close)
 
     def events(self, *, after: str | None = None) -> Stream[Change]:
-        """What happens to one's chats, as it happens, until it is closed: it reconnects by itself, and goes
-        on behind the last change that was heard. `after` is the `position` of a change, or `as_of` of a
-        page of chats. After a `gap`, look at everything anew."""
+        """Changes to the caller's chats, as they happen, until it is closed. It reconnects by itself, and
+        continues after the last change. `after` is the `position` of a change, or `as_of` of a page of chats.
+        After a `gap`, read everything again."""
         return Stream[Change](self._wire, self._core.listen(after).steps())._begin()
 
     def export(self, scope: str | None = None) -> Stream[bytes]:
-        """All chats that lists show as one file, line by line, the longest unused first. Raises
-        ServerUnavailable where it is cut off: then it is not whole."""
+        """All listed chats as one file, line by line, the longest unused first. Raises ServerUnavailable if
+        it is cut off: then it is incomplete."""
         return Stream[bytes](self._wire, self._core.export(scope))._begin()
 
     def import_chats(self, source: Source, *, scope: str | None = None) -> tuple[ImportReport, ...]:
-        """Take in chats from the text of an export, and tell what was done with each. What is there is never
-        changed. It is repeated after a lost answer if it can be read again: bytes, a list, a file."""
+        """Import chats from an export, and return what was done with each line. Existing chats are never
+        changed. Repeated after a lost answer if the source can be read again: bytes, a list, a file."""
         return self._wire.run(self._core.import_chats(source, scope))
 
     def models(self) -> tuple[Model, ...]:
-        """Which models may be asked."""
+        """The models that the caller may ask."""
         return self._wire.run(self._core.models())
 
 
 class Chats:
-    """The chats of whoever asks."""
+    """The caller's chats."""
 
     def __init__(self, wire: Wire, core: ClientCore) -> None:
         self._wire = wire
@@ -120,8 +120,8 @@ class Chats:
         tags: Sequence[str] | None = None,
         idempotency_key: str | None = None,
     ) -> Chat:
-        """Make a chat before its first turn; or find the one that has the conversation_key, as it is. Under
-        the same idempotency_key it is made once."""
+        """Make a chat before its first turn; or find the one with the conversation_key. Under the same
+        idempotency_key it is made once."""
         made = self._wire.run(
             self._core.create(
                 conversation_key=conversation_key,
@@ -137,8 +137,8 @@ class Chats:
     def open(
         self, id: str | None = None, *, conversation_key: str | None = None, scope: str | None = None
     ) -> Chat:
-        """Name a chat. Nothing is asked of the server yet; raises InvalidId for what cannot be one. One that
-        is named by a conversation_key is made with its first turn, if there is none."""
+        """Name a chat, without a request to the server. One that is named by a conversation_key is made with
+        its first turn, if there is none. Raises InvalidId."""
         return Chat(self._wire, ChatCore.opened(self._core, id, conversation_key, scope), self._core)
 
     def list(
@@ -153,8 +153,8 @@ class Chats:
         limit: int | None = None,
         cursor: str | None = None,
     ) -> Pages[ChatInfo]:
-        """Chats, the last used first; with `q`, those that a search finds. None: it does not matter. `cursor`
-        is `next` of a page, to go on behind it."""
+        """Chats, the last used first; with `q`, those that a search finds. A filter of None matches all.
+        `cursor` is `next` of a page, to continue after it."""
         if q is None:
             look = partial(
                 self._core.list_page,
@@ -178,7 +178,7 @@ class Chats:
         return Pages(self._wire.run, look, limit, cursor)
 
     def reset(self, conversation_key: str, *, replaces: str, scope: str | None = None) -> Chat:
-        """Give a conversation_key to a fresh chat, if it still names the one that is replaced. The old one
-        stays, under its id."""
+        """Give a conversation_key to a new chat, if it still names the one that is replaced, which stays
+        under its id."""
         made = self._wire.run(self._core.reset(conversation_key, replaces=replaces, scope=scope))
         return Chat(self._wire, ChatCore.told(self._core, made), self._core)

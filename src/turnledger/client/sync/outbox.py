@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class UnsentMessages:
-    """What was to be sent, and may not have been. Any number of threads and programs may share it."""
+    """Messages that may not have been sent. Any number of threads and programs may share them."""
 
     def __init__(self, wire: Wire, core: ClientCore, file: OutboxFile | None) -> None:
         self._wire = wire
@@ -26,14 +26,14 @@ class UnsentMessages:
         self._opened = file
 
     def pending(self) -> list[Unsent]:
-        """All of them, the first recorded first; also those that are on their way at this moment."""
+        """All of them, the first recorded first; also those that are being sent."""
         return edge.run_blocking(self._file.pending)
 
     def send_all(self) -> list[Sent]:
-        """Send them again, those of one chat in their order, each under its idempotency_key, so that it
-        happens once; return what became of each. Leaves out what is being sent, and in each chat what
-        comes behind one that stays. What may be too old to be known again is not sent, and told as
-        OutcomeUnknown. Ends with the first that finds no server, or is not let in: the others stay."""
+        """Send them again, those of one chat in order, each under its idempotency_key, so that it happens
+        once; return the outcome of each. Skips what is being sent, and in each chat what follows one that
+        stays. A message that the server may have forgotten is not sent: its outcome is OutcomeUnknown. Stops
+        at the first that finds no server or is not authorized: the others stay."""
         sent: list[Sent] = []
         after = 0
         while (unsent := edge.run_blocking(self._file.claim, after)) is not None:
@@ -53,7 +53,7 @@ class UnsentMessages:
             return stream.answer()
 
     def forget(self, id: int) -> bool:
-        """Remove one, whatever became of it; whether it was there."""
+        """Remove one, whatever its outcome; return whether it was there."""
         return edge.run_blocking(self._file.forget, id)
 
     @property

@@ -63,7 +63,7 @@ class Wire:
         self._abandoned = edge.Abandoned()
 
     def run(self, doing: Steps[Result]) -> Result:
-        """Do something that gives nothing on its way."""
+        """Run steps that give nothing on their way."""
         outcome: Any = None
         while True:
             try:
@@ -85,7 +85,7 @@ class Wire:
         raise AssertionError(step)
 
     def open(self, request: Request) -> tuple[Reply, httpx2.Response | None] | Broken:
-        """Send a request; the response is left to be read where it is good."""
+        """Send a request; leave a good response to be read."""
         try:
             response = self._send(request)
             if is_stream(response):
@@ -99,7 +99,7 @@ class Wire:
             raise
 
     def pause(self, seconds: float, closing: edge.Event | None = None) -> None:
-        """Wait, or until this event. Raises RequestFailed if the client is closed."""
+        """Wait, at most until this event. Raises RequestFailed if the client is closed."""
         self._check_open()  # a stream that enrolled too late to be closed would wait in vain
         edge.pause(seconds, closing or self._closing, self._sleep)
         self._check_open()
@@ -110,11 +110,12 @@ class Wire:
             self._streams.add(stream)
 
     def abandon(self, response: httpx2.Response, home: edge.Home) -> None:
-        """Let go of what nobody can read any more. The garbage collector calls it, in any thread."""
+        """Release a response that nobody can read any more. Called by the garbage collector, in any
+        thread."""
         self._abandoned.add(response, home)
 
     def close(self) -> None:
-        """Wake all who wait or read, and close the connections."""
+        """Wake all threads that wait or read, and close the connections."""
         self._abandoned.sweep()
         self._closing.set()
         with self._lock:
@@ -155,8 +156,8 @@ class Wire:
 
 
 class Stream(Generic[Given]):
-    """An iterable response that arrives in pieces. One thread reads at a time, and each piece is
-    given once. Leave the block, or close it, to let go of its connection."""
+    """An iterable response that arrives in pieces. One thread reads at a time, and each piece is given once.
+    Leave the block, or close it, to release its connection."""
 
     _response: httpx2.Response | None = None
     _home: edge.Home | None = None
@@ -198,7 +199,7 @@ class Stream(Generic[Given]):
         self.close()
 
     def close(self) -> None:
-        """Read no more, from any thread. What was asked for goes on, unless it was asked for otherwise."""
+        """Stop reading, from any thread. What was asked for goes on, unless its policy says otherwise."""
         self._closing.set()
         if not self._gate.try_enter():
             edge.hang_up(self._response)  # another thread is inside, and closes it once it is woken
@@ -212,13 +213,13 @@ class Stream(Generic[Given]):
             self._gate.leave()
 
     def _fail(self, error: TurnledgerError) -> None:
-        """Close it, and have its reader told why, if there was more to read."""
+        """Close it, and raise the error in its reader, if there was more to read."""
         if self._step is not None:
             self._error = error
         self.close()
 
     def _begin(self) -> Self:
-        """Go on until there is something to read. Raises what stands in the way of that."""
+        """Run until there is something to read. Raises what prevents that."""
         while self._step is not None and not isinstance(self._step, Read | Give):
             self._go()
         if self._error is not None:
@@ -226,7 +227,7 @@ class Stream(Generic[Given]):
         return self
 
     def _go(self) -> None:
-        """Run the step that is next."""
+        """Run the next step."""
         self._gate.enter()
         try:
             step = self._step
@@ -297,7 +298,7 @@ class Stream(Generic[Given]):
 
 
 def _whole(response: httpx2.Response) -> Reply | Broken:
-    """Read all of an answer, and let go of its connection."""
+    """Read a whole answer, and release its connection."""
     whole = Whole(response)
     try:
         for piece in response.iter_bytes():

@@ -46,7 +46,6 @@ class Log:
         return _server.isEnabledFor(_NUMBERS[level])
 
     def debug(self, event: str, **fields: Any) -> None:
-        """Something happened that only helps who looks for a bug."""
         self._to("debug", {**fields, "event": event})
 
     def info(self, event: str, **fields: Any) -> None:

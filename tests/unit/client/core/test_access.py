@@ -34,7 +34,7 @@ def access(script: Script) -> AccessCore:
 
 def test_a_token_is_made() -> None:
     script = Script(told({**TOKEN, "token": "tlt_secret"}, 201))
-    made = script.play(access(script).create_token(["chats:read"], **{**NOTHING, "chat": CHAT}))
+    made = script.play(access(script).create_token(scopes=["chats:read"], **{**NOTHING, "chat": CHAT}))
     assert (made.id, made.token) == (TOKEN_ID, "tlt_secret")
     assert "secret" not in repr(made)
     assert msgspec.json.decode(script.asked[0].body or b"") == {
@@ -47,11 +47,11 @@ def test_a_token_is_made() -> None:
 def test_a_secret_that_may_have_been_made_is_not_asked_for_again() -> None:
     script = Script(CUT)
     with pytest.raises(errors.ServerUnavailable, match=r"its secret was lost.*revoke it"):
-        script.play(access(script).create_token(["chats:read"], **NOTHING))
+        script.play(access(script).create_token(scopes=["chats:read"], **NOTHING))
     share = Script(CUT)
     with pytest.raises(errors.ServerUnavailable, match="its secret was lost"):
         made = {"scope": None, "chat": CHAT, "name": "", "max_uses": None, "expires_in": None, "models": None}
-        share.play(access(share).create_share(**made, others={}))  # type: ignore[arg-type]
+        share.play(access(share).create_share(**made))
 
 
 def test_pages_go_on_behind_the_last_one() -> None:

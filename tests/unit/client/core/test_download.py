@@ -6,9 +6,9 @@ import pytest
 
 from tests.unit.client.scripted import CUT, Script, Streamed, file, refused
 from turnledger import errors
-from turnledger.client.core import download as download_module
-from turnledger.client.core.download import download
+from turnledger.client.core import transfer
 from turnledger.client.core.steps import Request
+from turnledger.client.core.transfer import download
 
 ASKED = Request(method="GET", path="/api/export")
 
@@ -63,7 +63,7 @@ def test_in_the_end_it_is_given_up() -> None:
 
 
 def test_a_line_without_end_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(download_module, "MOST_BYTES", 1000)
+    monkeypatch.setattr(transfer, "MOST_BYTES", 1000)
     script = Script(file(b"one\n", *[b"x" * 400] * 3))
     with pytest.raises(errors.RequestFailed, match="without end"):
         lines(script)

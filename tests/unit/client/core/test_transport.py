@@ -10,7 +10,7 @@ import pytest
 from turnledger.client import AsyncClient, Client
 from turnledger.client.core.exchange import Timeouts
 from turnledger.client.core.steps import Request
-from turnledger.client.core.transport import PROBLEMS, Address, broken_by
+from turnledger.client.core.transport import PROBLEMS, Address
 from turnledger.errors import InvalidInput, RequestFailed
 
 
@@ -37,7 +37,7 @@ def test_what_may_have_arrived_is_told_from_what_cannot_have(
     problem: Exception, may_have_arrived: bool
 ) -> None:
     assert isinstance(problem, PROBLEMS)
-    broken = broken_by(problem)
+    broken = Address.broken_by(problem)
     assert (broken.may_have_arrived, broken.is_hopeless) == (may_have_arrived, False)
     assert broken.reason
     assert not broken.reason.endswith(".")
@@ -65,8 +65,8 @@ def test_a_certificate_that_is_not_trusted_is_hopeless() -> None:
     problem = httpx2.ConnectError("certificate verify failed")
     problem.__cause__ = OSError()
     problem.__cause__.__context__ = ssl.SSLCertVerificationError()
-    assert broken_by(problem).is_hopeless
-    assert broken_by(httpx2.UnsupportedProtocol("no")).is_hopeless
+    assert Address.broken_by(problem).is_hopeless
+    assert Address.broken_by(httpx2.UnsupportedProtocol("no")).is_hopeless
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import pytest
 from tests.unit.client.scripted import CUT, UNREACHED, Script, error_event, refused
 from turnledger import errors
 from turnledger.client.core.steps import Reply
-from turnledger.client.core.upload import Source, import_chats
+from turnledger.client.core.transfer import Source, import_chats
 from turnledger.model.transfer import Did
 
 FILE = b'{"type":"chat"}\n{"type":"turn"}\n'

@@ -1,0 +1,159 @@
+"""Chats as files over HTTP: exports, received line by line, and imports.
+
+An export that is cut off is incomplete, and cannot be resumed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, BinaryIO, TypeAlias
+
+import msgspec
+
+from turnledger.client.core.exchange import RepeatedExchange, RetryCount
+from turnledger.client.core.steps import MOST_BYTES, READ, Broken, Give, Open, Pause, Reply, Request, Steps
+from turnledger.client.errors import told_by, told_in_stream
+from turnledger.client.shapes import decoded
+from turnledger.errors import RequestFailed, ServerUnavailable
+from turnledger.model.transfer import ImportReport
+
+FILES = ("application/x-ndjson", "text/markdown")
+"""The content types of files. A page of a proxy, as for logging in, is none."""
+
+
+def download(trying: RetryCount, request: Request) -> Steps[None]:
+    """Give the lines of a file, each with its line end; repeated as long as none was given. Raises
+    ServerUnavailable if it is cut off later, RequestFailed for anything but a file."""
+    while True:
+        opened: Reply | Broken = yield Open(request)
+        if isinstance(opened, Reply) and opened.status == 200:
+            _check(opened)
+            broken, count = yield from _lines()
+            if broken is None:
+                return
+            if count:
+                raise ServerUnavailable(
+                    f"The file was cut off after {count} lines: {broken.reason}. It is not whole; ask again."
+                )
+            opened = broken
+        if isinstance(opened, Reply):
+            told = told_by(opened)
+            seconds = trying.pause(told.retry_after) if told.is_passing else None
+            if seconds is None:
+                raise told.error
+        else:
+            seconds = None if opened.is_hopeless else trying.pause()
+            if seconds is None:
+                raise ServerUnavailable(f"No whole answer came from the server: {opened.reason}.")
+        yield Pause(seconds)
+
+
+def _check(opened: Reply) -> None:
+    kind = opened.headers.get("content-type", "").partition(";")[0]
+    if kind not in FILES:
+        raise RequestFailed(
+            f"The server answered with {kind or 'something'}, which is no file of Turnledger. Check the "
+            "address, and what stands between."
+        )
+
+
+def _lines() -> Steps[tuple[Broken | None, int]]:
+    count, rest = 0, bytearray()
+    while True:
+        chunk: bytes | Broken = yield READ
+        if isinstance(chunk, Broken):
+            return chunk, count
+        if not chunk:
+            if rest:
+                yield Give([bytes(rest)])
+            return None, count
+        if b"\n" not in chunk:
+            rest += chunk
+            if len(rest) > MOST_BYTES:
+                raise RequestFailed("The server sends a line without end. Check the address.")
+            continue
+        lines = (bytes(rest) + chunk).splitlines(keepends=True)
+        rest = bytearray() if lines[-1].endswith(b"\n") else bytearray(lines.pop())
+        count += len(lines)
+        yield Give(lines)
+
+
+PIECE = 256 * 1024
+Source: TypeAlias = bytes | BinaryIO | Iterable[bytes]
+"""An export: its bytes, pieces of any size, or a file that is open for reading bytes."""
+
+_ONCE = "Some chats may have been taken in. Import the same again: those are left as they are."
+
+
+class _Line(msgspec.Struct):
+    done: dict[str, int] | None = None
+    error: dict[str, Any] | None = None
+
+
+def import_chats(trying: RetryCount, source: Source, scope: str | None) -> Steps[tuple[ImportReport, ...]]:
+    """Send a file, and return what was done with its lines. It is sent again after a lost answer only if it
+    can be read again; what was imported then is reported as `unchanged`."""
+    read_again = _reader_of(source)
+    exchanging = RepeatedExchange(trying, is_repeatable=read_again is not None, once=_ONCE)
+    request = Request(
+        method="POST",
+        path="/api/import",
+        headers={"content-type": "application/x-ndjson"},
+        query=() if scope is None else (("scope", scope),),
+        pieces=read_again or _ReadOnce(source),
+    )
+    reply = yield from exchanging.ask(request)
+    *told, last = reply.body.splitlines() or [b"{}"]
+    end = decoded(_Line, last)
+    if end.error is not None:
+        raise told_in_stream(last, reply.headers.get("x-request-id")).error
+    if end.done is None:
+        raise ServerUnavailable("The report of the import is not whole. Import the same again.")
+    return tuple(decoded(ImportReport, line) for line in told)
+
+
+def _reader_of(source: Any) -> Callable[[], Iterator[bytes]] | None:
+    """Returns a function that reads the source from its beginning; None if it can be read only once."""
+    if isinstance(source, bytes | bytearray | memoryview):
+        whole = bytes(source)
+        return lambda: iter(whole[at : at + PIECE] for at in range(0, len(whole), PIECE))
+    if isinstance(source, str):
+        raise TypeError("an import is bytes: open its file in binary mode, or encode the text")
+    if isinstance(source, Sequence):
+        return lambda: _only_bytes(source)
+    if hasattr(source, "read") and hasattr(source, "seekable") and source.seekable():
+        return _reader_of_file(source)
+    return None
+
+
+class _ReadOnce:
+    def __init__(self, source: Iterable[Any]) -> None:
+        self._source = source
+        self._has_begun = False
+
+    def __call__(self) -> Iterator[bytes]:
+        """Start. Raises ServerUnavailable if some of it was sent before: the rest alone is another file."""
+        if self._has_begun:
+            raise ServerUnavailable(f"The server asks for another try, and this can be read once. {_ONCE}")
+        return self._pieces()
+
+    def _pieces(self) -> Iterator[bytes]:
+        self._has_begun = True
+        yield from _only_bytes(self._source)
+
+
+def _reader_of_file(file: BinaryIO) -> Callable[[], Iterator[bytes]]:
+    start = file.tell()
+
+    def read() -> Iterator[bytes]:
+        file.seek(start)
+        return _only_bytes(iter(lambda: file.read(PIECE), b""))
+
+    return read
+
+
+def _only_bytes(pieces: Iterable[Any]) -> Iterator[bytes]:
+    for piece in pieces:
+        if not isinstance(piece, bytes):
+            raise TypeError(f"an import is bytes, not {type(piece).__name__}")
+        yield piece
