@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import secrets
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -133,7 +132,7 @@ class Claimant:
     """Who claims messages, by a name that tells others whether it is alive."""
 
     def __init__(self) -> None:
-        self._suffix = secrets.token_hex(8)
+        self._suffix = os.urandom(8).hex()
         _HERE.add(self._suffix)
 
     @property

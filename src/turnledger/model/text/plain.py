@@ -8,10 +8,12 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Collection, Iterable
+from typing import TYPE_CHECKING
 from urllib.parse import quote
 
-from turnledger.model.item import Item
-from turnledger.model.turn import Turn
+if TYPE_CHECKING:
+    from turnledger.model.item import Item
+    from turnledger.model.turn import Turn
 
 _DIRECTIONS = frozenset("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
 """They turn the reading direction of what stands beside them, in a list of other people's lines."""
