@@ -15,6 +15,13 @@ from turnledger.model.turn import Turn
 
 LOCAL = "local"
 """The owner of conversations when nobody is named."""
+KEY_LENGTH = 512
+TEXT_LENGTH = 512
+METADATA_PAIRS = 16
+TAGS = 16
+TAG_LENGTH = 64
+LONGEST = 1e9
+"""Seconds that a conversation can be told to last."""
 
 
 class ConversationState(StrEnum):

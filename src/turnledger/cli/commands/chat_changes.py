@@ -27,7 +27,8 @@ from turnledger.errors import ConversationUnavailable, InvalidInput
 from turnledger.model.text.plain import plain
 
 if TYPE_CHECKING:
-    from turnledger.cli.output.json import DeletedChat, ListedChat, RestoredChat
+    from turnledger.api.chats import ChatInfo
+    from turnledger.api.chats import Deleted as DeletedChat
 
 Off = Annotated[bool, typer.Option("--off", help="No more.")]
 
@@ -138,7 +139,7 @@ def _deleted(chat: DeletedChat) -> str:
     return f"Deleted {chat.id}. It can be restored until {date_of(chat.purge_at)} UTC."
 
 
-def _restored(chat: RestoredChat) -> str:
+def _restored(chat: ChatInfo) -> str:
     lost = chat.former_conversation_key
     told = "" if lost is None else f" Its conversation_key {lost!r} is another chat's by now."
     return f"Restored {chat.id}.{told}"
@@ -149,7 +150,7 @@ def _update_each(
     names: Sequence[str],
     scope: str,
     changes: dict[str, Any],
-    told: Callable[[ListedChat], str],
+    told: Callable[[ChatInfo], str],
 ) -> None:
     async def one(place: Backend, name: str) -> str:
         return told(await place.update(name, scope=scope, **changes))

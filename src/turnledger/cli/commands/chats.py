@@ -25,8 +25,8 @@ from turnledger.cli.output.streams import is_terminal, json_of, say
 from turnledger.cli.output.table import GAP, print_records
 
 if TYPE_CHECKING:
+    from turnledger.api.chats import Hit
     from turnledger.cli.output.chat_text import TextLine
-    from turnledger.cli.output.json import HitTold
 
 chats = typer.Typer(
     help="List, find, read and change chats; write them to files, and read those.",
@@ -131,7 +131,7 @@ def _print_lines(lines: Iterable[TextLine]) -> None:
         screen.text(Text(line.text, line.style), line.indent)
 
 
-def _print_hits(hits: Iterable[HitTold]) -> None:
+def _print_hits(hits: Iterable[Hit]) -> None:
     from turnledger.cli.output.chat_text import TextLine, pieces_of, title_of
 
     for hit in hits:

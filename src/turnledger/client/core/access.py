@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from turnledger.api.access import NewShare, NewToken, OwnToken, Share, Token
+from turnledger.api.chats import Page
 from turnledger.client.core.client import ClientCore
 from turnledger.client.core.exchange import Exchanging
 from turnledger.client.core.steps import JSON_TYPE, Doing, Request
 from turnledger.client.core.turn_request import body_of
-from turnledger.client.shapes import Page, Share, Token, decoded
+from turnledger.client.shapes import decoded
 from turnledger.model.ids import ConversationId, ShareId, TokenId
 
 _ONCE = "One may have been made, and its secret was lost: look at the list, revoke it, and make another."
@@ -46,7 +48,7 @@ class AccessCore:
             "n": n,
         }
         told = yield from self._made("/api/tokens", said)
-        return decoded(Token, told)
+        return decoded(NewToken, told)
 
     def tokens_page(self, cursor: str | None, limit: int, *, owner: str | None) -> Doing[Page[Token]]:
         query = {"owner": owner, "before": cursor, "limit": limit}
@@ -58,7 +60,7 @@ class AccessCore:
         told = yield from self._client.get("/api/tokens/self", dict[str, Any], {"scope": scope})
         if told.get("id") is None:
             return None
-        return decoded(Token, body_of(told))
+        return decoded(OwnToken, body_of(told))
 
     def revoke_token(self, token: str) -> Doing[tuple[Token, ...]]:
         """Revoke it and all that were made with it; again, it changes nothing."""
@@ -88,7 +90,7 @@ class AccessCore:
             **others,
         }
         told = yield from self._made("/api/shares", said)
-        return decoded(Share, told)
+        return decoded(NewShare, told)
 
     def shares_page(self, cursor: str | None, limit: int) -> Doing[Page[Share]]:
         page = yield from self._client.get("/api/shares", Page[Share], {"before": cursor, "limit": limit})

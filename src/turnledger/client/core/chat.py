@@ -9,9 +9,10 @@ from threading import Lock
 from typing import Any
 from weakref import WeakSet
 
-import msgspec
 from msgspec import UNSET, UnsetType
 
+from turnledger.api.chats import ChatInfo, Conflict, Deleted, ListedChat, Page, RestoredChat
+from turnledger.api.turns import Branch, BranchPage, ShownChat, Sibling, StopAnswer, Turn, TurnState
 from turnledger.client.core.client import ClientCore, query_of
 from turnledger.client.core.download import download
 from turnledger.client.core.exchange import Exchanging
@@ -27,20 +28,7 @@ from turnledger.client.core.turn_request import (
 )
 from turnledger.client.core.turn_stream import FORBIDDEN, Following
 from turnledger.client.errors import failed_with, like
-from turnledger.client.shapes import (
-    Answer,
-    Attempt,
-    Branch,
-    ChatInfo,
-    ChatPage,
-    Deleted,
-    Ended,
-    Page,
-    Sibling,
-    Turn,
-    TurnState,
-    decoded,
-)
+from turnledger.client.shapes import Answer, ChatPage, Ended, decoded
 from turnledger.errors import (
     BranchNotFound,
     ConversationNotFound,
@@ -52,23 +40,10 @@ from turnledger.errors import (
     ServerUnavailable,
     TurnStopped,
 )
-from turnledger.model.attempt import AttemptState, Failure, OnStop
+from turnledger.model.attempt import AttemptState, OnStop
 from turnledger.model.ids import BranchId, ConversationId, TurnId
 
 _STOPPED = "What ran in the chat may have been stopped; look, then stop a turn by its id."
-
-
-class _Stopped(msgspec.Struct):
-    state: AttemptState | None
-    committed: bool = False
-    failure: Failure | None = None
-    turn: TurnId | None = None
-
-
-class _ReadPage(ChatInfo, frozen=True, kw_only=True):
-    turns: tuple[Turn, ...]
-    before: int | None = None
-    attempts: tuple[Attempt, ...] = ()
 
 
 class ChatCore:
@@ -246,7 +221,7 @@ class ChatCore:
 
     def _stopped(self, path: str, policy: str | None, once: str | None = None) -> Doing[Ended | None]:
         values = {} if policy is None else {"policy": str(policy)}
-        told = yield from self._client.post(path, _Stopped, values, once=once)
+        told = yield from self._client.post(path, StopAnswer, values, once=once)
         if told.state is None:
             return None
         return Ended(state=told.state, committed=told.committed, failure=told.failure, turn=told.turn)
@@ -269,9 +244,9 @@ class ChatCore:
         """Some of its turns, and what is known of it."""
         id = yield from self.known_id()
         query = {"before": before, "limit": limit, "branch": None if branch is None else BranchId(branch)}
-        page = yield from self._client.get(f"/api/chats/{id}", _ReadPage, query)
-        told = {name: getattr(page, name) for name in ChatInfo.__struct_fields__}
-        return ChatPage(chat=ChatInfo(**told), turns=page.turns, before=page.before, attempts=page.attempts)
+        page = yield from self._client.get(f"/api/chats/{id}", ShownChat, query)
+        told = {name: getattr(page, name) for name in ListedChat.__struct_fields__}
+        return ChatPage(chat=ListedChat(**told), turns=page.turns, before=page.before, attempts=page.attempts)
 
     def info(self) -> Doing[ChatInfo]:
         """What is known of it besides its turns."""
@@ -298,7 +273,7 @@ class ChatCore:
     def branches_page(self, cursor: str | None, limit: int) -> Doing[Page[Branch]]:
         id = yield from self.known_id()
         query = {"before": cursor, "limit": limit}
-        page = yield from self._client.get(f"/api/chats/{id}/branches", Page[Branch], query)
+        page = yield from self._client.get(f"/api/chats/{id}/branches", BranchPage, query)
         return page
 
     def siblings(self, turn: str) -> Doing[tuple[Sibling, ...]]:
@@ -340,7 +315,7 @@ class ChatCore:
             reply = yield from exchanging.ask(request)
         except RevisionConflict as conflict:
             return _unless_own(conflict, exchanging, values, revision)
-        return decoded(ChatInfo, reply.body)
+        return decoded(ListedChat, reply.body)
 
     # Which turns it shows.
 
@@ -364,7 +339,7 @@ class ChatCore:
 
     def _moved(self, verb: str, values: Mapping[str, Any], keyed: AskOptions) -> Doing[ChatInfo]:
         id = yield from self.known_id()
-        told = yield from self._client.post(f"/api/chats/{id}/{verb}", ChatInfo, values, keyed=keyed)
+        told = yield from self._client.post(f"/api/chats/{id}/{verb}", ListedChat, values, keyed=keyed)
         return told
 
     # Deleting.
@@ -385,12 +360,8 @@ class ChatCore:
     def restore(self) -> Doing[ChatInfo]:
         """Bring it back."""
         id = yield from self.known_id()
-        restored = yield from self._client.post(f"/api/chats/{id}/restore", ChatInfo, {})
+        restored = yield from self._client.post(f"/api/chats/{id}/restore", RestoredChat, {})
         return restored
-
-
-class _Conflict(msgspec.Struct):
-    chat: ChatInfo
 
 
 def _unless_own(
@@ -399,7 +370,7 @@ def _unless_own(
     """The chat, where the change that was in the way is the one that was asked for, its answer lost. Raises
     the conflict otherwise."""
     assert exchanging.refusal is not None  # noqa: S101 - it told the conflict
-    chat = decoded(_Conflict, exchanging.refusal.body).chat
+    chat = decoded(Conflict, exchanging.refusal.body).chat
     conflict.current = chat.revision
     wanted = {name: _emptied(name, value) for name, value in values.items()}
     is_own = revision is not None and chat.revision == revision + 1

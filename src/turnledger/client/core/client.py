@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
-from msgspec.structs import replace
+from msgspec.structs import asdict
 
+from turnledger.api.chats import ChatInfo, ChatList, Hit, ListedChat, Page, SearchPage
 from turnledger.client.core.download import download
 from turnledger.client.core.exchange import Exchanging, Pacing, Retries, Trying
 from turnledger.client.core.feed import Listening
@@ -20,7 +21,7 @@ from turnledger.client.core.turn_request import (
     sendable,
 )
 from turnledger.client.core.upload import Source, import_chats
-from turnledger.client.shapes import ChatInfo, Hit, Model, Page, decoded
+from turnledger.client.shapes import FoundChat, Model, decoded
 from turnledger.errors import InvalidInput
 from turnledger.model.ids import ConversationId
 from turnledger.model.transfer import ImportReport
@@ -94,13 +95,13 @@ class ClientCore:
         }
         values = {name: value for name, value in said.items() if value is not None}
         keyed: AskOptions = {"idempotency_key": idempotency_key}
-        made = yield from self.post("/api/chats", ChatInfo, values, keyed=keyed)
+        made = yield from self.post("/api/chats", ListedChat, values, keyed=keyed)
         return made
 
     def find(self, conversation_key: str, scope: str | None) -> Doing[ChatInfo | None]:
         """The chat that has this conversation_key, also before its first turn has ended; None if none has."""
         query = {"conversation_key": conversation_key, "scope": scope or ""}
-        page = yield from self.get("/api/chats", Page[ChatInfo], query)
+        page = yield from self.get("/api/chats", ChatList, query)
         return page.data[0] if page.data else None
 
     def reset(self, conversation_key: str, *, replaces: str, scope: str | None = None) -> Doing[ChatInfo]:
@@ -108,7 +109,7 @@ class ClientCore:
         values = {"conversation_key": conversation_key, "replaces": ConversationId(replaces)}
         if scope is not None:
             values["scope"] = scope
-        made = yield from self.post("/api/chats/reset", ChatInfo, values)
+        made = yield from self.post("/api/chats/reset", ListedChat, values)
         return made
 
     def list_page(
@@ -131,12 +132,12 @@ class ClientCore:
             "cursor": cursor,
             "limit": limit,
         }
-        page = yield from self.get("/api/chats", Page[ChatInfo], query)
+        page = yield from self.get("/api/chats", ChatList, query)
         return page
 
     def search_page(self, cursor: str | None, limit: int, *, q: str, scope: str | None) -> Doing[Page[Hit]]:
         query = {"q": q, "scope": scope, "cursor": cursor, "limit": limit}
-        page = yield from self.get("/api/search", Page[Hit], query)
+        page = yield from self.get("/api/search", SearchPage[Hit], query)
         return page
 
     def found_page(
@@ -153,13 +154,13 @@ class ClientCore:
         """The chats that a search finds, of those that are wanted."""
         page = yield from self.search_page(cursor, limit, q=q, scope=scope)
         found = tuple(
-            replace(hit.chat, snippet=hit.snippet, marks=hit.marks)
+            FoundChat(**asdict(hit.chat), snippet=hit.snippet, marks=hit.marks)
             for hit in page
             if (tag is None or tag in hit.chat.tags)
             and archived in (None, hit.chat.archived)
             and pinned in (None, hit.chat.pinned)
         )
-        return Page(found, page.next, complete=page.complete)
+        return SearchPage(found, page.next, page.complete)
 
     # All chats.
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from itertools import groupby
-from typing import Any, TypeAlias
+from typing import Any
 
 import msgspec
 
+from turnledger.api.turns import Said, TurnBody
 from turnledger.engine.limits import Limits
 from turnledger.errors import InvalidInput, MalformedItems
 from turnledger.model.item import Item
@@ -26,33 +27,16 @@ from turnledger.server.requests.headers import (
     text_of,
 )
 
-Said: TypeAlias = str | list[str | dict[str, Any]]
-"""A text, or items of the Responses shape, or chat messages."""
-
 OF_THEIR_OWN = frozenset({"model", "messages", "stream"})
 """What the body says elsewhere, and the settings of a model cannot."""
 _PLACE = frozenset({"chat", "conversation_key", "scope"})
 """The ledger itself compares the conversations, by whatever name they go."""
 
 
-class TurnRequestBody(msgspec.Struct, forbid_unknown_fields=True):
-    model: str
-    input: Said = []
-    chat: str | None = None
-    conversation_key: str | None = None
-    scope: str | None = None
-    instructions: Said | None = None
-    primer: Said | None = None
-    replaces: str | None = None
-    regenerates: bool | str | None = None
-    stream: bool | None = None
-    settings: msgspec.Raw = NULL
-
-
 class TurnRequest(msgspec.Struct, frozen=True):
     """One request, as it was understood."""
 
-    body: TurnRequestBody
+    body: TurnBody
     settings: Mapping[str, Any]
     """What the model is asked with, besides the messages."""
     stream_options: msgspec.Raw | None
@@ -76,7 +60,7 @@ class TurnRequest(msgspec.Struct, frozen=True):
         return _takes_a_place(self.body)
 
 
-_bodies = msgspec.json.Decoder(TurnRequestBody)
+_bodies = msgspec.json.Decoder(TurnBody)
 _looked_at = msgspec.json.Decoder(AskedOfModel)
 _fields = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
@@ -130,11 +114,11 @@ def _is_chat_message(like: str | dict[str, Any]) -> bool:
     return isinstance(like, dict) and "role" in like and "type" not in like
 
 
-def _takes_a_place(body: TurnRequestBody) -> bool:
+def _takes_a_place(body: TurnBody) -> bool:
     return body.replaces is not None or body.regenerates not in (None, False)
 
 
-def _settings(body: TurnRequestBody) -> dict[str, msgspec.Raw]:
+def _settings(body: TurnBody) -> dict[str, msgspec.Raw]:
     raw = bytes(body.settings)
     if body.settings == NULL:
         return {}
