@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import cached_property, partial
 from typing import Annotated, Any, TypeAlias
 
@@ -33,7 +34,7 @@ class Turn(Struct, frozen=True, kw_only=True, dict=True):
             " `output`."
         ),
     ] = ()
-    details: dict[str, Any] = {}
+    details: Mapping[str, Any] = {}
 
     @cached_property
     def input(self) -> tuple[Item, ...]:

@@ -10,7 +10,7 @@ from typing import Any
 from turnledger.api.access import NewToken, Token
 from turnledger.api.chats import ChatInfo, Deleted, Hit, Page, RestoredChat, SearchPage
 from turnledger.api.turns import ChatHistory
-from turnledger.api.views import show_chat, show_listed, show_listed_as, show_token, show_turn
+from turnledger.api.views import show_chat, show_listed, show_listed_as, show_token, show_turn, view
 from turnledger.chat import Chat
 from turnledger.cli.backend.backend import ID, Source, check_named
 from turnledger.cli.backend.inspection import all_tokens, visible
@@ -62,16 +62,7 @@ class StorePlace:
     async def search(self, text: str, *, scope: str | None, limit: int, cursor: str | None) -> Page[Hit]:
         ledger = await self._ledger()
         page = await ledger.search(text, owner=self._owner, scope=scope, limit=limit, cursor=cursor)
-        hits = tuple(
-            Hit(
-                chat=show_chat(ChatInfo, hit.conversation),
-                turn=hit.turn,
-                branch=hit.branch,
-                snippet=hit.snippet,
-                marks=hit.marks,
-            )
-            for hit in page.hits
-        )
+        hits = tuple(view(Hit, hit, chat=show_chat(ChatInfo, hit.conversation)) for hit in page.hits)
         return SearchPage(hits, page.next, page.is_complete)
 
     async def show(self, chat: str, *, scope: str, turns: int) -> ChatHistory:
@@ -97,8 +88,7 @@ class StorePlace:
 
     async def delete(self, chat: str, *, scope: str, purge: bool) -> Deleted:
         ledger, id = await self._ledger(), await self._id(chat, scope)
-        gone = await ledger.delete(id, owner=self._owner, purge=purge)
-        return Deleted(id=gone.id, state=gone.state, purge_at=gone.purge_at)
+        return view(Deleted, await ledger.delete(id, owner=self._owner, purge=purge))
 
     async def restore(self, id: str) -> ChatInfo:
         chat = await (await self._ledger()).restore(id, owner=self._owner)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from typing import Any, Protocol, TypeAlias
 
 from msgspec import Struct
@@ -41,7 +41,7 @@ class SeenTurn(Struct, frozen=True, kw_only=True):
     """What its messages say."""
     output: tuple[Item, ...]
     """All else, in order: results that came with it, and what was done in answer."""
-    details: dict[str, Any] = {}
+    details: Mapping[str, Any] = {}
     took_ms: int = 0
     """From when it was asked for to its end."""
 

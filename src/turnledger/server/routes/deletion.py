@@ -6,7 +6,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from turnledger.api.chats import Deleted, RestoredChat
-from turnledger.api.views import show_chat
+from turnledger.api.views import show_chat, view
 from turnledger.model.access.token import TokenScope
 from turnledger.model.ids import ConversationId
 from turnledger.server.access.auth import Principal
@@ -29,7 +29,7 @@ def endpoints(service: Service) -> list[Endpoint]:
         deleted = await service.ledger.delete(
             request.path_params["chat"], owner=who.owner, within=who.within, purge=purge
         )
-        return json_response(Deleted(id=deleted.id, state=deleted.state, purge_at=deleted.purge_at))
+        return json_response(view(Deleted, deleted))
 
     async def restore(request: Request) -> Response:
         who: Principal = request.state.principal

@@ -6,8 +6,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from turnledger.api.chats import ChatInfo, Hit, SearchPage
-from turnledger.api.views import show_chat
-from turnledger.engine.conversations.search import Hit as Found
+from turnledger.api.views import show_chat, view
 from turnledger.model.access.token import TokenScope
 from turnledger.server.access.auth import Principal
 from turnledger.server.openapi.endpoint import Endpoint, Parameter
@@ -37,7 +36,8 @@ def endpoints(service: Service) -> list[Endpoint]:
             limit=number_of(query.get("limit"), "limit", PAGE),
         )
         following = None if page.next is None else seal.close(PLACE, page.next)
-        return json_response(SearchPage(tuple(map(hit_shown, page.hits)), following, page.is_complete))
+        hits = tuple(view(Hit, hit, chat=show_chat(ChatInfo, hit.conversation)) for hit in page.hits)
+        return json_response(SearchPage(hits, following, page.is_complete))
 
     return [
         Endpoint(
@@ -59,14 +59,3 @@ def endpoints(service: Service) -> list[Endpoint]:
             answers={200: "A page of chats, one hit for each: titles first, then the newest message."},
         )
     ]
-
-
-def hit_shown(hit: Found) -> Hit:
-    """A chat that was found, as it is sent."""
-    return Hit(
-        chat=show_chat(ChatInfo, hit.conversation),
-        turn=hit.turn,
-        branch=hit.branch,
-        snippet=hit.snippet,
-        marks=hit.marks,
-    )
