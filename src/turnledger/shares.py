@@ -18,19 +18,22 @@ from turnledger.engine.access.shares import (
     revoke,
 )
 from turnledger.engine.process import Process
-from turnledger.engine.turn.validation import TEXT_LENGTH, check_limit, check_name, check_scope
+from turnledger.engine.turn.validation import check_limit, check_name, check_scope
 from turnledger.errors import InvalidInput, LinkNotValid
-from turnledger.model.access.share import NONCE, Share, is_code, new_code, visitors_token_text
-from turnledger.model.access.token import Token, digest_of
-from turnledger.model.conversation import EVERYWHERE, Within
+from turnledger.model.access.share import (
+    NONCE,
+    PER_MINUTE,
+    VISIT,
+    Share,
+    is_code,
+    new_code,
+    visitors_token_text,
+)
+from turnledger.model.access.token import MOST, Token, digest_of
+from turnledger.model.conversation import EVERYWHERE, TEXT_LENGTH, Within
 from turnledger.model.ids import ConversationId, RandomBits, ShareId, TokenId
 from turnledger.model.item import is_unicode
-from turnledger.tokens import MOST, bounds_of, check_models, end_of
-
-VISIT = 24 * 3600.0
-"""Seconds that a visitor may stay, if nothing else is said."""
-PER_MINUTE = 60
-"""Visitors that may come by one link within a minute, if nothing else is said."""
+from turnledger.tokens import bounds_of, check_models, end_of
 
 
 class Visit(NamedTuple):

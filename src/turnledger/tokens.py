@@ -20,17 +20,20 @@ from turnledger.engine.access.tokens import (
 )
 from turnledger.engine.ports import Sync
 from turnledger.engine.process import Process
-from turnledger.engine.turn.validation import LONGEST, TEXT_LENGTH, check_limit, check_name, check_scope
+from turnledger.engine.turn.validation import check_limit, check_name, check_scope
 from turnledger.errors import InvalidInput
-from turnledger.model.access.token import Bounds, Token, TokenScope, digest_of, new_token_text
-from turnledger.model.conversation import EVERYWHERE, Within
+from turnledger.model.access.token import (
+    MOST,
+    MOST_MODELS,
+    Bounds,
+    Token,
+    TokenScope,
+    digest_of,
+    new_token_text,
+)
+from turnledger.model.conversation import EVERYWHERE, LONGEST, TEXT_LENGTH, Within
 from turnledger.model.ids import ConversationId, RandomBits, TokenId
 from turnledger.model.item import is_unicode
-
-MOST = 2**53
-"""What a count can be at most."""
-MOST_MODELS = 100
-"""Models that one token can be narrowed to."""
 
 
 class Tokens:

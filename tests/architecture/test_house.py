@@ -20,8 +20,8 @@ VAGUE_NAMES = {"utils", "util", "helpers", "common", "misc"}
 MODULES_IN_A_FOLDER = 20
 NOUNS = {"meaning"}
 """They end like gerunds, and name things."""
-SAME_NAMES = {"client"}
-"""The client calls what it gets from a server by the names of the library. Within itself it has each once."""
+SAME_NAMES = {"api", "client"}
+"""What goes over the wire is called by the names of the library. The API and its client have each once."""
 
 ASKING = re.compile(r"(?<![\w.#])fetch\(|\bXMLHttpRequest\b|\bEventSource\(|\bsendBeacon\(|\bWebSocket\(")
 MAY_ASK = {"clients/typescript/src/wire.ts"}
@@ -104,10 +104,10 @@ def test_no_module_is_named_by_a_gerund() -> None:
 def test_no_two_public_classes_share_a_name() -> None:
     homes: dict[tuple[bool, str], list[str]] = {}
     for path in product_modules():
-        is_client = path.relative_to(ROOT / "src" / "turnledger").parts[0] in SAME_NAMES
+        is_wire = path.relative_to(ROOT / "src" / "turnledger").parts[0] in SAME_NAMES
         for node in ast.parse(path.read_text("utf-8")).body:
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
-                homes.setdefault((is_client, node.name), []).append(place(path, node))
+                homes.setdefault((is_wire, node.name), []).append(place(path, node))
     assert {name: at for (_, name), at in homes.items() if len(at) > 1} == {}
 
 

@@ -9,8 +9,8 @@ import sys
 from collections.abc import Iterator, Sequence
 from enum import Enum
 from functools import cached_property
-from types import FunctionType, ModuleType
-from typing import Any
+from types import FunctionType, ModuleType, NoneType
+from typing import Any, Union, get_args, get_origin, get_type_hints
 
 import msgspec
 
@@ -20,7 +20,12 @@ from tools.reference.python_source import aliases, field_docs, set_when_made
 from turnledger.errors import TurnledgerError
 
 PACKAGE = "turnledger.client"
-TOLD = (PACKAGE, *(f"turnledger.model.{name}" for name in ("attempt", "event", "item", "turn")))
+SHAPES = "turnledger.api"
+TOLD = (
+    PACKAGE,
+    "turnledger.api",
+    *(f"turnledger.model.{name}" for name in ("attempt", "event", "item", "turn")),
+)
 """Where the classes are from that a reader wants to know more of."""
 SAYS = (
     "Everything that `turnledger.client` offers (`pip install 'turnledger[client]'`). What can be relied on: "
@@ -134,11 +139,30 @@ def _field(kind: type, owner: type, name: str) -> tuple[str, str, str]:
     shown = str(getattr(annotation, "__forward_arg__", annotation))
     if issubclass(kind, msgspec.Struct):
         fields = {each.name: each for each in msgspec.structs.fields(kind)}
-        default = fields[name].default if name in fields else msgspec.NODEFAULT
+        default, described = msgspec.NODEFAULT, ""
+        if name in fields:
+            default, described = fields[name].default, _description(fields[name].type)
+        if owner.__module__.startswith(SHAPES):
+            shown = _plain(get_type_hints(kind)[name])
         shown += f" = {value(default)}" if default is not msgspec.NODEFAULT else ""
-    elif issubclass(kind, Enum):
+        return f"`{name}`", f"`{shown}`", described or field_docs(owner).get(name, "")
+    if issubclass(kind, Enum):
         shown = value(kind[name].value)
     return f"`{name}`", f"`{shown}`" if shown else "", field_docs(owner).get(name, "")
+
+
+def _plain(annotation: Any) -> str:
+    """A type as people write it, without the modules of its names."""
+    if get_origin(annotation) is Union:
+        return " | ".join(map(_plain, get_args(annotation)))
+    shown = "None" if annotation is NoneType else inspect.formatannotation(annotation)
+    return re.sub(r"\b(?:\w+\.)+(\w+)|[+~](\w+?)(?:_co)?\b", r"\1\2", shown)
+
+
+def _description(annotation: Any) -> str:
+    """What an annotation says of its field, itself or by a part of it."""
+    told = [each.description for each in getattr(annotation, "__metadata__", ()) if each.description]
+    return told[-1] if told else next(filter(None, map(_description, get_args(annotation))), "")
 
 
 def _function_of(member: Any) -> Any:

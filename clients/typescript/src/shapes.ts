@@ -238,7 +238,7 @@ export interface Token {
 
 export interface Share {
   readonly id: string;
-  readonly kind: string;
+  readonly kind: "scope" | "chat";
   readonly owner: string;
   readonly name: string;
   readonly scope: string | null;
@@ -268,7 +268,7 @@ export interface Share {
 export interface Visit {
   /** The text of the visitor's token: the `apiKey` of a client. */
   readonly token: string;
-  readonly kind: string;
+  readonly kind: "scope" | "chat";
   readonly name: string;
   readonly owner: string | null;
   readonly scope: string | null;
@@ -282,6 +282,8 @@ export interface ImportReport {
   readonly line: number;
   readonly did: "imported" | "unchanged" | "conflict" | "refused" | "renamed" | "repaired" | "dropped";
   readonly chat?: string | null;
+  /** The id of the turn, in the file. */
+  readonly turn?: string | null;
   readonly turns?: number;
   readonly why?: string;
 }

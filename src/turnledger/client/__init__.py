@@ -16,27 +16,13 @@ if find_spec("httpx2") is None:  # which is loaded with the first client
         name="httpx2",
     )
 
+from turnledger.api.access import Share, Token
+from turnledger.api.chats import ChatInfo, Deleted, Hit, Page
+from turnledger.api.events import Change
+from turnledger.api.turns import Attempt, Branch, Sibling, Turn
 from turnledger.client.core.exchange import Pacing, Retries, Timeouts
 from turnledger.client.outbox.outbox import Outbox, Unsent
-from turnledger.client.shapes import (
-    Answer,
-    Attempt,
-    Branch,
-    Change,
-    ChatInfo,
-    ChatPage,
-    Deleted,
-    Ended,
-    Hit,
-    Model,
-    Page,
-    Share,
-    Sibling,
-    Token,
-    Turn,
-    TurnEvent,
-    TurnRestarted,
-)
+from turnledger.client.shapes import Answer, ChatPage, Ended, Model, TurnEvent, TurnRestarted
 from turnledger.client.sync.access import Shares, Tokens
 from turnledger.client.sync.chat import Chat, TurnStream
 from turnledger.client.sync.client import Chats, Client

@@ -52,6 +52,10 @@ MOVES: dict[AttemptState, frozenset[AttemptState]] = {
 """The legal moves of an attempt: all of them."""
 
 
+QUEUED = "queued"
+"""Where a turn stands that is no attempt yet."""
+
+
 class Began(StrEnum):
     """Where a turn began."""
 

@@ -16,6 +16,14 @@ from turnledger.model.turn import Turn
 
 LOCAL = "local"
 """The owner of conversations when nobody is named."""
+KEY_LENGTH = 512
+TEXT_LENGTH = 512
+METADATA_PAIRS = 16
+TAGS = 16
+TAG_LENGTH = 64
+LONGEST = 1e9
+"""Seconds that a conversation can be told to last."""
+
 GUEST = "guest_"
 """What the owners begin with that visitors are: `guest_SHARE_TOKEN`, by the digits of both ids."""
 _GUEST = re.compile(rf"{GUEST}([0-9a-f]{{32}})_[0-9a-f]{{32}}")

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 from starlette.types import Send
 
 from turnledger import errors
+from turnledger.api.errors import Error, ErrorDetails
 from turnledger.errors import ModelRefused, StoreError, TurnledgerError
 from turnledger.server.ops import logs
 
@@ -156,8 +157,13 @@ def kind_of(problem: BaseException) -> ErrorKind:
 
 
 def error_body(problem: BaseException) -> bytes:
-    """The problem in the shape of the OpenAI API, as JSON: `{"error": {message, type, param, code}}`."""
-    error: dict[str, str | None] = {
+    """The problem as it is sent."""
+    return msgspec.json.encode(Error(error=error_details(problem)))
+
+
+def error_details(problem: BaseException) -> ErrorDetails:
+    """What is told of a problem."""
+    error: dict[str, Any] = {
         "message": INTERNAL,
         "type": kind_of(problem).type,
         "param": None,
@@ -177,7 +183,7 @@ def error_body(problem: BaseException) -> bytes:
         # Programs match on what the upstream calls it, as in context_length_exceeded.
         told = problem.error
         error |= {name: told[name] for name in ("type", "param", "code") if isinstance(told.get(name), str)}
-    return msgspec.json.encode({"error": error})
+    return ErrorDetails(**error)
 
 
 async def answer_error(send: Send, problem: BaseException, request_id: str) -> None:

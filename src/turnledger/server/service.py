@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
+
+import msgspec
+from starlette.requests import Request
 
 from turnledger.ledger import Ledger
 from turnledger.server.access.audit_log import AuditLog
-from turnledger.server.access.auth import Authenticator
+from turnledger.server.access.auth import Authenticator, Principal
 from turnledger.server.access.cursors import ServerSeal
 from turnledger.server.access.limits import Quotas
 from turnledger.server.chat_page.built import BuiltPage, own_page
@@ -16,11 +19,14 @@ from turnledger.server.models.titles import Titles
 from turnledger.server.ops.counters import Audience, OwnBoard, Sharing
 from turnledger.server.ops.metrics import Metrics
 from turnledger.server.ops.readiness import Readiness
+from turnledger.server.requests.body import decode_body, read_small_body
 from turnledger.server.requests.persistence import PersistencePolicy
 from turnledger.server.wire.sse import Streams
 
 if TYPE_CHECKING:
     from turnledger.server.models.models import Models
+
+Body = TypeVar("Body")
 
 
 class Service:
@@ -57,3 +63,10 @@ class Service:
         watch("queue_length", "Turns that wait for others.", lambda: ledger.at_work().waiting)
         watch("clock_in_doubt", "Workers whose wall clock has jumped.", lambda: not ledger.clock.is_trusted)
         watch("event_readers", "Streams of events that are read.", lambda: ledger.at_work().readers)
+
+    async def asked(self, request: Request, decoder: msgspec.json.Decoder[Body]) -> tuple[Body, Principal]:
+        """What a small body says, which may be empty, and who asks: it may have taken its time, in which the
+        token may have ended."""
+        body = await read_small_body(request.scope, request.receive, self.settings.limits)
+        asked = decode_body(body if body.strip() else b"{}", decoder)
+        return asked, await self.admission.admit(request.state.head)

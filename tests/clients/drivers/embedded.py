@@ -11,6 +11,9 @@ import msgspec
 
 from tests.clients.drivers.driver import Command, Driver, Refused, Tell
 from turnledger import Ledger
+from turnledger.api.chats import ChatInfo
+from turnledger.api.json import encode
+from turnledger.api.views import show_chat, show_listed
 from turnledger.chat import Chat
 from turnledger.engine.attempt.end import Ended
 from turnledger.engine.attempt.outcome import committed
@@ -21,8 +24,6 @@ from turnledger.model.ids import ConversationId
 from turnledger.model.turn import Turn
 from turnledger.runners.chat_runner import ChatRunner
 from turnledger.runners.demo import DemoModel
-from turnledger.server.wire.json import encode
-from turnledger.server.wire.shapes import about, listed_shown
 
 OF_TURNS = ("instructions", "idempotency_key", "on_busy", "on_stop", "on_failure")
 
@@ -137,12 +138,12 @@ class EmbeddedDriver(Driver):
         if q is not None:
             hits = await self._ledger.search(q, scope=asked.get("scope"))
             opened = [await self._ledger.conversation(hit.conversation.id) for hit in hits.hits]
-            return [plain(listed_shown(await chat.summary())) for chat in opened]
+            return [plain(show_listed(await chat.summary())) for chat in opened]
         shown: list[Any] = []
         cursor: str | None = None
         while True:
             page = await self._ledger.catalogue.list(cursor=cursor, **asked)
-            shown += [plain(listed_shown(each)) for each in page.chats]
+            shown += [plain(show_listed(each)) for each in page.chats]
             if page.next is None or (limit is not None and len(shown) >= limit):
                 return shown[:limit]
             cursor = page.next
@@ -376,7 +377,7 @@ class EmbeddedDriver(Driver):
 
     async def _chat_restore(self, chat: NamedChat) -> Any:
         assert chat.id is not None
-        return plain(about((await self._ledger.restore(chat.id)).as_opened))
+        return plain(show_chat(ChatInfo, (await self._ledger.restore(chat.id)).as_opened))
 
     async def _chat_export(self, chat: NamedChat, *, format: str = "jsonl") -> list[str]:
         assert chat.id is not None
@@ -387,7 +388,7 @@ class EmbeddedDriver(Driver):
 
 async def info(chat: Chat) -> Any:
     """A chat as a list shows it."""
-    return plain(listed_shown(await chat.summary()))
+    return plain(show_listed(await chat.summary()))
 
 
 def turn_shown(turn: Turn) -> dict[str, Any]:

@@ -51,7 +51,7 @@ class ScriptedServer:
     def _standing(self, turn: str) -> dict[str, Any]:
         message = {"type": "message", "role": "assistant", "content": "Yes."}
         told = {"id": turn, "number": 1, "kind": "completed", "output": [message]}
-        return {"state": "completed", "turn": told, "chat": {"id": CHAT}, "branch": BRANCH}
+        return {"state": "completed", "turn": told, "chat": {"id": CHAT, "branch": BRANCH}, "branch": BRANCH}
 
 
 def refuses(status: int, code: str) -> Callable[[httpx2.Request], httpx2.Response]:

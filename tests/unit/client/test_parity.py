@@ -78,7 +78,7 @@ def test_the_client_loads_nothing_of_a_server() -> None:
     modules = set(loaded.split())
     assert not {name for name in modules if name.split(".")[0] in FOREIGN}
     ours = {name.split(".")[1] for name in modules if name.startswith("turnledger.")}
-    assert ours == {"client", "errors", "model"}
+    assert ours == {"api", "client", "errors", "model"}
 
 
 def test_httpx2_is_loaded_with_the_first_client() -> None:

@@ -12,16 +12,9 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from turnledger.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from turnledger.cli.output.json import (
-        ChatPage,
-        ChatShown,
-        DeletedChat,
-        HitPage,
-        ListedChat,
-        RestoredChat,
-        TokenMade,
-        TokenTold,
-    )
+    from turnledger.api.access import Token
+    from turnledger.api.chats import ChatInfo, Deleted, Hit, Page
+    from turnledger.api.turns import ChatHistory
     from turnledger.model.transfer import ImportReport
 
 SERVER, API_KEY = "TURNLEDGER_SERVER", "TURNLEDGER_API_KEY"
@@ -64,27 +57,27 @@ class Backend(Protocol):
         deleted: bool,
         limit: int,
         cursor: str | None,
-    ) -> ChatPage:
+    ) -> Page[ChatInfo]:
         """A page of chats, the last used first."""
         ...
 
-    async def search(self, text: str, *, scope: str | None, limit: int, cursor: str | None) -> HitPage:
+    async def search(self, text: str, *, scope: str | None, limit: int, cursor: str | None) -> Page[Hit]:
         """A page of the chats in which all these words are."""
         ...
 
-    async def show(self, chat: str, *, scope: str, turns: int) -> ChatShown:
+    async def show(self, chat: str, *, scope: str, turns: int) -> ChatHistory:
         """A chat with so many of its last turns."""
         ...
 
-    async def update(self, chat: str, *, scope: str, **changes: Any) -> ListedChat:
+    async def update(self, chat: str, *, scope: str, **changes: Any) -> ChatInfo:
         """Change what people say of a chat: title, pinned, archived."""
         ...
 
-    async def delete(self, chat: str, *, scope: str, purge: bool) -> DeletedChat:
+    async def delete(self, chat: str, *, scope: str, purge: bool) -> Deleted:
         """Delete a chat; one that is deleted already can be named by its id."""
         ...
 
-    async def restore(self, id: str) -> RestoredChat:
+    async def restore(self, id: str) -> ChatInfo:
         """Bring a deleted chat back."""
         ...
 
@@ -100,15 +93,15 @@ class Backend(Protocol):
         """Take in chats from a file; tell of each what was done."""
         ...
 
-    async def create_token(self, *, expires_at: int | None, **wish: Any) -> tuple[TokenMade, bool]:
+    async def create_token(self, *, expires_at: int | None, **wish: Any) -> tuple[Token, bool]:
         """Make a token; and whether it is the first one, which shuts out those who come without."""
         ...
 
-    async def list_tokens(self, owner: str | None) -> Sequence[TokenTold]:
+    async def list_tokens(self, owner: str | None) -> Sequence[Token]:
         """All tokens, of an owner or of all, the last made first."""
         ...
 
-    async def revoke_token(self, token: str) -> Sequence[TokenTold]:
+    async def revoke_token(self, token: str) -> Sequence[Token]:
         """End a token, given by its id or its text, and all that it made; itself first."""
         ...
 
@@ -163,13 +156,13 @@ class Where:
 
         return asyncio.run(there())
 
-    def last_used(self, *, scope: str | None, deleted: bool, limit: int) -> Sequence[ListedChat]:
+    def last_used(self, *, scope: str | None, deleted: bool, limit: int) -> Sequence[ChatInfo]:
         """Look in passing which chats there are: takes no part in a store, and gives a server little time."""
         import asyncio
 
         return asyncio.run(self._last_used(scope, deleted, limit))
 
-    async def _last_used(self, scope: str | None, deleted: bool, limit: int) -> Sequence[ListedChat]:
+    async def _last_used(self, scope: str | None, deleted: bool, limit: int) -> Sequence[ChatInfo]:
         if self.server is not None:
             from turnledger.cli.backend.server import at_server
 

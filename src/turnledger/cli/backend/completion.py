@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 if TYPE_CHECKING:
-    from turnledger.cli.output.json import ListedChat
+    from turnledger.api.chats import ChatInfo
 
 MOST = 100
 """Chats that are looked at: the last used."""
@@ -46,7 +46,7 @@ def _offered(ctx: typer.Context, incomplete: str, *, deleted: bool) -> list[tupl
     return []
 
 
-def _listed(params: dict[str, Any], deleted: bool) -> Sequence[ListedChat]:
+def _listed(params: dict[str, Any], deleted: bool) -> Sequence[ChatInfo]:
     from turnledger.cli.backend.backend import Where
 
     where = Where(
@@ -58,9 +58,9 @@ def _listed(params: dict[str, Any], deleted: bool) -> Sequence[ListedChat]:
     return where.last_used(scope=params.get("scope") or None, deleted=deleted, limit=MOST)
 
 
-def _names(chat: ListedChat, *, keys: bool) -> list[tuple[str, str]]:
+def _names(chat: ChatInfo, *, keys: bool) -> list[tuple[str, str]]:
     words = " ".join(_NOT_SAFE.sub(" ", chat.title or chat.preview).split())[:WORDS].strip() or "-"
-    named = [(chat.id, words)]
+    named: list[tuple[str, str]] = [(chat.id, words)]
     if keys and chat.conversation_key is not None and _SAFE_NAME.fullmatch(chat.conversation_key):
         named.append((chat.conversation_key, words))
     return named

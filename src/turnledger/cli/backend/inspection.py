@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from functools import partial
 
-from turnledger.cli.output.json import ChatTold, ListedChat, TokenTold, reshaped
-from turnledger.model.access.token import Token
-from turnledger.model.catalogue import Listed, Wanted
-from turnledger.model.conversation import LOCAL, Conversation
+from msgspec.structs import replace
+
+from turnledger.api.access import Token
+from turnledger.api.chats import ListedChat
+from turnledger.api.turns import Turn
+from turnledger.api.views import show_listed, show_token
+from turnledger.model import codec
+from turnledger.model.catalogue import Wanted
+from turnledger.model.conversation import LOCAL
+from turnledger.model.flags import gone_in, left_of
 
 TOKENS = 1_000
 """Tokens that are read at once."""
@@ -27,16 +34,17 @@ async def last_used(
         page = await visit.read(list_page, ListChats(wanted, None, limit, SystemClock().now_ms()))
     finally:
         await visit.close()
-    return tuple(map(listed, page.chats))
+    return tuple(map(show_listed, page.chats))
 
 
-async def all_tokens(url: str, owner: str | None) -> Sequence[TokenTold]:
+async def all_tokens(url: str, owner: str | None) -> Sequence[Token]:
     """All tokens, of an owner or of all, the last made first. Takes no part in the store either."""
     from turnledger.engine.access.tokens import ListTokens, list_tokens
+    from turnledger.model.access.token import Token as StoredToken
     from turnledger.model.conversation import EVERYWHERE
     from turnledger.stores.url import visit_store
 
-    found: list[Token] = []
+    found: list[StoredToken] = []
     visit = await visit_store(url)
     try:
         while True:
@@ -44,35 +52,20 @@ async def all_tokens(url: str, owner: str | None) -> Sequence[TokenTold]:
             page = await visit.read(list_tokens, ListTokens(owner, EVERYWHERE, before, TOKENS))
             found += page
             if len(page) < TOKENS:
-                return tuple(map(token_told, found))
+                return tuple(map(partial(show_token, Token), found))
     finally:
         await visit.close()
 
 
-def chat_told(conversation: Conversation) -> ChatTold:
-    """What is told of a chat."""
-    return reshaped(conversation, ChatTold, scope=conversation.scope or None)
+def visible(turns: Sequence[Turn]) -> tuple[Turn, ...]:
+    """Turns in order, without their hidden items and the other halves of these."""
+    if not any(turn.hidden for turn in turns):
+        return tuple(turns)
+    gone = gone_in([(*turn.input, *turn.output) for turn in turns], [turn.hidden for turn in turns])
+    return tuple(map(_without, turns, gone))
 
 
-def listed(each: Listed) -> ListedChat:
-    """What is told of a chat in a list."""
-    return reshaped(
-        chat_told(each.conversation),
-        ListedChat,
-        turn_count=each.turns,
-        preview=each.preview,
-        is_running=each.is_running,
-    )
-
-
-def token_told(token: Token) -> TokenTold:
-    """What is told of a token."""
-    return reshaped(
-        token,
-        TokenTold,
-        scopes=tuple(sorted(token.scopes)),
-        chat_scope=token.chat_scope or None,
-        chat=token.conversation,
-        max_tokens=token.bounds.max_tokens,
-        n=token.bounds.n,
-    )
+def _without(turn: Turn, gone: Collection[int]) -> Turn:
+    said = codec.raws(left_of(turn.input, gone))
+    done = codec.raws(left_of(turn.output, gone, len(turn.input)))
+    return replace(turn, raw_input=said, raw_output=done, hidden=())

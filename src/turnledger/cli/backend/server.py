@@ -7,21 +7,13 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
+from msgspec.structs import asdict
+
+from turnledger.api.access import Token
+from turnledger.api.chats import ChatInfo, Deleted, Hit, Page, SearchPage
+from turnledger.api.turns import ChatHistory
 from turnledger.cli.backend.backend import API_KEY, ID, SERVER, Source, allows_http, check_named
-from turnledger.cli.output.json import (
-    ChatPage,
-    ChatShown,
-    ChatTold,
-    DeletedChat,
-    HitPage,
-    HitTold,
-    ListedChat,
-    RestoredChat,
-    TokenMade,
-    TokenTold,
-    reshaped,
-    turns_told,
-)
+from turnledger.cli.backend.inspection import visible
 from turnledger.client import AsyncChat, AsyncClient, Retries, Timeouts
 from turnledger.errors import InvalidInput, NotAdmitted, RequestFailed, TokenNotFound
 from turnledger.model.access.token import is_token_text
@@ -65,23 +57,23 @@ class ServerPlace:
         self._client = client
         self._url = url
 
-    async def list(self, **wish: Any) -> ChatPage:
-        data: list[ListedChat] = []
+    async def list(self, **wish: Any) -> Page[ChatInfo]:
+        data: list[ChatInfo] = []
         following = None
         async for page in self._client.chats.list(**wish).pages():
-            data += [reshaped(chat, ListedChat) for chat in page]
+            data += page.data
             following = page.next
-        return ChatPage(tuple(data), following)
+        return Page(tuple(data), following)
 
-    async def search(self, text: str, *, scope: str | None, limit: int, cursor: str | None) -> HitPage:
-        data: list[HitTold] = []
+    async def search(self, text: str, *, scope: str | None, limit: int, cursor: str | None) -> Page[Hit]:
+        data: list[Hit] = []
         following, is_complete = None, True
         async for page in self._client.chats.search(text, scope=scope, limit=limit, cursor=cursor).pages():
-            data += [reshaped(hit, HitTold, chat=reshaped(hit.chat, ChatTold)) for hit in page]
+            data += page.data
             following, is_complete = page.next, page.complete
-        return HitPage(tuple(data), following, is_complete)
+        return SearchPage(tuple(data), following, is_complete)
 
-    async def show(self, chat: str, *, scope: str, turns: int) -> ChatShown:
+    async def show(self, chat: str, *, scope: str, turns: int) -> ChatHistory:
         """Of each turn, the items that its owner sees."""
         found = self._chat(chat, scope)
         page = await found.read(limit=min(PAGE, turns))
@@ -92,17 +84,16 @@ class ServerPlace:
                 # Somebody has turned to another branch. Not everybody may name the one that was shown before.
                 return await self.show(chat, scope=scope, turns=turns)
             read, before = [*page.turns, *read], page.before
-        shown = turns_told(read, [turn.hidden for turn in read])
-        return reshaped(info, ChatShown, turns=shown, before=before)
+        return ChatHistory(**asdict(info), turns=visible(read), before=before)
 
-    async def update(self, chat: str, *, scope: str, **changes: Any) -> ListedChat:
-        return reshaped(await self._chat(chat, scope).update(**changes), ListedChat)
+    async def update(self, chat: str, *, scope: str, **changes: Any) -> ChatInfo:
+        return await self._chat(chat, scope).update(**changes)
 
-    async def delete(self, chat: str, *, scope: str, purge: bool) -> DeletedChat:
-        return reshaped(await self._chat(chat, scope).delete(purge=purge), DeletedChat)
+    async def delete(self, chat: str, *, scope: str, purge: bool) -> Deleted:
+        return await self._chat(chat, scope).delete(purge=purge)
 
-    async def restore(self, id: str) -> RestoredChat:
-        return reshaped(await self._client.chats.open(id).restore(), RestoredChat)
+    async def restore(self, id: str) -> ChatInfo:
+        return await self._client.chats.open(id).restore()
 
     async def export(self, chat: str, *, scope: str, format: str) -> AsyncIterator[bytes]:
         async with await self._chat(chat, scope).export(format) as lines:
@@ -118,23 +109,23 @@ class ServerPlace:
         for report in await self._client.import_chats(source, scope=scope):
             yield report
 
-    async def create_token(self, *, expires_at: int | None, **wish: Any) -> tuple[TokenMade, bool]:
+    async def create_token(self, *, expires_at: int | None, **wish: Any) -> tuple[Token, bool]:
         """None that a server makes is the first: who has it made comes with one."""
         seconds = None if expires_at is None else expires_at / 1000 - time.time()
         if seconds is not None and seconds <= 0:
             raise InvalidInput("The token would have expired already.")
-        return reshaped(await self._client.tokens.create(**wish, expires_in=seconds), TokenMade), False
+        return await self._client.tokens.create(**wish, expires_in=seconds), False
 
-    async def list_tokens(self, owner: str | None) -> Sequence[TokenTold]:
-        return [reshaped(token, TokenTold) async for token in self._client.tokens.list(owner=owner)]
+    async def list_tokens(self, owner: str | None) -> Sequence[Token]:
+        return [token async for token in self._client.tokens.list(owner=owner)]
 
-    async def revoke_token(self, token: str) -> Sequence[TokenTold]:
+    async def revoke_token(self, token: str) -> Sequence[Token]:
         if not is_token_text(token):
-            return [reshaped(each, TokenTold) for each in await self._client.tokens.revoke(token)]
+            return await self._client.tokens.revoke(token)
         # Whoever has its text may give it up, and a server is told of no other token by its text.
         async with AsyncClient(self._url, token, retries=PATIENT, allow_http=allows_http()) as bearer:
             try:
-                return [reshaped(each, TokenTold) for each in await bearer.tokens.revoke("self")]
+                return await bearer.tokens.revoke("self")
             except NotAdmitted:
                 raise TokenNotFound("There is no valid token with this text.") from None
 

@@ -4,24 +4,16 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 from typing import Any
 
+from turnledger.api.access import NewToken, Token
+from turnledger.api.chats import ChatInfo, Deleted, Hit, Page, RestoredChat, SearchPage
+from turnledger.api.turns import ChatHistory
+from turnledger.api.views import show_chat, show_listed, show_listed_as, show_token, show_turn, view
 from turnledger.chat import Chat
 from turnledger.cli.backend.backend import ID, Source, check_named
-from turnledger.cli.backend.inspection import all_tokens, chat_told, listed, token_told
-from turnledger.cli.output.json import (
-    ChatPage,
-    ChatShown,
-    DeletedChat,
-    HitPage,
-    HitTold,
-    ListedChat,
-    RestoredChat,
-    TokenMade,
-    TokenTold,
-    reshaped,
-    turns_told,
-)
+from turnledger.cli.backend.inspection import all_tokens, visible
 from turnledger.engine.limits import Limits
 from turnledger.errors import NotAStore, TokenNotFound
 from turnledger.ledger import OWNER, Ledger
@@ -63,45 +55,45 @@ class StorePlace:
             self._opened = await self._stack.enter_async_context(ledger)
         return self._opened
 
-    async def list(self, **wish: Any) -> ChatPage:
+    async def list(self, **wish: Any) -> Page[ChatInfo]:
         page = await (await self._ledger()).catalogue.list(owner=self._owner, **wish)
-        return ChatPage(tuple(map(listed, page.chats)), page.next)
+        return Page(tuple(map(show_listed, page.chats)), page.next)
 
-    async def search(self, text: str, *, scope: str | None, limit: int, cursor: str | None) -> HitPage:
+    async def search(self, text: str, *, scope: str | None, limit: int, cursor: str | None) -> Page[Hit]:
         ledger = await self._ledger()
         page = await ledger.search(text, owner=self._owner, scope=scope, limit=limit, cursor=cursor)
-        hits = tuple(reshaped(hit, HitTold, chat=chat_told(hit.conversation)) for hit in page.hits)
-        return HitPage(hits, page.next, page.is_complete)
+        hits = tuple(view(Hit, hit, chat=show_chat(ChatInfo, hit.conversation)) for hit in page.hits)
+        return SearchPage(hits, page.next, page.is_complete)
 
-    async def show(self, chat: str, *, scope: str, turns: int) -> ChatShown:
+    async def show(self, chat: str, *, scope: str, turns: int) -> ChatHistory:
         """Of each turn, the items that its owner sees."""
         found = await self._chat(chat, scope)
-        told = listed(await found.summary())
+        listed = await found.summary()
         read: list[Turn] = []
         while len(read) < turns:
             before, limit = read[0].number if read else None, min(PAGE, turns - len(read))
             # Of one branch, also if somebody turns to another one meanwhile.
-            page = await found.turns(before=before, limit=limit, branch=told.branch)
+            page = await found.turns(before=before, limit=limit, branch=listed.conversation.branch)
             if not page:
                 break
             read = [*page, *read]
-        shown = turns_told(read, await found.hidden(read))
+        shown = visible(list(map(show_turn, read, await found.hidden(read))))
         more = read[0].number if read and read[0].number > 1 else None
-        return reshaped(told, ChatShown, turns=shown, before=more)
+        return show_listed_as(ChatHistory, listed, turns=shown, before=more)
 
-    async def update(self, chat: str, *, scope: str, **changes: Any) -> ListedChat:
+    async def update(self, chat: str, *, scope: str, **changes: Any) -> ChatInfo:
         found = await self._chat(chat, scope)
         await found.update(**changes)
-        return listed(await found.summary())
+        return show_listed(await found.summary())
 
-    async def delete(self, chat: str, *, scope: str, purge: bool) -> DeletedChat:
+    async def delete(self, chat: str, *, scope: str, purge: bool) -> Deleted:
         ledger, id = await self._ledger(), await self._id(chat, scope)
-        return reshaped(await ledger.delete(id, owner=self._owner, purge=purge), DeletedChat)
+        return view(Deleted, await ledger.delete(id, owner=self._owner, purge=purge))
 
-    async def restore(self, id: str) -> RestoredChat:
+    async def restore(self, id: str) -> ChatInfo:
         chat = await (await self._ledger()).restore(id, owner=self._owner)
         lost = chat.former_conversation_key if chat.conversation_key is None else None
-        return reshaped(chat_told(chat.as_opened), RestoredChat, former_conversation_key=lost)
+        return show_chat(RestoredChat, chat.as_opened, former_conversation_key=lost)
 
     async def export(self, chat: str, *, scope: str, format: str) -> AsyncIterator[bytes]:
         id, transfer = await self._id(chat, scope), (await self._ledger()).transfer
@@ -121,16 +113,16 @@ class StorePlace:
         async for report in transfer.import_lines(source, owner=self._owner, scope=scope):
             yield report
 
-    async def create_token(self, *, expires_at: int | None, **wish: Any) -> tuple[TokenMade, bool]:
+    async def create_token(self, *, expires_at: int | None, **wish: Any) -> tuple[Token, bool]:
         tokens = (await self._ledger()).tokens
         is_first = not (await tokens.find(None)).any_tokens
         made, text = await tokens.create(**wish, expires_at=expires_at)
-        return reshaped(token_told(made), TokenMade, token=text), is_first
+        return show_token(NewToken, made, token=text), is_first
 
-    async def list_tokens(self, owner: str | None) -> Sequence[TokenTold]:
+    async def list_tokens(self, owner: str | None) -> Sequence[Token]:
         return await all_tokens(self._url, owner)
 
-    async def revoke_token(self, token: str) -> Sequence[TokenTold]:
+    async def revoke_token(self, token: str) -> Sequence[Token]:
         tokens = (await self._ledger()).tokens
         if is_token_text(token):
             # Who found one that leaked knows nothing else of it.
@@ -138,7 +130,7 @@ class StorePlace:
             if found is None:
                 raise TokenNotFound("There is no token with this text.")
             token = found.id
-        return tuple(map(token_told, await tokens.revoke(token)))
+        return tuple(map(partial(show_token, Token), await tokens.revoke(token)))
 
     async def _chat(self, name: str, scope: str) -> Chat:
         check_named(name)

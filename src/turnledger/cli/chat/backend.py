@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from typing import Any, Protocol, TypeAlias
 
 from msgspec import Struct
@@ -40,7 +40,7 @@ class SeenTurn(Struct, frozen=True, kw_only=True):
     """The text of its messages."""
     output: tuple[Item, ...]
     """All else, in order: tool results that came with it, and what was done in answer."""
-    details: dict[str, Any] = {}
+    details: Mapping[str, Any] = {}
     took_ms: int = 0
     """From the request to the end."""
 

@@ -413,6 +413,6 @@ def seen_turn(turn: Turn, hidden: Collection[int]) -> SeenTurn:
         kind=turn.kind,
         asked=text_of(asked),
         output=(*without_messages(asked), *left_of(turn.output, hidden, len(turn.input))),
-        details=dict(turn.details),
+        details=turn.details,
         took_ms=turn.committed_at - turn.created_at,
     )

@@ -32,9 +32,9 @@ from turnledger.errors import ConversationUnavailable, InvalidInput
 from turnledger.model.text.plain import plain
 
 if TYPE_CHECKING:
+    from turnledger.api.chats import ChatInfo, Hit
+    from turnledger.api.chats import Deleted as DeletedChat
     from turnledger.cli.output.chat_text import TextLine
-    from turnledger.cli.output.json import DeletedChat, HitTold, RestoredChat
-
 
 Off = Annotated[bool, typer.Option("--off", help="No more.")]
 
@@ -141,7 +141,7 @@ def _print_lines(lines: Iterable[TextLine]) -> None:
         screen.text(Text(line.text, line.style), line.indent)
 
 
-def _print_hits(hits: Iterable[HitTold]) -> None:
+def _print_hits(hits: Iterable[Hit]) -> None:
     from turnledger.cli.output.chat_text import TextLine, pieces_of, title_of
 
     for hit in hits:
@@ -270,7 +270,7 @@ def _deleted(chat: DeletedChat) -> str:
     return f"Deleted {chat.id}. It can be restored until {date_of(chat.purge_at)} UTC."
 
 
-def _restored(chat: RestoredChat) -> str:
+def _restored(chat: ChatInfo) -> str:
     lost = chat.former_conversation_key
     told = "" if lost is None else f" Its conversation_key {lost!r} is another chat's by now."
     return f"Restored {chat.id}.{told}"

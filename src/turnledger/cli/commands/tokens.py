@@ -17,7 +17,7 @@ from turnledger.cli.output.table import Column, Record, print_records
 from turnledger.errors import InvalidInput, TokenRefused
 
 if TYPE_CHECKING:
-    from turnledger.cli.output.json import TokenTold
+    from turnledger.api.access import Token
 
 USUAL = "chats:read,chats:write,turns:run"
 KNOWN = "chats:read, chats:write, turns:run, admin"
@@ -107,11 +107,11 @@ def list_(
     """List the tokens that are valid, the last made first. Their texts are not known."""
     found = Where(server=server, store=store, config=config).do(lambda place: place.list_tokens(owner))
     now = _now()
-    listed = [each for each in found if all_ or each.state(now) == "valid"]
+    listed = [each for each in found if all_ or state_of(each, now) == "valid"]
     if as_json:
-        from turnledger.cli.output.json import TokenList
+        from turnledger.api.chats import Listing
 
-        typer.echo(json_of(TokenList(tuple(listed))))
+        typer.echo(json_of(Listing(tuple(listed))))
         return
     print_records(COLUMNS, [record_of(each, now) for each in listed])
     if not listed:
@@ -129,7 +129,7 @@ def revoke(
     """End tokens at once, in every process, and with each all that it made."""
     _check(ids)
     where = Where(server=server, store=store, config=config)
-    ended: list[Sequence[TokenTold]] = []
+    ended: list[Sequence[Token]] = []
     problems: list[str] = []
     is_done = False
     try:
@@ -144,11 +144,11 @@ def revoke(
         raise typer.Exit(NOT_DONE)
 
 
-def _tell_ended(ended: Sequence[Sequence[TokenTold]], *, as_json: bool) -> None:
+def _tell_ended(ended: Sequence[Sequence[Token]], *, as_json: bool) -> None:
     if as_json:
-        from turnledger.cli.output.json import TokenList
+        from turnledger.api.chats import Listing
 
-        typer.echo(json_of(TokenList(tuple(each for family in ended for each in family))))
+        typer.echo(json_of(Listing(tuple(each for family in ended for each in family))))
         return
     for token, *made in ended:
         tell(f"Revoked {token.id}{f', and {len(made)} made by it' if made else ''}.")
@@ -165,7 +165,7 @@ def _check(ids: Sequence[str]) -> None:
 
 
 async def _revoke(
-    place: Backend, ids: Sequence[str], ended: list[Sequence[TokenTold]], problems: list[str]
+    place: Backend, ids: Sequence[str], ended: list[Sequence[Token]], problems: list[str]
 ) -> None:
     """Revoke each of these; note what has ended, and what is wrong with the others."""
     from turnledger.model.access.token import is_token_text
@@ -178,8 +178,8 @@ async def _revoke(
             problems.append(f"{problem.code}: {named}: {problem}")
 
 
-def record_of(token: TokenTold, now: int) -> Record:
-    allows, state = _allows(token), token.state(now)
+def record_of(token: Token, now: int) -> Record:
+    allows, state = _allows(token), state_of(token, now)
     ends = "never" if token.expires_at is None else date_of(token.expires_at)
     used = "never" if token.used_at is None else date_of(token.used_at)
     lines = (
@@ -192,15 +192,22 @@ def record_of(token: TokenTold, now: int) -> Record:
     return Record((token.id, token.owner, token.name or "-", allows, ends, used, state), lines)
 
 
-def _ends(token: TokenTold) -> str:
+def state_of(token: Token, now: int) -> str:
+    """Whether the server accepts it, in a word."""
+    if token.revoked_at is not None:
+        return "revoked"
+    return "valid" if token.expires_at is None or now < token.expires_at else "expired"
+
+
+def _ends(token: Token) -> str:
     return "never expires" if token.expires_at is None else f"expires {date_of(token.expires_at)} UTC"
 
 
-def _allows(token: TokenTold) -> str:
+def _allows(token: Token) -> str:
     return ", ".join([*sorted(token.scopes), *_narrowing(token)])
 
 
-def _narrowing(token: TokenTold) -> Iterable[str]:
+def _narrowing(token: Token) -> Iterable[str]:
     if token.chat_scope:
         yield f"only conversations of {token.chat_scope!r}"
     if token.chat is not None:

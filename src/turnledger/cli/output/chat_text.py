@@ -6,9 +6,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from turnledger.api.chats import ChatInfo, Hit
+from turnledger.api.turns import ChatHistory, Turn
 from turnledger.cli.chat.sanitize import harmless, on_one_line
 from turnledger.cli.options import date_of
-from turnledger.cli.output.json import ChatShown, ChatTold, HitTold, ListedChat, TurnTold
 from turnledger.cli.output.table import Column, Record
 from turnledger.model.item import Item
 from turnledger.model.text.plain import plain
@@ -29,7 +30,7 @@ class TextLine(NamedTuple):
         return f"{' ' * self.indent}{self.text}"
 
 
-def record_of(chat: ListedChat) -> Record:
+def record_of(chat: ChatInfo) -> Record:
     """A chat in a list."""
     marks = [name for name in ("pinned", "archived") if getattr(chat, name)]
     marks += ["running"] if chat.is_running else []
@@ -39,12 +40,12 @@ def record_of(chat: ListedChat) -> Record:
     return Record((used, str(chat.turn_count), chat.id, title), (title, chat.id, f"{used}, {turns}"))
 
 
-def title_of(chat: ChatTold) -> str:
+def title_of(chat: ChatInfo) -> str:
     """What it is called, on one line; nothing if it has no title."""
     return on_one_line(chat.title or "")
 
 
-def pieces_of(hit: HitTold) -> list[tuple[str, bool]]:
+def pieces_of(hit: Hit) -> list[tuple[str, bool]]:
     """The snippet of a hit in pieces, and of each whether it was sought."""
     pieces, end = [], 0
     for start, stop in hit.marks:
@@ -57,7 +58,7 @@ def _part(text: str) -> str:
     return plain(harmless(text))  # a line that begins within is no news here
 
 
-def lines_of(chat: ChatShown) -> Iterator[TextLine]:
+def lines_of(chat: ChatHistory) -> Iterator[TextLine]:
     """A chat from its title to its last word."""
     yield TextLine(title_of(chat) or "(no title)", style="bold")
     yield TextLine(plain(", ".join(_facts(chat))), style="dim")
@@ -66,14 +67,14 @@ def lines_of(chat: ChatShown) -> Iterator[TextLine]:
         yield from _lines_of_turn(turn)
 
 
-def _lines_of_turn(turn: TurnTold) -> Iterator[TextLine]:
+def _lines_of_turn(turn: Turn) -> Iterator[TextLine]:
     kind = "" if turn.kind == TurnKind.COMPLETED else f", {turn.kind}"
     yield TextLine(plain(f"[{turn.number}] {date_of(turn.committed_at)} {turn.id}{kind}"), style="dim")
     for item in (*turn.input, *turn.output):
         yield from _lines_of_item(item)
 
 
-def _facts(chat: ChatTold) -> Iterator[str]:
+def _facts(chat: ChatInfo) -> Iterator[str]:
     yield chat.id
     if chat.conversation_key is not None:
         yield f"conversation_key {chat.conversation_key!r}"

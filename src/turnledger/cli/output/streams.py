@@ -52,18 +52,9 @@ def _cells(text: str) -> int:
 
 def json_of(value: Any) -> str:
     """A value as JSON, on one line that can be printed: what cannot stands there as `\\u` and its number."""
-    import msgspec
+    from turnledger.api.json import encode
 
-    return printable_json(msgspec.json.encode(value, enc_hook=_encoded).decode())
-
-
-def _encoded(value: Any) -> Any:
-    """What our own types are in JSON: an item is kept as such."""
-    from msgspec import Raw
-
-    from turnledger.model.item import Item
-
-    return Raw(value.raw) if isinstance(value, Item) else str(value)
+    return printable_json(encode(value).decode())
 
 
 def printable_json(text: str) -> str:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
+from turnledger.api.access import Share, Token
 from turnledger.client.aio.pages import AsyncPages
 from turnledger.client.aio.wire import AsyncWire
 from turnledger.client.core.access import AccessCore
-from turnledger.client.shapes import Share, Token
 
 
 class AsyncTokens:

@@ -8,23 +8,15 @@ from typing import Literal, Unpack, overload
 
 from msgspec import UNSET, UnsetType
 
+from turnledger.api.chats import ChatInfo, Deleted
+from turnledger.api.turns import Branch, Sibling, Turn
 from turnledger.client.aio.pages import AsyncPages
 from turnledger.client.aio.wire import AsyncStream, AsyncWire
 from turnledger.client.core.chat import ChatCore
 from turnledger.client.core.client import ClientCore
 from turnledger.client.core.turn_request import AskOptions, Said
 from turnledger.client.core.turn_stream import TurnFollower
-from turnledger.client.shapes import (
-    Answer,
-    Branch,
-    ChatInfo,
-    ChatPage,
-    Deleted,
-    Ended,
-    Sibling,
-    Turn,
-    TurnEvent,
-)
+from turnledger.client.shapes import Answer, ChatPage, Ended, TurnEvent
 from turnledger.model.ids import ConversationId, TurnId
 
 

@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Self
 
+from turnledger.api.chats import ChatInfo, Hit
+from turnledger.api.events import Change
 from turnledger.client.aio import edge
 from turnledger.client.aio.access import AsyncShares, AsyncTokens
 from turnledger.client.aio.chat import AsyncChat
@@ -18,7 +20,7 @@ from turnledger.client.core.client import ClientCore
 from turnledger.client.core.exchange import Pacing, Retries, Timeouts
 from turnledger.client.core.transfer import Source
 from turnledger.client.outbox.outbox import OutboxLike, recording
-from turnledger.client.shapes import Change, ChatInfo, Hit, Model
+from turnledger.client.shapes import Model
 from turnledger.errors import InvalidInput
 from turnledger.model.transfer import ImportReport
 

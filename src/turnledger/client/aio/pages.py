@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
 
+from turnledger.api.chats import Page
 from turnledger.client.aio import edge
 from turnledger.client.core.pages import Entry, Paging
 from turnledger.client.core.steps import Steps
-from turnledger.client.shapes import Page
 
 
 class AsyncPages(Paging[Entry]):

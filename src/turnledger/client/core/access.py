@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from turnledger.api.access import NewShare, NewToken, OwnToken, Share, Token
+from turnledger.api.chats import Page
 from turnledger.client.core.client import ClientCore
 from turnledger.client.core.exchange import RepeatedExchange
 from turnledger.client.core.steps import JSON_TYPE, Request, Steps
 from turnledger.client.core.turn_request import body_of
-from turnledger.client.shapes import Page, Share, Token, decoded
+from turnledger.client.shapes import decoded
 from turnledger.model.ids import ConversationId, ShareId, TokenId
 
 _ONCE = "One may have been made, and its secret was lost: look at the list, revoke it, and make another."
@@ -22,7 +24,7 @@ class AccessCore:
         self._client = client
 
     def create_token(self, **said: Any) -> Steps[Token]:
-        return decoded(Token, (yield from self._made("/api/tokens", said)))
+        return decoded(NewToken, (yield from self._made("/api/tokens", said)))
 
     def tokens_page(self, cursor: str | None, limit: int, *, owner: str | None) -> Steps[Page[Token]]:
         query = {"owner": owner, "before": cursor, "limit": limit}
@@ -33,7 +35,7 @@ class AccessCore:
         told = yield from self._client.get("/api/tokens/self", dict[str, Any], {"scope": scope})
         if told.get("id") is None:
             return None
-        return decoded(Token, body_of(told))
+        return decoded(OwnToken, body_of(told))
 
     def revoke_token(self, token: str) -> Steps[tuple[Token, ...]]:
         """Revoke it and all that were made with it. Repeating changes nothing."""
@@ -43,7 +45,7 @@ class AccessCore:
         return decoded(Page[Token], reply.body).data
 
     def create_share(self, **said: Any) -> Steps[Share]:
-        return decoded(Share, (yield from self._made("/api/shares", said)))
+        return decoded(NewShare, (yield from self._made("/api/shares", said)))
 
     def shares_page(self, cursor: str | None, limit: int) -> Steps[Page[Share]]:
         page = yield from self._client.get("/api/shares", Page[Share], {"before": cursor, "limit": limit})

@@ -9,9 +9,10 @@ from threading import Lock
 from typing import Any
 from weakref import WeakSet
 
-import msgspec
 from msgspec import UNSET
 
+from turnledger.api.chats import ChatInfo, Conflict, Deleted, ListedChat, Page, RestoredChat
+from turnledger.api.turns import Branch, BranchPage, ShownChat, Sibling, StopAnswer, Turn, TurnState
 from turnledger.client.core.client import ClientCore, query_of
 from turnledger.client.core.exchange import RepeatedExchange
 from turnledger.client.core.steps import JSON_TYPE, Request, Steps
@@ -27,20 +28,7 @@ from turnledger.client.core.turn_request import (
 )
 from turnledger.client.core.turn_stream import FORBIDDEN, TurnFollower
 from turnledger.client.errors import failed_with, like
-from turnledger.client.shapes import (
-    Answer,
-    Attempt,
-    Branch,
-    ChatInfo,
-    ChatPage,
-    Deleted,
-    Ended,
-    Page,
-    Sibling,
-    Turn,
-    TurnState,
-    decoded,
-)
+from turnledger.client.shapes import Answer, ChatPage, Ended, decoded
 from turnledger.errors import (
     BranchNotFound,
     ConversationNotFound,
@@ -52,23 +40,10 @@ from turnledger.errors import (
     ServerUnavailable,
     TurnStopped,
 )
-from turnledger.model.attempt import AttemptState, Failure, OnStop
+from turnledger.model.attempt import AttemptState, OnStop
 from turnledger.model.ids import BranchId, ConversationId, TurnId
 
 _STOPPED = "What ran in the chat may have been stopped; look, then stop a turn by its id."
-
-
-class _Stopped(msgspec.Struct):
-    state: AttemptState | None
-    committed: bool = False
-    failure: Failure | None = None
-    turn: TurnId | None = None
-
-
-class _ReadPage(ChatInfo, frozen=True, kw_only=True):
-    turns: tuple[Turn, ...]
-    before: int | None = None
-    attempts: tuple[Attempt, ...] = ()
 
 
 class ChatCore:
@@ -241,7 +216,7 @@ class ChatCore:
 
     def _stopped(self, path: str, policy: str | None, once: str | None = None) -> Steps[Ended | None]:
         values = {} if policy is None else {"policy": str(policy)}
-        told = yield from self._client.post(path, _Stopped, values, once=once)
+        told = yield from self._client.post(path, StopAnswer, values, once=once)
         if told.state is None:
             return None
         return Ended(state=told.state, committed=told.committed, failure=told.failure, turn=told.turn)
@@ -263,9 +238,9 @@ class ChatCore:
     ) -> Steps[ChatPage]:
         id = yield from self.known_id()
         query = {"before": before, "limit": limit, "branch": None if branch is None else BranchId(branch)}
-        page = yield from self._client.get(f"/api/chats/{id}", _ReadPage, query)
-        told = {name: getattr(page, name) for name in ChatInfo.__struct_fields__}
-        return ChatPage(chat=ChatInfo(**told), turns=page.turns, before=page.before, attempts=page.attempts)
+        page = yield from self._client.get(f"/api/chats/{id}", ShownChat, query)
+        told = {name: getattr(page, name) for name in ListedChat.__struct_fields__}
+        return ChatPage(chat=ListedChat(**told), turns=page.turns, before=page.before, attempts=page.attempts)
 
     def info(self) -> Steps[ChatInfo]:
         page = yield from self.read(limit=1)
@@ -291,7 +266,7 @@ class ChatCore:
     def branches_page(self, cursor: str | None, limit: int) -> Steps[Page[Branch]]:
         id = yield from self.known_id()
         query = {"before": cursor, "limit": limit}
-        return (yield from self._client.get(f"/api/chats/{id}/branches", Page[Branch], query))
+        return (yield from self._client.get(f"/api/chats/{id}/branches", BranchPage, query))
 
     def siblings(self, turn: str) -> Steps[tuple[Sibling, ...]]:
         id = yield from self.known_id()
@@ -319,7 +294,7 @@ class ChatCore:
             reply = yield from exchanging.ask(request)
         except RevisionConflict as conflict:
             return _unless_own(conflict, exchanging, values, revision)
-        return decoded(ChatInfo, reply.body)
+        return decoded(ListedChat, reply.body)
 
     # Which turns it shows.
 
@@ -337,7 +312,7 @@ class ChatCore:
 
     def _moved(self, verb: str, values: Mapping[str, Any], keyed: AskOptions) -> Steps[ChatInfo]:
         id = yield from self.known_id()
-        return (yield from self._client.post(f"/api/chats/{id}/{verb}", ChatInfo, values, keyed=keyed))
+        return (yield from self._client.post(f"/api/chats/{id}/{verb}", ListedChat, values, keyed=keyed))
 
     # Deleting.
 
@@ -356,11 +331,7 @@ class ChatCore:
 
     def restore(self) -> Steps[ChatInfo]:
         id = yield from self.known_id()
-        return (yield from self._client.post(f"/api/chats/{id}/restore", ChatInfo, {}))
-
-
-class _Conflict(msgspec.Struct):
-    chat: ChatInfo
+        return (yield from self._client.post(f"/api/chats/{id}/restore", RestoredChat, {}))
 
 
 def _unless_own(
@@ -369,7 +340,7 @@ def _unless_own(
     """The chat, if the conflicting change is our own, whose answer was lost. Raises the conflict
     otherwise."""
     assert exchanging.refusal is not None  # noqa: S101 - it told the conflict
-    chat = decoded(_Conflict, exchanging.refusal.body).chat
+    chat = decoded(Conflict, exchanging.refusal.body).chat
     conflict.current = chat.revision
     wanted = {name: _emptied(name, value) for name, value in values.items()}
     is_own = revision is not None and chat.revision == revision + 1

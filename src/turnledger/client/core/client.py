@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
-from msgspec.structs import replace
+from msgspec.structs import asdict
 
+from turnledger.api.chats import ChatInfo, ChatList, Hit, ListedChat, Page, SearchPage
 from turnledger.client.core.exchange import Pacing, RepeatedExchange, Retries, RetryCount
 from turnledger.client.core.feed import FeedFollower
 from turnledger.client.core.steps import JSON_TYPE, Request, Steps
@@ -19,7 +20,7 @@ from turnledger.client.core.turn_request import (
     idempotency_key_of,
     sendable,
 )
-from turnledger.client.shapes import ChatInfo, Hit, Model, Page, decoded
+from turnledger.client.shapes import FoundChat, Model, decoded
 from turnledger.errors import InvalidInput
 from turnledger.model.ids import ConversationId
 from turnledger.model.transfer import ImportReport
@@ -74,20 +75,20 @@ class ClientCore:
 
     def create(self, idempotency_key: str | None = None, **said: Any) -> Steps[ChatInfo]:
         values = {name: value for name, value in said.items() if value is not None}
-        return self.post("/api/chats", ChatInfo, values, keyed={"idempotency_key": idempotency_key})
+        return self.post("/api/chats", ListedChat, values, keyed={"idempotency_key": idempotency_key})
 
     def find(self, conversation_key: str, scope: str | None) -> Steps[ChatInfo | None]:
         """The chat with this conversation_key, even before its first turn has ended; None if there is
         none."""
         query = {"conversation_key": conversation_key, "scope": scope or ""}
-        page = yield from self.get("/api/chats", Page[ChatInfo], query)
+        page = yield from self.get("/api/chats", ChatList, query)
         return page.data[0] if page.data else None
 
     def reset(self, conversation_key: str, *, replaces: str, scope: str | None = None) -> Steps[ChatInfo]:
         values = {"conversation_key": conversation_key, "replaces": ConversationId(replaces)}
         if scope is not None:
             values["scope"] = scope
-        return self.post("/api/chats/reset", ChatInfo, values)
+        return self.post("/api/chats/reset", ListedChat, values)
 
     def list_page(
         self,
@@ -100,11 +101,11 @@ class ClientCore:
         **query: str | None,
     ) -> Steps[Page[ChatInfo]]:
         flags = {"archived": _or_any(archived), "pinned": _or_any(pinned), "deleted": deleted or None}
-        return self.get("/api/chats", Page[ChatInfo], {**query, **flags, "cursor": cursor, "limit": limit})
+        return self.get("/api/chats", ChatList, {**query, **flags, "cursor": cursor, "limit": limit})
 
     def search_page(self, cursor: str | None, limit: int, *, q: str, scope: str | None) -> Steps[Page[Hit]]:
         query = {"q": q, "scope": scope, "cursor": cursor, "limit": limit}
-        return self.get("/api/search", Page[Hit], query)
+        return self.get("/api/search", SearchPage[Hit], query)
 
     def found_page(
         self,
@@ -120,13 +121,13 @@ class ClientCore:
         """The chats that a search finds, filtered."""
         page = yield from self.search_page(cursor, limit, q=q, scope=scope)
         found = tuple(
-            replace(hit.chat, snippet=hit.snippet, marks=hit.marks)
+            FoundChat(**asdict(hit.chat), snippet=hit.snippet, marks=hit.marks)
             for hit in page
             if (tag is None or tag in hit.chat.tags)
             and archived in (None, hit.chat.archived)
             and pinned in (None, hit.chat.pinned)
         )
-        return Page(found, page.next, complete=page.complete)
+        return SearchPage(found, page.next, page.complete)
 
     # All chats.
 

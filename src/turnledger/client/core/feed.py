@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
+from turnledger.api.events import Change
 from turnledger.client.core.exchange import Retries, RetryCount
 from turnledger.client.core.sse import EventParser, SentEvent
 from turnledger.client.core.steps import READ, Broken, Give, Open, Pause, Reply, Request, Steps
 from turnledger.client.errors import Told, told_by, told_in_stream
-from turnledger.client.shapes import Change, decoded
+from turnledger.client.shapes import decoded
 from turnledger.errors import InvalidInput, RequestFailed, ServerUnavailable
 
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
+from msgspec.structs import replace
+
+from turnledger.api.chats import Page
 from turnledger.client.core.steps import Steps
-from turnledger.client.shapes import Page
 from turnledger.errors import InvalidInput
 
 Entry = TypeVar("Entry")
@@ -46,7 +48,7 @@ class Place(Generic[Entry]):
         page = yield from self._look(self._cursor, PAGE if self._left is None else min(PAGE, self._left))
         if self._left is not None:
             if len(page) > self._left:
-                page = Page(page.data[: self._left], page.next, page.as_of, page.complete)
+                page = replace(page, data=page.data[: self._left])
             self._left -= len(page)
         self._cursor = page.next
         self._is_over = page.next is None or self._left == 0

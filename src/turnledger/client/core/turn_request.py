@@ -10,8 +10,8 @@ from urllib.parse import quote
 import msgspec
 from msgspec.structs import replace
 
+from turnledger.api.json import encode
 from turnledger.client.core.steps import JSON_TYPE, Request
-from turnledger.client.shapes import encoded
 from turnledger.errors import InvalidInput
 from turnledger.model.attempt import OnBusy, OnFailure, OnStop
 from turnledger.model.item import Item
@@ -120,6 +120,6 @@ def sendable(text: str) -> str:
 def body_of(values: Mapping[str, Any]) -> bytes:
     """Encode JSON. Raises InvalidInput."""
     try:
-        return encoded(values)
+        return encode(values)
     except (TypeError, ValueError, NotImplementedError, RecursionError, msgspec.MsgspecError) as problem:
         raise InvalidInput(f"That cannot be sent as JSON: {problem}.") from None

@@ -6,8 +6,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
+from turnledger.api.access import Share, Token
 from turnledger.client.core.access import AccessCore
-from turnledger.client.shapes import Share, Token
 from turnledger.client.sync.pages import Pages
 from turnledger.client.sync.wire import Wire
 

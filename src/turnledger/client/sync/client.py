@@ -7,13 +7,15 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Self
 
+from turnledger.api.chats import ChatInfo, Hit
+from turnledger.api.events import Change
 from turnledger.client.core.access import AccessCore
 from turnledger.client.core.chat import ChatCore
 from turnledger.client.core.client import ClientCore
 from turnledger.client.core.exchange import Pacing, Retries, Timeouts
 from turnledger.client.core.transfer import Source
 from turnledger.client.outbox.outbox import OutboxLike, recording
-from turnledger.client.shapes import Change, ChatInfo, Hit, Model
+from turnledger.client.shapes import Model
 from turnledger.client.sync import edge
 from turnledger.client.sync.access import Shares, Tokens
 from turnledger.client.sync.chat import Chat

@@ -5,9 +5,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+from turnledger.api.chats import Page
 from turnledger.client.core.pages import Entry, Paging
 from turnledger.client.core.steps import Steps
-from turnledger.client.shapes import Page
 from turnledger.client.sync import edge
 
 

@@ -23,7 +23,7 @@ from turnledger.errors import (
     TurnNotFound,
     TurnStopped,
 )
-from turnledger.model.attempt import Attempt, AttemptState, Failure
+from turnledger.model.attempt import QUEUED, Attempt, AttemptState, Failure
 from turnledger.model.catalogue import Listed
 from turnledger.model.conversation import ConversationState
 from turnledger.model.ids import ConversationId, LeaseId, TurnId
@@ -112,10 +112,6 @@ def committed(ended: Ended) -> Turn:
     if failure is not None and failure.code == DELETED.code:
         raise ConversationDeleted  # as who ran it is told
     raise TurnFailed(f"The turn failed: {failure.message}" if failure else None)
-
-
-QUEUED = "queued"
-"""Where a turn stands that is no attempt yet."""
 
 
 @dataclass(frozen=True)

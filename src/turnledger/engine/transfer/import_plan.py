@@ -16,8 +16,6 @@ import msgspec
 
 from turnledger.engine.limits import Limits
 from turnledger.engine.turn.validation import (
-    LONGEST,
-    TEXT_LENGTH,
     check_details,
     check_name,
     check_scope,
@@ -26,7 +24,7 @@ from turnledger.engine.turn.validation import (
 from turnledger.errors import InvalidId, InvalidInput, MalformedItems
 from turnledger.model import codec, event_log, transfer
 from turnledger.model.attempt import Failure
-from turnledger.model.conversation import Conversation, NamedBy
+from turnledger.model.conversation import LONGEST, TEXT_LENGTH, Conversation, NamedBy
 from turnledger.model.flags import Flags
 from turnledger.model.ids import BranchId, ConversationId, Id, TurnId, derived
 from turnledger.model.item import DEEPEST, Item, check_plain

@@ -28,7 +28,18 @@ from turnledger.engine.turn.request import (
 from turnledger.engine.turn.resend import ChatMessage, OnDivergence, ResentRequest
 from turnledger.errors import InvalidInput, LedgerClosed
 from turnledger.model.attempt import OnBusy, OnFailure, OnStop
-from turnledger.model.conversation import EVERYWHERE, Conversation, NamedBy, Within
+from turnledger.model.conversation import (
+    EVERYWHERE,
+    KEY_LENGTH,
+    LONGEST,
+    METADATA_PAIRS,
+    TAG_LENGTH,
+    TAGS,
+    TEXT_LENGTH,
+    Conversation,
+    NamedBy,
+    Within,
+)
 from turnledger.model.ids import BranchId, ConversationId, TurnId
 from turnledger.model.item import Item, ItemLike, is_unicode, items_of
 from turnledger.model.messages.calls import check_input
@@ -38,14 +49,7 @@ from turnledger.model.turn import Instructions, instructions_of
 
 Input: TypeAlias = "ItemLike | Iterable[ItemLike]"
 
-KEY_LENGTH = 512
-TEXT_LENGTH = 512
-METADATA_PAIRS = 16
-TAGS = 16
-TAG_LENGTH = 64
 PAGE = 1_000
-LONGEST = 1e9
-"""Seconds that a conversation can be told to last."""
 
 
 class TurnOptions(TypedDict, total=False):

@@ -31,6 +31,10 @@ from turnledger.model.ids import ConversationId, RandomBits, ShareId, TokenId
 SCOPES_OF_VISITORS = frozenset({TokenScope.CHATS_READ, TokenScope.CHATS_WRITE, TokenScope.TURNS_RUN})
 """What a visitor of a scope may do, each with conversations of his own."""
 READS = frozenset({TokenScope.CHATS_READ})
+VISIT = 24 * 3600.0
+"""Seconds that a visitor may stay, if nothing else is said."""
+PER_MINUTE = 60
+"""Visitors that may come by one link within a minute, if nothing else is said."""
 
 
 class ShareKind(StrEnum):

@@ -15,6 +15,11 @@ import msgspec
 from turnledger.model.conversation import EVERYWHERE, Within
 from turnledger.model.ids import ConversationId, RandomBits, ShareId, TokenId
 
+MOST = 2**53
+"""What a count can be at most."""
+MOST_MODELS = 100
+"""Models that one token can be narrowed to."""
+
 
 class Bounds(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """How much the bearer of a token may ask for. None leaves it to the server's own limits."""

@@ -6,29 +6,33 @@ that failed, nothing that was hidden from the user.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable
 from typing import Any
 
+from msgspec.structs import replace
+
+from turnledger.api.turns import ShownChat, Turn
 from turnledger.chat import Chat
+from turnledger.model import codec
 from turnledger.model.conversation import NamedBy
 from turnledger.model.item import Item
 from turnledger.model.text.plain import first_words
 
-WITHHELD: Mapping[str, Any] = {"conversation_key": None, "metadata": {}, "tags": [], "attempts": []}
-"""What is the owner's own, and what it looks like then."""
 ROLES = ("user", "assistant")
 
 
-async def as_readers_see(chat: Chat, shown: Mapping[str, Any]) -> dict[str, Any]:
+async def as_readers_see(chat: Chat, shown: ShownChat) -> ShownChat:
     """A chat as it is shown, without what is not for readers."""
-    withheld = {name: value for name, value in WITHHELD.items() if name in shown}
-    if shown.get("named_by") == NamedBy.WORDS:
-        withheld["title"] = await _words(chat)
-    return {
-        **shown,
-        **withheld,
-        "turns": [_turn(turn) for turn in shown["turns"]],
-    }
+    title: dict[str, Any] = {"title": await _words(chat)} if shown.named_by == NamedBy.WORDS else {}
+    return replace(
+        shown,
+        conversation_key=None,
+        metadata={},
+        tags=(),
+        attempts=(),
+        turns=tuple(map(_turn, shown.turns)),
+        **title,
+    )
 
 
 async def _words(chat: Chat) -> str | None:
@@ -39,15 +43,15 @@ async def _words(chat: Chat) -> str | None:
     return None
 
 
-def _turn(turn: Mapping[str, Any]) -> dict[str, Any]:
-    said, hidden = len(turn["input"]), turn["hidden"]
-    return {
-        **turn,
-        "input": _messages(enumerate(turn["input"]), hidden),
-        "output": _messages(enumerate(turn["output"], said), hidden),
-        "hidden": [],
-        "details": {},
-    }
+def _turn(turn: Turn) -> Turn:
+    said = len(turn.input)
+    return replace(
+        turn,
+        raw_input=codec.raws(_messages(enumerate(turn.input), turn.hidden)),
+        raw_output=codec.raws(_messages(enumerate(turn.output, said), turn.hidden)),
+        hidden=(),
+        details={},
+    )
 
 
 def _messages(items: Iterable[tuple[int, Item]], hidden: Collection[int]) -> list[Item]:

@@ -11,15 +11,16 @@ admission, limits and the reading of a body, follows from what kind of endpoint 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from importlib.metadata import version
 from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
+from turnledger.api.errors import Error
 from turnledger.server.openapi.endpoint import Content, Endpoint, Parameter
-from turnledger.server.openapi.schemas import ERROR, NUMBER, TEXT
+from turnledger.server.openapi.schemas import NUMBER, TEXT, Components, Shape
 
 NOT_VALID = "The request is not valid. Nothing changed; the message says what is wrong."
 NOT_LET_IN = "There is no token, or it is not valid any more."
@@ -59,7 +60,6 @@ Each operation lists every status that it answers with. Besides, whatever has no
 that does not take a method is 405. Errors have one shape, and their `code` is the word to match on."""
 
 _ANY: Content = {JSON: {}}
-_ERROR: Content = {JSON: {"$ref": "#/components/schemas/Error"}}
 _HEADERS = {
     "X-Request-Id": Parameter("Names the request in the server's log; as it was sent, or made up.", TEXT),
     "Retry-After": Parameter("Seconds after which it is worth another try.", NUMBER),
@@ -91,9 +91,10 @@ def with_description(endpoints: Sequence[Endpoint]) -> list[Endpoint]:
 
 def describe(endpoints: Sequence[Endpoint]) -> dict[str, Any]:
     """The OpenAPI document of these endpoints."""
+    components = Components([Error, *(shape for endpoint in endpoints for shape in _shapes(endpoint))])
     paths: dict[str, dict[str, Any]] = {}
     for endpoint in endpoints:
-        paths.setdefault(path_of(endpoint), {})[endpoint.method.lower()] = _operation(endpoint)
+        paths.setdefault(path_of(endpoint), {})[endpoint.method.lower()] = _operation(endpoint, components)
     return {
         "openapi": "3.1.0",
         "info": {
@@ -103,7 +104,7 @@ def describe(endpoints: Sequence[Endpoint]) -> dict[str, Any]:
         },
         "paths": paths,
         "components": {
-            "schemas": {"Error": ERROR},
+            "schemas": components.schemas,
             "headers": {name: {"required": True, **_described(header)} for name, header in _HEADERS.items()},
             "securitySchemes": {
                 "token": {
@@ -121,13 +122,26 @@ def path_of(endpoint: Endpoint) -> str:
     return re.sub(r"{(\w+):\w+}", r"{\1}", endpoint.path)
 
 
-def _operation(endpoint: Endpoint) -> dict[str, Any]:
+def _content(endpoint: Endpoint, status: int) -> Content:
+    """What an answer holds, by media type."""
+    content = endpoint.content.get(status, _ANY if status < 400 else Error)
+    return content if isinstance(content, Mapping) else {JSON: content}
+
+
+def _shapes(endpoint: Endpoint) -> Iterator[Shape]:
+    for status in endpoint.content:
+        yield from _content(endpoint, status).values()
+    if endpoint.body is not None:
+        yield endpoint.body
+
+
+def _operation(endpoint: Endpoint, components: Components) -> dict[str, Any]:
     operation: dict[str, Any] = {
         "summary": endpoint.summary,
         "operationId": re.sub(r"[\W_]+", "_", f"{endpoint.method.lower()}_{path_of(endpoint)}").strip("_"),
         "tags": [endpoint.tag],
         "responses": {
-            str(status): _response(endpoint, status, meaning)
+            str(status): _response(endpoint, status, meaning, components)
             for status, meaning in all_answers(endpoint).items()
         },
     }
@@ -136,24 +150,25 @@ def _operation(endpoint: Endpoint) -> dict[str, Any]:
     if parameters := _parameters(endpoint):
         operation["parameters"] = parameters
     if endpoint.body is not None:
-        content = {endpoint.body_type: {"schema": endpoint.body}}
+        content = {endpoint.body_type: {"schema": components.schema(endpoint.body)}}
         operation["requestBody"] = {"required": endpoint.needs_body, "content": content}
     return operation
 
 
-def _response(endpoint: Endpoint, status: int, meaning: str) -> dict[str, Any]:
-    is_good = status < 400
-    content = endpoint.content.get(status, _ANY if is_good else _ERROR)
+def _response(endpoint: Endpoint, status: int, meaning: str, components: Components) -> dict[str, Any]:
     headers: dict[str, Any] = {
         name: {"$ref": f"#/components/headers/{name}"}
         for name in ("X-Request-Id", *_OF_STATUS.get(status, ()))
     }
-    if is_good:
+    if status < 400:
         headers |= {name: _described(header) for name, header in endpoint.answer_headers.items()}
     return {
         "description": meaning,
         "headers": headers,
-        "content": {kind: {"schema": schema} if schema else {} for kind, schema in content.items()},
+        "content": {
+            kind: {"schema": components.schema(shape)} if shape else {}
+            for kind, shape in _content(endpoint, status).items()
+        },
     }
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
+from types import UnionType
 from typing import NamedTuple, TypeAlias
 
 import msgspec
@@ -11,13 +12,13 @@ from starlette.responses import Response
 from starlette.types import ASGIApp
 
 from turnledger.model.access.token import TokenScope
-from turnledger.server.openapi.schemas import TEXT, Schema
+from turnledger.server.openapi.schemas import TEXT, Schema, Shape
 
 Answering: TypeAlias = Callable[[Request], Awaitable[Response]] | ASGIApp
 """A function from request to response, or an object that is an ASGI application: the way of hot endpoints."""
 
-Content: TypeAlias = Mapping[str, Schema]
-"""What an answer can hold: the schema of each of its media types."""
+Content: TypeAlias = Mapping[str, Shape]
+"""What an answer can hold: the shape of each of its media types."""
 
 
 class Parameter(NamedTuple):
@@ -48,8 +49,9 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
     tag: str
     answers: Mapping[int, str] = msgspec.field(default_factory=lambda: {200: "Done."})
     """What each status means here; the errors that endpoints share are not repeated, see `answering`."""
-    content: Mapping[int, Content] = {}
-    """What these answers hold; JSON of any kind where it is not said, and errors in their one shape."""
+    content: Mapping[int, Content | type | UnionType] = {}
+    """What these answers hold, a class as JSON; JSON of any kind where it is not said, and errors in their
+    one shape."""
     answer_headers: Mapping[str, Parameter] = {}
     """Headers that its good answers may carry."""
     in_path: Mapping[str, Parameter] = {}
@@ -57,7 +59,7 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
     headers: Mapping[str, Parameter] = {}
     """Request headers that it understands."""
     query: Mapping[str, Parameter] = {}
-    body: Schema | None = None
+    body: Shape | None = None
     """Of the body, if it takes one."""
     body_type: str = "application/json"
     is_unbounded: bool = False

@@ -1,30 +1,33 @@
-"""JSON Schemas of what many answers and requests hold, and the words to make others of."""
+"""JSON Schemas: of the shapes of the API, and by hand of parameters and of what is not ours."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from enum import StrEnum
+from types import UnionType
 from typing import Any, TypeAlias
 
-from turnledger.engine.turn.validation import KEY_LENGTH, PAGE
-from turnledger.model.attempt import AttemptState
-from turnledger.model.ids import UUID7, Id
+import msgspec
+
+from turnledger.api import fields
+from turnledger.engine.turn.validation import PAGE
+from turnledger.model.ids import Id
 
 Schema: TypeAlias = Mapping[str, Any]
+Shape: TypeAlias = Schema | type | UnionType
+"""A schema, or classes of turnledger.api that have one."""
 
 TEXT: Schema = {"type": "string"}
-NAME: Schema = {"type": "string", "minLength": 1, "maxLength": KEY_LENGTH}
-SCOPE: Schema = {"type": "string", "maxLength": KEY_LENGTH, "pattern": r"^[^\u0000-\u001f]*$"}
+NAME: Schema = {"type": "string", **fields.NAME}
+SCOPE: Schema = {"type": "string", **fields.SCOPE}
 NUMBER: Schema = {"type": "integer", "minimum": 0}
-TIME: Schema = {"type": "integer", "minimum": 0, "description": "Milliseconds since 1970."}
-ITEMS: Schema = {"type": "array", "items": {"type": "object"}}
-"""Items as they are stored: each is an object of the shape its `type` says."""
 PAGE_SIZE: Schema = {"type": "integer", "minimum": 1, "maximum": PAGE}
+COMPONENTS = "#/components/schemas/"
 
 
 def id_of(kind: type[Id]) -> Schema:
     """An id of this kind."""
-    return {"type": "string", "pattern": f"^{kind.prefix}{UUID7.pattern}$"}
+    return {"type": "string", "pattern": fields.id_pattern(kind)}
 
 
 def one_of(kind: type[StrEnum]) -> Schema:
@@ -48,15 +51,45 @@ def an_object(fields: Mapping[str, Schema], *, optional: Mapping[str, Schema] | 
     return {"type": "object", "required": list(fields), "properties": properties}
 
 
-FAILURE: Schema = an_object({"code": TEXT, "message": TEXT})
-STATE: Schema = one_of(AttemptState)
-ERROR: Schema = an_object(
-    {
-        "error": an_object(
-            {"message": TEXT, "type": TEXT, "param": or_null(TEXT), "code": or_null(TEXT)},
+class Components:
+    """The schemas of shapes, each described once and referred to from everywhere."""
+
+    def __init__(self, shapes: Iterable[Shape]) -> None:
+        classes = [each for shape in shapes for each in _classes(shape)]
+        references, self.schemas = msgspec.json.schema_components(
+            classes, schema_hook=_schema_of, ref_template=COMPONENTS + "{name}"
         )
-    }
-)
+        self._references = dict(zip(classes, references, strict=True))
+        for schema in self.schemas.values():
+            _require_all_of_an_answer(schema)
+
+    def schema(self, shape: Shape) -> Schema:
+        """The schema of a shape, by reference where it is a class."""
+        if isinstance(shape, Mapping):
+            return shape
+        references = [self._references[each] for each in _classes(shape)]
+        return references[0] if len(references) == 1 else {"anyOf": references}
+
+
+def _classes(shape: Shape) -> tuple[Any, ...]:
+    if isinstance(shape, Mapping):
+        return ()
+    return shape.__args__ if isinstance(shape, UnionType) else (shape,)
+
+
+def _schema_of(kind: type) -> dict[str, Any]:
+    if issubclass(kind, Id):
+        return dict(id_of(kind))
+    raise NotImplementedError(kind)
+
+
+def _require_all_of_an_answer(schema: dict[str, Any]) -> None:
+    """A server sends every field; defaults are for clients. A request is known by what it forbids."""
+    if "properties" in schema and "additionalProperties" not in schema:
+        schema["required"] = list(schema["properties"])
+        for each in schema["properties"].values():
+            each.pop("default", None)
+
 
 FULL = {507: "The storage quota of this owner is reached. Purge chats, then try again."}
 """What a route answers that stores something."""

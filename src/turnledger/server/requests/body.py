@@ -9,8 +9,8 @@ from typing import TypeVar
 import msgspec
 from starlette.types import Receive, Scope
 
-from turnledger.engine.turn.validation import LONGEST
 from turnledger.errors import InvalidInput
+from turnledger.model.conversation import LONGEST
 from turnledger.model.text.json_values import MOST_VALUES, has_more_values
 from turnledger.server.config.settings import ServerLimits
 from turnledger.server.errors import ClientGone, Refused

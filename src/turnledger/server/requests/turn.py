@@ -14,6 +14,7 @@ from urllib.parse import unquote_to_bytes
 
 import msgspec
 
+from turnledger.api.turns import Said, TurnBody
 from turnledger.engine.limits import Limits
 from turnledger.engine.resend.match import Sent
 from turnledger.engine.turn.resend import OnDivergence
@@ -327,33 +328,16 @@ def fingerprint_of(path: str, conversation: str, fields: Mapping[str, msgspec.Ra
 _DELIVERY = frozenset({"stream", "stream_options"})
 
 
-Said: TypeAlias = str | list[str | dict[str, Any]]
-"""A text, or items of the Responses shape, or chat messages."""
-
 OF_THEIR_OWN = frozenset({"model", "messages", "stream"})
 """Fields of the body that `settings` must not repeat."""
 _PLACE = frozenset({"chat", "conversation_key", "scope"})
 """Left out of the fingerprint: the ledger itself compares conversations, by id or key."""
 
 
-class TurnRequestBody(msgspec.Struct, forbid_unknown_fields=True):
-    model: str
-    input: Said = []
-    chat: str | None = None
-    conversation_key: str | None = None
-    scope: str | None = None
-    instructions: Said | None = None
-    primer: Said | None = None
-    replaces: str | None = None
-    regenerates: bool | str | None = None
-    stream: bool | None = None
-    settings: msgspec.Raw = NULL
-
-
 class TurnRequest(msgspec.Struct, frozen=True):
     """A request at /api/turns, checked."""
 
-    body: TurnRequestBody
+    body: TurnBody
     settings: Mapping[str, Any]
     """Fields for the model, besides the messages."""
     stream_options: msgspec.Raw | None
@@ -377,7 +361,7 @@ class TurnRequest(msgspec.Struct, frozen=True):
         return _takes_a_place(self.body)
 
 
-_turn_bodies = msgspec.json.Decoder(TurnRequestBody)
+_turn_bodies = msgspec.json.Decoder(TurnBody)
 _model_settings = msgspec.json.Decoder(AskedOfModel)
 
 
@@ -430,11 +414,11 @@ def _is_chat_message(like: str | dict[str, Any]) -> bool:
     return isinstance(like, dict) and "role" in like and "type" not in like
 
 
-def _takes_a_place(body: TurnRequestBody) -> bool:
+def _takes_a_place(body: TurnBody) -> bool:
     return body.replaces is not None or body.regenerates not in (None, False)
 
 
-def _settings(body: TurnRequestBody) -> dict[str, msgspec.Raw]:
+def _settings(body: TurnBody) -> dict[str, msgspec.Raw]:
     raw = bytes(body.settings)
     if body.settings == NULL:
         return {}

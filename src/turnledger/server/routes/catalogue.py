@@ -5,128 +5,46 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
+from turnledger.api.chats import ChatChangesBody, ChatList, Conflict, ListedChat, NewChatBody
+from turnledger.api.views import show_listed
 from turnledger.chat import Chat
-from turnledger.engine.turn.validation import METADATA_PAIRS, TAG_LENGTH, TAGS, TEXT_LENGTH
 from turnledger.errors import ConversationUnavailable, InvalidInput, RevisionConflict
 from turnledger.model.access.token import TokenScope
 from turnledger.model.catalogue import Listed, Page
-from turnledger.model.conversation import Conversation
+from turnledger.model.conversation import TAG_LENGTH, Conversation
 from turnledger.model.ids import ConversationId
 from turnledger.server.access.auth import Principal
-from turnledger.server.errors import Refused, error_body
+from turnledger.server.errors import Refused, error_details
 from turnledger.server.openapi.endpoint import Endpoint, Parameter
 from turnledger.server.openapi.schemas import (
-    ERROR,
     FULL,
     NAME,
     PAGE_SIZE,
     SCOPE,
-    TEXT,
     Schema,
-    a_list,
-    an_object,
     id_of,
-    or_null,
 )
-from turnledger.server.requests.body import decode_body, read_small_body
 from turnledger.server.requests.query import choice_of, number_of
 from turnledger.server.requests.turn import KEY, OF_MAKING, named_among, text_of
 from turnledger.server.routes.branches import ONCE, OTHERWISE, REPLAYED
 from turnledger.server.routes.chats import PAGE
 from turnledger.server.routes.events import POSITION
 from turnledger.server.service import Service
-from turnledger.server.wire.json import encode
-from turnledger.server.wire.shapes import ETAG, LISTED_CHAT, etag_of, listed_shown, without_words
+from turnledger.server.wire.json import json_response
+from turnledger.server.wire.shapes import ETAG, etag_of, without_words
 
-_JSON = "application/json"
 _YES_OR_NO: Mapping[str, bool] = {"true": True, "false": False}
 _OR_ANY: Mapping[str, bool | None] = {**_YES_OR_NO, "any": None}
 _REVISION = re.compile(r'(?:W/)?"([0-9]{1,18})"')
-# A tag is never empty; one of white space alone is refused by what reads it.
 _TAG: Schema = {"type": "string", "minLength": 1, "maxLength": TAG_LENGTH}
-_TAGS: Schema = {**a_list(_TAG), "maxItems": TAGS}
-_TITLE: Schema = {"type": "string", "maxLength": TEXT_LENGTH}
-_METADATA: Schema = {
-    "type": "object",
-    "additionalProperties": {"type": "string", "maxLength": TEXT_LENGTH},
-    "maxProperties": METADATA_PAIRS,
-}
-_FLAG: Schema = {"type": "boolean"}
-CHATS: Schema = an_object(
-    {
-        "data": a_list(LISTED_CHAT),
-        "next": or_null({**TEXT, "description": "The cursor of the next page; null behind the last."}),
-        "as_of": {**TEXT, "description": "`Last-Event-ID` for `/api/events`: nothing is missed in between."},
-    }
-)
-MAKE: Schema = {
-    **an_object(
-        {},
-        optional={
-            "conversation_key": or_null({**NAME, "description": "A name of your own: one chat has it."}),
-            "scope": or_null(SCOPE),
-            "title": or_null(_TITLE),
-            "metadata": or_null(_METADATA),
-            "tags": or_null(_TAGS),
-        },
-    ),
-    "additionalProperties": False,
-}
-CHANGE: Schema = {
-    **an_object(
-        {},
-        optional={
-            "title": or_null({**_TITLE, "description": "Null or empty: called by its first words again."}),
-            "metadata": or_null({**_METADATA, "description": "All of it; null: none."}),
-            "tags": or_null({**_TAGS, "description": "All of them; null: none."}),
-            "pinned": _FLAG,
-            "archived": _FLAG,
-        },
-    ),
-    "additionalProperties": False,
-}
-CONFLICT: Schema = an_object({**ERROR["properties"], "chat": LISTED_CHAT})
-
-
-class MakeBody(msgspec.Struct, forbid_unknown_fields=True):
-    """What a chat is to be."""
-
-    conversation_key: str | None = None
-    scope: str | None = None
-    title: str | None = None
-    metadata: dict[str, str] | None = None
-    tags: list[str] | None = None
-
-
-class ChangeBody(msgspec.Struct, forbid_unknown_fields=True):
-    """What is to be different; what is left out stays as it is."""
-
-    title: str | msgspec.UnsetType | None = msgspec.UNSET
-    metadata: dict[str, str] | msgspec.UnsetType | None = msgspec.UNSET
-    tags: list[str] | msgspec.UnsetType | None = msgspec.UNSET
-    pinned: bool | msgspec.UnsetType = msgspec.UNSET
-    archived: bool | msgspec.UnsetType = msgspec.UNSET
-
-    def changes(self) -> dict[str, Any]:
-        """What is said, by the names of Chat.update."""
-        emptied: dict[str, Any] = {"title": "", "metadata": {}, "tags": ()}
-        said = {name: getattr(self, name) for name in self.__struct_fields__}
-        return {
-            name: emptied[name] if value is None else value
-            for name, value in said.items()
-            if value is not msgspec.UNSET
-        }
-
-
-_makes = msgspec.json.Decoder(MakeBody)
-_changes = msgspec.json.Decoder(ChangeBody)
-Body = TypeVar("Body", MakeBody, ChangeBody)
+_makes = msgspec.json.Decoder(NewChatBody)
+_changes = msgspec.json.Decoder(ChatChangesBody)
 
 
 class CatalogueRoutes:
@@ -167,12 +85,11 @@ class CatalogueRoutes:
 
     async def _shown(self, page: Page) -> Response:
         as_of = (await self._service.sealing.seal()).close(POSITION, page.as_of)
-        shown = {"data": [listed_shown(each) for each in page.chats], "next": page.next, "as_of": as_of}
-        return Response(encode(shown), media_type=_JSON)
+        return json_response(ChatList(tuple(map(show_listed, page.chats)), page.next, as_of))
 
     async def make(self, request: Request) -> Response:
         """Make a chat, or find the one that has the conversation_key."""
-        asked, who = await self._asked(request, _makes)
+        asked, who = await self._service.asked(request, _makes)
         key = text_of(named_among(request.scope["headers"], OF_MAKING), KEY)
         who.check_chat_scope(asked.scope)
         self._service.keeping.check(asked.scope or who.within.scope or "")
@@ -194,7 +111,7 @@ class CatalogueRoutes:
     async def change(self, request: Request) -> Response:
         """Rename, tag, pin, archive; if it is still at the revision that was read."""
         revision = revision_of(request.headers.get("if-match"))
-        asked, who = await self._asked(request, _changes)
+        asked, who = await self._service.asked(request, _changes)
         id = request.path_params["chat"]
         chat = await self._service.ledger.conversation(id, owner=who.owner, within=who.within)
         before = await chat.summary()
@@ -203,13 +120,6 @@ class CatalogueRoutes:
         except RevisionConflict as problem:
             return await _conflict(who, chat, problem)
         return _told(who, await _as_changed(chat, changed, before))
-
-    async def _asked(self, request: Request, decoder: msgspec.json.Decoder[Body]) -> tuple[Body, Principal]:
-        """What the body says, and who asks: it may have taken its time, in which his token may have ended."""
-        limits = self._service.settings.limits
-        body = await read_small_body(request.scope, request.receive, limits)
-        asked = decode_body(body if body.strip() else b"{}", decoder)
-        return asked, await self._service.admission.admit(request.state.head)
 
 
 def revision_of(if_match: str | None) -> int | None:
@@ -237,13 +147,14 @@ async def _as_changed(chat: Chat, changed: Conversation, before: Listed) -> List
 async def _conflict(who: Principal, chat: Chat, problem: RevisionConflict) -> Response:
     """Somebody was faster: how the chat is by now, so that nobody has to ask for it."""
     listed = await chat.summary()
-    told = {**msgspec.json.decode(error_body(problem)), "chat": without_words(who, listed_shown(listed))}
-    return Response(encode(told), 412, {"etag": etag_of(listed.conversation)}, media_type=_JSON)
+    chat_now = without_words(who, show_listed(listed))
+    told = Conflict(error=error_details(problem), chat=chat_now)
+    return json_response(told, 412, {"etag": etag_of(listed.conversation)})
 
 
 def _told(who: Principal, listed: Listed, status: int = 200) -> Response:
     headers = {"etag": etag_of(listed.conversation)}
-    return Response(encode(without_words(who, listed_shown(listed))), status, headers, media_type=_JSON)
+    return json_response(without_words(who, show_listed(listed)), status, headers)
 
 
 def endpoints(service: Service) -> list[Endpoint]:
@@ -274,7 +185,7 @@ def _listing(routes: CatalogueRoutes) -> Endpoint:
             "cursor": Parameter("`next` of the page before: the chats behind it."),
             "limit": Parameter(f"So many at most; {PAGE} if it is left out.", PAGE_SIZE),
         },
-        content={200: {_JSON: CHATS}},
+        content={200: ChatList},
         answers={200: "A page of them.", 410: "The chat that has the conversation_key has expired."},
     )
 
@@ -288,10 +199,10 @@ def _making(routes: CatalogueRoutes) -> Endpoint:
         summary="Make a chat before its first turn; or find the one that has the conversation_key.",
         tag="chats",
         headers={"Idempotency-Key": ONCE},
-        body=MAKE,
+        body=NewChatBody,
         needs_body=False,
         answer_headers={"ETag": ETAG, **REPLAYED},
-        content={200: {_JSON: LISTED_CHAT}, 201: {_JSON: LISTED_CHAT}},
+        content={200: ListedChat, 201: ListedChat},
         answers={
             200: "The chat that has the conversation_key already, or was made under the Idempotency-Key; as"
             " it is.",
@@ -320,9 +231,9 @@ def _changing(routes: CatalogueRoutes) -> Endpoint:
                 {"type": "string", "pattern": r'^("[0-9]{1,18}"|\*)$'},
             )
         },
-        body=CHANGE,
+        body=ChatChangesBody,
         answer_headers={"ETag": ETAG},
-        content={200: {_JSON: LISTED_CHAT}, 412: {_JSON: CONFLICT}},
+        content={200: ListedChat, 412: Conflict},
         answers={
             200: "The chat as it is now.",
             404: "There is none.",

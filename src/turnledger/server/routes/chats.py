@@ -5,6 +5,8 @@ from __future__ import annotations
 from starlette.requests import Request
 from starlette.responses import Response
 
+from turnledger.api.turns import ShownChat
+from turnledger.api.views import show_listed_as, show_turn
 from turnledger.errors import BranchNotFound
 from turnledger.model.access.token import TokenScope
 from turnledger.model.ids import BranchId, ConversationId
@@ -17,15 +19,8 @@ from turnledger.server.openapi.schemas import (
 )
 from turnledger.server.requests.query import HIGHEST, number_of
 from turnledger.server.service import Service
-from turnledger.server.wire.json import encode
-from turnledger.server.wire.shapes import (
-    CHAT,
-    ETAG,
-    aside_shown,
-    etag_of,
-    listed_shown,
-    turn_shown,
-)
+from turnledger.server.wire.json import json_response
+from turnledger.server.wire.shapes import ETAG, aside_shown, etag_of
 
 PAGE = 50
 PAGE_BYTES = 1024 * 1024
@@ -52,16 +47,16 @@ def endpoints(service: Service) -> list[Endpoint]:
         aside = await chat.attempts(limit=limit, most_bytes=PAGE_BYTES)
         listed = await chat.summary()
         hidden = await chat.hidden(turns)
-        shown = {
-            **listed_shown(listed),
-            "turns": [turn_shown(*each) for each in zip(turns, hidden, strict=True)],
-            "before": turns[0].number if turns and turns[0].number > 1 else None,
-            "attempts": [aside_shown(each, who) for each in aside],
-        }
+        shown = show_listed_as(
+            ShownChat,
+            listed,
+            turns=tuple(map(show_turn, turns, hidden)),
+            before=turns[0].number if turns and turns[0].number > 1 else None,
+            attempts=tuple(aside_shown(each, who) for each in aside),
+        )
         if who.is_reader:
             shown = await as_readers_see(chat, shown)
-        headers = {"etag": etag_of(listed.conversation)}
-        return Response(encode(shown), headers=headers, media_type="application/json")
+        return json_response(shown, headers={"etag": etag_of(listed.conversation)})
 
     return [
         Endpoint(
@@ -83,7 +78,7 @@ def endpoints(service: Service) -> list[Endpoint]:
                 "branch": Parameter("Turns of this branch, which stays as it is.", id_of(BranchId)),
             },
             answer_headers={"ETag": ETAG},
-            content={200: {"application/json": CHAT}},
+            content={200: ShownChat},
             answers={200: "The conversation.", 404: "There is none.", 410: "It was deleted or has expired."},
         )
     ]

@@ -5,34 +5,19 @@ from __future__ import annotations
 from starlette.requests import Request
 from starlette.responses import Response
 
+from turnledger.api.chats import Deleted, RestoredChat
+from turnledger.api.views import show_chat, view
 from turnledger.model.access.token import TokenScope
-from turnledger.model.conversation import Conversation, ConversationState
 from turnledger.model.ids import ConversationId
 from turnledger.server.access.auth import Principal
 from turnledger.server.openapi.endpoint import Endpoint, Parameter
-from turnledger.server.openapi.schemas import TEXT, TIME, an_object, id_of, or_null
+from turnledger.server.openapi.schemas import id_of
 from turnledger.server.requests.query import yes_or_no
 from turnledger.server.service import Service
-from turnledger.server.wire.json import encode
-from turnledger.server.wire.shapes import CHAT_INFO, about, without_words
+from turnledger.server.wire.json import json_response
+from turnledger.server.wire.shapes import without_words
 
 CHAT = {"chat": Parameter("The id of a conversation.", id_of(ConversationId))}
-ENDED = (ConversationState.DELETED, ConversationState.PURGED)
-DELETED = an_object(
-    {
-        "id": id_of(ConversationId),
-        "state": {"type": "string", "enum": [str(each) for each in ENDED]},
-        "purge_at": or_null({**TIME, "description": "Until when it can be restored."}),
-    }
-)
-RESTORED = an_object(
-    {
-        **CHAT_INFO["properties"],
-        "former_conversation_key": or_null(
-            {**TEXT, "description": "The one it had, where that names another chat by now."}
-        ),
-    }
-)
 
 
 def endpoints(service: Service) -> list[Endpoint]:
@@ -44,15 +29,15 @@ def endpoints(service: Service) -> list[Endpoint]:
         deleted = await service.ledger.delete(
             request.path_params["chat"], owner=who.owner, within=who.within, purge=purge
         )
-        return Response(encode(_end_of(deleted)), media_type="application/json")
+        return json_response(view(Deleted, deleted))
 
     async def restore(request: Request) -> Response:
         who: Principal = request.state.principal
         chat = await service.ledger.restore(request.path_params["chat"], owner=who.owner, within=who.within)
         former = chat.former_conversation_key
         # Not looked up again: it was restored, also if somebody has deleted it since.
-        told = {**without_words(who, about(chat.as_opened)), "former_conversation_key": former}
-        return Response(encode(told), media_type="application/json")
+        restored = show_chat(RestoredChat, chat.as_opened, former_conversation_key=former)
+        return json_response(without_words(who, restored))
 
     return [
         Endpoint(
@@ -69,7 +54,7 @@ def endpoints(service: Service) -> list[Endpoint]:
                     {"type": "string", "enum": ["true", "false"]},
                 )
             },
-            content={200: {"application/json": DELETED}},
+            content={200: Deleted},
             answers={200: "It is deleted; until when it can be restored.", 404: "There is none."},
         ),
         Endpoint(
@@ -80,7 +65,7 @@ def endpoints(service: Service) -> list[Endpoint]:
             summary="Bring a deleted chat back. Restoring one that is not deleted changes nothing.",
             tag="chats",
             in_path=CHAT,
-            content={200: {"application/json": RESTORED}},
+            content={200: RestoredChat},
             answers={
                 200: "The chat as it was; without its conversation_key if that names another by now.",
                 404: "There is none.",
@@ -88,7 +73,3 @@ def endpoints(service: Service) -> list[Endpoint]:
             },
         ),
     ]
-
-
-def _end_of(deleted: Conversation) -> dict[str, object]:
-    return {"id": deleted.id, "state": deleted.state, "purge_at": deleted.purge_at}

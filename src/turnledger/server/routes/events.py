@@ -5,19 +5,19 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
-from typing import Any
 
 from starlette.requests import Request
 
+from turnledger.api.json import encode
+from turnledger.api.views import show_change
 from turnledger.engine.feed import ChangeReader
 from turnledger.model.access.token import TokenScope
-from turnledger.model.change import ChangeKind, LiveChange, Position
+from turnledger.model.change import LiveChange, Position
 from turnledger.server.access.auth import Principal
 from turnledger.server.access.cursors import Seal
 from turnledger.server.errors import shutting_down
 from turnledger.server.openapi.endpoint import Endpoint, Parameter
 from turnledger.server.service import Service
-from turnledger.server.wire.json import encode
 from turnledger.server.wire.sse import Stream, StreamEndpoint
 
 HEARTBEAT = 15.0
@@ -31,12 +31,6 @@ REMEMBERED, REMEMBERED_BYTES = 64, 4 * 1024 * 1024
 same."""
 PIECE = 64 * 1024
 """Bytes, or little more, that are sent at once: of many who do not read, each holds so much."""
-DETAIL = {
-    ChangeKind.TURN_COMMITTED: "outcome",
-    ChangeKind.TURN_FAILED: "code",
-    ChangeKind.CHAT_DELETED: "reason",
-}
-"""What the word is called that comes with a change."""
 
 
 def endpoints(service: Service) -> list[Endpoint]:
@@ -162,30 +156,5 @@ def change_bytes(change: LiveChange, seal: Seal) -> bytes:
     return b"id: %s\nevent: %s\ndata: %s\n\n" % (
         sealed(seal, change.position).encode(),
         change.kind.encode(),
-        encode(change_shown(change)),
+        encode(show_change(change)),
     )
-
-
-def change_shown(change: LiveChange) -> dict[str, Any]:
-    """A change as programs are told it: thin, and of a chat how it is by now."""
-    shown: dict[str, Any] = {"type": change.kind, "at": change.at}
-    if change.conversation is not None:
-        shown |= {"chat": change.conversation, "scope": change.scope or None}
-    if change.turn is not None:
-        shown["turn"] = change.turn
-    if change.branch is not None:
-        shown["branch"] = change.branch
-    if change.kind in DETAIL:
-        shown[DETAIL[change.kind]] = change.detail
-    chat = change.chat
-    if chat is not None:
-        shown.setdefault("branch", chat.branch)
-        shown |= {
-            "title": chat.title,
-            "metadata": chat.metadata,
-            "tags": chat.tags,
-            "pinned": chat.pinned,
-            "archived": chat.archived,
-            "revision": chat.revision,
-        }
-    return shown

@@ -2,58 +2,25 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from starlette.requests import Request
 from starlette.responses import Response
 
-from turnledger.engine.conversations.search import Hit
+from turnledger.api.chats import ChatInfo, Hit, SearchPage
+from turnledger.api.views import show_chat, view
 from turnledger.model.access.token import TokenScope
-from turnledger.model.ids import BranchId, TurnId
 from turnledger.server.access.auth import Principal
 from turnledger.server.openapi.endpoint import Endpoint, Parameter
 from turnledger.server.openapi.schemas import (
-    NUMBER,
     PAGE_SIZE,
     SCOPE,
-    TEXT,
-    Schema,
-    a_list,
-    an_object,
-    id_of,
-    or_null,
 )
 from turnledger.server.requests.query import number_of
 from turnledger.server.service import Service
-from turnledger.server.wire.json import encode
-from turnledger.server.wire.shapes import CHAT_INFO, about
+from turnledger.server.wire.json import json_response
 
 PAGE = 20
 PLACE = b"place"
 """What cursors are sealed for."""
-MARK: Schema = {**a_list(NUMBER), "minItems": 2, "maxItems": 2}
-HIT: Schema = an_object(
-    {
-        "chat": CHAT_INFO,
-        "turn": or_null({**id_of(TurnId), "description": "Where it was found; null: in the title."}),
-        "branch": {**id_of(BranchId), "description": "The branch that shows it."},
-        "snippet": {**TEXT, "description": "A part of the text, on one line."},
-        "marks": {
-            **a_list(MARK),
-            "description": "What was sought in it: first character, and the one behind the last.",
-        },
-    }
-)
-HITS: Schema = an_object(
-    {
-        "data": a_list(HIT),
-        "next": or_null({**TEXT, "description": "The cursor of the next page; null behind the last."}),
-        "complete": {
-            "type": "boolean",
-            "description": "Whether all that was committed before can be found.",
-        },
-    }
-)
 
 
 def endpoints(service: Service) -> list[Endpoint]:
@@ -71,12 +38,9 @@ def endpoints(service: Service) -> list[Endpoint]:
             cursor=None if cursor is None else seal.open(PLACE, cursor) or "",
             limit=number_of(query.get("limit"), "limit", PAGE),
         )
-        shown = {
-            "data": [hit_shown(hit) for hit in page.hits],
-            "next": None if page.next is None else seal.close(PLACE, page.next),
-            "complete": page.is_complete,
-        }
-        return Response(encode(shown), media_type="application/json")
+        following = None if page.next is None else seal.close(PLACE, page.next)
+        hits = tuple(view(Hit, hit, chat=show_chat(ChatInfo, hit.conversation)) for hit in page.hits)
+        return json_response(SearchPage(hits, following, page.is_complete))
 
     return [
         Endpoint(
@@ -94,18 +58,7 @@ def endpoints(service: Service) -> list[Endpoint]:
                 "cursor": Parameter("The `next` of the page before."),
                 "limit": Parameter(f"So many chats at most; {PAGE} if it is left out.", PAGE_SIZE),
             },
-            content={200: {"application/json": HITS}},
+            content={200: SearchPage[Hit]},
             answers={200: "A page of chats, one hit for each: titles first, then the newest message."},
         )
     ]
-
-
-def hit_shown(hit: Hit) -> dict[str, Any]:
-    """A chat that was found, and where."""
-    return {
-        "chat": about(hit.conversation),
-        "turn": hit.turn,
-        "branch": hit.branch,
-        "snippet": hit.snippet,
-        "marks": hit.marks,
-    }

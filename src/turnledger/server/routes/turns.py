@@ -10,53 +10,24 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
+from turnledger.api.turns import StopAnswer, StopBody, TurnState
+from turnledger.api.views import show_listed, show_turn
 from turnledger.engine.attempt.end import Ended
-from turnledger.engine.attempt.outcome import QUEUED, Standing
+from turnledger.engine.attempt.outcome import Standing
 from turnledger.errors import InvalidInput
 from turnledger.model.access.token import TokenScope
-from turnledger.model.attempt import AttemptState, OnStop
-from turnledger.model.ids import BranchId, ConversationId, TurnId
+from turnledger.model.ids import ConversationId, TurnId
 from turnledger.server.access.auth import Principal
 from turnledger.server.models.redacted import discreet_failure
 from turnledger.server.openapi.endpoint import Endpoint, Parameter
-from turnledger.server.openapi.schemas import FAILURE, STATE, an_object, id_of, one_of, or_null
-from turnledger.server.requests.body import decode_body, read_small_body
+from turnledger.server.openapi.schemas import id_of
 from turnledger.server.service import Service
-from turnledger.server.wire.json import encode
-from turnledger.server.wire.shapes import LISTED_CHAT, listed_shown, turn_shown
-from turnledger.server.wire.shapes import TURN as COMMITTED
+from turnledger.server.wire.json import json_response
 from turnledger.server.wire.sse import Stream, StreamEndpoint, event_bytes, seen_by
 
-_JSON = "application/json"
 TURN = {"turn": Parameter("The id of a turn, whether it is committed, runs, waits or failed.", id_of(TurnId))}
 GONE = {404: "There is no such turn.", 410: "Its conversation was deleted or has expired."}
-ENDED = an_object(
-    {
-        "turn": or_null({**id_of(TurnId), "description": "The one that was stopped, if there was any."}),
-        "state": or_null(STATE),
-        "committed": {"type": "boolean"},
-        "failure": or_null(FAILURE),
-    }
-)
-STOP = {**an_object({}, optional={"policy": or_null(one_of(OnStop))}), "additionalProperties": False}
-STANDING = an_object(
-    {
-        "turn": or_null(COMMITTED),
-        "state": {"type": "string", "enum": [QUEUED, *map(str, AttemptState)]},
-        "failure": or_null(FAILURE),
-        "chat": LISTED_CHAT,
-        "branch": or_null({**id_of(BranchId), "description": "The one that it was committed on."}),
-    }
-)
 EVENT_NUMBER = {"type": "string", "pattern": "^[0-9]{1,15}$"}
-
-
-class StopBody(msgspec.Struct, forbid_unknown_fields=True):
-    """What the body of a stop may say, and nothing else: misspelt, it would keep what was to be discarded."""
-
-    policy: OnStop | None = None
-
-
 _stop_decoder = msgspec.json.Decoder(StopBody)
 
 
@@ -75,22 +46,21 @@ class TurnRoutes:
         [hidden] = await chat.hidden([standing.turn]) if standing.turn is not None else [()]
         if who.is_narrowed:
             standing = replace(standing, failure=discreet_failure(standing.failure))
-        return Response(standing_body(standing, hidden), media_type=_JSON)
+        return json_response(_state_shown(standing, hidden))
 
     async def stop(self, request: Request) -> Response:
         """Stop a turn."""
         turn = request.path_params["turn"]
-        policy, who = await self._asked(request)
+        asked, who = await self._service.asked(request, _stop_decoder)
         chat = await self._service.ledger.chat_of(turn, owner=who.owner, within=who.within)
-        ended = _seen_by(who, await chat.stop(turn, policy=policy))
-        return Response(ended_body(ended, turn), media_type=_JSON)
+        return json_response(_end_shown(who, await chat.stop(turn, policy=asked.policy), turn))
 
     async def stop_any(self, request: Request) -> Response:
         """Stop whichever turn runs in a chat."""
-        policy, who = await self._asked(request)
+        asked, who = await self._service.asked(request, _stop_decoder)
         id = request.path_params["chat"]
         chat = await self._service.ledger.conversation(id, owner=who.owner, within=who.within)
-        return Response(ended_body(_seen_by(who, await chat.stop(policy=policy))), media_type=_JSON)
+        return json_response(_end_shown(who, await chat.stop(policy=asked.policy)))
 
     @asynccontextmanager
     async def events(self, who: Principal, request: Request) -> AsyncIterator[Stream]:
@@ -104,12 +74,6 @@ class TurnRoutes:
             yield Stream((event_bytes(event) async for event in events), beats=True)
         finally:
             self._service.audience.leave(turn)
-
-    async def _asked(self, request: Request) -> tuple[OnStop | None, Principal]:
-        body = await read_small_body(request.scope, request.receive, self._service.settings.limits)
-        policy = decode_body(body, _stop_decoder).policy if body.strip() else None
-        # The body may have taken its time, in which the token may have ended.
-        return policy, await self._service.admission.admit(request.state.head)
 
 
 def endpoints(service: Service) -> list[Endpoint]:
@@ -128,7 +92,7 @@ def _standing(routes: TurnRoutes) -> Endpoint:
         summary="Where a turn stands, committed or not, and its chat. Waits for nothing.",
         tag="turns",
         in_path=TURN,
-        content={200: {_JSON: STANDING}},
+        content={200: TurnState},
         answers={200: "The turn, if it is committed; else how far it is, or why it failed.", **GONE},
     )
 
@@ -142,9 +106,9 @@ def _stopping(routes: TurnRoutes) -> Endpoint:
         summary="Stop a turn, running or queued. Answers when it is final, with the outcome that won.",
         tag="turns",
         in_path=TURN,
-        body=STOP,
+        body=StopBody,
         needs_body=False,
-        content={200: {_JSON: ENDED}},
+        content={200: StopAnswer},
         answers={200: "How it ended; `state` is null if there was nothing to stop any more.", **GONE},
     )
 
@@ -158,9 +122,9 @@ def _stopping_any(routes: TurnRoutes) -> Endpoint:
         summary="Stop the turn that runs in a chat, whichever it is. Answers when it is final.",
         tag="turns",
         in_path={"chat": Parameter("The id of a conversation.", id_of(ConversationId))},
-        body=STOP,
+        body=StopBody,
         needs_body=False,
-        content={200: {_JSON: ENDED}},
+        content={200: StopAnswer},
         answers={
             200: "How it ended; `state` is null if no turn ran there.",
             404: "There is no such chat.",
@@ -193,32 +157,28 @@ def _following(events: StreamEndpoint) -> Endpoint:
     )
 
 
-def _seen_by(who: Principal, ended: Ended | None) -> Ended | None:
-    if ended is None or not who.is_narrowed:
-        return ended
-    return replace(ended, failure=discreet_failure(ended.failure))
-
-
-def standing_body(standing: Standing, hidden: Sequence[int]) -> bytes:
-    """Where a turn stands, as it is told."""
+def _state_shown(standing: Standing, hidden: Sequence[int]) -> TurnState:
     turn = standing.turn
-    return encode(
-        {
-            "turn": turn_shown(turn, hidden) if turn is not None else None,
-            "state": standing.state,
-            "failure": standing.failure,
-            "chat": listed_shown(standing.chat),
-            "branch": turn.branch if turn is not None else None,
-        }
+    return TurnState(
+        turn=show_turn(turn, hidden) if turn is not None else None,
+        state=standing.state,
+        failure=standing.failure,
+        chat=show_listed(standing.chat),
+        branch=turn.branch if turn is not None else None,
     )
 
 
-def ended_body(ended: Ended | None, turn: str | None = None) -> bytes:
-    """How a turn ended, the one that was named or whichever ran; null where there was nothing to stop."""
+def _end_shown(who: Principal, ended: Ended | None, turn: str | None = None) -> StopAnswer:
+    """How a turn ended, the one that was named or whichever ran, as this caller may see it."""
+    named = None if turn is None else TurnId(turn)
     if ended is None:
-        return encode({"turn": turn, "state": None, "committed": False, "failure": None})
-    told = {"state": ended.state, "committed": ended.turn is not None, "failure": ended.failure}
-    return encode({"turn": turn or ended.id, **told})
+        return StopAnswer(turn=named, state=None)
+    return StopAnswer(
+        turn=named or ended.id,
+        state=ended.state,
+        committed=ended.turn is not None,
+        failure=discreet_failure(ended.failure) if who.is_narrowed else ended.failure,
+    )
 
 
 def after_of(given: str) -> int:

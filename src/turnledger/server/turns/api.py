@@ -7,6 +7,9 @@ from contextlib import suppress
 
 from msgspec.structs import replace
 
+from turnledger.api.json import encode
+from turnledger.api.turns import TurnAnswer
+from turnledger.api.views import show_listed, show_turn
 from turnledger.engine.attempt.outcome import committed
 from turnledger.engine.turn.running_turn import RunningTurn
 from turnledger.errors import TurnledgerError
@@ -18,8 +21,7 @@ from turnledger.runners.chat_model import ChatModel
 from turnledger.runners.chat_runner import ChatRunner
 from turnledger.server.requests.turn import TurnRequest, turn_request
 from turnledger.server.turns.run import TurnApi, TurnExchange
-from turnledger.server.wire.json import encode
-from turnledger.server.wire.shapes import listed_shown, turn_shown, without_words
+from turnledger.server.wire.shapes import without_words
 from turnledger.server.wire.sse import error_event, event_bytes, seen_by
 
 
@@ -167,13 +169,13 @@ class NativeTurn:
         self._exchange.end()
 
     def _send_whole(self, turn: Turn, chat: Listed, hidden: Sequence[int]) -> None:
-        body = {
-            "turn": turn_shown(turn, hidden),
-            "chat": without_words(self._exchange.who, listed_shown(chat)),
-            "branch": turn.branch,
-            "state": self._exchange.began,
-        }
-        self._exchange.whole(encode(body))
+        answer = TurnAnswer(
+            turn=show_turn(turn, hidden),
+            chat=without_words(self._exchange.who, show_listed(chat)),
+            branch=turn.branch,
+            state=self._exchange.began,
+        )
+        self._exchange.whole(encode(answer))
 
 
 NATIVE = TurnApi(read, error_event)

@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
+from turnledger.api.json import encode
 from turnledger.engine.attempt.outcome import committed
 from turnledger.engine.turn.resend import OnDivergence
 from turnledger.engine.turn.running_turn import RunningTurn
@@ -31,7 +32,6 @@ from turnledger.server.errors import error_body
 from turnledger.server.requests.persistence import UNKEPT, PersistencePolicy
 from turnledger.server.requests.turn import ChatRequest, chat_request
 from turnledger.server.turns.run import TurnApi, TurnExchange
-from turnledger.server.wire.json import encode
 
 _messages_decoder = msgspec.json.Decoder(list[dict[str, Any]])
 _fields_decoder = msgspec.json.Decoder(dict[str, msgspec.Raw])

@@ -1,21 +1,15 @@
-"""JSON as the server sends it: ids are the texts they are, items stay as they were given."""
+"""JSON as the server sends it."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
 
-import msgspec
+from msgspec import Struct
+from starlette.responses import Response
 
-from turnledger.model.ids import Id
-from turnledger.model.item import Item
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, Id):
-        return str(value)
-    if isinstance(value, Item):
-        return msgspec.Raw(value.raw)
-    raise NotImplementedError(type(value))
+from turnledger.api.json import encode
 
 
-encode = msgspec.json.Encoder(enc_hook=_plain).encode
+def json_response(told: Struct, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
+    """A shape of the API as an answer."""
+    return Response(encode(told), status, headers, media_type="application/json")

@@ -16,11 +16,11 @@ from typer.testing import CliRunner
 
 from tests.unit.model.shapes import some_id
 from turnledger import Admission, Ledger, TokenScope
-from turnledger.cli.backend.inspection import token_told
+from turnledger.api import access
+from turnledger.api.views import show_token
 from turnledger.cli.backend.store import StorePlace
 from turnledger.cli.commands.tokens import record_of
 from turnledger.cli.main import app
-from turnledger.cli.output.json import TokenTold
 from turnledger.errors import StoreFull
 from turnledger.model.access.token import Token, digest_of, is_token_text
 from turnledger.model.ids import TokenId
@@ -198,7 +198,11 @@ def test_what_has_ended_is_listed_when_asked_for(url: str) -> None:
         used_at=1,
         digest=b"",
     )
-    assert record_of(token_told(expired), 2).cells[-3:] == ("1970-01-01 00:00", "1970-01-01 00:00", "expired")
+    assert record_of(show_token(access.Token, expired), 2).cells[-3:] == (
+        "1970-01-01 00:00",
+        "1970-01-01 00:00",
+        "expired",
+    )
 
 
 def test_a_token_is_revoked_with_what_it_made(url: str) -> None:
@@ -238,7 +242,7 @@ def test_what_has_ended_is_told_if_something_comes_between(
 ) -> None:
     told, revoke = made(url), StorePlace.revoke_token
 
-    async def revokes(place: StorePlace, token: str) -> Sequence[TokenTold]:
+    async def revokes(place: StorePlace, token: str) -> Sequence[access.Token]:
         if token == UNKNOWN:
             raise StoreFull("No room.")
         return await revoke(place, token)

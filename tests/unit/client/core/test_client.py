@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests.unit.client.scripted import CHAT, CUT, INFO, TURN, Script, refused, told
+from tests.unit.client.scripted import BRANCH, CHAT, CUT, INFO, TURN, Script, refused, told
 from turnledger import errors
 from turnledger.client.core.chat import ChatCore
 from turnledger.client.core.client import ClientCore
@@ -28,7 +28,7 @@ def models(*names: str) -> Any:
 def test_a_chat_is_made_once_however_often_it_is_asked_for() -> None:
     script = Script(CUT, told(INFO, 201))
     made = script.play(core(script).create(title="A chat", metadata={"a": "b"}, tags=["x"]))
-    assert (made.id, made.title, made.turn_count) == (CHAT, "A chat", None)
+    assert (made.id, made.title, made.turn_count) == (CHAT, "A chat", 0)
     first, second = script.asked
     assert first == second
     assert first.headers["idempotency-key"]
@@ -86,7 +86,13 @@ def test_lists_ask_for_what_is_wanted() -> None:
 
 def test_what_a_search_finds_is_listed_with_the_reason() -> None:
     hits = [
-        {"chat": {**INFO, "archived": archived}, "turn": TURN, "snippet": "so it is", "marks": [[0, 2]]}
+        {
+            "chat": {**INFO, "archived": archived},
+            "turn": TURN,
+            "branch": BRANCH,
+            "snippet": "so it is",
+            "marks": [[0, 2]],
+        }
         for archived in (False, True)
     ]
     script = Script(told({"data": hits, "next": None, "complete": True}))

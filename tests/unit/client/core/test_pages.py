@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from turnledger.client import AsyncPages, Pages
+from turnledger.api.chats import SearchPage
+from turnledger.client import AsyncPages, Page, Pages
 from turnledger.client.core.steps import Steps
-from turnledger.client.shapes import Page
 from turnledger.errors import InvalidInput
 
 
@@ -23,7 +23,7 @@ class Shelf:
         self.asked.append((cursor, limit))
         first = int(cursor or 0)
         numbers = tuple(range(first, min(first + limit, 120)))
-        return Page(numbers, str(first + limit) if first + limit < 120 else None, "here")
+        return SearchPage(numbers, str(first + limit) if first + limit < 120 else None, False)
 
 
 def run(doing: Steps[Any]) -> Any:
@@ -62,7 +62,7 @@ def test_at_most_so_many(limit: int, asked: list[int]) -> None:
 def test_they_can_be_read_anew_and_page_by_page() -> None:
     pages = Pages(run, Shelf().look, 60)
     assert [len(page) for page in pages.pages()] == [50, 10]
-    assert [page.as_of for page in pages.pages()] == ["here", "here"]
+    assert [page.complete for page in pages.pages()] == [False, False]
 
 
 async def test_the_same_awaited() -> None:

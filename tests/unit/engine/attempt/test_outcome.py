@@ -13,9 +13,9 @@ from tests.unit.engine.stage import CONVERSATION, attempt, branch, conversation,
 from tests.unit.model.shapes import some_id
 from turnledger import Ledger
 from turnledger.engine.attempt.end import DELETED, Ended
-from turnledger.engine.attempt.outcome import QUEUED, OutcomeRequest, Running, committed, outcome
+from turnledger.engine.attempt.outcome import OutcomeRequest, Running, committed, outcome
 from turnledger.errors import ConversationDeleted, ConversationExpired, Superseded, TurnFailed, TurnNotFound
-from turnledger.model.attempt import AttemptState, Failure
+from turnledger.model.attempt import QUEUED, AttemptState, Failure
 from turnledger.model.conversation import ConversationState
 from turnledger.model.ids import TurnId
 from turnledger.model.turn import TurnKind

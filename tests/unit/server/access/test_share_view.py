@@ -1,10 +1,12 @@
 """What a reader sees of a chat who came by a link."""
 
-from typing import Any
-
 import pytest
+from msgspec.structs import replace
 
 from turnledger import Ledger
+from turnledger.api.turns import ShownChat
+from turnledger.api.views import show_listed_as, show_turn
+from turnledger.chat import Chat
 from turnledger.model.item import Item
 from turnledger.server.access.share_view import as_readers_see
 
@@ -27,44 +29,34 @@ async def test_what_was_said_and_nothing_else() -> None:
         async with chat.turn("q2") as hidden:
             hidden.emit("a2")
         await chat.flag(hidden.id, 0, to_user=False)
-        turns = await chat.turns()
-        given: dict[str, Any] = {
-            "title": "t",
-            "conversation_key": "mine",
-            "metadata": {"note": "mine"},
-            "attempts": [1],
-            "turns": [
-                {
-                    "id": each.id,
-                    "input": each.input,
-                    "output": each.output,
-                    "hidden": places,
-                    "details": {"model": "m"},
-                }
-                for each, places in zip(turns, await chat.hidden(turns), strict=True)
-            ],
-        }
+        given = await shown_chat(chat)
+        assert (given.conversation_key, given.metadata) == ("mine", {"note": "mine"})
         shown = await as_readers_see(chat, given)
-        assert {name: shown[name] for name in ("title", "conversation_key", "metadata", "attempts")} == {
-            "title": "t",
-            "conversation_key": None,
-            "metadata": {},
-            "attempts": [],
-        }
-        assert "tags" not in shown
-        said = [[texts(turn["input"]), texts(turn["output"])] for turn in shown["turns"]]
+        assert (shown.title, shown.conversation_key, shown.metadata) == ("q1", None, {})
+        assert (shown.tags, shown.attempts) == ((), ())
+        said = [[texts(turn.input), texts(turn.output)] for turn in shown.turns]
         assert said == [[["q1"], ["a1"]], [[], ["a2"]]]
-        assert [turn["details"] for turn in shown["turns"]] == [{}, {}]
-        assert len(given["turns"][0]["output"]) == 3
+        assert [turn.details for turn in shown.turns] == [{}, {}]
+        assert len(given.turns[0].output) == 3
 
 
 async def test_a_chat_in_which_nothing_was_said() -> None:
     async with await Ledger.open() as ledger:
         chat = await ledger.conversation()
-        assert await as_readers_see(chat, {"turns": []}) == {"turns": []}
+        given = await shown_chat(chat)
+        assert await as_readers_see(chat, given) == given
 
 
-def texts(items: list[Item]) -> list[str]:
+async def shown_chat(chat: Chat) -> ShownChat:
+    turns = await chat.turns()
+    shown = [
+        replace(show_turn(*each), details={"model": "m"})
+        for each in zip(turns, await chat.hidden(turns), strict=True)
+    ]
+    return show_listed_as(ShownChat, await chat.summary(), turns=tuple(shown))
+
+
+def texts(items: tuple[Item, ...]) -> list[str]:
     return [
         content if isinstance(content, str) else content[0]["text"]
         for content in (item.fields["content"] for item in items)

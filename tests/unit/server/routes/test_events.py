@@ -13,6 +13,8 @@ from starlette.types import Message
 
 from tests.unit.server.asgi import HOST, ask
 from turnledger import Ledger
+from turnledger.api.json import encode
+from turnledger.api.views import show_change
 from turnledger.model.change import ChangeKind, LiveChange, Position
 from turnledger.model.ids import ConversationId
 from turnledger.server.access.cursors import Seal
@@ -236,7 +238,13 @@ async def test_streams_count_for_their_owner() -> None:
 )
 def test_a_word_is_called_what_it_is(kind: ChangeKind, name: str) -> None:
     change = LiveChange(kind=kind, owner="ann", conversation=CHAT, detail="word", position=Position(10, 1))
-    assert events.change_shown(change)[name] == "word"
+    assert msgspec.json.decode(encode(show_change(change))) == {
+        "type": kind,
+        "at": 0,
+        "chat": CHAT,
+        "scope": None,
+        name: "word",
+    }
     seal = Seal(bytes(32))
     id, event, _ = events.change_bytes(change, seal).split(b"\n", 2)
     assert seal.open(events.POSITION, id.decode().removeprefix("id: ")) == "a-00000001"

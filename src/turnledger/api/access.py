@@ -1,0 +1,195 @@
+"""Tokens and share links as the API sends them, and what requests say of them."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from msgspec import Struct
+
+from turnledger.api.fields import SCOPE, Bound, Count, Name, Scope, Seconds, Text, Time, id_of, one_of, schema
+from turnledger.model.access.share import NONCE, PER_MINUTE, VISIT, ShareKind
+from turnledger.model.access.token import MOST_MODELS, TokenScope
+from turnledger.model.ids import ConversationId, ShareId, TokenId
+
+
+class Token(Struct, frozen=True, kw_only=True):
+    """A token: all that is known of it but its text."""
+
+    id: TokenId
+    owner: str = ""
+    name: str = ""
+    scopes: Annotated[tuple[Annotated[str, one_of(TokenScope)], ...], schema(minItems=1)] = ()
+    chat_scope: str | None = None
+    chat: ConversationId | None = None
+    models: tuple[str, ...] = ()
+    created_at: Time = 0
+    expires_at: Time | None = None
+    revoked_at: Time | None = None
+    used_at: Time | None = None
+    parent: TokenId | None = None
+    share: ShareId | None = None
+    max_tokens: Annotated[Count, schema("Tokens that one answer may have.")] | None = None
+    n: Annotated[Count, schema("Answers that one request may ask for.")] | None = None
+
+    @property
+    def token(self) -> str | None:
+        """Its text, the secret: told once, to the caller that has it made."""
+        return None
+
+    @property
+    def keeps(self) -> bool | None:
+        """Of the caller's own: whether the server keeps chats of its scope."""
+        return None
+
+    def __repr__(self) -> str:
+        return f"Token(id={self.id!r}, name={self.name!r})"  # a secret is not shown
+
+
+class NewToken(Token, frozen=True, kw_only=True):
+    """A token that was made."""
+
+    token: Annotated[str, schema("Its text: the secret.")] = ""
+
+
+class OwnToken(Token, frozen=True, kw_only=True):
+    """The token of the caller."""
+
+    keeps: Annotated[bool, schema("Whether the server keeps chats of its scope.")] = True
+
+
+class NoToken(Struct, frozen=True, kw_only=True):
+    """A caller without a token, where none is needed."""
+
+    id: None = None
+    scopes: Annotated[tuple[Annotated[str, one_of(TokenScope)], ...], schema(minItems=1)]
+    owner: str
+    keeps: Annotated[bool, schema("Whether the server keeps chats of the scope.")]
+
+
+class Share(Struct, frozen=True, kw_only=True):
+    """A share link: all that is known of it but its code."""
+
+    id: ShareId
+    kind: Annotated[str, one_of(ShareKind)] = ""
+    owner: str = ""
+    name: str = ""
+    scope: str | None = None
+    chat: ConversationId | None = None
+    models: tuple[str, ...] = ()
+    max_uses: Count | None = None
+    uses: Count = 0
+    per_minute: Count | None = None
+    visitor_expires_in: float | None = None
+    created_at: Time = 0
+    expires_at: Time | None = None
+    revoked_at: Time | None = None
+    parent: TokenId | None = None
+    max_tokens: Annotated[Count, schema("Tokens that one answer to a visitor may have.")] | None = None
+    n: Annotated[Count, schema("Answers that one request of a visitor may ask for.")] | None = None
+    turns: Annotated[Count, schema("Turns that all visitors together may have open.")] | None = None
+    turns_per_minute: (
+        Annotated[Count, schema("Turns that all visitors together may ask for within a minute.")] | None
+    ) = None
+    bytes: Annotated[Count, schema("Bytes that all visitors together may store.")] | None = None
+    chats: Annotated[Count, schema("Chats that all visitors together may have.")] | None = None
+    stored_bytes: Annotated[Count, schema("Bytes that all visitors together store.")] = 0
+    stored_chats: Annotated[Count, schema("Chats that all visitors together have.")] = 0
+
+    @property
+    def code(self) -> str | None:
+        """The secret of the link: told once, to the caller that has it made."""
+        return None
+
+    @property
+    def path(self) -> str | None:
+        """What follows the address of the server in the link: told once, too."""
+        return None
+
+    def __repr__(self) -> str:
+        return f"Share(id={self.id!r}, name={self.name!r})"
+
+
+class NewShare(Share, frozen=True, kw_only=True):
+    """A link that was made."""
+
+    code: Annotated[str, schema("The secret of the link.")] = ""
+    path: Annotated[str, schema("What follows the address of the server in the link.")] = ""
+
+
+class Visit(Struct, frozen=True, kw_only=True):
+    """What a visitor gets for the code of a link."""
+
+    token: Annotated[str, schema("The text of the visitor's token: the secret.")]
+    kind: Annotated[str, one_of(ShareKind)]
+    name: str
+    owner: Annotated[str, schema("The visitor; null for one who only reads a chat.")] | None
+    scope: str | None
+    chat: ConversationId | None
+    models: tuple[str, ...]
+    expires_at: Time | None
+
+
+# What requests say.
+
+
+class TokenBody(Struct, forbid_unknown_fields=True):
+    """What a token is to be. What is left out is as in the token that it is made with."""
+
+    scopes: Annotated[list[TokenScope], schema("What it may do.", minItems=1)]
+    owner: Annotated[Name, schema("Whose chats it opens.")] | None = None
+    name: Annotated[Text, schema("What people call it.")] = ""
+    chat_scope: Annotated[Scope, schema("The only scope of chats that it sees; empty: all.")] | None = None
+    chat: (
+        Annotated[str, id_of(ConversationId, "The only chat that it sees, with chats:read alone.")] | None
+    ) = None
+    models: (
+        Annotated[list[Name], schema("The only models that it may ask; empty: all.", maxItems=MOST_MODELS)]
+        | None
+    ) = None
+    expires_in: Annotated[Seconds, schema("Seconds from now.")] | None = None
+    max_tokens: Annotated[Bound, schema("Tokens that one answer may have.")] | None = None
+    n: Annotated[Bound, schema("Answers that one request may ask for.")] | None = None
+
+
+class ShareBody(Struct, forbid_unknown_fields=True):
+    """What a link is to be."""
+
+    scope: (
+        Annotated[str, schema("Each visitor is a fresh owner in this scope of chats.", **SCOPE, minLength=1)]
+        | None
+    ) = None
+    chat: Annotated[str, id_of(ConversationId, "Or: visitors read this chat.")] | None = None
+    name: Annotated[Text, schema("What people call it.")] = ""
+    max_uses: Annotated[Bound, schema("Visitors that may come; null: any number.")] | None = None
+    expires_in: Annotated[Seconds, schema("Seconds from now; null: until it is revoked.")] | None = None
+    per_minute: Annotated[Bound, schema("Visitors that may come within a minute.")] | None = PER_MINUTE
+    models: (
+        Annotated[
+            list[Name], schema("The only models that visitors may ask; empty: all.", maxItems=MOST_MODELS)
+        ]
+        | None
+    ) = None
+    visitor_expires_in: (
+        Annotated[Seconds, schema("Seconds that a visitor may stay, as long as the link is good.")] | None
+    ) = VISIT
+    max_tokens: Annotated[Bound, schema("Tokens that one answer to a visitor may have.")] | None = None
+    n: Annotated[Bound, schema("Answers that one request of a visitor may ask for.")] | None = None
+    turns: Annotated[Bound, schema("Turns that all visitors together may have open.")] | None = None
+    turns_per_minute: (
+        Annotated[Bound, schema("Turns that all visitors together may ask for within a minute.")] | None
+    ) = None
+    bytes: Annotated[Bound, schema("Bytes that all visitors together may store.")] | None = None
+    chats: Annotated[Bound, schema("Chats that all visitors together may have.")] | None = None
+
+
+class ExchangeBody(Struct, forbid_unknown_fields=True):
+    """What a visitor brings."""
+
+    code: Annotated[str, schema("What stands behind the # of the link.")]
+    nonce: Annotated[
+        str,
+        schema(
+            "Made up by the page, of 128 random bits, and the same if it asks again.",
+            pattern=f"^{NONCE.pattern}$",
+        ),
+    ]

@@ -1,0 +1,203 @@
+"""Chats as the API sends them, in lists and by themselves, and what requests say of chats."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Annotated, Any, Generic, TypeAlias, TypeVar
+
+from msgspec import UNSET, Struct, UnsetType
+
+from turnledger.api.errors import Error
+from turnledger.api.fields import Count, Metadata, Name, Scope, Text, Time, id_of, one_of, schema
+from turnledger.model.conversation import TAG_LENGTH, TAGS, ConversationState, NamedBy
+from turnledger.model.ids import BranchId, ConversationId, TurnId
+
+Entry_co = TypeVar("Entry_co", covariant=True)
+Mark: TypeAlias = tuple[Count, Count]
+
+
+class ChatInfo(Struct, frozen=True, kw_only=True):
+    """What is known of a chat besides its turns."""
+
+    id: ConversationId
+    conversation_key: str | None = None
+    scope: str | None = None
+    title: str | None = None
+    named_by: Annotated[str, one_of(NamedBy, "Who gave it its title.")] | None = None
+    metadata: dict[str, str] = {}
+    tags: tuple[str, ...] = ()
+    pinned: bool = False
+    archived: bool = False
+    revision: Annotated[Count, schema("Of title, metadata, tags, pinned and archived.")] = 0
+    branch: Annotated[BranchId, schema("The branch that it shows.")]
+    created_at: Time = 0
+    touched_at: Time = 0
+    purge_at: Annotated[Time, schema("When one that is deleted goes for good.")] | None = None
+
+    @property
+    def turn_count(self) -> int | None:
+        """How many turns it shows; None of chats that a search found or that were restored."""
+        return None
+
+    @property
+    def preview(self) -> str:
+        """How its last text begins."""
+        return ""
+
+    @property
+    def is_running(self) -> bool:
+        """Whether a turn runs there."""
+        return False
+
+    @property
+    def snippet(self) -> str:
+        """Of a chat that a search found: the part of its text that was found."""
+        return ""
+
+    @property
+    def marks(self) -> tuple[tuple[int, int], ...]:
+        """What was sought in the snippet: first character, and the one behind the last."""
+        return ()
+
+    @property
+    def former_conversation_key(self) -> str | None:
+        """Of a restored chat: the key that it had, where that names another chat by now."""
+        return None
+
+
+class ListedChat(ChatInfo, frozen=True, kw_only=True):
+    """A chat as a list shows it."""
+
+    turn_count: Annotated[Count, schema("Of the branch that it shows.")] = 0
+    preview: Annotated[str, schema("How its last text begins.")] = ""
+    is_running: bool = False
+
+
+class RestoredChat(ChatInfo, frozen=True, kw_only=True):
+    """A chat that was brought back."""
+
+    former_conversation_key: (
+        Annotated[str, schema("The one it had, where that names another chat by now.")] | None
+    ) = None
+
+
+class Deleted(Struct, frozen=True, kw_only=True):
+    """A chat that was deleted."""
+
+    id: ConversationId
+    state: Annotated[str, schema(enum=[str(ConversationState.DELETED), str(ConversationState.PURGED)])]
+    purge_at: Annotated[Time, schema("Until when it can be restored.")] | None = None
+
+
+class Hit(Struct, frozen=True, kw_only=True):
+    """A chat that was found, and where."""
+
+    chat: ChatInfo
+    turn: Annotated[TurnId, schema("Where it was found; null: in the title.")] | None = None
+    branch: Annotated[BranchId, schema("The branch that shows it.")]
+    snippet: Annotated[str, schema("A part of the text, on one line.")] = ""
+    marks: Annotated[
+        tuple[Mark, ...], schema("What was sought in it: first character, and the one behind the last.")
+    ] = ()
+
+
+class Listing(Struct, Generic[Entry_co], frozen=True):
+    """Entries of one kind."""
+
+    data: tuple[Entry_co, ...]
+
+    def __iter__(self) -> Iterator[Entry_co]:
+        return iter(self.data)
+
+    def __len__(self) -> int:
+        return len(self.data)
+
+
+class Page(Listing[Entry_co], Generic[Entry_co], frozen=True):
+    """Some of the entries that were asked for."""
+
+    next: Annotated[str, schema("The cursor of the next page; null behind the last.")] | None = None
+
+    @property
+    def as_of(self) -> str | None:
+        """Of chats: `after` for `client.events`, by which nothing is missed in between."""
+        return None
+
+    @property
+    def complete(self) -> bool:
+        """Of a search: whether all that was committed before can be found."""
+        return True
+
+
+class ChatList(Page[ListedChat], frozen=True):
+    """Chats, the last used first."""
+
+    as_of: Annotated[str, schema("`Last-Event-ID` for `/api/events`: nothing is missed in between.")] = ""
+
+
+class SearchPage(Page[Entry_co], Generic[Entry_co], frozen=True):
+    """What a search found."""
+
+    complete: Annotated[bool, schema("Whether all that was committed before can be found.")] = True
+
+
+class Conflict(Error, frozen=True, kw_only=True):
+    """An error, and the chat as somebody else has changed it."""
+
+    chat: ListedChat
+
+
+# What requests say.
+
+Tag: TypeAlias = Annotated[str, schema(minLength=1, maxLength=TAG_LENGTH)]
+"""Never empty; one of white space alone is refused where it is used."""
+Tags: TypeAlias = Annotated[list[Tag], schema(maxItems=TAGS)]
+
+
+class NewChatBody(Struct, forbid_unknown_fields=True):
+    """What a chat is to be."""
+
+    conversation_key: Annotated[Name, schema("A name of your own: one chat has it.")] | None = None
+    scope: Scope | None = None
+    title: Text | None = None
+    metadata: Metadata | None = None
+    tags: Tags | None = None
+
+
+class ChatChangesBody(Struct, forbid_unknown_fields=True):
+    """What is to be different; what is left out stays as it is."""
+
+    title: Annotated[Text, schema("Null or empty: called by its first words again.")] | UnsetType | None = (
+        UNSET
+    )
+    metadata: Annotated[Metadata, schema("All of it; null: none.")] | UnsetType | None = UNSET
+    tags: Annotated[Tags, schema("All of them; null: none.")] | UnsetType | None = UNSET
+    pinned: bool | UnsetType = UNSET
+    archived: bool | UnsetType = UNSET
+
+    def changes(self) -> dict[str, Any]:
+        """What is said, by the names of Chat.update."""
+        emptied: dict[str, Any] = {"title": "", "metadata": {}, "tags": ()}
+        said = {name: getattr(self, name) for name in self.__struct_fields__}
+        return {
+            name: emptied[name] if value is None else value
+            for name, value in said.items()
+            if value is not UNSET
+        }
+
+
+class ForkBody(Struct, forbid_unknown_fields=True):
+    """How far a new chat begins as another one, and what it is called."""
+
+    turn: Annotated[str, id_of(TurnId, "The last turn that both have.")] | None = None
+    title: Text | None = None
+    metadata: Metadata | None = None
+    conversation_key: Name | None = None
+
+
+class ResetBody(Struct, forbid_unknown_fields=True):
+    """Which conversation_key goes to a fresh chat."""
+
+    conversation_key: Name
+    scope: Scope | None = None
+    replaces: Annotated[str, id_of(ConversationId, "Only if the key names this one.")] | None = None

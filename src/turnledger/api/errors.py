@@ -1,0 +1,20 @@
+"""Errors as the API sends them."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+
+class ErrorDetails(Struct, frozen=True, kw_only=True):
+    """What is wrong: `code` is the word to match on."""
+
+    message: str
+    type: str
+    param: str | None = None
+    code: str | None = None
+
+
+class Error(Struct, frozen=True, kw_only=True):
+    """The one shape of errors, that of the OpenAI API."""
+
+    error: ErrorDetails

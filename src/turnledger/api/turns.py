@@ -1,0 +1,203 @@
+"""Turns, attempts and branches as the API sends them, and what requests say of turns."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cached_property, partial
+from typing import Annotated, Any, TypeAlias
+
+from msgspec import Raw, Struct, field
+
+from turnledger.api.chats import ListedChat, Page
+from turnledger.api.fields import Count, Name, RawItems, Scope, Time, id_of, one_of, schema
+from turnledger.model.attempt import QUEUED, AttemptState, Began, Failure, OnStop
+from turnledger.model.ids import BranchId, ConversationId, TurnId
+from turnledger.model.item import Item
+from turnledger.model.turn import TurnKind
+
+
+class Turn(Struct, frozen=True, kw_only=True, dict=True):
+    """A committed turn."""
+
+    id: TurnId
+    number: Annotated[int, schema(minimum=1)]
+    kind: TurnKind
+    parent: TurnId | None = None
+    created_at: Time = 0
+    committed_at: Time = 0
+    raw_input: RawItems = field(name="input", default=())
+    raw_output: RawItems = field(name="output", default=())
+    hidden: Annotated[
+        tuple[Count, ...],
+        schema(
+            "The places of items that are not for the user's eyes, counted from 0 through `input` and then"
+            " `output`."
+        ),
+    ] = ()
+    details: Mapping[str, Any] = {}
+
+    @cached_property
+    def input(self) -> tuple[Item, ...]:
+        """What was asked."""
+        return tuple(Item(raw) for raw in self.raw_input)
+
+    @cached_property
+    def output(self) -> tuple[Item, ...]:
+        """Everything done in answer to it."""
+        return tuple(Item(raw) for raw in self.raw_output)
+
+    @property
+    def text(self) -> str:
+        """The visible text of the answer."""
+        return "".join(item.text for item in self.output if item.role == "assistant")
+
+
+class Attempt(Struct, frozen=True, kw_only=True, dict=True):
+    """An attempt that runs, failed or was discarded: it is not in the history."""
+
+    id: TurnId
+    state: AttemptState
+    failure: Failure | None = None
+    created_at: Time = 0
+    ended_at: Time | None = None
+    raw_input: RawItems = field(name="input", default=())
+    raw_steps: RawItems = field(name="steps", default=())
+    partial: Annotated[str, schema("Text that belongs to no item yet.")] = ""
+
+    @cached_property
+    def input(self) -> tuple[Item, ...]:
+        """What was asked."""
+        return tuple(Item(raw) for raw in self.raw_input)
+
+    @cached_property
+    def steps(self) -> tuple[Item, ...]:
+        """Items that it has finished."""
+        return tuple(Item(raw) for raw in self.raw_steps)
+
+
+class ChatHistory(ListedChat, frozen=True, kw_only=True):
+    """A chat with its last turns, in order."""
+
+    turns: tuple[Turn, ...] = ()
+    before: Annotated[int, schema("Where the page before this one ends.", minimum=2)] | None = None
+
+
+class ShownChat(ChatHistory, frozen=True, kw_only=True):
+    """A chat with its last turns, and the attempts that are not in its history."""
+
+    attempts: tuple[Attempt, ...] = ()
+
+
+class Branch(Struct, frozen=True, kw_only=True):
+    """A line of turns of a chat."""
+
+    id: BranchId
+    is_current: bool
+    turns: Annotated[Count, schema("How many its line has.")]
+    shared: Annotated[Count, schema("How many of them it has from the branch it was made from.")] = 0
+    base: Annotated[TurnId, schema("The turn it was made from.")] | None = None
+    head: Annotated[TurnId, schema("Its last turn.")] | None = None
+    is_running: bool = False
+    preview: Annotated[str, schema("The beginning of what was last said there.")] = ""
+
+
+class BranchPage(Page[Branch], frozen=True):
+    """Branches of a chat, the last made first."""
+
+    next: BranchId | None = None
+
+
+class Sibling(Struct, frozen=True, kw_only=True):
+    """A turn at the place of another, and a branch that shows it."""
+
+    turn: Turn
+    branch: BranchId
+    is_current: bool
+
+
+class TurnAnswer(Struct, frozen=True, kw_only=True):
+    """A turn that was asked for, as it was committed, and its chat as that left it."""
+
+    turn: Turn
+    chat: ListedChat
+    branch: BranchId
+    state: Annotated[str, one_of(Began, "Where it began.")]
+
+
+class TurnState(Struct, frozen=True, kw_only=True):
+    """Where a turn stands."""
+
+    turn: Turn | None = None
+    state: Annotated[str, schema(enum=[QUEUED, *map(str, AttemptState)])]
+    failure: Failure | None = None
+    chat: ListedChat
+    branch: Annotated[BranchId, schema("The one that it was committed on.")] | None = None
+
+
+class StopAnswer(Struct, frozen=True, kw_only=True):
+    """How a turn that was stopped ended; `state` is null if there was nothing to stop."""
+
+    turn: Annotated[TurnId, schema("The one that was stopped, if there was any.")] | None = None
+    state: AttemptState | None
+    committed: bool = False
+    failure: Failure | None = None
+
+
+# What requests say.
+
+Said: TypeAlias = str | list[str | dict[str, Any]]
+"""A text, or items of the Responses shape, or chat messages."""
+
+
+class TurnBody(Struct, forbid_unknown_fields=True):
+    """The turn that is asked for."""
+
+    model: str
+    input: Annotated[
+        Said, schema("What is new: a text, or items of the Responses shape, or chat messages.")
+    ] = []
+    chat: Annotated[str, id_of(ConversationId, "The chat; without any, a new one.")] | None = None
+    conversation_key: Annotated[Name, schema("Or your own name for it.")] | None = None
+    scope: Annotated[Scope, schema("The application that a new chat is for.")] | None = None
+    instructions: Annotated[
+        Said | None, schema("In force from this turn on; an empty text ends those in force.")
+    ] = None
+    primer: Annotated[
+        Said | None,
+        schema(
+            "A history of your own, shown to the model before the stored one, in this turn only; it is not"
+            " kept. Each of its calls has its result."
+        ),
+    ] = None
+    replaces: Annotated[str, id_of(TurnId, "An edit: the turn whose place it takes.")] | None = None
+    regenerates: Annotated[
+        bool | Annotated[str, id_of(TurnId)] | None,
+        schema("Ask the input of this turn, or of the last one, once more."),
+    ] = None
+    stream: bool | None = None
+    settings: Annotated[
+        Raw,
+        schema(
+            "What else the model is asked with: `temperature`, `tools`, …",
+            anyOf=[{"type": "object"}, {"type": "null"}],
+        ),
+    ] = field(default_factory=partial(Raw, b"null"))
+
+
+class StopBody(Struct, forbid_unknown_fields=True):
+    """What becomes of the stopped turn."""
+
+    policy: OnStop | None = None
+
+
+class SwitchBody(Struct, forbid_unknown_fields=True):
+    """Which branch a chat shows."""
+
+    branch: Annotated[str, id_of(BranchId)]
+
+
+class UndoBody(Struct, forbid_unknown_fields=True):
+    """Which turn is taken back, and how."""
+
+    turn: Annotated[str, id_of(TurnId, "Only if this is the last turn.")] | None = None
+    forget: Annotated[bool, schema("Whether it goes with what its tools did.")] = False

@@ -1,0 +1,145 @@
+"""What a store keeps, as the API shows it. Where several classes show one thing, the first argument says
+which; `others` are the fields that the store does not know."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, TypeVar
+
+from msgspec import UNSET, Struct
+from msgspec.structs import asdict
+
+from turnledger.api.access import Share, Token
+from turnledger.api.chats import ChatInfo, ListedChat
+from turnledger.api.events import Change
+from turnledger.api.turns import Attempt, Turn
+from turnledger.model import codec
+from turnledger.model.access.share import Share as StoredShare
+from turnledger.model.access.token import Token as StoredToken
+from turnledger.model.attempt import Attempt as StoredAttempt
+from turnledger.model.attempt import Failure
+from turnledger.model.catalogue import Listed
+from turnledger.model.change import ChangeKind, LiveChange
+from turnledger.model.conversation import Conversation
+from turnledger.model.item import Item
+from turnledger.model.turn import Turn as StoredTurn
+
+Shape = TypeVar("Shape", bound=Struct)
+AnyChat = TypeVar("AnyChat", bound=ChatInfo)
+AnyListed = TypeVar("AnyListed", bound=ListedChat)
+AnyToken = TypeVar("AnyToken", bound=Token)
+AnyShare = TypeVar("AnyShare", bound=Share)
+
+DETAIL: Mapping[ChangeKind, str] = {
+    ChangeKind.TURN_COMMITTED: "outcome",
+    ChangeKind.TURN_FAILED: "code",
+    ChangeKind.CHAT_DELETED: "reason",
+}
+"""What the word is called that comes with a change."""
+_OF_CHATS = ("title", "metadata", "tags", "pinned", "archived", "revision")
+_LEFT_OUT: Mapping[str, Any] = dict.fromkeys(Change.__struct_fields__, UNSET)
+
+
+def view(shape: type[Shape], kept: object, /, **others: Any) -> Shape:
+    """Show what has its fields by the same names, but for the others."""
+    names = [name for name in shape.__struct_fields__ if name not in others]
+    return shape(**{name: getattr(kept, name) for name in names}, **others)
+
+
+def show_chat(shape: type[AnyChat], conversation: Conversation, /, **others: Any) -> AnyChat:
+    return view(shape, conversation, scope=conversation.scope or None, **others)
+
+
+def show_listed(listed: Listed) -> ListedChat:
+    chat = listed.conversation
+    # By hand, for there are many in a list: looking up the names takes thrice the time.
+    return ListedChat(
+        id=chat.id,
+        conversation_key=chat.conversation_key,
+        scope=chat.scope or None,
+        title=chat.title,
+        named_by=chat.named_by,
+        metadata=chat.metadata,
+        tags=chat.tags,
+        pinned=chat.pinned,
+        archived=chat.archived,
+        revision=chat.revision,
+        branch=chat.branch,
+        created_at=chat.created_at,
+        touched_at=chat.touched_at,
+        purge_at=chat.purge_at,
+        turn_count=listed.turns,
+        preview=listed.preview,
+        is_running=listed.is_running,
+    )
+
+
+def show_listed_as(shape: type[AnyListed], listed: Listed, /, **others: Any) -> AnyListed:
+    return shape(**asdict(show_listed(listed)), **others)
+
+
+def show_turn(turn: StoredTurn, hidden: Sequence[int] = ()) -> Turn:
+    """A turn, and which of its items its user does not see."""
+    return Turn(
+        id=turn.id,
+        number=turn.number,
+        kind=turn.kind,
+        parent=turn.parent,
+        created_at=turn.created_at,
+        committed_at=turn.committed_at,
+        raw_input=codec.raws(turn.input),
+        raw_output=codec.raws(turn.output),
+        hidden=tuple(hidden),
+        details=turn.details,
+    )
+
+
+def show_attempt(attempt: StoredAttempt, steps: Iterable[Item], failure: Failure | None) -> Attempt:
+    said, done = codec.raws(attempt.input), codec.raws(steps)
+    return view(Attempt, attempt, raw_input=said, raw_steps=done, failure=failure)
+
+
+def show_token(shape: type[AnyToken], token: StoredToken, /, **others: Any) -> AnyToken:
+    return view(
+        shape,
+        token,
+        scopes=tuple(sorted(token.scopes)),
+        chat_scope=token.chat_scope or None,
+        chat=token.conversation,
+        max_tokens=token.bounds.max_tokens,
+        n=token.bounds.n,
+        **others,
+    )
+
+
+def show_share(shape: type[AnyShare], share: StoredShare, /, **others: Any) -> AnyShare:
+    stay, bounds = share.visitor_lifetime, share.bounds
+    return view(
+        shape,
+        share,
+        scope=share.chat_scope or None,
+        chat=share.conversation,
+        visitor_expires_in=None if stay is None else stay / 1000,
+        **{name: getattr(bounds, name) for name in bounds.__struct_fields__},
+        stored_bytes=share.bytes,
+        stored_chats=share.chats,
+        **others,
+    )
+
+
+def show_change(change: LiveChange) -> Change:
+    """A change, without the fields that mean nothing for its kind; a chat as it is by now."""
+    told: dict[str, Any] = {"type": change.kind, "at": change.at}
+    if change.conversation is not None:
+        told |= {"chat": change.conversation, "scope": change.scope or None}
+    if change.turn is not None:
+        told["turn"] = change.turn
+    if change.branch is not None:
+        told["branch"] = change.branch
+    if change.kind in DETAIL:
+        told[DETAIL[change.kind]] = change.detail
+    chat = change.chat
+    if chat is not None:
+        told.setdefault("branch", chat.branch)
+        told |= {name: getattr(chat, name) for name in _OF_CHATS}
+    return Change(**{**_LEFT_OUT, **told})

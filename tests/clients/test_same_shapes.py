@@ -1,0 +1,116 @@
+"""The shapes of the TypeScript client are those of turnledger.api, by the names of TypeScript."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from typing import Any
+
+import msgspec
+import pytest
+
+from tests.clients.test_same_verbs import snake
+from tests.clients.typescript_package import PACKAGE
+from turnledger.api.access import Share, Token, Visit
+from turnledger.api.chats import ChatInfo, Hit, ListedChat, RestoredChat
+from turnledger.api.events import Change
+from turnledger.api.turns import Attempt, Branch, ShownChat, Sibling, Turn
+from turnledger.client.shapes import FoundChat
+from turnledger.model.attempt import Failure
+from turnledger.model.transfer import Did, ImportReport
+from turnledger.server.openapi.schemas import COMPONENTS, Components
+
+SAME = {
+    "Attempt": Attempt,
+    "Branch": Branch,
+    "ChatInfo": ChatInfo,
+    "Failure": Failure,
+    "Hit": Hit,
+    "Share": Share,
+    "Sibling": Sibling,
+    "Token": Token,
+    "Turn": Turn,
+    "Visit": Visit,
+}
+WIDER = (ListedChat, RestoredChat, FoundChat)
+"""In TypeScript one type has what any of them tells."""
+COMPONENT = Components([*SAME.values(), *WIDER, ShownChat]).schemas
+PLAIN = {"integer": "number", "number": "number", "string": "string", "boolean": "boolean", "null": "null"}
+MEMBER = re.compile(r"^ *(?:\| \{ )?readonly (\w+)(\??): (.+?);?$", re.MULTILINE)
+
+
+@cache
+def source() -> str:
+    return (PACKAGE / "src" / "shapes.ts").read_text("utf-8")
+
+
+def members(name: str) -> dict[str, tuple[bool, frozenset[str]]]:
+    """The fields of an interface: whether each is optional, and what it may be."""
+    found = re.search(rf"^export interface {name} \{{\n(.*?)\n\}}", source(), re.DOTALL | re.MULTILINE)
+    assert found is not None, f"there is no interface {name}"
+    return {snake(field): (bool(mark), union(kind)) for field, mark, kind in MEMBER.findall(found[1])}
+
+
+def union(kind: str) -> frozenset[str]:
+    """What a type may be, with words in place of their names."""
+    if array := re.fullmatch(r"readonly (\w+)\[\]", kind):
+        return frozenset({f"readonly {sorted(union(array[1]))}[]"})
+    named = re.search(rf"^export type {re.escape(kind)} = (\"[^;]+);", source(), re.MULTILINE)
+    return frozenset((named[1] if named else kind).split(" | "))
+
+
+def in_typescript(schema: dict[str, Any]) -> frozenset[str]:
+    """The type of what a schema describes."""
+    if "$ref" in schema:
+        name = schema["$ref"].removeprefix(COMPONENTS)
+        return frozenset({name}) if name in SAME else in_typescript(COMPONENT[name])
+    if "anyOf" in schema:
+        return frozenset().union(*map(in_typescript, schema["anyOf"]))
+    if "enum" in schema:
+        return frozenset(f'"{word}"' for word in schema["enum"])
+    if "prefixItems" in schema:
+        return frozenset({"Mark"})
+    if schema["type"] == "array":
+        items = schema["items"]
+        kinds = frozenset({"Item"}) if items == {"type": "object"} else in_typescript(items)
+        return frozenset({f"readonly {sorted(kinds)}[]"})
+    if schema["type"] == "object":
+        values = schema.get("additionalProperties")
+        return frozenset({f"Readonly<Record<string, {values['type'] if values else 'unknown'}>>"})
+    return frozenset({PLAIN[schema["type"]]})
+
+
+def fields_of(shape: type[msgspec.Struct]) -> dict[str, frozenset[str]]:
+    properties = COMPONENT[shape.__name__]["properties"]
+    return {name: in_typescript(schema) for name, schema in properties.items()}
+
+
+@pytest.mark.parametrize("name", SAME)
+def test_interface_has_the_fields_of_the_shape(name: str) -> None:
+    required = {field: kinds for field, (is_optional, kinds) in members(name).items() if not is_optional}
+    assert required == fields_of(SAME[name])
+
+
+def test_chat_has_as_optional_what_only_some_answers_tell() -> None:
+    known = fields_of(ChatInfo)
+    told = {field: kinds for shape in WIDER for field, kinds in fields_of(shape).items()}
+    optional = {field: kinds for field, (is_optional, kinds) in members("ChatInfo").items() if is_optional}
+    assert optional == {field: kinds for field, kinds in told.items() if field not in known}
+
+
+def test_page_of_a_chat_has_its_turns_and_attempts() -> None:
+    own = {field: kinds for field, (_, kinds) in members("ChatPage").items() if field != "chat"}
+    told = fields_of(ShownChat)
+    assert own == {field: told[field] for field in ("turns", "before", "attempts")}
+
+
+def test_changes_have_the_fields_of_any_change() -> None:
+    told = source()[source().index("interface ChangeFacts") : source().index("export interface Model")]
+    names = {snake(name) for name in re.findall(r"readonly (\w+)\??:", told)}
+    assert names == set(Change.__struct_fields__)
+
+
+def test_import_reports_have_the_same_fields_and_words() -> None:
+    found = members("ImportReport")
+    assert set(found) == set(ImportReport.__struct_fields__)
+    assert found["did"][1] == {f'"{did}"' for did in Did}

@@ -1,0 +1,165 @@
+"""Answers: the server sends every field, a client does without those that have a default."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from tests.unit.client.scripted import BRANCH, CHAT, TURN
+from turnledger.api.access import NewShare, NewToken, OwnToken, Share, Token
+from turnledger.api.chats import ChatInfo, ChatList, Hit, ListedChat, Page, RestoredChat, SearchPage
+from turnledger.api.events import Change
+from turnledger.api.json import decode, encode
+from turnledger.api.turns import ShownChat, StopAnswer, Turn
+from turnledger.api.views import show_change, show_chat, show_turn
+from turnledger.model.change import ChangeKind, LiveChange
+from turnledger.model.conversation import Conversation
+from turnledger.model.ids import BranchId, ConversationId, TurnId
+from turnledger.model.item import Item, message
+from turnledger.model.turn import Turn as StoredTurn
+from turnledger.model.turn import TurnKind
+
+SAID = b'{"type":"message",  "role":"assistant","content":[{"type":"output_text","text":"Hi"}]}'
+CONVERSATION = Conversation(
+    id=ConversationId(CHAT), owner="ann", branch=BranchId(BRANCH), created_at=1, touched_at=2
+)
+
+
+def test_items_are_sent_and_read_byte_for_byte() -> None:
+    turn = StoredTurn.of(
+        id=TurnId(TURN),
+        branch=BranchId(BRANCH),
+        number=1,
+        parent=None,
+        kind=TurnKind.COMPLETED,
+        created_at=1,
+        committed_at=2,
+        input=(message("user", "Hello"),),
+        output=(Item(SAID),),
+        details=b'{"model":"m"}',
+    )
+    sent = encode(show_turn(turn, [0]))
+    assert SAID in sent
+    read = decode(Turn, sent)
+    assert read.output[0].raw == SAID
+    assert read.output is read.output
+    assert (read.text, read.input[0].text, read.hidden, read.details) == ("Hi", "Hello", (0,), {"model": "m"})
+
+
+@pytest.mark.parametrize("shape", [ChatInfo, ListedChat, RestoredChat, ShownChat])
+def test_chat_is_read_with_unknown_fields_and_without_newer_ones(shape: type[ChatInfo]) -> None:
+    told = decode(shape, b'{"id":"%s","branch":"%s","color":"red"}' % (CHAT.encode(), BRANCH.encode()))
+    assert isinstance(told.id, ConversationId)
+    assert (told.title, told.tags, told.preview, told.snippet, told.marks) == (None, (), "", "", ())
+
+
+def test_chat_without_its_list_fields_has_none_of_them() -> None:
+    told = show_chat(ChatInfo, CONVERSATION)
+    assert (told.turn_count, told.is_running, told.former_conversation_key) == (None, False, None)
+    listed = show_chat(ListedChat, CONVERSATION, turn_count=3, preview="so", is_running=True)
+    assert (listed.turn_count, listed.preview, listed.is_running) == (3, "so", True)
+    assert set(fields(listed)) - set(fields(told)) == {"turn_count", "preview", "is_running"}
+
+
+def test_empty_scope_is_sent_as_null() -> None:
+    assert fields(show_chat(ChatInfo, CONVERSATION))["scope"] is None
+
+
+def test_pages_tell_what_only_some_of_them_have() -> None:
+    page: Page[int] = Page((1, 2))
+    assert (list(page), len(page), page.next, page.as_of, page.complete) == ([1, 2], 2, None, None, True)
+    assert ChatList((), None, "now").as_of == "now"
+    found: SearchPage[Hit] = SearchPage((), None, False)
+    assert not found.complete
+
+
+def test_secrets_are_sent_and_not_shown() -> None:
+    token = NewToken(id="t", token="tlt_1")  # type: ignore[arg-type]
+    share = NewShare(id="s", code="tls_1", path="/share#tls_1")  # type: ignore[arg-type]
+    assert "tlt_1" not in f"{token} {token!r}"
+    assert "tls_1" not in f"{share} {share!r}"
+    assert fields(token)["token"] == "tlt_1"
+    assert fields(share)["code"] == "tls_1"
+
+
+def test_tokens_and_links_have_no_secret_once_they_are_listed() -> None:
+    token, share = Token(id="t"), Share(id="s")  # type: ignore[arg-type]
+    assert (token.token, token.keeps, share.code, share.path) == (None, None, None, None)
+    own = OwnToken(id="t", keeps=False)  # type: ignore[arg-type]
+    assert own.keeps is False
+
+
+def test_stop_of_nothing_says_so() -> None:
+    assert fields(StopAnswer(state=None)) == {
+        "turn": None,
+        "state": None,
+        "committed": False,
+        "failure": None,
+    }
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        (LiveChange(kind=ChangeKind.START, owner="ann", at=5), {"type": "start", "at": 5}),
+        (
+            LiveChange(
+                kind=ChangeKind.TURN_COMMITTED,
+                owner="ann",
+                at=5,
+                conversation=ConversationId(CHAT),
+                turn=TurnId(TURN),
+                branch=BranchId(BRANCH),
+                detail="completed",
+            ),
+            {
+                "type": "turn.committed",
+                "at": 5,
+                "chat": CHAT,
+                "scope": None,
+                "turn": TURN,
+                "branch": BRANCH,
+                "outcome": "completed",
+            },
+        ),
+        (
+            LiveChange(
+                kind=ChangeKind.CHAT_CHANGED,
+                owner="ann",
+                at=5,
+                conversation=ConversationId(CHAT),
+                scope="app",
+                chat=CONVERSATION,
+            ),
+            {
+                "type": "chat.changed",
+                "at": 5,
+                "chat": CHAT,
+                "scope": "app",
+                "branch": BRANCH,
+                "title": None,
+                "metadata": {},
+                "tags": [],
+                "pinned": False,
+                "archived": False,
+                "revision": 1,
+            },
+        ),
+    ],
+    ids=["of the stream", "of a turn", "of a chat"],
+)
+def test_change_is_sent_without_fields_that_mean_nothing_for_it(
+    change: LiveChange, told: dict[str, Any]
+) -> None:
+    sent = encode(show_change(change))
+    assert msgspec.json.decode(sent) == told
+    read = decode(Change, sent)
+    assert (read.type, read.position, read.code) == (told["type"], "", None)
+
+
+def fields(answer: msgspec.Struct) -> dict[str, Any]:
+    """An answer as a client sees it."""
+    told: dict[str, Any] = msgspec.json.decode(encode(answer))
+    return told
