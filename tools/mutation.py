@@ -314,18 +314,19 @@ class Check:
 
 
 def tests_for(name: str, module: str) -> list[str]:
-    """The contract on the store in question, and the unit tests that import the module or have its name."""
+    """The contract on the store in question, the engine tests, and the unit tests about the module."""
     if name.startswith("sqlite."):
         return ["tests/contract/test_sqlite.py", "tests/unit/stores/sqlite"]
-    contract = "tests/contract/test_memory.py"
-    folder = "tests/unit/engine" if module.startswith("turnledger.engine.") else "tests/unit/stores/memory"
+    shared, folder = ["tests/contract/test_memory.py"], "tests/unit/stores/memory"
+    if module.startswith("turnledger.engine."):
+        shared, folder = [*shared, "tests/engine"], "tests/unit/engine"
     last = module.rpartition(".")[2]
     found = [
         str(each.relative_to(ROOT))
         for each in sorted((ROOT / folder).rglob("test_*.py"))
         if each.stem == f"test_{last}" or module in _imported(each)
     ]
-    return [contract, *found]
+    return [*shared, *found]
 
 
 def _imported(file: Path) -> set[str]:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tests.unit.server.processes import started
 from turnledger.server.routes.branches import BRANCH
-from turnledger.server.routes.create_turn import BODY
+from turnledger.server.routes.completions import BODY
 
 PAGE = (Path(__file__).parents[2] / "docs" / "branches.md").read_text()
 EXAMPLE = re.compile(r"```py\n(.*?)```\s*```text\n(.*?)```", re.DOTALL)

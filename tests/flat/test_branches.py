@@ -1,4 +1,4 @@
-"""Branching costs the same however long a conversation is and however often it was edited.
+"""Branches and flags cost the same however long a conversation is and however often it was edited.
 
 Counted, not timed: the statements that SQLite runs and the steps its machine takes for them, for one
 operation on a small conversation and on a large one.
@@ -167,3 +167,34 @@ async def test_earlier_edits_cost_nothing_near_the_end_and_a_few_rows_far_from_i
     # Walking the line to a turn far back, or to the end of it, once to find it and once to branch there.
     assert max(more.values()) <= 2 * LINES
     assert {name: each.steps for name, each in many.items() if each.steps > 2 * few[name].steps} == {}
+
+
+__all__ = ["anyio_backend", "scene"]
+
+
+@pytest.mark.parametrize("hides", [False, True])
+async def test_a_flag_set_elsewhere_costs_a_long_conversation_no_more_than_a_short_one(
+    scene: tuple[Ledger, Cost],
+    hides: bool,
+) -> None:
+    """Any flag of its owner makes the next turn of each conversation read its own flags again."""
+    ledger, cost = scene
+    other = await grown(ledger, 1)
+    elsewhere = await from_end(other, 1)
+    found: list[Cost] = []
+    for length in (SHORT, LONG):
+        chat = await grown(ledger, length)
+        if hides:
+            await chat.flag((await from_end(chat, 3)).id, 0, to_model=False)
+        for to_model in (False, True):
+            await other.flag(elsewhere.id, to_model=to_model)
+            await ask(chat)
+        known = await cost.of(ask(chat))
+        await other.flag(elsewhere.id, to_model=False)
+        found.append(await cost.of(ask(chat)))
+        assert (
+            found[-1].statements <= known.statements + 5
+        )  # a transaction, its check of the version, the branch, its flags
+    short, long = found
+    assert long.statements == short.statements
+    assert long.steps <= SLACK * short.steps

@@ -1,4 +1,4 @@
-"""Tokens as a server handles them: what it costs, and where the secret comes from."""
+"""Tokens and share links as a server handles them: what they cost, and where the secret comes from."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import pytest
 
 from turnledger import Ledger, TokenScope
 from turnledger.engine.ports import Operation, Request, Result, Sync
+from turnledger.errors import LinkNotValid
+from turnledger.model.access.share import new_code
 from turnledger.model.access.token import digest_of
 from turnledger.stores.memory import MemoryStore
 
@@ -79,3 +81,34 @@ async def test_the_secret_is_made_of_random_bits_of_its_own(monkeypatch: pytest.
         monkeypatch.setattr("turnledger.model.ids.os.urandom", urandom)
         await ledger.tokens.create(scopes=[TokenScope.ADMIN])
     assert 24 in fetched
+
+
+NONCE = "n" * 22
+
+
+async def test_a_visitor_is_one_write_and_none_if_he_asks_again() -> None:
+    store = NotedStore()
+    async with await Ledger.over(store) as ledger:
+        _, code = await ledger.shares.create(scope="shop")
+        store.trips.clear()
+        await ledger.shares.exchange(code, NONCE)
+        assert store.trips == [("look", None), ("exchange", Sync.DISK)]
+        store.trips.clear()
+        await ledger.shares.exchange(code, NONCE)
+        assert store.trips == [("look", None)]
+
+
+async def test_guesses_hold_up_nobody_who_writes() -> None:
+    store = NotedStore()
+    async with await Ledger.over(store) as ledger:
+        store.trips.clear()
+        for code in ("tls_guessed", new_code(lambda bits: 1)):
+            with pytest.raises(LinkNotValid):
+                await ledger.shares.exchange(code, NONCE)
+        assert store.trips == [("look", None)]
+
+
+async def test_codes_are_made_of_secret_bits_of_their_own() -> None:
+    async with await Ledger.open() as ledger:
+        codes = {(await ledger.shares.create(scope="shop"))[1] for _ in range(3)}
+    assert len(codes) == 3

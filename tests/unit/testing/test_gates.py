@@ -1,4 +1,4 @@
-"""Gates hold a store where a test wants it, and make it fail there."""
+"""Gates, the fake clock and the change audit do what tests rely on."""
 
 import asyncio
 
@@ -10,10 +10,11 @@ from turnledger.errors import OutcomeUnknown, StoreFull, StoreUnavailable
 from turnledger.model.conversation import Lease
 from turnledger.model.ids import LeaseId
 from turnledger.stores.memory import Database, MemoryStore
+from turnledger.testing.change_audit import ChangeKind, is_a_story
+from turnledger.testing.fake_clock import FakeClock
 from turnledger.testing.gates import Fate, Gate, GatedStore, When
 
 LEASE = LeaseId("lease_01890a5d000070008000000000000000")
-
 pytestmark = pytest.mark.anyio
 
 
@@ -136,3 +137,64 @@ async def test_a_silent_lease_is_renewed_by_hand_only() -> None:
     await store.beat()
     assert await beats(store) == 2
     await store.close()
+
+
+def test_time_stands_still_and_is_moved_by_hand() -> None:
+    clock = FakeClock(now_ms=1_000)
+    assert (clock.now_ms(), clock.monotonic()) == (1_000, 0.0)
+    clock.advance(2.5)
+    assert (clock.now_ms(), clock.monotonic()) == (3_500, 2.5)
+
+
+def test_a_wall_clock_that_is_set_back_lets_no_time_pass() -> None:
+    clock = FakeClock(now_ms=1_000)
+    clock.set_wall_clock(10)
+    assert (clock.now_ms(), clock.monotonic()) == (10, 0.0)
+
+
+def test_time_does_not_go_back() -> None:
+    with pytest.raises(ValueError, match="does not go back"):
+        FakeClock().advance(-1)
+
+
+def kinds(*names: str) -> list[ChangeKind]:
+    return [ChangeKind(f"turn.{name}") for name in names]
+
+
+@pytest.mark.parametrize(
+    "story",
+    [
+        ("running", "committed"),
+        ("queued", "running", "failed"),
+        ("running", "failed", "committed"),
+        ("running", "stopped", "committed"),
+        ("queued", "stopped"),
+        ("queued", "withdrawn"),
+        ("withdrawn",),
+        ("queued", "withdrawn", "queued", "running", "committed"),
+        ("queued", "withdrawn", "running", "failed"),
+    ],
+)
+def test_this_can_be_told(story: tuple[str, ...]) -> None:
+    assert is_a_story(kinds(*story))
+
+
+@pytest.mark.parametrize(
+    "story",
+    [
+        (),
+        ("running",),
+        ("queued",),
+        ("committed",),
+        ("queued", "running"),
+        ("queued", "committed"),
+        ("running", "queued", "committed"),
+        ("running", "running", "committed"),
+        ("running", "committed", "committed"),
+        ("running", "committed", "failed"),
+        ("running", "failed", "stopped"),
+        ("queued", "withdrawn", "queued"),
+    ],
+)
+def test_this_cannot(story: tuple[str, ...]) -> None:
+    assert not is_a_story(kinds(*story))

@@ -1,17 +1,22 @@
-"""The scripted model plays its scripts, and goes on where an earlier attempt broke off."""
+"""The scripted model and the scripted upstream do what their scripts say."""
+
+from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from typing import Any
 
+import aiohttp
+import msgspec
 import pytest
 
 from turnledger import Chat, Ledger, Turn
 from turnledger.errors import TurnFailed
 from turnledger.testing.gates import Gate
 from turnledger.testing.scripted_model import Ask, ScriptedModel, Think, Tool
+from turnledger.testing.upstream import CUT, Call, Data, End, Head, Refusal, ScriptedUpstream, Status, Step
 
 BOOM = RuntimeError("the model broke")
-
 pytestmark = pytest.mark.anyio
 
 
@@ -127,3 +132,160 @@ async def test_a_model_without_a_script_is_one_that_must_not_run(chat: Chat) -> 
     with pytest.raises(RuntimeError):
         await running
     assert never.seen == []
+
+
+async def ask(upstream: ScriptedUpstream, **fields: Any) -> tuple[int, bytes]:
+    body = {"model": "m", "messages": [{"role": "user", "content": "Hi"}], **fields}
+    async with (
+        aiohttp.ClientSession() as session,
+        session.post(f"{upstream.url}/chat/completions", json=body) as response,
+    ):
+        return response.status, await response.read()
+
+
+async def streamed(*script: Step, **fields: Any) -> list[Any]:
+    """The payloads of one streamed answer, decoded where they can be."""
+    async with ScriptedUpstream(script) as upstream:
+        _, body = await ask(upstream, stream=True, **fields)
+    payloads = [event.removeprefix(b"data: ") for event in body.split(b"\n\n") if event]
+    return [payload if payload == b"[DONE]" else msgspec.json.decode(payload) for payload in payloads]
+
+
+def deltas(chunks: list[Any]) -> list[Any]:
+    return [chunk["choices"][0]["delta"] for chunk in chunks[:-2]]
+
+
+async def test_texts_are_chunks() -> None:
+    chunks = await streamed("Hel", "lo")
+    assert deltas(chunks) == [{"role": "assistant", "content": "Hel"}, {"content": "lo"}]
+    assert chunks[-2]["choices"][0] == {"index": 0, "delta": {}, "finish_reason": "stop"}
+    assert chunks[-1] == b"[DONE]"
+
+
+async def test_calls_come_in_pieces() -> None:
+    chunks = await streamed(Call("look", '{"a":1}'))
+    first, *pieces = [delta["tool_calls"][0] for delta in deltas(chunks)]
+    body = {"name": "look", "arguments": ""}
+    assert first == {"index": 0, "id": "call_0", "type": "function", "function": body}
+    assert [piece["function"]["arguments"] for piece in pieces] == ['{"a"', ":1}"]
+    assert chunks[-2]["choices"][0]["finish_reason"] == "tool_calls"
+
+
+async def test_usage_comes_when_it_is_asked_for() -> None:
+    chunks = await streamed("Hi", stream_options={"include_usage": True})
+    assert chunks[-2]["choices"] == []
+    assert chunks[-2]["usage"] == {"prompt_tokens": 1, "completion_tokens": 2, "total_tokens": 3}
+
+
+async def test_an_end_has_the_marks_it_is_given() -> None:
+    assert (await streamed("Hi", End("length")))[-2]["choices"][0]["finish_reason"] == "length"
+    assert (await streamed("Hi", End(done=False)))[-1]["choices"][0]["finish_reason"] == "stop"
+    assert (await streamed("Hi", End(None)))[1:] == [b"[DONE]"]
+    assert len(await streamed("Hi", End(None, done=False))) == 1
+
+
+async def test_whatever_bytes_are_sent() -> None:
+    async with ScriptedUpstream([b": ping\n\n", Data(b"{"), End(None, done=False)], split=2) as upstream:
+        assert await ask(upstream, stream=True) == (200, b": ping\n\ndata: {\n\n")
+
+
+async def test_an_answer_is_whole_when_no_stream_is_asked_for() -> None:
+    async with ScriptedUpstream(["Hel", "lo", Refusal("No."), Call("look")], [Data(b"{")]) as upstream:
+        _, body = await ask(upstream)
+        assert await ask(upstream) == (200, b"{")
+    [choice] = msgspec.json.decode(body)["choices"]
+    call = {"id": "call_0", "type": "function", "function": {"name": "look", "arguments": "{}"}}
+    message = {"role": "assistant", "content": "Hello", "refusal": "No.", "tool_calls": [call]}
+    assert choice == {"index": 0, "message": message, "finish_reason": "tool_calls"}
+
+
+async def test_a_status_is_all_there_is() -> None:
+    async with ScriptedUpstream([Status(429, b"{}", {"retry-after": "1"})], ["Hi"]) as upstream:
+        assert await ask(upstream, stream=True) == (429, b"{}")
+        assert (await ask(upstream, stream=True))[0] == 200
+
+
+@pytest.mark.parametrize(
+    ("script", "stream", "error"),
+    [
+        ([CUT], True, aiohttp.ServerDisconnectedError),
+        ([Head(), CUT], True, aiohttp.ClientPayloadError),
+        (["Hel", CUT], True, aiohttp.ClientPayloadError),
+        (["Hel", CUT], False, aiohttp.ClientPayloadError),
+    ],
+)
+async def test_a_cut_is_a_cut(script: list[Step], stream: bool, error: type[Exception]) -> None:
+    async with ScriptedUpstream(script) as upstream:
+        with pytest.raises(error):
+            await ask(upstream, stream=stream)
+
+
+async def test_a_body_may_end_with_its_connection() -> None:
+    async with ScriptedUpstream([Head("text/plain", chunked=False), b"Hi", CUT]) as upstream:
+        assert await ask(upstream, stream=True) == (200, b"Hi")
+
+
+async def test_a_gate_holds_the_answer() -> None:
+    gate = Gate()
+    async with ScriptedUpstream([gate, "Hi"]) as upstream:
+        task = asyncio.create_task(ask(upstream, stream=True))
+        await gate.arrived()
+        assert not task.done()
+        gate.release()
+        assert b"Hi" in (await task)[1]
+
+
+async def test_leaving_it_cuts_what_hangs() -> None:
+    gate = Gate()
+    async with ScriptedUpstream([gate]) as upstream:
+        task = asyncio.create_task(ask(upstream, stream=True))
+        await gate.arrived()
+    with pytest.raises(aiohttp.ClientError):
+        await task
+
+
+async def test_it_can_refuse_connections_and_come_back() -> None:
+    async with ScriptedUpstream(["Hi"]) as upstream:
+        url = upstream.url
+        await upstream.refuse()
+        with pytest.raises(aiohttp.ClientConnectorError):
+            await ask(upstream)
+        await upstream.listen()
+        assert upstream.url == url
+        assert (await ask(upstream))[0] == 200
+
+
+async def test_requests_are_recorded() -> None:
+    async with ScriptedUpstream(otherwise=["Hi"]) as upstream:
+        await ask(upstream, x=1)
+        await ask(upstream, x=2)
+    first, second = upstream.received
+    assert (first.method, first.path, first.body["x"]) == ("POST", "/v1/chat/completions", 1)
+    assert (second.headers["content-type"], second.body["x"]) == ("application/json", 2)
+    assert upstream.connections == 2
+
+
+async def test_it_says_when_it_has_no_script_left() -> None:
+    async with ScriptedUpstream() as upstream:
+        status, body = await ask(upstream)
+    assert (status, b"more often than it has scripts" in body) == (500, True)
+
+
+async def test_it_lists_its_model() -> None:
+    async with (
+        ScriptedUpstream() as upstream,
+        aiohttp.ClientSession() as session,
+        session.get(f"{upstream.url}/models") as response,
+    ):
+        assert [each["id"] for each in (await response.json())["data"]] == ["scripted"]
+    assert upstream.received == []
+
+
+async def test_under_a_long_load_it_remembers_only_the_first() -> None:
+    async with ScriptedUpstream(otherwise=["Hi"], remembers=1) as upstream:
+        for text in ("one", "two"):
+            async with aiohttp.ClientSession() as session:
+                asked = {"model": "m", "messages": [{"role": "user", "content": text}]}
+                async with session.post(f"{upstream.url}/chat/completions", json=asked) as answer:
+                    assert answer.status == 200
+        assert [each.body["messages"][0]["content"] for each in upstream.received] == ["one"]

@@ -80,6 +80,8 @@ async def by_death(stage: Stage, here: StageProcess, chat: Chat) -> None:
 
 
 Way: TypeAlias = Callable[[Stage, StageProcess, Chat], Awaitable[None]]
+
+
 WAYS: list[tuple[Way, str, str]] = [
     (by_an_error, "RuntimeError", "Hal"),
     (by_cancellation, "cancelled", "Hal"),
@@ -89,6 +91,8 @@ WAYS: list[tuple[Way, str, str]] = [
     (by_a_refused_commit, "store_full", "Hal"),
     (by_death, "process_died", ""),
 ]
+
+
 every_way_to_fail = pytest.mark.parametrize(
     ("fail", "code", "draft"), WAYS, ids=[way.__name__ for way, _, _ in WAYS]
 )

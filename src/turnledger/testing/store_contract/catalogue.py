@@ -1,4 +1,4 @@
-"""The catalogue: lists that stay stable while chats change, and entries that each commit has written."""
+"""The catalogue: lists that stay stable while chats change, and entries that each commit writes."""
 
 from __future__ import annotations
 
@@ -9,33 +9,22 @@ from typing import Any
 import pytest
 
 from turnledger.chat import Chat
-from turnledger.engine.conversations.catalogue import name_by_model
 from turnledger.engine.conversations.resolve import update
 from turnledger.engine.turn.commit import commit
 from turnledger.errors import InvalidInput, RevisionConflict
 from turnledger.model.catalogue import Listed
-from turnledger.model.conversation import NamedBy
 from turnledger.model.ids import ConversationId
 from turnledger.testing.gates import Fate
 from turnledger.testing.scripted_model import ScriptedModel, Tool
-from turnledger.testing.store_contract.stage import Contract, Stage, StageProcess, chain, exchange, soon, user
+from turnledger.testing.store_contract.stage import Contract, Stage, StageProcess, exchange, soon
 
 BOOM = RuntimeError("boom")
-PICTURE = {"role": "user", "content": [{"type": "input_image", "image_url": "data:,"}]}
 
 
 async def only(process: StageProcess, **wanted: Any) -> Listed:
     """The one chat that is listed."""
     [listed] = (await process.ledger.catalogue.list(**wanted)).chats
     return listed
-
-
-async def preview(process: StageProcess, chat: Chat) -> tuple[int, str]:
-    """What the list says of a chat: how many turns, and what was said last."""
-    page = await process.ledger.catalogue.list()
-    [listed] = [each for each in page.chats if each.conversation.id == chat.id]
-    assert await (await process.chat(chat)).summary() == listed
-    return listed.turns, listed.preview
 
 
 async def titles(process: StageProcess, **wanted: Any) -> list[str]:
@@ -117,208 +106,6 @@ class ListedWhenCommitted(Contract):
         assert (await only(there)).is_running
         await holder.finish()
         assert not (await only(there)).is_running
-
-
-class NamedByWords(Contract):
-    async def test_the_first_commit_names_a_chat_and_no_later_one(self, stage: Stage) -> None:
-        here, there = await stage.processes()
-        chat = await here.chat()
-        await exchange(chat, "  Where is\nmy order of today? " + "x" * 100)
-        found = await (await there.chat(chat)).info()
-        assert (found.title, found.named_by) == ("Where is my order of today?…", NamedBy.WORDS)
-        await exchange(await there.chat(chat), "Another question")
-        assert await chat.info() == await (await there.chat(chat)).info()
-        assert (await chat.info()).title == found.title
-
-    async def test_a_name_that_a_person_gave_stays(self, stage: Stage) -> None:
-        here, there = await stage.processes()
-        chat = await here.chat(title="Mine")
-        await exchange(chat, "q")
-        found = await (await there.chat(chat)).info()
-        assert (found.title, found.named_by, found.revision) == ("Mine", NamedBy.PERSON, 1)
-
-    async def test_a_rename_between_begin_and_commit_stays(self, stage: Stage) -> None:
-        here, there = await stage.processes()
-        chat = await here.chat()
-        with here.store.hold(commit) as gate:
-            task = stage.start(chat.run(ScriptedModel(["a"]), "q"))
-            await stage.reach(gate, task)
-            await (await there.chat(chat)).update(title="Mine", tags=["a"], pinned=True, revision=1)
-        await soon(task)
-        found = await chat.info()
-        assert (found.title, found.named_by, found.revision) == ("Mine", NamedBy.PERSON, 2)
-        assert (found.tags, found.pinned) == (("a",), True)
-
-    async def test_a_name_that_nobody_gave_is_no_conflict_for_a_person(self, stage: Stage) -> None:
-        here, there = await stage.processes()
-        chat = await here.chat()
-        read = (await chat.info()).revision
-        await exchange(chat, "q")
-        await here.ledger.catalogue.name_by_model(chat.id, "By a model")
-        found = await (await there.chat(chat)).update(title="Mine", revision=read)
-        assert (found.title, found.revision) == ("Mine", read + 1)
-
-    async def test_a_chat_without_words_is_named_by_the_first_that_come(self, stage: Stage) -> None:
-        here, there = await stage.processes()
-        chat = await here.chat()
-        await soon(chat.run(ScriptedModel(["Nice."]), PICTURE))
-        assert (await chat.info()).title is None
-        await exchange(await there.chat(chat), "What is it?")
-        assert (await chat.info()).title == "What is it?"
-
-    async def test_a_name_that_is_taken_back_gives_way_to_the_first_words(self, stage: Stage) -> None:
-        here, there = await stage.processes()
-        chat = await here.chat(title="Mine")
-        assert (await chat.update(title="")).title is None
-        await chain(chat, 2)
-        await chat.update(title="Mine again")
-        found = await (await there.chat(chat)).update(title="")
-        assert (found.title, found.named_by) == ("q1", NamedBy.WORDS)
-        assert (await chat.update(title="")).revision == found.revision
-
-    async def test_blanks_are_no_name(self, stage: Stage) -> None:
-        here, there = await stage.processes()
-        chat = await here.chat(title=" \u3000")
-        assert (await chat.info()).named_by is None
-        await exchange(await there.chat(chat), "q1")
-        await chat.update(title="Mine")
-        found = await chat.update(title=" \n")
-        assert (found.title, found.named_by) == ("q1", NamedBy.WORDS)
-
-    async def test_words_that_are_hidden_name_nothing(self, stage: Stage) -> None:
-        here, there = await stage.processes()
-        chat = await here.chat()
-        turn = await exchange(chat, "a secret")
-        await (await there.chat(chat)).flag(turn.id, to_user=False)
-        found = await chat.info()
-        assert (found.title, found.named_by, found.revision) == (None, None, 1)
-        assert (await chat.update(title="Mine")).title == "Mine"
-        assert (await chat.update(title="")).title is None
-        await exchange(chat, "q2")
-        assert (await chat.info()).title == "q2"
-        await chat.flag(turn.id, to_user=True)
-        assert (await chat.info()).title == "q2"
-
-    async def test_words_that_are_shown_again_are_the_name_again(self, stage: Stage) -> None:
-        here, there = await stage.processes()
-        chat = await here.chat()
-        turn = await exchange(chat, "q1")
-        for is_shown, title in ((False, None), (True, "q1")):
-            await (await there.chat(chat)).flag(turn.id, 0, to_user=is_shown)
-            assert (await chat.info()).title == title
-
-    async def test_what_is_asked_again_and_hidden_names_nothing(self, stage: Stage) -> None:
-        here, there = await stage.processes()
-        chat = await here.chat()
-        turn = await exchange(chat, "a secret")
-        await chat.flag(turn.id, to_user=False)
-        await soon((await there.chat(chat)).regenerate().run(ScriptedModel(["b"])))
-        assert (await chat.info()).title is None
-
-    async def test_a_model_names_what_no_person_has_named(self, stage: Stage) -> None:
-        here, there = await stage.processes()
-        chat, mine = await here.chat(), await here.chat(title="Mine")
-        await exchange(chat, "q")
-        name = there.ledger.catalogue.name_by_model
-        named = await name(chat.id, "By a model")
-        assert named == await chat.info()
-        assert named is not None
-        assert (named.title, named.named_by, named.revision) == ("By a model", NamedBy.MODEL, 1)
-        assert await name(chat.id, "By another") is None
-        assert await name(mine.id, "By a model") is None
-        assert await name(chat.id, "By a model", owner="eve") is None
-        await mine.delete()
-        assert await name(mine.id, "By a model") is None
-        await exchange(chat, "q2")
-        assert (await chat.info()).title == "By a model"
-
-    @pytest.mark.parametrize("fate", Fate)
-    async def test_naming_by_a_model_happens_once_whatever_becomes_of_it(
-        self, stage: Stage, fate: Fate
-    ) -> None:
-        here, there = await stage.processes()
-        chat = await here.chat()
-        await exchange(chat, "q")
-        here.store.lose_answer(name_by_model, fate)
-        await soon(here.ledger.catalogue.name_by_model(chat.id, "By a model"))
-        assert (await (await there.chat(chat)).info()).title == "By a model"
-
-
-class Previewed(Contract):
-    async def test_it_follows_turns_edits_undo_and_switches(self, stage: Stage) -> None:
-        here, there = await stage.processes()
-        chat = await here.chat(title="T")
-        assert await preview(there, chat) == (0, "")
-        first = (await chat.info()).branch
-        await exchange(chat, "q1", "First answer")
-        second = await exchange(chat, "q2", "Second answer")
-        assert await preview(there, chat) == (2, "Second answer")
-        await soon(chat.edit(second.id, "q2, better").run(ScriptedModel(["Third answer"])))
-        assert await preview(there, chat) == (2, "Third answer")
-        await chat.undo()
-        assert await preview(there, chat) == (1, "First answer")
-        await chat.switch(first)
-        assert await preview(there, chat) == (2, "Second answer")
-
-    async def test_a_fork_has_that_of_the_turn_it_begins_with(self, stage: Stage) -> None:
-        here, there = await stage.processes()
-        chat = await here.chat(title="T")
-        first, _ = await chain(chat, 2)
-        forked = await chat.fork(first.id, title="F")
-        assert await preview(there, forked) == (1, first.text)
-        empty = await (await here.chat(title="Empty")).fork(title="F")
-        assert await preview(there, empty) == (0, "")
-
-    async def test_what_tools_said_is_never_in_it(self, stage: Stage) -> None:
-        here, there = await stage.processes()
-        chat = await here.chat(title="T")
-        await soon(chat.run(ScriptedModel([Tool("look", result="secret"), "Seen."]), "Look."))
-        assert await preview(there, chat) == (1, "Seen.")
-        async with chat.turn("Again.") as turn:
-            turn.put({"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}"})
-        assert await preview(there, chat) == (2, "Again.")
-        async with chat.turn({"type": "function_call_output", "call_id": "c", "output": "secret"}) as turn:
-            turn.put({"type": "function_call", "call_id": "d", "name": "f", "arguments": "{}"})
-        assert await preview(there, chat) == (3, "Again.")
-
-    async def test_what_is_hidden_from_its_user_leaves_it(self, stage: Stage) -> None:
-        here, there = await stage.processes()
-        chat = await here.chat(title="T")
-        await exchange(chat, "q1", "First answer")
-        last = await exchange(chat, "q2", "Second answer")
-        await chat.flag(last.id, 1, to_user=False)
-        assert await preview(there, chat) == (2, "q2")
-        await chat.flag(last.id, to_user=False)
-        assert await preview(there, chat) == (2, "First answer")
-        await chat.flag(last.id, to_user=True)
-        assert await preview(there, chat) == (2, "Second answer")
-        await chat.flag(last.id, to_model=False)
-        assert await preview(there, chat) == (2, "Second answer")
-
-    async def test_what_is_hidden_leaves_the_previews_of_forks_and_of_what_follows(
-        self, stage: Stage
-    ) -> None:
-        here, there = await stage.processes()
-        chat = await here.chat(title="T")
-        first = await exchange(chat, "q1", "First answer")
-        forked = await chat.fork(title="F")
-        async with chat.turn("q2") as turn:
-            turn.put({"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}"})
-        await chat.flag(turn.id, to_user=False)
-        assert await preview(there, chat) == (2, "First answer")
-        await chat.flag(first.id, 1, to_user=False)
-        assert await preview(there, chat) == (2, "q1")
-        assert await preview(there, forked) == (1, "q1")
-
-    async def test_what_is_hidden_of_a_question_asked_again_stays_hidden(self, stage: Stage) -> None:
-        here, there = await stage.processes()
-        chat = await here.chat(title="T")
-        asked = [user("shown"), user("hidden")]
-        turn = await soon(chat.turn(asked).run(ScriptedModel(["a"])))
-        await chat.flag(turn.id, 1, to_user=False)
-        async with chat.regenerate() as again:
-            again.put({"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}"})
-        assert await preview(there, chat) == (1, "shown")
 
 
 class Chosen(Contract):

@@ -24,7 +24,10 @@ from turnledger.testing.scripted_model import ScriptedModel, Tool
 from turnledger.testing.store_contract.stage import LIMITS, Contract, Stage, StageProcess, exchange, soon
 
 UNKNOWN = ConversationId("conv_01890a5d000070008000000000000000")
+
+
 NEVER = ScriptedModel()
+
 
 USES: dict[str, Callable[[Chat], Awaitable[Any]]] = {
     "run": lambda chat: chat.run(NEVER, "q"),
@@ -35,6 +38,8 @@ USES: dict[str, Callable[[Chat], Awaitable[Any]]] = {
     "update": lambda chat: chat.update(title="T"),
     "stop": lambda chat: chat.stop(),
 }
+
+
 every_use = pytest.mark.parametrize("use", USES.values(), ids=USES)
 
 

@@ -8,18 +8,14 @@ import pytest
 
 from turnledger.engine.attempt.end import CLAIM_KEPT_MS
 from turnledger.engine.turn.begin import begin
-from turnledger.errors import (
-    ConversationDeleted,
-    IdempotencyMismatch,
-    TurnFailed,
-    TurnReplayed,
-    TurnStopped,
-)
+from turnledger.errors import ConversationDeleted, IdempotencyMismatch, TurnFailed, TurnReplayed, TurnStopped
 from turnledger.model.turn import TurnKind
 from turnledger.testing.scripted_model import ScriptedModel
 from turnledger.testing.store_contract.stage import Contract, Stage, exchange, said, soon
 
 BOOM = RuntimeError("the model broke")
+
+
 NEVER = ScriptedModel()
 """A model that must not be run: it has no script."""
 

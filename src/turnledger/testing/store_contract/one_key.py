@@ -1,15 +1,26 @@
-"""One key, one conversation: concurrent first requests converge, and settled keys pay nothing for it."""
+"""One key, one conversation: concurrent first requests and resets converge, and settled keys cost nothing."""
 
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 
+from turnledger.engine.attempt.end import CLAIM_KEPT_MS
 from turnledger.engine.conversations.resolve import resolve_now
+from turnledger.engine.lifecycle.create import make, reset
 from turnledger.engine.turn.begin import begin
-from turnledger.errors import ConversationExpired, ConversationNotFound, NoNewInput
+from turnledger.errors import (
+    ConversationDeleted,
+    ConversationExpired,
+    ConversationNotFound,
+    IdempotencyMismatch,
+    NoNewInput,
+)
+from turnledger.model.retention import ResetPolicy
 from turnledger.model.turn import Turn
+from turnledger.testing.gates import Fate
 from turnledger.testing.scripted_model import ScriptedModel
 from turnledger.testing.store_contract.stage import Contract, Stage, StageProcess, exchange, said, soon
 
@@ -123,3 +134,129 @@ class OneKey(Contract):
         await here.tend()
         await chat.delete()
         assert (await here.chat(conversation_key="k")).id != chat.id
+
+
+ONCE: dict[str, Any] = {"idempotency_key": "once"}
+
+
+class MadeOnce(Contract):
+    async def test_what_is_asked_for_again_is_the_same_one(self, stage: Stage) -> None:
+        here, there = await stage.processes()
+        made = await soon(here.ledger.conversation(title="T", metadata={"a": "b", "c": "d"}, **ONCE))
+        again = await soon(there.ledger.conversation(title="T", metadata={"c": "d", "a": "b"}, **ONCE))
+        assert (again.id, made.is_new, again.is_new) == (made.id, True, False)
+        changes: list[dict[str, Any]] = [{"title": "U"}, {"tags": ["t"]}, {"scope": "s"}, {"internal": True}]
+        for changed in changes:
+            with pytest.raises(IdempotencyMismatch):
+                await soon(here.ledger.conversation(**{"title": "T", **changed}, **ONCE))
+        assert len((await here.ledger.catalogue.list()).chats) == 1
+
+    async def test_many_at_once_are_one(self, stage: Stage) -> None:
+        here, there = await stage.processes()
+        asking = [each.ledger.conversation(**ONCE) for each in (here, there, here, there)]
+        made = await asyncio.gather(*map(soon, asking))
+        assert len({each.id for each in made}) == 1
+        assert [each.is_new for each in made].count(True) == 1
+
+    @pytest.mark.parametrize("fate", Fate)
+    async def test_one_whose_answer_is_lost_is_made_once(self, stage: Stage, fate: Fate) -> None:
+        here = await stage.process()
+        here.store.lose_answer(make, fate, fate)
+        made = await soon(here.ledger.conversation(**ONCE))
+        again = await soon(here.ledger.conversation(**ONCE))
+        assert (again.id, made.is_new) == (made.id, True)
+        assert len((await here.ledger.catalogue.list()).chats) == 1
+
+    async def test_one_that_a_conversation_key_names_is_found_and_stays_so(self, stage: Stage) -> None:
+        here = await stage.process()
+        named = await here.chat(conversation_key="k")
+        found = await soon(here.ledger.conversation(conversation_key="k", **ONCE))
+        assert (found.id, found.is_new) == (named.id, False)
+        await here.ledger.reset("k")
+        assert (await soon(here.ledger.conversation(conversation_key="k", **ONCE))).id == named.id
+
+    async def test_one_that_was_deleted_is_not_made_again(self, stage: Stage) -> None:
+        here = await stage.process()
+        await (await soon(here.ledger.conversation(**ONCE))).delete()
+        with pytest.raises(ConversationDeleted):
+            await soon(here.ledger.conversation(**ONCE))
+
+    async def test_the_key_is_forgotten_after_its_time_and_all_is_as_it_should_be(self, stage: Stage) -> None:
+        here = await stage.process()
+        made = await soon(here.ledger.conversation(**ONCE))
+        assert await here.ledger.check(at_rest=True) == []
+        stage.clock.advance(CLAIM_KEPT_MS / 1000 + 1)
+        await here.tend()
+        assert (await soon(here.ledger.conversation(**ONCE))).id != made.id
+
+
+IDLE = ResetPolicy.idle(3600)
+
+
+LONG = 3600.0
+
+
+async def run_by_key(process: StageProcess, text: str, answer: str = "Yes.", **policies: object) -> None:
+    model = ScriptedModel([answer])
+    await soon(process.ledger.run(model, text, conversation_key="k", **policies))  # type: ignore[arg-type]
+
+
+class ConcurrentResets(Contract):
+    @pytest.mark.parametrize("says_which", [False, True])
+    async def test_concurrent_resets_converge(self, stage: Stage, says_which: bool) -> None:
+        """Both have seen the old conversation under the key before either has written."""
+        here, there = await stage.processes()
+        old = await here.chat(conversation_key="k")
+        replaces = old.id if says_which else None
+        with here.store.hold(reset) as one, there.store.hold(reset) as other:
+            tasks = [stage.start(each.ledger.reset("k", replaces=replaces)) for each in (here, there)]
+            await stage.reach(one, tasks[0])
+            await stage.reach(other, tasks[1])
+            other.release()
+            one.release()
+            first, second = await soon(asyncio.gather(*tasks))
+        assert first.id == second.id != old.id
+        assert sorted([first.is_new, second.is_new]) == [False, True]
+        assert len(await here.listed()) == 2
+
+    async def test_concurrent_resets_of_a_key_that_nobody_has_converge(self, stage: Stage) -> None:
+        here, there = await stage.processes()
+        with here.store.hold(reset) as one, there.store.hold(resolve_now) as other:
+            resetting = stage.start(here.ledger.reset("k"))
+            opening = stage.start(there.chat(conversation_key="k"))
+            await stage.reach(one, resetting)
+            await stage.reach(other, opening)
+            other.release()
+            opened = await soon(opening)
+            one.release()
+            made = await soon(resetting)
+        assert made.id == opened.id
+        assert opened.is_new
+        assert not made.is_new
+
+    @pytest.mark.parametrize("fate", Fate)
+    async def test_a_reset_whose_answer_was_lost_happens_once(self, stage: Stage, fate: Fate) -> None:
+        here = await stage.process()
+        old = await here.chat(conversation_key="k")
+        here.store.lose_answer(reset, fate)
+        new = await soon(here.ledger.reset("k"))
+        assert new.is_new
+        assert {each.id for each in await here.listed()} == {old.id, new.id}
+        assert (await here.chat(conversation_key="k")).id == new.id
+
+    async def test_concurrent_requests_for_a_key_that_is_over_converge(self, stage: Stage) -> None:
+        here, there = await stage.processes()
+        old = await here.chat(conversation_key="k", reset=IDLE)
+        stage.clock.advance(LONG)
+        with here.store.hold(begin) as one, there.store.hold(resolve_now) as other:
+            running = stage.start(run_by_key(here, "q", "a"))
+            opening = stage.start(there.chat(conversation_key="k"))
+            await stage.reach(one, running)
+            await stage.reach(other, opening)
+            other.release()
+            one.release()
+            opened = await soon(opening)
+            await soon(running)
+        assert opened.id != old.id
+        assert await said(opened) == ["q", "a"]
+        assert len(await here.listed()) == 2

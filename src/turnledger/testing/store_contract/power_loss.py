@@ -1,27 +1,69 @@
-"""Power loss: the machine loses all its processes and every unsynced write. What was acknowledged or acted on
-before that is there when the power returns."""
+"""Durability: whatever was acknowledged or acted on is there after a power loss and after a restart."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import TypeAlias
+from contextlib import asynccontextmanager
+from random import Random
+from typing import Any, TypeAlias
 
 import pytest
 
-from turnledger.errors import ConversationDeleted, LinkNotValid, TurnStopped
+from turnledger.chat import Chat
+from turnledger.errors import (
+    ConversationDeleted,
+    LinkNotValid,
+    TurnStopped,
+)
+from turnledger.ledger import Ledger
 from turnledger.model.access.token import TokenScope, digest_of
 from turnledger.model.attempt import AttemptState
 from turnledger.model.flags import Flags
+from turnledger.model.transfer import ImportReport
 from turnledger.model.turn import TurnKind
+from turnledger.stores.memory import Database, MemoryStore
+from turnledger.testing.fake_clock import FakeClock
 from turnledger.testing.gates import Gate
 from turnledger.testing.machine import Machine
 from turnledger.testing.scripted_model import ScriptedModel, Tool
-from turnledger.testing.store_contract.stage import Contract, Stage, StageProcess, exchange, said, soon
-from turnledger.testing.store_contract.transfer import elsewhere, exported, imported
+from turnledger.testing.store_contract.stage import (
+    LIMITS,
+    Contract,
+    Stage,
+    StageProcess,
+    exchange,
+    said,
+    soon,
+)
+
+
+@asynccontextmanager
+async def elsewhere() -> AsyncIterator[Ledger]:
+    """A ledger of its own, in memory, whose ids are others."""
+    store = MemoryStore(Database())
+    async with await Ledger.over(store, limits=LIMITS, clock=FakeClock(), random=Random(4711)) as ledger:
+        yield ledger
+
+
+async def exported(ledger: Ledger, chat: str, **options: Any) -> bytes:
+    """The file of one chat."""
+    return b"".join([line async for line in ledger.transfer.export(chat, **options)])
+
+
+async def imported(ledger: Ledger, file: bytes, **options: Any) -> list[ImportReport]:
+    """Import a file, in two pieces."""
+    middle = len(file) // 2
+    pieces = (file[:middle], file[middle:])
+    return [report async for report in ledger.transfer.import_lines(pieces, **options)]
+
 
 NONCE = "n" * 22
+
+
 Check: TypeAlias = Callable[[StageProcess], Awaitable[None]]
 """Looks at what is there after the power has returned."""
+
+
 Deed: TypeAlias = Callable[[Stage, StageProcess], Awaitable[Check]]
 """Does something until it is acknowledged."""
 
@@ -373,3 +415,22 @@ class PowerLoss(Contract):
         assert await same.attempts() == []
         await exchange(same, "q2", "a2", idempotency_key="once", on_busy="reject")
         assert await said(same) == ["q1", "a1", "q2", "a2"]
+
+
+async def told(chat: Chat, text: str = "q", **options: object) -> str | None:
+    """Run a turn; return the instructions that its model saw first, if any."""
+    model = ScriptedModel(["a"])
+    await soon(chat.run(model, text, **options))  # type: ignore[arg-type]
+    [seen] = model.seen
+    assert [message["role"] for message in seen].count("system") <= 1
+    return seen[0]["content"] if seen[0]["role"] == "system" else None
+
+
+class Restarts(Contract):
+    async def test_they_survive_a_restart(self, stage: Stage) -> None:
+        if not self.capabilities.survives_restart:
+            pytest.skip("the store does not survive a restart")
+        chat = await (await stage.process()).chat()
+        await told(chat, instructions="Be kind.")
+        again = await (await stage.restart()).chat(chat)
+        assert await told(again) == "Be kind."

@@ -1,4 +1,4 @@
-"""The rows themselves: what is read is what was written; a transaction is whole, alone, or nothing."""
+"""The rows: a read returns what was written; a transaction is whole, alone, or nothing."""
 
 from __future__ import annotations
 
@@ -10,39 +10,65 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from turnledger.engine.ports import BURIED_KEPT, Store, Sync, Tables
-from turnledger.errors import StoreError, Superseded
+from turnledger.engine.ports import BURIED_KEPT, ClockMark, Store, Sync, Tables
+from turnledger.errors import (
+    StoreError,
+    Superseded,
+)
 from turnledger.model.attempt import Attempt, AttemptState, Failure, OnFailure, OnStop
-from turnledger.model.conversation import Branch, Claim, Conversation, ConversationState, Lease, Ticket
+from turnledger.model.change import ChangeKind, LiveChange, Position
+from turnledger.model.conversation import (
+    Branch,
+    Claim,
+    Conversation,
+    ConversationState,
+    Lease,
+    Origin,
+    Stretch,
+    Ticket,
+)
+from turnledger.model.flags import Flags
 from turnledger.model.ids import BranchId, ConversationId, IdSource, LeaseId, TurnId
 from turnledger.model.item import Item, message
 from turnledger.model.retention import ResetPolicy
 from turnledger.model.turn import Instructions, Turn, TurnKind
-from turnledger.testing.store_contract.stage import Contract, call, soon
+from turnledger.testing.store_contract.stage import (
+    Contract,
+    OpenStore,
+    Stage,
+    call,
+    exchange,
+    soon,
+)
 
 IDS = IdSource(lambda: 1_700_000_000_000, Random(1).getrandbits)
+
+
 TEXT = "né\x00 \U0001f600 'q\" \n"
+
+
 LATE = 2**52
 """Milliseconds: far in the future, and still a safe integer everywhere."""
 
-Step = Callable[[Tables], Awaitable[Any]]
+
+TableStep = Callable[[Tables], Awaitable[Any]]
 
 
-def do(method: str, *arguments: Any) -> Step:
+def do(method: str, *arguments: Any) -> TableStep:
     """One call of the tables, as a step of a transaction."""
     return lambda tables: getattr(tables, method)(*arguments)
 
 
-async def write(store: Store, *steps: Step) -> list[Any]:
+async def write(store: Store, *steps: TableStep) -> list[Any]:
     """Do these steps in one transaction; return what each returns."""
     return await soon(store.transact(_all_of, steps))
 
 
-async def read(store: Store, step: Step) -> Any:
+async def read(store: Store, step: TableStep) -> Any:
     return (await soon(store.read(_all_of, (step,))))[0]
 
 
-async def _all_of(tables: Tables, steps: tuple[Step, ...]) -> list[Any]:
+async def _all_of(tables: Tables, steps: tuple[TableStep, ...]) -> list[Any]:
     return [await step(tables) for step in steps]
 
 
@@ -253,7 +279,7 @@ class Rows(Contract):
             do("add_turn", committed),
         )
         assert await read(store, do("turn", "ann", committed.id)) == committed
-        lookups: list[Step] = [
+        lookups: list[TableStep] = [
             do("conversation", "eve", found.id),
             do("conversation_by_key", "eve", "", "k"),
             do("turn", "eve", committed.id),
@@ -446,3 +472,265 @@ class Rows(Contract):
 
         await stores[0].transact(bury_all, None)
         assert await read(stores[1], do("leases")) == [Lease(leases[0], 2), Lease(youngest, 1)]
+
+
+class Overview(Contract):
+    async def test_all_rows_are_named_page_by_page_with_their_owners(self, stores: list[Store]) -> None:
+        here, there = stores
+        chats = [await begun(here, conversation(owner=owner)) for owner in ("ann", "ben", "ann")]
+        attempts = [full_attempt(each) for each in chats]
+        attempts += [full_attempt(each, state=AttemptState.FAILED) for each in chats]
+        tickets = [_ticket_for(each) for each in chats]
+        claims = [
+            Claim(
+                owner=each.owner,
+                idempotency_key=f"{number}",
+                fingerprint=b"f",
+                conversation=each.id,
+                attempt=IDS.new(TurnId),
+            )
+            for number, each in enumerate(chats)
+        ]
+        await write(
+            here,
+            *[do("add_attempt", each) for each in attempts],
+            *[do("save_claim", each) for each in claims],
+        )
+        numbered = await write(here, *[do("add_ticket", each) for each in tickets])
+        lost = IDS.new(BranchId)
+        await write(here, do("add_branch", Branch(id=lost, conversation=IDS.new(ConversationId))))
+
+        assert sorted(await _all(there, "all_conversations", lambda row: row[1])) == sorted(
+            (each.owner, each.id) for each in chats
+        )
+        assert await _all(there, "all_branches", lambda row: row[1]) == [
+            *((each.owner, each.branch) for each in chats),
+            (None, lost),
+        ]
+        assert sorted(await _all(there, "all_attempts", lambda row: row[1])) == sorted(
+            (each.owner, each.id) for each in attempts
+        )
+        found = await _all(there, "all_tickets", lambda row: row[1].attempt)
+        expected = zip([each.owner for each in chats], numbered, strict=True)
+        assert {each.attempt: (owner, each) for owner, each in found} == {
+            each.attempt: (owner, each) for owner, each in expected
+        }
+        found = await _all(there, "all_claims", lambda claim: claim)
+        assert sorted(found, key=lambda claim: claim.idempotency_key) == claims
+
+    async def test_a_branch_knows_up_to_where_others_need_it(self, stores: list[Store]) -> None:
+        here, there = stores
+        found = await begun(here)
+        assert await read(there, do("needed_through", found.branch)) == 0
+        for through in (3, 5, 2):
+            made = Branch(id=IDS.new(BranchId), conversation=found.id, start=through)
+            stretch = Stretch(found.branch, 0, through)
+            origin = Origin(branch=made.id, conversation=found.id, base=IDS.new(TurnId), line=(stretch,))
+            await write(here, do("add_branch", made), do("add_origin", origin))
+        assert await read(there, do("needed_through", found.branch)) == 5
+
+    async def test_a_store_tells_what_is_odd_about_it(self, stores: list[Store]) -> None:
+        here, there = stores
+        found = await begun(here)
+        attempt = full_attempt(found)
+        await write(here, do("add_attempt", attempt), do("add_records", attempt.id, 0, [b"record"]))
+        assert await read(there, do("oddities", 9)) == []
+        await write(here, do("drop_attempt", attempt.id))
+        [told] = await read(there, do("oddities", 9))
+        assert attempt.id in told
+        assert await read(there, do("oddities", 0)) == []
+        assert await read(there, do("turns_without_checksum")) == 0
+
+
+async def _all(store: Store, method: str, name: Callable[[Any], Any]) -> list[Any]:
+    """All that a method names, two at a time."""
+    found: list[Any] = []
+    while page := await read(store, do(method, name(found[-1]) if found else None, 2)):
+        found += page
+    return found
+
+
+def _ticket_for(found: Conversation) -> Ticket:
+    return Ticket(
+        attempt=IDS.new(TurnId),
+        conversation=found.id,
+        branch=found.branch,
+        lease=IDS.new(LeaseId),
+        deadline=LATE,
+    )
+
+
+class FlagRows(Contract):
+    async def test_purged_turns_take_their_flags_along(self, stage: Stage) -> None:
+        process = await stage.process()
+        chat, other = await process.chat(), await process.chat()
+        turns = [await exchange(each, "q", "a") for each in (chat, other)]
+        for each, turn in zip((chat, other), turns, strict=True):
+            await each.flag(turn.id, to_model=False)
+        await chat.delete(purge=True)
+        await process.tend()
+        ids = [each.id for each in turns]
+        assert set(await read(process.store, do("flags", chat.owner, ids))) == {turns[1].id}
+
+    # Rows.
+
+    async def test_flags_are_read_as_they_were_written(self, stores: list[Store]) -> None:
+        here, there = stores
+        found = await begun(here)
+        first, second = turn(found.branch, 1), turn(found.branch, 2)
+        await write(here, do("add_turn", first), do("add_turn", second))
+        ids = (first.id, second.id)
+        assert await read(there, do("flags", "ann", ids)) == {}
+        assert await read(there, do("flag_version", "ann")) == 0
+        flags = {0: Flags(False, True), 5: Flags(True, False)}
+        await write(here, do("save_flags", "ann", first.id, flags))
+        assert await read(there, do("flags", "ann", ids)) == {first.id: flags}
+        assert await read(there, do("flags", "eve", ids)) == {}
+        await write(there, do("save_flags", "ann", first.id, {1: Flags(False, False)}))
+        assert await read(here, do("flags", "ann", ids)) == {first.id: {1: Flags(False, False)}}
+        await write(there, do("save_flags", "ann", first.id, {}))
+        assert await read(here, do("flags", "ann", ids)) == {}
+
+    async def test_flags_are_found_by_where_their_turns_stand(self, stores: list[Store]) -> None:
+        here, there = stores
+        found, other = await begun(here), await begun(here)
+        turns = [turn(found.branch, number) for number in range(1, 6)]
+        elsewhere = turn(other.branch, 2)
+        await write(here, *(do("add_turn", each) for each in (*turns, elsewhere)))
+        flags = {0: Flags(False, True), 5: Flags(True, False)}
+        for each in (*turns[:4], elsewhere):
+            await write(here, do("save_flags", "ann", each.id, flags))
+        await write(there, do("save_flags", "ann", turns[0].id, {}))
+
+        async def flagged(owner: str, *stretches: Stretch) -> list[TurnId]:
+            answer = await read(there, do("flags_in", owner, stretches))
+            assert all(each == flags for each in answer.values())
+            return sorted(answer)
+
+        line = Stretch(found.branch, 0, 5)
+        assert await flagged("ann", line) == [each.id for each in turns[1:4]]
+        assert await flagged("ann", Stretch(found.branch, 1, 3)) == [turns[1].id, turns[2].id]
+        assert await flagged("ann", Stretch(found.branch, 4, 5)) == await flagged("ann") == []
+        two = (Stretch(other.branch, 0, 2), Stretch(found.branch, 3, 5))
+        assert await flagged("ann", *two) == sorted([elsewhere.id, turns[3].id])
+        assert await flagged("eve", line) == []
+
+    async def test_every_change_raises_the_version_of_its_owner(self, stores: list[Store]) -> None:
+        here, there = stores
+        found = await begun(here)
+        made = turn(found.branch, 1)
+        await write(here, do("add_turn", made))
+        versions = []
+        for number in range(3):
+            await write(stores[number % 2], do("save_flags", "ann", made.id, {}))
+            versions.append(await read(there, do("flag_version", "ann")))
+            lane = await read(here, do("lane", "ann", found.id, found.id))
+            assert lane[3] == versions[-1]
+        assert versions == sorted({0, *versions})[1:]
+        assert await read(there, do("flag_version", "eve")) == 0
+
+
+def change(owner: str = "ann", at: int = 1, **details: Any) -> LiveChange:
+    """A change of a conversation that need not be there."""
+    return LiveChange(
+        kind=ChangeKind.TURN_RUNNING, owner=owner, conversation=IDS.new(ConversationId), at=at, **details
+    )
+
+
+class ChangeRows(Contract):
+    async def test_changes_are_numbered_without_gaps_and_read_as_written(self, stores: list[Store]) -> None:
+        full = change(scope="shop", turn=IDS.new(TurnId), branch=IDS.new(BranchId), detail="completed", at=7)
+        written = [full, change("bob"), change()]
+        assert await read(stores[1], do("change_position", None)) == Position()
+        await write(stores[0], *(do("add_change", each) for each in written))
+        found, through = await read(stores[1], do("changes", 0, {"ann", "bob"}, 9))
+        assert [replace(each, position=Position()) for each in found] == written
+        assert [each.position.number for each in found] == [1, 2, 3]
+        assert through == found[-1].position == await read(stores[0], do("change_position", None))
+        for each in found:
+            assert await read(stores[1], do("change_position", each.position.number)) == each.position
+        anns, through = await read(stores[1], do("changes", 0, {"ann"}, 2))
+        assert (anns, through) == (found[:1], found[1].position)
+        assert await read(stores[1], do("changes", 3, {"ann"}, 2)) == ([], None)
+        assert await read(stores[1], do("changes_of", "ann", 0, 9)) == [found[0], found[2]]
+        assert await read(stores[1], do("changes_of", "ann", 0, 1)) == found[:1]
+        assert await read(stores[1], do("changes_of", "ann", 1, 9)) == [found[2]]
+
+    async def test_every_kind_can_be_stored(self, stores: list[Store]) -> None:
+        kinds = [kind for kind in ChangeKind if kind not in (ChangeKind.START, ChangeKind.GAP)]
+        await write(stores[0], *(do("add_change", replace(change(), kind=kind)) for kind in kinds))
+        found = await read(stores[1], do("changes_of", "ann", 0, 99))
+        assert [each.kind for each in found] == kinds
+
+    async def test_what_is_undone_leaves_no_number_behind(self, stores: list[Store]) -> None:
+        async def fail(tables: Any, _: None) -> None:
+            await tables.add_change(change())
+            raise ZeroDivisionError
+
+        with pytest.raises(ZeroDivisionError):
+            await stores[0].transact(fail, None)
+        assert await read(stores[1], do("change_position", None)) == Position()
+        await write(stores[0], do("add_change", change()))
+        [found] = await read(stores[1], do("changes_of", "ann", 0, 9))
+        assert found.position.number == 1
+
+    async def test_changes_are_purged_by_age_and_number_but_never_the_newest(
+        self, stores: list[Store]
+    ) -> None:
+        await write(stores[0], *(do("add_change", change(at=at)) for at in (1, 2, 3, 4, 5, 6)))
+        assert await read(stores[1], do("change_position", 0)) == Position()
+        assert await write(stores[0], do("purge_changes", 3, 99, 1)) == [1]
+        assert await read(stores[1], do("change_position", 0)) is None
+        assert await write(stores[0], do("purge_changes", 3, 99, 99)) == [1]
+        assert await write(stores[0], do("purge_changes", 0, 3, 99)) == [1]
+        found = await read(stores[1], do("changes_of", "ann", 0, 9))
+        assert [each.position.number for each in found] == [4, 5, 6]
+        assert await read(stores[1], do("change_position", 3)) is None
+        assert await write(stores[0], do("purge_changes", 99, 0, 99)) == [2]
+        await write(stores[0], do("add_change", change()))
+        found = await read(stores[1], do("changes_of", "ann", 0, 9))
+        assert [each.position.number for each in found] == [6, 7]
+
+    async def test_behind_a_change_that_is_kept_none_is_missing(self, stores: list[Store]) -> None:
+        # Clocks differ, and an operation may wait for its turn: times need not rise with the numbers.
+        await write(stores[0], *(do("add_change", change(at=at)) for at in (1, 9, 1, 1, 9)))
+        assert await write(stores[0], do("purge_changes", 5, 99, 99)) == [1]
+        found = await read(stores[1], do("changes_of", "ann", 0, 9))
+        assert [each.position.number for each in found] == [2, 3, 4, 5]
+        assert await write(stores[0], do("purge_changes", 5, 2, 99)) == [3]
+        found = await read(stores[1], do("changes_of", "ann", 0, 9))
+        assert [each.position.number for each in found] == [5]
+
+    async def test_another_change_of_the_same_number_has_another_mark(self, stores: list[Store]) -> None:
+        await write(stores[0], do("add_change", change()), do("add_change", change()))
+        first, second = await read(stores[1], do("changes_of", "ann", 0, 9))
+        assert first.position.mark != second.position.mark
+
+    async def test_the_owner_of_a_ticket_is_known(self, stores: list[Store]) -> None:
+        found = await begun(stores[0], conversation(owner="bob"))
+        ticket = Ticket(
+            attempt=IDS.new(TurnId),
+            conversation=found.id,
+            branch=found.branch,
+            lease=IDS.new(LeaseId),
+            deadline=1,
+        )
+        await write(stores[0], do("add_ticket", ticket))
+        assert await read(stores[1], do("owner_of_ticket", ticket.attempt)) == "bob"
+        assert await read(stores[1], do("owner_of_ticket", IDS.new(TurnId))) is None
+
+
+class ClockRows(Contract):
+    async def test_the_clock_mark_is_the_last_one_saved(self, stores: list[Store]) -> None:
+        assert await read(stores[0], do("clock_mark")) is None
+        for mark in (ClockMark("one", 1, -2, 0), ClockMark("two", 3, 4, 5)):
+            await write(stores[0], do("save_clock_mark", mark))
+            assert await read(stores[1], do("clock_mark")) == mark
+
+    async def test_the_newest_time_is_that_of_the_last_turn_or_change(self, open_store: OpenStore) -> None:
+        store = await open_store()
+        assert await read(store, do("newest_time")) is None
+        found = await begun(store)
+        await write(store, do("add_turn", turn(found.branch, 1)))
+        assert await read(store, do("newest_time")) == turn(found.branch, 1).committed_at
+        await store.close()

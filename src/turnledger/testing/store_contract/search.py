@@ -1,4 +1,4 @@
-"""Search: what its owner sees is found, as soon as it is committed, by whoever asks; and nothing else."""
+"""Search: an owner finds every committed text that they may see, at once, and nothing else."""
 
 from __future__ import annotations
 

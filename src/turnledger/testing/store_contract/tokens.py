@@ -1,34 +1,37 @@
-"""Tokens: what is made is found by its text alone, nothing is made beyond its maker, and what is revoked lets
-nobody in from that moment on, in any process."""
+"""Tokens and share links: found by their text alone, and of no use to anyone once they are revoked."""
 
 from __future__ import annotations
 
+import asyncio
 from random import Random
 from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
-from turnledger.engine.limits import Limits
 from turnledger.engine.ports import Store
 from turnledger.errors import (
+    AdmissionMoved,
     InvalidId,
-    InvalidInput,
+    LinkNotValid,
+    ShareNotFound,
     StoreError,
     TokenEnded,
     TokenNotFound,
-    TokenTooWide,
-    TooManyTokens,
 )
-from turnledger.ledger import OWNER
+from turnledger.model.access.share import Share
 from turnledger.model.access.token import Token, TokenScope, digest_of, is_token_text
 from turnledger.model.conversation import Within
-from turnledger.model.ids import IdSource, TokenId
+from turnledger.model.ids import IdSource, ShareId, TokenId
 from turnledger.testing.store_contract.rows import IDS, LATE, TEXT, begun, do, read, write
-from turnledger.testing.store_contract.stage import LIMITS, Contract, Stage
+from turnledger.testing.store_contract.stage import Contract, Stage, tell
 
 ALL = frozenset(TokenScope)
+
+
 DAY = 24 * 3600.0
+
+
 UNKNOWN = IdSource(lambda: 1, Random(2).getrandbits).new(TokenId)
 
 
@@ -64,148 +67,6 @@ class TokensKept(Contract):
         assert len(secret) == 32
         assert len(set(secret)) > 8
         assert await there.ledger.tokens.store_secret() == secret
-
-    async def test_two_tokens_have_two_texts(self, stage: Stage) -> None:
-        here, there = await stage.processes()
-        texts = {(await each.ledger.tokens.create(scopes=ALL))[1] for each in (here, there, here, there)}
-        assert len(texts) == 4
-
-    async def test_the_first_token_of_all_shuts_out_those_who_come_without(self, stage: Stage) -> None:
-        here, there = await stage.processes()
-        before = await there.ledger.tokens.find(None)
-        assert (before.token, before.version, before.any_tokens) == (None, 0, False)
-        await here.ledger.tokens.create(owner="ann", scopes=[TokenScope.CHATS_READ])
-        after = await there.ledger.tokens.find(None)
-        assert after.any_tokens
-        assert after.version != before.version
-        await here.ledger.tokens.create(owner="ben", scopes=[TokenScope.CHATS_READ])
-        assert await there.ledger.tokens.find(None) == after
-
-    async def test_nobody_comes_without_again_when_all_tokens_are_gone(self, stage: Stage) -> None:
-        process = await stage.process()
-        made, _ = await process.ledger.tokens.create(scopes=[TokenScope.CHATS_READ])
-        await process.ledger.tokens.revoke(made.id)
-        stage.clock.advance(31 * DAY)
-        await process.tend()
-        assert await process.ledger.tokens.list() == []
-        assert (await process.ledger.tokens.find(None)).any_tokens
-
-    async def test_without_an_owner_it_is_the_one_of_those_who_come_without(self, stage: Stage) -> None:
-        process = await stage.process()
-        made, _ = await process.ledger.tokens.create(scopes=["turns:run", "chats:read"])
-        assert (made.owner, made.scopes) == (OWNER, frozenset({TokenScope.TURNS_RUN, TokenScope.CHATS_READ}))
-
-    async def test_a_token_ends_with_its_time(self, stage: Stage) -> None:
-        process = await stage.process()
-        now = stage.clock.now_ms()
-        short, _ = await process.ledger.tokens.create(scopes=ALL, lifetime=1.5)
-        dated, _ = await process.ledger.tokens.create(scopes=ALL, expires_at=now + 2_000)
-        assert (short.expires_at, dated.expires_at) == (now + 1_500, now + 2_000)
-        assert short.is_valid(now + 1_499)
-        assert not short.is_valid(now + 1_500)
-
-    @pytest.mark.parametrize(
-        "wish",
-        [
-            {"scopes": []},
-            {"scopes": ["chats:everything"]},
-            {"owner": ""},
-            {"owner": "x" * 513},
-            {"name": "x" * 513},
-            {"name": "\ud800"},
-            {"chat_scope": "x" * 513},
-            {"chat_scope": "shop\x02"},
-            {"models": [""]},
-            {"models": [str(number) for number in range(101)]},
-            {"lifetime": 0},
-            {"lifetime": float("nan")},
-            {"expires_at": 1},
-            {"expires_at": -1},
-            {"expires_at": 2**63},
-            {"expires_at": LATE, "lifetime": 1},
-            {"parent": "conv_1"},
-        ],
-    )
-    async def test_what_cannot_be_a_token_is_not_made(self, stage: Stage, wish: dict[str, Any]) -> None:
-        process = await stage.process()
-        with pytest.raises((InvalidInput, InvalidId)):
-            await process.ledger.tokens.create(**{"scopes": ALL, **wish})
-        assert await process.ledger.tokens.list() == []
-        assert not (await process.ledger.tokens.find(None)).any_tokens
-
-    async def test_a_token_made_by_another_is_as_wide_as_that_one_unless_it_says_less(
-        self, stage: Stage
-    ) -> None:
-        process = await stage.process()
-        tokens = process.ledger.tokens
-        parent, _ = await tokens.create(
-            owner="ann", scopes=ALL, chat_scope="shop", models=["a", "b"], lifetime=60
-        )
-        same, _ = await tokens.create(scopes=ALL, parent=parent.id)
-        assert same == replace(parent, id=same.id, parent=parent.id, digest=same.digest)
-        less, _ = await tokens.create(
-            scopes=[TokenScope.TURNS_RUN], chat_scope="shop", models=["b"], lifetime=30, parent=parent.id
-        )
-        assert less.narrows(parent)
-        bens, _ = await tokens.create(owner="ben", scopes=[TokenScope.TURNS_RUN], parent=parent.id)
-        assert (bens.owner, bens.chat_scope) == ("ben", "shop")
-        assert (less.models, less.expires_at) == (("b",), stage.clock.now_ms() + 30_000)
-
-    @pytest.mark.parametrize(
-        ("wish", "said"),
-        [
-            ({"scopes": ["admin", "chats:write"]}, "the scope chats:write"),
-            ({"chat_scope": ""}, "other conversations"),
-            ({"chat_scope": "shop2"}, "other conversations"),
-            ({"models": []}, "other models"),
-            ({"models": ["a", "c"]}, "other models"),
-            ({"lifetime": 61}, "a later end"),
-        ],
-    )
-    async def test_nothing_is_made_beyond_its_maker(
-        self, stage: Stage, wish: dict[str, Any], said: str
-    ) -> None:
-        process = await stage.process()
-        tokens = process.ledger.tokens
-        narrow: dict[str, Any] = {
-            "scopes": ["admin"],
-            "chat_scope": "shop",
-            "models": ["a", "b"],
-            "lifetime": 60,
-        }
-        parent, _ = await tokens.create(owner="ann", **narrow)
-        with pytest.raises(TokenTooWide, match=said):
-            await tokens.create(**{"scopes": ["admin"], "parent": parent.id, **wish})
-        assert await tokens.list() == [parent]
-
-    async def test_only_an_admin_that_is_valid_makes_tokens(self, stage: Stage) -> None:
-        here, there = await stage.processes()
-        plain, _ = await here.ledger.tokens.create(scopes=ALL - {TokenScope.ADMIN})
-        with pytest.raises(TokenTooWide, match="admin"):
-            await here.ledger.tokens.create(scopes=[TokenScope.CHATS_READ], parent=plain.id)
-        revoked, _ = await here.ledger.tokens.create(scopes=ALL)
-        expired, _ = await here.ledger.tokens.create(scopes=ALL, lifetime=1)
-        await there.ledger.tokens.revoke(revoked.id)
-        stage.clock.advance(1)
-        for parent in (revoked.id, expired.id, UNKNOWN):
-            with pytest.raises(TokenEnded):
-                await here.ledger.tokens.create(scopes=[TokenScope.CHATS_READ], parent=parent)
-        assert len(await here.ledger.tokens.list()) == 3
-
-    async def test_an_owner_has_so_many_tokens_and_no_more(self, stage: Stage) -> None:
-        process = await stage.process(Limits(lease_time=LIMITS.lease_time, tokens=2))
-        tokens = process.ledger.tokens
-        first, _ = await tokens.create(owner="ann", scopes=ALL)
-        await tokens.create(owner="ann", scopes=ALL, lifetime=1)
-        with pytest.raises(TooManyTokens):
-            await tokens.create(owner="ann", scopes=ALL)
-        await tokens.create(owner="ben", scopes=ALL)
-        stage.clock.advance(1)
-        await tokens.create(owner="ann", scopes=ALL)
-        with pytest.raises(TooManyTokens):
-            await tokens.create(owner="ann", scopes=ALL)
-        await tokens.revoke(first.id)
-        await tokens.create(owner="ann", scopes=ALL)
 
     async def test_a_list_goes_back_in_time_page_by_page(self, stage: Stage) -> None:
         here, there = await stage.processes()
@@ -243,16 +104,6 @@ class TokensKept(Contract):
             admission = await tokens.find(each.digest)
             assert admission.token == each
             assert admission.version != version
-
-    async def test_a_revocation_can_be_repeated_and_changes_nothing_then(self, stage: Stage) -> None:
-        process = await stage.process()
-        tokens = process.ledger.tokens
-        made, _ = await tokens.create(owner="ann", scopes=ALL)
-        ended = await tokens.revoke(made.id)
-        version = (await tokens.find(made.digest)).version
-        stage.clock.advance(1)
-        assert await tokens.revoke(made.id) == ended
-        assert (await tokens.find(made.digest)).version == version
 
     async def test_to_others_a_token_does_not_exist(self, stage: Stage) -> None:
         process = await stage.process()
@@ -416,3 +267,175 @@ class TokensKept(Contract):
         assert await write(there, do("purge_tokens", 20, 9)) == [1]
         assert await read(here, do("tokens", None, None, 9)) == [rows[6], rows[5], rows[0]]
         assert await read(here, do("token_by_digest", rows[1].digest)) is None
+
+
+NONCE, OTHER = "n" * 22, "o" * 22
+
+
+def link(**changes: Any) -> Share:
+    id = IDS.new(ShareId)
+    return replace(
+        Share(id=id, owner="ann", chat_scope="shop", created_at=1, digest=digest_of(id)), **changes
+    )
+
+
+class SharesKept(Contract):
+    # What a ledger does.
+
+    async def test_a_token_revokes_links_that_it_made_or_to_its_chats_only(self, stage: Stage) -> None:
+        here, there = await stage.processes()
+        tokens, shares = here.ledger.tokens, here.ledger.shares
+        chat = await here.chat(owner="ann")
+        root, _ = await tokens.create(owner="ann", scopes=ALL)
+        child, _ = await tokens.create(owner="ann", scopes=ALL, parent=root.id)
+        beside, _ = await tokens.create(owner="ben", scopes=ALL, parent=root.id)
+        of_root, _ = await shares.create(scope="shop", parent=root.id)
+        of_child, _ = await shares.create(scope="shop", parent=child.id)
+        to_chat, _ = await shares.create(chat=chat.id, parent=root.id)
+        for share, by in ((of_root, child), (of_root, beside), (of_child, beside), (to_chat, beside)):
+            with pytest.raises(ShareNotFound):
+                await there.ledger.shares.revoke(share.id, by=by)
+        for share, by in ((to_chat, child), (of_child, child), (of_root, root)):
+            assert (await there.ledger.shares.revoke(share.id, by=by)).revoked_at is not None
+
+    async def test_pages_that_come_at_once_are_counted_one_by_one(self, stage: Stage) -> None:
+        here, there = await stage.processes()
+        _, code = await here.ledger.shares.create(scope="shop", max_uses=3)
+        nonces = [f"{number:022}" for number in range(5) for _ in range(2)]
+        came = await asyncio.gather(
+            *(each.ledger.shares.exchange(code, nonce) for nonce in nonces for each in (here, there)),
+            return_exceptions=True,
+        )
+        let_in = [each for each in came if not isinstance(each, BaseException)]
+        assert len({each.text for each in let_in}) == 3
+        assert len(let_in) == 12
+        assert all(isinstance(each, LinkNotValid) for each in came if isinstance(each, BaseException))
+        assert [each.uses for each in await here.ledger.shares.list()] == [3]
+
+    async def test_revoking_a_link_ends_all_who_came_by_it(self, stage: Stage) -> None:
+        here, there = await stage.processes()
+        share, code = await here.ledger.shares.create(scope="shop")
+        stays, _ = await here.ledger.tokens.create(owner="ann", scopes=ALL)
+        guests = [await here.ledger.shares.exchange(code, nonce) for nonce in (NONCE, OTHER)]
+        found = await here.ledger.tokens.find(digest_of(guests[0].text))
+        revoked = await there.ledger.shares.revoke(share.id)
+        assert revoked.revoked_at == stage.clock.now_ms()
+        for each in guests:
+            ended = (await here.ledger.tokens.find(digest_of(each.text))).token
+            assert ended is not None
+            assert not ended.is_valid(stage.clock.now_ms())
+        with pytest.raises(AdmissionMoved):
+            await tell(here.ledger.turn("q", owner=guests[0].token.owner, admitted=found.version))
+        [kept] = [each for each in await here.ledger.tokens.list() if each.id == stays.id]
+        assert kept.revoked_at is None
+        assert await there.ledger.shares.revoke(share.id) == revoked
+        with pytest.raises(LinkNotValid):
+            await here.ledger.shares.exchange(code, NONCE)
+        assert await here.ledger.check() == []
+
+    async def test_a_link_ends_with_the_token_that_made_it(self, stage: Stage) -> None:
+        here = await stage.process()
+        boss, _ = await here.ledger.tokens.create(owner="ann", scopes=ALL)
+        _share, code = await here.ledger.shares.create(scope="shop", parent=boss.id)
+        guest = await here.ledger.shares.exchange(code, NONCE)
+        ended = await here.ledger.tokens.revoke(boss.id)
+        assert {each.id for each in ended} == {boss.id, guest.token.id}
+        [listed] = await here.ledger.shares.list()
+        assert listed.revoked_at is not None
+        with pytest.raises(LinkNotValid):
+            await here.ledger.shares.exchange(code, OTHER)
+        with pytest.raises(TokenEnded):
+            await here.ledger.shares.create(scope="shop", parent=boss.id)
+        assert await here.ledger.check() == []
+
+    async def test_links_are_listed_and_revoked_by_who_sees_them(self, stage: Stage) -> None:
+        here = await stage.process()
+        shares, chat = here.ledger.shares, await here.chat(owner="ann", scope="desk")
+        one, _ = await shares.create(scope="shop", owner="ann")
+        two, _ = await shares.create(scope="desk", owner="ben")
+        three, _ = await shares.create(chat=chat.id, owner="ann")
+        assert await shares.list() == [three, two, one]
+        assert await shares.list(before=three.id, limit=1) == [two]
+        assert await shares.list(owner="ann") == [three, one]
+        assert await shares.list(within=Within("desk"), limit=1) == [three]
+        assert await shares.list(owner="ann", only_chats=True) == [three]
+        others: list[dict[str, Any]] = [
+            {"owner": "ben"},
+            {"within": Within("desk")},
+            {"only_chats": True},
+            {"within": Within(chat=chat.id)},
+        ]
+        for seen in others:
+            with pytest.raises(ShareNotFound):
+                await shares.revoke(one.id, **seen)
+        assert [each.revoked_at for each in await shares.list()] == [None, None, None]
+        await shares.revoke(one.id, owner="ann", within=Within("shop"))
+
+    async def test_ended_links_are_forgotten_in_time(self, stage: Stage) -> None:
+        here = await stage.process()
+        share, code = await here.ledger.shares.create(scope="shop", lifetime=10)
+        await here.ledger.shares.exchange(code, NONCE)
+        stage.clock.advance(29 * DAY)
+        await here.tend()
+        assert [each.id for each in await here.ledger.shares.list()] == [share.id]
+        stage.clock.advance(2 * DAY)
+        await here.tend()
+        assert await here.ledger.shares.list() == []
+        assert await here.ledger.check() == []
+
+    # What a store does.
+
+    async def test_the_rows_of_links(self, stores: list[Store]) -> None:
+        store, there = stores
+        full = link(
+            name="n",
+            chat_scope="",
+            conversation=None,
+            models=("a", "b"),
+            max_uses=3,
+            uses=2,
+            per_minute=4,
+            visitor_lifetime=5,
+            expires_at=60,
+            parent=IDS.new(TokenId),
+        )
+        plain = link(owner="ben")
+        await write(store, do("add_share", full), do("add_share", plain))
+        assert await read(there, do("share", None, full.id)) == full
+        assert await read(there, do("share", "ben", full.id)) is None
+        assert await read(there, do("share_by_digest", plain.digest)) == plain
+        assert await read(there, do("share_by_digest", b"")) is None
+        assert full.parent is not None
+        assert await read(there, do("shares_made_by", full.parent)) == [full]
+        assert await read(there, do("shares", None, None, 9)) == [plain, full]
+        assert await read(there, do("shares", None, plain.id, 9)) == [full]
+        assert await read(there, do("shares", "ann", None, 9)) == [full]
+        counts = [do("count_shares", "ann", now, 9) for now in (59, 60)]
+        assert [await read(there, count) for count in counts] == [1, 0]
+        for twin in (replace(plain, id=IDS.new(ShareId)), replace(link(), id=plain.id)):
+            with pytest.raises(StoreError):
+                await write(store, do("add_share", twin))
+        await write(store, do("count_use", full.id), do("revoke_share", plain.id, 7))
+        await write(store, do("revoke_share", plain.id, 9))
+        changed = [replace(plain, revoked_at=7), replace(full, uses=3)]
+        assert await read(there, do("shares", None, None, 9)) == changed
+        assert await write(store, do("purge_shares", 7, 9)) == [0]
+        assert await write(store, do("purge_shares", 61, 1), do("purge_shares", 61, 9)) == [1, 1]
+
+    async def test_the_tokens_of_a_link(self, stores: list[Store]) -> None:
+        store, there = stores
+        share = link()
+        came = [token(share=share.id, owner=owner, created_at=at) for owner, at in (("g1", 5), ("g2", 9))]
+        late = token(share=share.id, owner="g1", created_at=9)
+        apart = token(owner="g1", created_at=9)
+        rows = [do("add_token", each) for each in (*came, late, apart)]
+        await write(store, do("add_share", share), *rows)
+        bounds = [(4, 9), (5, 9), (9, 9), (0, 2)]
+        counts = [await read(there, do("count_visitors", share.id, *each)) for each in bounds]
+        assert counts == [3, 2, 0, 2]
+        assert await read(there, do("count_tokens", "g1", 1, 9)) == 1
+        await write(store, do("revoke_token", late.id, 10))
+        assert await write(store, do("revoke_visitors", share.id, 11)) == [["g1", "g2"]]
+        assert await write(store, do("revoke_visitors", share.id, 12)) == [[]]
+        ended = [await read(there, do("token", None, each.id)) for each in (*came, late, apart)]
+        assert [each.revoked_at for each in ended] == [11, 11, 10, None]

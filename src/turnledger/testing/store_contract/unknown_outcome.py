@@ -1,4 +1,4 @@
-"""An error from a write is an unknown outcome, made certain before anything is said about it."""
+"""An error from a write is an unknown outcome, which the engine resolves before it reports anything."""
 
 from __future__ import annotations
 
@@ -19,6 +19,8 @@ from turnledger.testing.scripted_model import ScriptedModel, Tool
 from turnledger.testing.store_contract.stage import LIMITS, Contract, Stage, exchange, said, soon
 
 IMPATIENT = replace(LIMITS, doubt_patience=0.0)
+
+
 every_fate = pytest.mark.parametrize("fate", Fate)
 
 

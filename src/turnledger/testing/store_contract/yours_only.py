@@ -1,4 +1,4 @@
-"""Yours only: an id belongs to an owner; to anyone else it does not exist."""
+"""Yours only: an id belongs to an owner, a scope and perhaps one chat; to others it does not exist."""
 
 from __future__ import annotations
 
@@ -7,15 +7,37 @@ from typing import Any
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from turnledger.chat import Chat
-from turnledger.errors import ConversationDeleted, ConversationNotFound, TurnNotFound
+from turnledger.engine.attempt.client_retries import Retry
+from turnledger.errors import (
+    ConversationDeleted,
+    ConversationNotFound,
+    IdempotencyMismatch,
+    InvalidInput,
+    StoreError,
+    TurnNotFound,
+    TurnReplayed,
+)
+from turnledger.model.conversation import Conversation, Within
 from turnledger.model.ids import TurnId
 from turnledger.testing.scripted_model import ScriptedModel, Tool
 from turnledger.testing.store_contract.forgotten import USES
-from turnledger.testing.store_contract.stage import Contract, Stage, StageProcess, exchange, said, soon
+from turnledger.testing.store_contract.rows import conversation, do, write
+from turnledger.testing.store_contract.stage import (
+    Contract,
+    Stage,
+    StageProcess,
+    exchange,
+    said,
+    soon,
+    tell,
+    user,
+)
 
 ALL_USES: dict[str, Callable[[Chat], Awaitable[Any]]] = {**USES, "delete": lambda chat: chat.delete()}
+
 
 UNKNOWN_TURN = TurnId("turn_01890a5d000070008000000000000000")
 
@@ -122,3 +144,397 @@ class YoursOnly(Contract):
             await here.ledger.run(model, "q", owner="ann", idempotency_key="i")
         await soon(here.ledger.run(model, "q", owner="ben", idempotency_key="i"))
         assert model.executed == {"pay": 2}
+
+
+ANN: dict[str, Any] = {"owner": "ann"}
+
+
+SHOP: dict[str, Any] = {"owner": "ann", "within": Within("shop")}
+"""Who asks for the application "shop" of ann."""
+
+
+ANOTHER = [user("q1"), {"role": "assistant", "content": "never said"}, user("q2")]
+
+
+REQUEST = b"the same request"
+
+
+Use = Callable[[StageProcess, Chat, TurnId], Awaitable[Any]]
+
+
+BY_ID: dict[str, Use] = {
+    "conversation": lambda here, chat, turn: here.ledger.conversation(chat.id, **SHOP),
+    "turn": lambda here, chat, turn: tell(here.ledger.turn("q", conversation=chat.id, **SHOP)),
+    "run": lambda here, chat, turn: here.ledger.run(ScriptedModel(), "q", conversation=chat.id, **SHOP),
+    "resent": lambda here, chat, turn: tell(here.ledger.resent(ANOTHER, conversation=chat.id, **SHOP)),
+    "resent, refused if another": lambda here, chat, turn: tell(
+        here.ledger.resent(ANOTHER, conversation=chat.id, on_divergence="reject", **SHOP)
+    ),
+    "with its idempotency_key": lambda here, chat, turn: tell(
+        here.ledger.turn("q1", conversation=chat.id, idempotency_key="i", **SHOP)
+    ),
+    "as a later try": lambda here, chat, turn: tell(
+        here.ledger.turn("q1", conversation=chat.id, retry=Retry(REQUEST, 1), **SHOP)
+    ),
+    "a reset that replaces it": lambda here, chat, turn: here.ledger.reset("k", replaces=chat.id, **SHOP),
+}
+
+
+ELSEWHERE = ("", "desk")
+"""Scopes that are not the shop."""
+
+
+def names_of(found: list[Conversation]) -> list[str | None]:
+    return [each.title for each in found]
+
+
+class Scopes(Contract):
+    async def test_each_scope_has_conversation_keys_of_its_own(self, stage: Stage) -> None:
+        here, there = await stage.processes()
+        chats = [await here.chat(conversation_key="k", scope=scope, **ANN) for scope in ("", "shop", "desk")]
+        assert len({chat.id for chat in chats}) == 3
+        assert [chat.scope for chat in chats] == ["", "shop", "desk"]
+        for chat in chats:
+            same = await there.chat(conversation_key="k", scope=chat.scope, create=False, **ANN)
+            assert (same.id, same.scope) == (chat.id, chat.scope)
+            assert (await same.info()).scope == chat.scope
+        with pytest.raises(ConversationNotFound):
+            await here.chat(conversation_key="k", scope="other", create=False, **ANN)
+
+    async def test_who_is_narrowed_makes_and_finds_in_that_scope(self, stage: Stage) -> None:
+        here = await stage.process()
+        await here.chat(conversation_key="k", **ANN)
+        made = await here.chat(conversation_key="k", **SHOP)
+        assert (made.scope, made.is_new) == ("shop", True)
+        assert (await here.chat(conversation_key="k", scope="shop", **ANN)).id == made.id
+        turn = await soon(here.ledger.run(ScriptedModel(["a"]), "q", **SHOP))
+        assert (await here.ledger.chat_of(turn.id, **ANN)).scope == "shop"
+        assert (await here.ledger.chat_of(turn.id, **SHOP)).scope == "shop"
+
+    async def test_who_is_narrowed_cannot_name_another_scope(self, stage: Stage) -> None:
+        here = await stage.process()
+        with pytest.raises(InvalidInput):
+            await here.chat(conversation_key="k", scope="desk", **SHOP)
+        with pytest.raises(InvalidInput):
+            here.ledger.turn("q", scope="desk", **SHOP)
+        with pytest.raises(InvalidInput):
+            await here.listed(scope="desk", **SHOP)
+        assert await here.listed(**ANN) == []
+
+    @pytest.mark.parametrize("scope", ELSEWHERE)
+    @pytest.mark.parametrize("use", BY_ID.values(), ids=BY_ID)
+    async def test_beyond_the_scope_nothing_exists(self, stage: Stage, use: Use, scope: str) -> None:
+        here = await stage.process()
+        chat = await here.chat(conversation_key="k", scope=scope, **ANN)
+        block = here.ledger.turn("q1", conversation_key="k", scope=scope, retry=Retry(REQUEST), **ANN)
+        turn = await tell(block)
+        here.ledger.lost(block)
+        await exchange(chat, "q1", idempotency_key="i")
+        before, found = await chat.turns(), await chat.info()
+        with pytest.raises(ConversationNotFound):
+            await soon(use(here, chat, turn.id))
+        assert await chat.turns() == before
+        assert await chat.info() == found
+        await chat.delete()
+        with pytest.raises(ConversationNotFound):
+            await soon(use(here, chat, turn.id))
+
+    async def test_turns_beyond_the_scope_are_not_found(self, stage: Stage) -> None:
+        here, there = await stage.processes()
+        chat = await here.chat(scope="desk", **ANN)
+        committed = await exchange(chat, "q")
+        with pytest.raises(RuntimeError):
+            await chat.run(ScriptedModel([RuntimeError("boom")]), "q1")
+        await stage.hold_lane(chat, "q2")
+        await stage.queue(chat, ScriptedModel(), "q3")
+        aside = [each.attempt.id for each in await chat.attempts()]
+        [ticket] = await stage.tickets(chat)
+        names = (committed.id, *aside, ticket.attempt)
+        own = await here.chat(**SHOP)
+        for name in names:
+            assert (await there.ledger.chat_of(name, owner="ann", within=Within("desk"))).id == chat.id
+            with pytest.raises(TurnNotFound):
+                await there.ledger.chat_of(name, **SHOP)
+            assert await soon(own.stop(name)) is None
+            with pytest.raises(TurnNotFound):
+                await soon(anext(aiter(own.events(name))))
+            with pytest.raises(TurnNotFound):
+                await soon(own.outcome(name))
+        for use in (own.flag, own.flags, own.siblings, own.fork):
+            with pytest.raises(TurnNotFound):
+                await use(committed.id)
+        await chat.delete()
+        with pytest.raises(TurnNotFound):
+            await there.ledger.chat_of(committed.id, **SHOP)
+        with pytest.raises(ConversationDeleted):
+            await there.ledger.chat_of(committed.id, **ANN)
+
+    async def test_a_listing_shows_all_scopes_or_one(self, stage: Stage) -> None:
+        here = await stage.process()
+        for number, scope in enumerate(("", "shop", "desk", "shop", "", "shop")):
+            stage.clock.advance(1)
+            await here.chat(title=str(number), scope=scope, **ANN)
+        await here.chat(title="hidden", internal=True, scope="shop", **ANN)
+        await here.chat(title="eve's", scope="shop", owner="eve")
+        list_them = here.listed
+        assert names_of(await list_them(**ANN)) == ["5", "4", "3", "2", "1", "0"]
+        assert names_of(await list_them(scope="", **ANN)) == ["4", "0"]
+        assert names_of(await list_them(scope="shop", **ANN)) == ["5", "3", "1"]
+        assert names_of(await list_them(**SHOP)) == ["5", "3", "1"]
+        assert names_of(await list_them(owner="ann", within=Within(""))) == ["4", "0"]
+        narrows: list[dict[str, Any]] = [{"scope": ""}, {"within": Within("shop")}]
+        for narrow in narrows:
+            whole = await here.ledger.catalogue.list(**ANN, **narrow)
+            page = await here.ledger.catalogue.list(limit=1, **ANN, **narrow)
+            paged = page.chats
+            while page.next:
+                page = await here.ledger.catalogue.list(limit=1, cursor=page.next, **ANN, **narrow)
+                paged += page.chats
+            assert paged == whole.chats
+
+    async def test_a_listing_follows_the_turns_of_its_scope(self, stage: Stage) -> None:
+        here = await stage.process()
+        first, second = [await here.chat(title=name, **SHOP) for name in ("1", "2")]
+        for chat in (second, first):
+            stage.clock.advance(1)
+            await exchange(chat, "q")
+        assert names_of(await here.listed(**SHOP)) == ["1", "2"]
+        await first.delete()
+        assert names_of(await here.listed(**SHOP)) == ["2"]
+
+    async def test_a_reset_stays_in_its_scope(self, stage: Stage) -> None:
+        here, there = await stage.processes()
+        plain = await here.chat(conversation_key="k", **ANN)
+        shop = await here.chat(conversation_key="k", **SHOP)
+        fresh = await there.ledger.reset("k", **SHOP)
+        assert (fresh.scope, fresh.is_new) == ("shop", True)
+        assert (await there.ledger.reset("k", replaces=shop.id, **SHOP)).id == fresh.id
+        assert (await here.chat(conversation_key="k", **ANN)).id == plain.id
+        assert (await here.chat(conversation_key="k", **SHOP)).id == fresh.id
+        with pytest.raises(InvalidInput):
+            await here.ledger.reset("k", replaces=plain.id, scope="shop", **ANN)
+
+    async def test_a_fork_is_of_the_same_scope(self, stage: Stage) -> None:
+        here = await stage.process()
+        chat = await here.chat(**SHOP)
+        turn = await exchange(chat, "q")
+        await here.chat(conversation_key="k", **ANN)
+        made = await chat.fork(conversation_key="k")
+        assert made.scope == "shop"
+        assert (await made.info()).scope == "shop"
+        assert (await here.chat(conversation_key="k", **SHOP)).id == made.id
+        assert [each.id for each in await made.turns()] == [turn.id]
+        with pytest.raises(InvalidInput):
+            await chat.fork(conversation_key="k")
+        await exchange(made, "next", idempotency_key="i")
+        with pytest.raises(TurnReplayed):
+            await tell(here.ledger.turn("next", conversation=made.id, idempotency_key="i", **SHOP))
+
+    async def test_a_scope_never_changes(self, stage: Stage) -> None:
+        here, there = await stage.processes()
+        chat = await here.chat(conversation_key="k", **SHOP)
+        await write(here.store, do("save_conversation", replace(await chat.info(), scope="desk")))
+        assert (await there.chat(conversation_key="k", **SHOP)).id == chat.id
+        with pytest.raises(ConversationNotFound):
+            await there.ledger.conversation(chat.id, owner="ann", within=Within("desk"))
+
+    async def test_a_second_conversation_of_one_key_and_scope_is_refused(self, stage: Stage) -> None:
+        here = await stage.process()
+        await here.chat(conversation_key="k", **SHOP)
+        with pytest.raises(StoreError):
+            await write(here.store, do("add_conversation", conversation(conversation_key="k", scope="shop")))
+        await write(here.store, do("add_conversation", conversation(conversation_key="k", scope="desk")))
+
+
+class ScopedOnce(Contract):
+    """Claims of callers who see one scope only are their own."""
+
+    async def test_who_is_narrowed_gets_the_same_answer_again(self, stage: Stage) -> None:
+        here, there = await stage.processes()
+        options = {"conversation_key": "k", "idempotency_key": "i", **SHOP}
+        turn = await soon(here.ledger.run(ScriptedModel(["a"]), "q", **options))
+        assert await soon(there.ledger.run(ScriptedModel(), "q", **options)) == turn
+        with pytest.raises(IdempotencyMismatch):
+            await soon(there.ledger.run(ScriptedModel(), "another", **options))
+
+    async def test_a_claim_of_others_tells_nothing(self, stage: Stage) -> None:
+        here, there = await stage.processes()
+        others: list[dict[str, Any]] = [{}, {"within": Within("desk")}, {"scope": "shop"}]
+        for narrow in others:
+            chat = await here.chat(**ANN, **narrow)
+            await exchange(chat, "other words", idempotency_key="i")
+            turn = await soon(here.ledger.run(ScriptedModel(["a"]), "q", idempotency_key="i", **SHOP))
+            again = await soon(there.ledger.run(ScriptedModel(), "q", idempotency_key="i", **SHOP))
+            assert again == turn
+            await chat.delete()
+            await here.tend()
+            assert await soon(there.ledger.run(ScriptedModel(), "q", idempotency_key="i", **SHOP)) == turn
+            await (await here.ledger.chat_of(turn.id, **SHOP)).delete()
+            with pytest.raises(ConversationDeleted):
+                await soon(there.ledger.run(ScriptedModel(), "q", idempotency_key="i", **SHOP))
+            stage.clock.advance(25 * 3600)
+            await here.tend()
+
+    async def test_the_same_key_in_another_scope_is_another_request(self, stage: Stage) -> None:
+        here = await stage.process()
+        options = {"idempotency_key": "i", **ANN}
+        await soon(here.ledger.run(ScriptedModel(["a"]), "q", scope="shop", **options))
+        names: list[dict[str, Any]] = [{}, {"conversation_key": "k"}]
+        for named in names:
+            with pytest.raises(IdempotencyMismatch):
+                await soon(here.ledger.run(ScriptedModel(), "q", scope="desk", **named, **options))
+        assert len(await here.listed(**ANN)) == 1
+
+    async def test_what_runs_beyond_the_scope_is_not_attached_to(self, stage: Stage) -> None:
+        here, there = await stage.processes()
+        chat = await here.chat(**ANN)
+        holder = await stage.hold_lane(chat, "q", idempotency_key="i", retry=Retry(REQUEST))
+        own = await there.chat(**SHOP)
+        await exchange(own, "q", "mine", idempotency_key="i")
+        await exchange(own, "q", "mine again", retry=Retry(REQUEST, 1))
+        assert await said(own) == ["q", "mine", "q", "mine again"]
+        await holder.finish()
+
+    async def test_a_failed_turn_is_resumed_within_its_scope_only(self, stage: Stage) -> None:
+        here = await stage.process()
+        model = ScriptedModel([Tool("pay", "paid"), RuntimeError("boom")], [Tool("pay", "paid"), "Done."])
+        chat = await here.chat(**SHOP)
+        with pytest.raises(RuntimeError):
+            await chat.run(model, "q", idempotency_key="i")
+        await soon(here.ledger.run(model, "q", idempotency_key="i", **ANN))
+        assert model.executed == {"pay": 2}
+        again = ScriptedModel([Tool("pay", "paid"), "Paid."])
+        await soon(chat.run(again, "q", idempotency_key="i"))
+        assert again.executed == {}
+        assert [item.type for item in (await chat.turns())[-1].output] == [
+            "function_call",
+            "function_call_output",
+            "message",
+        ]
+
+    async def test_a_later_try_finds_the_request_of_its_own_scope_only(self, stage: Stage) -> None:
+        here, there = await stage.processes()
+        shop, desk = [await here.chat(owner="ann", within=Within(scope)) for scope in ("shop", "desk")]
+        asked = shop.turn("q", retry=Retry(REQUEST))
+        turn = await tell(asked, "first")
+        here.ledger.lost(asked)
+        await here.tend()
+        await exchange(desk, "q", "another", retry=Retry(REQUEST, 1))
+        same = await there.ledger.conversation(shop.id, **SHOP)
+        with pytest.raises(TurnReplayed) as replay:
+            await tell(same.turn("q", retry=Retry(REQUEST, 1)))
+        assert replay.value.turn == turn
+        assert await said(desk) == ["q", "another"]
+
+    async def test_a_stop_in_the_queue_is_known_within_the_scope(self, stage: Stage) -> None:
+        here = await stage.process()
+        chat = await here.chat(**SHOP)
+        holder = await stage.hold_lane(chat)
+        waiting = await stage.queue(chat, ScriptedModel(), "q", idempotency_key="i")
+        [ticket] = await stage.tickets(chat)
+        await soon(chat.stop(ticket.attempt))
+        with pytest.raises(Exception, match="stopped"):
+            await soon(waiting)
+        await holder.finish()
+        with pytest.raises(Exception, match="stopped"):
+            await soon(chat.run(ScriptedModel(), "q", idempotency_key="i"))
+        wide = await here.ledger.conversation(chat.id, **ANN)
+        await exchange(wide, "q", idempotency_key="i")
+
+
+ChatUse = Callable[[StageProcess, Chat, TurnId, dict[str, Any]], Awaitable[Any]]
+
+
+BEYOND: dict[str, ChatUse] = {
+    "conversation": lambda here, chat, turn, one: here.ledger.conversation(chat.id, **one),
+    "conversation by key": lambda here, chat, turn, one: here.ledger.conversation(
+        conversation_key="k", **one
+    ),
+    "a new conversation": lambda here, chat, turn, one: here.ledger.conversation(**one),
+    "a new key": lambda here, chat, turn, one: here.ledger.conversation(conversation_key="new", **one),
+    "turn": lambda here, chat, turn, one: tell(here.ledger.turn("q", conversation=chat.id, **one)),
+    "turn by key": lambda here, chat, turn, one: tell(here.ledger.turn("q", conversation_key="k", **one)),
+    "a turn of its own": lambda here, chat, turn, one: tell(here.ledger.turn("q", **one)),
+    "run": lambda here, chat, turn, one: here.ledger.run(ScriptedModel(), "q", conversation=chat.id, **one),
+    "resent": lambda here, chat, turn, one: tell(
+        here.ledger.resent([user("q1")], conversation=chat.id, **one)
+    ),
+    "with its idempotency_key": lambda here, chat, turn, one: tell(
+        here.ledger.turn("q1", conversation=chat.id, idempotency_key="i", **one)
+    ),
+}
+
+
+REFUSED: dict[str, ChatUse] = {
+    "a reset": lambda here, chat, turn, one: here.ledger.reset("k", **one),
+    "a reset that replaces": lambda here, chat, turn, one: here.ledger.reset("k", replaces=chat.id, **one),
+    "a fork": lambda here, chat, turn, one: fork_of(here, one),
+}
+
+
+async def fork_of(here: StageProcess, one: dict[str, Any]) -> Chat:
+    return await (await here.ledger.conversation(one["within"].chat, **one)).fork()
+
+
+class OneChat(Contract):
+    """What lies beside the conversation does not exist."""
+
+    async def scene(self, stage: Stage) -> tuple[StageProcess, Chat, Chat, TurnId, dict[str, Any]]:
+        here = await stage.process()
+        shown = await here.chat(owner="ann", scope="shop")
+        await exchange(shown, "s1", "t1")
+        other = await here.chat(owner="ann", scope="shop", conversation_key="k")
+        turn = await tell(other.turn("q1", idempotency_key="i"))
+        return here, shown, other, turn.id, {"owner": "ann", "within": Within(chat=shown.id)}
+
+    @pytest.mark.parametrize("use", BEYOND)
+    async def test_what_is_beside_it_does_not_exist(self, stage: Stage, use: str) -> None:
+        here, shown, other, turn, one = await self.scene(stage)
+        with pytest.raises(ConversationNotFound):
+            await BEYOND[use](here, other, turn, one)
+        assert len(await here.listed(owner="ann")) == 2
+        assert (await said(shown), len(await other.turns())) == (["s1", "t1"], 1)
+
+    @pytest.mark.parametrize("use", REFUSED)
+    async def test_nothing_is_made_beside_it(self, stage: Stage, use: str) -> None:
+        here, _, other, turn, one = await self.scene(stage)
+        with pytest.raises(InvalidInput, match="Only one conversation is open here"):
+            await REFUSED[use](here, other, turn, one)
+        assert len(await here.listed(owner="ann")) == 2
+
+    async def test_it_is_found_by_its_id_and_its_turns_and_alone(self, stage: Stage) -> None:
+        here, shown, _, turn, one = await self.scene(stage)
+        found = await here.ledger.conversation(shown.id, **one)
+        [told] = await found.turns()
+        assert (await here.ledger.chat_of(told.id, **one)).id == shown.id
+        assert [each.id for each in await here.listed(**one)] == [shown.id]
+        with pytest.raises(TurnNotFound):
+            await here.ledger.chat_of(turn, **one)
+        nowhere: dict[str, Any] = {"owner": "ann", "within": Within("desk", shown.id)}
+        with pytest.raises(ConversationNotFound):
+            await here.ledger.conversation(shown.id, **nowhere)
+        with pytest.raises(ConversationNotFound):
+            await here.ledger.conversation(shown.id, owner="eve", within=Within(chat=shown.id))
+
+    async def test_its_key_names_it_and_no_other(self, stage: Stage) -> None:
+        here, _, other, _, _ = await self.scene(stage)
+        one: dict[str, Any] = {"owner": "ann", "scope": "shop", "within": Within(chat=other.id)}
+        assert (await here.ledger.conversation(conversation_key="k", **one)).id == other.id
+        with pytest.raises(ConversationNotFound):
+            await here.ledger.conversation(conversation_key="k", owner="ann", within=one["within"])
+        await tell(here.ledger.turn("q2", conversation_key="k", **one), "a2")
+        assert len(await other.turns()) == 2
+
+    async def test_keys_of_requests_are_its_own(self, stage: Stage) -> None:
+        here, _, other, turn, _ = await self.scene(stage)
+        alone = await here.ledger.conversation(other.id, owner="ann", within=Within(chat=other.id))
+        first = await tell(alone.turn("q1", idempotency_key="i"))
+        assert first.id != turn
+        with pytest.raises(TurnReplayed) as replay:
+            await tell(alone.turn("q1", idempotency_key="i"))
+        assert replay.value.turn.id == first.id
+        asked = other.turn("q", retry=Retry(b"the same"))
+        await tell(asked)
+        here.ledger.lost(asked)
+        await here.tend()
+        assert (await tell(alone.turn("q", retry=Retry(b"the same", 1)))).number == 4

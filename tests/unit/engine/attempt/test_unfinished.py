@@ -1,11 +1,14 @@
 """A turn that did not end well is told truthfully, and so that a model accepts it."""
 
+from __future__ import annotations
+
 from collections import Counter
 from itertools import pairwise
 
 import pytest
 from hypothesis import given
 
+from tests.unit.engine.stage import attempt
 from tests.unit.model.shapes import (
     assistant,
     call,
@@ -16,11 +19,13 @@ from tests.unit.model.shapes import (
     result,
     user,
 )
+from turnledger.engine.attempt.end import is_well_formed
 from turnledger.engine.attempt.unfinished import OUTCOME_UNKNOWN, kept, resumed, settled
 from turnledger.model.attempt import Failure
 from turnledger.model.item import Item, message
 from turnledger.model.journal import Journal
 from turnledger.model.messages.calls import NOT_STARTED, open_calls
+from turnledger.testing.store_contract.stage import answer_to
 
 FAILURE = Failure("boom", "it broke.")
 STARTED, READ_ONLY = False, True
@@ -220,3 +225,12 @@ def test_a_journal_that_ends_in_reasoning_can_be_resumed(start: bool) -> None:
     journal = Journal.taken_up(Journal([call("a"), reasoning()], {0: start}).records)
     steps = [*journal.items, *resumed(journal)]
     assert open_calls((user(), *steps, assistant())) == ()
+
+
+def test_attempt_with_a_result_of_no_call_is_not_kept_and_is_logged(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    stranded = attempt(1, input=(answer_to("c1", "42"),))
+    assert not is_well_formed((), stranded, Journal())
+    assert f"{stranded.id} cannot be kept" in caplog.text
+    assert is_well_formed((), attempt(1), Journal())

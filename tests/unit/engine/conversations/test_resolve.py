@@ -1,4 +1,4 @@
-"""A conversation lives by its interactions: a turn that began, and a turn that was committed."""
+"""A conversation lives by its interactions, and shows its user the items that are not hidden from them."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from random import Random
@@ -7,10 +7,18 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from tests.unit.engine.stage import CONVERSATION, HandClock, branch, conversation, drive
-from tests.unit.model.shapes import some_id
+from tests.unit.engine.stage import BRANCH, CONVERSATION, HandClock, branch, conversation, drive
+from tests.unit.model.shapes import assistant, call, result, some_id, turn, user
 from turnledger import Ledger, OnFailure, RunningTurn
 from turnledger.chat import Chat
+from turnledger.engine.conversations.read import (
+    InfoRequest,
+    PageOfLine,
+    TurnPageRequest,
+    flagged_page,
+    in_force,
+    shown_to_user,
+)
 from turnledger.engine.conversations.resolve import (
     ResolveRequest,
     Target,
@@ -21,6 +29,7 @@ from turnledger.engine.conversations.resolve import (
 )
 from turnledger.errors import ConversationDeleted, ConversationExpired, ConversationNotFound
 from turnledger.model.conversation import Conversation, ConversationState, Within
+from turnledger.model.flags import Flags
 from turnledger.model.ids import BranchId, ConversationId, TurnId
 from turnledger.model.retention import ResetPolicy
 from turnledger.stores.memory import Database, MemoryStore, MemoryTables
@@ -211,3 +220,52 @@ def test_a_policy_that_is_given_is_the_policy_of_the_key_from_now_on() -> None:
     given = replace(target, reset_policy=ResetPolicy.idle(1))
     assert drive(resolve_settled(tables, ResolveRequest(given, LATER))) is None
     assert drive(resolve(tables, given, LATER)).reset_policy == ResetPolicy.idle(1)
+
+
+OTHER = some_id(BranchId, 9)
+ONE = turn(1, output=[call("a")])
+TWO = turn(2, input=[result("a")], output=[assistant()])
+
+
+def tables() -> MemoryTables:
+    made = MemoryTables(Database())
+    drive(made.add_conversation(conversation()))
+    drive(made.add_branch(branch(head=TWO.id, length=2)))
+    for each in (ONE, TWO):
+        drive(made.add_turn(each))
+    return made
+
+
+def test_a_hidden_half_takes_the_other_along_over_turns() -> None:
+    assert shown_to_user([ONE, TWO], {}) == [user(), call("a"), result("a"), assistant()]
+    assert shown_to_user([ONE, TWO], {TWO.id: {0: Flags(to_user=False)}}) == [user(), assistant()]
+    assert len(shown_to_user([ONE, TWO], {TWO.id: {0: Flags(to_model=False)}})) == 4
+
+
+def test_a_page_brings_the_flags_of_its_turns() -> None:
+    made = tables()
+    flags = {0: Flags(to_user=False)}
+    request = TurnPageRequest("ann", conversation().id, None, 1, 1)
+    assert drive(flagged_page(made, PageOfLine(request))).flags == {}
+    for each in (ONE, TWO):
+        drive(made.save_flags("ann", each.id, flags))
+    page = drive(flagged_page(made, PageOfLine(request)))
+    assert (page.turns, page.flags) == ([TWO], {TWO.id: flags})
+
+
+def test_pages_are_those_of_the_line_that_the_first_one_showed() -> None:
+    made = tables()
+    first = drive(flagged_page(made, PageOfLine(TurnPageRequest("ann", conversation().id, None, 1, 1))))
+    drive(made.add_branch(branch(id=OTHER)))
+    assert drive(made.move_conversation(conversation().id, BRANCH, OTHER))
+    before = TurnPageRequest("ann", conversation().id, first.turns[0].number, 1, 1)
+    assert drive(flagged_page(made, PageOfLine(before, first.branch))).turns == [ONE]
+    assert drive(flagged_page(made, PageOfLine(before))).turns == []
+
+
+def test_the_instructions_in_force_are_those_the_branch_names() -> None:
+    made = tables()
+    request = InfoRequest("ann", conversation().id, 1)
+    assert drive(in_force(made, request)) == ()
+    drive(made.save_branch(branch(id=BRANCH, length=2, instructed=1)))
+    assert drive(in_force(made, request)) == ()

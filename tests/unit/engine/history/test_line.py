@@ -1,20 +1,33 @@
-"""The line of a branch: any tree of branches reads as the lists that it stands for."""
+"""The line of a branch and its history: any tree of branches reads as the lists that it stands for."""
 
 from __future__ import annotations
 
+import threading
+from collections.abc import AsyncIterator, Callable
+from itertools import count
+from typing import Any
+
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from tests.unit.engine.history.lines import chain
 from tests.unit.engine.stage import CONVERSATION, conversation, drive
 from tests.unit.model.shapes import assistant, repeatable, some_id, user
+from turnledger import Ledger, Limits
+from turnledger.engine import process
+from turnledger.engine.history import history as history_module
 from turnledger.engine.history import line
-from turnledger.errors import TurnNotFound
+from turnledger.engine.history.history import DEEPEST, History, TurnsRequest, read_turns
+from turnledger.engine.turn import resend, running_turn
+from turnledger.errors import ConversationDeleted, StoreCorrupt, TurnNotFound
 from turnledger.model.conversation import Branch, Origin, Stretch
 from turnledger.model.ids import BranchId, TurnId
 from turnledger.model.turn import Turn, TurnKind
-from turnledger.stores.memory import Database, MemoryTables
+from turnledger.stores.memory import Database, MemoryStore, MemoryTables
+from turnledger.testing.gates import GatedStore
 
 FEW = 3
 
@@ -211,3 +224,183 @@ def test_a_whole_line_is_put_together_from_one_origin_for_so_many_edits() -> Non
     before = tree.tables.asked
     assert tree.page(id, 0, 1_000, 1_000) == tree.lines[id]
     assert tree.tables.asked - before <= 11
+
+
+A = some_id(BranchId, 1)
+TURNS = tuple(chain(*range(1, 7)))
+
+
+@repeatable
+@given(st.lists(st.tuples(st.integers(0, 50), st.integers(0, 3)), max_size=25))
+def test_views_behave_as_lists_whoever_goes_on_from_which(steps: list[tuple[int, int]]) -> None:
+    ids = count(1)
+    views: list[History] = [History([])]
+    plain: list[list[Turn]] = [[]]
+    for pick, length in steps:
+        at = pick % len(views)
+        added = chain(*(next(ids) for _ in range(length)), after=plain[at])
+        views.append(views[at].followed_by(added))
+        plain.append(plain[at] + added)
+    assert [list(view) for view in views] == plain
+    assert [len(view) for view in views] == [len(each) for each in plain]
+    assert [view.head for view in views] == [each[-1].id if each else None for each in plain]
+
+
+@repeatable
+@given(st.integers(1, 3 * DEEPEST), st.integers(1, 3 * DEEPEST))
+def test_however_often_it_went_another_way_it_is_the_same_list(forks: int, length: int) -> None:
+    view, plain = History(), list[Turn]()
+    for number in range(forks):
+        view.followed_by(chain(1_000 + number, after=plain))
+        added = chain(number + 1, after=plain)
+        view, plain = view.followed_by(added), plain + added
+    assert list(view) == plain
+    assert list(view.first(min(length, forks))) == plain[:length]
+    assert view[min(length, forks) - 1] == plain[:length][-1]
+
+
+@repeatable
+@given(
+    st.integers(0, 6),
+    st.slices(8) | st.builds(slice, *[st.none() | st.integers(-8, 8)] * 2),
+    st.integers(-8, 8),
+)
+def test_a_view_is_indexed_as_a_list(length: int, piece: slice, at: int) -> None:
+    view, plain = History(TURNS).first(length), list(TURNS[:length])
+    assert view[piece] == tuple(plain[piece])
+    assert list(reversed(view)) == plain[::-1]
+    if -length <= at < length:
+        assert view[at] == plain[at]
+    else:
+        with pytest.raises(IndexError):
+            view[at]
+
+
+def test_going_on_does_not_copy() -> None:
+    base = History(TURNS[:3])
+    longer = base.followed_by(TURNS[3:4])
+    assert longer._node is base._node
+    assert len(base) == 3
+
+
+def test_a_second_way_on_shares_the_beginning() -> None:
+    base = History(TURNS[:2])
+    first, second = base.followed_by(TURNS[2:3]), base.followed_by(other := chain(9, after=TURNS[:2]))
+    assert (tuple(first), tuple(second)) == (TURNS[:3], (*TURNS[:2], *other))
+    assert second._node.before is first._node
+    assert len(second._node.packed) == 1
+
+
+def test_a_view_being_read_does_not_grow() -> None:
+    base = History(TURNS[:2])
+    seen = []
+    for each in base:
+        seen.append(each)
+        base.followed_by(TURNS[2:])
+    assert tuple(seen) == TURNS[:2]
+
+
+def test_reading_turns_asks_for_exactly_the_missing_ones() -> None:
+    tables = MemoryTables(Database())
+    for each in TURNS:
+        drive(tables.add_turn(each))
+    line = Branch(id=A, conversation=CONVERSATION, head=TURNS[5].id, length=6)
+    assert drive(read_turns(tables, TurnsRequest("ann", line, 1, 5))) == [*TURNS[1:5]]
+
+
+def test_missing_turns_are_deleted_with_their_conversation_or_damage() -> None:
+    tables, there = MemoryTables(Database()), conversation(branch=A)
+    line = Branch(id=A, conversation=CONVERSATION, head=TURNS[5].id, length=6)
+    asked = TurnsRequest(there.owner, line, 1, 5)
+    with pytest.raises(ConversationDeleted):
+        drive(read_turns(tables, asked))
+    drive(tables.add_conversation(there))
+    with pytest.raises(StoreCorrupt):
+        drive(read_turns(tables, asked))
+
+
+LENGTH = 7
+
+
+@pytest.fixture
+async def store(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[GatedStore]:
+    """A store with a chat of some turns, which count as many."""
+    for module in (history_module, running_turn, resend):
+        monkeypatch.setattr(module, "LONG", 2)
+    for module in (process, resend):
+        monkeypatch.setattr(module, "TURNS_AT_ONCE", 3)
+    store = GatedStore(MemoryStore())
+    async with await Ledger.over(store, limits=Limits(lease_time=600.0)) as ledger:
+        for number in range(LENGTH):
+            async with ledger.turn(f"question {number}", conversation_key="k") as turn:
+                turn.emit(f"answer {number}")
+        ledger._process.cache.forget(turn.branch.id)
+        store.trips.clear()
+        yield store
+
+
+@pytest.fixture
+async def ledger(store: GatedStore) -> AsyncIterator[Ledger]:
+    async with await Ledger.over(store, limits=Limits(lease_time=600.0)) as ledger:
+        yield ledger
+
+
+def threads_of(
+    monkeypatch: pytest.MonkeyPatch, owner: object, name: str
+) -> tuple[list[threading.Thread], Callable[..., Any]]:
+    """Note in which threads a function runs."""
+    seen: list[threading.Thread] = []
+    original = getattr(owner, name)
+
+    def noted(*given: Any) -> Any:
+        seen.append(threading.current_thread())
+        return original(*given)
+
+    monkeypatch.setattr(owner, name, noted)
+    return seen, original
+
+
+def messages(count: int) -> list[dict[str, str]]:
+    said = [("user", "question"), ("assistant", "answer")]
+    return [{"role": role, "content": f"{text} {n}"} for n in range(count) for role, text in said]
+
+
+async def test_long_history_is_read_in_pages(ledger: Ledger, store: GatedStore) -> None:
+    async with ledger.turn("more", conversation_key="k") as turn:
+        assert len(turn.snapshot.history) == LENGTH
+        turn.emit("yes")
+    assert store.trips.count(read_turns.__name__) == 3
+
+
+async def test_long_history_is_decoded_beside_the_loop(
+    ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen, _ = threads_of(monkeypatch, history_module, "said_from")
+    async with ledger.turn("more", conversation_key="k") as turn:
+        told = msgspec.json.decode(await turn.read_messages_json())
+        assert told == [*messages(LENGTH), {"role": "user", "content": "more"}] == turn.messages
+        assert threading.main_thread() not in seen[:1]
+        assert await turn.read_messages_json() == turn.messages_json
+        turn.emit("yes")
+
+
+async def test_resent_long_history_is_compared_beside_the_loop(
+    ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen, _ = threads_of(monkeypatch, resend, "decide")
+    reached: list[int] = []
+    reach = history_module.BranchCache.reach
+
+    def noted(self: Any, branch: Any, history: Any) -> bool:
+        reached.append(len(history))
+        return reach(self, branch, history)
+
+    monkeypatch.setattr(history_module.BranchCache, "reach", noted)
+    async with ledger.resent(
+        [*messages(LENGTH), {"role": "user", "content": "more"}], conversation_key="k"
+    ) as turn:
+        assert [item.text for item in turn.input] == ["more"]
+        turn.emit("yes")
+    assert seen
+    assert threading.main_thread() not in seen
+    assert reached == [3, 6]

@@ -1,14 +1,32 @@
-"""A resent history is taken for what its client means."""
+"""A resent history is taken for what its client means: trimmed, edited, split, or partly unknown to it."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
-from tests.unit.engine.copies import ALL, LINE, SYSTEM, asked, chat, id, plain, turn
+from tests.unit.engine.copies import (
+    ALL,
+    ANSWERED,
+    INTERRUPTED,
+    LINE,
+    PENDING,
+    SETTLED,
+    SYSTEM,
+    asked,
+    chat,
+    id,
+    plain,
+    tool_call,
+    turn,
+)
+from tests.unit.model.shapes import call, result
 from turnledger.engine.resend import match
 from turnledger.engine.resend.match import Continuation, MatchedEdit, Regeneration, decide
 from turnledger.errors import NoNewInput
-from turnledger.model.item import message
+from turnledger.model.item import Item, message
+from turnledger.model.messages.calls import NOT_ANSWERED
+from turnledger.model.turn import Turn
 
 # What a request means
 
@@ -154,3 +172,621 @@ def test_an_edit_is_placed_where_most_agrees() -> None:
     line = plain("hi", "hello", "x", "y", "hi", "hello", "z", "w")
     assert decide(line, chat("hi", "hello", "z", "other", "q")) == MatchedEdit(id(3), 2)
     assert decide(line, chat("hi", "hello", "other")) == MatchedEdit(id(1), 2)
+
+
+# Tools
+
+
+CALLS = {"role": "assistant", "tool_calls": [tool_call("a"), tool_call("b", '{"y":2,"x":1}')]}
+
+
+def found(call_id: str, text: str = "found") -> dict[str, Any]:
+    return {"role": "tool", "tool_call_id": call_id, "content": text}
+
+
+def test_results_of_pending_calls_are_input() -> None:
+    assert decide(PENDING, [asked("q1"), CALLS, found("a"), found("b")]) == Continuation(2)
+    assert decide(PENDING, [CALLS, found("a"), found("b")]) == Continuation(1)
+
+
+def test_other_calls_are_an_edit() -> None:
+    for other in ('{"y":true,"x":1}', '{"y":2,"x":"1"}', '{"y":2}', "nonsense"):
+        calls = {"role": "assistant", "tool_calls": [tool_call("a"), tool_call("b", other)]}
+        assert decide(PENDING, [asked("q1"), calls, found("a"), found("b")]) == MatchedEdit(None, 0)
+    fewer = {"role": "assistant", "tool_calls": [tool_call("a")]}
+    assert decide(PENDING, [asked("q1"), fewer, found("a")]) == MatchedEdit(None, 0)
+
+
+def test_results_are_matched_in_order_or_by_the_calls_they_answer() -> None:
+    three = {"role": "assistant", "content": "3"}
+    in_order = [asked("q1"), CALLS, found("x", "1"), found("y", "2"), three, asked("q2")]
+    assert decide(ANSWERED, in_order) == Continuation(5)
+    by_call = [asked("q1"), CALLS, found("b", "2"), found("a", "1"), three, asked("q2")]
+    assert decide(ANSWERED, by_call) == Continuation(5)
+    swapped = [asked("q1"), CALLS, found("b", "1"), found("a", "1"), three, asked("q2")]
+    assert decide(ANSWERED, swapped) == MatchedEdit(id(1), 2)
+
+
+def test_a_request_may_begin_among_results() -> None:
+    three = {"role": "assistant", "content": "3"}
+    assert decide(ANSWERED, [found("b", "2"), three, asked("q2")]) == Continuation(2)
+
+
+def test_a_result_that_is_left_out_is_an_edit() -> None:
+    three = {"role": "assistant", "content": "3"}
+    assert decide(ANSWERED, [asked("q1"), CALLS, found("b", "2"), three, asked("q2")]) == MatchedEdit(
+        id(1), 2
+    )
+    assert decide(ANSWERED, [asked("q1"), CALLS, found("x", "2"), three, asked("q2")]) == MatchedEdit(
+        id(1), 2
+    )
+
+
+def test_results_sent_again_ask_for_another_answer() -> None:
+    sent = [asked("q1"), CALLS, found("a", "1"), found("b", "2")]
+    assert decide(ANSWERED, sent) == Regeneration(id(2))
+
+
+def test_results_that_were_stated_for_the_client_may_be_absent() -> None:
+    moved_on = [result("a", output="1"), result("b", output=NOT_ANSWERED), message("user", "never mind")]
+    line = [*PENDING, turn(2, moved_on, [message("assistant", "fine")])]
+    after = [asked("never mind"), {"role": "assistant", "content": "fine"}, asked("q3")]
+    assert decide(line, [asked("q1"), CALLS, found("a", "1"), *after]) == Continuation(5)
+    assert decide(line, [asked("q1"), CALLS, found("b", "1"), *after]) == Continuation(
+        5
+    )  # ids are the client's
+    assert decide(line, [asked("q1"), CALLS, *after]) == MatchedEdit(id(1), 2)
+
+
+def test_all_results_of_a_turn_may_have_been_stated_for_the_client() -> None:
+    moved_on = [result("a", output=NOT_ANSWERED), result("b", output=NOT_ANSWERED), message("user", "no")]
+    line = [*PENDING, turn(2, moved_on, [message("assistant", "fine")])]
+    sent = [asked("q1"), CALLS, *chat("no", "fine", "q3")]
+    assert decide(line, sent) == Continuation(4)
+
+
+# Images
+
+
+def test_images_are_compared_only_where_both_sides_have_them() -> None:
+    def seen(url: str | None) -> dict[str, Any]:
+        image = [{"type": "image_url", "image_url": {"url": url}}] if url else []
+        return {"role": "user", "content": [{"type": "text", "text": "look"}, *image]}
+
+    stored = {"type": "input_image", "image_url": "data:x"}
+    asked_with_image = Item.of({"role": "user", "content": [{"type": "input_text", "text": "look"}, stored]})
+    line = [turn(1, [asked_with_image], [message("assistant", "a1")])]
+    after = chat("-", "a1", "q2")[1:]
+    assert decide(line, [seen("data:x"), *after]) == Continuation(2)
+    assert decide(line, [seen(None), *after]) == Continuation(2)
+    assert decide(line, [seen("data:y"), *after]) == MatchedEdit(None, 0)
+    assert decide(plain("look", "a1"), [seen("data:x"), *after]) == Continuation(2)
+
+
+def test_a_message_that_was_only_an_image_may_be_gone() -> None:
+    image = Item.of({"role": "user", "content": [{"type": "input_image", "image_url": "data:x"}]})
+    line = [*plain("q1", "a1"), turn(2, [image], [message("assistant", "a2")])]
+    assert decide(line, [*chat("q1", "a1"), *chat("-", "a2")[1:], asked("q3")]) == Continuation(3)
+    gone = [*chat("q1", "a1"), {"role": "user", "content": []}, *chat("-", "a2")[1:], asked("q3")]
+    assert decide(line, gone) == Continuation(4)
+
+
+# Pieces
+
+
+def test_white_space_within_a_message_counts() -> None:
+    line = plain("q 1", "a1")
+    assert decide(line, chat("q 1 ", "a1", "q2")) == Continuation(2)
+    assert decide(line, chat("q  1", "a1", "q2")) == MatchedEdit(None, 0)
+
+
+ROWS = [
+    *plain("q1", "a1"),
+    turn(
+        2,
+        [message("user", "one"), message("user", "two")],
+        [message("assistant", "Let me look."), message("assistant", "Found it.")],
+    ),
+]
+
+
+@pytest.mark.parametrize("join", ["", " ", "\n\n"])
+def test_messages_in_a_row_may_be_joined_by_the_client(join: str) -> None:
+    joined = chat("q1", "a1", join.join(["one", "two"]), join.join(["Let me look.", "Found it."]), "q3")
+    assert decide(ROWS, joined) == Continuation(4)
+    assert decide(ROWS, joined[3:]) == Continuation(1)
+
+
+@pytest.mark.parametrize("begin", range(6))
+def test_a_request_may_begin_in_the_middle_of_messages_in_a_row(begin: int) -> None:
+    said = [{"role": "assistant", "content": text} for text in ("Let me look.", "Found it.")]
+    sent = [*chat("q1", "a1"), asked("one"), asked("two"), *said][begin:]
+    assert decide(ROWS, [*sent, asked("q3")]) == Continuation(len(sent))
+
+
+# Turns that did not end well
+
+
+STOPPED = [
+    *plain("q1", "a1"),
+    turn(2, [message("user", "q2")], [message("assistant", "It left the")], INTERRUPTED),
+]
+FAILED = [
+    *plain("q1", "a1"),
+    turn(
+        2,
+        [message("user", "q2")],
+        [call("s"), result("s"), message("developer", "It did not finish.")],
+        SETTLED,
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    "seen",
+    [
+        [],
+        [asked("q2")],
+        chat("q2", "It left the"),
+        chat("q2", "It left"),
+        chat("q2", "It left the ware"),
+    ],
+)
+def test_an_interrupted_turn_may_be_absent_in_part_or_as_a_whole(seen: list[dict[str, Any]]) -> None:
+    sent = [*chat("q1", "a1"), *seen, asked("q3")]
+    assert decide(STOPPED, sent) == Continuation(len(sent) - 1)
+    later = [*STOPPED, turn(3, [message("user", "q3")], [message("assistant", "a3")])]
+    assert decide(later, [*sent, *chat("-", "a3")[1:], asked("q4")]) == Continuation(len(sent) + 1)
+
+
+@pytest.mark.parametrize("sent", [None, match.Sent.FULL])
+def test_another_answer_than_the_one_of_an_interrupted_turn_is_an_edit(sent: match.Sent | None) -> None:
+    copy = chat("q1", "a1", "q2", "Something else", "q3")
+    assert decide(STOPPED, copy, sent) == MatchedEdit(id(1), 2)
+    later = [*STOPPED, *plain("-", "-", "-", "-", "q3", "a3")[2:]]
+    assert decide(later, copy, sent) == MatchedEdit(id(1), 2)
+    assert decide(later, [*copy, *chat("-", "a3", "q4")[1:]], sent) == MatchedEdit(id(1), 2)
+
+
+@pytest.mark.parametrize("trimmed", [1, 2])
+def test_another_answer_than_the_one_of_an_interrupted_turn_is_an_edit_though_trimmed(trimmed: int) -> None:
+    copy = chat("q1", "a1", "q2", "Something else", "q3")[trimmed:]
+    assert decide(STOPPED, copy) == MatchedEdit(id(1), 2 - trimmed)
+
+
+def test_an_interrupted_turn_that_was_asked_again_may_be_absent_before_its_other_answer() -> None:
+    again = [*STOPPED, turn(3, [message("user", "q2")], [message("assistant", "Something else")])]
+    assert decide(again, chat("q1", "a1", "q2", "Something else", "q3")) == Continuation(4)
+
+
+def test_an_answer_to_an_interrupted_turn_without_text_is_input() -> None:
+    silent = [*plain("q1", "a1"), turn(2, [message("user", "q2")], [], INTERRUPTED)]
+    assert decide(silent, chat("q1", "a1", "q2", "(stopped)", "q3")) == Continuation(3)
+
+
+def test_another_answer_than_the_one_that_an_interrupted_turn_was_asked_with_is_an_edit() -> None:
+    input = [message("user", "q2"), message("assistant", "rather"), message("user", "q3")]
+    line = [*plain("q1", "a1"), turn(2, input, [], INTERRUPTED)]
+    assert decide(line, chat("q1", "a1", "q2", "other", "q4")) == MatchedEdit(id(1), 2)
+    assert decide(line, chat("q1", "a1", "q2", "rather", "q3", "(stopped)", "q4")) == Continuation(5)
+
+
+def test_other_results_than_those_of_an_interrupted_turn_are_an_edit() -> None:
+    line = [
+        turn(1, [message("user", "q1")], [call("a")]),
+        turn(2, [result("a", output="one")], [message("assistant", "It left the")], INTERRUPTED),
+    ]
+    calling = {"role": "assistant", "content": None, "tool_calls": [tool_call("a")]}
+    other = {"role": "tool", "tool_call_id": "a", "content": "two"}
+    assert decide(line, [asked("q1"), calling, other]) == MatchedEdit(id(1), 2)
+
+
+@pytest.mark.parametrize("seen", ["It left", "It left the ware"])
+def test_a_trimmed_request_may_begin_with_what_was_seen_of_an_interrupted_answer(seen: str) -> None:
+    line = [*STOPPED, *plain("-", "-", "-", "-", "q3", "a3", "q4", "a4")[2:]]
+    begin = chat("-", seen)[1:]
+    assert decide(line, [*begin, *chat("q3", "a3", "other")]) == MatchedEdit(id(3), 3)
+    assert decide(line, [*begin, asked("other")]) == MatchedEdit(id(2), 1)
+
+
+def test_the_question_of_an_interrupted_turn_asked_again_is_a_regeneration() -> None:
+    assert decide(STOPPED, chat("q1", "a1", "q2")) == Regeneration(id(2))
+    assert decide(STOPPED, chat("q1", "a1", "q2")[1:]) == Regeneration(id(2))
+    twice = [*STOPPED, turn(3, [message("user", "q3")], [], INTERRUPTED)]
+    assert decide(twice, chat("q1", "a1", "q2")) == Regeneration(id(2))
+    assert decide(twice, chat("q1", "a1", "q3")) == Regeneration(id(3))
+
+
+def test_an_answer_that_begins_like_a_partial_one_is_still_found() -> None:
+    line = [*plain("q1", "It left the house"), STOPPED[1]]
+    assert decide(line, chat("q1", "It left the house", "q3")) == Continuation(2)
+
+
+def test_a_turn_followed_only_by_settled_ones_counts_as_the_head() -> None:
+    assert decide(FAILED, chat("q1", "a1", "q3")) == Continuation(2)
+    assert decide(FAILED, chat("q1", "a1", "q2")) == Continuation(2)  # a retry is no regeneration
+    assert decide(FAILED, [*chat("q1", "a1", "q2"), asked("q3")]) == Continuation(3)
+    assert decide(FAILED, [asked("q1")], match.Sent.FULL) == Regeneration(id(1))
+
+
+def test_an_edit_never_leaves_out_a_settled_turn() -> None:
+    line = [*FAILED, turn(3, [message("user", "q3")], [message("assistant", "a3")])]
+    assert decide(line, chat("q1", "a1", "other")) == MatchedEdit(id(2), 2)
+    assert decide(line, chat("q1", "a1", "q2")) == MatchedEdit(id(2), 2)
+    assert decide(line, chat("q1", "a1", "q3")) == Regeneration(id(3))
+    first = [turn(1, [message("user", "q1")], FAILED[1].output, SETTLED), *plain("-", "-", "q2", "a2")[1:]]
+    assert decide(first, chat("other", "answer", "q")) == MatchedEdit(id(1), 0)
+
+
+# What is hidden
+
+
+def hiding(line: list[Turn], number: int, *places: int) -> list[Turn]:
+    """The line with these items of a turn hidden from its user."""
+    return [each.hiding(frozenset(places)) if each.number == number else each for each in line]
+
+
+@pytest.mark.parametrize(("number", "place"), [(1, 0), (1, 1), (2, 0), (2, 1), (3, 0), (3, 1)])
+def test_what_is_hidden_may_be_absent_and_may_be_held(number: int, place: int) -> None:
+    line = hiding(LINE, number, place)
+    at = 2 * (number - 1) + place
+    without = [*ALL[:at], *ALL[at + 1 :]]
+    assert decide(line, [*without, asked("q4")]) == Continuation(5)
+    assert decide(line, [*ALL, asked("q4")]) == Continuation(6)
+    assert decide(line, [*ALL, asked("q4")], match.Sent.FULL) == Continuation(6)
+    assert decide(line, [*without, asked("q4")], match.Sent.FULL) == Continuation(5)
+
+
+def test_what_is_not_hidden_may_not_be_absent() -> None:
+    assert decide(hiding(LINE, 2, 0), [*ALL[:2], *ALL[4:], asked("q4")]) == MatchedEdit(id(1), 2)
+
+
+@pytest.mark.parametrize("held", [(), (0,), (1,), (0, 1)])
+def test_of_several_hidden_items_a_client_may_hold_any(held: tuple[int, ...]) -> None:
+    line = hiding(LINE, 2, 0, 1)
+    sent = [*ALL[:2], *(ALL[2 + place] for place in held), *ALL[4:], asked("q4")]
+    assert decide(line, sent) == Continuation(len(sent) - 1)
+    assert decide(line, sent[1:]) == Continuation(len(sent) - 2)
+
+
+def test_of_too_many_hidden_items_a_client_may_hold_all_or_none() -> None:
+    many = turn(1, [message("user", f"q{at}") for at in range(6)], [message("assistant", "a")])
+    line = hiding([many], 1, *range(6))
+    answer = {"role": "assistant", "content": "a"}
+    asks = [asked(f"q{at}") for at in range(6)]
+    assert decide(line, [answer, asked("new")]) == Continuation(1)
+    assert decide(line, [*asks, answer, asked("new")]) == Continuation(7)
+    assert isinstance(decide(line, [*asks[:2], answer, asked("new")]), MatchedEdit)
+
+
+def test_the_text_around_what_is_hidden_is_one_answer() -> None:
+    parts = [message("assistant", text) for text in ("Let me look.", "Secret.", "Found it.")]
+    line = hiding([turn(1, [message("user", "q1")], parts)], 1, 2)
+    assert decide(line, chat("q1", "Let me look.Found it.", "q2")) == Continuation(2)
+    assert decide(line, chat("q1", "Let me look.Secret.Found it.", "q2")) == Continuation(2)
+    assert decide(line, chat("q1", "Let me look.Secret.", "q2")) == MatchedEdit(None, 0)
+
+
+def test_the_question_before_what_is_hidden_can_be_asked_again() -> None:
+    assert decide(hiding(LINE, 3, 1), ALL[:5]) == Regeneration(id(3))
+    assert decide(hiding(LINE, 2, 1), ALL[:3]) == Regeneration(id(2))
+    assert decide(hiding(LINE, 2, 0), ALL[:3]) == Regeneration(id(2))
+    assert decide(hiding(LINE, 3, 0, 1), ALL[:3]) == Regeneration(id(2))
+    assert decide(hiding(LINE, 3, 0, 1), ALL[:3], match.Sent.FULL) == Regeneration(id(2))
+
+
+def test_the_last_question_that_is_shown_is_the_one_asked_again() -> None:
+    line = plain(*"abcd", *"xy", *"abcd", *"hi")
+    assert decide(hiding(line, 6, 0, 1), chat(*"abc")) == Regeneration(id(5))
+
+
+def test_a_branch_never_leaves_out_a_hidden_turn_before_the_edit() -> None:
+    line = hiding(LINE, 2, 0, 1)
+    assert decide(line, [*ALL[:2], asked("other")]) == MatchedEdit(id(2), 2)
+    assert decide(line, [*ALL[2:4], asked("other")]) == MatchedEdit(id(2), 2)
+    assert decide(line, [asked("other"), *ALL[1:2], *ALL[4:], asked("q4")]) == MatchedEdit(None, 0)
+
+
+def test_a_turn_that_is_hidden_altogether_counts_as_nothing_behind_the_head() -> None:
+    line = hiding(LINE, 3, 0, 1)
+    assert decide(line, [*ALL[:4], asked("q4")]) == Continuation(4)
+    assert decide(line, [*ALL[:4], asked("q4")], match.Sent.FULL) == Continuation(4)
+
+
+def test_results_told_anew_take_the_place_of_hidden_ones() -> None:
+    asks = {"role": "assistant", "content": None, "tool_calls": [tool_call("a")]}
+    line = [
+        turn(1, [message("user", "q1")], [call("a")]).hiding(frozenset({1})),
+        turn(2, [result("a", output="1")], [message("assistant", "a1")]).hiding(frozenset({0, 1})),
+        *plain(*"----", "q3", "a3")[2:],
+    ]
+    other = {"role": "tool", "tool_call_id": "a", "content": "other"}
+    assert decide(line, [asked("q1"), asks, other, *chat("-", "a1", "q3")[1:]]) == MatchedEdit(id(1), 2)
+
+
+def test_what_is_hidden_does_not_come_back_with_what_was_trimmed() -> None:
+    items = [message(each["role"], each["content"]) for each in ALL]
+    line = [turn(1, items[:5], items[5:]).hiding(frozenset({0}))]
+    assert decide(line, [*ALL[2:4], asked("other")]) == MatchedEdit(None, 0, kept=tuple(items[1:2]))
+
+
+def test_a_client_that_was_never_shown_an_answer_sends_none() -> None:
+    line = hiding(hiding(LINE[:2], 1, 1), 2, 1)
+    assert decide(line, [asked("q1"), asked("q2"), asked("q3")]) == Continuation(2)
+    assert decide(line, [asked("q2"), asked("q3")]) == Continuation(1)
+    assert decide(line, [asked("new"), asked("q3")]) == Continuation(0)
+    assert decide(line, [asked("q2")]) == Continuation(0)
+    stopped = [turn(1, [message("user", "q1")], [message("assistant", "It left")], INTERRUPTED)]
+    assert decide(stopped, [asked("q1"), asked("q2")]) == Continuation(1)
+    assert decide(hiding(LINE, 1, 1), [asked("q1"), asked("q2")]) == Continuation(0)
+    assert decide(hiding(LINE, 3, 1), [asked("q3"), asked("q4")]) == Continuation(1)
+    assert decide(hiding(LINE, 3, 1), [asked("q2"), asked("q3"), asked("q4")]) == Continuation(0)
+
+
+def test_a_trimmed_request_with_an_edit_keeps_the_beginning() -> None:
+    assert decide(LINE, chat("q2", "a2", "other")) == MatchedEdit(id(2), 2)
+    assert decide(LINE, chat("q2", "other", "q3")) == MatchedEdit(id(1), 0)
+    assert decide(LINE, [*ALL[3:4], asked("other")]) == MatchedEdit(id(2), 1)
+
+
+def test_a_trimmed_request_whose_first_question_was_edited_keeps_the_beginning() -> None:
+    assert decide(LINE, chat("other", "a2", "q3", "a3", "q4")) == MatchedEdit(id(1), 0)
+
+
+def test_a_trimmed_request_with_two_edits_keeps_the_beginning() -> None:
+    line = plain("q1", "a1", "q2", "a2", "q3", "a3", "q4", "a4")
+    assert decide(line, chat("other", "a2", "q3", "a3", "edited")) == MatchedEdit(id(1), 0)
+    assert decide(line, chat("-", "other", "q3", "a3", "edited")[1:]) == MatchedEdit(
+        id(1), 0, kept=line[1].input
+    )
+    assert decide(line, chat("-", "other", "q3", "a3", "q4", "a4", "q5")[1:]) == MatchedEdit(
+        id(1), 0, kept=line[1].input
+    )
+
+
+def test_a_request_that_shares_one_answer_by_chance_is_a_history_of_its_own() -> None:
+    assert decide(LINE, chat("other", "a3", "more", "and", "more")) == MatchedEdit(None, 0)
+
+
+CUT = plain("q1", "The first answer", "q2", "The second answer", "q3", "a3", "q4", "a4")
+
+
+@pytest.mark.parametrize("cut", ["cond answer", "The second ans"])
+def test_an_answer_that_was_cut_by_letters_may_begin_a_trimmed_request(cut: str) -> None:
+    begin = chat("-", cut)[1:]
+    assert decide(CUT, [*begin, *chat("q3", "a3", "other")]) == MatchedEdit(id(3), 3)
+    assert decide(CUT, [*begin, asked("other")]) == MatchedEdit(id(2), 1)
+    assert decide(CUT, [*begin, *chat("q3", "a3", "q4")]) == Regeneration(id(4))
+    assert decide(CUT, [*begin, *chat("q3", "a3", "q4", "a4", "q5")]) == Continuation(5)
+
+
+def test_what_follows_a_cut_answer_says_which_one_it_is() -> None:
+    begin = chat("-", "answer")[1:]
+    assert decide(CUT, [*begin, *chat("q2", "The second answer", "other")]) == MatchedEdit(id(2), 3)
+    assert decide(CUT, [*begin, *chat("q3", "a3", "other")]) == MatchedEdit(id(3), 3)
+
+
+# Turns of several exchanges
+
+
+def several(number: int, *texts: str) -> Turn:
+    """A turn whose input holds exchanges that its client has brought along."""
+    *input, answer = chat(*texts)
+    return turn(
+        number,
+        [message(each["role"], each["content"]) for each in input],
+        [message("assistant", answer["content"])],
+    )
+
+
+LONG = "A rather long answer to it"
+BROUGHT = several(1, "q1", "a1", "q2", "a2", "q3", "a3")
+LATER = [*plain("x", "y"), several(2, "q1", "a1", "q2", "a2", "q3", "a3"), *plain(*"----", "q4", "a4")[2:]]
+
+
+@pytest.mark.parametrize("line", [[BROUGHT], LATER])
+@pytest.mark.parametrize("begin", range(5))
+def test_an_edit_within_such_a_turn_keeps_what_was_trimmed_of_it(line: list[Turn], begin: int) -> None:
+    before, brought = (line[0].id, line[1]) if line is LATER else (None, BROUGHT)
+    edited = [*ALL[:4], asked("other")]
+    kept = brought.items[: begin if begin < 4 else 0]
+    if begin < 4:
+        assert decide(line, edited[begin:]) == MatchedEdit(before, 0, kept=kept)
+    assert decide(line, [*edited[begin:], *chat("-", "a3", "q4")[1:]]) == MatchedEdit(
+        before, 0, kept=brought.items[:begin]
+    )
+
+
+def test_its_questions_asked_again_keep_what_was_trimmed_of_it() -> None:
+    assert decide([BROUGHT], ALL[1:3]) == MatchedEdit(None, 0, kept=BROUGHT.items[:1])
+    assert decide([BROUGHT], ALL[3:5]) == Regeneration(BROUGHT.id)
+
+
+def test_an_edited_answer_or_a_deleted_exchange_keeps_what_was_trimmed_before_it() -> None:
+    edited = [{"role": "assistant", "content": "other"}, *ALL[4:], asked("q4")]
+    assert decide([BROUGHT], edited) == MatchedEdit(None, 0, kept=BROUGHT.items[:3])
+    deleted = [*ALL[1:2], *ALL[4:], asked("q4")]
+    assert decide([BROUGHT], deleted) == MatchedEdit(None, 0, kept=BROUGHT.items[:1])
+
+
+def test_an_answer_cut_by_letters_within_such_a_turn_stays_whole() -> None:
+    line = [*plain("x", "y"), several(2, "q1", LONG, "q2", "a2")]
+    cut = [{"role": "assistant", "content": "rather long answer to it"}, asked("other")]
+    assert decide(line, cut) == MatchedEdit(id(1), 1, kept=line[1].items[:2])
+    chance = [{"role": "assistant", "content": "it"}, asked("other")]
+    assert decide(line, chance) == MatchedEdit(None, 0)
+
+
+def test_a_cut_answer_without_the_calls_behind_it_is_another_one() -> None:
+    line = [*plain("x", "y"), turn(2, [message("user", "q")], [message("assistant", LONG), call("a")])]
+    cut = [{"role": "assistant", "content": LONG[2:]}, asked("other")]
+    assert decide(line, cut) == MatchedEdit(id(1), 0, kept=line[1].input)
+
+
+def test_within_a_turn_what_agrees_counts_more_than_a_question_that_was_settled() -> None:
+    failed = turn(1, [message("user", "q2")], [message("developer", "It did not finish.")], SETTLED)
+    line = [failed, several(2, "q1", "a1", "q2", "a2", "q3", "a3")]
+    sent = [*ALL[2:4], asked("other")]
+    assert decide(line, sent) == MatchedEdit(id(1), 0, kept=line[1].items[:2])
+
+
+def test_calls_behind_a_text_may_begin_a_trimmed_request() -> None:
+    tools = [message("user", "q1"), message("assistant", "Let me see."), call("a"), result("a", output="1")]
+    line = [
+        turn(1, [*tools, message("assistant", "a1"), message("user", "q2")], [message("assistant", "a2")])
+    ]
+    asks = {"role": "assistant", "content": None, "tool_calls": [tool_call("a")]}
+    found = {"role": "tool", "tool_call_id": "a", "content": "1"}
+    sent = [asks, found, *chat("-", "a1", "other")[1:]]
+    assert decide(line, sent) == MatchedEdit(None, 0, kept=tuple(tools[:2]))
+    assert decide(line, [asks, found, *chat("-", "a1", "q2")[1:]]) == Regeneration(id(1))
+
+
+# Edits at the edge
+
+
+def test_an_edited_answer_at_the_edge_keeps_its_question() -> None:
+    edited = [{"role": "assistant", "content": "other"}, *ALL[4:], asked("q4")]
+    assert decide(LINE, edited) == MatchedEdit(id(1), 0, kept=LINE[1].input)
+
+
+def test_of_messages_in_a_row_only_the_edited_ones_are_replaced() -> None:
+    row = turn(2, [message("user", "one"), message("user", "two")], [message("assistant", "a2")])
+    line = [*plain("q1", "a1"), row, *plain(*"----", "q3", "a3")[2:]]
+    behind = chat("-", "a2", "q3", "a3", "q4")[1:]
+    assert decide(line, [asked("2"), *behind]) == MatchedEdit(id(1), 0, kept=row.items[:1])
+    assert decide(line, [asked("1"), asked("two"), *behind]) == MatchedEdit(id(1), 0)
+    assert decide(line, [asked("1"), asked("2"), *behind]) == MatchedEdit(id(1), 0)
+
+
+def test_answers_in_a_row_that_a_client_told_are_replaced_one_by_one() -> None:
+    answers = [message("assistant", "one"), message("assistant", "two")]
+    behind = chat("q2", "a2", "q3")
+    told = turn(2, [message("user", "q1"), *answers, message("user", "q2")], [message("assistant", "a2")])
+    edited = [{"role": "assistant", "content": "other"}, *behind]
+    assert decide([*plain("x", "y"), told], edited) == MatchedEdit(id(1), 0, kept=told.items[:2])
+    here = [turn(1, [message("user", "q1")], answers), *plain("-", "-", "q2", "a2")[1:]]
+    assert decide(here, edited) == MatchedEdit(None, 0, kept=here[0].items[:1])
+
+
+def test_an_edited_result_at_the_edge_keeps_those_before_it() -> None:
+    line = [*ANSWERED, *plain(*"----", "q2", "a2")[2:]]
+    sent = [{"role": "tool", "tool_call_id": "b", "content": "other"}, *chat("-", "3", "q2", "a2", "q3")[1:]]
+    assert decide(line, sent) == MatchedEdit(id(1), 0, kept=line[1].items[:1])
+
+
+def test_edits_of_every_question_are_placed_by_the_answers_between_them() -> None:
+    line = plain("[Monday] q1", "a1", "[Monday] q2", "a2", "[Monday] q3", "a3")
+    assert decide(line, chat("q2", "a2", "q3", "a3", "[Tuesday] q4")) == MatchedEdit(id(1), 0)
+
+
+def test_edits_around_a_single_answer_are_placed_by_it_if_it_says_enough() -> None:
+    line = plain("q1", "a1", "q2", "An answer of some length", "q3", "a3")
+    assert decide(line, chat("other", "An answer of some length", "edited")) == MatchedEdit(id(1), 0)
+    call_it = [turn(3, [message("user", "q3")], [call("c", name="look", arguments='{"city": "Paris"}')])]
+    asks = {"id": "z", "type": "function", "function": {"name": "look", "arguments": '{"city":"Paris"}'}}
+    sent = [asked("other"), {"role": "assistant", "tool_calls": [asks]}, asked("edited")]
+    assert decide([*line[:2], *call_it], sent) == MatchedEdit(id(2), 0)
+
+
+def test_an_answer_may_stand_behind_another_because_what_was_between_was_deleted() -> None:
+    assert decide(LINE, [ALL[1], *ALL[3:], asked("q4")]) == MatchedEdit(id(1), 1)
+    brought = several(1, "q1", "a1", "q2", "a2", "q3", "a3")
+    assert decide([brought], [ALL[1], *ALL[3:], asked("q4")]) == MatchedEdit(None, 0, kept=brought.items[:1])
+    greeted = turn(1, [message("assistant", "Hello."), *brought.items[:3]], [message("assistant", "a2")])
+    sent = [{"role": "assistant", "content": "Hello."}, ALL[1], *ALL[2:4], asked("q4")]
+    assert decide([greeted], sent) == MatchedEdit(None, 0)
+
+
+def test_an_edit_at_the_edge_of_a_stopped_turn_takes_its_place() -> None:
+    told = several(1, "q1", "a1", "q2", "a2")
+    line = [
+        turn(1, told.input, told.output, INTERRUPTED),
+        turn(2, [message("user", "pay")], [call("s"), result("s")], SETTLED),
+        *plain(*"----", "q3", "a3")[2:],
+    ]
+    edited = [{"role": "assistant", "content": "other"}, *chat("q2", "a2", "q3", "a3", "q4")]
+    assert decide(line, edited) == MatchedEdit(None, 0, kept=told.items[:1])
+    assert decide(line, [asked("other"), *ALL[1:], asked("q4")]) == MatchedEdit(None, 0)
+    assert decide(line[:1], [*edited[:3], asked("q3")]) == MatchedEdit(None, 0, kept=told.items[:1])
+
+
+def test_what_a_client_need_not_know_of_does_not_hide_what_was_edited() -> None:
+    stopped = turn(2, [message("user", "stopped")], [], INTERRUPTED)
+    line = [*plain("q1", "a1"), stopped, *plain(*"----", "q3", "a3")[2:]]
+    edited = [{"role": "assistant", "content": "other"}, *chat("q3", "a3", "q4")]
+    assert decide(line, edited) == MatchedEdit(None, 0, kept=line[0].input)
+
+
+def test_an_edit_before_what_was_seen_of_an_answer_is_placed_by_it() -> None:
+    stopped = turn(
+        2, [message("user", "q2")], [message("assistant", "Let me see what there is")], INTERRUPTED
+    )
+    line = [*plain("q1", "a1"), stopped, *plain(*"----", "q3", "a3", "q4", "a4")[2:]]
+    seen = chat("other", "Let me see what", "q3", "a3", "edited")
+    assert decide(line, seen) == MatchedEdit(id(1), 0)
+
+
+def test_an_edit_before_the_end_of_an_answer_is_placed_by_it() -> None:
+    two = turn(2, [message("user", "q2")], [message("assistant", text) for text in ("One.", "Two.")])
+    line = [*plain("q1", "a1"), two, *plain(*"----", "q3", "a3")[2:]]
+    assert decide(line, chat("other", "Two.", "q3", "a3", "q4")) == MatchedEdit(id(1), 0)
+
+
+PARTS = [message("assistant", text) for text in ("One is here.", "Two is there.", "Three is nowhere.")]
+
+
+@pytest.mark.parametrize("behind", [[], plain("-", "-", "q2", "a2")[1:]], ids=["last", "earlier"])
+@pytest.mark.parametrize("tools", [False, True])
+@pytest.mark.parametrize(
+    "texts",
+    [
+        ["One is here.", "Two is there.Three is nowhere."],
+        ["One is here.", "Two is there.", "Three is nowhere."],
+        ["One is here.Two is there.", "Three is nowhere."],
+    ],
+)
+def test_a_question_between_the_parts_of_an_answer_is_an_edit_though_the_front_is_trimmed(
+    behind: list[Turn], tools: bool, texts: list[str]
+) -> None:
+    output = [PARTS[0], *([call("s"), result("s")] if tools else []), *PARTS[1:]]
+    asking = message("user", "q1")
+    line = [turn(1, [asking], output), *behind]
+    inserted = [each for text in texts for each in (asked("inserted"), chat("-", text)[1])][1:]
+    tail = chat("q2", "a2", "new") if behind else [asked("new")]
+    assert decide(line, [asked("q1"), *inserted, *tail]) == MatchedEdit(None, 0)
+    assert decide(line, [*inserted, *tail]) == MatchedEdit(None, 0, kept=(asking,))
+
+
+# Long lines
+
+
+def test_more_absent_turns_than_are_looked_at_first_do_not_hide_the_window() -> None:
+    stopped = [
+        turn(number, [message("user", f"stopped {number}")], [], INTERRUPTED) for number in range(3, 100)
+    ]
+    line = [*plain("q1", "a1", "q2", "a2"), *stopped]
+    assert decide(line, chat("q1", "a1", "q2", "a2", "new")) == Continuation(4)
+    assert decide(line, chat("q2", "a2", "new")) == Continuation(2)
+
+
+class Looked(Sequence[Turn]):
+    """Turns that note which of them were looked at."""
+
+    def __init__(self, turns: list[Turn]) -> None:
+        self.turns = turns
+        self.at: set[int] = set()
+
+    def __len__(self) -> int:
+        return len(self.turns)
+
+    def __getitem__(self, at: Any) -> Any:
+        places = range(len(self.turns))[at]
+        self.at |= set(places) if isinstance(at, slice) else {places}  # type: ignore[call-overload]
+        return self.turns[at]
+
+
+def test_a_short_request_looks_at_the_end_of_a_long_line_only() -> None:
+    line = Looked(plain(*(f"{number}" for number in range(2_000))))
+    assert decide(line, [*chat("1996", "1997", "1998", "1999"), asked("new")]) == Continuation(4)
+    assert len(line.at) < 100

@@ -1,4 +1,4 @@
-"""The books of the memory store: each way in which its dictionaries can disagree is told."""
+"""The rows of the memory store: search and changes are undone whole, and every disagreement is reported."""
 
 from __future__ import annotations
 
@@ -9,9 +9,14 @@ from msgspec.structs import replace
 
 from tests.unit.engine.check.test_check import raw_id
 from tests.unit.engine.lived_in import Lived, live_in
-from turnledger import Rule
+from tests.unit.engine.stage import drive
+from turnledger import Ledger, Rule
+from turnledger.engine.ports import Tables
+from turnledger.errors import InvalidInput
+from turnledger.model.change import ChangeKind, LiveChange
 from turnledger.model.conversation import Usage
 from turnledger.model.ids import BranchId, ConversationId, TokenId, TurnId
+from turnledger.model.text.search import TITLES, sought_in
 from turnledger.model.turn import Turn
 from turnledger.stores.memory import Database, MemoryStore, MemoryTables
 
@@ -140,3 +145,72 @@ async def test_only_so_many_oddities_are_told(lived: Lived, database: Database) 
     for number in range(5):
         database.journals[TurnId("turn_" + raw_id(number))] = {}
     assert len(await MemoryTables(database).oddities(3)) == 3
+
+
+async def places(tables: Tables, typed: str) -> list[int]:
+    return [each.place for each in await tables.search("local", None, sought_in(typed), None, 10)]
+
+
+async def test_titles_lie_above_all_turns_and_places_rise() -> None:
+    store = MemoryStore()
+    async with await Ledger.over(store) as ledger:
+        for number in range(3):
+            chat = await ledger.conversation(title=f"Heron {number}")
+            async with chat.turn("A heron?") as turn:
+                turn.emit("Yes.")
+        found = await store.read(places, "heron")
+    assert found == sorted(found, reverse=True)
+    assert [place > TITLES for place in found] == [True] * 3 + [False] * 3
+
+
+async def test_what_is_undone_takes_no_place() -> None:
+    database = Database()
+    store = MemoryStore(database)
+    async with await Ledger.over(store) as ledger:
+        await ledger.conversation(conversation_key="taken")
+        before = dict(database.places)
+        chat = await ledger.conversation()
+        kept = dict(database.places)
+        with pytest.raises(InvalidInput):
+            await chat.fork(conversation_key="taken")
+    assert database.places == kept
+    assert len(kept) == len(before) + 1
+
+
+async def test_places_stay_apart_when_a_removal_is_undone() -> None:
+    database = Database()
+    store = MemoryStore(database)
+    async with await Ledger.over(store) as ledger:
+        first, second = [await ledger.conversation(title="Heron") for _ in range(2)]
+
+        async def remove_and_fail(tables: MemoryTables, _: None) -> None:
+            tables._remove(database.places, ConversationId(first.id))
+            raise InvalidInput("No.")
+
+        with pytest.raises(InvalidInput):
+            await store.transact(remove_and_fail, None)  # type: ignore[arg-type]
+        third = await ledger.conversation(title="Heron")
+        hits = (await ledger.search("heron")).hits
+    assert [hit.conversation.id for hit in hits] == [third.id, second.id, first.id]
+
+
+CHAT = ConversationId("conv_01890000000070008000000000000000")
+
+
+def told(database: Database, count: int) -> None:
+    tables = MemoryTables(database)
+    for _ in range(count):
+        drive(
+            tables.add_change(LiveChange(kind=ChangeKind.TURN_RUNNING, owner="ann", conversation=CHAT, at=1))
+        )
+
+
+def test_numbers_go_on_after_a_purge_that_was_undone() -> None:
+    database = Database()
+    told(database, 3)
+    tables = MemoryTables(database)
+    assert drive(tables.purge_changes(9, 9, 9)) == 2
+    tables.undo()
+    told(database, 1)
+    found = drive(MemoryTables(database).changes_of("ann", 0, 9))
+    assert [each.position.number for each in found] == [1, 2, 3, 4]

@@ -31,6 +31,7 @@ from turnledger.model.ids import BranchId, ConversationId, LeaseId, TurnId
 from turnledger.model.turn import Turn, TurnKind
 from turnledger.stores.memory import Database, MemoryStore, MemoryTables
 from turnledger.stores.memory import tables as tables_of_memory
+from turnledger.stores.memory.database import UndoLog
 
 
 @pytest.fixture
@@ -459,3 +460,25 @@ def test_turns_are_in_order_again_when_their_removal_is_undone() -> None:
     assert len(before) == 3
     assert drive(tables.turns(some_id(BranchId, 1), 0, 9, 9)) == before
     assert drive(tables.turns(some_id(BranchId, 1), 0, 9, 1)) == before[-1:]
+
+
+tables = st.dictionaries(st.integers(0, 4), st.integers())
+
+
+@repeatable
+@given(tables, st.lists(st.tuples(st.integers(0, 4), st.none() | st.integers())))
+def test_everything_is_put_back(table: dict[int, int], steps: list[tuple[int, int | None]]) -> None:
+    before, plain, log = dict(table), dict(table), UndoLog()
+    for name, row in steps:
+        if row is None:
+            log._remove(table, name)
+            plain.pop(name, None)
+        else:
+            log._put(table, name, row)
+            plain[name] = row
+        assert table == plain
+    changes = any(row is not None for _, row in steps) or before != plain
+    assert log.has_written or not changes
+    log.undo()
+    assert table == before
+    assert not log.has_written

@@ -1,0 +1,716 @@
+"""Deletion and retention: restorable for a while, then purged in bounded steps, and forks stay whole."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace as with_limits
+
+import pytest
+from msgspec.structs import replace
+
+from turnledger.chat import Chat
+from turnledger.engine.lifecycle.delete import delete, restore
+from turnledger.engine.ports import Store
+from turnledger.engine.turn.begin import begin
+from turnledger.engine.turn.running_turn import RunningTurn
+from turnledger.errors import ConversationDeleted, ConversationExpired, ConversationNotFound
+from turnledger.model.attempt import Attempt, AttemptState, OnStop
+from turnledger.model.change import ChangeKind, LiveChange
+from turnledger.model.conversation import (
+    BLOCK,
+    EVERYWHERE,
+    Branch,
+    Claim,
+    Conversation,
+    ConversationState,
+    Stretch,
+    Within,
+)
+from turnledger.model.ids import TurnId
+from turnledger.model.retention import Reason, Retained
+from turnledger.model.turn import TurnKind
+from turnledger.testing.gates import Fate
+from turnledger.testing.scripted_model import ScriptedModel, Tool
+from turnledger.testing.store_contract.branches import branch_off, grow
+from turnledger.testing.store_contract.rows import (
+    IDS,
+    begun,
+    conversation,
+    do,
+    full_attempt,
+    read,
+    turn,
+    write,
+)
+from turnledger.testing.store_contract.stage import (
+    LIMITS,
+    Contract,
+    Stage,
+    StageProcess,
+    exchange,
+    soon,
+)
+
+DAY = 24 * 3600.0
+
+
+MONTH = 30 * DAY
+
+
+class Deletion(Contract):
+    async def test_a_restored_conversation_is_as_it_was(self, stage: Stage) -> None:
+        here, there = await stage.processes()
+        chat = await here.chat(conversation_key="k", title="T", metadata={"a": "b"})
+        await exchange(chat, "q1")
+        before, turns = await chat.info(), await chat.turns()
+        deleted = await chat.delete()
+        assert deleted.purge_at == stage.clock.now_ms() + MONTH * 1000
+        stage.clock.advance(MONTH - 1)
+        await there.tend()
+        restored = await there.ledger.restore(chat.id)
+        assert await restored.info() == before
+        assert (restored.conversation_key, restored.former_conversation_key) == ("k", None)
+        assert await restored.turns() == turns
+        assert (await here.chat(conversation_key="k")).id == chat.id
+        await exchange(chat, "q2")
+        assert await there.ledger.check(at_rest=True) == []
+
+    async def test_a_deleted_conversation_says_until_when_it_can_be_restored(self, stage: Stage) -> None:
+        here = await stage.process()
+        chat = await here.chat()
+        await exchange(chat, "q", idempotency_key="i")
+        until = stage.clock.now_ms() + MONTH * 1000
+        await chat.delete()
+        for refused in (
+            chat.turns(),
+            here.chat(chat),
+            chat.run(ScriptedModel(["a"]), "q", idempotency_key="i"),
+        ):
+            with pytest.raises(ConversationDeleted, match="can be restored until") as told:
+                await soon(refused)
+            assert told.value.restorable_until == until
+        await chat.delete(purge=True)
+        with pytest.raises(ConversationDeleted) as told:
+            await chat.turns()
+        assert told.value.restorable_until is None
+
+    async def test_listed_as_deleted_is_what_can_be_restored(self, stage: Stage) -> None:
+        here, there = await stage.processes()
+        chat = await here.chat(expires_after=60.0)
+        await exchange(chat, "q")
+        await chat.delete()
+        for passed, is_there in ((0.0, True), (61.0, True), (MONTH - 62, True), (1.0, False)):
+            stage.clock.advance(passed)
+            page = await there.ledger.catalogue.list(deleted=True)
+            assert [each.conversation.id for each in page.chats] == [chat.id] * is_there
+
+    @pytest.mark.parametrize("way", ["in time", "at once", "afterwards"])
+    async def test_what_is_gone_for_good_is_not_restored(self, stage: Stage, way: str) -> None:
+        here, there = await stage.processes()
+        chat = await here.chat(title="secret", metadata={"a": "secret"}, conversation_key="secret")
+        turn = await exchange(chat, "q", "secret")
+        await chat.update(tags=("secret",))
+        await chat.delete(purge=way == "at once")
+        if way == "in time":
+            stage.clock.advance(MONTH)
+        if way == "afterwards":
+            await there.ledger.delete(chat.id, purge=True)
+        with pytest.raises(ConversationDeleted):
+            await there.ledger.restore(chat.id)
+        await there.tend()
+        with pytest.raises(ConversationDeleted):
+            await here.ledger.restore(chat.id)
+        left = await _row(here, chat)
+        assert left.state is ConversationState.PURGED
+        assert (left.title, left.metadata, left.tags, left.purge_at) == (None, {}, (), None)
+        assert (left.conversation_key, left.former_conversation_key) == (None, None)
+        assert await read(here.store, do("turn", chat.owner, turn.id)) is None
+        assert (await read(here.store, do("branch", left.branch))).preview == ""
+        assert (await here.ledger.usage(owner=chat.owner)).bytes == 0
+        assert await here.ledger.check(at_rest=True) == []
+
+    async def test_what_can_be_restored_is_not_swept(self, stage: Stage) -> None:
+        here = await stage.process()
+        chat = await here.chat()
+        turn = await exchange(chat, "q")
+        stored = await here.ledger.usage(owner=chat.owner)
+        await chat.delete()
+        for _ in range(3):
+            await here.tend()
+        assert await read(here.store, do("turn", chat.owner, turn.id)) == turn
+        assert await here.ledger.usage(owner=chat.owner) == stored
+        assert await here.ledger.check(at_rest=True) == []
+
+    async def test_a_conversation_key_that_was_taken_meanwhile_stays_where_it_is(self, stage: Stage) -> None:
+        here = await stage.process()
+        chat = await here.chat(conversation_key="k")
+        await chat.delete()
+        other = await here.chat(conversation_key="k")
+        assert other.id != chat.id
+        restored = await here.ledger.restore(chat.id)
+        for again in (restored, await here.ledger.restore(chat.id)):
+            assert (again.conversation_key, again.former_conversation_key) == (None, "k")
+        assert (await here.chat(conversation_key="k")).id == other.id
+        await exchange(restored, "q")
+        assert await here.ledger.check(at_rest=True) == []
+
+    async def test_a_key_that_a_reset_took_away_does_not_come_back(self, stage: Stage) -> None:
+        here = await stage.process()
+        old = await here.chat(conversation_key="k")
+        new = await here.ledger.reset("k")
+        await old.delete()
+        await new.delete()
+        assert (await here.ledger.restore(old.id)).conversation_key is None
+        assert (await here.ledger.restore(new.id)).conversation_key == "k"
+
+    async def test_deleting_and_restoring_can_be_repeated(self, stage: Stage) -> None:
+        here = await stage.process()
+        chat = await here.chat()
+        await exchange(chat, "q")
+        deleted = await chat.delete()
+        stage.clock.advance(DAY)
+        assert await chat.delete() == deleted
+        restored = await (await here.ledger.restore(chat.id)).info()
+        stage.clock.advance(DAY)
+        assert await (await here.ledger.restore(chat.id)).info() == restored
+        purged = await chat.delete(purge=True)
+        assert await chat.delete() == await chat.delete(purge=True) == purged
+
+    async def test_only_what_its_owner_and_scope_have_is_deleted_or_restored(self, stage: Stage) -> None:
+        here = await stage.process()
+        chat = await here.chat(owner="ann", scope="shop")
+        for _ in range(2):
+            for owner, within in (("bob", EVERYWHERE), ("ann", Within("desk"))):
+                with pytest.raises(ConversationNotFound):
+                    await here.ledger.delete(chat.id, owner=owner, within=within, purge=True)
+                with pytest.raises(ConversationNotFound):
+                    await here.ledger.restore(chat.id, owner=owner, within=within)
+            await here.ledger.delete(chat.id, owner="ann", within=Within("shop"))
+        restored = await here.ledger.restore(chat.id, owner="ann", within=Within("shop"))
+        assert (await restored.info()).state is ConversationState.LIVE
+
+    async def test_an_expired_conversation_is_neither_restored_nor_kept(self, stage: Stage) -> None:
+        here = await stage.process()
+        chat = await here.chat(expires_after=60.0, conversation_key="k")
+        await exchange(chat, "q")
+        stage.clock.advance(61)
+        await here.tend()
+        with pytest.raises(ConversationExpired):
+            await here.ledger.restore(chat.id)
+        assert (await chat.delete()).state is ConversationState.PURGED
+        assert (await here.chat(conversation_key="k")).id != chat.id
+
+    async def test_the_time_in_which_it_was_deleted_does_not_let_it_expire(self, stage: Stage) -> None:
+        here = await stage.process()
+        chat = await here.chat(expires_after=60.0)
+        await exchange(chat, "q")
+        await chat.delete()
+        stage.clock.advance(3_600)
+        await here.tend()
+        restored = await here.ledger.restore(chat.id)
+        await here.tend()
+        assert len(await restored.turns()) == 1
+
+    async def test_forks_stay_whole(self, stage: Stage) -> None:
+        here = await stage.process()
+        chat = await here.chat()
+        for number in range(3):
+            await exchange(chat, f"q{number}")
+        fork = await chat.fork((await chat.turns())[1].id)
+        shared = await fork.turns()
+        for purge in (False, True):
+            await chat.delete(purge=purge)
+            for _ in range(3):
+                await here.tend()
+            assert await fork.turns() == shared
+            assert await here.ledger.check(at_rest=True) == []
+        await exchange(fork, "on")
+        await fork.delete()
+        fork = await here.ledger.restore(fork.id)
+        assert [turn.number for turn in await fork.turns()] == [1, 2, 3]
+        assert await here.ledger.check(at_rest=True) == []
+
+    async def test_what_tools_did_when_it_was_deleted_is_told_when_it_is_back(self, stage: Stage) -> None:
+        here, there = await stage.processes()
+        chat = await here.chat()
+        holder = await stage.hold_lane(chat, "pay", [Tool("pay", "paid")], on_failure="keep")
+        await there.ledger.delete(chat.id)
+        await here.tend()
+        with pytest.raises(ConversationDeleted):
+            await soon(holder.task)
+        assert await there.ledger.check(at_rest=True) == []
+        restored = await there.ledger.restore(chat.id)
+        [aside] = await restored.attempts()
+        assert aside.attempt.state is AttemptState.FAILED
+        assert aside.attempt.failure is not None
+        assert aside.attempt.failure.code == "conversation_deleted"
+        await exchange(restored, "on")
+        kinds = [turn.kind for turn in await restored.turns()]
+        assert kinds == [TurnKind.SETTLED, TurnKind.COMPLETED]
+        assert await there.ledger.check(at_rest=True) == []
+
+    async def test_a_turn_of_before_cannot_write_once_it_is_back(self, stage: Stage) -> None:
+        here, there = await stage.processes()
+        chat = await here.chat()
+        here.store.is_deaf = True
+        holder = await stage.hold_lane(chat, "q")
+        await there.ledger.delete(chat.id)
+        restored = await there.ledger.restore(chat.id)
+        await exchange(restored, "other")
+        with pytest.raises(ConversationDeleted):
+            await holder.finish()
+        assert len(await restored.turns()) == 1
+
+    async def test_turn_running_while_its_conversation_is_purged_leaves_no_text_and_ends_as_deleted(
+        self, stage: Stage
+    ) -> None:
+        here, there = await stage.processes()
+        chat = await here.chat()
+        holder = await stage.hold_lane(chat, "q0", ["Private."])
+        await here.flush()
+        [attempt] = await read(here.store, do("running_of", here.ledger._process.lease))
+        here.store.is_deaf = True
+        await (await there.chat(chat)).delete(purge=True)
+        row = do("attempt", chat.owner, attempt.id)
+        assert (await read(there.store, row)).partial == ""
+        await there.tend()
+        assert await read(there.store, row) is None
+        with pytest.raises(ConversationDeleted):
+            await holder.finish()
+
+    async def test_the_same_request_goes_on_once_it_is_back(self, stage: Stage) -> None:
+        here, there = await stage.processes()
+        chat = await here.chat()
+        holder = await stage.hold_lane(chat, "q", [Tool("pay", "paid")], idempotency_key="i")
+        await there.ledger.delete(chat.id)
+        await here.tend()
+        with pytest.raises(ConversationDeleted):
+            await soon(holder.task)
+        await there.ledger.restore(chat.id)
+        model = ScriptedModel([Tool("pay", "paid"), "done"])
+        turn = await soon(chat.run(model, "q", idempotency_key="i"))
+        assert turn.kind is TurnKind.COMPLETED
+        assert model.executed == {}
+
+    @pytest.mark.parametrize("fate", Fate)
+    async def test_a_deletion_whose_answer_is_lost_is_one(self, stage: Stage, fate: Fate) -> None:
+        here = await stage.process()
+        chat = await here.chat(conversation_key="k")
+        await exchange(chat, "q")
+        here.store.lose_answer(delete, fate)
+        deleted = await chat.delete()
+        assert deleted.state is ConversationState.DELETED
+        here.store.lose_answer(restore, fate)
+        restored = await here.ledger.restore(chat.id)
+        assert restored.conversation_key == "k"
+        assert await here.ledger.check(at_rest=True) == []
+
+    async def test_a_turn_and_a_deletion_at_once_leave_one_of_two_states(self, stage: Stage) -> None:
+        here, there = await stage.processes()
+        chat = await here.chat()
+        with here.store.hold(begin) as gate:
+            task = stage.start(chat.run(ScriptedModel(["a"]), "q"))
+            await stage.reach(gate, task)
+            await there.ledger.delete(chat.id)
+        with pytest.raises(ConversationDeleted):
+            await soon(task)
+        restored = await there.ledger.restore(chat.id)
+        assert await restored.turns() == []
+        await exchange(restored, "q")
+
+    async def test_a_chat_that_comes_to_be_as_it_is_deleted_is_told_as_deleted(self, stage: Stage) -> None:
+        # Its first turn was stopped, to be kept; who deletes it comes before the one who runs it.
+        here, there = await stage.processes()
+        here.store.is_deaf = True
+        chats: list[Chat] = []
+
+        async def stop_and_delete(turn: RunningTurn) -> None:
+            chat = await there.chat(conversation_key="k")
+            running: Attempt = await read(here.store, do("attempt", chat.owner, turn.id))
+            await write(there.store, do("save_attempt", replace(running, stop=OnStop.KEEP)))
+            await chat.delete()
+            chats.append(chat)
+            turn.emit("too late")
+
+        with pytest.raises(ConversationDeleted):
+            await soon(here.ledger.run(stop_and_delete, "q", conversation_key="k"))
+        told = [each.kind for each in await _told(here, chats[0]) if each.turn is None]
+        assert told == [ChangeKind.CHAT_CREATED, ChangeKind.CHAT_DELETED]
+
+    async def test_owners_are_told_of_each_step(self, stage: Stage) -> None:
+        here = await stage.process(with_limits(LIMITS, retain_for=60.0))
+        chat, silent = await here.chat(title="T"), await here.chat(internal=True)
+        await exchange(chat, "q")
+        await silent.delete()
+        await chat.delete()
+        await chat.delete()
+        await here.ledger.restore(chat.id)
+        await here.ledger.restore(chat.id)
+        stage.clock.advance(61)
+        await here.ledger.retain()
+        told = [each for each in await _told(here, chat) if each.turn is None]
+        assert [(each.kind, each.detail) for each in told] == [
+            (ChangeKind.CHAT_CREATED, None),
+            (ChangeKind.CHAT_DELETED, "deleted"),
+            (ChangeKind.CHAT_RESTORED, None),
+            (ChangeKind.CHAT_DELETED, "age"),
+        ]
+        stage.clock.advance(MONTH)
+        await here.tend()
+        assert (await _told(here, chat))[-1].detail == "purged"
+
+
+async def _told(process: StageProcess, chat: Chat) -> list[LiveChange]:
+    told: list[LiveChange] = await read(process.store, do("changes_of", chat.owner, 0, 100))
+    return told
+
+
+async def _row(process: StageProcess, chat: Chat) -> Conversation:
+    found: Conversation = await read(process.store, do("conversation", chat.owner, chat.id))
+    return found
+
+
+HOUR = 3600.0
+
+
+LONG = "x" * (BLOCK // 2)
+
+
+class Retention(Contract):
+    async def test_what_nobody_used_for_long_is_deleted_and_reported(
+        self, stage: Stage, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        here = await stage.process(with_limits(LIMITS, retain_for=HOUR, purge_rows=1))
+        old = [await self._used(here, stage, owner) for owner in ("ann", "ann", "bob")]
+        stage.clock.advance(HOUR - 2)
+        young = await self._used(here, stage, "ann")
+        stage.clock.advance(1)
+        with caplog.at_level(logging.INFO, "turnledger"):
+            report = await here.ledger.retain()
+        assert [each.conversation for each in report.retired] == [each.id for each in old]
+        assert {each.reason for each in report.retired} == {Reason.AGE}
+        assert all(each.purge_at is not None for each in report.retired)
+        assert [line for line in caplog.messages if "was deleted by age" in line] == [
+            f"retention: {each.id} was deleted by age" for each in old
+        ]
+        assert len(await young.turns()) == 1
+        for each in old:
+            with pytest.raises(ConversationDeleted, match="can be restored"):
+                await each.turns()
+        assert (await here.ledger.retain()).retired == ()
+        assert await here.ledger.check(at_rest=True) == []
+
+    async def test_a_turn_that_failed_is_use(self, stage: Stage) -> None:
+        here = await stage.process(with_limits(LIMITS, retain_for=HOUR))
+        chat, silent = await self._used(here, stage, "ann"), await here.chat(owner="ann", internal=True)
+        stage.clock.advance(HOUR)
+        for each in (chat, silent):
+            with pytest.raises(RuntimeError):
+                await each.run(ScriptedModel([RuntimeError()]), "q")
+        stage.clock.advance(1)
+        assert (await here.ledger.retain()).retired == ()
+        stage.clock.advance(HOUR)
+        gone = {each.conversation for each in (await here.ledger.retain()).retired}
+        assert gone == {chat.id, silent.id}
+
+    async def test_a_turn_that_failed_is_use_after_its_attempt_is_gone(self, stage: Stage) -> None:
+        limits = with_limits(LIMITS, retain_for=10 * HOUR, attempts_kept=HOUR, unlisted_kept=10 * HOUR)
+        here = await stage.process(limits)
+        chat = await self._used(here, stage, "ann")
+        stage.clock.advance(9 * HOUR)
+        for _ in range(2):
+            with pytest.raises(RuntimeError):
+                await chat.run(ScriptedModel([RuntimeError()]), "q")
+            with pytest.raises(RuntimeError):
+                await here.ledger.run(ScriptedModel([RuntimeError()]), "q", conversation_key="new")
+            stage.clock.advance(8 * HOUR)
+            await here.tend()
+        assert await chat.attempts() == []
+        assert (await here.ledger.retain()).retired == ()
+        assert len((await here.ledger.catalogue.named("new")).chats) == 1
+
+    async def test_a_restored_conversation_is_not_deleted_again_at_once(self, stage: Stage) -> None:
+        here = await stage.process(with_limits(LIMITS, retain_for=HOUR))
+        chat = await self._used(here, stage, "ann")
+        stage.clock.advance(HOUR)
+        assert len((await here.ledger.retain()).retired) == 1
+        restored = await here.ledger.restore(chat.id, owner="ann")
+        assert (await here.ledger.retain()).retired == ()
+        assert len(await restored.turns()) == 1
+
+    async def test_the_oldest_are_purged_while_there_is_too_much(self, stage: Stage) -> None:
+        here, there = await stage.processes(limits=with_limits(LIMITS, retain_bytes=3 * BLOCK, purge_rows=2))
+        chats = [await self._used(here, stage, "ann") for _ in range(6)]
+        other = await self._used(here, stage, "bob")
+        report = await there.ledger.retain()
+        assert [each.conversation for each in report.retired] == [each.id for each in chats[:3]]
+        assert {(each.reason, each.purge_at) for each in report.retired} == {(Reason.SIZE, None)}
+        assert report.full == ()
+        assert (await here.ledger.usage(owner="ann")).bytes == 3 * BLOCK
+        for each in (*chats[3:], other):
+            assert len(await each.turns()) == 1
+        with pytest.raises(ConversationDeleted, match="Start a new one"):
+            await chats[0].turns()
+        assert await here.ledger.check(at_rest=True) == []
+
+    async def test_deleted_ones_make_room_before_others_do(self, stage: Stage) -> None:
+        here = await stage.process(with_limits(LIMITS, retain_bytes=2 * BLOCK))
+        chats = [await self._used(here, stage, "ann") for _ in range(3)]
+        await chats[2].delete()
+        [report] = (await here.ledger.retain()).retired
+        assert report.conversation == chats[2].id
+
+    async def test_turns_that_a_fork_shows_make_no_room(self, stage: Stage) -> None:
+        here = await stage.process(with_limits(LIMITS, retain_bytes=BLOCK))
+        chat = await self._used(here, stage, "ann")
+        fork = await chat.fork()
+        stage.clock.advance(1)
+        await exchange(fork, "mine", LONG)
+        await _change(here, fork, pinned=True)
+        report = await here.ledger.retain()
+        assert [each.conversation for each in report.retired] == [chat.id]
+        assert report.full == ("ann",)
+        assert len(await fork.turns()) == 2
+        assert await here.ledger.check(at_rest=True) == []
+
+    async def test_pinned_and_running_ones_stay(self, stage: Stage) -> None:
+        limits = with_limits(LIMITS, retain_for=HOUR, retain_bytes=1)
+        here, there = await stage.processes(limits=limits)
+        pinned, busy, archived = [await self._used(here, stage, "ann") for _ in range(3)]
+        await _change(here, pinned, pinned=True)
+        await _change(here, archived, archived=True)
+        holder = await stage.hold_lane(busy, "q")
+        stage.clock.advance(2 * HOUR)
+        await here.store.beat()
+        report = await there.ledger.retain()
+        assert {each.conversation for each in report.retired} == {archived.id}
+        assert report.full == ("ann",)
+        await holder.finish()
+        assert len(await pinned.turns()) == 1
+
+    async def test_it_is_done_by_the_timer_and_rarely(self, stage: Stage) -> None:
+        here = await stage.process(with_limits(LIMITS, retain_for=HOUR, retain_every=10 * HOUR))
+        await here.tend()
+        chat = await self._used(here, stage, "ann")
+        stage.clock.advance(2 * HOUR)
+        await here.tend()
+        assert len(await chat.turns()) == 1
+        stage.clock.advance(8 * HOUR)
+        await here.tend()
+        with pytest.raises(ConversationDeleted):
+            await chat.turns()
+
+    async def test_without_bounds_nothing_is_removed(self, stage: Stage) -> None:
+        here = await stage.process()
+        chat = await self._used(here, stage, "ann")
+        stage.clock.advance(1_000_000 * HOUR)
+        await here.store.beat()
+        assert await here.ledger.retain() == Retained()
+        assert len(await chat.turns()) == 1
+
+    # What was begun and came to nothing.
+
+    async def test_what_was_begun_and_never_listed_is_purged_after_a_day(self, stores: list[Store]) -> None:
+        store, other = stores
+        idle = await begun(store, conversation(is_listed=False, touched_at=5))
+        for each in (conversation(touched_at=5), conversation(is_listed=False, touched_at=6)):
+            await begun(store, each)
+        for running, unsettled in ((IDS.new(TurnId), None), (None, IDS.new(TurnId))):
+            busy = await begun(store, conversation(is_listed=False, touched_at=5))
+            branch = Branch(id=busy.branch, conversation=busy.id, running=running, unsettled=unsettled)
+            await write(store, do("save_branch", branch))
+        assert await read(other, do("unlisted_conversations", 5, 9)) == [idle]
+        assert await read(other, do("unlisted_conversations", 4, 9)) == []
+
+    async def test_a_conversation_that_came_to_nothing_goes_after_a_day(self, stage: Stage) -> None:
+        here = await stage.process()
+        for effect in ([], [Tool("pay", "paid")]):
+            with pytest.raises(RuntimeError):
+                await soon(
+                    here.ledger.run(
+                        ScriptedModel([*effect, RuntimeError("boom")]), "q", conversation_key=str(len(effect))
+                    )
+                )
+        empty, waits = [await here.chat(conversation_key=key) for key in "01"]
+        for each in (empty, waits):
+            await _change(here, each, is_listed=False)
+        stage.clock.advance(24 * HOUR - 1)
+        await here.tend()
+        assert (await here.chat(conversation_key="0")).id == empty.id
+        stage.clock.advance(1)
+        await here.tend()
+        assert (await here.chat(conversation_key="0")).id != empty.id
+        assert (await here.chat(conversation_key="1")).id == waits.id
+        assert await here.ledger.check(at_rest=True) == []
+
+    # Rows.
+
+    async def test_the_oldest_of_an_owner_come_first(self, stores: list[Store]) -> None:
+        store, other = stores
+        made = [
+            conversation(touched_at=3),
+            conversation(touched_at=1, archived=True),
+            conversation(touched_at=2, internal=True),
+            conversation(touched_at=1, pinned=True),
+            conversation(touched_at=1, is_listed=False),
+            conversation(touched_at=1, state=ConversationState.DELETED, purge_at=9),
+            conversation(touched_at=4),
+            conversation(owner="bob", touched_at=1),
+        ]
+        for each in made:
+            await begun(store, each)
+        oldest = [made[1], made[2], made[0]]
+        assert await read(other, do("oldest_conversations", "ann", 3, 9)) == oldest
+        assert await read(other, do("oldest_conversations", "ann", 3, 2)) == oldest[:2]
+        assert await read(other, do("oldest_deleted", "ann", 9)) == [made[5]]
+        assert await read(other, do("oldest_deleted", "bob", 9)) == []
+
+    async def test_deleted_ones_are_purged_when_they_are_due(self, stores: list[Store]) -> None:
+        store, other = stores
+        made = [conversation(state=ConversationState.DELETED, purge_at=at) for at in (7, 5, 9)]
+        for each in made:
+            await begun(store, each)
+        await begun(store, conversation())
+        assert await read(other, do("conversations_to_purge", 7, 9)) == [made[1], made[0]]
+        assert await read(other, do("conversations_to_purge", 7, 1)) == [made[1]]
+        assert await read(other, do("conversations_to_purge", 4, 9)) == []
+
+    async def test_owners_are_those_of_whom_something_is_stored(self, stores: list[Store]) -> None:
+        store, other = stores
+        for owner, count in (("bob", 1), ("ann", 1), ("eve", 1), ("eve", -1)):
+            await write(store, do("count_bytes", owner, count))
+        assert await read(other, do("owners", None, 9)) == ["ann", "bob"]
+        assert await read(other, do("owners", None, 1)) == ["ann"]
+        assert await read(other, do("owners", "ann", 9)) == ["bob"]
+
+    async def test_a_conversation_counts_what_its_branches_hold(self, stores: list[Store]) -> None:
+        found = await begun(stores[0])
+        branch = Branch(id=found.branch, conversation=found.id, bytes=BLOCK + 1)
+        await write(stores[0], do("add_turn", turn(found.branch, 1)), do("save_branch", branch))
+        assert await read(stores[1], do("bytes_of", found.id)) == 2 * BLOCK
+        assert await read(stores[1], do("bytes_of", conversation().id)) == 0
+
+    async def _used(self, process: StageProcess, stage: Stage, owner: str) -> Chat:
+        chat = await process.chat(owner=owner)
+        await exchange(chat, "q", LONG)
+        stage.clock.advance(1)
+        return chat
+
+
+async def _change(process: StageProcess, chat: Chat, **details: bool) -> None:
+    found = await read(process.store, do("conversation", chat.owner, chat.id))
+    await write(process.store, do("save_conversation", replace(found, **details)))
+
+
+class Purges(Contract):
+    async def test_ended_attempts_are_purged_by_age_but_never_an_unsettled_one(
+        self, stores: list[Store]
+    ) -> None:
+        store = stores[0]
+        found = await begun(store)
+        old = [full_attempt(found, state=AttemptState.FAILED, ended_at=10) for _ in range(3)]
+        young = full_attempt(found, state=AttemptState.FAILED, ended_at=20)
+        running = full_attempt(found)
+        for attempt in (*old, young, running):
+            await write(
+                store,
+                do("add_attempt", attempt),
+                do("add_records", attempt.id, 0, [b"record"]),
+            )
+        branch = Branch(id=found.branch, conversation=found.id, unsettled=old[0].id, running=running.id)
+        await write(store, do("save_branch", branch))
+        assert await write(store, do("purge_attempts", 20, 1)) == [1]
+        assert await write(store, do("purge_attempts", 20, 9)) == [1]
+        assert await write(store, do("purge_attempts", 20, 9)) == [0]
+        left = await read(stores[1], do("attempts", found.id, 9))
+        assert {each.id for each in left} == {old[0].id, young.id, running.id}
+        for attempt, records in ((old[0], [b"record"]), (old[1], []), (old[2], []), (young, [b"record"])):
+            found_records = await read(store, do("journal", attempt.id))
+            assert found_records == records
+
+    async def test_claims_are_purged_when_their_time_is_over(self, stores: list[Store]) -> None:
+        for name, expires_at in (("running", None), ("old", 10), ("older", 9), ("young", 20)):
+            claim = Claim(
+                owner="ann",
+                idempotency_key=name,
+                fingerprint=b"",
+                conversation=conversation().id,
+                attempt=IDS.new(TurnId),
+                expires_at=expires_at,
+            )
+            await write(stores[0], do("save_claim", claim))
+        assert await write(stores[1], do("purge_claims", 15, 1)) == [1]
+        assert await write(stores[1], do("purge_claims", 15, 9)) == [1]
+        for name, kept in (("running", True), ("old", False), ("older", False), ("young", True)):
+            claim_found = await read(stores[0], do("claim", "ann", name))
+            assert (claim_found is not None) is kept
+
+    async def test_one_round_purges_all_that_is_due_however_much_that_is(self, stage: Stage) -> None:
+        """Else traffic that makes more rows than a round removes would only grow."""
+        here = await stage.process(with_limits(LIMITS, purge_rows=2, attempts_kept=60.0, restore_time=60.0))
+        day = 24 * 3600.0
+        chats = [await here.chat() for _ in range(7)]
+        for number, chat in enumerate(chats):
+            with pytest.raises(RuntimeError):
+                await chat.run(ScriptedModel([RuntimeError()]), "q", idempotency_key=f"i{number}")
+            await exchange(chat, "q", idempotency_key=f"j{number}")
+            await chat.delete()
+        stage.clock.advance(day + 1)
+        await here.tend()
+        assert await read(here.store, do("all_claims", None, 99)) == []
+        assert await read(here.store, do("all_attempts", None, 99)) == []
+        assert [await read(here.store, do("bytes_of", chat.id)) for chat in chats] == [0] * 7
+        for chat in chats:
+            with pytest.raises(ConversationDeleted):
+                await here.ledger.restore(chat.id)
+
+    async def test_only_ended_conversations_lose_their_turns(self, stores: list[Store]) -> None:
+        store = stores[0]
+        live, deleted, expired = [await begun(store) for _ in range(3)]
+        for each in (live, deleted, expired):
+            for number in (1, 2, 3):
+                await write(store, do("add_turn", turn(each.branch, number)))
+        await write(
+            store,
+            do("save_conversation", replace(deleted, state=ConversationState.PURGED)),
+            do("save_conversation", replace(expired, state=ConversationState.EXPIRED)),
+        )
+        removed = 0
+        while count := (await write(store, do("purge_ended", 2)))[0]:
+            assert count <= 2
+            removed += count
+            for each in (deleted, expired):
+                left = await read(store, do("turns", each.branch, 0, 9, 9))
+                # The last go first: a turn has its parent for as long as it is there.
+                assert [one.number for one in left] == [1, 2, 3][: len(left)]
+        assert removed == 6
+        for each, left in ((live, 3), (deleted, 0), (expired, 0)):
+            turns = await read(stores[1], do("turns", each.branch, 0, 9, 9))
+            assert len(turns) == left
+            row = await read(stores[1], do("conversation", "ann", each.id))
+            assert row is not None
+
+    async def test_branches_that_are_empty_are_cleared_a_few_at_a_time(self, stores: list[Store]) -> None:
+        """Each was made from the one before, as by one undo after another, and has nothing of its own."""
+        store = stores[0]
+        found = await begun(store)
+        [first] = await grow(store, found.branch, 1)
+        line = (Stretch(found.branch, 0, 1),)
+        made = [(await branch_off(store, found, first, *line))[0].id for _ in range(10)]
+        await write(store, do("save_conversation", replace(found, state=ConversationState.PURGED)))
+        removed = [(await write(stores[step % 2], do("purge_ended", 3)))[0] for step in range(5)]
+        assert removed == [3, 3, 3, 2, 0]
+        for branch in made:
+            assert await read(stores[1], do("origin", branch)) is None
+        assert await read(stores[1], do("turn", "ann", first.id)) is None
+
+    async def test_lapsed_conversations_are_those_that_nobody_uses(self, stores: list[Store]) -> None:
+        store = stores[0]
+        lapsed = await begun(store, conversation(touched_at=0, expires_after=10))
+        await begun(store, conversation(touched_at=5, expires_after=10))
+        await begun(store, conversation(touched_at=0))
+        busy = await begun(store, conversation(touched_at=0, expires_after=10))
+        running = Branch(id=busy.branch, conversation=busy.id, running=IDS.new(TurnId))
+        await write(store, do("save_branch", running))
+        assert await read(stores[1], do("lapsed_conversations", 10, 9)) == [lapsed]
+        assert await read(stores[1], do("lapsed_conversations", 9, 9)) == []

@@ -1,0 +1,40 @@
+"""Engine tests run on the memory store: the rules they test live once, in the engine."""
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from turnledger.engine.ports import Store
+from turnledger.stores.memory import Database, MemoryStore
+from turnledger.testing.store_contract.stage import OpenStore, Stage
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@pytest.fixture
+def open_store() -> OpenStore:
+    database = Database()
+
+    async def open_store() -> Store:
+        return MemoryStore(database)
+
+    return open_store
+
+
+@pytest.fixture
+async def stage(open_store: OpenStore) -> AsyncIterator[Stage]:
+    stage = Stage(open_store)
+    yield stage
+    await stage.close()
+
+
+@pytest.fixture
+async def stores(open_store: OpenStore) -> AsyncIterator[list[Store]]:
+    """Two bare handles on one database."""
+    stores = [await open_store(), await open_store()]
+    yield stores
+    for store in stores:
+        await store.close()

@@ -1,0 +1,530 @@
+"""Admission: the transaction that begins or moves anything checks that no token was revoked meanwhile."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from random import Random
+from typing import Any, TypeAlias
+
+import pytest
+
+from turnledger.chat import Chat
+from turnledger.engine.access.tokens import revoke
+from turnledger.engine.attempt.client_retries import Retry
+from turnledger.engine.attempt.stop import news_for
+from turnledger.engine.lifecycle.create import reset
+from turnledger.engine.lifecycle.moves import fork
+from turnledger.engine.turn import begin as begin_module
+from turnledger.engine.turn import block
+from turnledger.engine.turn.begin import begin
+from turnledger.errors import (
+    AdmissionMoved,
+    ConversationDeleted,
+    ConversationNotFound,
+    IdempotencyMismatch,
+    TokenEnded,
+    TurnledgerError,
+    TurnReplayed,
+)
+from turnledger.ledger import OWNER
+from turnledger.model.access.token import TokenScope
+from turnledger.model.ids import ConversationId, IdSource
+from turnledger.stores.memory import MemoryTables
+from turnledger.testing.gates import Fate, When
+from turnledger.testing.scripted_model import ScriptedModel
+from turnledger.testing.store_contract.stage import (
+    Stage,
+    StageProcess,
+    asked,
+    chain,
+    exchange,
+    soon,
+    tell,
+    user,
+)
+
+ALL = tuple(TokenScope)
+
+
+BROKEN = RuntimeError("the model broke")
+
+
+UNKNOWN = IdSource(lambda: 1, Random(2).getrandbits).new(ConversationId)
+
+
+async def _by_id(process: StageProcess, chat: Chat, admitted: int) -> Any:
+    return await tell(process.ledger.turn("next", conversation=chat.id, owner="ann", admitted=admitted))
+
+
+async def _by_key(process: StageProcess, chat: Chat, admitted: int) -> Any:
+    block = process.ledger.turn("next", conversation_key="k", owner="ann", admitted=admitted)
+    return await tell(block)
+
+
+async def _to_a_new_one(process: StageProcess, chat: Chat, admitted: int) -> Any:
+    return await tell(process.ledger.turn("next", owner="ann", admitted=admitted))
+
+
+async def _to_a_new_key(process: StageProcess, chat: Chat, admitted: int) -> Any:
+    block = process.ledger.turn("next", conversation_key="k2", owner="ann", admitted=admitted)
+    return await tell(block)
+
+
+async def _run(process: StageProcess, chat: Chat, admitted: int) -> Any:
+    model = ScriptedModel(["Yes."])
+    return await soon(process.ledger.run(model, "next", conversation=chat.id, owner="ann", admitted=admitted))
+
+
+async def _replayed(process: StageProcess, chat: Chat, admitted: int) -> Any:
+    with pytest.raises(TurnReplayed) as replay:
+        await tell(chat.turn("first", idempotency_key="once", admitted=admitted))
+    return replay.value.turn
+
+
+async def _resumed(process: StageProcess, chat: Chat, admitted: int) -> Any:
+    return await tell(chat.turn("broken", idempotency_key="again", admitted=admitted))
+
+
+async def _tried_again(process: StageProcess, chat: Chat, admitted: int) -> Any:
+    with pytest.raises(TurnReplayed) as replay:
+        await tell(chat.turn("second", retry=Retry(b"request", 1), admitted=admitted))
+    return replay.value.turn
+
+
+async def _edited(process: StageProcess, chat: Chat, admitted: int) -> Any:
+    return await tell(chat.edit((await chat.turns())[0].id, "other", admitted=admitted))
+
+
+async def _regenerated(process: StageProcess, chat: Chat, admitted: int) -> Any:
+    return await tell(chat.regenerate(admitted=admitted))
+
+
+async def _resent(process: StageProcess, chat: Chat, admitted: int) -> Any:
+    return await tell(chat.resent([user("next")], admitted=admitted))
+
+
+async def _undone(process: StageProcess, chat: Chat, admitted: int) -> Any:
+    await soon(chat.undo(admitted=admitted))
+    return True
+
+
+async def _switched(process: StageProcess, chat: Chat, admitted: int) -> Any:
+    await soon(chat.switch((await chat.info()).branch, admitted=admitted))
+    return True
+
+
+WAYS = {
+    way.__name__.strip("_"): way
+    for way in (
+        _by_id,
+        _by_key,
+        _to_a_new_one,
+        _to_a_new_key,
+        _run,
+        _replayed,
+        _resumed,
+        _tried_again,
+        _edited,
+        _regenerated,
+        _resent,
+        _undone,
+        _switched,
+    )
+}
+
+
+async def one_of_anns(stage: Stage) -> Chat:
+    """A chat of Ann's, in the first of two processes: two turns, and a third that failed. There is a token of
+    hers."""
+    here, _ = await stage.processes()
+    await here.ledger.tokens.create(owner="ann", scopes=ALL)
+    chat = await here.ledger.conversation(conversation_key="k", owner="ann")
+    await exchange(chat, "first", idempotency_key="once")
+    second = chat.turn("second", retry=Retry(b"request", 0))
+    await tell(second)
+    here.ledger.lost(second)
+    with pytest.raises(RuntimeError):
+        await soon(chat.run(ScriptedModel([BROKEN]), "broken", idempotency_key="again"))
+    return chat
+
+
+class TestAdmission:
+    @pytest.fixture
+    async def chat(self, stage: Stage) -> Chat:
+        return await one_of_anns(stage)
+
+    @pytest.mark.parametrize("way", WAYS)
+    async def test_who_was_let_in_begins_however_he_asks(self, stage: Stage, chat: Chat, way: str) -> None:
+        here, there = stage._processes
+        await _revoke_one(there)
+        assert await WAYS[way](here, chat, await _version(here)) is not None
+
+    @pytest.mark.parametrize("way", WAYS)
+    async def test_who_was_let_in_before_a_revocation_begins_nothing(
+        self, stage: Stage, chat: Chat, way: str
+    ) -> None:
+        here, there = stage._processes
+        admitted = await _version(here)
+        await _revoke_one(there)
+        before = await _all_of(here, chat)
+        with pytest.raises(AdmissionMoved):
+            await WAYS[way](here, chat, admitted)
+        assert await _all_of(here, chat) == before
+
+    @pytest.mark.parametrize("way", WAYS)
+    async def test_a_revocation_that_overtakes_a_begin_counts(
+        self, stage: Stage, chat: Chat, way: str
+    ) -> None:
+        here, there = stage._processes
+        admitted = await _version(here)
+        with here.store.hold(begin) as gate:
+            task = stage.start(WAYS[way](here, chat, admitted))
+            await stage.reach(gate, task)
+            await _revoke_one(there)
+        with pytest.raises(AdmissionMoved):
+            await soon(task)
+        assert await asked(chat) == ["first", "second"]
+
+    async def test_what_has_begun_goes_on(self, stage: Stage, chat: Chat) -> None:
+        here, there = stage._processes
+        with here.store.hold(begin, When.AFTER) as gate:
+            task = stage.start(_by_id(here, chat, await _version(here)))
+            await stage.reach(gate, task)
+            await _revoke_one(there)
+        await soon(task)
+        assert await asked(chat) == ["first", "second", "next"]
+
+    @pytest.mark.parametrize("way", ["by_id", "to_a_new_one", "resumed", "undone", "switched"])
+    async def test_what_has_begun_goes_on_though_its_answer_was_lost(
+        self, stage: Stage, chat: Chat, way: str
+    ) -> None:
+        here, there = stage._processes
+        admitted = await _version(here)
+        # A begin that must reach the disk has no answer to lose before it is run again, durably.
+        is_durable = way in ("to_a_new_one", "undone", "switched")
+        with here.store.hold(begin, When.AFTER) as gate:
+            here.store.lose_answer(begin, *[Fate.WRITTEN] * (1 + is_durable))
+            task = stage.start(WAYS[way](here, chat, admitted))
+            await stage.reach(gate, task)
+            await _revoke_one(there)
+        assert await soon(task) is not None
+
+    async def test_revocations_of_others_do_not_matter(self, stage: Stage, chat: Chat) -> None:
+        here, there = stage._processes
+        admitted = await _version(here)
+        other, _ = await there.ledger.tokens.create(owner="ben", scopes=ALL)
+        await there.ledger.tokens.revoke(other.id)
+        await _by_id(here, chat, admitted)
+        assert await asked(chat) == ["first", "second", "next"]
+
+    async def test_the_first_token_of_all_ends_what_was_let_in_without_one(self, stage: Stage) -> None:
+        here, there = await stage.processes()
+        admission = await here.ledger.tokens.find(None)
+        chat = await here.ledger.conversation()
+        assert chat.owner == OWNER
+        await exchange(chat, "first", admitted=admission.version)
+        await there.ledger.tokens.create(owner="ann", scopes=ALL)
+        with pytest.raises(AdmissionMoved):
+            await exchange(chat, "second", admitted=admission.version)
+        assert (await here.ledger.tokens.find(None)).any_tokens
+        assert await asked(chat) == ["first"]
+
+    async def test_it_costs_no_trip_to_the_store(self, stage: Stage, chat: Chat) -> None:
+        here, _ = stage._processes
+        admitted = await _version(here)
+        trips = []
+        for version in (None, admitted):
+            here.store.trips.clear()
+            await exchange(chat, "next", admitted=version)
+            # Looks for stops come when hints do, whatever is asked for.
+            trips.append([trip for trip in here.store.trips if trip != news_for.__name__])
+        assert trips[0] == trips[1]
+
+    @pytest.mark.parametrize(
+        "error", [ConversationNotFound, ConversationDeleted, IdempotencyMismatch], ids=lambda kind: kind.code
+    )
+    async def test_who_is_shut_out_learns_nothing_else(
+        self, stage: Stage, chat: Chat, error: type[Exception]
+    ) -> None:
+        here, there = stage._processes
+        deleted = await here.ledger.conversation(owner="ann")
+        await deleted.delete()
+        wishes: dict[Any, dict[str, Any]] = {
+            ConversationNotFound: {"conversation": UNKNOWN},
+            ConversationDeleted: {"conversation": deleted.id},
+            IdempotencyMismatch: {"conversation": chat.id, "idempotency_key": "once"},
+        }
+        wish = {"owner": "ann", **wishes[error], "admitted": await _version(here)}
+        for expected in (error, AdmissionMoved):
+            with pytest.raises(expected):
+                await tell(here.ledger.turn("x", **wish))
+            with pytest.raises(expected):
+                await tell(here.ledger.resent([user("x")], **wish))
+            await _revoke_one(there)
+
+    # Being looked up again.
+
+    @pytest.mark.parametrize("way", ["first", "durable", "shared"])
+    async def test_who_is_still_let_in_when_looked_up_again_goes_on(
+        self, stage: Stage, chat: Chat, way: str
+    ) -> None:
+        here, there = stage._processes
+        admitted = await _version(here)
+        await _revoke_one(there)
+        options: dict[str, Any] = {"admitted": admitted, "readmit": lambda: _version(here), "owner": "ann"}
+        if way == "shared":
+            options |= {"conversation": chat.id, "idempotency_key": "once"}
+            with pytest.raises(TurnReplayed):
+                await tell(here.ledger.turn("first", **options))
+            return
+        options |= {"conversation": chat.id} if way == "first" else {}
+        assert (await tell(here.ledger.turn("next", **options))).input[0].text == "next"
+
+    async def test_who_is_not_let_in_again_is_told_so_by_who_looks(self, stage: Stage, chat: Chat) -> None:
+        here, there = stage._processes
+        admitted = await _version(here)
+        await _revoke_one(there)
+
+        async def shut_out() -> int:
+            raise TokenEnded
+
+        for id in (chat.id, UNKNOWN):
+            block = here.ledger.turn(
+                "next", conversation=id, owner="ann", admitted=admitted, readmit=shut_out
+            )
+            with pytest.raises(TokenEnded):
+                await tell(block)
+        assert await asked(chat) == ["first", "second"]
+
+    async def test_who_looks_at_what_is_out_of_date_is_not_asked_for_ever(
+        self, stage: Stage, chat: Chat
+    ) -> None:
+        here, there = stage._processes
+        admitted = await _version(here)
+        await _revoke_one(there)
+
+        async def remember() -> int:
+            return admitted
+
+        with pytest.raises(AdmissionMoved):
+            await tell(chat.turn("next", admitted=admitted, readmit=remember))
+
+    async def test_who_waits_keeps_his_place_when_he_is_still_let_in(self, stage: Stage, chat: Chat) -> None:
+        here, there = stage._processes
+        admitted = await _version(here)
+        holder = await stage.hold_lane(chat, "third")
+        model = ScriptedModel(["Yes."])
+        options: dict[str, Any] = {"admitted": admitted, "readmit": lambda: _version(here)}
+        first = await stage.queue(chat, model, "fourth", **options)
+        second = await stage.queue(chat, ScriptedModel(["Yes."]), "fifth")
+        tickets = await stage.tickets(chat)
+        await _revoke_one(there)
+        assert await stage.tickets(chat) == tickets
+        await holder.finish()
+        await soon(first)
+        await soon(second)
+        assert await asked(chat) == ["first", "second", "third", "fourth", "fifth"]
+
+    async def test_whose_time_is_over_begins_nothing(self, stage: Stage, chat: Chat) -> None:
+        here, _ = stage._processes
+        now = here.ledger.clock.now_ms()
+        with pytest.raises(AdmissionMoved):
+            await tell(chat.turn("next", admitted_until=now))
+        holder = await stage.hold_lane(chat, "third")
+        waiting = await stage.queue(chat, ScriptedModel(["Yes."]), "fourth", admitted_until=now + 1_000)
+        stage.clock.advance(1)
+        await holder.finish()
+        with pytest.raises(AdmissionMoved):
+            await soon(waiting)
+        assert await stage.tickets(chat) == []
+        assert await asked(chat) == ["first", "second", "third"]
+
+    async def test_who_waits_and_is_shut_out_leaves_no_ticket(self, stage: Stage, chat: Chat) -> None:
+        here, there = stage._processes
+        admitted = await _version(here)
+        holder = await stage.hold_lane(chat, "third")
+        waiting = await stage.queue(chat, ScriptedModel(["Yes."]), "fourth", admitted=admitted)
+        await _revoke_one(there)
+        await stage.until_run(there, revoke, 1)
+        with pytest.raises(AdmissionMoved):
+            await soon(waiting)
+        assert await stage.tickets(chat) == []
+        await holder.finish()
+        assert await asked(chat) == ["first", "second", "third"]
+
+
+async def _version(process: StageProcess) -> int:
+    """The admission version of Ann's tokens."""
+    [*_, token] = await process.ledger.tokens.list(owner="ann")
+    return (await process.ledger.tokens.find(token.digest)).version
+
+
+async def _revoke_one(process: StageProcess) -> None:
+    """Make another token of Ann's, and revoke it."""
+    token, _ = await process.ledger.tokens.create(owner="ann", scopes=ALL)
+    await process.ledger.tokens.revoke(token.id)
+
+
+async def _all_of(process: StageProcess, chat: Chat) -> Any:
+    """What there is of Ann's."""
+    return (
+        await process.listed(owner="ann"),
+        await chat.turns(),
+        await chat.attempts(),
+        await chat.info(),
+    )
+
+
+async def version(process: StageProcess) -> int:
+    return (await process.ledger.tokens.find(None)).version
+
+
+async def revoke_one(process: StageProcess) -> None:
+    token, _ = await process.ledger.tokens.create(owner=OWNER, scopes=tuple(TokenScope))
+    await process.ledger.tokens.revoke(token.id)
+
+
+Change: TypeAlias = Callable[[StageProcess, Chat, dict[str, Any]], Coroutine[Any, Any, Any]]
+
+
+CHANGES: dict[str, tuple[Callable[..., Any], Change]] = {
+    "fork": (fork, lambda process, chat, who: chat.fork(**who)),
+    "undo": (begin, lambda process, chat, who: chat.undo(**who)),
+    "reset": (reset, lambda process, chat, who: process.ledger.reset("k", **who)),
+}
+
+
+every_change = pytest.mark.parametrize("name", CHANGES)
+
+
+class TestAdmissionOfMoves:
+    @every_change
+    async def test_a_revocation_that_overtakes_it_counts(self, stage: Stage, name: str) -> None:
+        here, there = await stage.processes()
+        chat = await here.chat(conversation_key="k")
+        await chain(chat, 2)
+        operation, change = CHANGES[name]
+        admitted = await version(here)
+        with here.store.hold(operation) as gate:
+            task = stage.start(change(here, chat, {"admitted": admitted}))
+            await stage.reach(gate, task)
+            await revoke_one(there)
+        with pytest.raises(AdmissionMoved):
+            await soon(task)
+        assert await asked(chat) == ["q1", "q2"]
+        assert [each.conversation.id for each in (await here.ledger.catalogue.list()).chats] == [chat.id]
+
+    @every_change
+    async def test_who_is_still_let_in_goes_on(self, stage: Stage, name: str) -> None:
+        here, there = await stage.processes()
+        chat = await here.chat(conversation_key="k")
+        await chain(chat, 2)
+        admitted = await version(here)
+        await revoke_one(there)
+        looked_up: list[int] = []
+
+        async def readmit() -> int:
+            looked_up.append(await version(here))
+            return looked_up[-1]
+
+        _, change = CHANGES[name]
+        await soon(change(here, chat, {"admitted": admitted, "readmit": readmit}))
+        assert len(looked_up) == 1
+
+    @pytest.mark.parametrize("name", ["fork", "reset"])
+    async def test_what_was_done_is_told_though_its_answer_was_lost(self, stage: Stage, name: str) -> None:
+        here, there = await stage.processes()
+        chat = await here.chat(conversation_key="k")
+        await chain(chat, 2)
+        operation, change = CHANGES[name]
+        admitted = await version(here)
+        with here.store.hold(operation, When.AFTER) as gate:
+            here.store.lose_answer(operation, Fate.WRITTEN)
+            task = stage.start(change(here, chat, {"admitted": admitted}))
+            await stage.reach(gate, task)
+            await revoke_one(there)
+        made = await soon(task)
+        assert made.is_new
+
+
+# Engines with one rule left out.
+
+
+LANE, BEGUN_BEFORE = begin_module._lane, begin_module._begun_before
+
+
+async def goes_by_what_was_known_before(tables: Any, target: Any, request: Any) -> Any:
+    return *(await LANE(tables, target, request))[:-1], request.admitted
+
+
+async def knows_of_no_revocation(tables: Any, owner: str) -> int:
+    return 0
+
+
+async def asks_nobody(process: Any, asked: Any, request: Any) -> None:
+    return None
+
+
+async def shuts_out_what_has_begun(tables: Any, request: Any) -> Any:
+    if request.admitted not in (None, await tables.admission(request.target.owner)):
+        raise AdmissionMoved
+    return await BEGUN_BEFORE(tables, request)
+
+
+async def looks_nobody_up_again(asked: Any, request: Any) -> Any:
+    raise AdmissionMoved
+
+
+@pytest.mark.parametrize(
+    ("where", "what", "how", "test", "arguments"),
+    [
+        (
+            begin_module,
+            "_lane",
+            goes_by_what_was_known_before,
+            "a_revocation_that_overtakes_a_begin_counts",
+            ["run"],
+        ),
+        (
+            MemoryTables,
+            "admission",
+            knows_of_no_revocation,
+            "who_was_let_in_before_a_revocation_begins_nothing",
+            ["replayed"],
+        ),
+        (
+            block,
+            "_check_still_admitted",
+            asks_nobody,
+            "who_is_shut_out_learns_nothing_else",
+            [ConversationDeleted],
+        ),
+        (
+            begin_module,
+            "_begun_before",
+            shuts_out_what_has_begun,
+            "what_has_begun_goes_on_though_its_answer_was_lost",
+            ["by_id"],
+        ),
+        (
+            block,
+            "_readmitted",
+            looks_nobody_up_again,
+            "who_waits_keeps_his_place_when_he_is_still_let_in",
+            [],
+        ),
+    ],
+)
+async def test_admission_that_leaves_out_a_rule_is_caught(
+    stage: Stage,
+    monkeypatch: pytest.MonkeyPatch,
+    where: Any,
+    what: str,
+    how: Any,
+    test: str,
+    arguments: list[Any],
+) -> None:
+    chat = await one_of_anns(stage)
+    monkeypatch.setattr(where, what, how)
+    with pytest.raises((AssertionError, TurnledgerError, pytest.fail.Exception)):
+        await getattr(TestAdmission(), f"test_{test}")(stage, chat, *arguments)

@@ -1,0 +1,415 @@
+"""A cancelled caller learns the truth, and no stop or ended task blocks a lane."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncGenerator, AsyncIterator
+from typing import Any
+
+import pytest
+
+from turnledger.chat import Chat
+from turnledger.engine.limits import Limits
+from turnledger.engine.recovery import Tending
+from turnledger.engine.turn import commit as commit_module
+from turnledger.engine.turn import running_turn
+from turnledger.engine.turn.commit import commit, resolve_doubt
+from turnledger.errors import (
+    CommitOutcomeUnknown,
+    InvalidInput,
+    TurnEnded,
+    TurnledgerError,
+    TurnStopped,
+    turn_of,
+)
+from turnledger.model.attempt import AttemptState
+from turnledger.model.turn import TurnKind
+from turnledger.testing.gates import Fate, Gate, When
+from turnledger.testing.scripted_model import ScriptedModel
+from turnledger.testing.store_contract import stage as stages
+from turnledger.testing.store_contract.stage import LIMITS, Stage, exchange, said, soon
+
+IN_DOUBT = Limits(lease_time=600.0, flush_every=6_000.0, doubt_patience=0.0)
+
+
+async def stream(chat: Chat, gate: Gate, left: list[BaseException | None]) -> AsyncGenerator[str, None]:
+    """Run a turn inside an async generator, as programs do that stream an answer."""
+    try:
+        async with chat.turn("q") as turn:
+            turn.emit("Half")
+            yield "Half"
+            await gate.pass_through()
+            turn.emit(" done.")
+            yield " done."
+    except BaseException as problem:
+        left.append(problem)
+        raise
+    left.append(None)
+
+
+class TestCancellations:
+    @pytest.mark.parametrize("when", When)
+    async def test_cancellation_during_the_commit_carries_the_committed_turn(
+        self, stage: Stage, when: When
+    ) -> None:
+        here = await stage.process()
+        chat = await here.chat()
+        with here.store.hold(commit, when) as gate:
+            task = stage.start(chat.run(ScriptedModel(["Whole."]), "q"))
+            await stage.reach(gate, task)
+            task.cancel()
+            gate.release()
+            with pytest.raises(asyncio.CancelledError) as cancelled:
+                await soon(task)
+        [turn] = await chat.turns()
+        assert turn_of(cancelled.value) == turn
+        assert turn.kind is TurnKind.COMPLETED
+        assert turn.id in cancelled.value.__notes__[0]
+
+    async def test_cancellation_inside_the_block_says_that_nothing_is_in_the_history(
+        self, stage: Stage
+    ) -> None:
+        chat = await (await stage.process()).chat()
+        holder = await stage.hold_lane(chat)
+        holder.task.cancel()
+        with pytest.raises(asyncio.CancelledError) as cancelled:
+            await soon(holder.task)
+        assert turn_of(cancelled.value) is None
+        assert "not in the history" in cancelled.value.__notes__[0]
+
+    async def test_cancellation_of_a_turn_that_is_kept_on_failure_carries_what_was_kept(
+        self, stage: Stage
+    ) -> None:
+        chat = await (await stage.process()).chat()
+        holder = await stage.hold_lane(chat, on_failure="keep")
+        holder.task.cancel()
+        with pytest.raises(asyncio.CancelledError) as cancelled:
+            await soon(holder.task)
+        [turn] = await chat.turns()
+        assert turn.kind is TurnKind.INTERRUPTED
+        assert turn_of(cancelled.value) == turn
+
+    async def test_cancellation_during_a_commit_of_unknown_outcome_says_so(self, stage: Stage) -> None:
+        here = await stage.process(IN_DOUBT)
+        chat = await here.chat()
+        here.store.lose_answer(commit, Fate.WRITTEN)
+        here.store.refuse(resolve_doubt)
+        with here.store.hold(commit) as gate:
+            task = stage.start(chat.run(ScriptedModel(["Whole."]), "q"))
+            await stage.reach(gate, task)
+            task.cancel()
+            gate.release()
+            with pytest.raises(asyncio.CancelledError) as cancelled:
+                await soon(task)
+        with pytest.raises(CommitOutcomeUnknown):
+            turn_of(cancelled.value)
+        await here.tend()
+        await exchange(chat, "next", on_busy="reject")
+
+    async def test_timeout_during_the_commit_is_a_timeout_that_carries_the_turn(self, stage: Stage) -> None:
+        here = await stage.process()
+        chat = await here.chat()
+
+        async def run() -> None:
+            async with asyncio.timeout(None) as time:
+                with here.store.hold(commit) as gate:
+                    held = stage.start(gate.arrived())
+                    held.add_done_callback(lambda _: time.reschedule(0))
+                    held.add_done_callback(lambda _: asyncio.get_running_loop().call_later(0, gate.release))
+                    await chat.run(ScriptedModel(["Whole."]), "q")
+
+        with pytest.raises(TimeoutError) as timeout:
+            await soon(run())
+        assert [turn_of(timeout.value)] == await chat.turns()
+
+    async def test_task_group_whose_turn_is_cancelled_during_the_commit_ends(self, stage: Stage) -> None:
+        here = await stage.process()
+        chat = await here.chat()
+
+        async def run() -> None:
+            async with asyncio.TaskGroup() as group:
+                with here.store.hold(commit) as gate:
+                    running = group.create_task(chat.run(ScriptedModel(["Whole."]), "q"))
+                    await stage.reach(gate, running)
+                raise ValueError("a sibling failed")
+
+        with pytest.raises(ExceptionGroup) as group:
+            await soon(run())
+        assert [str(each) for each in group.value.exceptions] == ["a sibling failed"]
+        assert await said(chat) == ["q", "Whole."]
+
+    async def test_stop_cancels_the_task_that_took_the_generator_over(self, stage: Stage) -> None:
+        """The test itself pulls the first text, another task the rest: the stop is none of the test's
+        business, and it may ask for it."""
+        chat = await (await stage.process()).chat()
+        gate, left = Gate(), list[BaseException | None]()
+        texts = stream(chat, gate, left)
+        assert await anext(texts) == "Half"
+        reading = stage.start(_rest(texts))
+        await stage.reach(gate, reading)
+        ended = await soon(chat.stop())
+        assert ended is not None
+        assert ended.state is AttemptState.KEPT
+        with pytest.raises(TurnStopped) as stopped:
+            await soon(reading)
+        assert stopped.value.turn == ended.turn
+        assert left == [stopped.value]
+        this = asyncio.current_task()
+        assert this is not None
+        assert (this.cancelling(), reading.cancelling()) == (0, 0)
+
+    async def test_stop_of_a_turn_whose_generator_is_suspended_ends_it_and_cancels_no_task(
+        self, stage: Stage
+    ) -> None:
+        chat = await (await stage.process()).chat()
+        left = list[BaseException | None]()
+        texts = stream(chat, Gate(), left)
+        assert await anext(texts) == "Half"
+        ended = await soon(chat.stop(policy="discard"))
+        assert ended is not None
+        assert ended.state is AttemptState.DISCARDED
+        assert left == []
+        await exchange(chat, "next", on_busy="reject")
+        await texts.aclose()
+        assert isinstance(left[0], GeneratorExit)
+        assert await said(chat) == ["next", "Yes."]
+
+    @pytest.mark.parametrize("way", ["stop", "interrupt", "aclosing"])
+    async def test_turn_suspended_in_a_living_task_runs_on_until_it_is_stopped_from_elsewhere_or_closed(
+        self, stage: Stage, way: str
+    ) -> None:
+        """No time ends it: its reader may be slow."""
+        here, there = await stage.processes()
+        chat = await here.chat()
+        suspended, over = asyncio.Event(), asyncio.Event()
+        texts = stream(chat, Gate(), [])
+
+        async def leave_the_loop() -> None:
+            async with contextlib.AsyncExitStack() as stack:
+                if way == "aclosing":
+                    await stack.enter_async_context(contextlib.aclosing(texts))
+                async for _ in texts:
+                    break
+            suspended.set()
+            await over.wait()
+
+        living = stage.start(leave_the_loop())
+        await soon(suspended.wait())
+        for _ in range(3):
+            stage.clock.advance(LIMITS.lease_time * 100)
+            await here.store.beat()
+            await here.tend()
+            await there.tend()
+        other = await there.chat(chat)
+        runs = [each for each in await other.attempts() if each.attempt.state is AttemptState.RUNNING]
+        assert bool(runs) is (way != "aclosing")
+        if way == "stop":
+            ended = await soon(other.stop(policy="discard"))
+            assert ended is not None
+            assert ended.state is AttemptState.DISCARDED
+        await exchange(other, "next", on_busy="interrupt" if way == "interrupt" else "reject")
+        assert not living.done()
+        over.set()
+        await soon(living)
+        await texts.aclose()
+
+    async def test_stopped_turn_raises_when_its_suspended_generator_goes_on(self, stage: Stage) -> None:
+        chat = await (await stage.process()).chat()
+        gate, left = Gate(), list[BaseException | None]()
+        gate.release()
+        texts = stream(chat, gate, left)
+        await anext(texts)
+        ended = await soon(chat.stop())
+        with pytest.raises(TurnStopped) as stopped:
+            await anext(texts)
+        assert ended is not None
+        assert stopped.value.turn == ended.turn
+
+    @pytest.mark.parametrize("on_busy", ["interrupt", "rollback"])
+    async def test_next_turn_goes_first_though_the_task_of_a_suspended_generator_has_ended(
+        self, stage: Stage, on_busy: str
+    ) -> None:
+        chat = await (await stage.process()).chat()
+        texts = stream(chat, Gate(), [])
+        await stage.start(_first(texts))
+        await exchange(chat, "next", on_busy=on_busy)
+        assert await said(chat) == [*(["q", "Half"] if on_busy == "interrupt" else []), "next", "Yes."]
+        await texts.aclose()
+
+    async def test_turn_whose_task_has_ended_fails_after_a_lease_time_and_frees_its_lane(
+        self, stage: Stage
+    ) -> None:
+        here = await stage.process()
+        chat = await here.chat()
+        left = list[BaseException | None]()
+        texts = stream(chat, Gate(), left)
+        await stage.start(_first(texts))
+        waiting = await stage.queue(chat, ScriptedModel(["Yes."]), "next")
+        await here.tend()
+        stage.clock.advance(LIMITS.lease_time / 2)
+        await here.tend()
+        assert not waiting.done()
+        stage.clock.advance(LIMITS.lease_time / 2)
+        await here.tend()
+        await soon(waiting)
+        assert await said(chat) == ["next", "Yes."]
+        [aside] = await chat.attempts()
+        assert aside.attempt.failure is not None
+        assert aside.attempt.failure.code == "task_ended"
+        await texts.aclose()
+
+    async def test_turn_whose_generator_another_task_goes_on_with_is_left_alone(self, stage: Stage) -> None:
+        here = await stage.process()
+        chat = await here.chat()
+        gate, left = Gate(), list[BaseException | None]()
+        texts = stream(chat, gate, left)
+        await stage.start(_first(texts))
+        reading = stage.start(_rest(texts))
+        await stage.reach(gate, reading)
+        for _ in range(3):
+            await here.tend()
+            stage.clock.advance(LIMITS.lease_time)
+            await here.store.beat()
+        gate.release()
+        await soon(reading)
+        assert left == [None]
+        assert await said(chat) == ["q", "Half done."]
+
+    async def test_turn_that_failed_with_its_task_raises_when_its_generator_goes_on(
+        self, stage: Stage
+    ) -> None:
+        here = await stage.process()
+        chat = await here.chat()
+        gate = Gate()
+        gate.release()
+        texts = stream(chat, gate, [])
+        await stage.start(_first(texts))
+        await here.tend()
+        stage.clock.advance(LIMITS.lease_time)
+        await here.tend()
+        with pytest.raises(TurnEnded, match="ended without leaving"):
+            await anext(texts)
+        await exchange(chat, "next", on_busy="reject")
+
+    async def test_stop_cancels_the_task_that_was_assigned(self, stage: Stage) -> None:
+        """A block that is entered and left by hand can go from one task to another, too."""
+        chat = await (await stage.process()).chat()
+        block, gate = chat.turn("q"), Gate()
+        turn = await block.__aenter__()
+
+        async def take_over() -> None:
+            this = asyncio.current_task()
+            assert this is not None
+            turn.task = this
+            try:
+                turn.emit("Half")
+                await gate.pass_through()
+            except BaseException as problem:
+                await block.__aexit__(type(problem), problem, None)
+                raise
+
+        with pytest.raises(InvalidInput, match=r"turn\.stop"):
+            await chat.stop()
+        working = stage.start(take_over())
+        await stage.reach(gate, working)
+        ended = await soon(chat.stop())
+        assert ended is not None
+        with pytest.raises(TurnStopped):
+            await soon(working)
+
+    async def test_tool_of_a_turn_in_a_generator_may_not_stop_it_from_inside(self, stage: Stage) -> None:
+        chat = await (await stage.process()).chat()
+
+        async def texts() -> AsyncIterator[str]:
+            async with chat.turn("q") as turn:
+                with pytest.raises(InvalidInput, match=r"turn\.stop"):
+                    await chat.stop()
+                turn.emit("Whole.")
+                yield "Whole."
+
+        assert [text async for text in texts()] == ["Whole."]
+        assert await said(chat) == ["q", "Whole."]
+
+
+async def _first(texts: AsyncIterator[str]) -> None:
+    await anext(texts)
+
+
+async def _rest(texts: AsyncIterator[str]) -> list[str]:
+    return [text async for text in texts]
+
+
+# Engines with one rule left out.
+
+
+def cancels_the_task_that_entered(generator: Any, likely: asyncio.Task[Any] | None) -> Any:
+    return likely
+
+
+def takes_the_entering_task_for_inside(self: Any) -> bool:
+    return self.task is asyncio.current_task()
+
+
+async def ends_nothing(self: Tending) -> None:
+    return None
+
+
+def leaves_the_block_to_itself(self: Tending, running: Any, reason: Any) -> None:
+    return None
+
+
+def says_nothing(*_: Any) -> None:
+    return None
+
+
+@pytest.mark.parametrize(
+    ("where", "what", "how", "test"),
+    [
+        (
+            running_turn,
+            "task_inside",
+            cancels_the_task_that_entered,
+            "stop_cancels_the_task_that_took_the_generator_over",
+        ),
+        (
+            running_turn.RunningTurn,
+            "is_inside",
+            takes_the_entering_task_for_inside,
+            "stop_cancels_the_task_that_took_the_generator_over",
+        ),
+        (
+            Tending,
+            "_end_unheld",
+            leaves_the_block_to_itself,
+            "stop_of_a_turn_whose_generator_is_suspended_ends_it_and_cancels_no_task",
+        ),
+        (
+            Tending,
+            "_end_unheld_turns",
+            ends_nothing,
+            "turn_whose_task_has_ended_fails_after_a_lease_time_and_frees_its_lane",
+        ),
+        (
+            commit_module,
+            "_tell_outcome",
+            says_nothing,
+            "cancellation_of_a_turn_that_is_kept_on_failure_carries_what_was_kept",
+        ),
+    ],
+)
+async def test_engine_that_leaves_out_a_rule_of_cancellation_is_caught(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch, where: Any, what: str, how: Any, test: str
+) -> None:
+    monkeypatch.setattr(stages, "GUARD", 0.2)  # what a rule prevents is a wait without end
+    monkeypatch.setattr(where, what, how)
+
+    async def run() -> None:
+        # In a task of its own: a broken engine may cancel the task that asks for the stop.
+        await getattr(TestCancellations(), f"test_{test}")(stage)
+
+    task = asyncio.create_task(run())
+    await asyncio.wait((task,))
+    assert task.cancelled() or isinstance(
+        task.exception(), AssertionError | TimeoutError | TurnledgerError | pytest.fail.Exception
+    )

@@ -1,0 +1,560 @@
+"""What a model is shown: a well-formed part of the history, under the instructions in force."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from turnledger.chat import Chat
+from turnledger.engine.history.context import Context
+from turnledger.engine.history.history import read_turns
+from turnledger.engine.turn.begin import begin
+from turnledger.engine.turn.running_turn import RunningTurn
+from turnledger.errors import (
+    IdempotencyMismatch,
+    MalformedItems,
+    NoNewInput,
+    TurnReplayed,
+)
+from turnledger.model.item import Item, ItemLike
+from turnledger.model.messages.calls import NOT_ANSWERED, NOT_STARTED, open_calls
+from turnledger.model.messages.messages import messages_of
+from turnledger.model.turn import Turn, TurnKind
+from turnledger.testing.gates import Fate
+from turnledger.testing.scripted_model import Ask, ScriptedModel, Step, Think, Tool
+from turnledger.testing.store_contract.power_loss import told
+from turnledger.testing.store_contract.stage import (
+    Stage,
+    StageProcess,
+    answer_to,
+    call,
+    exchange,
+    said,
+    soon,
+    user,
+)
+from turnledger.testing.store_contract.well_formed import leave_pending, outputs
+
+
+async def shown(chat: Chat, input: Any = "next", **options: Any) -> list[str]:
+    """Run a turn; return what its model saw, without the input, in short."""
+    seen: list[Item] = []
+
+    async def look(turn: Any) -> None:
+        seen.extend(turn.items)
+        assert turn.number == (await chat.turns(limit=1))[-1].number + 1
+        turn.emit("ok")
+
+    ran = await soon(chat.run(look, input, **options))
+    assert tuple(seen[-len(ran.input) :]) == ran.input
+    return [item.text or item.type for item in seen[: -len(ran.input)]]
+
+
+async def exchanges(chat: Chat, count: int) -> None:
+    for number in range(1, count + 1):
+        await exchange(chat, f"q{number}", f"a{number}")
+
+
+def per_message(item: Item) -> int:
+    return 1
+
+
+def turns_read(process: StageProcess) -> int:
+    return process.store.trips.count(read_turns.__name__)
+
+
+class TestContext:
+    async def test_all_is_shown_by_default(self, stage: Stage) -> None:
+        chat = await (await stage.process()).chat()
+        await exchanges(chat, 2)
+        assert await shown(chat) == ["q1", "a1", "q2", "a2"]
+        assert await shown(chat, context=Context.all()) == ["q1", "a1", "q2", "a2", "next", "ok"]
+
+    @pytest.mark.parametrize("is_cached", [True, False])
+    async def test_the_last_turns_are_shown(self, stage: Stage, is_cached: bool) -> None:
+        here, there = await stage.processes()
+        chat = await here.chat()
+        await exchanges(chat, 4)
+        same = chat if is_cached else await there.chat(chat)
+        assert await shown(same, context=Context.last(2)) == ["q3", "a3", "q4", "a4"]
+        assert await shown(same, context=Context.last(0)) == []
+        assert await shown(same, context=Context.last(9)) == [
+            *(text for number in range(1, 5) for text in (f"q{number}", f"a{number}")),
+            *("next", "ok") * 2,
+        ]
+
+    @pytest.mark.parametrize("is_cached", [True, False])
+    async def test_as_much_is_shown_as_fits_into_the_budget(self, stage: Stage, is_cached: bool) -> None:
+        here, there = await stage.processes()
+        chat = await here.chat()
+        await exchanges(chat, 40)
+        same = chat if is_cached else await there.chat(chat)
+        assert await shown(same, context=Context.budget(6, per_message)) == ["q39", "a39", "q40", "a40"]
+        assert await shown(same, context=Context.budget(0, per_message)) == []
+        assert len(await shown(same, context=Context.budget(72, per_message))) == 70
+        assert len(await shown(same, context=Context.budget(10_000))) == 2 * 43
+
+    async def test_a_part_that_was_loaded_does_not_pass_for_the_whole(self, stage: Stage) -> None:
+        here, there = await stage.processes()
+        chat = await here.chat()
+        await exchanges(chat, 3)
+        same = await there.chat(chat)
+        assert await shown(same, "q4", context=Context.last(1)) == ["q3", "a3"]
+        assert (await shown(same, "q5"))[:2] == ["q1", "a1"]
+        assert len(await shown(same, "q6")) == 10
+
+    async def test_turns_that_are_not_shown_are_not_read(self, stage: Stage) -> None:
+        here, there = await stage.processes()
+        chat = await here.chat()
+        await exchanges(chat, 3)
+        same = await there.chat(chat)
+        async with same.turn("q4", context=Context.last(1)) as turn:
+            # One more, since the calls that a turn answers are in the turn before.
+            assert [each.number for each in turn.history] == [2, 3]
+            assert turn.number == 4
+            turn.emit("a4")
+        assert turns_read(there) == 1
+
+    async def test_a_turn_and_the_one_whose_calls_it_answers_are_shown_together(self, stage: Stage) -> None:
+        here, there = await stage.processes()
+        chat = await here.chat()
+        await exchanges(chat, 1)
+        await soon(chat.run(ScriptedModel([Think(), Ask("look", call_id="c")]), "q2"))
+        await soon(chat.run(ScriptedModel(["a2"]), answer_to("c", "found")))
+        pair = ["q2", "reasoning", "function_call", "function_call_output", "a2"]
+        assert await shown(await there.chat(chat), context=Context.last(1)) == pair
+        assert await shown(chat, context=Context.last(2)) == [*pair, "next", "ok"]
+
+    async def test_a_result_whose_call_does_not_fit_is_left_out(self, stage: Stage) -> None:
+        here, there = await stage.processes()
+        chat = await here.chat()
+        await soon(chat.run(ScriptedModel([Think(), Ask("look", call_id="c")]), "q2"))
+        await soon(chat.run(ScriptedModel(["a2"]), answer_to("c", "found")))
+        assert await shown(await there.chat(chat), context=Context.budget(3, per_message)) == ["a2"]
+
+    @pytest.mark.parametrize("context", [Context.last(0), Context.budget(0)])
+    async def test_the_calls_that_the_input_answers_are_always_shown(
+        self, stage: Stage, context: Context
+    ) -> None:
+        here, there = await stage.processes()
+        chat = await here.chat()
+        await exchanges(chat, 1)
+        await soon(chat.run(ScriptedModel([Ask("look", call_id="c")]), "q2"))
+        same = await there.chat(chat)
+        assert await shown(same, [answer_to("c", "found")], context=context) == ["q2", "function_call"]
+
+    @pytest.mark.parametrize("is_cached", [True, False])
+    async def test_an_edit_is_shown_the_end_of_what_is_before_it(self, stage: Stage, is_cached: bool) -> None:
+        here, there = await stage.processes()
+        chat = await here.chat()
+        await exchanges(chat, 20)
+        turns = await chat.turns()
+        same = chat if is_cached else await there.chat(chat)
+        for context in (Context.last(1), Context.budget(4, per_message)):
+            async with same.edit(turns[18].id, "q", context=context) as turn:
+                assert [item.text for item in turn.items] == ["q18", "a18", "q"]
+                assert turn.number == 19
+                turn.stop("discard")
+        async with same.edit(turns[2].id, "q", context=Context.last(1)) as turn:
+            turn.emit("a")
+        assert await shown(same, context=Context.last(2)) == ["q2", "a2", "q", "a"]
+        whole = ["q1", "a1", "q2", "a2", "q", "a", "next", "ok"]
+        assert await shown(chat, context=Context.budget(999)) == whole
+
+    @pytest.mark.parametrize("context", [Context.all(), Context.last(2), Context.budget(99, per_message)])
+    async def test_what_an_edit_carries_over_is_shown(self, stage: Stage, context: Context) -> None:
+        here, there = await stage.processes()
+        chat = await here.chat()
+        await exchanges(chat, 3)
+        first = (await chat.turns())[1]
+        with pytest.raises(ValueError, match="broken"):
+            await soon(chat.run(ScriptedModel([Tool("pay"), ValueError("broken")]), "q4"))
+        same = await there.chat(chat)
+        async with same.edit(first.id, "q", context=context) as turn:
+            seen = [item.text or item.type for item in turn.items]
+            assert seen[:5] == ["q1", "a1", "q4", "function_call", "function_call_output"]
+            assert (seen[-1], turn.number) == ("q", 3)
+            turn.emit("a")
+        assert [each.number for each in await chat.turns()] == [1, 2, 3]
+
+    async def test_steps_are_shown_as_they_come_and_take_their_part_of_the_budget(self, stage: Stage) -> None:
+        chat = await (await stage.process()).chat()
+        await exchanges(chat, 2)
+        async with chat.turn("q3", context=Context.budget(5, per_message)) as turn:
+            assert [item.text for item in turn.items] == ["q1", "a1", "q2", "a2", "q3"]
+            await turn.add(call("look", "c"))
+            await turn.add(answer_to("c", "found"))
+            assert [item.text for item in turn.items] == ["q2", "a2", "q3", "", ""]
+            turn.emit("a3")
+
+    async def test_instructions_are_always_shown(self, stage: Stage) -> None:
+        here, there = await stage.processes()
+        chat = await here.chat()
+        await exchange(chat, "q", "a", instructions="Be brief.")
+        await exchanges(chat, 3)
+        same = await there.chat(chat)
+        assert await shown(same, context=Context.last(1)) == ["Be brief.", "q3", "a3"]
+        assert await shown(same, context=Context.budget(0)) == ["Be brief."]
+
+    async def test_hidden_items_take_nothing_of_the_budget(self, stage: Stage) -> None:
+        here, there = await stage.processes()
+        chat = await here.chat()
+        first = await exchange(chat, "first", "one")
+        for turn in [await exchange(chat, f"q{number}") for number in range(20)]:
+            await chat.flag(turn.id, to_model=False)
+        same = await there.chat(chat)
+        assert await shown(same, context=Context.budget(3, per_message)) == ["first", "one"]
+        assert await shown(chat, context=Context.last(2)) == ["next", "ok"]
+        assert (await chat.turns(limit=30))[0] == first
+
+    async def test_priming_stands_before_the_history_for_one_turn(self, stage: Stage) -> None:
+        chat = await (await stage.process()).chat()
+        await exchange(chat, "q", "a", instructions="Be brief.")
+        primes = [{"role": "user", "content": "p"}, {"role": "assistant", "content": "r"}]
+        assert await shown(chat, priming=primes) == ["Be brief.", "p", "r", "q", "a"]
+        assert await shown(chat) == ["Be brief.", "q", "a", "next", "ok"]
+        assert [item.text for item in await chat.history()][:4] == ["q", "a", "next", "ok"]
+
+    async def test_priming_that_is_not_well_formed_is_refused_before_anything_begins(
+        self, stage: Stage
+    ) -> None:
+        chat = await (await stage.process()).chat()
+        reasoning = {"type": "reasoning", "summary": []}
+        broken: list[list[ItemLike]] = [
+            [call("look", "c")],
+            [answer_to("c", "found")],
+            [reasoning],
+            ["q", reasoning],
+        ]
+        for primes in broken:
+            with pytest.raises(MalformedItems):
+                chat.turn("q", priming=primes)
+        assert await chat.attempts() == []
+
+    async def test_what_is_shown_is_well_formed_whatever_is_cut_and_hidden(self, stage: Stage) -> None:
+        here, there = await stage.processes()
+        chat = await here.chat()
+        same = await there.chat(chat)
+        script: list[Step] = [Think(), Tool("look", call_id="s"), "text", Think(), Ask("pay", call_id="c")]
+        inputs: list[Any] = ["q", *[[answer_to("c", "paid")]] * 4]
+        for input in inputs:
+            await soon(chat.run(ScriptedModel(script), input))
+        turns = await chat.turns()
+        for place in range(len(turns[2].items)):
+            await chat.flag(turns[2].id, place, to_model=False)
+            for context in (Context.all(), Context.last(1), Context.last(2), Context.budget(200)):
+                async with same.turn(answer_to("c", "paid"), context=context) as turn:
+                    assert len(open_calls(turn.items)) == 0
+                    turn.stop("discard")
+            await chat.flag(turns[2].id, place, to_model=True)
+
+
+async def _edited(chat: Chat, place: Turn, instructions: str | None) -> str | None:
+    """Put a turn in the place of another; return the instructions that it is under."""
+    async with chat.edit(place.id, "edited", instructions=instructions) as turn:
+        turn.emit("a")
+    return turn.instructions[0].text if turn.instructions else None
+
+
+class TestInstructions:
+    async def test_they_are_in_force_until_replaced_in_every_process(self, stage: Stage) -> None:
+        here, there = await stage.processes()
+        chat = await here.chat()
+        same = await there.chat(chat)
+        assert await told(chat) is None
+        assert await told(chat, instructions="Be brief.") == "Be brief."
+        assert await told(same) == "Be brief."
+        assert await told(same, instructions="Be kind.") == "Be kind."
+        assert await told(chat) == "Be kind."
+        assert await told(chat, instructions="") is None
+        assert await told(same) is None
+
+    async def test_those_for_one_turn_leave_the_others_in_force(self, stage: Stage) -> None:
+        here, there = await stage.processes()
+        chat = await here.chat()
+        same = await there.chat(chat)
+        assert await told(chat, instructions_once="Sing.") == "Sing."
+        assert await told(same) is None
+        await told(chat, instructions="Be brief.")
+        assert await told(same, instructions_once="Sing.") == "Sing."
+        assert await told(same, instructions_once="") is None
+        assert await told(chat) == "Be brief."
+
+    async def test_they_are_recorded_with_the_turn_and_no_part_of_its_items(self, stage: Stage) -> None:
+        chat = await (await stage.process()).chat()
+        developer = {"role": "developer", "content": "Be brief."}
+        await told(chat, "q1")
+        await told(chat, "q2", instructions=[developer])
+        await told(chat, "q3", instructions_once="Sing.")
+        await told(chat, "q4", instructions=())
+        assert await said(chat) == ["q1", "a", "q2", "a", "q3", "a", "q4", "a"]
+        turns = await chat.turns()
+        recorded = [each.instructions and messages_of(each.instructions) for each in turns]
+        assert recorded == [None, [developer], [{"role": "system", "content": "Sing."}], ()]
+        assert [each.instructed for each in turns] == [0, 2, 2, 0]
+
+    async def test_they_can_be_read(self, stage: Stage) -> None:
+        here, there = await stage.processes()
+        chat = await here.chat()
+        assert await chat.instructions() == ()
+        await exchange(chat, "q", instructions="Be brief.")
+        [item] = await (await there.chat(chat)).instructions()
+        assert (item.role, item.text) == ("system", "Be brief.")
+
+    async def test_a_failed_turn_sets_none(self, stage: Stage) -> None:
+        chat = await (await stage.process()).chat()
+        await told(chat, instructions="Be brief.")
+        with pytest.raises(ValueError, match="broken"):
+            await soon(chat.run(ScriptedModel([ValueError("broken")]), "q", instructions="Be kind."))
+        assert await told(chat) == "Be brief."
+
+    async def test_a_kept_turn_keeps_its_own(self, stage: Stage) -> None:
+        chat = await (await stage.process()).chat()
+        model = ScriptedModel(["Let me see", ValueError("broken")])
+        with pytest.raises(ValueError, match="broken"):
+            await soon(chat.run(model, "q", instructions="Be kind.", on_failure="keep"))
+        [kept] = await chat.turns()
+        assert (kept.kind, kept.instructed) == (TurnKind.INTERRUPTED, 1)
+        assert await told(chat) == "Be kind."
+
+    async def test_a_turn_whose_process_died_keeps_its_own(self, stage: Stage) -> None:
+        here, there = await stage.processes()
+        chat = await here.chat()
+        await stage.hold_lane(chat, instructions="Be kind.", on_failure="keep")
+        await stage.bury_others(there)
+        same = await there.chat(chat)
+        assert [each.instructed for each in await same.turns()] == [1]
+        assert await told(same) == "Be kind."
+
+    async def test_a_settled_turn_keeps_its_own_and_the_next_one_is_under_them(self, stage: Stage) -> None:
+        chat = await (await stage.process()).chat()
+        await told(chat, instructions="Be brief.")
+        model = ScriptedModel([Tool("pay"), ValueError("broken")])
+        with pytest.raises(ValueError, match="broken"):
+            await soon(chat.run(model, "q", instructions="Be kind."))
+        assert await told(chat, "q1") == "Be kind."
+        assert [each.instructed for each in await chat.turns()] == [1, 2, 2]
+
+    async def test_a_retry_that_resumes_goes_on_under_those_it_began_with(self, stage: Stage) -> None:
+        chat = await (await stage.process()).chat()
+        model = ScriptedModel([Tool("pay"), ValueError("broken")], [Tool("pay"), "Paid."])
+        with pytest.raises(ValueError, match="broken"):
+            await soon(chat.run(model, "q", instructions_once="Be kind.", idempotency_key="i"))
+        turn = await soon(chat.run(model, "q", instructions_once="Be kind.", idempotency_key="i"))
+        assert model.seen[1][0] == {"role": "system", "content": "Be kind."}
+        assert [item.text for item in turn.instructions or ()] == ["Be kind."]
+        assert await chat.instructions() == ()
+
+    @pytest.mark.parametrize("fate", Fate)
+    async def test_a_begin_whose_answer_is_lost_keeps_them(self, stage: Stage, fate: Fate) -> None:
+        here = await stage.process()
+        chat = await here.chat()
+        here.store.lose_answer(begin, fate)
+        assert await told(chat, instructions="Be kind.") == "Be kind."
+        assert await told(chat) == "Be kind."
+
+    async def test_other_instructions_are_another_request(self, stage: Stage) -> None:
+        chat = await (await stage.process()).chat()
+        await told(chat, instructions="Be kind.", idempotency_key="i")
+        for other in ({}, {"instructions": "Be"}, {"instructions_once": "Be kind."}):
+            with pytest.raises(IdempotencyMismatch):
+                await told(chat, idempotency_key="i", **other)
+        with pytest.raises(TurnReplayed):
+            async with chat.turn("q", instructions="Be kind.", idempotency_key="i"):
+                pass
+
+    async def test_a_turn_in_the_place_of_another_takes_over_its_instructions(self, stage: Stage) -> None:
+        here, there = await stage.processes()
+        chat = await here.chat()
+        await told(chat, "q1", instructions="One.")
+        await told(chat, "q2", instructions="Two.")
+        await told(chat, "q3", instructions_once="Three.")
+        first, second, third = await chat.turns()
+        same = await there.chat(chat)
+        assert await _edited(same, third, None) == "Three."
+        assert await told(same) == "Two."
+        assert await _edited(same, second, "Other.") == "Other."
+        assert await told(chat) == "Other."
+        assert await _edited(chat, first, None) == "One."
+        assert await told(same) == "One."
+
+    async def test_a_branch_goes_on_under_those_of_the_turn_it_was_made_from(self, stage: Stage) -> None:
+        here, there = await stage.processes()
+        chat = await here.chat()
+        for number, text in enumerate(("One.", None, "Two."), 1):
+            await told(chat, f"q{number}", instructions=text)
+        turns = await chat.turns()
+        forked = await (await there.chat(chat)).fork(turns[1].id)
+        assert await told(forked) == "One."
+        await chat.undo()
+        assert await told(chat) == "One."
+        assert [item.text for item in await chat.instructions()] == ["One."]
+
+    async def test_an_edit_goes_on_under_those_before_its_place(self, stage: Stage) -> None:
+        chat = await (await stage.process()).chat()
+        for number, text in enumerate(("One.", None, "Two."), 1):
+            await told(chat, f"q{number}", instructions=text)
+        assert await _edited(chat, (await chat.turns())[1], None) == "One."
+        assert [each.instructed for each in await chat.turns()] == [1, 1]
+        assert await told(chat) == "One."
+
+    async def test_what_is_settled_of_an_edit_leaves_the_instructions_as_they_are(self, stage: Stage) -> None:
+        chat = await (await stage.process()).chat()
+        await told(chat, "q1", instructions="One.")
+        await told(chat, "q2", instructions="Two.")
+        first = (await chat.turns())[0]
+        with pytest.raises(ValueError, match="broken"):
+            async with chat.edit(first.id, "q") as turn:
+                await ScriptedModel([Tool("pay"), ValueError("broken")])(turn)
+        assert await told(chat) == "Two."
+        assert [each.instructed for each in await chat.turns()] == [1, 2, 2, 2]
+        assert await _edited(chat, first, None) == "One."
+        carried = (await chat.turns())[0]
+        assert (carried.kind, carried.instructions, carried.instructed) == (TurnKind.SETTLED, None, 0)
+
+    async def test_long_ones_are_kept_too(self, stage: Stage) -> None:
+        here, there = await stage.processes()
+        chat = await here.chat()
+        text = "Be kind. " * 500
+        await stage.hold_lane(chat, script=["Hm"], instructions=text, on_failure="keep")
+        await stage.bury_others(there)
+        assert await told(await there.chat(chat)) == text
+
+
+REASONING = {"type": "reasoning", "summary": []}
+
+
+IMAGE = {"role": "user", "content": [{"type": "input_image", "image_url": "https://images.example/1.png"}]}
+
+
+class TestWellFormed:
+    @pytest.mark.parametrize(
+        "input",
+        ["", " \n\t", [], {"role": "assistant", "content": "Hi"}, {"role": "system", "content": "Be kind"}],
+    )
+    async def test_a_turn_without_new_input_is_refused_and_changes_nothing(
+        self, stage: Stage, input: ItemLike
+    ) -> None:
+        chat = await (await stage.process()).chat()
+        await exchange(chat, "q0")
+        before, found = await chat.turns(), await chat.info()
+        with pytest.raises(NoNewInput):
+            await chat.run(ScriptedModel(), input)
+        assert await chat.turns() == before
+        assert await chat.attempts() == []
+        assert await chat.info() == found
+
+    async def test_an_image_alone_is_new_input(self, stage: Stage) -> None:
+        chat = await (await stage.process()).chat()
+        await exchange(chat, IMAGE)  # type: ignore[arg-type]
+        assert len(await chat.turns()) == 1
+
+    @pytest.mark.parametrize(
+        "input",
+        [
+            ["q", REASONING],
+            ["q", call("look", "c1")],
+            ["q", answer_to("c1", "r")],
+            [answer_to("c1", "r")],
+        ],
+        ids=["reasoning", "call", "stray result and message", "stray result"],
+    )
+    async def test_input_that_only_a_model_or_nobody_can_make_is_refused(
+        self, stage: Stage, input: list[ItemLike]
+    ) -> None:
+        chat = await (await stage.process()).chat()
+        with pytest.raises(MalformedItems):
+            await chat.run(ScriptedModel(), input)
+        assert await chat.turns() == []
+        assert await chat.attempts() == []
+
+    async def test_a_user_message_closes_the_calls_that_were_not_answered(self, stage: Stage) -> None:
+        here, there = await stage.processes()
+        chat = await here.chat()
+        await leave_pending(chat, "c1", "c2")
+        model = ScriptedModel(["Fine."], ["Yes."])
+        turn = await soon((await there.chat(chat)).run(model, ["Never mind.", answer_to("c2", "two")]))
+        assert outputs(list(turn.input)) == [("c2", "two"), ("c1", NOT_ANSWERED)]
+        assert model.seen[0][-1] == user("Never mind.")
+        assert [message["role"] for message in model.seen[0]] == ["user", "assistant", "tool", "tool", "user"]
+        await soon(chat.run(model, "Still there?"))
+
+    async def test_a_result_is_not_accepted_twice(self, stage: Stage) -> None:
+        chat = await (await stage.process()).chat()
+        await leave_pending(chat, "c1")
+        with pytest.raises(MalformedItems):
+            await chat.run(ScriptedModel(), [answer_to("c1", "one"), answer_to("c1", "again")])
+        await soon(chat.run(ScriptedModel(["Thanks."]), [answer_to("c1", "one")]))
+        with pytest.raises(MalformedItems):
+            await chat.run(ScriptedModel(), [answer_to("c1", "again")])
+        assert len(await chat.turns()) == 2
+
+    @pytest.mark.parametrize(
+        "items",
+        [
+            [answer_to("c1", "r")],
+            [call("look", "c1"), call("look", "c1")],
+            [call("look", "c1"), answer_to("c2", "r")],
+            [call("look", "c1"), {"type": "custom_tool_call_output", "call_id": "c1", "output": "r"}],
+            [call("look", "c1"), REASONING, answer_to("c1", "r")],
+            [REASONING, "not the model"],
+        ],
+        ids=["stray", "reused id", "other id", "other kind", "reasoning, result", "reasoning, user message"],
+    )
+    async def test_output_that_breaks_the_pairing_is_refused_when_it_is_added(
+        self, stage: Stage, items: list[ItemLike]
+    ) -> None:
+        chat = await (await stage.process()).chat()
+        async with chat.turn("q") as turn:
+            with pytest.raises(MalformedItems):
+                await turn.add(*items)
+            assert turn.steps == ()
+            turn.emit("Fine.")
+        assert await said(chat) == ["q", "Fine."]
+
+    async def test_a_started_call_without_a_result_cannot_be_committed(self, stage: Stage) -> None:
+        chat = await (await stage.process()).chat()
+
+        async def runner(turn: RunningTurn) -> None:
+            await turn.add(pay := call("pay", "c1"))
+            await turn.start(pay)
+
+        with pytest.raises(MalformedItems, match="started"):
+            await chat.run(runner, "q")
+        assert await chat.turns() == []
+
+    async def test_a_draft_that_ends_in_reasoning_can_still_be_looked_at(self, stage: Stage) -> None:
+        chat = await (await stage.process()).chat()
+        async with chat.turn("q") as turn:
+            await turn.add(REASONING)
+            assert turn.messages == [user("q")]
+            turn.emit("Done.")
+
+    async def test_an_interrupted_turn_is_kept_without_stranded_reasoning(self, stage: Stage) -> None:
+        chat = await (await stage.process()).chat()
+        await stage.hold_lane(chat, "q0", [Tool("look"), Think()])
+        await soon(chat.stop())
+        [turn] = await chat.turns()
+        assert [item.type for item in turn.items] == ["message", "function_call", "function_call_output"]
+        await exchange(chat, "q1")
+
+    async def test_an_interrupted_turn_leaves_no_call_open(self, stage: Stage) -> None:
+        chat = await (await stage.process()).chat()
+        await stage.hold_lane(chat, "q0", [Think(), Ask("ask", call_id="c1")])
+        await soon(chat.stop())
+        [turn] = await chat.turns()
+        assert turn.kind is TurnKind.INTERRUPTED
+        assert outputs(list(turn.items)) == [("c1", NOT_STARTED)]
+        with pytest.raises(MalformedItems):
+            await chat.run(ScriptedModel(), [answer_to("c1", "late")])
+        await exchange(chat, "q1")
+
+    async def test_text_between_calls_stays_in_its_place(self, stage: Stage) -> None:
+        chat = await (await stage.process()).chat()
+        turn = await soon(
+            chat.run(ScriptedModel(["One. ", Tool("look"), "Two. ", Tool("look"), "Three."]), "q")
+        )
+        kinds = [item.text or item.type for item in turn.output]
+        expected = ["One. ", "function_call", "function_call_output", "Two. ", "function_call"]
+        assert kinds == [*expected, "function_call_output", "Three."]

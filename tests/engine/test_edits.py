@@ -1,0 +1,734 @@
+"""An edit or a regeneration takes the place of an earlier turn, on a branch of its own, if it ends well."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from tests.engine.views import results
+from turnledger.chat import Chat
+from turnledger.engine.attempt.end import end
+from turnledger.engine.attempt.stop import request_stop
+from turnledger.engine.turn.begin import begin
+from turnledger.engine.turn.block import TurnBlock
+from turnledger.engine.turn.commit import commit, resolve_doubt
+from turnledger.errors import (
+    CommitOutcomeUnknown,
+    ConversationDeleted,
+    IdempotencyMismatch,
+    InvalidId,
+    InvalidInput,
+    MissingToolResults,
+    NoNewInput,
+    Superseded,
+    TurnNotFound,
+    TurnReplayed,
+    TurnStopped,
+)
+from turnledger.model.attempt import AttemptState
+from turnledger.model.ids import TurnId
+from turnledger.model.messages.calls import NOT_ANSWERED, open_calls
+from turnledger.model.turn import Turn, TurnKind
+from turnledger.testing.gates import Fate
+from turnledger.testing.scripted_model import Ask, ScriptedModel, Tool
+from turnledger.testing.store_contract.stage import (
+    LIMITS,
+    Holder,
+    Stage,
+    StageProcess,
+    answer_to,
+    asked,
+    chain,
+    exchange,
+    play,
+    said,
+    soon,
+    tell,
+    user,
+)
+from turnledger.testing.store_contract.what_happened import BOOM, PAID, fail, kinds
+
+UNKNOWN = TurnId("turn_01890a5d000070008000000000000000")
+
+
+class TestEdits:
+    @pytest.mark.parametrize("place", [0, 1, 2])
+    async def test_an_edit_takes_the_place_of_a_turn_and_of_those_behind_it(
+        self, stage: Stage, place: int
+    ) -> None:
+        here, there = await stage.processes()
+        chat = await here.chat()
+        before = await chain(chat, 3)
+        old = (await chat.info()).branch
+        model = ScriptedModel(["Edited."])
+        turn = await soon(play(chat.edit(before[place].id, "other"), model))
+        assert model.seen == [
+            [part for turn in before[:place] for part in (user(turn.input[0].text), _told(turn))]
+            + [user("other")]
+        ]
+        assert turn.number == place + 1
+        assert turn.parent == (before[place - 1].id if place else None)
+        for each in (chat, await there.chat(chat)):
+            assert await each.turns() == [*before[:place], turn]
+        assert turn.branch == (await chat.info()).branch != old
+        await exchange(await there.chat(chat), "more")
+        assert await asked(chat) == [*(f"q{number}" for number in range(1, place + 1)), "other", "more"]
+        await chat.switch(old)
+        assert await chat.turns() == before
+
+    async def test_until_its_commit_nothing_has_changed(self, stage: Stage) -> None:
+        here, there = await stage.processes()
+        chat = await here.chat()
+        before, found = await chain(chat, 2), await chat.info()
+        with here.store.hold(commit) as gate:
+            task = stage.start(play(chat.edit(before[0].id, "other"), ScriptedModel(["Edited."])))
+            await stage.reach(gate, task)
+            assert await (await there.chat(chat)).turns() == before
+            assert await chat.info() == found
+        turn = await soon(task)
+        assert await (await there.chat(chat)).turns() == [turn]
+
+    async def test_what_a_running_edit_sees_never_changes(self, stage: Stage) -> None:
+        here, there = await stage.processes()
+        chat = await here.chat()
+        before = await chain(chat, 3)
+        async with chat.edit(before[2].id, "other") as turn:
+            turn.emit("Edited.")
+            history, shown = turn.history, list(turn.history)
+        seen = turn.messages
+        again = await tell((await there.chat(chat)).edit(before[1].id, "again"))
+        await exchange(chat, "more")
+        await tell(chat.edit(again.id, "and again"))
+        assert list(history) == shown == before[:2]
+        assert turn.messages == seen
+
+    @pytest.mark.parametrize("what", ["edit", "regenerate", "fork", "siblings"])
+    async def test_only_turns_of_the_line_that_is_shown_can_be_named(self, stage: Stage, what: str) -> None:
+        chat = await (await stage.process()).chat()
+        other = await (await stage.process()).chat()
+        replaced = (await chain(chat, 2))[1]
+        elsewhere = await exchange(other, "elsewhere")
+        await tell(chat.edit(replaced.id, "other"))
+        await fail(chat, ScriptedModel([BOOM]))
+        [aside] = await chat.attempts()
+        before, found = await chat.turns(), await chat.info()
+        for id in (replaced.id, elsewhere.id, aside.attempt.id, UNKNOWN):
+            with pytest.raises(TurnNotFound):
+                await _name(chat, what, id)
+        assert await chat.turns() == before
+        assert await chat.info() == found
+        await exchange(chat, "next", on_busy="reject")
+
+    async def test_what_is_no_turn_id_is_refused_as_such(self, stage: Stage) -> None:
+        chat = await (await stage.process()).chat()
+        with pytest.raises(InvalidId):
+            chat.edit("turn_1", "q")
+        with pytest.raises(InvalidId):
+            chat.regenerate("turn_1")
+
+    @pytest.mark.parametrize("input", ["  ", []])
+    async def test_an_edit_needs_something_new_and_a_refused_one_settles_nothing(
+        self, stage: Stage, input: str
+    ) -> None:
+        chat = await (await stage.process()).chat()
+        before = await chain(chat, 2)
+        await fail(chat, ScriptedModel([Tool("pay", "paid"), BOOM]))
+        attempts = await chat.attempts()
+        with pytest.raises(NoNewInput):
+            await tell(chat.edit(before[0].id, input))
+        assert await chat.turns() == before
+        assert await chat.attempts() == attempts
+
+    async def test_an_edit_closes_the_calls_that_wait_at_its_place(self, stage: Stage) -> None:
+        chat = await (await stage.process()).chat()
+        asking = await soon(chat.run(ScriptedModel([Ask("ask", call_id="c1")]), "q1"))
+        told = await exchange(chat, [answer_to("c1", "one")])  # type: ignore[arg-type]
+        edited = await tell(chat.edit(told.id, "never mind"))
+        assert results(edited) == {"c1": NOT_ANSWERED}
+        assert edited.parent == asking.id
+        again = await tell(chat.edit(edited.id, [answer_to("c1", "two")]))
+        assert results(again) == {"c1": "two"}
+        await exchange(chat, "next")
+
+    async def test_results_for_calls_that_do_not_wait_at_its_place_are_refused(self, stage: Stage) -> None:
+        chat = await (await stage.process()).chat()
+        first = await exchange(chat, "q1")
+        two = ScriptedModel([Ask("ask", call_id="c1"), Ask("ask", call_id="c2")])
+        asking = await soon(chat.run(two, "q2"))
+        told = await exchange(chat, "never mind")
+        before = await chat.turns()
+        with pytest.raises(InvalidInput):
+            await tell(chat.edit(first.id, [answer_to("c1", "one")]))
+        with pytest.raises(InvalidInput):
+            await tell(chat.edit(asking.id, [answer_to("c1", "one"), user("q")]))
+        with pytest.raises(MissingToolResults):
+            await tell(chat.edit(told.id, [answer_to("c1", "one")]))
+        assert await chat.turns() == before
+        await exchange(chat, "next", on_busy="reject")
+
+    async def test_an_edit_may_leave_calls_open_for_the_next_turn(self, stage: Stage) -> None:
+        chat = await (await stage.process()).chat()
+        [first] = await chain(chat, 1)
+        await soon(play(chat.edit(first.id, "other"), ScriptedModel([Ask("ask", call_id="c1")])))
+        answered = await exchange(chat, [answer_to("c1", "one")])  # type: ignore[arg-type]
+        assert results(answered) == {"c1": "one"}
+
+    # Regenerating.
+
+    @pytest.mark.parametrize("named", [False, True])
+    async def test_regenerating_asks_the_same_again(self, stage: Stage, named: bool) -> None:
+        chat = await (await stage.process()).chat()
+        first, last = await chain(chat, 2)
+        model = ScriptedModel(["Better."])
+        turn = await soon(play(chat.regenerate(first.id if named else None), model))
+        replaced = first if named else last
+        assert turn.input == replaced.input
+        assert turn.number == replaced.number
+        assert model.seen[0][-1] == user(replaced.input[0].text)
+        assert await chat.turns() == ([] if named else [first]) + [turn]
+
+    async def test_results_are_given_again_when_their_turn_is_regenerated(self, stage: Stage) -> None:
+        chat = await (await stage.process()).chat()
+        two = [Ask("ask", call_id="c1"), Ask("ask", call_id="c2")]
+        await soon(chat.run(ScriptedModel(two), "q1"))
+        told = await exchange(chat, [answer_to("c1", "one"), answer_to("c2", "two")])  # type: ignore[arg-type]
+        again = await tell(chat.regenerate(told.id), "Better.")
+        assert again.input == told.input
+        moved_on = await tell(chat.edit(again.id, [answer_to("c2", "two"), user("enough")]))
+        assert results(moved_on) == {"c1": NOT_ANSWERED, "c2": "two"}
+        assert (await tell(chat.regenerate())).input == moved_on.input
+
+    async def test_an_interrupted_turn_is_regenerated_whole(self, stage: Stage) -> None:
+        chat = await (await stage.process()).chat()
+        await stage.hold_lane(chat, "q1", ["Half"])
+        await soon(chat.stop())
+        assert (await tell(chat.regenerate(), "Whole.")).text == "Whole."
+        assert await said(chat) == ["q1", "Whole."]
+
+    async def test_without_a_turn_there_is_nothing_to_regenerate(self, stage: Stage) -> None:
+        chat = await (await stage.process()).chat()
+        with pytest.raises(TurnNotFound):
+            await tell(chat.regenerate())
+        await fail(chat, ScriptedModel([Tool("pay"), BOOM]))
+        with pytest.raises(TurnNotFound):
+            await tell(chat.regenerate())
+        assert await chat.turns() == []
+
+    # Settled turns are never left out.
+
+    async def test_a_settled_turn_cannot_be_run_again_and_is_not_replaced_by_an_edit(
+        self, stage: Stage
+    ) -> None:
+        chat = await (await stage.process()).chat()
+        await exchange(chat, "q1")
+        await fail(chat, ScriptedModel([Tool("pay", "paid"), BOOM]))
+        await exchange(chat, "q2")
+        settled = (await chat.turns())[1]
+        with pytest.raises(InvalidInput):
+            await tell(chat.regenerate(settled.id))
+        model = ScriptedModel(["Edited."])
+        edited = await soon(play(chat.edit(settled.id, "other"), model))
+        assert PAID in model.seen[0]
+        assert edited.parent == settled.id
+        assert kinds(await chat.turns()) == ["completed", "settled", "completed"]
+
+    async def test_a_branch_begins_with_the_settled_turns_that_directly_follow(self, stage: Stage) -> None:
+        chat = await (await stage.process()).chat()
+        await exchange(chat, "q1")
+        for text in ("one", "two"):
+            await fail(chat, ScriptedModel([Tool("pay", text), BOOM]))
+        last = await exchange(chat, "q2")
+        before = await chat.turns()
+        edited = await tell(chat.edit(last.id, "other"))
+        assert await chat.turns() == [*before[:3], edited]
+
+    @pytest.mark.parametrize("again", [False, True])
+    async def test_later_settled_turns_are_carried_over(self, stage: Stage, again: bool) -> None:
+        here, there = await stage.processes()
+        chat = await here.chat()
+        first = await exchange(chat, "q1")
+        await exchange(chat, "q2")
+        await fail(chat, ScriptedModel([Tool("pay", "paid"), BOOM]), "Pay.")
+        await exchange(chat, "q3")
+        model = ScriptedModel(["Edited."])
+        block = chat.regenerate(first.id) if again else chat.edit(first.id, "other")
+        await soon(play(block, model))
+        assert PAID in model.seen[0]
+        turns = await (await there.chat(chat)).turns()
+        assert kinds(turns) == ["settled", "completed"]
+        assert [turn.number for turn in turns] == [1, 2]
+        assert [turn.parent for turn in turns] == [None, turns[0].id]
+        await exchange(await there.chat(chat), "next")
+        await tell(chat.regenerate(turns[1].id))
+        assert kinds(await chat.turns()) == ["settled", "completed"]
+
+    async def test_what_is_carried_closes_the_calls_that_wait_at_the_place(self, stage: Stage) -> None:
+        chat = await (await stage.process()).chat()
+        await soon(chat.run(ScriptedModel([Ask("ask", call_id="c1")]), "q1"))
+        told = await exchange(chat, [answer_to("c1", "one")])  # type: ignore[arg-type]
+        await soon(chat.run(ScriptedModel([Ask("ask", call_id="c2")]), "q2"))
+        with pytest.raises(RuntimeError):
+            await chat.run(ScriptedModel([Tool("pay", "paid"), BOOM]), [answer_to("c2", "two")])
+        await exchange(chat, "q3")
+        with pytest.raises(InvalidInput):
+            await tell(chat.regenerate(told.id))
+        model = ScriptedModel(["Edited."])
+        await soon(play(chat.edit(told.id, "other"), model))
+        turns = await chat.turns()
+        assert kinds(turns) == ["completed", "settled", "completed"]
+        assert results(turns[1]) == {"c1": NOT_ANSWERED, "call_0": "paid"}
+        await exchange(chat, "next")
+
+    # Once.
+
+    async def test_an_edit_with_its_key_happens_once(self, stage: Stage) -> None:
+        here, there = await stage.processes()
+        chat = await here.chat()
+        first, _ = await chain(chat, 2)
+        turn = await tell(chat.edit(first.id, "other", idempotency_key="i"))
+        for each in (chat, await there.chat(chat)):
+            with pytest.raises(TurnReplayed) as replayed:
+                await tell(each.edit(first.id, "other", idempotency_key="i"))
+            assert replayed.value.turn == turn
+        assert await chat.turns() == [turn]
+
+    async def test_a_key_stands_for_one_place(self, stage: Stage) -> None:
+        chat = await (await stage.process()).chat()
+        first, last = await chain(chat, 2)
+        await tell(chat.edit(last.id, "other", idempotency_key="i"))
+        await tell(chat.regenerate(idempotency_key="r"))
+        for block in (
+            chat.edit(first.id, "other", idempotency_key="i"),
+            chat.edit(last.id, "another", idempotency_key="i"),
+            chat.turn("other", idempotency_key="i"),
+            chat.regenerate(last.id, idempotency_key="i"),
+            chat.regenerate(idempotency_key="i"),
+            chat.regenerate(first.id, idempotency_key="r"),
+            chat.turn("q2", idempotency_key="r"),
+        ):
+            with pytest.raises(IdempotencyMismatch):
+                await tell(block)
+
+
+def _told(turn: Turn) -> dict[str, str]:
+    return {"role": "assistant", "content": turn.text}
+
+
+async def _name(chat: Chat, what: str, id: TurnId) -> None:
+    if what == "edit":
+        await tell(chat.edit(id, "q"))
+    elif what == "regenerate":
+        await tell(chat.regenerate(id))
+    elif what == "fork":
+        await chat.fork(id)
+    else:
+        await chat.siblings(id)
+
+
+IMPATIENT = replace(LIMITS, doubt_patience=0.0)
+
+
+every_fate = pytest.mark.parametrize("fate", Fate)
+
+
+async def break_down(block: TurnBlock, model: ScriptedModel | None = None) -> ScriptedModel:
+    """Run an edit that fails; by default its tool has acted."""
+    model = model or ScriptedModel([Tool("pay", "paid"), BOOM])
+    with pytest.raises(RuntimeError):
+        await soon(play(block, model))
+    return model
+
+
+async def hold_edit(stage: Stage, block: TurnBlock, *script: str | Tool) -> Holder:
+    return await stage.hold(lambda model: play(block, model), script)
+
+
+async def only_one_falls_silent(stage: Stage, alive: StageProcess, observer: StageProcess) -> None:
+    """Let a lease time pass without a beat of the holder, but with one of `alive` that the observer has seen
+    before it could conclude anything."""
+    stage.clock.advance(0.6 * LIMITS.lease_time)
+    await alive.store.beat()
+    await observer.tend()
+    stage.clock.advance(0.6 * LIMITS.lease_time)
+
+
+class TestUnfinishedEdits:
+    async def test_a_failed_edit_leaves_everything_as_it_was(self, stage: Stage) -> None:
+        chat = await (await stage.process()).chat()
+        before, found = await chain(chat, 2), await chat.info()
+        await break_down(chat.edit(before[0].id, "other"), ScriptedModel(["Half", BOOM]))
+        assert await chat.turns() == before
+        assert (await chat.info()).branch == found.branch
+        [aside] = await chat.attempts()
+        assert aside.attempt.state is AttemptState.FAILED
+        model = ScriptedModel(["a3"])
+        await soon(chat.run(model, "q3"))
+        assert user("other") not in model.seen[0]
+        assert await asked(chat) == ["q1", "q2", "q3"]
+
+    async def test_what_a_failed_edit_did_waits_on_the_line_that_is_shown(self, stage: Stage) -> None:
+        here, there = await stage.processes()
+        chat = await here.chat()
+        before = await chain(chat, 3)
+        await break_down(chat.edit(before[1].id, "other"))
+        assert await chat.turns() == before
+        model = ScriptedModel(["a4"])
+        await soon((await there.chat(chat)).run(model, "q4"))
+        assert PAID in model.seen[0]
+        assert kinds(await chat.turns()) == [*["completed"] * 3, "settled", "completed"]
+        assert (await chat.turns())[:3] == before
+
+    async def test_the_next_edit_settles_it_and_takes_it_along(self, stage: Stage) -> None:
+        chat = await (await stage.process()).chat()
+        before = await chain(chat, 2)
+        old = (await chat.info()).branch
+        await break_down(chat.edit(before[0].id, "other"))
+        model = ScriptedModel(["Edited."])
+        await soon(play(chat.edit(before[0].id, "another"), model))
+        assert PAID in model.seen[0]
+        assert kinds(await chat.turns()) == ["settled", "completed"]
+        await chat.switch(old)
+        assert kinds(await chat.turns()) == ["completed", "completed", "settled"]
+
+    @pytest.mark.parametrize("lane_asks", [False, True])
+    async def test_what_it_did_is_settled_whatever_calls_waited_here_and_there(
+        self, stage: Stage, lane_asks: bool
+    ) -> None:
+        """Its input answered the calls of its place; those of the head are others, or there are none."""
+        chat = await (await stage.process()).chat()
+        await soon(chat.run(ScriptedModel([Ask("ask", call_id="c1")]), "q1"))
+        told = await exchange(chat, [answer_to("c1", "one")])  # type: ignore[arg-type]
+        if lane_asks:
+            await soon(chat.run(ScriptedModel([Ask("ask", call_id="c2")]), "q3"))
+        await break_down(chat.edit(told.id, [answer_to("c1", "two"), user("other")]))
+        model = ScriptedModel(["Well."])
+        await soon(chat.run(model, "next"))
+        assert PAID in model.seen[0]
+        settled = (await chat.turns())[-2]
+        assert settled.kind is TurnKind.SETTLED
+        assert results(settled) == {"call_0": "paid"} | ({"c2": NOT_ANSWERED} if lane_asks else {})
+        assert settled.input[-1].text == "other"
+        assert open_calls(await chat.history()) == ()
+        assert _results_follow_their_calls(model)
+
+    @pytest.mark.parametrize("by", ["undo", "switch", "fork", "edit"])
+    async def test_whatever_comes_next_settles_it_among_waiting_calls(self, stage: Stage, by: str) -> None:
+        chat = await (await stage.process()).chat()
+        first = await exchange(chat, "q1")
+        old = (await chat.info()).branch
+        await soon(play(chat.edit(first.id, "ask"), ScriptedModel([Ask("ask", call_id="c1")])))
+        told = await exchange(chat, [answer_to("c1", "one")])  # type: ignore[arg-type]
+        shown = (await chat.info()).branch
+        await break_down(chat.edit(told.id, "other"))
+        if by == "undo":
+            await chat.undo()
+        elif by == "fork":
+            chat = await chat.fork()
+        elif by == "edit":
+            await tell(chat.edit(told.id, "another"))
+        else:
+            await chat.switch(old)
+            await chat.switch(shown)
+        assert "settled" in kinds(await chat.turns())
+        assert open_calls(await chat.history()) == ()
+        await exchange(chat, "next")
+
+    async def test_a_retry_goes_on_at_the_same_place(self, stage: Stage) -> None:
+        here, there = await stage.processes()
+        chat = await here.chat()
+        before = await chain(chat, 3)
+        model = ScriptedModel([Tool("pay", "paid"), BOOM], [Tool("pay", "paid"), "Paid."])
+        await break_down(chat.edit(before[1].id, "other", idempotency_key="i"), model)
+        block = (await there.chat(chat)).edit(before[1].id, "other", idempotency_key="i")
+        turn = await soon(play(block, model))
+        assert model.executed == {"pay": 1}
+        assert await chat.turns() == [before[0], turn]
+        assert results(turn) == {"call_0": "paid"}
+        await exchange(chat, "next")
+        assert kinds(await chat.turns()) == ["completed"] * 3
+
+    async def test_a_regeneration_is_resumed_likewise(self, stage: Stage) -> None:
+        chat = await (await stage.process()).chat()
+        before = await chain(chat, 2)
+        model = ScriptedModel([Tool("pay", "paid"), BOOM], [Tool("pay", "paid"), "Paid."])
+        await break_down(chat.regenerate(idempotency_key="i"), model)
+        turn = await soon(play(chat.regenerate(idempotency_key="i"), model))
+        assert model.executed == {"pay": 1}
+        assert await chat.turns() == [before[0], turn]
+
+    async def test_a_retry_starts_afresh_once_the_head_has_moved(self, stage: Stage) -> None:
+        chat = await (await stage.process()).chat()
+        before = await chain(chat, 2)
+        look = Tool("look", read_only=True)
+        model = ScriptedModel([look, BOOM], [look, "Looked."])
+        await break_down(chat.edit(before[0].id, "other", idempotency_key="i"), model)
+        await exchange(chat, "q3")
+        turn = await soon(play(chat.edit(before[0].id, "other", idempotency_key="i"), model))
+        assert model.executed == {"look": 2}
+        assert await chat.turns() == [turn]
+
+    async def test_a_retry_of_an_edit_that_was_settled_is_answered_with_that(self, stage: Stage) -> None:
+        chat = await (await stage.process()).chat()
+        before = await chain(chat, 2)
+        await break_down(chat.edit(before[0].id, "other", idempotency_key="i"))
+        await exchange(chat, "q3")
+        with pytest.raises(TurnReplayed) as replayed:
+            await tell(chat.edit(before[0].id, "other", idempotency_key="i"))
+        assert replayed.value.turn.kind is TurnKind.SETTLED
+        assert replayed.value.turn == (await chat.turns())[2]
+
+    async def test_a_retry_whose_turn_is_shown_no_more_is_told_so(self, stage: Stage) -> None:
+        chat = await (await stage.process()).chat()
+        before = await chain(chat, 2)
+        await break_down(chat.edit(before[1].id, "other", idempotency_key="i"), ScriptedModel([BOOM]))
+        await chat.undo()
+        with pytest.raises(TurnNotFound):
+            await tell(chat.edit(before[1].id, "other", idempotency_key="i"))
+
+    async def test_forget_drops_what_it_did(self, stage: Stage) -> None:
+        chat = await (await stage.process()).chat()
+        before = await chain(chat, 2)
+        await break_down(chat.edit(before[0].id, "other", on_failure="forget"))
+        await exchange(chat, "q3")
+        assert kinds(await chat.turns()) == ["completed"] * 3
+
+    @pytest.mark.parametrize("way", ["failure", "stop", "stop inside", "stop elsewhere"])
+    async def test_what_is_kept_of_an_edit_is_shown_on_its_branch(self, stage: Stage, way: str) -> None:
+        here, there = await stage.processes()
+        chat = await here.chat()
+        before = await chain(chat, 3)
+        if way == "failure":
+            block = chat.edit(before[1].id, "other", on_failure="keep")
+            await break_down(block, ScriptedModel([Tool("pay", "paid"), "Half", BOOM]))
+        elif way == "stop inside":
+            async with chat.edit(before[1].id, "other") as turn:
+                await ScriptedModel([Tool("pay", "paid"), "Half"])(turn)
+                turn.stop()
+        else:
+            holder = await hold_edit(stage, chat.edit(before[1].id, "other"), Tool("pay", "paid"), "Half")
+            ended = await soon((await there.chat(chat) if way == "stop elsewhere" else chat).stop())
+            assert ended is not None
+            assert ended.state is AttemptState.KEPT
+            with pytest.raises(TurnStopped):
+                await soon(holder.task)
+        turns = await (await there.chat(chat)).turns()
+        assert kinds(turns) == ["completed", "interrupted"]
+        assert turns[0] == before[0]
+        assert turns[1].branch == (await chat.info()).branch
+        assert turns[1].text == "Half"
+        model = ScriptedModel(["a"])
+        await soon((await there.chat(chat)).run(model, "next", on_busy="reject"))
+        assert PAID in model.seen[0]
+        assert user("q2") not in model.seen[0]
+
+    async def test_a_stopped_and_discarded_edit_leaves_the_line_and_its_effects_wait(
+        self, stage: Stage
+    ) -> None:
+        chat = await (await stage.process()).chat()
+        before = await chain(chat, 2)
+        block = chat.edit(before[0].id, "other", idempotency_key="i")
+        await hold_edit(stage, block, Tool("pay", "paid"), "Half")
+        await soon(chat.stop(policy="discard"))
+        assert await chat.turns() == before
+        with pytest.raises(TurnStopped):
+            await tell(chat.edit(before[0].id, "other", idempotency_key="i"))
+        await exchange(chat, "q3")
+        assert kinds(await chat.turns()) == ["completed", "completed", "settled", "completed"]
+
+    # Death.
+
+    @pytest.mark.parametrize("policy", ["keep", "settle"])
+    @pytest.mark.parametrize("found_by", ["tending", "waiting", "attached"])
+    async def test_an_edit_whose_process_died_ends_by_its_policy(
+        self, stage: Stage, policy: str, found_by: str
+    ) -> None:
+        here, there = await stage.processes()
+        chat = await here.chat()
+        same = await there.chat(chat)
+        before = await chain(chat, 3)
+        block = chat.edit(before[1].id, "other", on_failure=policy, idempotency_key="i")
+        holder = await hold_edit(stage, block, Tool("pay", "paid"))
+        model, attached = ScriptedModel(["a"]), None
+        taking_up = ScriptedModel([Tool("pay", "paid"), "Done."])
+        if found_by == "waiting":
+            task = await stage.queue(same, model, "next")
+            stage.clock.advance(LIMITS.lease_time)
+            there.store.announce()
+            await soon(task)
+        else:
+            if found_by == "attached":
+                begun = there.store.trips.count("begin")
+                retry = same.edit(before[1].id, "other", idempotency_key="i")
+                attached = stage.start(play(retry, taking_up))
+                await stage.until_run(there, begin, begun + 1)
+            await stage.bury_others(there)
+            if attached is not None and policy == "keep":
+                with pytest.raises(TurnReplayed):
+                    await soon(attached)
+            elif attached is not None:
+                await soon(attached)
+                assert taking_up.executed == {}
+            await soon(same.run(model, "next"))
+        assert PAID in model.seen[0]
+        is_settled = policy == "settle" and attached is None
+        shown = ["q1", "q2", "q3", "other", "next"] if is_settled else ["q1", "other", "next"]
+        assert await asked(same) == shown
+        assert (user("q2") in model.seen[0]) is is_settled
+        holder.gate.release()
+        with pytest.raises(Superseded):
+            await soon(holder.task)
+        assert await asked(same) == shown
+
+    @pytest.mark.parametrize("policy", ["keep", "settle"])
+    async def test_nobody_passes_the_queue_of_an_edit_that_died(self, stage: Stage, policy: str) -> None:
+        """What is kept lies on a branch of its own, and the queue has moved there."""
+        here, there, third = await stage.processes(3)
+        chat = await here.chat()
+        before = await chain(chat, 2)
+        await hold_edit(stage, chat.edit(before[1].id, "other", on_failure=policy))
+        first = await stage.queue(await there.chat(chat), ScriptedModel(["a3"]), "q3")
+        second = await stage.queue(await third.chat(chat), ScriptedModel(["a4"]), "q4")
+        there.store.is_deaf = True
+        await only_one_falls_silent(stage, there, third)
+        third.store.announce()
+        await third.tend()
+        there.store.is_deaf = False
+        there.store.announce()
+        await soon(first)
+        await soon(second)
+        assert (await asked(chat))[-2:] == ["q3", "q4"]
+
+    async def test_a_newcomer_that_buries_a_kept_edit_waits_behind_its_queue(self, stage: Stage) -> None:
+        here, there, third = await stage.processes(3)
+        chat = await here.chat()
+        before = await chain(chat, 2)
+        await hold_edit(stage, chat.edit(before[1].id, "other", on_failure="keep"))
+        there.store.is_deaf = True
+        first = await stage.queue(await there.chat(chat), ScriptedModel(["a3"]), "q3")
+        late = await stage.queue(await third.chat(chat), ScriptedModel(["a4"]), "q4", on_busy="queue")
+        await only_one_falls_silent(stage, there, third)
+        begun = third.store.trips.count("begin")
+        third.store.announce()
+        await stage.until_run(third, begin, begun + 1)
+        assert not late.done()
+        there.store.is_deaf = False
+        there.store.announce()
+        await soon(first)
+        await soon(late)
+        assert await asked(chat) == ["q1", "other", "q3", "q4"]
+
+    async def test_a_recorded_stop_of_an_edit_outlives_its_process(self, stage: Stage) -> None:
+        here, there = await stage.processes()
+        chat = await here.chat()
+        before = await chain(chat, 2)
+        holder = await hold_edit(stage, chat.edit(before[0].id, "other"), Tool("pay", "paid"), "Half")
+        here.store.is_deaf = True
+        stopping = stage.start((await there.chat(chat)).stop())
+        await stage.until_run(there, request_stop, 1)
+        await stage.bury_others(there)
+        ended = await soon(stopping)
+        assert ended is not None
+        assert ended.state is AttemptState.KEPT
+        assert await asked(await there.chat(chat)) == ["other"]
+        holder.task.cancel()
+
+    # Lost answers.
+
+    @every_fate
+    async def test_an_edit_whose_commit_is_in_doubt_is_committed_once(self, stage: Stage, fate: Fate) -> None:
+        here, there = await stage.processes()
+        chat = await here.chat()
+        before = await chain(chat, 2)
+        here.store.lose_answer(commit, fate)
+        turn = await tell(chat.edit(before[1].id, "other"))
+        assert await (await there.chat(chat)).turns() == [before[0], turn]
+        await exchange(await there.chat(chat), "next", on_busy="reject")
+        assert await chat.attempts() == []
+
+    @every_fate
+    async def test_tending_brings_an_edit_in_doubt_to_rest(self, stage: Stage, fate: Fate) -> None:
+        here, there = await stage.processes(limits=IMPATIENT)
+        chat = await here.chat()
+        before = await chain(chat, 2)
+        here.store.lose_answer(commit, fate)
+        here.store.refuse(resolve_doubt)
+        model = ScriptedModel([Tool("pay", "paid"), "Paid."], [Tool("pay", "paid"), "Paid."])
+        with pytest.raises(CommitOutcomeUnknown):
+            await soon(play(chat.edit(before[1].id, "other", idempotency_key="i"), model))
+        here.store.refuse(resolve_doubt)
+        await here.tend()
+        await here.tend()
+        assert await asked(chat) == (["q1", "q2"] if fate is Fate.LOST else ["q1", "other"])
+        block = (await there.chat(chat)).edit(before[1].id, "other", idempotency_key="i")
+        if fate is Fate.LOST:
+            await soon(play(block, model))
+        else:
+            with pytest.raises(TurnReplayed):
+                await soon(play(block, model))
+        assert model.executed == {"pay": 1}
+        assert await asked(chat) == ["q1", "other"]
+
+    @every_fate
+    async def test_an_edit_that_dies_in_doubt_is_buried_by_another(self, stage: Stage, fate: Fate) -> None:
+        here, there = await stage.processes(limits=IMPATIENT)
+        chat = await here.chat()
+        before = await chain(chat, 2)
+        here.store.lose_answer(commit, fate)
+        here.store.refuse(resolve_doubt)
+        with pytest.raises(CommitOutcomeUnknown):
+            await tell(chat.edit(before[1].id, "other"))
+        await stage.bury_others(there)
+        await exchange(await there.chat(chat), "next", on_busy="reject")
+        await here.tend()  # a late write can appear now, and must not
+        middle = "other" if fate is Fate.WRITTEN else "q2"
+        assert await asked(chat) == ["q1", middle, "next"]
+
+    @every_fate
+    @pytest.mark.parametrize("operation", [begin, end], ids=["begin", "end"])
+    async def test_begin_and_end_of_an_edit_may_lose_their_answers(
+        self, stage: Stage, fate: Fate, operation: object
+    ) -> None:
+        here, there = await stage.processes()
+        chat = await here.chat()
+        before = await chain(chat, 2)
+        here.store.lose_answer(operation, fate)  # type: ignore[arg-type]
+        model = ScriptedModel(["Half", BOOM])
+        await break_down(chat.edit(before[1].id, "other", on_failure="keep"), model)
+        assert len(model.seen) == 1
+        assert await asked(chat) == ["q1", "other"]
+        await exchange(await there.chat(chat), "next", on_busy="reject")
+
+    # Deletion.
+
+    async def test_deleting_the_conversation_ends_the_edit(self, stage: Stage) -> None:
+        chat = await (await stage.process()).chat()
+        before = await chain(chat, 2)
+        holder = await hold_edit(stage, chat.edit(before[0].id, "other", on_failure="keep"))
+        await chat.delete()
+        with pytest.raises(ConversationDeleted):
+            await soon(holder.task)
+        with pytest.raises(ConversationDeleted):
+            await chat.turns()
+
+    async def test_an_edit_that_fails_twice_is_told_twice(self, stage: Stage) -> None:
+        chat = await (await stage.process()).chat()
+        before = await chain(chat, 2)
+        await break_down(chat.edit(before[0].id, "one"))
+        await break_down(chat.edit(before[0].id, "two"))
+        await fail(chat, ScriptedModel([Tool("pay", "paid"), BOOM]), "three")
+        await exchange(chat, "q")
+        assert await asked(chat) == ["q1", "q2", "one", "two", "three", "q"]
+        assert kinds(await chat.turns())[2:] == ["settled"] * 3 + ["completed"]
+
+
+def _results_follow_their_calls(model: ScriptedModel) -> bool:
+    """Whether no message stands between a call and its result in what the model was shown."""
+    waiting: set[str] = set()
+    for message in model.seen[-1]:
+        if message["role"] == "tool":
+            waiting.discard(message["tool_call_id"])
+        elif waiting:
+            return False
+        waiting |= {each["id"] for each in message.get("tool_calls", ())}
+    return not waiting

@@ -1,0 +1,696 @@
+"""Effects of unfinished turns: settled once, carried to every branch, and never repeated by a retry."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from tests.engine.views import check_shape, read_all, results, shown
+from turnledger.chat import Chat
+from turnledger.engine.attempt.unfinished import OUTCOME_UNKNOWN
+from turnledger.engine.history.line import STRETCHES_KEPT
+from turnledger.engine.ports import Runner
+from turnledger.engine.turn.begin import begin
+from turnledger.engine.turn.running_turn import RunningTurn
+from turnledger.errors import NoNewInput, TurnFailed
+from turnledger.model.attempt import AttemptState
+from turnledger.model.ids import BranchId
+from turnledger.model.messages.calls import NOT_STARTED
+from turnledger.model.turn import Turn, TurnKind
+from turnledger.testing.gates import Fate, Gate
+from turnledger.testing.scripted_model import Ask, ScriptedModel, Step, Think, Tool
+from turnledger.testing.store_contract.stage import (
+    LIMITS,
+    Stage,
+    answer_to,
+    call,
+    chain,
+    exchange,
+    play,
+    said,
+    soon,
+    tell,
+    user,
+)
+from turnledger.testing.store_contract.what_happened import BOOM, PAID, fail, kinds
+
+ways_to_leave_out = pytest.mark.parametrize(
+    "way", ["undo", "regenerate", "edit", "early edit", "early fork", "prefix", "divergence", "switch"]
+)
+
+
+PAYING = (Tool("pay", "paid"), "Half")
+
+
+async def interrupt(stage: Stage, chat: Chat, script: Sequence[Step] = PAYING) -> Turn:
+    """Stop a turn after this script has run, and keep it."""
+    await stage.hold_lane(chat, "Pay.", script)
+    ended = await soon(chat.stop(policy="keep"))
+    assert ended is not None
+    assert ended.turn is not None
+    return ended.turn
+
+
+async def seen_next(chat: Chat) -> list[dict[str, Any]]:
+    """What the model of the next turn is shown."""
+    model = ScriptedModel(["a"])
+    await soon(chat.run(model, "next"))
+    return model.seen[0]
+
+
+async def left_out(chat: Chat, way: str, first: Turn, last: Turn, other: BranchId) -> Chat:
+    """Show a line without the last turn of [first, last], by one of the ways there are."""
+    q1, a1 = user("q1"), {"role": "assistant", "content": "a1"}
+    match way:
+        case "undo":
+            await soon(chat.undo())
+        case "regenerate":
+            await tell(chat.regenerate())
+        case "edit":
+            await tell(chat.edit(last.id, "other"))
+        case "early edit":
+            await tell(chat.edit(first.id, "other"))
+        case "early fork":
+            return await soon(chat.fork(first.id))
+        case "prefix":
+            await tell(chat.resent([q1, a1, user("Pay.")]))
+        case "divergence":
+            await tell(chat.resent([user("other"), a1, user("next")]))
+        case "switch":
+            await soon(chat.switch(other))
+    return chat
+
+
+class TestEffects:
+    @ways_to_leave_out
+    async def test_the_effect_of_an_interrupted_turn_is_told_wherever_the_turn_is_left_out(
+        self, stage: Stage, way: str
+    ) -> None:
+        here, there = await stage.processes()
+        chat = await here.chat()
+        [first] = await chain(chat, 1)
+        await tell(chat.edit(first.id, "q1"), "a1")
+        other = await shown(chat)
+        await soon(chat.switch(first.branch))
+        stopped = await interrupt(stage, chat)
+        assert kinds(await chat.turns()) == ["completed", "interrupted"]
+        left = await left_out(await there.chat(chat), way, first, stopped, other)
+        turns = await left.turns()
+        assert "interrupted" not in kinds(turns)
+        [told] = [turn for turn in turns if turn.kind is TurnKind.SETTLED]
+        assert results(told) == {"call_0": "paid"}
+        assert told.input == stopped.input
+        assert "Half" not in [each.text for each in told.output]
+        assert told.output[-1].role == "developer"
+        messages = await seen_next(left)
+        assert messages.count(PAID) == 1
+        check_shape(await read_all(left, told.id))
+
+    @ways_to_leave_out
+    async def test_an_interrupted_turn_without_effects_goes_without_a_trace(
+        self, stage: Stage, way: str
+    ) -> None:
+        chat = await (await stage.process()).chat()
+        [first] = await chain(chat, 1)
+        await tell(chat.edit(first.id, "q1"), "a1")
+        other = await shown(chat)
+        await soon(chat.switch(first.branch))
+        stopped = await interrupt(stage, chat, [Tool("look", "seen", read_only=True), "Half"])
+        left = await left_out(chat, way, first, stopped, other)
+        assert set(kinds(await left.turns())) == {"completed"}
+
+    async def test_undo_leaves_the_effect_of_an_interrupted_turn_behind_if_told_to_forget(
+        self, stage: Stage
+    ) -> None:
+        chat = await (await stage.process()).chat()
+        before = await chain(chat, 1)
+        await interrupt(stage, chat)
+        await soon(chat.undo(forget=True))
+        assert await chat.turns() == before
+        assert PAID not in await seen_next(chat)
+
+    @pytest.mark.parametrize("is_kept", [True, False])
+    async def test_a_forgotten_effect_is_not_carried_along_by_any_later_switch(
+        self, stage: Stage, *, is_kept: bool
+    ) -> None:
+        here, there = await stage.processes()
+        chat = await here.chat()
+        [first] = await chain(chat, 1)
+        await tell(chat.edit(first.id, "q1"), "a1")
+        third = await shown(chat)
+        await soon(chat.switch(first.branch))
+        if is_kept:
+            await interrupt(stage, chat)
+            await soon(chat.undo(forget=True))
+        else:
+            await exchange(chat, "q2")
+            await fail(chat, ScriptedModel([Tool("pay", "paid"), BOOM]))
+            await soon(chat.undo(forget=True))
+        made = await shown(chat)
+        assert await chat.turns() == [first]
+        other = await there.chat(chat)
+        await soon(other.switch(first.branch))
+        assert set(kinds(await other.turns())) & {"interrupted", "settled"}
+        await interrupt(stage, other, [Tool("pay", "again"), "Half"])
+        for branch in (third, made):
+            await soon(other.switch(branch))
+            [told] = [turn for turn in await other.turns() if turn.kind is TurnKind.SETTLED]
+            assert results(told) == {"call_0": "again"}
+
+    async def test_only_the_calls_that_may_have_acted_are_told_of_an_interrupted_turn(
+        self, stage: Stage
+    ) -> None:
+        chat = await (await stage.process()).chat()
+        await interrupt(stage, chat, [Tool("look", "seen", read_only=True), Tool("pay", "paid"), "Half"])
+        await soon(chat.undo())
+        [told] = await chat.turns()
+        assert [item.fields["name"] for item in told.output if item.is_call] == ["pay"]
+
+    async def test_a_turn_kept_after_a_failure_is_carried_like_a_stopped_one(self, stage: Stage) -> None:
+        chat = await (await stage.process()).chat()
+        await fail(chat, ScriptedModel([Tool("pay", "paid"), BOOM]), on_failure="keep")
+        assert kinds(await chat.turns()) == ["interrupted"]
+        await tell(chat.regenerate())
+        assert kinds(await chat.turns()) == ["settled", "completed"]
+
+    async def test_a_completed_turn_that_is_edited_away_is_gone_with_what_its_tools_did(
+        self, stage: Stage
+    ) -> None:
+        chat = await (await stage.process()).chat()
+        paid = await soon(chat.run(ScriptedModel([Tool("pay", "paid"), "Paid."]), "Pay."))
+        model = ScriptedModel(["a"])
+        await soon(play(chat.edit(paid.id, "other"), model))
+        assert model.seen == [[user("other")]]
+
+    # Switch.
+
+    @pytest.mark.parametrize("waits", [True, False])
+    async def test_a_switch_tells_the_branch_it_shows_what_a_failed_turn_did(
+        self, stage: Stage, waits: bool
+    ) -> None:
+        here, there = await stage.processes()
+        chat = await here.chat()
+        before, old = await chain(chat, 2), await shown(chat)
+        await tell(chat.edit(before[1].id, "other"))
+        new = await shown(chat)
+        await fail(chat, ScriptedModel([Tool("pay", "paid"), BOOM]))
+        if not waits:
+            await exchange(chat, "q3")
+        await soon((await there.chat(chat)).switch(old))
+        turns = await chat.turns()
+        assert await shown(chat) == old
+        assert kinds(turns) == ["completed", "completed", "settled"]
+        assert (turns[:2], turns[2].parent, turns[2].number) == (before, before[1].id, 3)
+        check_shape(await read_all(chat, turns[2].id))
+        for branch in (new, old, new):
+            await soon(chat.switch(branch))
+            told = [turn for turn in await chat.turns() if turn.kind is TurnKind.SETTLED]
+            assert len(told) == 1
+        assert (await seen_next(chat)).count(PAID) == 1
+
+    async def test_a_switch_tells_two_alike_effects_twice_and_in_order(self, stage: Stage) -> None:
+        chat = await (await stage.process()).chat()
+        [first] = await chain(chat, 1)
+        await tell(chat.edit(first.id, "other"))
+        for result in ("paid", "paid", "again"):
+            await fail(chat, ScriptedModel([Tool("pay", result), BOOM]))
+        await soon(chat.switch(first.branch))
+        told = [results(turn)["call_0"] for turn in (await chat.turns())[1:]]
+        assert told == ["paid", "paid", "again"]
+
+    async def test_a_switch_does_not_tell_again_what_was_carried_before(self, stage: Stage) -> None:
+        chat = await (await stage.process()).chat()
+        [first] = await chain(chat, 1)
+        stopped = await interrupt(stage, chat)
+        await tell(chat.edit(first.id, "one"))
+        one = await shown(chat)
+        await tell(chat.edit((await chat.turns())[-1].id, "two"))
+        two = await shown(chat)
+        for branch in (stopped.branch, one, two, stopped.branch, two):
+            await soon(chat.switch(branch))
+            assert (await seen_next(chat)).count(PAID) == 1
+            await soon(chat.undo())
+
+    async def test_a_switch_closes_the_calls_that_wait_where_it_tells_of_effects(self, stage: Stage) -> None:
+        chat = await (await stage.process()).chat()
+        asking = await soon(chat.run(ScriptedModel([Ask("ask", call_id="c1")]), "q1"))
+        await tell(chat.edit(asking.id, "other"))
+        await fail(chat, ScriptedModel([Tool("pay", "paid"), BOOM]))
+        await soon(chat.switch(asking.branch))
+        told = (await chat.turns())[-1]
+        assert set(results(told)) == {"c1", "call_0"}
+        assert PAID in await seen_next(chat)
+
+    @pytest.mark.parametrize("fate", Fate)
+    async def test_a_switch_whose_answer_is_lost_tells_of_effects_once(
+        self, stage: Stage, fate: Fate
+    ) -> None:
+        here = await stage.process()
+        chat = await here.chat()
+        [first] = await chain(chat, 1)
+        await tell(chat.edit(first.id, "other"))
+        await fail(chat, ScriptedModel([Tool("pay", "paid"), BOOM]))
+        here.store.lose_answer(begin, fate, fate)
+        await soon(chat.switch(first.branch))
+        assert kinds(await chat.turns()) == ["completed", "settled"]
+
+    async def test_a_switch_finds_what_lines_share_behind_many_edits(self, stage: Stage) -> None:
+        chat = await (await stage.process()).chat()
+        await chain(chat, 2)
+        await fail(chat, ScriptedModel([Tool("pay", "early"), BOOM]))
+        last = await exchange(chat, "q3")
+        old = await shown(chat)
+        for number in range(STRETCHES_KEPT + 5):
+            last = await tell(chat.edit(last.id, f"edit {number}"))
+            last = await exchange(chat, "more")
+        await fail(chat, ScriptedModel([Tool("pay", "late"), BOOM]))
+        await soon(chat.switch(old))
+        told = [results(turn)["call_0"] for turn in await chat.turns() if turn.kind is TurnKind.SETTLED]
+        assert told == ["early", "late"]
+
+    # Forks.
+
+    async def test_a_fork_takes_along_the_effects_that_come_after_its_turn(self, stage: Stage) -> None:
+        chat = await (await stage.process()).chat()
+        before = await chain(chat, 2)
+        await fail(chat, ScriptedModel([Tool("pay", "paid"), BOOM]))
+        await exchange(chat, "q3")
+        forked = await soon(chat.fork(before[0].id))
+        turns = await forked.turns()
+        assert kinds(turns) == ["completed", "settled"]
+        assert (turns[0], turns[1].parent) == (before[0], before[0].id)
+        await chat.delete(purge=True)
+        assert PAID in await seen_next(forked)
+
+    # Resent histories.
+
+    async def test_results_resent_behind_an_interrupted_turn_are_asked_anew_with_their_calls(
+        self, stage: Stage
+    ) -> None:
+        chat = await (await stage.process()).chat()
+        asking = await soon(chat.run(ScriptedModel([Ask("ask", call_id="c1")]), "q1"))
+        await stage.hold_lane(chat, [answer_to("c1", "one")], [Tool("pay", "paid")])  # type: ignore[arg-type]
+        await soon(chat.stop(policy="keep"))
+        call = {"id": "c1", "type": "function", "function": {"name": "ask", "arguments": "{}"}}
+        calling = {"role": "assistant", "content": None, "tool_calls": [call]}
+        result = {"role": "tool", "tool_call_id": "c1", "content": "one"}
+        model = ScriptedModel(["a"])
+        await soon(play(chat.resent([user("q1"), calling, result]), model))
+        assert PAID in model.seen[0]
+        assert result in model.seen[0]
+        assert asking.id not in [turn.id for turn in await chat.turns()]
+
+
+async def three_calls(turn: RunningTurn) -> None:
+    """One call is answered, one started, one neither, and one is read-only."""
+    one, two, three, look = (call(name, f"c_{name}") for name in ("one", "two", "three", "look"))
+    await turn.add(one, two, three, look)
+    await turn.start(one)
+    await turn.add(answer_to("c_one", "done"))
+    await turn.start(two)
+    await turn.start(look, read_only=True)
+    await turn.add(answer_to("c_look", "seen"))
+    turn.emit("Half")
+    raise BOOM
+
+
+class TestSettled:
+    async def test_each_failed_turn_is_settled_by_the_one_after_it(self, stage: Stage) -> None:
+        chat = await (await stage.process()).chat()
+        await fail(chat, ScriptedModel([Tool("pay", "one"), BOOM]))
+        await fail(chat, ScriptedModel([Tool("pay", "two"), BOOM]))
+        await exchange(chat, "q")
+        turns = await chat.turns()
+        assert kinds(turns) == ["settled", "settled", "completed"]
+        assert [results(turn) for turn in turns[:2]] == [{"call_0": "one"}, {"call_0": "two"}]
+        assert [turn.parent for turn in turns] == [None, turns[0].id, turns[1].id]
+
+    async def test_only_calls_that_may_have_acted_are_told(self, stage: Stage) -> None:
+        chat = await (await stage.process()).chat()
+        await fail(chat, three_calls)
+        await exchange(chat, "q")
+        settled = (await chat.turns())[0]
+        assert results(settled) == {"c_one": "done", "c_two": OUTCOME_UNKNOWN}
+        assert [item.call_id for item in settled.items if item.is_call] == ["c_one", "c_two"]
+        assert "Half" not in await said(chat)
+
+    async def test_reasoning_is_told_with_the_call_it_led_to_and_only_then(self, stage: Stage) -> None:
+        chat = await (await stage.process()).chat()
+        look = Tool("look", read_only=True)
+        await fail(chat, ScriptedModel([Think("a"), look, Think("b"), Tool("pay"), Think("c"), BOOM]))
+        await exchange(chat, "q")
+        items = (await chat.turns())[0].output
+        assert [item.type for item in items] == [
+            "reasoning",
+            "function_call",
+            "function_call_output",
+            "message",
+        ]
+        assert items[0].fields["summary"][0]["text"] == "b"
+
+    async def test_read_only_tools_leave_nothing_to_settle(self, stage: Stage) -> None:
+        chat = await (await stage.process()).chat()
+        await fail(chat, ScriptedModel([Tool("look", read_only=True), BOOM]))
+        model = ScriptedModel(["a"])
+        await soon(chat.run(model, "q"))
+        assert model.seen == [[user("q")]]
+        assert kinds(await chat.turns()) == ["completed"]
+
+    async def test_forget_is_about_failure_and_not_about_a_stop(self, stage: Stage) -> None:
+        chat = await (await stage.process()).chat()
+        await stage.hold_lane(chat, "Pay.", [Tool("pay", "paid")], on_failure="forget")
+        await soon(chat.stop(policy="discard"))
+        await exchange(chat, "q")
+        assert kinds(await chat.turns()) == ["settled", "completed"]
+
+    async def test_what_a_rolled_back_turn_did_is_told_to_the_one_that_rolled_it_back(
+        self, stage: Stage
+    ) -> None:
+        here, there = await stage.processes()
+        chat = await here.chat()
+        await stage.hold_lane(chat, "Pay.", [Tool("pay", "paid")])
+        model = ScriptedModel(["a"])
+        await soon((await there.chat(chat)).run(model, "Stop!", on_busy="rollback"))
+        assert PAID in model.seen[0]
+
+    @pytest.mark.parametrize("way", ["failure", "stop"])
+    async def test_keep_states_what_is_known_of_each_call(self, stage: Stage, way: str) -> None:
+        chat = await (await stage.process()).chat()
+        if way == "failure":
+            await fail(chat, three_calls, on_failure="keep")
+        else:
+            await soon(chat.run(_stopping(three_calls), "Pay."))
+        [turn] = await chat.turns()
+        assert turn.kind is TurnKind.INTERRUPTED
+        assert results(turn) == {
+            "c_one": "done",
+            "c_look": "seen",
+            "c_two": OUTCOME_UNKNOWN,
+            "c_three": NOT_STARTED,
+        }
+        assert turn.output[-1].fields["status"] == "incomplete"
+        await exchange(chat, "q")
+
+    async def test_a_refused_request_settles_nothing(self, stage: Stage) -> None:
+        chat = await (await stage.process()).chat()
+        await exchange(chat, "Hello")
+        await fail(chat, ScriptedModel([Tool("pay"), BOOM]))
+        before, attempts = await chat.turns(), await chat.attempts()
+        with pytest.raises(NoNewInput):
+            await chat.run(ScriptedModel(), " ")
+        assert await chat.turns() == before
+        assert await chat.attempts() == attempts
+        await exchange(chat, "q")
+        assert kinds(await chat.turns()) == ["completed", "settled", "completed"]
+
+    async def test_a_settled_turn_answers_the_calls_that_its_input_answered(self, stage: Stage) -> None:
+        chat = await (await stage.process()).chat()
+        await soon(chat.run(ScriptedModel([Ask("ask", call_id="c1"), Ask("ask", call_id="c2")]), "Hello"))
+        with pytest.raises(RuntimeError):
+            await chat.run(
+                ScriptedModel([Tool("pay", "paid"), BOOM]), [answer_to("c1", "one"), answer_to("c2", "two")]
+            )
+        await exchange(chat, "q")
+        turns = await chat.turns()
+        assert kinds(turns) == ["completed", "settled", "completed"]
+        assert results(turns[1]) == {"c1": "one", "c2": "two", "call_0": "paid"}
+        assert results(turns[2]) == {}
+
+
+def _stopping(runner: Runner) -> Runner:
+    async def run(turn: RunningTurn) -> None:
+        with pytest.raises(RuntimeError):
+            await runner(turn)
+        turn.stop()
+
+    return run
+
+
+async def fail_with_key(chat: Chat, model: Runner, text: str = "q", *, on_failure: str = "settle") -> None:
+    with pytest.raises(RuntimeError):
+        await soon(chat.run(model, text, idempotency_key="i", on_failure=on_failure))
+
+
+async def retry(chat: Chat, model: Runner, text: str = "q") -> Turn:
+    return await soon(chat.run(model, text, idempotency_key="i"))
+
+
+def outputs(turn: Turn) -> list[str]:
+    return [item.fields["output"] for item in turn.items if item.is_result]
+
+
+class TestResumed:
+    async def test_finished_steps_are_not_redone(self, stage: Stage) -> None:
+        here, there = await stage.processes()
+        chat = await here.chat()
+        whole: list[Step] = [Think("hm"), "I look.", Tool("look", "found"), Tool("pay", "paid"), "Done."]
+        model = ScriptedModel([*whole[:3], BOOM], whole)
+        await fail_with_key(chat, model)
+        turn = await retry(await there.chat(chat), model)
+        assert model.executed == {"look": 1, "pay": 1}
+        assert outputs(turn) == ["found", "paid"]
+        assert [item.type for item in turn.output] == [
+            "reasoning",
+            "message",
+            "function_call",
+            "function_call_output",
+            "function_call",
+            "function_call_output",
+            "message",
+        ]
+        assert model.seen[1][-1] == {"role": "tool", "tool_call_id": "call_0", "content": "found"}
+        assert turn.text == "I look.Done."
+        assert await chat.turns() == [turn]
+
+    async def test_the_resumed_attempt_is_told_as_such_and_leaves_no_effects_behind(
+        self, stage: Stage
+    ) -> None:
+        chat = await (await stage.process()).chat()
+        model = ScriptedModel([Tool("pay"), BOOM], [Tool("pay"), "Done."])
+        await fail_with_key(chat, model)
+        turn = await retry(chat, model)
+        [aside] = await chat.attempts()
+        assert aside.attempt.state is AttemptState.RESUMED
+        assert aside.journal.items == []
+        await exchange(chat, "next")
+        assert [each.kind for each in await chat.turns()] == [TurnKind.COMPLETED, TurnKind.COMPLETED]
+        assert (await chat.turns())[0] == turn
+
+    async def test_a_call_that_was_not_started_is_run(self, stage: Stage) -> None:
+        chat = await (await stage.process()).chat()
+        await self._fail_with(chat, started=False)
+        model = ScriptedModel([Tool("pay", "paid"), "Done."])
+        turn = await retry(chat, model)
+        assert model.executed == {"pay": 1}
+        assert outputs(turn) == ["paid"]
+
+    async def test_a_call_of_unknown_outcome_is_stated_and_not_run_again(self, stage: Stage) -> None:
+        chat = await (await stage.process()).chat()
+        await self._fail_with(chat, started=True)
+        model = ScriptedModel([Tool("pay", "paid"), "Done."])
+        turn = await retry(chat, model)
+        assert model.executed == {}
+        assert outputs(turn) == [OUTCOME_UNKNOWN]
+        assert model.seen[0][-1]["content"] == OUTCOME_UNKNOWN
+
+    async def _fail_with(self, chat: Chat, *, started: bool) -> None:
+        async def runner(turn: RunningTurn) -> None:
+            pay = call("pay", "call_0")
+            await turn.add(pay)
+            if started:
+                await turn.start(pay)
+            raise BOOM
+
+        await fail_with_key(chat, runner)
+
+    async def test_a_call_whose_tool_failed_is_of_unknown_outcome(self, stage: Stage) -> None:
+        chat = await (await stage.process()).chat()
+        model = ScriptedModel([Tool("pay", error=BOOM)], [Tool("pay"), "Done."])
+        await fail_with_key(chat, model)
+        assert outputs(await retry(chat, model)) == [OUTCOME_UNKNOWN]
+        assert model.executed == {"pay": 1}
+
+    async def test_a_turn_whose_process_died_in_a_tool_is_resumed_elsewhere(self, stage: Stage) -> None:
+        here, there = await stage.processes()
+        chat = await here.chat()
+        gate = Gate()
+        script: list[Step] = [Tool("book", "booked"), Tool("pay", gate=gate), "Done."]
+        model = ScriptedModel(script, script)
+        task = stage.start(chat.run(model, "q", idempotency_key="i"))
+        await stage.reach(gate, task)
+        await stage.bury_others(there)
+        turn = await retry(await there.chat(chat), model)
+        assert model.executed == {"book": 1, "pay": 1}
+        assert outputs(turn) == ["booked", OUTCOME_UNKNOWN]
+
+    @pytest.mark.parametrize("attach", [False, True])
+    async def test_a_retry_may_be_the_one_that_finds_the_process_dead(
+        self, stage: Stage, attach: bool
+    ) -> None:
+        here, there = await stage.processes()
+        chat = await here.chat()
+        gate = Gate()
+        model = ScriptedModel([Tool("pay", "paid"), gate], [Tool("pay", "paid"), "Done."])
+        task = stage.start(chat.run(model, "q", idempotency_key="i"))
+        await stage.reach(gate, task)
+        await there.tend()  # it has seen the other alive
+        stage.clock.advance(LIMITS.lease_time)
+        same = await there.chat(chat)
+        turn = await soon(same.run(model, "q", idempotency_key="i", attach=attach))
+        assert (turn.text, model.executed) == ("Done.", {"pay": 1})
+        assert await chat.turns() == [turn]
+        assert await stage.tickets(chat) == []
+
+    async def test_who_was_waiting_when_it_began_shares_its_death(self, stage: Stage) -> None:
+        here, there = await stage.processes()
+        chat = await here.chat()
+        same = await there.chat(chat)
+        holder = await stage.hold_lane(chat)
+        gate = Gate()
+        first = await stage.queue(chat, ScriptedModel([gate]), "q", idempotency_key="i")
+        second = await stage.queue(same, ScriptedModel(["never said"]), "q", idempotency_key="i")
+        await holder.finish()
+        await stage.reach(gate, first)
+        await stage.bury_others(there)
+        with pytest.raises(TurnFailed):
+            await soon(second)
+        turn = await soon(same.run(ScriptedModel(["Done."]), "q", idempotency_key="i"))
+        assert [each.id for each in await chat.turns()][1:] == [turn.id]
+
+    async def test_a_retry_can_fail_and_be_resumed_again(self, stage: Stage) -> None:
+        chat = await (await stage.process()).chat()
+        whole: list[Step] = [Tool("one", "1"), Tool("two", "2"), Tool("three", "3"), "Done."]
+        model = ScriptedModel([whole[0], BOOM], [*whole[:2], BOOM], whole)
+        await fail_with_key(chat, model)
+        await fail_with_key(chat, model)
+        turn = await retry(chat, model)
+        assert model.executed == {"one": 1, "two": 1, "three": 1}
+        assert outputs(turn) == ["1", "2", "3"]
+
+    async def test_repeated_call_ids_are_resumed_per_occurrence(self, stage: Stage) -> None:
+        chat = await (await stage.process()).chat()
+        first, second = Tool("pay", "paid 1", call_id="c"), Tool("pay", "paid 2", call_id="c")
+        model = ScriptedModel([first, BOOM], [first, second, "Done."])
+        await fail_with_key(chat, model)
+        assert outputs(await retry(chat, model)) == ["paid 1", "paid 2"]
+        assert model.executed == {"pay": 2}
+
+    async def test_call_whose_result_is_recorded_returns_it_and_does_not_run_again(
+        self, stage: Stage
+    ) -> None:
+        """The runner begins anew with every attempt, and does not look at the steps."""
+        here, there = await stage.processes()
+        chat = await here.chat()
+        paid: list[str] = []
+        told: list[str] = []
+
+        async def pay_twice(turn: RunningTurn) -> None:
+            for count in (1, 2):
+
+                async def pay(count: int = count) -> str:
+                    paid.append(f"paid {count}")
+                    return paid[-1]
+
+                told.append((await turn.call(call("pay", "c"), pay)).fields["output"])
+                if len(told) < 4:
+                    raise BOOM
+            turn.emit("Done.")
+
+        await fail_with_key(chat, pay_twice)
+        assert (paid, told) == (["paid 1"], ["paid 1"])
+        await fail_with_key(chat, pay_twice)
+        assert (paid, told[1:]) == (["paid 1"], ["paid 1"])
+        told.append("and another time")
+        turn = await retry(await there.chat(chat), pay_twice)
+        assert (paid, told[3:]) == (["paid 1", "paid 2"], ["paid 1", "paid 2"])
+        assert outputs(turn) == ["paid 1", "paid 2"]
+
+    async def test_call_of_unknown_outcome_returns_that_and_does_not_run_again(self, stage: Stage) -> None:
+        chat = await (await stage.process()).chat()
+        paid: list[str] = []
+
+        async def pay() -> str:
+            paid.append("paid")
+            raise BOOM
+
+        async def agent(turn: RunningTurn) -> None:
+            result = await turn.call(call("pay", "c"), pay)
+            turn.emit(result.fields["output"])
+
+        await fail_with_key(chat, agent)
+        turn = await retry(chat, agent)
+        assert paid == ["paid"]
+        assert turn.text == OUTCOME_UNKNOWN
+        assert outputs(turn) == [OUTCOME_UNKNOWN]
+
+    async def test_call_that_was_added_and_not_started_is_run_by_the_retry(self, stage: Stage) -> None:
+        chat = await (await stage.process()).chat()
+        paid: list[str] = []
+
+        async def pay() -> str:
+            paid.append("paid")
+            return "paid"
+
+        async def agent(turn: RunningTurn) -> None:
+            if not turn.is_resumed:
+                await turn.add(call("pay", "c"))
+                raise BOOM
+            await turn.call(call("pay", "c"), pay)
+            await turn.call({**call("pay", "d").fields, "id": "another"}, pay)
+            turn.emit("Done.")
+
+        await fail_with_key(chat, agent)
+        turn = await retry(chat, agent)
+        assert paid == ["paid", "paid"]
+        assert [item.call_id for item in turn.output if item.is_result] == ["c", "d"]
+
+    async def test_a_turn_that_broke_off_after_reasoning_can_be_resumed(self, stage: Stage) -> None:
+        chat = await (await stage.process()).chat()
+        model = ScriptedModel([Think("hm"), BOOM], [Think("hm"), "Done."])
+        await fail_with_key(chat, model)
+        turn = await retry(chat, model)
+        assert [item.type for item in turn.output] == ["reasoning", "message"]
+
+    async def test_a_retry_starts_afresh_when_the_conversation_has_moved_on(self, stage: Stage) -> None:
+        chat = await (await stage.process()).chat()
+        look = Tool("look", "found", read_only=True)
+        model = ScriptedModel([look, BOOM], [look, "Done."])
+        await fail_with_key(chat, model)
+        await exchange(chat, "q1", "a1")
+        turn = await retry(chat, model)
+        assert model.executed == {"look": 2}
+        assert [message["content"] for message in model.seen[1]] == ["q1", "a1", "q"]
+        assert [each.id for each in await chat.turns()][-1] == turn.id
+        assert await said(chat) == ["q1", "a1", "q", "Done."]
+
+    async def test_a_retry_of_a_settled_turn_is_answered_by_it(self, stage: Stage) -> None:
+        chat = await (await stage.process()).chat()
+        model = ScriptedModel([Tool("pay"), BOOM])
+        await fail_with_key(chat, model)
+        await exchange(chat, "next")
+        turn = await retry(chat, model)
+        assert turn.kind is TurnKind.SETTLED
+        assert model.executed == {"pay": 1}
+        assert [each.kind for each in await chat.turns()] == [TurnKind.SETTLED, TurnKind.COMPLETED]
+
+    async def test_forget_lets_a_retry_run_the_tools_again(self, stage: Stage) -> None:
+        chat = await (await stage.process()).chat()
+        model = ScriptedModel([Tool("pay"), BOOM], [Tool("pay"), "Done."])
+        await fail_with_key(chat, model, on_failure="forget")
+        await retry(chat, model)
+        assert model.executed == {"pay": 2}
+
+    async def test_a_resumed_retry_does_not_hide_what_another_failed_turn_has_done(
+        self, stage: Stage
+    ) -> None:
+        chat = await (await stage.process()).chat()
+        look = Tool("look", "found", read_only=True)
+        model = ScriptedModel([look, BOOM], [look, "Done."])
+        await fail_with_key(chat, model)
+        with pytest.raises(RuntimeError):
+            await chat.run(ScriptedModel([Tool("pay", "paid"), BOOM]), "pay")
+        await retry(chat, model)
+        assert [turn.kind for turn in await chat.turns()] == [TurnKind.SETTLED, TurnKind.COMPLETED]
+        assert {"role": "tool", "tool_call_id": "call_0", "content": "paid"} in model.seen[1]

@@ -1,0 +1,703 @@
+"""Events are numbered without gaps and read the same from any number on, while a turn runs and after."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any
+
+import pytest
+
+from tests.engine.views import (
+    BOOM,
+    SCRIPT,
+    SMALL,
+    Reading,
+    check_shape,
+    flushed_chunks,
+    hold,
+    read_all,
+    resumed_at_every_number,
+    running,
+    spoken,
+    wire,
+)
+from turnledger.chat import Chat
+from turnledger.engine.attempt.end import end
+from turnledger.engine.attempt.stored_events import look
+from turnledger.engine.process import flush
+from turnledger.engine.turn.commit import commit
+from turnledger.engine.turn.running_turn import RunningTurn, record
+from turnledger.errors import (
+    ConversationDeleted,
+    InvalidInput,
+    LedgerClosed,
+    OutcomeUnknown,
+    Superseded,
+    TooManyReaders,
+    TurnNotFound,
+)
+from turnledger.model.attempt import AttemptState
+from turnledger.model.event import Event, ItemDone, TurnFinished
+from turnledger.model.ids import TurnId
+from turnledger.model.turn import TurnKind
+from turnledger.testing.gates import Fate, Gate, When
+from turnledger.testing.scripted_model import Ask, ScriptedModel, Step, Tool
+from turnledger.testing.store_contract.stage import LIMITS, Stage, call, exchange, soon
+
+UNKNOWN = TurnId("turn_000000000001700080000000000000ff")
+
+
+class TestEvents:
+    async def test_a_running_turn_is_read_from_any_number_on(self, stage: Stage) -> None:
+        chat = await (await stage.process()).chat()
+        told: list[Event] = []
+        holder = await hold(stage, chat, on_event=told.append)
+        id, so_far = await running(chat), len(told)
+        readings = [Reading(stage, chat, id, after) for after in range(so_far + 8)]
+        for after, reading in enumerate(readings[:so_far]):
+            assert wire((await reading.until(so_far))[: so_far - after]) == wire(told[after:so_far])
+        await holder.finish()
+        check_shape(told)
+        for after, reading in enumerate(readings):
+            assert wire(await soon(reading.task)) == wire(told[after:] or told[-1:])
+
+    async def test_a_turn_in_another_process_is_read_as_far_as_it_was_flushed(self, stage: Stage) -> None:
+        here, there = await stage.processes()
+        chat = await here.chat()
+        told: list[Event] = []
+        gates = [Gate(), Gate()]
+        script = [*SCRIPT, gates[0], "More, ", Tool("book"), "and more.", gates[1], " Done."]
+        task = stage.start(chat.run(ScriptedModel(script), "q", on_event=told.append))
+        await stage.reach(gates[0], task)
+        id, elsewhere = await running(chat), await there.chat(chat)
+        readings = [Reading(stage, elsewhere, id, after) for after in range(12)]
+        assert wire(await readings[0].until(1)) == wire(told[:1])
+        for gate in gates:
+            await stage.reach(gate, task)
+            await here.flush()
+            so_far = len(told)
+            for after, reading in enumerate(readings):
+                if after < so_far:
+                    assert wire(await reading.until(so_far)) == wire(told[after:so_far])
+            gate.release()
+        await soon(task)
+        for after, reading in enumerate(readings):
+            assert wire(await soon(reading.task)) == wire(told[after:])
+        assert await flushed_chunks(there, id) == 0
+
+    async def test_a_flush_is_one_row_and_nothing_new_is_none(self, stage: Stage) -> None:
+        here = await stage.process()
+        chat = await here.chat()
+        holder = await hold(stage, chat, [str(number) for number in range(100)])
+        id = await running(chat)
+        await here.flush()
+        await here.flush()
+        assert await flushed_chunks(here, id) == 1
+        await holder.finish()
+        assert await flushed_chunks(here, id) == 0
+
+    async def test_a_turn_that_ends_soon_is_never_flushed(self, stage: Stage) -> None:
+        here = await stage.process()
+        chat = await here.chat()
+        await exchange(chat, "q")
+        assert "flush" not in here.store.trips
+        assert here.store.trips.count("begin") == here.store.trips.count("commit") == 1
+
+    @pytest.mark.parametrize("finder", ["the timer", "the reader"])
+    async def test_readers_of_a_dead_holder_come_to_an_end(self, stage: Stage, finder: str) -> None:
+        here, there = await stage.processes()
+        chat = await here.chat()
+        await hold(stage, chat)
+        id, elsewhere = await running(chat), await there.chat(chat)
+        await here.flush()
+        reading = Reading(stage, elsewhere, id)
+        so_far = len(await reading.until(10))
+        if finder == "the timer":
+            await stage.bury_others(there)
+        else:
+            stage.clock.advance(LIMITS.lease_time)
+            there.store.announce()
+        events = await soon(reading.task)
+        check_shape(events)
+        assert len(events) == so_far + 1
+        assert isinstance(events[-1], TurnFinished)
+        assert (events[-1].state, events[-1].failure and events[-1].failure.code) == (
+            "failed",
+            "process_died",
+        )
+        await resumed_at_every_number(stage, elsewhere, id, events)
+        await exchange(elsewhere, "next")
+        await resumed_at_every_number(stage, elsewhere, id, events)
+
+    @pytest.mark.parametrize("before", [0, 1, 2])
+    async def test_what_a_dead_process_had_flushed_is_kept(self, stage: Stage, before: int) -> None:
+        """Recorded and flushed in any order: no text twice, and none lost that is on disk."""
+        here, there = await stage.processes()
+        chat = await here.chat()
+        gates = [Gate(), Gate(), Gate()]
+
+        async def runner(turn: RunningTurn) -> None:
+            turn.emit("One ")
+            await gates[0].pass_through()
+            turn.emit("two. ")
+            await turn.add(call("look", "c"))
+            await gates[1].pass_through()
+            turn.emit("Three")
+            await gates[2].pass_through()
+
+        task = stage.start(chat.run(runner, "q", on_failure="keep"))
+        id = None
+        for place, gate in enumerate(gates):
+            await stage.reach(gate, task)
+            id = id or await running(chat)
+            if place >= before:
+                await here.flush()
+            if place == 2:
+                break
+            gate.release()
+        assert id is not None
+        elsewhere = await there.chat(chat)
+        await stage.bury_others(there)
+        [turn] = await elsewhere.turns()
+        assert [item.text or item.type for item in turn.output] == [
+            "One two. ",
+            "function_call",
+            "function_call_output",
+            "Three",
+        ]
+        events = await read_all(elsewhere, id)
+        check_shape(events)
+        assert spoken(events) == "One two. Three"
+        await resumed_at_every_number(stage, elsewhere, id, events)
+
+    async def test_text_that_was_recorded_after_the_flush_is_not_kept_twice(self, stage: Stage) -> None:
+        here, there = await stage.processes()
+        chat = await here.chat()
+        gates = [Gate(), Gate()]
+
+        async def runner(turn: RunningTurn) -> None:
+            turn.emit("One ")
+            await gates[0].pass_through()
+            turn.emit("two.")
+            await turn.add(call("look", "c"))
+            await gates[1].pass_through()
+
+        task = stage.start(chat.run(runner, "q", on_failure="keep"))
+        await stage.reach(gates[0], task)
+        id = await running(chat)
+        await here.flush()
+        gates[0].release()
+        await stage.reach(gates[1], task)
+        await stage.bury_others(there)
+        elsewhere = await there.chat(chat)
+        [turn] = await elsewhere.turns()
+        assert [item.text or item.type for item in turn.output] == [
+            "One two.",
+            "function_call",
+            "function_call_output",
+        ]
+        events = await read_all(elsewhere, id)
+        check_shape(events)
+        assert spoken(events) == "One "
+        assert [bytes(each.item) for each in events if isinstance(each, ItemDone)] == [
+            item.raw for item in turn.output
+        ]
+
+    async def test_the_flushed_text_of_a_failed_attempt_is_set_aside_with_it(self, stage: Stage) -> None:
+        here, there = await stage.processes()
+        chat = await here.chat()
+        await hold(stage, chat, ["So ", "far."])
+        await here.flush()
+        await stage.bury_others(there)
+        [aside] = await (await there.chat(chat)).attempts()
+        assert aside.attempt.partial == "So far."
+
+    async def test_a_flush_tells_a_superseded_holder_so(self, stage: Stage) -> None:
+        here, there = await stage.processes()
+        here.store.is_deaf = True
+        chat = await here.chat()
+        holder = await hold(stage, chat)
+        reading = Reading(stage, chat, await running(chat))
+        await stage.bury_others(there)
+        await here.flush()
+        with pytest.raises(Superseded):
+            await soon(holder.task)
+        events = await soon(reading.task)
+        check_shape(events)
+        assert isinstance(events[-1], TurnFinished)
+        assert events[-1].state is AttemptState.FAILED
+
+    @pytest.mark.parametrize("fate", [None, *Fate])
+    async def test_a_flush_that_fails_harms_no_turn_and_comes_later(
+        self, stage: Stage, fate: Fate | None
+    ) -> None:
+        here, there = await stage.processes()
+        chat = await here.chat()
+        told: list[Event] = []
+        gates = [Gate(), Gate()]
+        script: list[Step] = ["One ", gates[0], "two", gates[1], " three"]
+        task = stage.start(chat.run(ScriptedModel(script), "q", on_event=told.append))
+        await stage.reach(gates[0], task)
+        id = await running(chat)
+        reading = Reading(stage, await there.chat(chat), id)
+        if fate is None:
+            here.store.refuse(flush)
+        else:
+            here.store.lose_answer(flush, fate)
+        await here.flush()
+        gates[0].release()
+        await stage.reach(gates[1], task)
+        await here.flush()
+        await here.flush()
+        assert wire(await reading.until(3)) == wire(told)
+        gates[1].release()
+        await soon(task)
+        assert wire(await soon(reading.task)) == wire(told)
+
+    async def test_a_commit_does_not_wait_for_a_flush(self, stage: Stage) -> None:
+        here = await stage.process()
+        chat = await here.chat()
+        holder = await hold(stage, chat)
+        id = await running(chat)
+        with here.store.hold(flush) as gate:
+            flushing = stage.start(here.flush())
+            await stage.reach(gate, flushing)
+            turn = await holder.finish()
+        await soon(flushing)
+        assert await flushed_chunks(here, id) == 0
+        assert await chat.turns() == [turn]
+
+    async def test_a_slow_reader_misses_nothing_and_holds_up_nobody(self, stage: Stage) -> None:
+        here = await stage.process(SMALL)
+        chat = await here.chat()
+        gate, go_on = Gate(), Gate()
+        words = [f"{number} " for number in range(700)]
+        task = stage.start(chat.run(ScriptedModel([*words[:3], gate, *words[3:]]), "q"))
+        await stage.reach(gate, task)
+        id = await running(chat)
+        heard: list[Event] = []
+
+        async def read_slowly() -> None:
+            async for event in chat.events(id):
+                heard.append(event)
+                if event.number == 2:
+                    await go_on.pass_through()
+
+        slow = stage.start(read_slowly())
+        await stage.reach(go_on, slow)
+        swift = Reading(stage, chat, id)
+        gate.release()
+        await soon(task)
+        check_shape(await soon(swift.task))
+        assert len(heard) == 2
+        go_on.release()
+        await soon(slow)
+        assert wire(heard) == wire(swift.heard) == wire(await read_all(chat, id))
+        assert spoken(heard) == "".join(words)
+
+    @pytest.mark.parametrize("elsewhere", [False, True])
+    async def test_a_queued_turn_is_read_when_it_begins(self, stage: Stage, elsewhere: bool) -> None:
+        here, there = await stage.processes()
+        chat = await here.chat()
+        holder = await hold(stage, chat)
+        waiting = await stage.queue(chat, ScriptedModel(["Second."]), "second")
+        [ticket] = await stage.tickets(chat)
+        reading = Reading(stage, await (there if elsewhere else here).chat(chat), ticket.attempt)
+        await holder.finish()
+        await soon(waiting)
+        events = await soon(reading.task)
+        check_shape(events)
+        assert spoken(events) == "Second."
+
+    async def test_a_queued_turn_that_is_withdrawn_has_no_events(self, stage: Stage) -> None:
+        here, there = await stage.processes()
+        chat = await here.chat()
+        await hold(stage, chat)
+        waiting = await stage.queue(chat, ScriptedModel(["Second."]), "second")
+        [ticket] = await stage.tickets(chat)
+        readings = []
+        for process in (here, there):
+            with process.store.hold(look, When.AFTER) as gate:
+                readings.append(Reading(stage, await process.chat(chat), ticket.attempt))
+                await stage.reach(gate, readings[-1].task)
+        waiting.cancel()
+        for reading in readings:
+            assert await soon(reading.task) == []
+
+    async def test_a_queued_turn_that_is_stopped_has_only_an_end(self, stage: Stage) -> None:
+        here, there = await stage.processes()
+        chat = await here.chat()
+        await hold(stage, chat)
+        await stage.queue(chat, ScriptedModel(["Second."]), "second")
+        [ticket] = await stage.tickets(chat)
+        reading = Reading(stage, await there.chat(chat), ticket.attempt)
+        await soon(chat.stop(ticket.attempt))
+        assert await soon(reading.task) == [TurnFinished(number=1, state=AttemptState.DISCARDED)]
+
+    async def test_an_outcome_in_doubt_is_waited_for(self, stage: Stage) -> None:
+        here, there = await stage.processes()
+        chat = await here.chat()
+        holder = await hold(stage, chat)
+        id = await running(chat)
+        readings = [Reading(stage, await each.chat(chat), id) for each in (here, there)]
+        await readings[0].until(10)
+        here.store.lose_answer(commit, Fate.WRITTEN)
+        with here.store.hold(commit) as gate:
+            holder.gate.release()
+            await stage.reach(gate, holder.task)
+            assert not any(reading.task.done() for reading in readings)
+        await soon(holder.task)
+        ours, theirs = [await soon(reading.task) for reading in readings]
+        assert wire(ours) == wire(theirs) == wire(await read_all(chat, id))
+
+    async def test_only_turns_of_this_conversation_and_owner_are_there(self, stage: Stage) -> None:
+        here, there = await stage.processes()
+        chat, other = await here.chat(owner="ann"), await here.chat(owner="ann")
+        foreign = await here.chat(owner="ben")
+        done = await exchange(chat, "q")
+        await hold(stage, chat)
+        await stage.queue(chat, ScriptedModel(["Second."]), "second")
+        [ticket] = await stage.tickets(chat)
+        failed = await here.chat(owner="ann")
+        with pytest.raises(RuntimeError):
+            await soon(failed.run(ScriptedModel([BOOM]), "q"))
+        [aside] = await failed.attempts()
+        for turn in (
+            done.id,
+            await running(chat),
+            ticket.attempt,
+            aside.attempt.id,
+            UNKNOWN,
+        ):
+            for process in (here, there):
+                for stranger in (other, foreign):
+                    with pytest.raises(TurnNotFound):
+                        await read_all(await process.chat(stranger), turn)
+
+    async def test_closing_the_ledger_ends_its_readers(self, stage: Stage) -> None:
+        here, there = await stage.processes()
+        chat = await here.chat()
+        await hold(stage, chat)
+        await stage.queue(chat, ScriptedModel(["Second."]), "second")
+        [ticket] = await stage.tickets(chat)
+        id, elsewhere = await running(chat), await there.chat(chat)
+        readings = [Reading(stage, elsewhere, id), Reading(stage, elsewhere, ticket.attempt)]
+        await readings[0].until(1)
+        await there.ledger.close()
+        readings.append(Reading(stage, chat, id))
+        await readings[2].until(10)
+        await here.ledger.close()
+        for reading in readings:
+            with pytest.raises(LedgerClosed):
+                await soon(reading.task)
+        with pytest.raises(LedgerClosed):
+            await read_all(chat, id)
+
+    @pytest.mark.parametrize("elsewhere", [False, True])
+    @pytest.mark.parametrize("purge", [False, True])
+    async def test_nothing_is_read_of_a_deleted_conversation(
+        self, stage: Stage, elsewhere: bool, purge: bool
+    ) -> None:
+        here, there = await stage.processes()
+        chat = await here.chat()
+        done = await exchange(chat, "q")
+        holder = await hold(stage, chat)
+        id = await running(chat)
+        await here.flush()
+        reading = Reading(stage, await there.chat(chat), id)
+        await reading.until(2)
+        await (await (there if elsewhere else here).chat(chat)).delete(purge=purge)
+        with pytest.raises(ConversationDeleted):
+            await soon(reading.task)
+        with pytest.raises(ConversationDeleted):
+            await soon(holder.task)
+        with pytest.raises(ConversationDeleted):
+            await read_all(chat, done.id)
+        assert bool(await flushed_chunks(here, id)) is not purge
+
+    async def test_readers_are_bounded_and_make_room_when_they_leave(self, stage: Stage) -> None:
+        here = await stage.process(SMALL)
+        chat = await here.chat()
+        holder = await hold(stage, chat)
+        id = await running(chat)
+        readings = [Reading(stage, chat, id) for _ in range(2)]
+        for reading in readings:
+            await reading.until(5)
+        with pytest.raises(TooManyReaders):
+            await read_all(chat, id)
+        readings[0].task.cancel()
+        await asyncio.wait((readings[0].task,))
+        third = Reading(stage, chat, id)
+        await third.until(5)
+        await holder.finish()
+        assert wire(await soon(third.task)) == wire(await soon(readings[1].task))
+        process = here.ledger._process
+        assert (process.readers, process.listened, process.awaited) == (0, {}, {})
+
+    async def test_what_is_no_event_number_is_refused(self, stage: Stage) -> None:
+        chat = await (await stage.process()).chat()
+        with pytest.raises(InvalidInput):
+            chat.events(UNKNOWN, after=-1)
+
+
+async def completes(stage: Stage, chat: Chat, told: Callable[[Event], None]) -> None:
+    await soon(chat.run(ScriptedModel(SCRIPT), "q", on_event=told))
+
+
+async def answers_in_one_go(stage: Stage, chat: Chat, told: Callable[[Event], None]) -> None:
+    await soon(chat.run(ScriptedModel(["Yes."]), "q", on_event=told))
+
+
+async def leaves_a_call(stage: Stage, chat: Chat, told: Callable[[Event], None]) -> None:
+    await soon(chat.run(ScriptedModel(["Hm.", Ask("your_turn")]), "q", on_event=told))
+
+
+async def adds_an_answer(stage: Stage, chat: Chat, told: Callable[[Event], None]) -> None:
+    async with chat.turn("q", on_event=told) as turn:
+        await turn.add({"role": "assistant", "content": "Yes."})
+
+
+async def puts_a_call_behind_its_text(stage: Stage, chat: Chat, told: Callable[[Event], None]) -> None:
+    async with chat.turn("q", on_event=told) as turn:
+        turn.emit("Let me see.")
+        turn.put(call("look", "c"), call("look", "d"))
+
+
+async def puts_a_call_and_no_text(stage: Stage, chat: Chat, told: Callable[[Event], None]) -> None:
+    async with chat.turn("q", on_event=told) as turn:
+        await turn.add({"role": "assistant", "content": "Hm."})
+        turn.put(call("look", "c"))
+
+
+async def fails_behind_what_it_put(stage: Stage, chat: Chat, told: Callable[[Event], None]) -> None:
+    async def put_and_break(turn: RunningTurn) -> None:
+        turn.emit("Let me see.")
+        turn.put(call("look", "c"))
+        raise BOOM
+
+    with pytest.raises(RuntimeError):
+        await soon(chat.run(put_and_break, "q", on_failure="keep", on_event=told))
+
+
+async def emits_while_it_adds(stage: Stage, chat: Chat, told: Callable[[Event], None]) -> None:
+    process = next(each for each in stage._processes if each.ledger._process is chat._process)
+    async with chat.turn("q", on_event=told) as turn:
+        turn.emit("before ")
+        with process.store.hold(record) as gate:
+            adding = stage.start(turn.add(call("look", "c"), {"role": "assistant", "content": "own"}))
+            await stage.reach(gate, adding)
+            turn.emit("meanwhile ")
+        await adding
+        turn.emit("after")
+        await turn.add({"type": "function_call_output", "call_id": "c", "output": "found"})
+
+
+async def is_stopped_and_kept(stage: Stage, chat: Chat, told: Callable[[Event], None]) -> None:
+    async with chat.turn("q", on_event=told) as turn:
+        turn.emit("Let me ")
+        turn.emit("see")
+        await turn.add(call("look", "c"))
+        turn.emit("Half")
+        turn.stop()
+
+
+async def is_stopped_while_it_thinks(stage: Stage, chat: Chat, told: Callable[[Event], None]) -> None:
+    async with chat.turn("q", on_event=told) as turn:
+        turn.emit("Let me see")
+        await turn.add({"type": "reasoning", "summary": []})
+        turn.stop()
+
+
+async def fails_and_is_kept(stage: Stage, chat: Chat, told: Callable[[Event], None]) -> None:
+    with pytest.raises(RuntimeError):
+        await soon(chat.run(ScriptedModel([*SCRIPT, BOOM]), "q", on_failure="keep", on_event=told))
+
+
+async def fails(stage: Stage, chat: Chat, told: Callable[[Event], None]) -> None:
+    with pytest.raises(RuntimeError):
+        await soon(chat.run(ScriptedModel([*SCRIPT, BOOM]), "q", on_event=told))
+
+
+async def fails_and_is_settled(stage: Stage, chat: Chat, told: Callable[[Event], None]) -> None:
+    await fails(stage, chat, told)
+    await exchange(chat, "next")
+    assert (await chat.turns())[0].kind is TurnKind.SETTLED
+
+
+async def fails_and_is_forgotten(stage: Stage, chat: Chat, told: Callable[[Event], None]) -> None:
+    with pytest.raises(RuntimeError):
+        await soon(chat.run(ScriptedModel([*SCRIPT, BOOM]), "q", on_failure="forget", on_event=told))
+    await exchange(chat, "next")
+
+
+async def fails_and_is_resumed(stage: Stage, chat: Chat, told: Callable[[Event], None]) -> None:
+    model = ScriptedModel([*SCRIPT, BOOM], [*SCRIPT, "again"])
+    with pytest.raises(RuntimeError):
+        await soon(chat.run(model, "q", idempotency_key="i", on_event=told))
+    await soon(chat.run(model, "q", idempotency_key="i"))
+
+
+async def resumes(stage: Stage, chat: Chat, told: Callable[[Event], None]) -> None:
+    model = ScriptedModel([*SCRIPT, BOOM], [*SCRIPT, "again"])
+    with pytest.raises(RuntimeError):
+        await soon(chat.run(model, "q", idempotency_key="i"))
+    await soon(chat.run(model, "q", idempotency_key="i", on_event=told))
+
+
+async def is_discarded(stage: Stage, chat: Chat, told: Callable[[Event], None]) -> None:
+    async with chat.turn("q", on_event=told) as turn:
+        await ScriptedModel(SCRIPT)(turn)
+        turn.stop("discard")
+
+
+async def is_discarded_and_settled(stage: Stage, chat: Chat, told: Callable[[Event], None]) -> None:
+    await is_discarded(stage, chat, told)
+    await exchange(chat, "next")
+
+
+async def _before_it_knows(
+    stage: Stage,
+    chat: Chat,
+    ending: Coroutine[Any, Any, None],
+    meanwhile: Callable[[Chat], Awaitable[object]],
+) -> None:
+    """Let something happen in another process when a turn has ended, and its holder has not heard of it."""
+    process = next(each for each in stage._processes if each.ledger._process is chat._process)
+    other = next(each for each in stage._processes if each is not process)
+    with process.store.hold(end, When.AFTER) as gate:
+        process.store.lose_answer(end, Fate.WRITTEN)
+        task = stage.start(ending)
+        await stage.reach(gate, task)
+        await meanwhile(await other.chat(chat))
+    await soon(task)
+
+
+async def is_discarded_and_settled_before_it_knows(
+    stage: Stage, chat: Chat, told: Callable[[Event], None]
+) -> None:
+    discarding = is_discarded(stage, chat, told)
+    await _before_it_knows(stage, chat, discarding, lambda other: exchange(other, "next"))
+    assert (await chat.turns())[0].kind is TurnKind.SETTLED
+
+
+async def fails_and_is_resumed_before_it_knows(
+    stage: Stage, chat: Chat, told: Callable[[Event], None]
+) -> None:
+    model = ScriptedModel([*SCRIPT, BOOM], [*SCRIPT, "again"])
+
+    async def fail() -> None:
+        with pytest.raises(RuntimeError):
+            await chat.run(model, "q", idempotency_key="i", on_event=told)
+
+    await _before_it_knows(stage, chat, fail(), lambda other: other.run(model, "q", idempotency_key="i"))
+    [attempt] = await chat.attempts()
+    assert attempt.attempt.state is AttemptState.RESUMED
+
+
+ENDS = [
+    (completes, AttemptState.COMPLETED),
+    (answers_in_one_go, AttemptState.COMPLETED),
+    (leaves_a_call, AttemptState.COMPLETED),
+    (adds_an_answer, AttemptState.COMPLETED),
+    (puts_a_call_behind_its_text, AttemptState.COMPLETED),
+    (puts_a_call_and_no_text, AttemptState.COMPLETED),
+    (emits_while_it_adds, AttemptState.COMPLETED),
+    (resumes, AttemptState.COMPLETED),
+    (is_stopped_and_kept, AttemptState.KEPT),
+    (is_stopped_while_it_thinks, AttemptState.KEPT),
+    (fails_and_is_kept, AttemptState.KEPT),
+    (fails_behind_what_it_put, AttemptState.KEPT),
+    (fails, AttemptState.FAILED),
+    (fails_and_is_settled, AttemptState.FAILED),
+    (fails_and_is_forgotten, AttemptState.FAILED),
+    (fails_and_is_resumed, AttemptState.FAILED),
+    (fails_and_is_resumed_before_it_knows, AttemptState.FAILED),
+    (is_discarded, AttemptState.DISCARDED),
+    (is_discarded_and_settled, AttemptState.DISCARDED),
+    (is_discarded_and_settled_before_it_knows, AttemptState.DISCARDED),
+]
+
+
+every_end = pytest.mark.parametrize(("act", "state"), ENDS, ids=[act.__name__ for act, _ in ENDS])
+
+
+class TestEventEnds:
+    @every_end
+    async def test_what_is_read_later_is_what_was_told(
+        self, stage: Stage, act: Any, state: AttemptState
+    ) -> None:
+        here, there = await stage.processes()
+        chat = await here.chat()
+        told: list[Event] = []
+        turns: list[TurnId] = []
+
+        def sink(event: Event) -> None:
+            told.append(event)
+            turns[:] = turns or list(here.ledger._process.mine)
+
+        await soon(act(stage, chat, sink))
+        check_shape(told)
+        assert isinstance(told[-1], TurnFinished)
+        assert told[-1].state is state
+        for process in (here, there):
+            assert wire(await read_all(await process.chat(chat), turns[0])) == wire(told)
+        await resumed_at_every_number(stage, await there.chat(chat), turns[0], told)
+
+    @pytest.mark.parametrize("act", [fails, is_discarded])
+    async def test_a_settled_turn_is_read_the_same_by_everybody_at_all_times(
+        self, stage: Stage, act: Any
+    ) -> None:
+        here, there = await stage.processes()
+        chat = await here.chat()
+        first = await exchange(chat, "first")
+        told: list[Event] = []
+        await soon(act(stage, chat, told.append))
+        await exchange(chat, "next")
+        settled = next(turn for turn in await chat.turns() if turn.kind is TurnKind.SETTLED)
+        fork = await chat.fork()
+        async with chat.edit(first.id, "first, but better") as turn:
+            turn.emit("Yes.")
+        [copy] = [turn for turn in await chat.turns() if turn.kind is TurnKind.SETTLED]
+        assert copy.id != settled.id
+
+        async def everybody_reads_the_same() -> None:
+            for reader, id in ((chat, settled.id), (fork, settled.id), (chat, copy.id)):
+                assert wire(await read_all(await there.chat(reader), id)) == wire(told)
+
+        await everybody_reads_the_same()
+        stage.clock.advance(LIMITS.attempts_kept + 1)
+        await here.tend()
+        assert await chat.attempts() == []
+        await everybody_reads_the_same()
+
+    async def test_the_items_that_were_told_are_the_output_of_the_turn(self, stage: Stage) -> None:
+        chat = await (await stage.process()).chat()
+        turn = await soon(chat.run(ScriptedModel(SCRIPT), "q"))
+        events = await read_all(chat, turn.id)
+        items = [bytes(event.item) for event in events if isinstance(event, ItemDone)]
+        assert items == [item.raw for item in turn.output]
+        assert spoken(events) == turn.text
+
+    async def test_what_was_recorded_in_doubt_is_told_with_the_end(self, stage: Stage) -> None:
+        here = await stage.process()
+        chat = await here.chat()
+        told: list[Event] = []
+        ids: list[TurnId] = []
+        here.store.lose_answer(record, *[Fate.WRITTEN] * 5)
+
+        async def runner(turn: RunningTurn) -> None:
+            ids.append(turn.id)
+            turn.emit("Let me see.")
+            await turn.add(call("look", "c"))
+
+        with pytest.raises(OutcomeUnknown):
+            await chat.run(runner, "q", on_failure="keep", on_event=told.append)
+        [kept] = await chat.turns()
+        assert [item.text or item.type for item in kept.output] == [
+            "Let me see.",
+            "function_call",
+            "function_call_output",
+        ]
+        check_shape(told)
+        assert wire(await read_all(chat, ids[0])) == wire(told)

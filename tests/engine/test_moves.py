@@ -1,0 +1,851 @@
+"""Undo, switch, siblings and forks: which branch a conversation shows, without running a turn."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+
+from tests.engine.views import SCRIPT, check_shape, read_all, results, shown, spoken, wire
+from turnledger.engine.attempt.end import CLAIM_KEPT_MS
+from turnledger.engine.lifecycle.moves import fork
+from turnledger.engine.turn.begin import begin
+from turnledger.errors import (
+    BranchNotFound,
+    ConversationBusy,
+    ConversationDeleted,
+    ConversationExpired,
+    HistoryDiverged,
+    IdempotencyMismatch,
+    InvalidInput,
+    TurnNotFound,
+    TurnStopped,
+)
+from turnledger.model.ids import BranchId
+from turnledger.testing.gates import Fate, When
+from turnledger.testing.scripted_model import Ask, ScriptedModel, Tool
+from turnledger.testing.store_contract.branches import places_of, purge_all
+from turnledger.testing.store_contract.stage import (
+    Stage,
+    answer_to,
+    asked,
+    chain,
+    exchange,
+    play,
+    said,
+    soon,
+    tell,
+)
+from turnledger.testing.store_contract.what_happened import BOOM, PAID, fail, kinds
+
+UNKNOWN = BranchId("branch_01890a5d000070008000000000000000")
+
+
+every_fate = pytest.mark.parametrize("fate", Fate)
+
+
+class TestMoves:
+    async def test_undo_takes_back_the_last_turn_and_it_can_be_shown_again(self, stage: Stage) -> None:
+        here, there = await stage.processes()
+        chat = await here.chat()
+        before, old = await chain(chat, 3), await shown(chat)
+        await soon(chat.undo())
+        assert await (await there.chat(chat)).turns() == before[:2]
+        await soon((await there.chat(chat)).undo())
+        assert await chat.turns() == before[:1]
+        model = ScriptedModel(["a"])
+        await soon(chat.run(model, "other"))
+        assert [message["content"] for message in model.seen[0]] == ["q1", "a1", "other"]
+        await chat.switch(old)
+        assert await (await there.chat(chat)).turns() == before
+
+    async def test_the_first_turn_can_be_undone_and_then_there_is_none(self, stage: Stage) -> None:
+        chat = await (await stage.process()).chat()
+        with pytest.raises(TurnNotFound):
+            await soon(chat.undo())
+        [first] = await chain(chat, 1)
+        await soon(chat.undo())
+        assert await chat.turns() == []
+        with pytest.raises(TurnNotFound):
+            await soon(chat.undo())
+        other = await exchange(chat, "other")
+        assert (other.number, other.parent) == (1, None)
+        assert [each.turn.id for each in await chat.siblings(other.id)] == [first.id, other.id]
+
+    async def test_an_interrupted_turn_can_be_undone(self, stage: Stage) -> None:
+        chat = await (await stage.process()).chat()
+        await chain(chat, 1)
+        await stage.hold_lane(chat, "q2", ["Half"])
+        await soon(chat.stop())
+        assert kinds(await chat.turns()) == ["completed", "interrupted"]
+        await soon(chat.undo())
+        assert kinds(await chat.turns()) == ["completed"]
+
+    async def test_undo_brings_back_the_calls_that_waited(self, stage: Stage) -> None:
+        chat = await (await stage.process()).chat()
+        await soon(chat.run(ScriptedModel([Ask("ask", call_id="c1")]), "q1"))
+        await exchange(chat, [answer_to("c1", "one")])  # type: ignore[arg-type]
+        await soon(chat.undo())
+        again = await exchange(chat, [answer_to("c1", "two")])  # type: ignore[arg-type]
+        assert results(again) == {"c1": "two"}
+
+    @pytest.mark.parametrize("waits", [False, True])
+    async def test_undo_hides_no_settled_turn(self, stage: Stage, waits: bool) -> None:
+        chat = await (await stage.process()).chat()
+        before = await chain(chat, 2)
+        await fail(chat, ScriptedModel([Tool("pay", "paid"), BOOM]))
+        if not waits:
+            await exchange(chat, "q3")
+            await soon(chat.undo())
+            assert kinds(await chat.turns()) == ["completed", "completed", "settled"]
+        await soon(chat.undo())
+        turns = await chat.turns()
+        assert turns[0] == before[0]
+        assert kinds(turns) == ["completed", "settled"]
+        assert [turn.number for turn in turns] == [1, 2]
+        await soon(chat.undo())
+        assert kinds(await chat.turns()) == ["settled"]
+        with pytest.raises(TurnNotFound):
+            await soon(chat.undo())
+        model = ScriptedModel(["a"])
+        await soon(chat.run(model, "q"))
+        assert PAID in model.seen[0]
+
+    async def test_undo_hides_them_if_it_is_told_to_forget(self, stage: Stage) -> None:
+        chat = await (await stage.process()).chat()
+        before = await chain(chat, 2)
+        await fail(chat, ScriptedModel([Tool("pay", "paid"), BOOM]))
+        await soon(chat.undo(forget=True))
+        assert await chat.turns() == before[:1]
+        model = ScriptedModel(["a"])
+        await soon(chat.run(model, "q"))
+        assert PAID not in model.seen[0]
+        await soon(chat.undo())
+        await soon(chat.undo())
+        assert await chat.turns() == []
+
+    @every_fate
+    async def test_an_undo_whose_answer_is_lost_is_done_once(self, stage: Stage, fate: Fate) -> None:
+        here = await stage.process()
+        chat = await here.chat()
+        await chain(chat, 3)
+        here.store.lose_answer(begin, fate, fate, fate)
+        await soon(chat.undo())
+        assert await asked(chat) == ["q1", "q2"]
+        await exchange(chat, "q3", on_busy="reject")
+
+    @every_fate
+    async def test_a_queued_undo_whose_answer_is_lost_is_done_once(self, stage: Stage, fate: Fate) -> None:
+        here, there = await stage.processes()
+        chat = await here.chat()
+        await chain(chat, 2)
+        holder = await stage.hold_lane(chat, "q3")
+        undoing = await stage.line_up(chat, (await there.chat(chat)).undo())
+        there.store.lose_answer(begin, fate, fate)
+        await holder.finish()
+        await soon(undoing)
+        assert await asked(chat) == ["q1", "q2"]
+        assert await stage.tickets(chat) == []
+        await exchange(chat, "q4", on_busy="reject")
+
+    # Switching.
+
+    async def test_only_branches_of_the_conversation_can_be_shown(self, stage: Stage) -> None:
+        here = await stage.process()
+        chat, other = await here.chat(), await here.chat()
+        await chain(chat, 1)
+        await chain(other, 1)
+        forked = await chat.fork()
+        found = await chat.info()
+        for branch in (UNKNOWN, await shown(other), await shown(forked)):
+            with pytest.raises(BranchNotFound):
+                await soon(chat.switch(branch))
+        assert await chat.info() == found
+        await exchange(chat, "q2", on_busy="reject")
+
+    async def test_switching_to_the_branch_that_is_shown_changes_nothing(self, stage: Stage) -> None:
+        here, there = await stage.processes()
+        chat = await here.chat()
+        before = await chain(chat, 2)
+        holder = await stage.hold_lane(chat, "q3")
+        switching = await stage.line_up(chat, chat.switch(await shown(chat)))
+        waiting = [
+            await stage.queue(await each.chat(chat), ScriptedModel(["a"]), text)
+            for each, text in ((there, "q4"), (here, "q5"))
+        ]
+        await holder.finish()
+        await soon(switching)
+        await soon(asyncio.gather(*waiting))
+        assert (await chat.turns())[:2] == before
+        assert await asked(chat) == ["q1", "q2", "q3", "q4", "q5"]
+
+    async def test_two_who_switch_to_one_branch_leave_nobody_waiting(self, stage: Stage) -> None:
+        """The second finds it shown already, and its ticket must not stand in anybody's way."""
+        here, there = await stage.processes()
+        chat = await here.chat()
+        before, old = await chain(chat, 2), await shown(chat)
+        await tell(chat.edit(before[1].id, "other"))
+        holder = await stage.hold_lane(chat, "more")
+        switching = [
+            await stage.line_up(chat, (await each.chat(chat)).switch(old)) for each in (here, there, here)
+        ]
+        waiting = await stage.queue(chat, ScriptedModel(["a"]), "next")
+        await holder.finish()
+        await soon(asyncio.gather(*switching))
+        await soon(waiting)
+        assert await asked(chat) == ["q1", "q2", "next"]
+        assert await stage.tickets(chat) == []
+
+    @every_fate
+    async def test_a_switch_whose_answer_is_lost_is_done(self, stage: Stage, fate: Fate) -> None:
+        here = await stage.process()
+        chat = await here.chat()
+        before, old = await chain(chat, 2), await shown(chat)
+        await tell(chat.edit(before[1].id, "other"))
+        here.store.lose_answer(begin, fate, fate, fate)
+        await soon(chat.switch(old))
+        assert await chat.turns() == before
+        await exchange(chat, "next", on_busy="reject")
+
+    @pytest.mark.parametrize("way", ["on", "back", "undo", "edit"])
+    async def test_a_switch_whose_answer_is_lost_is_not_done_again_over_a_later_move(
+        self, stage: Stage, way: str
+    ) -> None:
+        """Somebody else moves the conversation on, or back to where it was, before the one who switched it
+        learns that it was done."""
+        here, there = await stage.processes()
+        chat = await here.chat()
+        turns, first = await chain(chat, 2), await shown(chat)
+        await tell(chat.edit(turns[1].id, "second"))
+        second = await shown(chat)
+        await tell(chat.edit((await chat.turns())[1].id, "third"))
+        third, same = await shown(chat), await there.chat(chat)
+        here.store.lose_answer(begin, *[Fate.WRITTEN] * 3)
+        with here.store.hold(begin, When.AFTER) as gate:
+            switching = stage.start(chat.switch(first))
+            await stage.reach(gate, switching)
+            assert await shown(same) == first
+            if way == "undo":
+                await soon(same.undo())
+            elif way == "edit":
+                await tell(same.edit(turns[0].id, "other"))
+            else:
+                await soon(same.switch(second if way == "on" else third))
+            expected = await shown(same)
+        await soon(switching)
+        assert await shown(same) == expected
+        await exchange(chat, "next", on_busy="reject")
+
+    @every_fate
+    async def test_a_queued_switch_whose_answer_is_lost_is_done(self, stage: Stage, fate: Fate) -> None:
+        """Its branch is shown while it waits, and what runs there leads away from it."""
+        here, there = await stage.processes()
+        chat = await here.chat()
+        turns, old = await chain(chat, 2), await shown(chat)
+        holder = await stage.hold(lambda model: chat.edit(turns[1].id, "other").run(model))
+        switching = await stage.line_up(chat, (await there.chat(chat)).switch(old))
+        there.store.lose_answer(begin, fate, fate)
+        await holder.finish()
+        await soon(switching)
+        assert await chat.turns() == turns
+        assert await stage.tickets(chat) == []
+
+    async def test_a_branch_goes_on_where_it_was_left(self, stage: Stage) -> None:
+        here, there = await stage.processes()
+        chat = await here.chat()
+        before, old = await chain(chat, 2), await shown(chat)
+        edited, new = await tell(chat.edit(before[1].id, "other")), await shown(chat)
+        await exchange(chat, "here")
+        for _ in range(2):
+            await soon((await there.chat(chat)).switch(old))
+            await exchange(chat, "there")
+            await soon(chat.switch(new))
+            await exchange(await there.chat(chat), "here")
+        assert await asked(chat) == ["q1", "other", "here", "here", "here"]
+        assert (await chat.turns())[1] == edited
+        await soon(chat.switch(old))
+        assert await asked(chat) == ["q1", "q2", "there", "there"]
+
+    # While another turn runs.
+
+    @pytest.mark.parametrize("what", ["undo", "switch"])
+    @pytest.mark.parametrize("policy", ["queue", "reject", "interrupt", "rollback"])
+    @pytest.mark.parametrize("elsewhere", [False, True])
+    async def test_they_take_the_lane_as_a_turn_does(
+        self, stage: Stage, what: str, policy: str, elsewhere: bool
+    ) -> None:
+        here, there = await stage.processes()
+        chat = await here.chat()
+        before, old = await chain(chat, 2), await shown(chat)
+        await tell(chat.edit(before[1].id, "other"))
+        new = await shown(chat)
+        holder = await stage.hold_lane(chat, "running", ["Half"], on_stop="discard")
+        same = await (there if elsewhere else here).chat(chat)
+        moving = same.undo(on_busy=policy) if what == "undo" else same.switch(old, on_busy=policy)
+        if policy == "reject":
+            with pytest.raises(ConversationBusy):
+                await soon(moving)
+            assert await shown(chat) == new
+            await holder.finish()
+            return
+        if policy == "queue":
+            task = await stage.line_up(chat, moving)
+            assert await shown(chat) == new
+            await holder.finish()
+            await soon(task)
+        else:
+            await soon(moving)
+            with pytest.raises(TurnStopped):
+                await soon(holder.task)
+        if what == "switch":
+            assert await chat.turns() == before
+            await soon(chat.switch(new))
+        undone = {"queue": ["q1", "other"], "interrupt": ["q1", "other"], "rollback": ["q1"]}
+        left = {"queue": ["q1", "other", "running"], "interrupt": ["q1", "other", "running"]}
+        assert await asked(chat) == (undone if what == "undo" else left).get(policy, ["q1", "other"])
+
+    @pytest.mark.parametrize("policy", ["interrupt", "rollback"])
+    async def test_what_is_refused_stops_no_running_turn(self, stage: Stage, policy: str) -> None:
+        here, there = await stage.processes()
+        chat = await here.chat()
+        [first] = await chain(chat, 1)
+        await tell(chat.edit(first.id, "other"))
+        holder = await stage.hold_lane(chat, "running")
+        same = await there.chat(chat)
+        with pytest.raises(BranchNotFound):
+            await soon(same.switch(UNKNOWN, on_busy=policy))
+        with pytest.raises(TurnNotFound):
+            await tell(same.edit(first.id, "again", on_busy=policy))
+        with pytest.raises(TurnNotFound):
+            await tell(same.regenerate(first.id, on_busy=policy))
+        assert await stage.tickets(chat) == []
+        await holder.finish()
+        assert await asked(chat) == ["other", "running"]
+
+    async def test_an_undo_that_rolls_back_the_only_turn_is_refused(self, stage: Stage) -> None:
+        chat = await (await stage.process()).chat()
+        holder = await stage.hold_lane(chat, "running")
+        with pytest.raises(TurnNotFound):
+            await soon(chat.undo(on_busy="rollback"))
+        await holder.finish()
+        assert await asked(chat) == ["running"]
+
+    async def test_an_undo_that_interrupts_takes_back_what_it_interrupted(self, stage: Stage) -> None:
+        chat = await (await stage.process()).chat()
+        await stage.hold_lane(chat, "running")
+        await soon(chat.undo(on_busy="interrupt"))
+        assert await chat.turns() == []
+
+    # Siblings.
+
+    @pytest.mark.parametrize("place", [0, 1])
+    async def test_siblings_are_all_turns_made_at_a_place(self, stage: Stage, place: int) -> None:
+        chat = await (await stage.process()).chat()
+        turns = await chain(chat, 3)
+        made, branches = [turns[place]], [await shown(chat)]
+        for number in range(3):
+            made.append(await tell(chat.edit(made[-1].id, f"edit {number}")))
+            branches.append(await shown(chat))
+            await exchange(chat, "more")
+        made.append(await tell(chat.regenerate(made[-1].id)))
+        branches.append(await shown(chat))
+        expected = list(zip(made, branches, strict=True))
+        for turn, branch in expected:
+            await soon(chat.switch(branch))
+            assert [(each.turn, each.branch) for each in await chat.siblings(turn.id)] == expected
+        few = await chat.siblings(made[-1].id, limit=2)
+        assert len(few) == 2
+        assert made[-1] in [each.turn for each in few]
+
+    async def test_a_turn_that_nothing_else_was_made_for_is_its_only_sibling(self, stage: Stage) -> None:
+        chat = await (await stage.process()).chat()
+        turns = await chain(chat, 3)
+        await tell(chat.edit(turns[2].id, "other"))
+        for turn in turns[:2]:
+            assert await places_of(chat, turn.id) == [turn.input[0].text]
+        assert await places_of(chat, (await chat.turns())[2].id) == ["q3", "other"]
+
+    async def test_siblings_show_the_branch_that_is_current_where_it_has_the_turn(self, stage: Stage) -> None:
+        chat = await (await stage.process()).chat()
+        turns = await chain(chat, 3)
+        await tell(chat.edit(turns[0].id, "other"))
+        other = await shown(chat)
+        await soon(chat.switch((await chat.siblings((await chat.turns())[0].id))[0].branch))
+        await tell(chat.edit(turns[2].id, "third"))
+        found = await chat.siblings(turns[0].id)
+        assert [each.branch for each in found] == [await shown(chat), other]
+
+    async def test_an_undone_turn_is_a_sibling_of_what_came_instead(self, stage: Stage) -> None:
+        chat = await (await stage.process()).chat()
+        turns = await chain(chat, 2)
+        await soon(chat.undo())
+        other = await exchange(chat, "other")
+        found = await chat.siblings(other.id)
+        assert [each.turn for each in found] == [turns[1], other]
+        await soon(chat.switch(found[0].branch))
+        assert await chat.turns() == turns
+        assert [each.turn for each in await chat.siblings(turns[1].id)] == [turns[1], other]
+
+    async def test_settled_turns_between_do_not_part_siblings(self, stage: Stage) -> None:
+        chat = await (await stage.process()).chat()
+        await exchange(chat, "q1")
+        second = await exchange(chat, "q2")
+        await fail(chat, ScriptedModel([Tool("pay", "paid"), BOOM]))
+        third = await exchange(chat, "q3")
+        old = await shown(chat)
+        edited = await tell(chat.edit(second.id, "other"))
+        again = await tell(chat.regenerate(edited.id))
+        assert kinds(await chat.turns()) == ["completed", "settled", "completed"]
+        expected = [second, edited, again]
+        assert [each.turn for each in await chat.siblings(again.id)] == expected
+        await soon(chat.switch(old))
+        assert [each.turn for each in await chat.siblings(second.id)] == expected
+        assert [each.turn for each in await chat.siblings(third.id)] == [third]
+        for each in await chat.siblings(second.id):
+            await soon(chat.switch(each.branch))
+            assert each.turn in await chat.turns()
+
+    async def test_what_failed_is_nobodys_sibling(self, stage: Stage) -> None:
+        chat = await (await stage.process()).chat()
+        [first] = await chain(chat, 1)
+        with pytest.raises(RuntimeError):
+            await soon(play(chat.edit(first.id, "other"), ScriptedModel(["Half", BOOM])))
+        assert await places_of(chat, first.id) == ["q1"]
+        assert await said(chat) == ["q1", "a1"]
+
+
+ONCE: dict[str, Any] = {"idempotency_key": "once"}
+
+
+class TestUndoneOnce:
+    async def test_an_undo_that_is_repeated_takes_back_one_turn(self, stage: Stage) -> None:
+        here, there = await stage.processes()
+        chat = await here.chat()
+        await chain(chat, 3)
+        made = await soon(chat.undo(**ONCE))
+        again = await soon((await there.chat(chat)).undo(**ONCE))
+        assert again.id == made.id
+        assert await asked(chat) == ["q1", "q2"]
+        await soon(chat.undo(idempotency_key="twice"))
+        assert await asked(chat) == ["q1"]
+
+    async def test_undos_of_one_key_that_come_at_once_take_back_one_turn(self, stage: Stage) -> None:
+        here, there = await stage.processes()
+        chat = await here.chat()
+        same = await there.chat(chat)
+        await chain(chat, 3)
+        holder = await stage.hold_lane(chat, "q4")
+        undoing = [await stage.line_up(chat, each.undo(**ONCE)) for each in (chat, same, chat)]
+        assert len(await stage.tickets(chat)) == 3
+        await holder.finish()
+        made = {(await soon(each)).id for each in undoing}
+        assert len(made) == 1
+        assert await asked(chat) == ["q1", "q2", "q3"]
+        assert await stage.tickets(chat) == []
+        await exchange(chat, "q5", on_busy="reject")
+
+    @every_fate
+    async def test_one_whose_answer_is_lost_is_done_once(self, stage: Stage, fate: Fate) -> None:
+        here = await stage.process()
+        chat = await here.chat()
+        await chain(chat, 3)
+        here.store.lose_answer(begin, fate, fate, fate)
+        await soon(chat.undo(**ONCE))
+        await soon(chat.undo(**ONCE))
+        assert await asked(chat) == ["q1", "q2"]
+
+    async def test_a_key_stands_for_one_request(self, stage: Stage) -> None:
+        chat = await (await stage.process()).chat()
+        first = await chain(chat, 2)
+        await soon(chat.undo(**ONCE))
+        others: tuple[Callable[[], Coroutine[Any, Any, Any]], ...] = (
+            lambda: chat.undo(forget=True, **ONCE),
+            lambda: chat.undo(first[0].id, **ONCE),
+            lambda: chat.switch(first[0].branch, **ONCE),
+            lambda: chat.fork(**ONCE),
+            lambda: tell(chat.turn("q", **ONCE)),
+            lambda: tell(chat.regenerate(**ONCE)),
+        )
+        for other in others:
+            with pytest.raises(IdempotencyMismatch):
+                await soon(other())
+        await exchange(chat, "q2", idempotency_key="turn")
+        with pytest.raises(IdempotencyMismatch):
+            await soon(chat.undo(idempotency_key="turn"))
+        assert await asked(chat) == ["q1", "q2"]
+
+    async def test_a_key_of_another_chat_stands_for_another_request(self, stage: Stage) -> None:
+        here = await stage.process()
+        chat, other = await here.chat(), await here.chat()
+        for each in (chat, other):
+            await chain(each, 2)
+        await soon(chat.undo(**ONCE))
+        with pytest.raises(IdempotencyMismatch):
+            await soon(other.undo(**ONCE))
+        assert len(await other.turns()) == 2
+
+    async def test_what_was_refused_claims_nothing(self, stage: Stage) -> None:
+        chat = await (await stage.process()).chat()
+        with pytest.raises(TurnNotFound):
+            await soon(chat.undo(**ONCE))
+        await chain(chat, 1)
+        await soon(chat.undo(**ONCE))
+        assert await chat.turns() == []
+
+    async def test_a_key_is_kept_as_long_as_that_of_a_turn(self, stage: Stage) -> None:
+        here = await stage.process()
+        chat = await here.chat()
+        await chain(chat, 3)
+        await soon(chat.undo(**ONCE))
+        stage.clock.advance(CLAIM_KEPT_MS / 1000 - 1)
+        await here.tend()
+        await soon(chat.undo(**ONCE))
+        assert len(await chat.turns()) == 2
+        stage.clock.advance(2)
+        await here.tend()
+        await soon(chat.undo(**ONCE))
+        assert len(await chat.turns()) == 1
+
+    async def test_only_the_turn_that_was_meant_is_taken_back(self, stage: Stage) -> None:
+        here, there = await stage.processes()
+        chat = await here.chat()
+        turns = await chain(chat, 3)
+        same = await there.chat(chat)
+        results = await asyncio.gather(
+            *(soon(each.undo(turns[2].id)) for each in (chat, same, chat)), return_exceptions=True
+        )
+        assert [type(each) for each in results].count(HistoryDiverged) == 2
+        assert await asked(chat) == ["q1", "q2"]
+        await soon(same.undo(turns[1].id))
+        assert await asked(chat) == ["q1"]
+
+    @pytest.mark.parametrize("on_busy", ["interrupt", "rollback"])
+    async def test_nothing_is_stopped_for_an_undo_of_another_turn(self, stage: Stage, on_busy: str) -> None:
+        chat = await (await stage.process()).chat()
+        turns = await chain(chat, 2)
+        holder = await stage.hold_lane(chat, "q3")
+        with pytest.raises(HistoryDiverged):
+            await soon(chat.undo(turns[0].id, on_busy=on_busy))
+        await holder.finish()
+        assert await asked(chat) == ["q1", "q2", "q3"]
+
+    async def test_the_running_turn_can_be_the_one_that_is_meant(self, stage: Stage) -> None:
+        chat = await (await stage.process()).chat()
+        await chain(chat, 1)
+        await stage.hold_lane(chat, "q2", ["Half"])
+        [running] = await chat.attempts()
+        await soon(chat.undo(running.attempt.id, on_busy="interrupt"))
+        assert await asked(chat) == ["q1"]
+
+
+class TestSwitchedOnce:
+    async def test_a_switch_that_is_repeated_late_moves_nothing(self, stage: Stage) -> None:
+        here, there = await stage.processes()
+        chat = await here.chat()
+        turns = await chain(chat, 2)
+        old = await shown(chat)
+        await tell(chat.edit(turns[1].id, "other"))
+        new = await shown(chat)
+        await soon(chat.switch(old, **ONCE))
+        await soon((await there.chat(chat)).switch(new))
+        assert (await soon((await there.chat(chat)).switch(old, **ONCE))).id == old
+        assert await shown(chat) == new
+        with pytest.raises(IdempotencyMismatch):
+            await soon(chat.switch(new, **ONCE))
+
+    async def test_the_branches_are_listed_the_last_made_first(self, stage: Stage) -> None:
+        here, there = await stage.processes()
+        chat, other = await here.chat(), await here.chat()
+        turns = await chain(chat, 2)
+        for text in ("other", "another"):
+            await tell(chat.edit(turns[1].id, text))
+            await soon(chat.switch(turns[0].branch))
+        first = await tell(chat.edit(turns[0].id, "first"))
+        same = await there.chat(chat)
+        listed = await same.branches()
+        assert [each.base for each in listed] == [None, turns[0].id, turns[0].id, None]
+        assert [each.is_current for each in listed] == [True, False, False, False]
+        assert [each.branch.length for each in listed] == [1, 2, 2, 2]
+        assert listed[0].branch.id == first.branch
+        assert listed[-1].branch.id == turns[0].branch
+        pages = [await same.branches(limit=3)]
+        pages.append(await same.branches(limit=3, before=pages[0][-1].branch.id))
+        assert [*pages[0], *pages[1]] == listed
+        for wrong in (UNKNOWN, (await other.info()).branch):
+            with pytest.raises(BranchNotFound):
+                await same.branches(before=wrong)
+
+    async def test_another_branch_can_be_read_without_a_switch(self, stage: Stage) -> None:
+        here = await stage.process()
+        chat, other = await here.chat(), await here.chat()
+        turns = await chain(chat, 3)
+        await tell(chat.edit(turns[1].id, "other"))
+        assert await chat.turns(branch=turns[0].branch) == turns
+        assert await chat.turns(branch=turns[0].branch, before=3, limit=1) == turns[1:2]
+        assert await asked(chat) == ["q1", "other"]
+        for wrong in (UNKNOWN, (await other.info()).branch):
+            with pytest.raises(BranchNotFound):
+                await chat.turns(branch=wrong)
+
+    async def test_a_page_ends_before_it_is_too_large_but_has_a_turn(self, stage: Stage) -> None:
+        chat = await (await stage.process()).chat()
+        turns = [await exchange(chat, f"q{number}", "x" * 1_000 * number) for number in range(1, 13)]
+        every = [len(turn.body) for turn in turns]
+        for room in (1, every[-1], sum(every[-2:]), sum(every[-9:]) + 1, sum(every) - 1, sum(every)):
+            fits = max(count for count in range(1, 13) if count == 1 or sum(every[-count:]) <= room)
+            assert await chat.turns(most_bytes=room) == turns[-fits:]
+            assert await chat.turns(most_bytes=room, limit=2) == turns[-min(fits, 2) :]
+        assert await chat.turns(most_bytes=1, before=5) == turns[3:4]
+        assert await chat.turns(most_bytes=1, before=1) == []
+
+
+class TestForkedOnce:
+    async def test_a_fork_that_is_repeated_is_one_chat(self, stage: Stage) -> None:
+        here, there = await stage.processes()
+        chat = await here.chat()
+        turns = await chain(chat, 2)
+        made = await soon(chat.fork(turns[0].id, title="T", metadata={"a": "b", "c": "d"}, **ONCE))
+        await exchange(chat, "q3")
+        same = await there.chat(chat)
+        again = await soon(same.fork(turns[0].id, title="T", metadata={"c": "d", "a": "b"}, **ONCE))
+        assert (again.id, made.is_new, again.is_new) == (made.id, True, False)
+        changes: list[dict[str, Any]] = [{"title": "U"}, {"conversation_key": "k"}, {"metadata": {"a": "b"}}]
+        for changed in changes:
+            with pytest.raises(IdempotencyMismatch):
+                await soon(chat.fork(turns[0].id, **{"title": "T", **changed}, **ONCE))
+        with pytest.raises(IdempotencyMismatch):
+            await soon(chat.fork(turns[1].id, title="T", **ONCE))
+        assert len((await here.ledger.catalogue.list()).chats) == 2
+
+    async def test_forks_of_one_key_that_come_at_once_are_one_chat(self, stage: Stage) -> None:
+        here, there = await stage.processes()
+        chat = await here.chat()
+        await chain(chat, 2)
+        same = await there.chat(chat)
+        made = await asyncio.gather(*(soon(each.fork(**ONCE)) for each in (chat, same, chat, same)))
+        assert len({each.id for each in made}) == 1
+        assert [each.is_new for each in made].count(True) == 1
+
+    @every_fate
+    async def test_one_whose_answer_is_lost_is_one_chat(self, stage: Stage, fate: Fate) -> None:
+        here = await stage.process()
+        chat = await here.chat()
+        await chain(chat, 1)
+        here.store.lose_answer(fork, fate, fate)
+        made = await soon(chat.fork(**ONCE))
+        assert (await soon(chat.fork(**ONCE))).id == made.id
+        assert len((await here.ledger.catalogue.list()).chats) == 2
+
+    async def test_a_fork_that_was_deleted_is_not_made_again(self, stage: Stage) -> None:
+        chat = await (await stage.process()).chat()
+        await chain(chat, 1)
+        made = await soon(chat.fork(**ONCE))
+        await made.delete()
+        with pytest.raises(ConversationDeleted):
+            await soon(chat.fork(**ONCE))
+
+    async def test_everything_is_as_it_should_be(self, stage: Stage) -> None:
+        here = await stage.process()
+        chat = await here.chat(conversation_key="k")
+        turns = await chain(chat, 3)
+        await soon(chat.fork(turns[1].id, **ONCE))
+        await soon(chat.undo(turns[2].id, idempotency_key="undo"))
+        await soon(chat.switch(turns[0].branch, idempotency_key="switch"))
+        assert await here.ledger.check(at_rest=True) == []
+
+
+class TestForks:
+    @pytest.mark.parametrize("place", [None, 0, 1, 2])
+    async def test_a_fork_begins_as_its_source_does_and_goes_its_own_way(
+        self, stage: Stage, place: int | None
+    ) -> None:
+        here, there = await stage.processes()
+        chat = await here.chat(title="T")
+        before = await chain(chat, 3)
+        forked = await soon(
+            chat.fork(None if place is None else before[place].id, conversation_key="k", metadata={"a": "b"})
+        )
+        expected = before if place is None else before[: place + 1]
+        assert forked.id != chat.id
+        assert (await forked.info()).metadata == {"a": "b"}
+        same = await there.ledger.conversation(conversation_key="k")
+        assert same.id == forked.id
+        assert await same.turns() == expected
+        model = ScriptedModel(["a"])
+        turn = await soon(same.run(model, "mine"))
+        assert len(model.seen[0]) == 2 * len(expected) + 1
+        assert turn.parent == expected[-1].id
+        await exchange(chat, "theirs")
+        assert await forked.turns() == [*expected, turn]
+        assert await asked(chat) == ["q1", "q2", "q3", "theirs"]
+        for limit in (1, 2, 3):
+            assert await forked.turns(limit=limit) == [*expected, turn][-limit:]
+
+    async def test_the_details_of_a_fork_are_its_own(self, stage: Stage) -> None:
+        here, there = await stage.processes()
+        chat = await here.chat(title="T", internal=True, expires_after=600)
+        await chain(chat, 1)
+        plain = await soon(chat.fork())
+        found = await plain.info()
+        assert (found.title, found.internal, found.expires_after) == (None, False, None)
+        aside = await soon(chat.fork(title="U", internal=True, expires_after=60))
+        assert [each.id for each in await there.listed()] == [plain.id]
+        assert (await (await there.chat(aside)).info()).title == "U"
+        stage.clock.advance(60)
+        with pytest.raises(ConversationExpired):
+            await aside.turns()
+        assert len(await chat.turns()) == 1
+
+    async def test_an_empty_conversation_can_be_forked(self, stage: Stage) -> None:
+        chat = await (await stage.process()).chat()
+        forked = await soon(chat.fork())
+        assert await forked.turns() == []
+        first = await exchange(forked, "q1")
+        assert (first.number, first.parent) == (1, None)
+        assert await chat.turns() == []
+        await soon(forked.undo())
+        assert await forked.turns() == []
+
+    async def test_a_running_turn_goes_on_and_is_no_part_of_the_fork(self, stage: Stage) -> None:
+        here, there = await stage.processes()
+        chat = await here.chat()
+        before = await chain(chat, 2)
+        holder = await stage.hold_lane(chat, "running", [Tool("pay", "paid")])
+        forked = await soon((await there.chat(chat)).fork())
+        assert await forked.turns() == before
+        turn = await holder.finish()
+        assert await chat.turns() == [*before, turn]
+        await exchange(forked, "mine", on_busy="reject")
+        assert await asked(forked) == ["q1", "q2", "mine"]
+
+    async def test_effects_that_wait_are_settled_first(self, stage: Stage) -> None:
+        chat = await (await stage.process()).chat()
+        await chain(chat, 2)
+        await fail(chat, ScriptedModel([Tool("pay", "paid"), BOOM]))
+        forked = await soon(chat.fork())
+        assert kinds(await forked.turns()) == ["completed", "completed", "settled"]
+        assert await forked.turns() == await chat.turns()
+        for each in (chat, forked):
+            model = ScriptedModel(["a"])
+            await soon(each.run(model, "q"))
+            assert PAID in model.seen[0]
+            assert kinds(await each.turns()) == ["completed", "completed", "settled", "completed"]
+
+    async def test_a_fork_at_a_turn_takes_the_settled_turns_that_directly_follow(self, stage: Stage) -> None:
+        chat = await (await stage.process()).chat()
+        [first] = await chain(chat, 1)
+        for text in ("one", "two"):
+            await fail(chat, ScriptedModel([Tool("pay", text), BOOM]))
+        await exchange(chat, "q2")
+        forked = await soon(chat.fork(first.id))
+        assert await forked.turns() == (await chat.turns())[:3]
+
+    async def test_calls_that_wait_at_the_fork_can_be_answered_in_both(self, stage: Stage) -> None:
+        chat = await (await stage.process()).chat()
+        asking = await soon(chat.run(ScriptedModel([Ask("ask", call_id="c1")]), "q1"))
+        await exchange(chat, [answer_to("c1", "one")])  # type: ignore[arg-type]
+        forked = await soon(chat.fork(asking.id))
+        told = await exchange(forked, [answer_to("c1", "two")])  # type: ignore[arg-type]
+        assert results(told) == {"c1": "two"}
+
+    async def test_a_fork_of_a_fork_of_an_edited_line_reads_whole(self, stage: Stage) -> None:
+        here, there = await stage.processes()
+        chat = await here.chat()
+        line = await chain(chat, 3)
+        for number in range(70):
+            line[-1:] = [await tell(chat.edit(line[-1].id, f"edit {number}")), await exchange(chat, "more")]
+        chats = [chat]
+        for number in range(5):
+            forked = await soon(chats[-1].fork(line[-2].id))
+            line = [*line[:-1], await exchange(forked, f"fork {number}")]
+            assert await (await there.chat(forked)).turns(limit=1_000) == line
+            assert await (await there.chat(forked)).turns(before=9, limit=3) == line[5:8]
+            chats.append(forked)
+        edited = await tell(chats[-1].edit(line[4].id, "early"))
+        assert await (await there.chat(chats[-1])).turns() == [*line[:4], edited]
+
+    @pytest.mark.parametrize("fate", Fate)
+    async def test_a_fork_whose_answer_is_lost_is_made_once(self, stage: Stage, fate: Fate) -> None:
+        here = await stage.process()
+        chat = await here.chat()
+        await chain(chat, 1)
+        here.store.lose_answer(fork, fate, fate)
+        forked = await soon(chat.fork())
+        assert {each.id for each in await here.listed()} == {chat.id, forked.id}
+        assert await asked(forked) == ["q1"]
+
+    async def test_a_conversation_key_that_is_taken_is_refused(self, stage: Stage) -> None:
+        here = await stage.process()
+        chat = await here.chat(conversation_key="k")
+        await chain(chat, 1)
+        with pytest.raises(InvalidInput):
+            await soon(chat.fork(conversation_key="k"))
+        assert [each.id for each in await here.listed()] == [chat.id]
+        await exchange(chat, "q2", on_busy="reject")
+
+    # Siblings.
+
+    async def test_siblings_in_a_fork_are_its_own_and_what_came_with_it(self, stage: Stage) -> None:
+        chat = await (await stage.process()).chat()
+        turns = await chain(chat, 3)
+        other = await tell(chat.edit(turns[1].id, "source only"))
+        await soon(chat.switch((await chat.siblings(other.id))[0].branch))
+        forked = await soon(chat.fork(turns[1].id))
+        first = await shown(forked)
+        for turn in turns[:2]:
+            assert await places_of(forked, turn.id) == [turn.input[0].text]
+        mine = await exchange(forked, "mine")
+        assert await places_of(forked, mine.id) == ["mine"]
+        assert [each.turn for each in await forked.siblings(mine.id)] == [mine]
+        at_point = await tell(forked.edit(mine.id, "at the point"))
+        assert await places_of(forked, at_point.id) == ["mine", "at the point"]
+        before_point = await tell(forked.edit(turns[1].id, "before the point"))
+        found = await forked.siblings(before_point.id)
+        assert [each.turn for each in found] == [turns[1], before_point]
+        assert found[0].branch == first
+        at_start = await tell(forked.edit(turns[0].id, "at the start"))
+        assert await places_of(forked, at_start.id) == ["q1", "at the start"]
+        await soon(forked.switch(first))
+        assert await forked.turns() == [*turns[:2], mine]
+        assert await places_of(chat, turns[1].id) == ["q2", "source only"]
+
+    async def test_a_fork_tells_the_events_of_what_it_shares_and_of_nothing_else(self, stage: Stage) -> None:
+        here, there = await stage.processes()
+        chat = await here.chat()
+        shared = await soon(chat.run(ScriptedModel(SCRIPT), "q1"))
+        forked = await there.chat(await soon(chat.fork()))
+        later, own = await exchange(chat, "q2"), await exchange(forked, "mine")
+        whole = await read_all(chat, shared.id)
+        assert spoken(whole)
+        assert wire(await read_all(forked, shared.id)) == wire(whole)
+        check_shape(await read_all(forked, own.id))
+        for each, elsewhere in ((forked, later), (chat, own)):
+            with pytest.raises(TurnNotFound):
+                await read_all(each, elsewhere.id)
+        await chat.delete(purge=True)
+        await purge_all(there, forked)
+        assert wire(await read_all(forked, shared.id)) == wire(whole)
+
+    async def test_a_fork_tells_of_settled_turns_that_it_shares(self, stage: Stage) -> None:
+        chat = await (await stage.process()).chat()
+        await fail(chat, ScriptedModel([Tool("pay", "paid"), BOOM]))
+        forked = await soon(chat.fork())
+        [settled] = await forked.turns()
+        check_shape(await read_all(forked, settled.id))
+
+    async def test_a_fork_is_made_of_what_is_live_only(self, stage: Stage) -> None:
+        here = await stage.process()
+        chat = await here.chat(expires_after=60.0)
+        [first] = await chain(chat, 1)
+        gone = await here.chat()
+        await gone.delete()
+        with pytest.raises(ConversationDeleted):
+            await soon(gone.fork())
+        stage.clock.advance(61)
+        with pytest.raises(ConversationExpired):
+            await soon(chat.fork(first.id))
+        for use in (lambda: chat.undo(), lambda: chat.siblings(first.id), lambda: tell(chat.regenerate())):
+            with pytest.raises(ConversationExpired):
+                await soon(use())

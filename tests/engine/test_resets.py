@@ -1,0 +1,662 @@
+"""Resets, expiry and retention by time: what counts as use, and which clocks are believed."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace as limited
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from turnledger.chat import Chat
+from turnledger.engine.turn.begin import begin
+from turnledger.errors import (
+    ConversationDeleted,
+    ConversationExpired,
+    ConversationNotFound,
+    IdempotencyMismatch,
+    InvalidInput,
+    TurnReplayed,
+)
+from turnledger.model.attempt import AttemptState
+from turnledger.model.conversation import ConversationState, Ticket
+from turnledger.model.ids import TurnId
+from turnledger.model.retention import ResetPolicy
+from turnledger.model.turn import TurnKind
+from turnledger.testing.gates import Fate, When
+from turnledger.testing.scripted_model import ScriptedModel, Tool
+from turnledger.testing.store_contract.one_key import IDLE, LONG, run_by_key
+from turnledger.testing.store_contract.rows import IDS, do, read, write
+from turnledger.testing.store_contract.stage import (
+    LIMITS,
+    Stage,
+    StageProcess,
+    exchange,
+    said,
+    soon,
+)
+
+NOON = 1_700_049_600_000
+"""Noon in UTC, 15 November 2023."""
+
+
+async def named(process: StageProcess) -> Chat:
+    """What the key names, without any policy having its way."""
+    return await process.chat(conversation_key="k", create=False)
+
+
+class TestResets:
+    # On request.
+
+    async def test_a_reset_gives_the_key_to_an_empty_conversation(self, stage: Stage) -> None:
+        here, there = await stage.processes()
+        old = await here.chat(conversation_key="k", title="T")
+        await exchange(old, "q0", "a0")
+        new = await there.ledger.reset("k")
+        assert new.is_new
+        assert new.id != old.id
+        for process in (here, there):
+            again = await process.chat(conversation_key="k")
+            assert (again.id, again.is_new) == (new.id, False)
+        assert await said(new) == []
+        assert await said(await there.chat(old)) == ["q0", "a0"]
+
+    async def test_the_old_conversation_is_listed_with_the_key_it_had(self, stage: Stage) -> None:
+        here = await stage.process()
+        old = await here.chat(conversation_key="k", title="T")
+        stage.clock.advance(1)
+        new = await here.ledger.reset("k")
+        listed = {each.id: each for each in await here.listed()}
+        assert listed[new.id].conversation_key == "k"
+        assert listed[old.id].conversation_key is None
+        assert listed[old.id].former_conversation_key == "k"
+        assert listed[old.id].title == "T"
+
+    async def test_resets_one_after_another_are_as_many(self, stage: Stage) -> None:
+        here = await stage.process()
+        chats = [await here.ledger.reset("k") for _ in range(3)]
+        assert len({chat.id for chat in chats}) == 3
+        assert all(chat.is_new for chat in chats)
+
+    async def test_a_reset_that_says_which_one_is_meant_can_be_repeated(self, stage: Stage) -> None:
+        here, there = await stage.processes()
+        old = await here.chat(conversation_key="k")
+        new = await here.ledger.reset("k", replaces=old.id)
+        for process in (here, there):
+            again = await process.ledger.reset("k", replaces=old.id)
+            assert (again.id, again.is_new) == (new.id, False)
+
+    async def test_what_never_had_the_key_cannot_be_replaced(self, stage: Stage) -> None:
+        here = await stage.process()
+        chat, other = await here.chat(conversation_key="k"), await here.chat(conversation_key="j")
+        hers = await here.chat(conversation_key="k", owner="ann")
+        with pytest.raises(InvalidInput):
+            await here.ledger.reset("k", replaces=other.id)
+        with pytest.raises(ConversationNotFound):
+            await here.ledger.reset("k", replaces=hers.id)
+        assert (await here.chat(conversation_key="k")).id == chat.id
+        assert (await here.chat(conversation_key="k", owner="ann")).id == hers.id
+
+    @pytest.mark.parametrize("is_marked", [False, True])
+    async def test_a_reset_frees_an_expired_key(self, stage: Stage, is_marked: bool) -> None:
+        here, there = await stage.processes()
+        old = await here.chat(conversation_key="k", expires_after=60)
+        stage.clock.advance(60)
+        if is_marked:
+            await here.tend()
+        new = await there.ledger.reset("k")
+        assert new.is_new
+        assert (await here.chat(conversation_key="k")).id == new.id
+        assert (await new.info()).expires_after == 60_000
+        assert old.id != new.id
+
+    async def test_deleting_the_old_conversation_leaves_the_key_with_the_new_one(self, stage: Stage) -> None:
+        here, there = await stage.processes()
+        old = await here.chat(conversation_key="k")
+        new = await here.ledger.reset("k")
+        await old.delete()
+        await there.tend()
+        assert (await there.chat(conversation_key="k")).id == new.id
+        with pytest.raises(ConversationDeleted):
+            await there.chat(old)
+
+    # Under turns that run, wait and are tried again.
+
+    async def test_a_turn_that_runs_commits_to_the_old_conversation(self, stage: Stage) -> None:
+        here, there = await stage.processes()
+        old = await here.chat(conversation_key="k")
+        holder = await stage.hold_lane(old, "q0")
+        new = await there.ledger.reset("k")
+        await run_by_key(there, "q1", "a1")
+        await holder.finish()
+        assert await said(old) == ["q0", "Working done."]
+        assert await said(new) == ["q1", "a1"]
+
+    async def test_a_handle_keeps_its_conversation(self, stage: Stage) -> None:
+        here, there = await stage.processes()
+        old = await here.chat(conversation_key="k")
+        new = await there.ledger.reset("k")
+        await exchange(old, "q", "a")
+        assert await said(old) == ["q", "a"]
+        assert await said(new) == []
+
+    @pytest.mark.parametrize("is_keyed", [False, True])
+    async def test_turns_that_wait_stay_where_they_stand_in_line(self, stage: Stage, is_keyed: bool) -> None:
+        here, there = await stage.processes()
+        old = await here.chat(conversation_key="k")
+        holder = await stage.hold_lane(old, "q0", ["a0"])
+        waiting = []
+        for number in (1, 2):
+            key = f"i{number}" if is_keyed else None
+            model = ScriptedModel([f"a{number}"])
+            waiting.append(
+                stage.start(there.ledger.run(model, f"q{number}", conversation_key="k", idempotency_key=key))
+            )
+
+            async def is_waiting(count: int = number) -> bool:
+                tickets = [ticket.attempt for ticket in await stage.tickets(old)]
+                return len(tickets) == count and all(stage.begins[each] >= 2 for each in tickets)
+
+            await stage.until(is_waiting)
+        new = await here.ledger.reset("k")
+        await holder.finish()
+        await soon(asyncio.gather(*waiting))
+        assert await said(old) == ["q0", "a0 done.", "q1", "a1", "q2", "a2"]
+        assert await said(new) == []
+        assert await stage.tickets(old) == []
+
+    async def test_a_ticket_whose_answer_was_lost_is_still_in_its_line(self, stage: Stage) -> None:
+        here, there = await stage.processes()
+        old = await here.chat(conversation_key="k")
+        holder = await stage.hold_lane(old, "q0", ["a0"])
+        there.store.lose_answer(begin, Fate.WRITTEN)
+        with there.store.hold(begin, When.AFTER) as gate:
+            waiting = stage.start(there.ledger.run(ScriptedModel(["a1"]), "q1", conversation_key="k"))
+            await stage.reach(gate, waiting)
+            # It has its ticket, and does not know.
+            new = await here.ledger.reset("k")
+            blocking = await stage.hold_lane(new, "other")
+        await stage.until(lambda: _has_ticket(stage, old))
+        await holder.finish()
+        await soon(waiting)
+        await blocking.finish()
+        assert await said(old) == ["q0", "a0 done.", "q1", "a1"]
+
+    @pytest.mark.parametrize("by", ["key", "old handle", "new handle"])
+    async def test_a_retry_belongs_to_the_conversation_it_began_in(self, stage: Stage, by: str) -> None:
+        here, there = await stage.processes()
+        old = await here.chat(conversation_key="k")
+        failing = ScriptedModel([Tool("pay", "paid"), RuntimeError("broken")])
+        with pytest.raises(RuntimeError):
+            await soon(here.ledger.run(failing, "q", conversation_key="k", idempotency_key="i"))
+        new = await there.ledger.reset("k")
+        # A whole answer, so that what it does not do again shows.
+        model = ScriptedModel([Tool("pay", "paid"), "Done."])
+        if by == "key":
+            turn = await soon(there.ledger.run(model, "q", conversation_key="k", idempotency_key="i"))
+        else:
+            turn = await soon((old if by == "old handle" else new).run(model, "q", idempotency_key="i"))
+        assert await old.turns() == [turn]
+        assert await new.turns() == []
+        again = await soon(there.ledger.run(ScriptedModel(), "q", conversation_key="k", idempotency_key="i"))
+        assert again == turn
+
+    async def test_a_retry_after_the_old_conversation_was_deleted_says_so(self, stage: Stage) -> None:
+        here = await stage.process()
+        old = await here.chat(conversation_key="k")
+        await exchange(old, "q", idempotency_key="i")
+        await here.ledger.reset("k")
+        await old.delete()
+        with pytest.raises(ConversationDeleted):
+            await run_by_key(here, "q", idempotency_key="i")
+
+    async def test_a_key_of_another_conversation_is_no_retry(self, stage: Stage) -> None:
+        here = await stage.process()
+        await exchange(await here.chat(conversation_key="k"), "q", idempotency_key="i")
+        await here.ledger.reset("k")
+        with pytest.raises(IdempotencyMismatch):
+            await soon(here.ledger.run(ScriptedModel(), "q", conversation_key="j", idempotency_key="i"))
+
+    # By policy.
+
+    async def test_a_key_moves_on_after_its_idle_time(self, stage: Stage) -> None:
+        here, there = await stage.processes()
+        old = await here.chat(conversation_key="k", reset=IDLE)
+        await exchange(old, "q0", "a0")
+        stage.clock.advance(LONG - 1)
+        await run_by_key(there, "q1", "a1")
+        stage.clock.advance(LONG - 1)
+        assert (await there.chat(conversation_key="k")).id == old.id
+        stage.clock.advance(1)
+        await run_by_key(there, "q2", "a2")
+        new = await here.chat(conversation_key="k")
+        assert await said(old) == ["q0", "a0", "q1", "a1"]
+        assert await said(new) == ["q2", "a2"]
+        stage.clock.advance(LONG)
+        third = await here.chat(conversation_key="k")
+        assert third.is_new
+
+    async def test_a_key_moves_on_at_its_hour(self, stage: Stage) -> None:
+        here = await stage.process()
+        stage.clock.advance((NOON - stage.clock.now_ms()) / 1000)
+        old = await here.chat(conversation_key="k", reset=ResetPolicy.daily(4, "America/New_York"))
+        stage.clock.advance(20 * 3_600)
+        await exchange(old, "q0", "a0")
+        stage.clock.advance(3_599.999)
+        assert (await here.chat(conversation_key="k")).id == old.id
+        stage.clock.advance(0.001)
+        assert (await here.chat(conversation_key="k")).id != old.id
+
+    async def test_while_a_turn_runs_its_conversation_is_not_over(self, stage: Stage) -> None:
+        here, there = await stage.processes()
+        old = await here.chat(conversation_key="k", reset=IDLE)
+        holder = await stage.hold_lane(old, "q0", ["a0"])
+        stage.clock.advance(2 * LONG)
+        await here.store.beat()
+        waiting = stage.start(run_by_key(there, "q1", "a1"))
+        await stage.until(lambda: _has_ticket(stage, old))
+        assert (await there.chat(conversation_key="k")).id == old.id
+        await holder.finish()
+        await soon(waiting)
+        assert await said(old) == ["q0", "a0 done.", "q1", "a1"]
+
+    async def test_a_turn_that_began_is_an_interaction_though_it_failed(self, stage: Stage) -> None:
+        here = await stage.process()
+        old = await here.chat(conversation_key="k", reset=IDLE)
+        stage.clock.advance(LONG - 1)
+        with pytest.raises(RuntimeError):
+            await exchange_broken(old)
+        stage.clock.advance(LONG - 1)
+        assert (await here.chat(conversation_key="k")).id == old.id
+
+    async def test_metadata_and_house_keeping_are_no_interactions(self, stage: Stage) -> None:
+        here = await stage.process()
+        old = await here.chat(conversation_key="k", reset=IDLE)
+        stage.clock.advance(LONG - 1)
+        await old.update(title="T")
+        await old.turns()
+        await here.tend()
+        await here.chat(conversation_key="k", reset=ResetPolicy.idle(LONG + 0.5))
+        stage.clock.advance(1)
+        assert (await here.chat(conversation_key="k")).id == old.id
+        stage.clock.advance(1)
+        assert (await here.chat(conversation_key="k")).id != old.id
+
+    async def test_a_settled_key_with_a_policy_pays_nothing_for_it(self, stage: Stage) -> None:
+        here = await stage.process()
+        await here.chat(conversation_key="k", reset=IDLE)
+        here.store.trips.clear()
+        await here.chat(conversation_key="k", reset=IDLE)
+        await here.ledger.run(ScriptedModel(["a"]), "q", conversation_key="k", reset=IDLE)
+        assert here.store.trips == ["resolve_settled", "begin", "commit"]
+
+    async def test_who_may_not_create_gets_what_the_key_names(self, stage: Stage) -> None:
+        here = await stage.process()
+        old = await here.chat(conversation_key="k", reset=IDLE)
+        stage.clock.advance(LONG)
+        assert (await named(here)).id == old.id
+
+    async def test_a_policy_needs_a_key(self, stage: Stage) -> None:
+        here = await stage.process()
+        chat = await here.chat()
+        with pytest.raises(InvalidInput):
+            await here.ledger.conversation(chat.id, reset=IDLE)
+        with pytest.raises(InvalidInput):
+            await here.ledger.conversation(reset=IDLE)
+
+    # Turns that do not count as use.
+
+    @pytest.mark.parametrize("way", ["completed", "stopped", "kept after a failure"])
+    async def test_a_system_write_puts_off_no_reset(self, stage: Stage, way: str) -> None:
+        here = await stage.process()
+        old = await here.chat(conversation_key="k", reset=IDLE, expires_after=10 * LONG)
+        touched = (await old.info()).touched_at
+        stage.clock.advance(LONG - 1)
+        if way == "completed":
+            await exchange(old, "note", "noted", interaction=False)
+        elif way == "stopped":
+            async with old.turn("note", interaction=False) as turn:
+                turn.emit("noted")
+                turn.stop()
+        else:
+            with pytest.raises(RuntimeError):
+                await exchange_broken(old, interaction=False, on_failure="keep")
+        assert len(await old.turns()) == 1
+        assert (await old.info()).touched_at == touched
+        stage.clock.advance(1)
+        assert (await here.chat(conversation_key="k")).id != old.id
+
+    async def test_a_system_write_resets_nothing(self, stage: Stage) -> None:
+        here = await stage.process()
+        old = await here.chat(conversation_key="k", reset=IDLE)
+        stage.clock.advance(LONG)
+        await run_by_key(here, "note", "noted", interaction=False)
+        assert await said(old) == ["note", "noted"]
+        await run_by_key(here, "q", "a")
+        assert await said(old) == ["note", "noted"]
+        assert await said(await named(here)) == ["q", "a"]
+
+    @pytest.mark.parametrize("interaction", [False, True])
+    async def test_what_recovery_keeps_of_a_turn_counts_from_its_end(
+        self, stage: Stage, interaction: bool
+    ) -> None:
+        here, there = await stage.processes()
+        old = await here.chat(conversation_key="k", reset=IDLE)
+        opened = stage.clock.now_ms()
+        stage.clock.advance(1_000)
+        await here.store.beat()
+        await stage.hold_lane(old, "q", [Tool("pay")], on_failure="keep", interaction=interaction)
+        await stage.bury_others(there)
+        same = await there.chat(old)
+        assert [turn.kind for turn in await same.turns()] == [TurnKind.INTERRUPTED]
+        assert (await same.info()).touched_at == (stage.clock.now_ms() if interaction else opened)
+
+    async def test_a_system_write_that_is_resumed_and_settled_is_still_one(self, stage: Stage) -> None:
+        here = await stage.process()
+        old = await here.chat(conversation_key="k", reset=IDLE)
+        touched = (await old.info()).touched_at
+        note = {"idempotency_key": "i", "interaction": False}
+        stage.clock.advance(100)
+        for _ in range(2):
+            with pytest.raises(RuntimeError):
+                await exchange_broken(old, **note)
+        stage.clock.advance(100)
+        turn = await exchange(old, "note", "Done.", **note)
+        with pytest.raises(TurnReplayed):
+            async with old.turn("note", **note):  # type: ignore[arg-type]
+                raise AssertionError("it ran again")
+        assert await old.turns() == [turn]
+        with pytest.raises(RuntimeError):
+            await exchange_broken(old, interaction=False)
+        await exchange(old, "next", interaction=False)
+        assert [each.kind for each in await old.turns()] == [
+            TurnKind.COMPLETED,
+            TurnKind.SETTLED,
+            TurnKind.COMPLETED,
+        ]
+        assert (await old.info()).touched_at == touched
+
+    async def test_a_policy_frees_a_key_whose_conversation_has_expired(self, stage: Stage) -> None:
+        here = await stage.process()
+        old = await here.chat(conversation_key="k", reset=IDLE, expires_after=2 * LONG)
+        stage.clock.advance(2 * LONG)
+        await here.tend()
+        new = await here.chat(conversation_key="k")
+        assert new.is_new
+        info = await new.info()
+        assert (info.state, info.reset_policy) == (ConversationState.LIVE, IDLE)
+        assert new.id != old.id
+
+    async def test_a_stop_reaches_a_turn_that_outlived_a_reset(self, stage: Stage) -> None:
+        here, there = await stage.processes()
+        old = await here.chat(conversation_key="k")
+        holder = await stage.hold_lane(old, "q")
+        await there.ledger.reset("k")
+        ended = await soon((await there.chat(old)).stop())
+        assert ended is not None
+        assert ended.state is AttemptState.KEPT
+        assert holder.model.seen
+
+
+async def _has_ticket(stage: Stage, chat: Chat) -> bool:
+    tickets = await stage.tickets(chat)
+    return bool(tickets) and stage.begins[tickets[0].attempt] >= 2
+
+
+async def exchange_broken(chat: Chat, **policies: object) -> None:
+    """Run a turn whose model fails after its tool has acted."""
+    model = ScriptedModel([Tool("pay", "paid"), RuntimeError("broken")])
+    await soon(chat.run(model, "note", **policies))  # type: ignore[arg-type]
+
+
+class TestInteraction:
+    @pytest.mark.parametrize("way", ["fails", "is discarded", "dies"])
+    async def test_a_conversation_outlives_a_turn_that_ran_too_long_and_did_not_end_well(
+        self, stage: Stage, way: str
+    ) -> None:
+        """The end of a turn counts as interaction, and what waits behind it runs."""
+        here, there = await stage.processes()
+        chat = await here.chat(expires_after=60, conversation_key="k")
+        holder = await stage.hold_lane(chat, "q0")
+        same = await there.chat(chat)
+        waiting = await stage.queue(same, ScriptedModel(["a1"]), "q1")
+        stage.clock.advance(3600)
+        await here.store.beat()
+        await there.tend()
+        if way == "fails":
+            holder.task.cancel()
+        elif way == "is discarded":
+            await soon(chat.stop(policy="discard"))
+        else:
+            await stage.bury_others(there)
+        assert (await soon(waiting)).input[-1].text == "q1"
+        await there.tend()
+        assert (await there.chat(conversation_key="k")).id == chat.id
+        assert await said(same) == ["q1", "a1"]
+
+    @pytest.mark.parametrize("way", ["fails", "is discarded", "is discarded in the queue"])
+    async def test_the_end_of_a_turn_counts_as_interaction(self, stage: Stage, way: str) -> None:
+        here = await stage.process()
+        chat = await here.chat(expires_after=60, conversation_key="k", reset=ResetPolicy.idle(60))
+        holder = await stage.hold_lane(chat, "q")
+        waiting = await stage.queue(chat, ScriptedModel(["a"]), "q1")
+        stage.clock.advance(3600)
+        if way == "is discarded in the queue":
+            await soon(chat.stop((await stage.tickets(chat))[0].attempt))
+        waiting.cancel()
+        await asyncio.wait((waiting,))
+        if way == "is discarded":
+            await soon(chat.stop(policy="discard"))
+        else:
+            holder.task.cancel()
+            await asyncio.wait((holder.task,))
+        assert (await chat.info()).touched_at == stage.clock.now_ms()
+        stage.clock.advance(59)
+        await here.tend()
+        assert (await here.chat(conversation_key="k")).id == chat.id
+
+    @pytest.mark.parametrize("way", ["runs", "waits"])
+    async def test_stopping_a_turn_that_is_no_interaction_is_none(self, stage: Stage, way: str) -> None:
+        limits = limited(LIMITS, retain_for=60.0)
+        here, there = await stage.process(), await stage.process(limits)
+        chat = await here.chat(owner="ann")
+        await exchange(chat, "q0", "a0")
+        used = (await chat.info()).touched_at
+        stage.clock.advance(3600)
+        holder = await stage.hold_lane(chat, "q1", interaction=False)
+        waiting = await stage.queue(chat, ScriptedModel(["a2"]), "q2", interaction=False)
+        [ticket] = await stage.tickets(chat)
+        ended = await soon(chat.stop(None if way == "runs" else ticket.attempt, policy="discard"))
+        assert ended is not None
+        (holder.task if way == "waits" else waiting).cancel()
+        await asyncio.wait((holder.task, waiting))
+        assert (await chat.info()).touched_at == used
+        assert [each.conversation for each in (await there.ledger.retain()).retired] == [chat.id]
+
+    async def test_a_conversation_is_not_over_while_a_turn_waits_there(self, stage: Stage) -> None:
+        """Between the turn before it and its own begin, nothing runs."""
+        limits = limited(LIMITS, retain_for=60.0, retain_bytes=0, unlisted_kept=60.0)
+        here, there = await stage.process(), await stage.process(limits)
+        details: dict[str, Any] = {"expires_after": 60, "reset": ResetPolicy.idle(60)}
+        chat = await here.chat(conversation_key="k", **details)
+        await exchange(chat, "q0", "a0")
+        unlisted = await here.chat(conversation_key="u")
+        await write(here.store, do("save_conversation", replace(await unlisted.info(), is_listed=False)))
+        for each in (chat, unlisted):
+            ticket = Ticket(
+                attempt=IDS.new(TurnId),
+                conversation=each.id,
+                branch=(await each.info()).branch,
+                lease=here.ledger._process.lease,
+                deadline=stage.clock.now_ms() + 1,
+            )
+            await write(here.store, do("add_ticket", ticket))
+        stage.clock.advance(3600)
+        await here.store.beat()
+        await there.tend()
+        await there.ledger.retain()
+        assert (await there.chat(conversation_key="k", **details)).id == chat.id
+        assert len(await (await there.chat(chat)).turns()) == 1
+        assert [each.id for each in await there.listed()] == [chat.id]
+        assert (await unlisted.info()).state is ConversationState.LIVE
+
+
+HOUR = 3600.0
+
+
+DAY = 24 * HOUR
+
+
+YEARS = 3650 * DAY
+
+
+SHORT = limited(
+    LIMITS,
+    restore_time=10 * HOUR,
+    attempts_kept=10 * HOUR,
+    retain_for=10 * HOUR,
+    tokens_kept=10 * HOUR,
+)
+
+
+OURS: dict[str, Any] = {"expires_after": 10 * HOUR}
+
+
+LONG_IDLE = ResetPolicy.idle(10 * HOUR)
+
+
+JUMPS = pytest.mark.parametrize("seconds", [2 * HOUR, 11 * HOUR, YEARS, -2 * HOUR, -DAY, -YEARS])
+
+
+class Kept:
+    """Something of each kind that time ends."""
+
+    def __init__(self, process: StageProcess) -> None:
+        self.process = process
+
+    async def make(self, name: str) -> None:
+        here = self.process
+        self.name = name
+        self.lasting = await here.chat(conversation_key=f"{name} l", owner="ann")
+        await exchange(self.lasting, "q", "a")
+        self.expiring = await here.chat(conversation_key=f"{name} e", **OURS)
+        await exchange(self.expiring, "q", "a", idempotency_key=name)
+        self.keyed = await here.chat(conversation_key=f"{name} k", reset=LONG_IDLE)
+        self.deleted = await here.chat()
+        await exchange(self.deleted, "q", "a")
+        with pytest.raises(RuntimeError):
+            await self.lasting.run(ScriptedModel([RuntimeError()]), "failing")
+        await self.deleted.delete()
+        self.token, _ = await here.ledger.tokens.create(owner="ann", scopes=["chats:read"], lifetime=1.0)
+
+    async def all_there(self, process: StageProcess | None = None) -> None:
+        """Everything is as it was."""
+        process = process or self.process
+        await process.tend()
+        await process.ledger.retain()
+        assert len(await (await process.chat(self.lasting)).turns()) == 1
+        assert len(await (await process.chat(self.expiring)).turns()) == 1
+        assert (await process.chat(conversation_key=f"{self.name} k")).id == self.keyed.id
+        assert len(await (await process.chat(self.lasting)).attempts()) == 1
+        assert (await soon(self._said_again(process))).input[-1].text == "q"
+        assert self.deleted.id in [each.id for each in await process.listed(deleted=True)]
+        tokens = await read(process.store, do("tokens", "ann", None, 99))
+        assert self.token.id in [each.id for each in tokens]
+
+    async def _said_again(self, process: StageProcess) -> Any:
+        chat = await process.chat(self.expiring)
+        with pytest.raises(TurnReplayed) as replayed:
+            async with chat.turn("q", idempotency_key=self.name):
+                raise AssertionError("it ran again")
+        return replayed.value.turn
+
+    async def all_gone(self) -> None:
+        """Everything has ended that time ends."""
+        process = self.process
+        await process.tend()
+        await process.ledger.retain()
+        for chat, problem in ((self.lasting, ConversationDeleted), (self.expiring, ConversationExpired)):
+            with pytest.raises(problem):
+                await process.chat(chat)
+        with pytest.raises(ConversationDeleted):
+            await process.ledger.restore(self.deleted.id)
+        assert (await process.chat(conversation_key=f"{self.name} k")).id != self.keyed.id
+        assert await read(process.store, do("all_claims", None, 99)) == []
+
+
+def jump(stage: Stage, seconds: float) -> None:
+    """Set the wall clock, and nothing else."""
+    stage.clock.set_wall_clock(stage.clock.now_ms() + round(seconds * 1000))
+
+
+class TestClocks:
+    @JUMPS
+    async def test_a_wall_clock_that_is_wrong_for_a_moment_ends_nothing(
+        self, stage: Stage, seconds: float
+    ) -> None:
+        here = await stage.process(SHORT)
+        before, meanwhile = Kept(here), Kept(here)
+        await before.make("before")
+        jump(stage, seconds)
+        await before.all_there()
+        await meanwhile.make("meanwhile")
+        await meanwhile.all_there()
+        stage.clock.advance(0.5)
+        jump(stage, -seconds)
+        for passed in (0.0, HOUR - 1, 2.0, HOUR):
+            stage.clock.advance(passed)
+            await here.store.beat()
+            await before.all_there()
+            await meanwhile.all_there()
+
+    async def test_a_wall_clock_that_is_right_for_long_ends_what_is_due(self, stage: Stage) -> None:
+        """Not the jump itself, but an hour in which both clocks agree."""
+        here = await stage.process(SHORT)
+        kept = Kept(here)
+        await kept.make("kept")
+        jump(stage, 2 * DAY)
+        await kept.all_there()
+        for _ in range(4):
+            stage.clock.advance((HOUR - 1) / 4)
+            await kept.all_there()
+        stage.clock.advance(1)
+        await kept.all_gone()
+
+    @JUMPS
+    async def test_a_machine_that_starts_with_a_wrong_clock_ends_nothing(
+        self, stage: Stage, seconds: float
+    ) -> None:
+        before = Kept(await stage.process(SHORT))
+        await before.make("before")
+        right = stage.clock.now_ms()
+        stage.clock.restart(right + round(seconds * 1000))
+        here = await stage.process(SHORT)
+        meanwhile = Kept(here)
+        await before.all_there(here)
+        await meanwhile.make("meanwhile")
+        stage.clock.advance(60)
+        stage.clock.set_wall_clock(right + 60_000)
+        for passed in (0.0, HOUR - 1, 2.0, HOUR):
+            stage.clock.advance(passed)
+            await before.all_there(here)
+            await meanwhile.all_there()
+
+    async def test_time_in_which_the_machine_slept_counts(self, stage: Stage) -> None:
+        here = await stage.process(SHORT)
+        kept = Kept(here)
+        await kept.make("kept")
+        stage.clock.sleep(2 * DAY)
+        await kept.all_gone()
+
+    async def test_processes_that_live_for_a_moment_trust_each_other(self, stage: Stage) -> None:
+        """None of them sees an hour pass; the store knows that it has."""
+        kept = Kept(await stage.process(SHORT))
+        await kept.make("kept")
+        stage.clock.restart(stage.clock.now_ms() + round(2 * DAY * 1000))
+        await kept.all_there(await stage.process(SHORT))
+        stage.clock.advance(HOUR - 1)
+        await kept.all_there(await stage.process(SHORT))
+        stage.clock.advance(1)
+        kept.process = await stage.process(SHORT)
+        await kept.all_gone()

@@ -1,0 +1,782 @@
+"""Retries without a key: a lost answer is given to the next try, and none is given to a second message.
+
+A client's own retries say which try they are. After delivery, the same words are another message.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+from typing import Any
+
+import pytest
+from msgspec.structs import force_setattr, replace
+
+from tests.engine.views import running
+from turnledger.chat import Chat
+from turnledger.engine.attempt import client_retries
+from turnledger.engine.attempt.client_retries import LOST_KEPT_MS, Retry, note
+from turnledger.engine.attempt.end import CLAIM_KEPT_MS
+from turnledger.engine.attempt.idempotency import SharedOutcome
+from turnledger.engine.ports import Tables
+from turnledger.engine.turn import begin as begin_module
+from turnledger.engine.turn import block
+from turnledger.engine.turn import commit as commit_module
+from turnledger.engine.turn.begin import begin
+from turnledger.engine.turn.block import TurnBlock
+from turnledger.engine.turn.commit import commit, resolve_doubt
+from turnledger.errors import (
+    CommitOutcomeUnknown,
+    ConversationBusy,
+    StoreFull,
+    TurnAttached,
+    TurnFailed,
+    TurnledgerError,
+)
+from turnledger.model.attempt import AttemptState
+from turnledger.model.conversation import Claim
+from turnledger.model.turn import Turn, TurnKind
+from turnledger.testing.gates import Fate, When
+from turnledger.testing.scripted_model import ScriptedModel, Tool
+from turnledger.testing.store_contract.stage import (
+    LIMITS,
+    Holder,
+    Stage,
+    StageProcess,
+    asked,
+    exchange,
+    soon,
+)
+
+IMPATIENT = dataclasses.replace(LIMITS, doubt_patience=0.0)
+
+
+BOOM = RuntimeError("the model broke")
+
+
+NEVER = ScriptedModel()
+"""A model that must not be run: it has no script."""
+
+
+def ask(chat: Chat, count: int, text: str = "q", **options: Any) -> TurnBlock:
+    """Ask for a turn as a client does that retries by itself."""
+    return chat.turn(text, retry=Retry(text.encode(), count), **options)
+
+
+async def answered(chat: Chat, count: int, answer: str = "a") -> tuple[TurnBlock, Turn]:
+    """A try that is committed; nothing is known of its delivery."""
+    block = ask(chat, count)
+    return block, await soon(block.run(ScriptedModel([answer])))
+
+
+async def runs(stage: Stage, chat: Chat, count: int, **options: Any) -> tuple[TurnBlock, Holder]:
+    """A try whose model waits at a gate."""
+    block = ask(chat, count, **options)
+    return block, await stage.hold(block.run)
+
+
+async def noted(process: StageProcess) -> None:
+    """Wait until what was said of deliveries is written."""
+    await soon(process.ledger._process.deliveries.flush())
+
+
+async def claims(process: StageProcess) -> list[Claim]:
+    return await process.store.read(_claims, None)
+
+
+async def _claims(tables: Tables, _: None) -> list[Claim]:
+    return await tables.all_claims(None, 100)
+
+
+async def has_paid(chat: Chat) -> bool:
+    return any(item.is_result for each in await chat.attempts() for item in each.journal.items)
+
+
+async def fall_silent(stage: Stage, other: StageProcess, waiting: asyncio.Task[Turn]) -> Turn:
+    """Let the holder of the lane be dead to who waits for it in another process."""
+    stage.clock.advance(LIMITS.lease_time)
+    other.store.announce()
+    return await soon(waiting)
+
+
+class TestKeylessRetries:
+    async def test_an_answer_that_was_lost_is_given_to_the_next_try(self, stage: Stage) -> None:
+        here, there = await stage.processes()
+        chat = await here.chat()
+        first, turn = await answered(chat, 0)
+        here.ledger.lost(first)
+        await noted(here)
+        again = ask(await there.chat(chat), 1)
+        assert await soon(again.run(NEVER)) == turn
+        there.ledger.lost(again)
+        assert await soon(ask(await there.chat(chat), 2).run(NEVER)) == turn
+        assert await chat.turns() == [turn]
+
+    async def test_an_answer_whose_delivery_is_unknown_is_not_given_to_the_next_try(
+        self, stage: Stage
+    ) -> None:
+        """It is still being sent, or its process died before or after the last byte. The same words may be a
+        second message, so the turn runs again."""
+        here, there = await stage.processes()
+        chat = await here.chat()
+        first, turn = await answered(chat, 0)
+        second_block, second = await answered(await there.chat(chat), 1, "another")
+        here.ledger.delivered(first)
+        there.ledger.lost(second_block)
+        await noted(here)
+        await noted(there)
+        assert await soon(ask(chat, 2).run(NEVER)) == second
+        assert await chat.turns() == [turn, second]
+
+    async def test_an_answer_that_a_later_try_is_being_given_is_not_given_to_another(
+        self, stage: Stage
+    ) -> None:
+        here = await stage.process()
+        chat = await here.chat()
+        first, turn = await answered(chat, 0)
+        here.ledger.lost(first)
+        assert await soon(ask(chat, 1).run(NEVER)) == turn
+        _, second = await answered(chat, 2, "another")
+        assert await chat.turns() == [turn, second]
+
+    async def test_a_lost_answer_that_others_built_on_is_not_given_to_a_later_try(self, stage: Stage) -> None:
+        """Its client gave up, the conversation went on, and the same words were said again."""
+        here = await stage.process()
+        chat = await here.chat()
+        first, turn = await answered(chat, 0)
+        here.ledger.lost(first)
+        between = await exchange(chat, "something else")
+        _, second = await answered(chat, 1, "another")
+        assert await chat.turns() == [turn, between, second]
+
+    async def test_a_delivered_answer_is_never_given_to_a_second_message(self, stage: Stage) -> None:
+        """The first try of the second message was lost on its way, so the server never saw it."""
+        here, there = await stage.processes()
+        chat = await here.chat()
+        first, turn = await answered(chat, 0)
+        here.ledger.delivered(first)
+        await noted(here)
+        _, second = await answered(await there.chat(chat), 1, "another")
+        assert await chat.turns() == [turn, second]
+
+    async def test_a_process_goes_by_all_it_knows_of_deliveries(self, stage: Stage) -> None:
+        here = await stage.process()
+        chat = await here.chat()
+        first, turn = await answered(chat, 0)
+        here.ledger.lost(first)
+        assert await soon(ask(chat, 1).run(NEVER)) == turn
+
+    async def test_a_replay_that_is_delivered_is_over_too(self, stage: Stage) -> None:
+        here = await stage.process()
+        chat = await here.chat()
+        first, turn = await answered(chat, 0)
+        here.ledger.lost(first)
+        again = ask(chat, 1)
+        assert await soon(again.run(NEVER)) == turn
+        here.ledger.delivered(again)
+        _, second = await answered(chat, 2, "another")
+        assert await chat.turns() == [turn, second]
+
+    async def test_a_first_try_is_always_a_message_of_its_own(self, stage: Stage) -> None:
+        here = await stage.process()
+        chat = await here.chat()
+        first, turn = await answered(chat, 0)
+        here.ledger.lost(first)
+        await noted(here)
+        block, second = await answered(chat, 0, "another")
+        here.ledger.lost(block)
+        assert await soon(ask(chat, 1).run(NEVER)) == second
+        assert await chat.turns() == [turn, second]
+
+    async def test_a_try_that_is_not_later_is_another_message(self, stage: Stage) -> None:
+        here = await stage.process()
+        chat = await here.chat()
+        block, first = await answered(chat, 2)
+        here.ledger.lost(block)
+        turns = [first]
+        for count in (1, 1):
+            turns.append((await answered(chat, count))[1])
+        assert await chat.turns() == turns
+
+    async def test_what_is_said_of_an_earlier_try_leaves_the_claim_of_a_later_one_alone(
+        self, stage: Stage
+    ) -> None:
+        here, there = await stage.processes()
+        chat = await here.chat()
+        first, turn = await answered(chat, 0)
+        here.ledger.lost(first)
+        await noted(here)
+        again = ask(await there.chat(chat), 1)
+        assert await soon(again.run(NEVER)) == turn
+        for note_of_first in (here.ledger.delivered, here.ledger.lost):
+            note_of_first(first)
+            await noted(here)
+            assert [(claim.retries, claim.is_lost) for claim in await claims(here)] == [(1, False)]
+        there.ledger.lost(again)
+        await noted(there)
+        assert await soon(ask(chat, 2).run(NEVER)) == turn
+        assert await chat.turns() == [turn]
+
+    async def test_a_running_turn_that_nobody_hears_is_taken_up(self, stage: Stage) -> None:
+        here, there = await stage.processes()
+        chat = await here.chat()
+        block, holder = await runs(stage, chat, 0)
+        here.ledger.lost(block)
+        await noted(here)
+        again = ask(await there.chat(chat), 1, attach=True)
+        with pytest.raises(TurnAttached) as attached:
+            await soon(again.run(NEVER))
+        assert attached.value.turn == await running(chat)
+        # Somebody hears it now: the same words from elsewhere wait for their own answer.
+        other = await stage.line_up(chat, ask(chat, 2).run(ScriptedModel(["another"])))
+        with here.store.hold(begin) as gate:
+            turn = await holder.finish()
+            there.ledger.delivered(again)
+            await stage.reach(gate, other)
+            await noted(there)
+        assert [turn, await soon(other)] == await chat.turns()
+
+    async def test_a_running_turn_that_is_heard_is_not_shared(self, stage: Stage) -> None:
+        here, there = await stage.processes()
+        chat = await here.chat()
+        block, holder = await runs(stage, chat, 0)
+        with pytest.raises(ConversationBusy):
+            await soon(ask(await there.chat(chat), 1, on_busy="reject", attach=True).run(NEVER))
+        second = await stage.line_up(chat, ask(chat, 1).run(ScriptedModel(["another"])))
+        with here.store.hold(begin) as gate:
+            turn = await holder.finish()
+            here.ledger.delivered(block)
+            await stage.reach(gate, second)
+            await noted(here)
+        assert [turn, await soon(second)] == await chat.turns()
+
+    async def test_who_waits_in_line_behind_its_own_first_try_is_given_that_answer(
+        self, stage: Stage
+    ) -> None:
+        """The client gave up and tried again before the server saw that it was gone."""
+        here, there = await stage.processes()
+        chat = await here.chat()
+        block, holder = await runs(stage, chat, 0)
+        again = await stage.line_up(chat, ask(await there.chat(chat), 1).run(NEVER))
+        here.ledger.lost(block)
+        turn = await holder.finish()
+        assert await soon(again) == turn
+        assert await chat.turns() == [turn]
+        assert await stage.tickets(chat) == []
+
+    async def test_a_commit_records_that_its_client_has_left(self, stage: Stage) -> None:
+        """A try that waits for the lane looks before anything else can be written."""
+        here, there = await stage.processes()
+        chat = await here.chat()
+        block, holder = await runs(stage, chat, 0)
+        again = await stage.line_up(chat, ask(await there.chat(chat), 1).run(NEVER))
+        with here.store.hold(note):
+            here.ledger.lost(block)
+            turn = await holder.finish()
+            assert await soon(again) == turn
+        assert await chat.turns() == [turn]
+
+    async def test_a_loss_wakes_who_waits_for_the_same(self, stage: Stage) -> None:
+        here = await stage.process()
+        chat = await here.chat()
+        block, holder = await runs(stage, chat, 0)
+        again = await stage.line_up(chat, ask(chat, 1, attach=True).run(NEVER))
+        here.ledger.lost(block)
+        with pytest.raises(TurnAttached):
+            await soon(again)
+        await holder.finish()
+
+    async def test_a_queued_first_try_answers_the_second_one_behind_it(self, stage: Stage) -> None:
+        """The client gave up while its request still waited: nothing was claimed, and nothing lost."""
+        here, there = await stage.processes()
+        chat = await here.chat()
+        holder = await stage.hold_lane(chat, "before")
+        block = ask(chat, 0)
+        first = await stage.line_up(chat, block.run(ScriptedModel(["a"])))
+        here.ledger.lost(block)
+        again = await stage.line_up(chat, ask(await there.chat(chat), 1).run(NEVER))
+        await holder.finish()
+        assert await soon(again) == await soon(first)
+        assert await asked(chat) == ["before", "q"]
+
+    async def test_a_later_try_goes_on_where_a_dead_process_stopped(self, stage: Stage) -> None:
+        here, there = await stage.processes()
+        chat = await here.chat()
+        model = ScriptedModel([Tool("pay", "paid"), "never said"], [Tool("pay", "paid"), "Done."])
+        with here.store.hold(commit):
+            stage.start(ask(chat, 0).run(model))
+            await stage.until(lambda: has_paid(chat))
+            await stage.bury_others(there)
+            turn = await soon(ask(await there.chat(chat), 1).run(model))
+        assert (turn.text, model.executed) == ("Done.", {"pay": 1})
+        assert await chat.turns() == [turn]
+
+    async def test_a_later_try_may_be_the_one_that_finds_the_process_dead(self, stage: Stage) -> None:
+        here, there = await stage.processes()
+        chat = await here.chat()
+        model = ScriptedModel([Tool("pay", "paid"), "never said"], [Tool("pay", "paid"), "Done."])
+        with here.store.hold(commit):
+            stage.start(ask(chat, 0).run(model))
+            await stage.until(lambda: has_paid(chat))
+            again = await stage.line_up(chat, ask(await there.chat(chat), 1).run(model))
+            turn = await fall_silent(stage, there, again)
+        assert (turn.text, model.executed) == ("Done.", {"pay": 1})
+        assert await chat.turns() == [turn]
+
+    async def test_what_was_kept_of_a_dead_process_is_the_answer(self, stage: Stage) -> None:
+        here, there = await stage.processes()
+        chat = await here.chat()
+        await runs(stage, chat, 0, on_failure="keep")
+        again = await stage.line_up(chat, ask(await there.chat(chat), 1).run(NEVER))
+        turn = await fall_silent(stage, there, again)
+        assert turn.kind is TurnKind.INTERRUPTED
+        assert await chat.turns() == [turn]
+
+    async def test_kept_turn_of_a_dead_process_after_a_quarter_of_an_hour_is_not_the_answer(
+        self, stage: Stage
+    ) -> None:
+        """No process was left to note the loss, so its claim is kept for a day: begin looks at the commit."""
+        here, there = await stage.processes()
+        chat = await here.chat()
+        await runs(stage, chat, 0, on_failure="keep")
+        await stage.bury_others(there)
+        stage.clock.advance(LOST_KEPT_MS / 1000 + 1)
+        _, second = await answered(await there.chat(chat), 1)
+        assert [turn.kind for turn in await chat.turns()] == [TurnKind.INTERRUPTED, TurnKind.COMPLETED]
+        assert (await chat.turns())[-1] == second
+
+    async def test_a_failed_turn_is_resumed_if_its_error_was_lost_and_run_afresh_if_not(
+        self, stage: Stage
+    ) -> None:
+        here = await stage.process()
+        chat = await here.chat()
+        for is_lost, kinds in ((True, ["completed"]), (False, ["settled", "completed"])):
+            model = ScriptedModel([Tool("pay", "paid"), BOOM], [Tool("pay", "paid"), "Done."])
+            before, first = len(await chat.turns()), ask(chat, 0)
+            with pytest.raises(RuntimeError):
+                await soon(first.run(model))
+            if is_lost:
+                here.ledger.lost(first)
+            await soon(ask(chat, 1).run(model))
+            assert [turn.kind for turn in (await chat.turns())[before:]] == kinds
+            assert model.executed == {"pay": len(kinds)}
+
+    async def test_a_turn_that_was_stopped_and_discarded_runs_again(self, stage: Stage) -> None:
+        here = await stage.process()
+        chat = await here.chat()
+        block, _ = await runs(stage, chat, 0, on_stop="discard")
+        here.ledger.lost(block)
+        stopped = await soon(chat.stop())
+        assert stopped is not None
+        assert stopped.state is AttemptState.DISCARDED
+        _, turn = await answered(chat, 1)
+        assert await chat.turns() == [turn]
+
+    @pytest.mark.parametrize("fate", Fate)
+    async def test_a_try_whose_begin_has_no_answer_is_the_same_try(self, stage: Stage, fate: Fate) -> None:
+        here = await stage.process()
+        chat = await here.chat()
+        first, turn = await answered(chat, 0)
+        here.ledger.lost(first)
+        await noted(here)
+        here.store.lose_answer(begin, fate, fate)  # the first one only finds that it has to reach the disk
+        assert await soon(ask(chat, 1).run(NEVER)) == turn
+        here.store.lose_answer(begin, fate)
+        _, second = await answered(chat, 0)
+        assert await chat.turns() == [turn, second]
+
+    @pytest.mark.parametrize("when", When)
+    @pytest.mark.parametrize("is_noted", [True, False])
+    async def test_a_try_that_overtakes_a_commit_shares_it_if_its_client_is_known_to_be_lost(
+        self, stage: Stage, when: When, is_noted: bool
+    ) -> None:
+        here, there = await stage.processes()
+        chat = await here.chat()
+        block, holder = await runs(stage, chat, 0)
+        if is_noted:
+            here.ledger.lost(block)
+            await noted(here)
+        with here.store.hold(commit, when) as gate:
+            holder.gate.release()
+            await stage.reach(gate, holder.task)
+            again = stage.start(ask(await there.chat(chat), 1).run(ScriptedModel(["another"])))
+            await stage.until_run(there, begin, 1)
+        turn = await soon(holder.task)
+        second = await soon(again)
+        assert (second == turn) is is_noted
+        assert len(await chat.turns()) == 2 - is_noted
+
+    @pytest.mark.parametrize("is_delivered", [True, False])
+    async def test_a_try_that_is_overtaken_by_the_commit_goes_by_what_became_of_it(
+        self, stage: Stage, is_delivered: bool
+    ) -> None:
+        here, there = await stage.processes()
+        chat = await here.chat()
+        block, holder = await runs(stage, chat, 0)
+        with there.store.hold(begin) as gate:
+            again = stage.start(ask(await there.chat(chat), 1).run(ScriptedModel(["another"])))
+            await stage.reach(gate, again)
+            turn = await holder.finish()
+            (here.ledger.delivered if is_delivered else here.ledger.lost)(block)
+            await noted(here)
+        second = await soon(again)
+        assert (second == turn) is not is_delivered
+        assert len(await chat.turns()) == 1 + is_delivered
+
+    async def test_two_messages_at_once_are_two_and_a_later_try_takes_up_one_of_them(
+        self, stage: Stage
+    ) -> None:
+        here, there = await stage.processes()
+        chat = await here.chat()
+        with here.store.hold(begin) as one, there.store.hold(begin) as other:
+            blocks = [ask(await each.chat(chat), 0) for each in (here, there)]
+            tasks = [stage.start(block.run(ScriptedModel(["a"]))) for block in blocks]
+            await stage.reach(one, tasks[0])
+            await stage.reach(other, tasks[1])
+        turns = [await soon(task) for task in tasks]
+        here.ledger.lost(blocks[0])
+        there.ledger.lost(blocks[1])
+        await noted(there)
+        assert await soon(ask(chat, 1).run(NEVER)) in turns
+        assert len(await chat.turns()) == 2
+
+    @pytest.mark.parametrize("fate", Fate)
+    async def test_a_commit_of_unknown_outcome_is_not_made_twice(self, stage: Stage, fate: Fate) -> None:
+        here = await stage.process(IMPATIENT)
+        chat = await here.chat()
+        here.store.lose_answer(commit, fate)
+        here.store.refuse(resolve_doubt)
+        block, model = ask(chat, 0), ScriptedModel(["a"], ["b"])
+        with pytest.raises(CommitOutcomeUnknown):
+            await soon(block.run(model))
+        here.ledger.lost(block)
+        again = ask(chat, 1)
+        second = stage.start(again.run(model))
+        await stage.until_run(here, begin, 2)
+        await here.tend()
+        try:
+            turn = await soon(second)
+        except TurnFailed:
+            here.ledger.lost(again)
+            turn = await soon(ask(chat, 2).run(model))
+        assert await chat.turns() == [turn]
+
+    async def test_what_cannot_be_noted_is_noted_later(self, stage: Stage) -> None:
+        here = await stage.process()
+        chat = await here.chat()
+        first, turn = await answered(chat, 0)
+        here.store.refuse(note, StoreFull(), times=3)
+        here.ledger.delivered(first)
+        for _ in range(3):
+            with pytest.raises(StoreFull):
+                await soon(ask(chat, 1).run(NEVER))
+        await here.tend()
+        assert await claims(here) == []
+        assert await chat.turns() == [turn]
+
+    async def test_what_was_delivered_leaves_nothing_behind(self, stage: Stage) -> None:
+        here = await stage.process()
+        chat = await here.chat()
+        for number in range(3):
+            block = ask(chat, 0, f"q{number}")
+            await soon(block.run(ScriptedModel(["a"])))
+            here.ledger.delivered(block)
+        await noted(here)
+        assert await claims(here) == []
+
+    async def test_lost_answer_after_a_quarter_of_an_hour_is_not_given_to_the_next_try(
+        self, stage: Stage
+    ) -> None:
+        process = await stage.process()
+        chat = await process.chat()
+        first, turn = await answered(chat, 0)
+        process.ledger.lost(first)
+        await noted(process)
+        stage.clock.advance(LOST_KEPT_MS / 1000 + 1)
+        # Nothing was purged yet: begin looks at the time itself.
+        _, second = await answered(chat, 1)
+        assert await chat.turns() == [turn, second]
+
+    async def test_lost_turn_that_runs_for_longer_than_a_quarter_of_an_hour_is_given_to_the_next_try(
+        self, stage: Stage
+    ) -> None:
+        """The time is counted from its end: until then, the retry of its client follows it."""
+        here = await stage.process()
+        chat = await here.chat()
+        first, holder = await runs(stage, chat, 0)
+        here.ledger.lost(first)
+        await noted(here)
+        for _ in range(4):
+            stage.clock.advance(LOST_KEPT_MS / 2000)
+            await here.tend()
+        turn = await holder.finish()
+        assert await soon(ask(chat, 1).run(NEVER)) == turn
+
+    async def test_what_nobody_asks_for_again_is_forgotten_in_a_day(self, stage: Stage) -> None:
+        here = await stage.process()
+        await answered(await here.chat(), 0)
+        await runs(stage, await here.chat(), 0, text="other")
+        stage.clock.advance(CLAIM_KEPT_MS / 1000 - 1)
+        await here.tend()
+        assert len(await claims(here)) == 2
+        stage.clock.advance(2)
+        await here.tend()
+        assert await claims(here) == []
+
+    async def test_requests_of_different_owners_are_different_requests(self, stage: Stage) -> None:
+        here = await stage.process()
+        ann, ben = await here.chat(owner="ann"), await here.chat(owner="ben")
+        first, hers = await answered(ann, 0)
+        here.ledger.lost(first)
+        first, his = await answered(ben, 1)
+        here.ledger.lost(first)
+        assert await soon(ask(ann, 1).run(NEVER)) == hers
+        assert await soon(ask(ben, 2).run(NEVER)) == his
+
+    async def test_an_idempotency_key_needs_no_count(self, stage: Stage) -> None:
+        here = await stage.process()
+        chat = await here.chat()
+        block = ask(chat, 0, idempotency_key="i")
+        turn = await soon(block.run(ScriptedModel(["a"])))
+        here.ledger.delivered(block)
+        await noted(here)
+        assert await soon(ask(chat, 0, idempotency_key="i").run(NEVER)) == turn
+
+    @pytest.mark.parametrize("is_failed", [True, False])
+    @pytest.mark.parametrize("is_deleted", [True, False])
+    async def test_a_later_try_runs_where_its_key_leads_now(
+        self, stage: Stage, is_failed: bool, is_deleted: bool
+    ) -> None:
+        """Its client gave up, and the same words after a deletion or a reset are for another conversation."""
+        here = await stage.process()
+
+        def send(count: int) -> TurnBlock:
+            return here.ledger.turn("q", conversation_key="k", retry=Retry(b"q", count))
+
+        first = send(0)
+        try:
+            await soon(first.run(ScriptedModel([BOOM] if is_failed else ["a"])))
+        except RuntimeError:
+            assert is_failed
+        here.ledger.lost(first)
+        old = await here.ledger.conversation(conversation_key="k")
+        await (old.delete() if is_deleted else here.ledger.reset("k"))
+        second = await soon(send(1).run(ScriptedModel(["b"])))
+        assert await (await here.ledger.conversation(conversation_key="k")).turns() == [second]
+
+    async def test_a_history_that_is_sent_again_is_no_regeneration(self, stage: Stage) -> None:
+        here, there = await stage.processes()
+        chat = await here.chat()
+        await exchange(chat, "q1", "a1")
+        history = [{"role": "user", "content": "q1"}, {"role": "assistant", "content": "a1"}]
+        history.append({"role": "user", "content": "q2"})
+
+        def send(process: StageProcess, count: int) -> TurnBlock:
+            return process.ledger.resent(history, conversation=chat.id, retry=Retry(b"h", count))
+
+        block = send(here, 0)
+        turn = await soon(block.run(ScriptedModel(["a2"])))
+        here.ledger.lost(block)
+        await noted(here)
+        assert await soon(send(there, 1).run(NEVER)) == turn
+        assert await asked(chat) == ["q1", "q2"]
+
+    async def test_who_names_no_try_pays_nothing_and_a_first_try_no_trip_of_its_own(
+        self, stage: Stage
+    ) -> None:
+        here = await stage.process()
+        chat = await here.chat()
+        before = len(here.store.trips)
+        await exchange(chat, "q")
+        plain = here.store.trips[before:]
+        assert await claims(here) == []
+        before = len(here.store.trips)
+        await answered(chat, 0)
+        assert here.store.trips[before:] == plain
+
+
+# Engines with one rule left out.
+
+
+LATER, UNDELIVERED, LOOK_UP, NOTE = (
+    client_retries.comes_later,
+    client_retries.is_undelivered,
+    client_retries.look_up,
+    client_retries.note,
+)
+
+
+async def keeps_what_was_delivered(tables: Any, notes: Any) -> Any:
+    return await NOTE(tables, [each for each in notes if not each.is_delivered])
+
+
+async def believes_any_sender(tables: Any, notes: Any) -> Any:
+    claims = [await tables.claim(each.owner, each.name) for each in notes]
+    senders = [claim.sender if claim else None for claim in claims]
+    return await NOTE(
+        tables,
+        [dataclasses.replace(each, sender=sender) for each, sender in zip(notes, senders, strict=True)],
+    )
+
+
+def takes_up_whatever_was_asked_for(claim: Any, retry: Any, sender: Any) -> bool:
+    return True
+
+
+def forgets_who_took_it_up(claim: Any, retry: Any, sender: Any) -> bool:
+    return bool(claim.retries < retry.count)
+
+
+def shares_what_is_heard(claim: Any, attempt: Any, sender: Any) -> bool:
+    return UNDELIVERED(replace(claim, is_lost=True), attempt, sender)
+
+
+def forgets_the_dead(claim: Any, attempt: Any, sender: Any) -> bool:
+    return UNDELIVERED(claim, replace(attempt, failure=None), sender)
+
+
+def gives_what_may_have_been_delivered(claim: Any, failure: Any, sender: Any) -> bool:
+    return True
+
+
+async def gives_what_others_built_on(tables: Any, conversation: Any, turn: Any) -> bool:
+    return True
+
+
+async def forgets_that_the_client_has_left(tables: Any, notes: Any) -> list[Any]:
+    return []
+
+
+async def looks_and_does_not_claim(tables: Any, target: Any, retry: Any, sender: Any, now: Any) -> Any:
+    claim = await tables.claim(target.owner, retry.name)
+    found = await LOOK_UP(tables, target, retry, sender, now)
+    if isinstance(found, SharedOutcome):
+        await tables.save_claim(claim)
+    return found
+
+
+async def takes_up_for_a_first_try(tables: Any, target: Any, retry: Any, sender: Any, now: Any) -> Any:
+    return await LOOK_UP(tables, target, client_retries.Retry(retry.request, retry.count + 1), sender, now)
+
+
+@pytest.mark.parametrize(
+    ("where", "what", "how", "test"),
+    [
+        (
+            client_retries,
+            "note",
+            keeps_what_was_delivered,
+            "test_what_was_delivered_leaves_nothing_behind",
+        ),
+        (
+            client_retries,
+            "note",
+            believes_any_sender,
+            "test_what_is_said_of_an_earlier_try_leaves_the_claim_of_a_later_one_alone",
+        ),
+        (
+            client_retries,
+            "comes_later",
+            takes_up_whatever_was_asked_for,
+            "test_a_try_that_is_not_later_is_another_message",
+        ),
+        (
+            client_retries,
+            "was_kept_from_all",
+            gives_what_may_have_been_delivered,
+            "test_an_answer_whose_delivery_is_unknown_is_not_given_to_the_next_try",
+        ),
+        (
+            client_retries,
+            "is_head",
+            gives_what_others_built_on,
+            "test_a_lost_answer_that_others_built_on_is_not_given_to_a_later_try",
+        ),
+        (
+            commit_module,
+            "note",
+            forgets_that_the_client_has_left,
+            "test_a_commit_records_that_its_client_has_left",
+        ),
+        (
+            client_retries,
+            "is_undelivered",
+            shares_what_is_heard,
+            "test_a_running_turn_that_is_heard_is_not_shared",
+        ),
+        (
+            client_retries,
+            "is_undelivered",
+            forgets_the_dead,
+            "test_a_later_try_goes_on_where_a_dead_process_stopped",
+        ),
+        (
+            client_retries,
+            "look_up",
+            looks_and_does_not_claim,
+            "test_what_is_said_of_an_earlier_try_leaves_the_claim_of_a_later_one_alone",
+        ),
+        (
+            client_retries,
+            "is_over",
+            lambda claim, now: False,
+            "test_lost_answer_after_a_quarter_of_an_hour_is_not_given_to_the_next_try",
+        ),
+        (
+            client_retries,
+            "look_up",
+            takes_up_for_a_first_try,
+            "test_a_first_try_is_always_a_message_of_its_own",
+        ),
+    ],
+)
+async def test_engine_that_leaves_out_a_rule_of_retries_is_caught(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch, where: Any, what: str, how: Any, test: str
+) -> None:
+    monkeypatch.setattr(where, what, how)
+    with pytest.raises((AssertionError, TurnledgerError)):
+        await getattr(TestKeylessRetries(), test)(stage)
+
+
+@pytest.mark.parametrize("is_failed", [True, False])
+async def test_retry_that_follows_its_claim_to_another_conversation_is_caught(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch, is_failed: bool
+) -> None:
+    monkeypatch.setattr(
+        client_retries, "is_meant", lambda target, conversation: target.may_mean(conversation)
+    )
+    with pytest.raises((AssertionError, TurnledgerError)):
+        await TestKeylessRetries().test_a_later_try_runs_where_its_key_leads_now(stage, is_failed, False)
+
+
+async def test_try_that_forgets_that_it_was_made_is_caught(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its begin took the turn up, the answer was lost, and the repeated begin runs it again."""
+    monkeypatch.setattr(client_retries, "comes_later", forgets_who_took_it_up)
+    with pytest.raises(AssertionError):
+        await TestKeylessRetries().test_a_try_whose_begin_has_no_answer_is_the_same_try(stage, Fate.WRITTEN)
+
+
+async def test_retry_that_does_not_wait_for_what_is_known_is_caught(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(block, "_is_later_try", lambda request: False)
+    with pytest.raises(AssertionError):
+        await TestKeylessRetries().test_a_process_goes_by_all_it_knows_of_deliveries(stage)
+
+
+async def test_begin_that_does_not_look_again_behind_a_dead_holder_is_caught(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    true = begin_module._free_of_dead
+
+    async def free_of_dead(tables: Any, branch: Any, request: Any) -> Any:
+        freed = await true(tables, branch, request)
+        if freed is not branch:
+            force_setattr(request, "retry", None)
+        return freed
+
+    monkeypatch.setattr(begin_module, "_free_of_dead", free_of_dead)
+    with pytest.raises((AssertionError, TurnledgerError)):
+        await TestKeylessRetries().test_a_later_try_may_be_the_one_that_finds_the_process_dead(stage)

@@ -1,0 +1,357 @@
+"""Stops: acknowledged when the attempt is final, reported truly, and kept when the holder dies."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+
+import pytest
+
+from turnledger.engine.attempt.stop import news_for, request_stop
+from turnledger.engine.turn.begin import begin
+from turnledger.engine.turn.commit import commit, resolve_doubt
+from turnledger.errors import CommitOutcomeUnknown, TurnStopped
+from turnledger.model.attempt import AttemptState
+from turnledger.model.turn import TurnKind
+from turnledger.testing.gates import Fate, Gate, When
+from turnledger.testing.scripted_model import ScriptedModel, Tool
+from turnledger.testing.store_contract.stage import (
+    LIMITS,
+    Stage,
+    StageProcess,
+    exchange,
+    said,
+    soon,
+)
+
+every_place = pytest.mark.parametrize("elsewhere", [False, True])
+
+
+class TestStops:
+    @every_place
+    async def test_a_stopped_turn_is_kept_by_default(self, stage: Stage, elsewhere: bool) -> None:
+        here, there = await stage.processes()
+        chat = await here.chat()
+        holder = await stage.hold_lane(chat, "q", [Tool("look"), "Half"])
+        ended = await soon((await (there if elsewhere else here).chat(chat)).stop())
+        assert ended is not None
+        assert ended.state is AttemptState.KEPT
+        with pytest.raises(TurnStopped) as stopped:
+            await soon(holder.task)
+        [turn] = await chat.turns()
+        assert turn == ended.turn == stopped.value.turn
+        assert turn.kind is TurnKind.INTERRUPTED
+        assert turn.text == "Half"
+        assert await chat.attempts() == []
+
+    @every_place
+    @pytest.mark.parametrize("chosen", ["by the turn", "by the stop"])
+    async def test_a_stopped_turn_is_discarded_if_that_was_asked_for(
+        self, stage: Stage, elsewhere: bool, chosen: str
+    ) -> None:
+        here, there = await stage.processes()
+        chat = await here.chat()
+        by_turn = chosen == "by the turn"
+        holder = await stage.hold_lane(chat, "q", ["Half"], on_stop="discard" if by_turn else "keep")
+        same = await (there if elsewhere else here).chat(chat)
+        ended = await soon(same.stop(policy=None if by_turn else "discard"))
+        assert ended is not None
+        assert ended.state is AttemptState.DISCARDED
+        with pytest.raises(TurnStopped) as stopped:
+            await soon(holder.task)
+        assert stopped.value.turn is None
+        assert await chat.turns() == []
+        [aside] = await chat.attempts()
+        assert (aside.attempt.state, aside.attempt.partial) == (AttemptState.DISCARDED, "Half")
+
+    async def test_a_turn_stops_itself_without_an_error(self, stage: Stage) -> None:
+        chat = await (await stage.process()).chat()
+        async with chat.turn("q") as turn:
+            turn.emit("Half")
+            turn.stop()
+        assert turn.state is AttemptState.KEPT
+        assert await chat.turns() == [turn.turn]
+
+    async def test_a_commit_that_comes_first_wins_over_a_stop(self, stage: Stage) -> None:
+        here, there = await stage.processes()
+        chat = await here.chat()
+        here.store.is_deaf = True
+        with here.store.hold(commit) as gate:
+            task = stage.start(chat.run(ScriptedModel(["Whole."]), "q"))
+            await stage.reach(gate, task)
+            stopping = stage.start((await there.chat(chat)).stop())
+            await stage.until_run(there, request_stop, 1)
+        ended = await soon(stopping)
+        assert ended is not None
+        assert ended.state is AttemptState.COMPLETED
+        assert ended.turn == await soon(task)
+
+    async def test_the_first_stop_decides(self, stage: Stage) -> None:
+        here, there = await stage.processes()
+        chat = await here.chat()
+        here.store.is_deaf = True
+        holder = await stage.hold_lane(chat, "q", ["Half"])
+        first = stage.start((await there.chat(chat)).stop(policy="discard"))
+        await stage.until_run(there, request_stop, 1)
+        second = await soon(chat.stop(policy="keep"))
+        assert second == await soon(first)
+        assert second is not None
+        assert second.state is AttemptState.DISCARDED
+        with pytest.raises(TurnStopped):
+            await soon(holder.task)
+        assert await chat.turns() == []
+
+    @pytest.mark.parametrize("policy", ["keep", "discard"])
+    async def test_a_recorded_stop_outlives_its_holder(self, stage: Stage, policy: str) -> None:
+        """The holder never hears of the stop and falls silent; whoever buries it honours the stop."""
+        here, there = await stage.processes()
+        chat = await here.chat()
+        here.store.is_deaf = True
+        other = "keep" if policy == "discard" else "forget"
+        await stage.hold_lane(chat, "q", [Tool("pay", "paid")], on_failure=other)
+        same = await there.chat(chat)
+        stopping = stage.start(same.stop(policy=policy))
+        await stage.until_run(there, request_stop, 1)
+        await stage.bury_others(there)
+        ended = await soon(stopping)
+        assert ended is not None
+        if policy == "keep":
+            assert ended.state is AttemptState.KEPT
+            assert [turn.kind for turn in await same.turns()] == [TurnKind.INTERRUPTED]
+        else:
+            assert ended.state is AttemptState.DISCARDED
+            assert await same.turns() == []
+            await exchange(same, "next")
+            assert [turn.kind for turn in await same.turns()] == [TurnKind.SETTLED, TurnKind.COMPLETED]
+
+    async def test_who_waits_for_a_stop_takes_over_from_a_silent_holder(self, stage: Stage) -> None:
+        here, there = await stage.processes()
+        chat = await here.chat()
+        here.store.is_deaf = True
+        await stage.hold_lane(chat, "q", ["Half"], on_stop="discard")
+        stopping = stage.start((await there.chat(chat)).stop())
+        await stage.until_run(there, request_stop, 1)
+        await there.tend()  # the lease is seen at its beat
+        stage.clock.advance(LIMITS.lease_time)
+        there.store.announce()
+        ended = await soon(stopping)
+        assert ended is not None
+        assert ended.state is AttemptState.DISCARDED
+
+    @every_place
+    async def test_a_queued_turn_can_be_stopped_before_it_runs(self, stage: Stage, elsewhere: bool) -> None:
+        here, there = await stage.processes()
+        chat = await here.chat()
+        holder = await stage.hold_lane(chat, "q0")
+        model = ScriptedModel()
+        waiting = await stage.queue(chat, model, "q1", idempotency_key="i")
+        [ticket] = await stage.tickets(chat)
+        same = await (there if elsewhere else here).chat(chat)
+        ended = await soon(same.stop(ticket.attempt))
+        assert ended is not None
+        assert ended.state is AttemptState.DISCARDED
+        with pytest.raises(TurnStopped):
+            await soon(waiting)
+        with pytest.raises(TurnStopped):
+            await soon(same.run(model, "q1", idempotency_key="i"))
+        assert await stage.tickets(chat) == []
+        await holder.finish()
+        assert model.seen == []
+        assert await said(chat) == ["q0", "Working done."]
+        [aside] = await chat.attempts()
+        assert (aside.attempt.id, aside.attempt.state) == (ticket.attempt, AttemptState.DISCARDED)
+
+    @pytest.mark.parametrize("other", ["runs", "is committed"])
+    async def test_stop_of_a_queued_copy_leaves_the_key_to_the_attempt_that_has_it(
+        self, stage: Stage, other: str
+    ) -> None:
+        here, there = await stage.processes()
+        chat, gate = await here.chat(), Gate()
+        holder = await stage.hold_lane(chat)
+        first = await stage.queue(chat, ScriptedModel(["a", gate]), "q", idempotency_key="once")
+        there.store.is_deaf = True
+        copy = await stage.queue(
+            await there.chat(chat), ScriptedModel(["never"]), "q", idempotency_key="once"
+        )
+        await holder.finish()
+        await stage.reach(gate, first)
+        if other == "is committed":
+            gate.release()
+            await soon(first)
+        [ticket] = await stage.tickets(chat)
+        stage.clock.advance(1.0)
+        stopped = await soon(chat.stop(ticket.attempt))
+        assert stopped is not None
+        assert stopped.state is AttemptState.DISCARDED
+        assert (await chat.info()).touched_at == stage.clock.now_ms()
+        asides = {aside.attempt.id: aside.attempt.idempotency_key for aside in await chat.attempts()}
+        assert asides[ticket.attempt] == "once"
+        gate.release()
+        turn = await soon(first)
+        assert await exchange(chat, "q", idempotency_key="once") == turn
+        copy.cancel()
+
+    async def test_stopping_a_queued_turn_leaves_the_running_one_alone(self, stage: Stage) -> None:
+        chat = await (await stage.process()).chat()
+        holder = await stage.hold_lane(chat, "q0")
+        stopped = await stage.queue(chat, ScriptedModel(), "q1")
+        waiting = await stage.queue(chat, ScriptedModel(["a2"]), "q2")
+        await soon(chat.stop((await stage.tickets(chat))[0].attempt))
+        with pytest.raises(TurnStopped):
+            await soon(stopped)
+        await holder.finish()
+        await soon(waiting)
+        assert [turn.input[0].text for turn in await chat.turns()] == ["q0", "q2"]
+
+    @every_place
+    @pytest.mark.parametrize("is_keyed", [False, True])
+    async def test_a_queued_turn_learns_at_once_that_it_was_stopped_wherever_it_stands(
+        self, stage: Stage, elsewhere: bool, is_keyed: bool
+    ) -> None:
+        """The bell of a lane is for its first; a stop is for the one it names."""
+        here, there = await stage.processes()
+        chat = await here.chat()
+        holder = await stage.hold_lane(chat, "q0")
+        first = await stage.queue(chat, ScriptedModel(["a1"]), "q1")
+        second = await stage.queue(chat, ScriptedModel(), "q2", idempotency_key="i" if is_keyed else None)
+        third = await stage.queue(chat, ScriptedModel(["a3"]), "q3")
+        ticket = (await stage.tickets(chat))[1]
+        await soon((await (there if elsewhere else here).chat(chat)).stop(ticket.attempt))
+        with pytest.raises(TurnStopped):
+            await soon(second)
+        assert not first.done()
+        assert not third.done()
+        await holder.finish()
+        await soon(first)
+        await soon(third)
+        assert [turn.input[0].text for turn in await chat.turns()] == ["q0", "q1", "q3"]
+
+    async def test_who_is_stopped_in_line_passes_on_the_bell_it_heard(self, stage: Stage) -> None:
+        """It heard that the lane is free, in place of the one behind it."""
+        here, there = await stage.processes()
+        chat = await here.chat()
+        same = await there.chat(chat)
+        holder = await stage.hold_lane(same, "q0")
+        first = await stage.queue(chat, ScriptedModel(), "q1")
+        second = await stage.queue(chat, ScriptedModel(["a2"]), "q2")
+        here.store.is_deaf = True
+        await soon(same.stop((await stage.tickets(chat))[0].attempt))
+        await holder.finish()
+        here.store.is_deaf = False
+        here.store.announce()
+        with pytest.raises(TurnStopped):
+            await soon(first)
+        assert (await soon(second)).text == "a2"
+
+    async def test_a_stop_reaches_a_turn_whose_begin_is_not_answered_yet(self, stage: Stage) -> None:
+        here, there = await stage.processes()
+        chat = await here.chat()
+        model = ScriptedModel(["Half", Gate()])
+        with here.store.hold(begin, When.AFTER) as gate:
+            task = stage.start(chat.run(model, "q"))
+            await stage.reach(gate, task)
+            stopping = stage.start((await there.chat(chat)).stop())
+            await soon(_heard_early(here))
+        ended = await soon(stopping)
+        assert ended is not None
+        assert ended.state is AttemptState.KEPT
+        with pytest.raises(TurnStopped):
+            await soon(task)
+
+    async def test_a_stop_waits_for_a_begin_that_the_store_has_not_seen_yet(self, stage: Stage) -> None:
+        here = await stage.process()
+        chat = await here.chat()
+        block = chat.turn("q", on_stop="discard")
+
+        async def run() -> None:
+            async with block as turn:
+                await ScriptedModel(["Half", Gate()])(turn)
+
+        with here.store.hold(begin) as gate:
+            task = stage.start(run())
+            await stage.reach(gate, task)
+            stopping = stage.start(chat.stop(block.id))
+            await stage.until_run(here, request_stop, 2)
+            assert not stopping.done()
+        ended = await soon(stopping)
+        assert ended is not None
+        assert ended.state is AttemptState.DISCARDED
+        with pytest.raises(TurnStopped):
+            await soon(task)
+
+    async def test_a_look_for_stops_that_failed_is_repeated(self, stage: Stage) -> None:
+        here, there = await stage.processes()
+        chat = await here.chat()
+        holder = await stage.hold_lane(chat, "q")
+        here.store.refuse(news_for, times=2)
+        ended = await soon((await there.chat(chat)).stop())
+        assert ended is not None
+        with pytest.raises(TurnStopped):
+            await soon(holder.task)
+
+    @pytest.mark.parametrize("fate", Fate)
+    async def test_a_stop_of_a_turn_in_doubt_tells_what_became_of_it(self, stage: Stage, fate: Fate) -> None:
+        """The commit is asked about until it is certain; here it is made again if it was lost."""
+        here, there = await stage.processes()
+        chat = await here.chat()
+        same = await there.chat(chat)
+        here.store.lose_answer(commit, fate)
+        with here.store.hold(resolve_doubt) as gate:
+            task = stage.start(chat.run(ScriptedModel(["Whole."]), "q"))
+            await stage.reach(gate, task)
+            [attempt] = here.ledger._process.running
+            stopping = stage.start(same.stop(attempt))
+            await stage.until_run(there, request_stop, 1)
+        ended = await soon(stopping)
+        assert ended is not None
+        assert ended.state is AttemptState.COMPLETED
+        assert await same.turns() == [ended.turn] == [await soon(task)]
+
+    @pytest.mark.parametrize("fate", Fate)
+    async def test_a_stop_of_a_turn_whose_caller_gave_up_on_the_doubt_is_honoured(
+        self, stage: Stage, fate: Fate
+    ) -> None:
+        here, there = await stage.processes(limits=replace(LIMITS, doubt_patience=0.0))
+        chat = await here.chat()
+        same = await there.chat(chat)
+        here.store.lose_answer(commit, fate)
+        here.store.refuse(resolve_doubt)
+        with pytest.raises(CommitOutcomeUnknown) as unknown:
+            await exchange(chat, "q", "Whole.")
+        assert unknown.value.code == "commit_outcome_unknown"
+        [attempt] = here.ledger._process.doubts
+        stopping = stage.start(same.stop(attempt, policy="discard"))
+        await stage.until_run(there, request_stop, 1)
+        await here.tend()
+        ended = await soon(stopping)
+        assert ended is not None
+        is_there = fate is not Fate.LOST
+        # One that appears late came before the stop was looked for, and won.
+        assert ended.state is (AttemptState.COMPLETED if is_there else AttemptState.DISCARDED)
+        assert [turn.text for turn in await same.turns()] == (["Whole."] if is_there else [])
+        await exchange(same, "next", on_busy="reject")
+
+    async def test_there_is_nothing_to_stop_on_an_idle_conversation(self, stage: Stage) -> None:
+        chat = await (await stage.process()).chat()
+        assert await soon(chat.stop()) is None
+        turn = await exchange(chat, "q")
+        assert await soon(chat.stop()) is None
+        ended = await soon(chat.stop(turn.id))
+        assert ended is not None
+        assert (ended.state, ended.turn) == (AttemptState.COMPLETED, turn)
+
+    async def test_a_stop_names_a_turn_of_its_own_conversation(self, stage: Stage) -> None:
+        here = await stage.process()
+        chat, other = await here.chat(), await here.chat()
+        turn = await exchange(chat, "q")
+        holder = await stage.hold_lane(chat, "q1")
+        [running] = await chat.attempts()
+        assert await soon(other.stop(running.attempt.id)) is None
+        assert await soon(other.stop(turn.id)) is None
+        await holder.finish()
+
+
+async def _heard_early(process: StageProcess) -> None:
+    """Wait until a stop has arrived for a turn that does not run yet."""
+    while not process.ledger._process.early_stops:
+        await asyncio.sleep(0)

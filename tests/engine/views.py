@@ -1,0 +1,114 @@
+"""What tests of the engine look at: events as a reader gets them, results of tools, the shown branch."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+from turnledger.chat import Chat
+from turnledger.engine.limits import Limits
+from turnledger.engine.ports import Tables
+from turnledger.model import codec
+from turnledger.model.attempt import AttemptState
+from turnledger.model.event import Event, TextDelta, TurnFinished, TurnStarted
+from turnledger.model.ids import BranchId, TurnId
+from turnledger.model.turn import Turn
+from turnledger.testing.scripted_model import Step, Think, Tool
+from turnledger.testing.store_contract.stage import (
+    Holder,
+    Stage,
+    StageProcess,
+    soon,
+)
+
+
+async def shown(chat: Chat) -> BranchId:
+    return (await chat.info()).branch
+
+
+def results(turn: Turn) -> dict[str | None, str]:
+    return {item.call_id: item.fields["output"] for item in turn.items if item.is_result}
+
+
+BOOM = RuntimeError("the model broke")
+
+
+SCRIPT: list[Step] = ["Let ", "me see.", Think(), Tool("look", "found"), "So", " ", "it is: \U0001f600"]
+
+
+SMALL = Limits(lease_time=600.0, queue_wait=6_000.0, flush_every=6_000.0, reader_events=4, readers=2)
+
+
+class Reading:
+    """Somebody who reads a turn, and notes what comes."""
+
+    def __init__(self, stage: Stage, chat: Chat, turn: TurnId, after: int = 0) -> None:
+        self.heard: list[Event] = []
+        self._came = asyncio.Event()
+        self.task = stage.start(self._read(chat, turn, after))
+
+    async def _read(self, chat: Chat, turn: TurnId, after: int) -> list[Event]:
+        async for event in chat.events(turn, after=after):
+            self.heard.append(event)
+            self._came.set()
+        return self.heard
+
+    async def until(self, number: int) -> list[Event]:
+        """Wait until the event of this number has come."""
+        while not self.heard or self.heard[-1].number < number:
+            self._came.clear()
+            came = asyncio.ensure_future(self._came.wait())
+            await soon(asyncio.wait((came, self.task), return_when=asyncio.FIRST_COMPLETED))
+            if not came.done():
+                came.cancel()
+                self.task.result()
+                assert self.heard[-1].number >= number, f"it ended at {self.heard[-1:]}"
+        return self.heard
+
+
+async def running(chat: Chat) -> TurnId:
+    """The turn that runs."""
+    attempts = [each.attempt for each in await chat.attempts()]
+    return next(each.id for each in attempts if each.state is AttemptState.RUNNING)
+
+
+async def read_all(chat: Chat, turn: TurnId, after: int = 0) -> list[Event]:
+    async def read() -> list[Event]:
+        return [event async for event in chat.events(turn, after=after)]
+
+    return await soon(read())
+
+
+async def resumed_at_every_number(stage: Stage, chat: Chat, turn: TurnId, whole: Sequence[Event]) -> None:
+    """Reading from any number on is reading the rest, and in any case the end."""
+    for after in range(len(whole) + 3):
+        assert wire(await read_all(chat, turn, after)) == wire(whole[after:] or whole[-1:])
+
+
+def wire(events: Sequence[Event]) -> list[bytes]:
+    """The events as bytes."""
+    return [codec.encode(event) for event in events]
+
+
+def spoken(events: Sequence[Event]) -> str:
+    return "".join(event.text for event in events if isinstance(event, TextDelta))
+
+
+def check_shape(events: Sequence[Event]) -> None:
+    assert [event.number for event in events] == list(range(1, len(events) + 1))
+    assert isinstance(events[0], TurnStarted)
+    ends = [place for place, event in enumerate(events, 1) if isinstance(event, TurnFinished)]
+    assert ends == [len(events)]
+
+
+async def chunks_of(tables: Tables, turn: TurnId) -> list[bytes]:
+    return await tables.log_chunks(turn, 0, 1_000)
+
+
+async def flushed_chunks(process: StageProcess, turn: TurnId) -> int:
+    return len(await process.store.read(chunks_of, turn))
+
+
+async def hold(stage: Stage, chat: Chat, script: Sequence[Step] = SCRIPT, **options: Any) -> Holder:
+    return await stage.hold_lane(chat, "q", script, **options)

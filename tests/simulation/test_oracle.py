@@ -1,0 +1,213 @@
+"""The oracle of the simulator knows right from wrong: copies, transcripts, listeners and their agreement."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from random import Random
+from typing import Any
+
+import pytest
+
+from turnledger.model.attempt import AttemptState
+from turnledger.model.conversation import Branch
+from turnledger.model.event import Event, TextDelta, TurnFinished, TurnStarted
+from turnledger.model.ids import BranchId, ConversationId, IdSource, TurnId
+from turnledger.model.item import Item, message, result_of
+from turnledger.model.messages.calls import closed
+from turnledger.model.turn import Turn, TurnKind
+from turnledger.testing.simulation.clients.meaning import broken_by_resent
+from turnledger.testing.simulation.clients.reader import Listener
+from turnledger.testing.simulation.clients.transcript import Message, SentHistory, shown_as, words_of
+from turnledger.testing.simulation.oracle.agreement import agrees, begins_with
+from turnledger.testing.simulation.oracle.promises import RestingBranch
+from turnledger.testing.simulation.world import ClientRequest, Hidden, RequestKind, World
+
+IDS = IdSource(lambda: 0, Random(0).getrandbits)
+CONVERSATION, BRANCH = IDS.new(ConversationId), IDS.new(BranchId)
+QUESTION, ANSWER = 0, 1
+
+
+def line_of(*tokens: str) -> list[Turn]:
+    turns: list[Turn] = []
+    for number, token in enumerate(tokens, 1):
+        turn = Turn.of(
+            id=IDS.new(TurnId),
+            branch=BRANCH,
+            number=number,
+            parent=turns[-1].id if turns else None,
+            kind=TurnKind.COMPLETED,
+            created_at=0,
+            committed_at=0,
+            input=(message("user", token),),
+            output=(message("assistant", f"answer to {token}"),),
+        )
+        turns.append(turn)
+    return turns
+
+
+def broken_by(turns: list[Turn], copy: list[Message], unseen: Hidden) -> list[str]:
+    """What is said of the last turn, asked for with this copy while that was hidden from its user."""
+    *before, last = turns
+    asked = {"role": "user", "content": last.input[0].text}
+    resent = SentHistory(instructions=(), meant=(*copy, asked), cut=0, is_whole=True, old=len(copy))
+    world = World()
+    drawn = ClientRequest.draw(Random(0), "c", ("alpha",))
+    world.asked[last.id] = replace(drawn, kind=RequestKind.RESEND, resent=resent)
+    world.places[last.id] = (BRANCH, BRANCH)
+    world.heads[last.id] = before[-1].id
+    world.unseen_at_begin[last.id] = unseen
+    branch = Branch(id=BRANCH, conversation=CONVERSATION)
+    return list(broken_by_resent(world, [RestingBranch(CONVERSATION, branch, True, turns, [], {})]))
+
+
+def test_a_turn_that_its_client_did_not_send_may_stand_there_only_while_it_is_hidden_from_users() -> None:
+    turns = line_of("a", "b", "c")
+    hidden = frozenset({(turns[1].id, QUESTION), (turns[1].id, ANSWER)})
+    assert not broken_by(turns, shown_as(turns[0]), hidden)
+    assert broken_by(turns, shown_as(turns[0]), frozenset())
+
+
+@pytest.mark.parametrize("place", [QUESTION, ANSWER])
+def test_what_is_not_hidden_of_a_turn_has_to_be_sent(place: int) -> None:
+    turns = line_of("a", "b", "c")
+    hidden = frozenset({(turns[1].id, place)})
+    sent = shown_as(turns[1])
+    assert not broken_by(turns, [*shown_as(turns[0]), sent[1 - place]], hidden)
+    assert broken_by(turns, shown_as(turns[0]), hidden)
+
+
+def test_what_is_hidden_may_still_be_held_from_before() -> None:
+    turns = line_of("a", "b", "c")
+    hidden = frozenset({(turns[0].id, QUESTION), (turns[0].id, ANSWER)})
+    assert not broken_by(turns, [*shown_as(turns[0]), *shown_as(turns[1])], hidden)
+    assert not broken_by(turns, shown_as(turns[1]), hidden)
+    assert broken_by(turns, shown_as(turns[0]), hidden)
+
+
+SAME = [("a", False), ("b", True), ("c", False)]
+
+
+@pytest.mark.parametrize("told", ["abc", "ac"])
+def test_what_is_optional_may_be_left_out(told: str) -> None:
+    assert agrees(told, SAME)
+
+
+@pytest.mark.parametrize("told", ["", "ab", "bc", "abbc", "acc", "cab", "abcd"])
+def test_nothing_else_may_be_lost_doubled_or_moved(told: str) -> None:
+    assert not agrees(told, SAME)
+
+
+def test_an_optional_message_does_not_stand_for_a_later_one() -> None:
+    assert agrees("aq", [("a", False), ("q", True), ("q", False)])
+    assert not agrees("aq", [("a", False), ("q", False), ("q", False)])
+
+
+def test_what_comes_before_may_be_anything_where_that_is_said() -> None:
+    assert agrees("c", SAME, may_begin_late=True)
+    assert not agrees("a", SAME, may_begin_late=True)
+
+
+def test_a_beginning_ends_anywhere() -> None:
+    assert begins_with("a", SAME)
+    assert begins_with("ac", SAME)
+    assert not begins_with("c", SAME)
+
+
+END = TurnFinished(number=4, state=AttemptState.COMPLETED)
+EVENTS: list[Event] = [
+    TurnStarted(number=1),
+    TextDelta(number=2, text="a"),
+    TextDelta(number=3, text="b"),
+    END,
+]
+
+
+def listener(*heard: Event, in_its_process: bool = False, was_taken_over: bool = False) -> Listener:
+    made = Listener(IDS.new(ConversationId), IDS.new(TurnId), was_taken_over=was_taken_over)
+    for event in heard:
+        made.hear(event, in_its_process=in_its_process)
+    return made
+
+
+def test_all_of_it_is_well() -> None:
+    assert list(listener(*EVENTS).broken_by(EVENTS)) == []
+
+
+@pytest.mark.parametrize(
+    ("heard", "what"),
+    [
+        (EVENTS[:1] + EVENTS[2:], "gaps"),
+        (EVENTS[:2] + EVENTS[1:], "gaps"),
+        (EVENTS[1:], "gaps"),
+        (EVENTS[:3], "end"),
+        ([*EVENTS, END], "after its end"),
+        ([EVENTS[0], TextDelta(number=2, text="x"), *EVENTS[2:]], "otherwise"),
+        ([*EVENTS[:3], TurnFinished(number=4, state=AttemptState.FAILED)], "otherwise"),
+    ],
+)
+def test_anything_else_is_told(heard: list[Event], what: str) -> None:
+    assert any(what in problem for problem in listener(*heard).broken_by(EVENTS))
+
+
+def test_what_died_with_its_process_may_have_been_heard_there() -> None:
+    left: list[Event] = [EVENTS[0], TurnFinished(number=2, state=AttemptState.FAILED)]
+    heard = [*EVENTS[:3], left[1]]
+    assert list(listener(*heard, in_its_process=True, was_taken_over=True).broken_by(left)) == []
+    assert list(listener(*heard, in_its_process=True).broken_by(left)) != []
+    assert list(listener(*heard, was_taken_over=True).broken_by(left)) != []
+
+
+def test_who_was_sent_away_since_the_chat_was_deleted_need_not_hear_the_end() -> None:
+    heard = listener(*EVENTS[:3])
+    heard.was_sent_away = True
+    assert list(heard.broken_by(EVENTS)) == []
+
+
+def turn(input: list[Item], output: list[Item]) -> Turn:
+    return Turn.of(
+        id=IDS.new(TurnId),
+        branch=IDS.new(BranchId),
+        number=1,
+        parent=None,
+        kind=TurnKind.COMPLETED,
+        created_at=0,
+        committed_at=0,
+        input=tuple(input),
+        output=tuple(output),
+    )
+
+
+def call(call_id: str) -> Item:
+    return Item.of({"type": "function_call", "call_id": call_id, "name": "look", "arguments": "{}"})
+
+
+def test_what_was_done_on_the_other_side_is_not_shown() -> None:
+    done = call("c")
+    output = [
+        message("assistant", "Let me see. "),
+        done,
+        result_of(done, "found"),
+        message("assistant", "Yes."),
+    ]
+    assert shown_as(turn([message("user", "q")], output)) == [
+        {"role": "user", "content": "q"},
+        {"role": "assistant", "content": "Let me see. Yes."},
+    ]
+
+
+def test_a_call_that_is_left_is_shown_and_a_result_that_was_stated_is_not() -> None:
+    left = call("c")
+    shown: list[dict[str, Any]] = shown_as(turn([*closed([left]), message("user", "q")], [left]))
+    assert [each["role"] for each in shown] == ["user", "assistant"]
+    assert [each["id"] for each in shown[1]["tool_calls"]] == ["c"]
+
+
+def test_pieces_say_the_same_as_the_whole_and_results_say_nothing() -> None:
+    whole = [{"role": "user", "content": " a b "}, {"role": "assistant", "content": "c d"}]
+    pieces = [
+        {"role": "user", "content": "a b"},
+        {"role": "assistant", "content": "c "},
+        {"role": "tool", "tool_call_id": "c", "content": "x"},
+        {"role": "assistant", "content": "d"},
+    ]
+    assert words_of(whole) == words_of(pieces) == [("user", "a b"), ("assistant", "c"), ("assistant", "d")]

@@ -1,0 +1,490 @@
+"""An imported file becomes a tree that keeps the promises; every change and every bad line is reported."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+import pytest
+
+from turnledger.engine.limits import Limits
+from turnledger.engine.transfer import import_parse, import_plan
+from turnledger.engine.transfer.import_parse import ChatReader, ReadChat
+from turnledger.engine.transfer.import_plan import Plan, planned
+from turnledger.errors import InvalidInput
+from turnledger.model.attempt import Failure
+from turnledger.model.ids import BranchId, ConversationId, Id, TurnId
+from turnledger.model.item import Item, message
+from turnledger.model.messages.calls import NOT_ANSWERED
+from turnledger.model.transfer import BranchLine, ChatLine, Did, FlagLine, ImportReport, ResetLine, TurnLine
+from turnledger.model.turn import TurnKind
+
+AT = 1_700_000_000_000
+CALL = {"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}"}
+RESULT = {"type": "function_call_output", "call_id": "c", "output": "r"}
+
+
+def raws(*items: Any) -> tuple[msgspec.Raw, ...]:
+    return tuple(
+        msgspec.Raw(item.raw if isinstance(item, Item) else msgspec.json.encode(item)) for item in items
+    )
+
+
+def header(**changes: Any) -> ChatLine:
+    return ChatLine(**{"schema_version": 1, "id": "chat", "created_at": AT, "touched_at": AT, **changes})
+
+
+def turn(id: str, parent: str | None = None, **changes: Any) -> TurnLine:
+    fields = {
+        "schema_version": 1,
+        "chat": "chat",
+        "id": id,
+        "parent": parent,
+        "kind": "completed",
+        "created_at": AT,
+        "committed_at": AT,
+        "input": raws(message("user", f"ask {id}")),
+        "output": raws(message("assistant", f"answer {id}")),
+    }
+    return TurnLine(**{**fields, **changes})
+
+
+def plan(chat: ChatLine, *turns: TurnLine, **limits: int) -> Plan:
+    return planned(chat, 1, list(enumerate(turns, 2)), "ann", Limits(**limits))
+
+
+def said(plan: Plan, branch: int = 0) -> list[str]:
+    return [each.input[0].text for each in plan.line_of(plan.branches[branch][1])]
+
+
+def told(plan: Plan) -> list[tuple[int, Did]]:
+    """What is reported, but for ids of another making."""
+    return [(each.line, each.did) for each in plan.reports if each.did is not Did.RENAMED]
+
+
+def test_texts_of_another_making_become_ids_that_stay_the_same() -> None:
+    first = plan(header(), turn("a"), turn("b", "a"))
+    again = plan(header(), turn("a"), turn("b", "a"))
+    assert first == again
+    assert ConversationId(first.conversation.id)
+    assert all(TurnId(id) for id in first.turns)
+    assert said(first) == ["ask a", "ask b"]
+    assert {each.did for each in first.reports} == {Did.RENAMED}
+    assert planned(header(), 1, [], "ben", Limits()).conversation.id != first.conversation.id
+
+
+def test_branches_end_where_they_say_and_one_is_shown() -> None:
+    chat = header(branches=(BranchLine(id="x", head="c"), BranchLine(id="y", head="d")), current="x")
+    made = plan(chat, turn("a"), turn("b", "a"), turn("c", "b"), turn("d", "a"))
+    assert told(made) == []
+    assert [said(made, 0), said(made, 1)] == [["ask a", "ask b", "ask c"], ["ask a", "ask d"]]
+    assert made.conversation.branch == made.branches[0][0]
+    assert [each.number for each in made.turns.values()] == [1, 2, 3, 2]
+
+
+def test_without_branches_the_turns_are_one_line() -> None:
+    made = plan(header(), turn("a"), turn("b", "a"))
+    assert len(made.branches) == 1
+    assert said(made) == ["ask a", "ask b"]
+
+
+def test_turns_that_are_out_of_order_are_put_in_order() -> None:
+    made = plan(header(branches=(BranchLine(id="x", head="b"),)), turn("b", "a"), turn("a"))
+    assert said(made) == ["ask a", "ask b"]
+    assert told(made) == [(1, Did.REPAIRED)]
+
+
+def test_a_turn_whose_parent_is_lost_follows_the_line_before() -> None:
+    made = plan(header(branches=(BranchLine(id="x", head="d"),)), turn("a"), turn("c", "b"), turn("d", "c"))
+    assert said(made) == ["ask a", "ask c", "ask d"]
+    assert told(made) == [(3, Did.REPAIRED)]
+
+
+def test_turns_that_follow_themselves_are_left_out() -> None:
+    made = plan(header(branches=(BranchLine(id="x", head="a"),)), turn("a"), turn("b", "c"), turn("c", "b"))
+    assert said(made) == ["ask a"]
+    assert (3, Did.DROPPED) in told(made)
+    assert (4, Did.DROPPED) in told(made)
+
+
+def test_a_second_turn_of_an_id_is_left_out() -> None:
+    made = plan(header(), turn("a"), turn("a"))
+    assert len(made.turns) == 1
+    assert told(made) == [(3, Did.DROPPED)]
+
+
+def test_a_file_that_is_cut_off_keeps_what_came_through() -> None:
+    branches = (BranchLine(id="x", head="c"), BranchLine(id="y", head="d"))
+    made = plan(header(branches=branches, current="y", turns=4), turn("a"), turn("b", "a"))
+    assert said(made) == ["ask a", "ask b"]
+    assert len(made.branches) == 1
+    assert made.conversation.branch == made.branches[0][0]
+    assert told(made) == [(1, Did.REPAIRED), (1, Did.REPAIRED), (1, Did.DROPPED), (1, Did.REPAIRED)]
+
+
+def test_a_turn_that_no_branch_leads_to_is_told() -> None:
+    made = plan(header(branches=(BranchLine(id="x", head="a"),)), turn("a"), turn("b", "a"))
+    assert said(made) == ["ask a"]
+    assert told(made) == [(3, Did.DROPPED)]
+
+
+def test_what_is_no_item_is_left_out_and_flags_stay_with_theirs() -> None:
+    output = raws({"role": "nobody"}, message("assistant", "kept"))
+    made = plan(header(), turn("a", output=output, flags=(FlagLine(item=2, to_user=False), FlagLine(item=9))))
+    [only] = made.turns.values()
+    assert [item.text for item in only.output] == ["kept"]
+    assert list(only.flags) == [1]
+    assert told(made) == [(2, Did.DROPPED), (2, Did.DROPPED)]
+
+
+def test_a_call_that_one_branch_answers_is_closed_on_the_other() -> None:
+    asked = turn("a", output=raws(CALL))
+    answers = turn("b", "a", input=raws(RESULT))
+    moves_on = turn("c", "a")
+    branches = (BranchLine(id="x", head="b"), BranchLine(id="y", head="c"))
+    made = plan(header(branches=branches), asked, answers, moves_on)
+    _, b, c = made.turns.values()
+    assert [item.fields["output"] for item in b.input] == ["r"]
+    assert [item.fields.get("output") for item in c.input] == [NOT_ANSWERED, None]
+    assert told(made) == [(4, Did.REPAIRED)]
+
+
+def test_a_stray_result_is_dropped_and_an_empty_turn_makes_room() -> None:
+    stray = turn("b", "a", input=raws(RESULT), output=())
+    branches = (BranchLine(id="x", head="c"),)
+    made = plan(header(branches=branches), turn("a"), stray, turn("c", "b"))
+    assert said(made) == ["ask a", "ask c"]
+    assert [each.number for each in made.turns.values()] == [1, 2]
+    assert told(made) == [(3, Did.REPAIRED), (3, Did.DROPPED)]
+
+
+def test_instructions_are_in_force_until_replaced() -> None:
+    be_brief = raws(message("system", "Be brief."))
+    made = plan(
+        header(),
+        turn("a", instructions=be_brief),
+        turn("b", "a", instructions=be_brief, instructions_once=True),
+        turn("c", "b", instructions=()),
+        turn("d", "c", instructions=raws(message("user", "no"))),
+    )
+    assert [each.instructed for each in made.turns.values()] == [1, 1, 0, 0]
+    assert told(made) == [(5, Did.DROPPED)]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"kind": "odd"}, {"created_at": -1}, {"committed_at": 10**16}],
+    ids=lambda change: next(iter(change)),
+)
+def test_a_turn_that_makes_no_sense_is_left_out(change: dict[str, Any]) -> None:
+    made = plan(header(), turn("a"), turn("b", "a", **change))
+    assert said(made) == ["ask a"]
+    assert told(made) == [(3, Did.DROPPED)]
+
+
+def test_a_turn_that_is_too_large_is_left_out() -> None:
+    made = plan(header(), turn("a"), turn("b", "a", input=raws(message("user", "x" * 1000))), turn_bytes=500)
+    assert said(made) == ["ask a"]
+
+
+def test_what_is_said_of_a_chat_is_kept_within_bounds() -> None:
+    made = plan(
+        header(
+            title="t" * 1000,
+            named_by="nobody",
+            metadata={"k": "v" * 1000},
+            conversation_key="",
+            tags=("x" * 1000,),
+            expires_after=-1,
+            reset_policy=ResetLine(daily_at=99),
+        )
+    )
+    chat = made.conversation
+    assert (len(chat.title or ""), chat.named_by, chat.metadata) == (512, None, {})
+    assert (chat.conversation_key, chat.expires_after) == (None, None)
+    assert chat.tags == ()
+    assert len(told(made)) == 7
+
+
+def test_a_chat_without_sensible_times_is_refused() -> None:
+    with pytest.raises(InvalidInput, match="milliseconds"):
+        plan(header(created_at=-5))
+
+
+def test_kinds_and_settled_numbers_are_kept() -> None:
+    made = plan(header(), turn("a", kind="settled"), turn("b", "a", kind="interrupted"))
+    assert [each.kind for each in made.turns.values()] == [TurnKind.SETTLED, TurnKind.INTERRUPTED]
+    assert [each.settled for each in made.turns.values()] == [1, 1]
+
+
+def test_deep_nesting_is_refused() -> None:
+    deep: Any = "x"
+    for _ in range(200):
+        deep = [deep]
+    made = plan(header(), turn("a", output=raws({"type": "odd", "deep": deep}, message("assistant", "y"))))
+    [only] = made.turns.values()
+    assert [item.text for item in only.output] == ["y"]
+
+
+def test_ids_that_are_ours_are_kept() -> None:
+    id = "conv_01890000000070008000000000000000"
+    branch = "branch_01890000000070008000000000000000"
+    name = "turn_01890000000070008000000000000000"
+    chat = header(id=id, branches=(BranchLine(id=branch, head=name),), current=branch, turns=1)
+    made = plan(chat, turn(name))
+    assert made.reports == ()
+    assert (made.conversation.id, made.conversation.branch, list(made.turns)) == (
+        id,
+        BranchId(branch),
+        [name],
+    )
+
+
+def test_what_is_wrong_in_many_places_is_told_in_few_words() -> None:
+    output = tuple(msgspec.Raw(b"0") for _ in range(5_000))
+    made = plan(
+        header(), turn("a", output=output, kind="completed"), turn("b" * 10_000, "a", kind="x" * 10_000)
+    )
+    assert len(made.reports) == 1_001
+    assert max(len(report.why) for report in made.reports) <= 500
+    assert max(len(report.turn or "") for report in made.reports) <= 80
+
+
+def test_a_turn_of_too_many_items_and_a_chat_of_too_many_branches_are_left_out() -> None:
+    made = plan(header(), turn("a"), turn("b", "a", output=(msgspec.Raw(b"0"),) * 100_001))
+    assert said(made) == ["ask a"]
+    branches = tuple(BranchLine(id=f"{number}", head=None) for number in range(11))
+    with pytest.raises(InvalidInput, match="branches"):
+        plan(header(branches=branches), import_turns=10)
+
+
+def test_branches_are_told_apart_without_looking_at_each_for_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file may name thousands, and others are to be served meanwhile."""
+    compared = 0
+
+    class Counted(BranchId):
+        __slots__ = ()
+
+        def __eq__(self, other: object) -> bool:
+            nonlocal compared
+            compared += 1
+            return str.__eq__(self, str(other))
+
+        __hash__ = BranchId.__hash__
+
+    def counted(kind: type[Id], text: str, at: int, within: str) -> Id:
+        made = import_plan.derived(kind, at, within, text)
+        return Counted.trusted(made.raw) if kind is BranchId else made
+
+    monkeypatch.setattr(import_plan, "known_id", counted)
+    made = plan(header(branches=tuple(BranchLine(id=f"b{each}", head=None) for each in range(300))))
+    assert len(made.branches) == 300
+    assert compared < 300
+
+
+@pytest.mark.parametrize("revision", [0, -1, 2**60])
+def test_a_revision_that_none_can_be_is_told(revision: int) -> None:
+    made = plan(header(revision=revision), turn("t1"))
+    assert (made.conversation.revision, told(made)) == (1, [(1, Did.REPAIRED)])
+
+
+def test_what_means_nothing_is_told() -> None:
+    flags = (FlagLine(item=0, to_user=False), FlagLine(item=0, to_model=False))
+    made = plan(
+        header(named_by="person"),
+        turn("t1", instructions_once=True),
+        turn("t2", "t1", flags=flags),
+        turn("t3", "t2", kind="settled", failure=Failure("c", "m" * 65_536)),
+    )
+    assert told(made) == [(line, Did.DROPPED) for line in (1, 2, 3, 4)]
+    assert made.conversation.named_by is None
+    assert [each.failure for each in made.turns.values()] == [None] * 3
+
+
+def test_planned_turns_are_encoded_before_their_transaction(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = plan(header(), turn("a"), turn("b", "a"))
+
+    def never(*_: object, **__: object) -> None:
+        raise AssertionError("encoded too late")
+
+    monkeypatch.setattr(import_plan.Turn, "of", never)
+    monkeypatch.setattr(import_plan.event_log, "stored_at_once", never)
+    for each in made.turns.values():
+        placed = each.turn(BranchId("branch_01890000000070008000000000000000"), {})
+        assert placed.items == (*each.input, *each.output)
+        assert placed.number == each.number
+        assert isinstance(each.log, bytes)
+
+
+CHAT = {"type": "chat", "schema_version": 1, "id": "a", "created_at": 1, "touched_at": 2}
+TURN = {
+    "type": "turn",
+    "schema_version": 1,
+    "chat": "a",
+    "id": "t",
+    "parent": None,
+    "kind": "completed",
+    "created_at": 1,
+    "committed_at": 2,
+    "input": [],
+    "output": [],
+}
+
+
+def lines(*values: Any) -> bytes:
+    return b"".join(
+        value if isinstance(value, bytes) else msgspec.json.encode(value) + b"\n" for value in values
+    )
+
+
+def read(file: bytes, size: int = 1 << 20, **limits: int) -> list[ReadChat | ImportReport]:
+    reader = ChatReader(Limits(**limits))
+    found: list[ReadChat | ImportReport] = []
+    for at in range(0, len(file), size):
+        found += reader.feed(file[at : at + size])
+    return [*found, *reader.close()]
+
+
+def chats(found: Iterable[ReadChat | ImportReport]) -> list[ReadChat]:
+    return [each for each in found if isinstance(each, ReadChat)]
+
+
+def reports(found: Iterable[ReadChat | ImportReport]) -> list[ImportReport]:
+    told: list[ImportReport] = []
+    for each in found:
+        told += each.notes.all() if isinstance(each, ReadChat) else [each]
+    return told
+
+
+@pytest.mark.parametrize("size", [1, 7, 1000])
+def test_pieces_of_any_size_are_the_same_chats(size: int) -> None:
+    other = {**CHAT, "id": "b"}
+    found = read(lines(CHAT, TURN, {**TURN, "id": "u"}, other), size)
+    assert [(each.id, each.line, [line for line, _ in each.turns]) for each in chats(found)] == [
+        ("a", 1, [2, 3]),
+        ("b", 4, []),
+    ]
+    assert reports(found) == []
+
+
+def test_the_last_line_needs_no_end() -> None:
+    [chat] = chats(read(lines(CHAT, TURN)[:-1]))
+    assert len(chat.turns) == 1
+
+
+def test_a_last_line_that_is_cut_off_is_reported() -> None:
+    found = read(lines(CHAT, TURN, TURN)[:-20])
+    assert [len(each.turns) for each in chats(found)] == [1]
+    [report] = reports(found)
+    assert (report.line, report.did, report.chat) == (3, Did.REFUSED, "a")
+    assert "cut off" in report.why
+
+
+@pytest.mark.parametrize(
+    ("line", "word"),
+    [
+        (b"{]\n", "not a JSON object"),
+        (b"[1]\n", "not a JSON object"),
+        (b"\xff\xfe{}\n", "not a JSON object"),
+        (b"{" * 100_000 + b"\n", "not a JSON object"),
+        ({"type": "note", "schema_version": 1}, "must be one of chat, turn"),
+        ({"type": ["chat"], "schema_version": 1}, "must be one of chat, turn"),
+        ({"schema_version": 1}, "must be one of chat, turn"),
+        ({**TURN, "schema_version": 2}, "newer"),
+        ({**TURN, "schema_version": True}, "schema_version"),
+        ({**TURN, "schema_version": "1"}, "schema_version"),
+        ({"type": "turn"}, "schema_version"),
+        ({**TURN, "input": 1}, "Expected `array`"),
+    ],
+)
+def test_a_line_that_cannot_be_read_is_passed_over(line: Any, word: str) -> None:
+    found = read(lines(CHAT, line, {**TURN, "id": "u"}))
+    [chat] = chats(found)
+    assert [turn.id for _, turn in chat.turns] == ["u"]
+    [report] = reports(found)
+    assert (report.line, report.did) == (2, Did.REFUSED)
+    assert word in report.why
+
+
+def test_a_turn_needs_its_chat_before_it() -> None:
+    found = read(lines(TURN, CHAT, {**TURN, "chat": "b"}))
+    assert [(each.line, each.did, each.turn) for each in reports(found)] == [
+        (1, Did.REFUSED, "t"),
+        (3, Did.REFUSED, "t"),
+    ]
+    assert [each.turns for each in chats(found)] == [[]]
+
+
+def test_fields_that_are_not_known_are_told() -> None:
+    found = read(lines({**CHAT, "color": "red"}, {**TURN, "mood": 1}))
+    assert [(each.line, each.did, each.turn) for each in reports(found)] == [
+        (1, Did.DROPPED, None),
+        (2, Did.DROPPED, "t"),
+    ]
+    assert "color" in reports(found)[0].why
+    assert len(chats(found)[0].turns) == 1
+
+
+@pytest.mark.parametrize("change", [{"schema_version": 2}, {"created_at": "now"}, {"branches": 3}])
+def test_a_chat_whose_line_cannot_be_read_is_refused_with_its_turns(change: dict[str, Any]) -> None:
+    found = read(lines({**CHAT, **change}, {**TURN, **change}, CHAT))
+    refused, taken = chats(found)
+    assert refused.refused
+    assert refused.id == "a"
+    assert taken.refused is None
+
+
+def test_a_line_beyond_its_bound_is_passed_over_and_not_held() -> None:
+    reader = ChatReader(Limits(import_line_bytes=1000))
+    for _ in range(100):
+        assert list(reader.feed(b"x" * 1000)) == []
+    assert len(reader._rest) <= 1000
+    [report] = reader.feed(b"\n")
+    assert "too long: 100000 bytes" in report.why
+    assert [each.id for each in chats([*reader.feed(lines(CHAT)), *reader.close()])] == ["a"]
+
+
+@pytest.mark.parametrize("limits", [{"import_chat_bytes": 1000}, {"import_turns": 99}])
+def test_a_chat_beyond_its_bound_is_refused_and_not_held(limits: dict[str, int]) -> None:
+    found = read(lines(CHAT, *[TURN] * 100, {**CHAT, "id": "b"}), **limits)
+    large, next_one = chats(found)
+    assert "too large" in (large.refused or "")
+    assert large.turns == []
+    assert next_one.refused is None
+
+
+@pytest.mark.parametrize(
+    ("field", "element"),
+    [("input", 0), ("output", {}), ("instructions", 0), ("flags", {"item": 1}), ("effects", 1)],
+)
+def test_chat_of_small_lines_with_many_items_is_refused_and_not_held(field: str, element: Any) -> None:
+    turn = {**TURN, field: [element] * 100}
+    large = chats(read(lines(CHAT, *[turn] * 20), import_chat_bytes=40_000))[0]
+    assert "too large" in (large.refused or "")
+    assert large.turns == []
+
+
+def test_line_of_too_many_values_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(import_parse, "MOST_VALUES", 100)
+    found = read(lines(CHAT, {**TURN, "output": [0] * 300}, TURN))
+    assert [report.why for report in reports(found)] == ["The line holds more than 100 JSON values."]
+    assert len(chats(found)[0].turns) == 1
+
+
+def test_blank_lines_are_nothing() -> None:
+    found = read(b"\n \n" + lines(CHAT) + b"\r\n")
+    assert reports(found) == []
+    assert [each.line for each in chats(found)] == [3]
+
+
+@pytest.mark.parametrize("size", [1, 2, 1000])
+def test_the_mark_that_editors_begin_a_file_with_is_no_part_of_it(size: int) -> None:
+    found = read(b"\xef\xbb\xbf" + lines(CHAT, TURN), size)
+    assert [len(chat.turns) for chat in chats(found)] == [1]
+    assert reports(found) == []
+
+
+def test_a_last_line_that_is_whole_and_wrong_is_not_called_cut_off() -> None:
+    [report] = reports(read(lines(CHAT) + b'{"type": nonsense}'))
+    assert "It is not a JSON object" in report.why
