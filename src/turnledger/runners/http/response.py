@@ -16,39 +16,45 @@ if TYPE_CHECKING:
 
 
 _WITH_HEADER = 16 + zlib.MAX_WBITS
+_STEP = 4096
+"""Bytes that are decoded at once. At the end of a member, zlib copies what it was given behind it: if many
+small members were given whole, each would cost as much as all behind it."""
 
 
 class GzipDecoder:
     """Add bytes and read what they hold, in turns; a body may have several members."""
 
-    __slots__ = ("_member", "_rest", "waits")
+    __slots__ = ("_at", "_member", "_rest", "waits")
 
     def __init__(self) -> None:
         self._member = zlib.decompressobj(_WITH_HEADER)
         self._rest = b""
+        self._at = 0
+        """How much of the rest was decoded."""
         self.waits = False
         """Whether there may be more to read before more is added."""
 
     @property
     def is_complete(self) -> bool:
         """Whether all that was added ends where a body may end."""
-        return self._member.eof and not self._rest
+        return self._member.eof and self._at == len(self._rest)
 
     def add(self, piece: bytes) -> None:
-        self._rest += piece
+        self._rest, self._at = self._rest[self._at :] + piece, 0
         self.waits = True
 
     def read(self, limit: int) -> bytes:
         """Decode at most so many bytes. Raises MalformedAnswer."""
-        if self._member.eof and self._rest:
+        piece = self._rest[self._at : self._at + _STEP]
+        if self._member.eof and piece:
             self._member = zlib.decompressobj(_WITH_HEADER)
         member = self._member
         try:
-            decoded = member.decompress(self._rest, limit)
+            decoded = member.decompress(piece, limit)
         except zlib.error:
             raise MalformedAnswer("The model's answer is not the gzip that its headers announce.") from None
-        self._rest = member.unused_data if member.eof else member.unconsumed_tail
-        self.waits = bool(self._rest) or len(decoded) == limit
+        self._at += len(piece) - len(member.unused_data if member.eof else member.unconsumed_tail)
+        self.waits = self._at < len(self._rest) or len(decoded) == limit
         return decoded
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import tracemalloc
 
 import pytest
 
@@ -36,6 +37,18 @@ def test_members_behind_each_other_are_one_body() -> None:
     decoder = GzipDecoder()
     assert decoded(decoder, gzip.compress(b"one ") + gzip.compress(b"") + gzip.compress(b"two")) == b"one two"
     assert decoder.is_complete
+
+
+def test_read_of_one_of_many_members_copies_none_of_the_others() -> None:
+    body = gzip.compress(b"") * 50_000
+    decoder = GzipDecoder()
+    decoder.add(body)
+    tracemalloc.start()
+    assert decoder.read(1000) == b""
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < len(body) / 10
+    assert decoded(decoder, gzip.compress(b"end")) == b"end"
 
 
 def test_body_that_lacks_its_end_is_not_complete() -> None:
