@@ -162,7 +162,7 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
     created_at: int
     ended_at: int | None = None
     bytes: int = 0
-    """What it counts while it is kept aside; see model.usage."""
+    """What it counts while it is kept aside; see model.conversation."""
 
     def moved(self, state: AttemptState, *, failure: Failure | None = None, at: int | None = None) -> Attempt:
         """Return the attempt after a legal move; any other is a bug, and raises ValueError."""

@@ -201,7 +201,6 @@ class FlaggedPage(Struct, frozen=True):
 
 
 async def flagged_page(tables: Tables, request: PageOfLine) -> FlaggedPage:
-    """A page of turns with their flags."""
     page = request.page
     conversation = await info(tables, InfoRequest(page.owner, page.conversation, page.now))
     branch = request.branch or await tables.branch(conversation.branch)
@@ -266,7 +265,6 @@ async def whole_history(store: Store, page_before: Callable[[int | None], TurnPa
 
 
 async def in_force(tables: Tables, request: InfoRequest) -> tuple[Item, ...]:
-    """The instructions in force at the head of a conversation."""
     conversation = await info(tables, request)
     branch = await tables.branch(conversation.branch)
     if branch is None or not branch.instructed:

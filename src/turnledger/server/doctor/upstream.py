@@ -14,7 +14,7 @@ import msgspec
 
 from turnledger.errors import InvalidInput, ModelError
 from turnledger.model.text.plain import plain
-from turnledger.runners.http.request import get
+from turnledger.runners.http.pool import get
 from turnledger.runners.upstream.failures import BrokenOff, ProxyFailed
 from turnledger.server.access.guard import is_loopback
 from turnledger.server.config.settings import Settings
