@@ -28,11 +28,6 @@ class AttemptState(StrEnum):
     RESUMED = "resumed"  # failed, and a later attempt took up its journal
 
     @property
-    def is_final(self) -> bool:
-        """Whether nothing can move any more."""
-        return not MOVES[self]
-
-    @property
     def is_committed(self) -> bool:
         """Whether there is a turn of this id in the history."""
         return self in (AttemptState.COMPLETED, AttemptState.KEPT, AttemptState.SETTLED)

@@ -117,10 +117,6 @@ class Token(msgspec.Struct, frozen=True, kw_only=True):
         """Whether its bearer may ask this model."""
         return not self.models or model in self.models
 
-    def narrows(self, other: Token) -> bool:
-        """Whether it gives nothing that the other one does not give."""
-        return not self.beyond(other)
-
     def beyond(self, other: Token) -> tuple[str, ...]:
         """What it gives that the other one does not, each in a few words. Its owner may be another: who has
         `admin` makes tokens for the users of an application."""
