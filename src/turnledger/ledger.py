@@ -15,7 +15,7 @@ from turnledger.engine.admission import Readmit, persist_admitted
 from turnledger.engine.check.check import CheckRequest, check
 from turnledger.engine.clock import SystemClock, TrustedClock
 from turnledger.engine.conversations.read import HomeRequest, home_of
-from turnledger.engine.conversations.resolve import ResolveRequest, resolve_now, resolve_settled
+from turnledger.engine.conversations.resolve import ResolveRequest, Target, resolve_now, resolve_settled
 from turnledger.engine.conversations.search import SearchPage, SearchRequest, place_of, search_all
 from turnledger.engine.events.live_log import EventSink
 from turnledger.engine.feed import ChangeReader, newest_position
@@ -326,19 +326,24 @@ class Ledger:
         makes a conversation.
         """
         place = divergence_of(self._process, replaces, regenerates)
-        target = target_of(
-            self._process,
-            conversation,
-            conversation_key,
-            owner,
-            scope=scope,
-            within=within,
-            create=create and place is None,
-            reset=reset,
-            is_listed=False,
-        )
+        creates = create and place is None
+        target = self._target(conversation, conversation_key, owner, scope, within, creates, reset)
         request = turn_request(self._process, target, input, place, **options)
         return TurnBlock(self._process, request, on_event)
+
+    def _target(
+        self,
+        id: str | None,
+        key: str | None,
+        owner: str,
+        scope: str,
+        within: Within,
+        create: bool,
+        reset: ResetPolicy | None,
+    ) -> Target:
+        """The conversation that a turn goes to. One that is made for it is listed with its first commit."""
+        where = (self._process, id, key, owner)
+        return target_of(*where, scope=scope, within=within, create=create, reset=reset, is_listed=False)
 
     def resent(
         self,
@@ -358,17 +363,7 @@ class Ledger:
     ) -> TurnBlock:
         """Run the turn that a list of chat messages asks for, on a conversation that is named or new; see
         `turn` and Chat.resent."""
-        target = target_of(
-            self._process,
-            conversation,
-            conversation_key,
-            owner,
-            scope=scope,
-            within=within,
-            create=create,
-            reset=reset,
-            is_listed=False,
-        )
+        target = self._target(conversation, conversation_key, owner, scope, within, create, reset)
         request = resent_request(self._process, target, messages, sent, on_divergence, options)
         return TurnBlock(self._process, request, on_event)
 
@@ -396,17 +391,7 @@ class Ledger:
         `interaction=False` marks what a program does by itself: it keeps no conversation from expiring or
         from being reset, and resets none.
         """
-        target = target_of(
-            self._process,
-            conversation,
-            conversation_key,
-            owner,
-            scope=scope,
-            within=within,
-            create=create,
-            reset=reset,
-            is_listed=False,
-        )
+        target = self._target(conversation, conversation_key, owner, scope, within, create, reset)
         request = turn_request(self._process, target, input, **options)
         return await TurnBlock(self._process, request, on_event).run(runner)
 

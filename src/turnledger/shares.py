@@ -41,9 +41,9 @@ class Visit(NamedTuple):
 
     token: Token
     text: str
-    """The secret that lets him in."""
+    """The secret that lets the visitor in."""
     share: Share
-    """The link that he came by."""
+    """The link that was used."""
 
 
 class Shares:
@@ -77,8 +77,8 @@ class Shares:
         """Make a link, and return it with its code: the secret that belongs into the fragment of a URL. The
         code is kept nowhere, and is told this once.
 
-        To a `scope`: each visitor is a fresh owner there, who may ask `models`, and sees nothing but what he
-        makes. To a `chat`, which is the id of a conversation of the owner: visitors read it, and nothing
+        To a `scope`: each visitor is a fresh owner there, who may ask `models`, and sees only their own
+        chats. To a `chat`, which is the id of a conversation of the owner: visitors read it, and nothing
         else. It takes `max_uses` visitors, for `lifetime` seconds, `per_minute` at most; each may stay for
         `visitor_lifetime` seconds, and none longer than the link is good for. `parent` is the id of the token
         that makes it, which bounds it and says whose it is; without one, it is made by who runs the store.
@@ -131,9 +131,9 @@ class Shares:
         return await process.persist(create, request), code
 
     async def exchange(self, code: str, nonce: str, *, arrives: Callable[[], None] | None = None) -> Visit:
-        """Let a visitor in who brings the code of a link, and a nonce that his page has made up of at least
-        128 random bits. With the same nonce he may ask again for a minute, and is told the same; that counts
-        once. `arrives` is called for one who is new and may come in, and keeps him out by what it raises.
+        """Let a visitor in who brings the code of a link, and a nonce that the page has made of at least 128
+        random bits. The same nonce returns the same for a minute, and counts once. `arrives` is called for a
+        new visitor that may come in, and keeps them out by what it raises.
 
         Raises LinkNotValid, whatever the reason is; TooManyVisitors; InvalidInput for what is no nonce.
         """

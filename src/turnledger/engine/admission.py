@@ -1,4 +1,4 @@
-"""Admitting: what changes something is done for who is let in at that moment, not for who was a moment ago.
+"""Admission: a change is made only for a caller that is authorized at that very moment.
 
 A begin compares the admission version by itself; this is for what is one transaction and waits for nothing.
 """
@@ -16,12 +16,11 @@ if TYPE_CHECKING:
     from turnledger.engine.process import Process
 
 Readmit: TypeAlias = Callable[[], Awaitable[int]]
-"""Returns the admission version under which the caller is still let in, or raises what he is to be told."""
+"""Returns the admission version under which the caller is authorized now, or raises the error for it."""
 
 
 class Admitted(Protocol):
-    """A request that names the admission version under which its caller was let in; None: it matters to
-    nobody."""
+    """A request that names the admission version under which its caller was authorized; None: not checked."""
 
     @property
     def admitted(self) -> int | None: ...
@@ -32,8 +31,8 @@ Result = TypeVar("Result")
 
 
 async def check_admitted(tables: Tables, owner: str, admitted: int | None) -> None:
-    """Raise AdmissionMoved if it has changed who is let in since the caller was: he has to be looked up
-    again. First of all, so that who is shut out learns nothing else."""
+    """Raise AdmissionMoved if tokens have changed since the caller was authorized. Called first, so that a
+    revoked caller learns nothing else."""
     if admitted is not None and admitted != await tables.admission(owner):
         raise AdmissionMoved
 
@@ -41,8 +40,8 @@ async def check_admitted(tables: Tables, owner: str, admitted: int | None) -> No
 async def persist_admitted(
     process: Process, operation: Operation[AnyRequest, Result], request: AnyRequest, readmit: Readmit | None
 ) -> Result:
-    """Run an operation that checks its caller's admission, and once more whenever he had to be looked up
-    again. Raises what he is told if he is not let in any more."""
+    """Run an operation that checks its caller's admission, and again whenever the caller had to be authorized
+    anew. Raises what `readmit` raises."""
     while True:
         try:
             return await process.persist(operation, request)

@@ -44,7 +44,7 @@ async def tell(
     branch: BranchId | None = None,
     detail: str | None = None,
 ) -> None:
-    """Tell the owner of a conversation, if he sees it at all, with the transaction that this is part of."""
+    """Record a change for the owner of a conversation, unless it is internal, within this transaction."""
     if conversation.internal:
         return
     await tables.add_change(
@@ -116,7 +116,6 @@ class ChangePage:
 
 
 async def resume(tables: Tables, request: ResumeRequest) -> ChangePage:
-    """The next changes of an owner."""
     newest = await newest_position(tables)
     after = request.after
     if after is None:
@@ -197,7 +196,7 @@ class Stand(Enum):
 
     BEHIND = "behind"  # the store has it: what comes live does not fit on yet
     READING = "reading"  # the store is being asked: what comes live meanwhile is kept, and may be the same
-    LIVE = "live"  # it is handed to him, and fits on to what he was told
+    LIVE = "live"  # it is handed over, and fits on to what was read
 
 
 class ChangeReader:
@@ -232,7 +231,7 @@ class ChangeReader:
         if self._stand is Stand.BEHIND:
             return
         if self._stand is Stand.LIVE and not self._coming:
-            self._go_on_to(self._feed.handed_out)  # nothing of his lies in between, for however long
+            self._go_on_to(self._feed.handed_out)  # nothing for this reader lies in between
         self._count += len(changes)
         if self._count > self._process.limits.followed_changes:
             self.fall_behind()
@@ -248,13 +247,13 @@ class ChangeReader:
         self._bell.set()
 
     def wake(self) -> None:
-        """Have who waits look around, though there is nothing new: then he knows how far that is so."""
+        """Wake the reader, though there is nothing new: it learns up to where that is so."""
         self._is_woken = True
         self._bell.set()
 
     async def next_batch(self) -> Sequence[LiveChange]:
         """The next changes, as soon as there are any; nothing if it was woken before. Cancelled, it has taken
-        none. Raises LedgerClosed, and StoreErrors: who asks again goes on where he was."""
+        none. Raises LedgerClosed, and StoreErrors: a later call goes on from the same place."""
         while not self._process.is_closed:
             batch = self._at_hand() if self._stand is Stand.LIVE else await self._catch_up()
             if batch:
@@ -274,8 +273,8 @@ class ChangeReader:
             self.position = position
 
     def _at_hand(self) -> Sequence[LiveChange]:
-        """The next of what was handed over: if he sees all of it, the very same that others get, so that it
-        need be put into words only once."""
+        """The next of what was handed over: where the reader sees all of it, the very object that others get,
+        so that it is serialized only once."""
         while self._coming:
             changes = self._coming.popleft()
             self._count -= len(changes)
@@ -453,7 +452,7 @@ class Feed:
             self._bell.set()
         for owner in self._owners - request.owners:
             for follower in self._followers[owner]:
-                follower.fall_behind()  # he came while this was read, which may have left his out
+                follower.fall_behind()  # it joined while this was read, which may lack its changes
         by_owner: dict[str, list[LiveChange]] = {}
         for change in page.changes:
             by_owner.setdefault(change.owner, []).append(change)

@@ -100,7 +100,6 @@ def _check(stored: Usage, room: Room, new: Usage, shown: Room, *, adds_chat: boo
 
 
 async def usage(tables: Tables, owner: str) -> Usage:
-    """What is stored for an owner."""
     return await tables.stored(owner)
 
 
@@ -155,7 +154,7 @@ class Limits:
     """How long a conversation is kept that nobody uses, and that is not pinned: then it is deleted. None for
     no bound."""
     retain_bytes: int | None = None
-    """What the turns of one owner may take before his oldest conversations are purged, but for pinned ones.
+    """What the turns of one owner may take before the oldest conversations are purged, but for pinned ones.
     None for no bound."""
     retain_every: float = 3600.0
     """How often a process looks for what is older, or more, than that."""
@@ -166,7 +165,7 @@ class Limits:
     visitors: int = 10_000
     """Visitors who came by one link and may still be there."""
     changes_kept: float = 3600.0
-    """How long who was cut off can go on from the last change that he was told of."""
+    """How long a reader that was cut off can resume from the last change it received."""
     changes: int = 100_000
     """Changes of all owners that are kept for that."""
     followed_changes: int = 8_192
@@ -206,7 +205,6 @@ class Limits:
 
     @property
     def room(self) -> Room:
-        """What one owner may store."""
         return Room(self.owner_bytes, self.owner_chats)
 
     def check_size(self, what: str, items: Sequence[Item]) -> None:

@@ -1,7 +1,7 @@
 """What the engine needs from outside: a store, a clock, a runner.
 
 The engine's transactions are coroutines over `Tables`, written once for all stores (begin.py, commit.py,
-ending.py, …). A transaction awaits nothing but its tables, so an embedded store may drive it to its end
+end.py, …). A transaction awaits nothing but its tables, so an embedded store may drive it to its end
 in one go, while a networked one awaits its database. `Tables` reads and writes rows and decides nothing.
 
 What the engine asks the rows of a store for when conversations end: which are due, and to remove what they
@@ -142,8 +142,8 @@ class Tables(EndedTables, Protocol):
         ...
 
     async def touch_conversation(self, id: ConversationId, at: int) -> None:
-        """Move the time of the last interaction forward, never back: who reads a list on must not meet what
-        he has seen. Nothing else changes."""
+        """Move the time of the last interaction forward, never back: a reader of pages must not meet a chat
+        twice. Nothing else changes."""
         ...
 
     async def move_conversation(self, id: ConversationId, was: BranchId, now: BranchId) -> bool:
@@ -222,7 +222,7 @@ class Tables(EndedTables, Protocol):
         """The log of a turn's events; empty if it has none."""
         ...
 
-    # What owners store, and all visitors of a link together: see model.usage.
+    # What owners store, and all visitors of a link together: see Usage.
     async def count_bytes(self, owner: str, more: int) -> None:
         """Count so many bytes more for the owner and, if that is a visitor, for the link. The store itself
         counts conversations, their details and their branches where it saves them, and takes off what it
@@ -359,11 +359,11 @@ class Tables(EndedTables, Protocol):
         ...
 
     async def admission(self, owner: str) -> int:
-        """How often it has changed who is let in to this owner's; it never goes back."""
+        """How often the tokens of this owner have changed; it never goes back."""
         ...
 
     async def raise_admission(self, owner: str) -> None:
-        """Make who was let in before be looked at again."""
+        """Have every caller of this owner authorized again."""
         ...
 
     # Share links. Where the owner is None, those of all owners are meant.
@@ -462,7 +462,7 @@ class Tables(EndedTables, Protocol):
         ...
 
     async def owner_of_ticket(self, attempt: TurnId) -> str | None:
-        """Whose conversation it waits for: he is told when a dead process waits no more."""
+        """Whose conversation it waits for, to report that a dead process waits no more."""
         ...
 
     # The clocks of the machine, as the last process saw them.

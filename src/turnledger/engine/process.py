@@ -128,7 +128,6 @@ class Bells:
             self.ring(conversation)
 
     def queued(self) -> list[TurnId]:
-        """The attempts that wait in a lane."""
         return list(self._queued)
 
     def lane_of(self, attempt: TurnId) -> ConversationId | None:
@@ -339,7 +338,6 @@ class Process:
         self.readers += 1
 
     def at_work(self) -> AtWork:
-        """Count what is in hand."""
         waiting = sum(has_queued and attempt not in self.running for attempt, has_queued in self.mine.items())
         return AtWork(len(self.running), waiting, self.readers)
 

@@ -28,11 +28,6 @@ class AttemptState(StrEnum):
     RESUMED = "resumed"  # failed, and a later attempt took up its journal
 
     @property
-    def is_final(self) -> bool:
-        """Whether nothing can move any more."""
-        return not MOVES[self]
-
-    @property
     def is_committed(self) -> bool:
         """Whether there is a turn of this id in the history."""
         return self in (AttemptState.COMPLETED, AttemptState.KEPT, AttemptState.SETTLED)
@@ -166,7 +161,7 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
     created_at: int
     ended_at: int | None = None
     bytes: int = 0
-    """What it counts while it is kept aside; see model.usage."""
+    """What it counts while it is kept aside; see model.conversation."""
 
     def moved(self, state: AttemptState, *, failure: Failure | None = None, at: int | None = None) -> Attempt:
         """Return the attempt after a legal move; any other is a bug, and raises ValueError."""

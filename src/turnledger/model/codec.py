@@ -89,12 +89,10 @@ def _version_of(raw: bytes) -> int:
 
 
 def raws(items: Iterable[Item]) -> tuple[msgspec.Raw, ...]:
-    """The items as they stand in a document."""
     return tuple([msgspec.Raw(item.raw) for item in items])
 
 
 def items(raw_items: Sequence[msgspec.Raw]) -> tuple[Item, ...]:
-    """The items of a document."""
     try:
         return tuple(Item(raw) for raw in raw_items)
     except MalformedItems as problem:

@@ -133,7 +133,7 @@ class Branch(msgspec.Struct, frozen=True, kw_only=True):
     instructed: int = 0
     """Number of the turn whose instructions are in force at the head; 0 for none."""
     bytes: int = 0
-    """Of the bodies and logs of its own turns; see model.usage."""
+    """Of the bodies and logs of its own turns; see Usage."""
     preview: str = ""
     """The beginning of the last text at the head that a person sees; empty before the first turn."""
     last_ticket: int = 0
@@ -216,7 +216,7 @@ ONE_CHAT = "\x03"
 
 
 class Within(Struct, frozen=True):
-    """How a caller is narrowed. What lies beyond does not exist for him; None narrows nothing."""
+    """How a caller is narrowed. What lies beyond does not exist for the caller; None narrows nothing."""
 
     scope: str | None = None
     """The only scope of conversations that there is; empty: those that are in none."""
@@ -225,20 +225,20 @@ class Within(Struct, frozen=True):
 
     @property
     def is_everything(self) -> bool:
-        """Whether he sees all that the owner has."""
+        """Whether the caller sees all that the owner has."""
         return self.scope is None and self.chat is None
 
     def sees(self, conversation: Conversation) -> bool:
-        """Whether the conversation exists for him."""
+        """Whether the conversation exists for the caller."""
         is_in_scope = self.scope is None or self.scope == conversation.scope
         return is_in_scope and (self.chat is None or self.chat == conversation.id)
 
     def reaches(self, scope: str, chat: ConversationId) -> bool:
-        """Whether what is in this scope and conversation exists for him."""
+        """Whether what is in this scope and conversation exists for the caller."""
         return (self.scope is None or self.scope == scope) and (self.chat is None or self.chat == chat)
 
     def covers(self, other: Within) -> bool:
-        """Whether somebody who is narrowed so sees nothing that he does not see."""
+        """Whether a caller who is narrowed so sees nothing beyond this."""
         return self.scope in (None, other.scope) and self.chat in (None, other.chat)
 
     @property
@@ -286,7 +286,6 @@ class Usage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def in_blocks(size: int) -> int:
-    """Round up to whole blocks."""
     return -(-size // BLOCK) * BLOCK
 
 

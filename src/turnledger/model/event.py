@@ -42,6 +42,5 @@ Event: TypeAlias = TurnStarted | TextDelta | ItemDone | TurnFinished
 
 
 def decode(raw: bytes) -> Event:
-    """Decode any event."""
     event: Event = codec.decode_one_of(Event, raw)
     return event

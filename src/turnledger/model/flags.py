@@ -11,6 +11,7 @@ from msgspec import Struct
 
 from turnledger.model.ids import TurnId
 from turnledger.model.item import Item
+from turnledger.model.messages.calls import pairs
 
 
 class Flags(Struct, frozen=True):
@@ -45,7 +46,7 @@ def with_their_halves(items: Sequence[Item], hidden: Collection[int]) -> set[int
     """The places that cannot be shown when these are hidden: for a call its result and for a result its call,
     and reasoning when nothing of what it led to is shown."""
     gone = set(hidden)
-    for call, result in _pairs(items):
+    for call, result in pairs(items):
         if call in gone or result in gone:
             gone.update((call, result))
     for place, led_to in _led_to(items):
@@ -76,18 +77,6 @@ def without_hidden(
 ) -> list[tuple[Item, ...]]:
     """The parts of a history without the places hidden in each, and without the halves of those."""
     return [left_of(part, gone) for part, gone in zip(parts, gone_in(parts, hidden), strict=True)]
-
-
-def _pairs(items: Sequence[Item]) -> list[tuple[int, int]]:
-    """Places of each answered call and of its result, per occurrence: call ids repeat."""
-    pairs: list[tuple[int, int]] = []
-    waiting: dict[str | None, int] = {}
-    for place, item in enumerate(items):
-        if item.is_call:
-            waiting[item.call_id] = place
-        elif item.is_result and item.call_id in waiting:
-            pairs.append((waiting.pop(item.call_id), place))
-    return pairs
 
 
 def _led_to(items: Sequence[Item]) -> list[tuple[int, range]]:

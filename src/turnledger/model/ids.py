@@ -43,7 +43,6 @@ class Id(str):
 
     @classmethod
     def of_bytes(cls, raw: bytes) -> Self:
-        """Build the id from its 16 bytes."""
         return cls(cls.prefix + raw.hex())
 
     @classmethod

@@ -168,7 +168,6 @@ def message(role: str, text: str, *, status: str | None = None) -> Item:
 
 
 def result_of(call: Item, output: str) -> Item:
-    """Make the result item that answers this call."""
     return Item._made({"type": f"{call.type}_output", "call_id": call.call_id, "output": output})
 
 

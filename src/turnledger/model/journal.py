@@ -14,7 +14,7 @@ import msgspec
 from turnledger.errors import StoreCorrupt
 from turnledger.model import codec
 from turnledger.model.item import Item
-from turnledger.model.messages.calls import without_open_reasoning
+from turnledger.model.messages.calls import pairs, without_open_reasoning
 
 
 class JournalRecord(codec.Document, frozen=True):
@@ -78,14 +78,7 @@ class Journal:
 
     def answers(self) -> dict[int, Item]:
         """Place of each answered call → its result. A call id names the last open call that bears it."""
-        answers: dict[int, Item] = {}
-        waiting: dict[str | None, int] = {}
-        for place, item in enumerate(self.items):
-            if item.is_call:
-                waiting[item.call_id] = place
-            elif item.is_result and item.call_id in waiting:
-                answers[waiting.pop(item.call_id)] = item
-        return answers
+        return {call: self.items[result] for call, result in pairs(self.items)}
 
     def unanswered(self) -> list[int]:
         """Places of the calls without a result, in order."""
@@ -94,7 +87,6 @@ class Journal:
 
 
 def finished(item: Item, *, emitted: bool = False) -> bytes:
-    """The record of a finished item."""
     return codec.encode(JournalRecord(item=msgspec.Raw(item.raw), emitted=emitted or msgspec.UNSET))
 
 

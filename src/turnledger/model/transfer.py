@@ -115,7 +115,6 @@ _encoder = msgspec.json.Encoder()
 
 
 def encoded(line: ChatLine | TurnLine) -> bytes:
-    """The line, with its end."""
     return _encoder.encode(line) + b"\n"
 
 
@@ -189,7 +188,6 @@ def flag_lines(flags: Mapping[int, Flags]) -> tuple[FlagLine, ...]:
 
 
 def raws(items: Iterable[Item]) -> tuple[msgspec.Raw, ...]:
-    """Items as they stand in a line."""
     return tuple(one_line(item.raw) for item in items)
 
 

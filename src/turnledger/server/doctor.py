@@ -25,7 +25,7 @@ from turnledger.engine.access.tokens import FindRequest, find
 from turnledger.errors import InvalidInput, ModelError, StoreError
 from turnledger.ledger import OWNER
 from turnledger.model.text.plain import plain
-from turnledger.runners.http.request import get
+from turnledger.runners.http.pool import get
 from turnledger.runners.upstream.failures import BrokenOff, ProxyFailed
 from turnledger.server.access.guard import is_loopback
 from turnledger.server.config.file import InvalidSettings

@@ -1,8 +1,8 @@
 """Share links: made, exchanged for a visitor's token, listed, revoked; each in one transaction.
 
-The token of a visitor is derived from the code of the link and a nonce of his page, see model.share_code. So
-the transaction that counts him and makes his token can be repeated: who asks again within a minute gets the
-same one, and who finds the link later has nothing of it.
+The token of a visitor is derived from the code of the link and a nonce of the page, see model.access.share.
+So the transaction that counts a visitor and makes the token can be repeated: a page that asks again within a
+minute gets the same one, and whoever finds the link later learns nothing of it.
 """
 
 from __future__ import annotations
@@ -142,7 +142,7 @@ class ExchangeRequest(Struct, frozen=True, kw_only=True):
     code: str
     nonce: str
     token: TokenId
-    """The id of his token, if it is made now."""
+    """The id of the token, if it is made now."""
     limit: int
     """How many may be there by one link."""
     now: int
@@ -156,7 +156,7 @@ class Arrival(Struct, frozen=True):
     share: Share
     token: Token
     is_again: bool
-    """Whether he had it already."""
+    """Whether the visitor had it already."""
 
 
 async def look(tables: Tables, request: ExchangeRequest) -> Arrival:
@@ -207,7 +207,7 @@ async def _check_pace(tables: Tables, share: Share, request: ExchangeRequest) ->
 
 
 async def exchange(tables: Tables, request: ExchangeRequest) -> Arrival:
-    """Count the visitor and make his token, or return the one that he got a moment ago. Raises LinkNotValid
+    """Count the visitor and make a token, or return the one of a moment ago. Raises LinkNotValid
     or TooManyVisitors; then nothing has changed."""
     arrival = await look(tables, request)
     if not arrival.is_again:

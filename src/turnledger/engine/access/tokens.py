@@ -1,9 +1,9 @@
 """Tokens: made, found, listed, revoked; each in one transaction.
 
-Every owner has a number, his admission version, which rises whenever one of his tokens is revoked. Who was
-let in under a number may begin turns while it is the same, which begin reads in passing: a revocation counts
-from the moment it is written, in every process. So has the owner of those who come without a token, and the
-first token of all raises it from 0, where it never returns to: from then on everybody needs one.
+Every owner has an admission version, which rises whenever one of its tokens is revoked. A caller that was
+authorized under a version may begin turns while it is the same, which begin reads in passing: a revocation
+counts from the moment it is written, in every process. Callers without a token have an owner, too, whose
+version the first token of all raises from 0 for good: from then on every caller needs one.
 """
 
 from __future__ import annotations
@@ -144,7 +144,6 @@ async def find(tables: Tables, request: FindRequest) -> Admission:
 
 
 async def find_all(tables: Tables, digests: Collection[bytes]) -> dict[bytes, Token]:
-    """Look up many tokens at once."""
     found = [await tables.token_by_digest(digest) for digest in digests]
     return {each[0].digest: each[0] for each in found if each is not None}
 
@@ -155,7 +154,6 @@ async def secret_of(tables: Tables, _: None) -> bytes:
 
 
 async def admission_of(tables: Tables, owner: str) -> int:
-    """The admission version of an owner."""
     return await tables.admission(owner)
 
 

@@ -78,13 +78,11 @@ class Audit:
         return suppress(*UNREADABLE, *more)
 
     def remember_settled(self, branch: BranchId, numbers: tuple[int, ...]) -> None:
-        """Keep which turns of a line are settled."""
         if len(self._settled) >= REMEMBERED:
             del self._settled[next(iter(self._settled))]
         self._settled[branch] = numbers
 
     def settled_on(self, branch: BranchId) -> tuple[int, ...] | None:
-        """What was remembered; None for nothing."""
         return self._settled.get(branch)
 
 

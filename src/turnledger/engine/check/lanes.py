@@ -17,7 +17,6 @@ SET_ASIDE = (AttemptState.FAILED, AttemptState.DISCARDED)
 
 
 async def check_lane(audit: Audit, place: Location, branch: Branch, conversation: Conversation) -> None:
-    """Check what a branch says of its lane."""
     with audit.passing_over():
         await _check_running(audit, place, branch, live=is_live(conversation))
     if is_whole(conversation):
@@ -158,7 +157,6 @@ async def _check_lease(audit: Audit, place: Location, lease: LeaseId, what: str)
 
 
 async def check_token(audit: Audit, owner: str, id: TokenId) -> None:
-    """Check one token."""
     place = Location(owner=owner)
     try:
         token = await audit.tables.token(owner, id)

@@ -209,7 +209,6 @@ class FlaggedPage(Struct, frozen=True):
 
 
 async def flagged_page(tables: Tables, request: PageOfLine) -> FlaggedPage:
-    """A page of turns with their flags."""
     page = request.page
     conversation = await info(tables, InfoRequest(page.owner, page.conversation, page.now))
     branch = request.branch or await _shown(tables, conversation)
@@ -272,7 +271,6 @@ async def whole_history(store: Store, page_before: Callable[[int | None], TurnPa
 
 
 async def in_force(tables: Tables, request: InfoRequest) -> tuple[Item, ...]:
-    """The instructions in force at the head of a conversation."""
     conversation = await info(tables, request)
     branch = await _shown(tables, conversation)
     found = await turn_at(tables, branch, branch.instructed) if branch.instructed else None

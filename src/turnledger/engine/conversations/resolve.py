@@ -334,7 +334,6 @@ class ResolveRequest:
 
 
 async def resolve_now(tables: Tables, request: ResolveRequest) -> Conversation:
-    """Resolve as an operation of its own."""
     return await resolve(tables, request.target, request.now, room=request.room)
 
 

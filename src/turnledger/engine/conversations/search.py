@@ -1,4 +1,4 @@
-"""Searching: the chats of an owner whose title, or a message that he sees, has the words that he typed.
+"""Search: the chats of an owner whose title, or a message that the owner sees, has the words typed.
 
 A store only says where to look. Every hit is read again where it stands, as it is now: what was hidden,
 renamed or deleted since is not shown. What is not findable yet is made so before a search, so that a turn
@@ -36,7 +36,7 @@ MORE_AT_ONCE = 64
 MOST_EFFORT = 1_000
 """What a page spends at most on places that it passes over: it may be short, and the next one goes on."""
 MOST_PASSED = 16_384
-"""Places beyond what he sees that are passed over for who sees one chat: they cost little."""
+"""Places that are passed over for a caller who sees one chat only: they cost little."""
 READING = 4
 """What it takes to read what is found at a place."""
 MOST_FORKS = 20

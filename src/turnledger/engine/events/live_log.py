@@ -55,7 +55,6 @@ class EmittedText:
             self._join()
 
     def between(self, start: int, stop: int) -> str:
-        """The text from one place to another."""
         if stop > self._joined:
             if start == self._joined and stop == self.length:
                 return "".join(self._loose)
@@ -222,7 +221,6 @@ class LiveLog:
     # Reading.
 
     def attach(self) -> None:
-        """One more reads."""
         if not self._readers:
             self._recent = []
         self._readers += 1
@@ -231,7 +229,6 @@ class LiveLog:
             self.bell = asyncio.Event()
 
     def detach(self) -> None:
-        """One less reads."""
         self._readers -= 1
         if not self._readers:
             self.is_heard = self._on_event is not None
@@ -300,7 +297,6 @@ class LiveLog:
         self._wave = loop.call_later(delay, self.wake) if delay > 0 else loop.call_soon(self.wake)
 
     def wake(self) -> None:
-        """Wake all readers in one go."""
         self._is_asked_again = False
         bell, self.bell = self.bell, asyncio.Event()
         if bell is not None:

@@ -14,7 +14,7 @@ from msgspec import Struct
 from turnledger.errors import InvalidInput, MalformedItems
 from turnledger.model.flags import Hidden, without_hidden
 from turnledger.model.item import Item
-from turnledger.model.messages.calls import open_calls, without_open_reasoning
+from turnledger.model.messages.calls import open_calls, without_answers, without_open_reasoning
 from turnledger.model.turn import Turn
 
 Counter: TypeAlias = Callable[[Item], int]
@@ -91,9 +91,9 @@ def assemble(history: Sequence[Turn], around: Around, context: Context, hidden: 
     can ask for; `hidden` are the items of those that are not to be shown."""
     past, current = _parts(history, around, hidden)
     start = _start(past, around, current, context)
-    shown = [item for items in past[start:] for item in items]
+    shown = tuple(item for items in past[start:] for item in items)
     if start < len(history) and history[start].number > 1:
-        shown = _without_stray_results(shown)
+        shown = without_answers(shown)  # their calls are in a turn that is not shown
     assembled = (*around.instructions, *around.priming, *shown, *current)
     open_calls(assembled)  # the second net
     return assembled
@@ -141,18 +141,3 @@ def _start(
 def answers_before(items: Sequence[Item]) -> bool:
     """Whether these begin with results: they answer calls of the turn before, and stand before all else."""
     return bool(items) and items[0].is_result
-
-
-def _without_stray_results(items: Sequence[Item]) -> list[Item]:
-    """Leave out results whose calls are in a turn that is not shown."""
-    shown: list[Item] = []
-    waiting: set[str | None] = set()
-    for item in items:
-        if item.is_call:
-            waiting.add(item.call_id)
-        elif item.is_result:
-            if item.call_id not in waiting:
-                continue
-            waiting.discard(item.call_id)
-        shown.append(item)
-    return shown

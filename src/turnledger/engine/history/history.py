@@ -103,11 +103,9 @@ class History(Sequence[Turn]):
 
     @property
     def head(self) -> TurnId | None:
-        """The id of the last turn."""
         return TurnId.trusted(self._packed(self._length - 1)[:16]) if self._length else None
 
     def ends_with(self, turn: TurnId | None) -> bool:
-        """Whether this is its last turn."""
         return turn is not None and self.raw_id(self._length - 1) == turn.raw
 
     def raw_id(self, index: int) -> bytes:
@@ -131,7 +129,6 @@ class History(Sequence[Turn]):
         return node.packed[index - node.start]
 
     def _all_packed(self) -> Iterator[bytes]:
-        """The packed turns in order."""
         nodes, end = [], self._length
         at: _Node | None = self._node
         while at is not None:
@@ -143,7 +140,6 @@ class History(Sequence[Turn]):
                 yield node.packed[index]
 
     def first(self, length: int) -> History:
-        """Its first so many turns."""
         return self if length == self._length else History._view(self._node, length)
 
     def followed_by(self, turns: Sequence[Turn]) -> History:
@@ -224,7 +220,6 @@ class ShownTurns:
 
     @property
     def first(self) -> bytes | None:
-        """The id of the first turn."""
         return self._turns[0].id.raw if self._turns else None
 
     def begins(self, history: History) -> bool:
@@ -463,7 +458,6 @@ class BranchCache:
         return History()
 
     def keep(self, branch: BranchId, history: History) -> None:
-        """Remember the turns of a branch."""
         entry = self._entry(branch)
         entry.history = history
         self._weigh(entry)
@@ -579,7 +573,6 @@ class BranchCache:
         return kept[2]
 
     def keep_flags(self, branch: BranchId, version: int, turns: Sequence[Turn], flags: FlagsOf) -> None:
-        """Remember the flags of these turns."""
         if turns:
             entry = self._entry(branch)
             entry.flags = (version, turns[0].number, flags)

@@ -18,7 +18,6 @@ async def is_dead(tables: Tables, lease: LeaseId, dead: Dead) -> bool:
 
 
 async def beat_of(tables: Tables, lease: LeaseId) -> int | None:
-    """The beat of a lease; None if there is none."""
     found = await tables.lease(lease)
     return found.beat if found else None
 

@@ -50,7 +50,7 @@ class Undo(Struct, frozen=True):
     forget: bool = False
     """Whether what its tools did, and settled turns behind it, go as well."""
     turn: TurnId | None = None
-    """The turn that its caller takes for the last, if he says so: no other is taken back."""
+    """The turn that the caller takes for the last, if given: no other is taken back."""
 
 
 class Switch(Struct, frozen=True):

@@ -74,7 +74,7 @@ class Shed:
 
     purged: list[Conversation]
     is_done: bool
-    """Whether there is nothing more to do: he stores no more than may be, or nothing is left to purge."""
+    """Whether there is nothing more to do: the owner is within bounds, or nothing is left to purge."""
 
 
 async def shed(tables: Tables, request: RetireRequest) -> Shed:

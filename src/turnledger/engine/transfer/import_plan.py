@@ -200,7 +200,6 @@ class Planned:
 
     @cached_property
     def log(self) -> bytes:
-        """The event log of the turn."""
         return event_log.stored_at_once(self.output, self.failure)
 
     @cached_property

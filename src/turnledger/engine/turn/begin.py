@@ -120,7 +120,7 @@ async def begin(tables: Tables, request: BeginRequest) -> Beginning | Freed:
         raise AdmissionMoved
     if request.move is not None and verdict.claim is not None:
         return await moved_under(tables, verdict.claim, request.attempt)
-    if not isinstance(request.move, Switch):  # needs room only where it copies effects; see moving
+    if not isinstance(request.move, Switch):  # needs room only where it copies effects; see moves
         fresh = target.fresh
         made = conversation if fresh is not None and fresh.id == conversation.id else None
         await check_room(tables, target.owner, request.bounds.room, made=made)

@@ -494,7 +494,6 @@ async def end_as_failed(process: Process, begun: Begun, problem: BaseException) 
 
 
 def failure_of(problem: BaseException) -> Failure:
-    """The failure to record for an exception that left the block."""
     if isinstance(problem, asyncio.CancelledError):
         return Failure("cancelled", "it was cancelled")
     code = problem.code if isinstance(problem, TurnledgerError) else type(problem).__name__

@@ -283,7 +283,6 @@ def _is_note(message: ChatMessage) -> bool:
 
 
 def _words(note: ChatMessage) -> str:
-    """What a system message says, as it is compared."""
     return comparable("".join(item.text for item in items_of_messages([note])))
 
 

@@ -654,7 +654,7 @@ class RunningTurn:
         return self._flushing
 
     def was_flushed(self, request: FlushRequest) -> None:
-        """That is written."""
+        """Note that this chunk is written."""
         if self._flushing is request:
             self._flushing = None
 

@@ -78,7 +78,6 @@ async def tail(
 
 
 def _whole(base: Base, turns: list[Turn]) -> Sequence[Turn]:
-    """A history, if these turns are all there are."""
     return History(turns) if len(turns) == base.length + len(base.carried) else turns
 
 
@@ -150,7 +149,6 @@ class Snapshot(Struct, frozen=True, dict=True):
 
     @property
     def shows_all(self) -> bool:
-        """Whether all of the history is shown."""
         return self.context is ALL and not self.hidden and not self.hidden_input
 
     def shown(self, input: tuple[Item, ...], steps: tuple[Item, ...]) -> tuple[Item, ...]:

@@ -82,13 +82,13 @@ class TurnOptions(TypedDict, total=False):
     interaction: bool
     """Whether the turn counts as use: if not, it puts off neither expiry nor a reset."""
     admitted: int | None
-    """The admission version under which the caller was let in, see Ledger.tokens. If it has moved when the
-    turn would begin, AdmissionMoved is raised instead."""
+    """The admission version under which the caller was authorized, see Ledger.tokens. If it has moved when
+    the turn would begin, AdmissionMoved is raised instead."""
     admitted_until: int | None
-    """Until when he is let in, in milliseconds since 1970: no turn begins later than that, either."""
+    """Until when the caller is authorized, in milliseconds since 1970: no turn begins later than that."""
     readmit: Readmit | None
-    """Called then, to look the caller up again: returns the version under which he is still let in, and the
-    turn goes on without losing its place in line; or raises what he is to be told."""
+    """Called then, to authorize the caller again: returns the new version, and the turn goes on without
+    losing its place in line; or raises the error for the caller."""
 
 
 class MoveOptions(TypedDict, total=False):
@@ -215,12 +215,10 @@ def _request(
     if idempotency_key is not None:
         key = _key(idempotency_key, target, place, items, given, primes, body_digest)
         key = key if resending is None else resending.key(key)
-    now = process.clock.now_ms()
-    begin = BeginRequest(
+    begin = _begin(
+        process,
         target=target,
         admitted=admitted,
-        attempt=process.ids.new(TurnId),
-        lease=process.lease,
         key=key,
         retry=None if retry is None or key is not None else retry_within(check_retry(retry), target.within),
         content=TurnContent(items if resending is None else (), given, place),
@@ -231,10 +229,20 @@ def _request(
             choice(OnFailure, "on_failure", on_failure),
             interaction,
         ),
-        bounds=BeginBounds(now + round(limits.queue_wait * 1000), limits.queue_length, limits.room),
-        round=Round(now, process.clock.due_ms()),
     )
     return AcquireRequest(begin, context, primes, resending, attach, admitted_until, readmit)
+
+
+def _begin(process: Process, **asked: Any) -> BeginRequest:
+    """The request of a new attempt of this process, under its limits, as of now."""
+    now, limits = process.clock.now_ms(), process.limits
+    return BeginRequest(
+        attempt=process.ids.new(TurnId),
+        lease=process.lease,
+        bounds=BeginBounds(now + round(limits.queue_wait * 1000), limits.queue_length, limits.room),
+        round=Round(now, process.clock.due_ms()),
+        **asked,
+    )
 
 
 def _key(
@@ -299,18 +307,14 @@ def move_request(
     readmit: Readmit | None = None,
 ) -> AcquireRequest:
     """A request that takes the lane as a turn does, and runs none."""
-    now, limits = process.clock.now_ms(), process.limits
     said = ("switch", move.branch) if isinstance(move, Switch) else ("undo", move.turn, move.forget)
-    begin = BeginRequest(
+    begin = _begin(
+        process,
         target=target,
         admitted=admitted,
-        attempt=process.ids.new(TurnId),
-        lease=process.lease,
         key=_key_of(idempotency_key, target, *said),
         move=move,
         policy=TurnPolicy(choice(OnBusy, "on_busy", on_busy)),
-        bounds=BeginBounds(now + round(limits.queue_wait * 1000), limits.queue_length, limits.room),
-        round=Round(now, process.clock.due_ms()),
     )
     return AcquireRequest(begin, admitted_until=admitted_until, readmit=readmit)
 

@@ -2,7 +2,7 @@
 
 The code in a share link: the secret that a visitor brings, and the token that is made of it.
 
-`tls_`, then as the text of a token. What a visitor gets is derived from the code and from a nonce that his
+`tls_`, then as the text of a token. What a visitor gets is derived from the code and from a nonce that the
 page has made up: the same page that asks again is told the same, and the store holds no secret for it.
 """
 
@@ -29,7 +29,7 @@ from turnledger.model.conversation import Within, guest_of
 from turnledger.model.ids import ConversationId, RandomBits, ShareId, TokenId
 
 SCOPES_OF_VISITORS = frozenset({TokenScope.CHATS_READ, TokenScope.CHATS_WRITE, TokenScope.TURNS_RUN})
-"""What a visitor of a scope may do, each with conversations of his own."""
+"""What a visitor of a scope may do, each with their own conversations."""
 READS = frozenset({TokenScope.CHATS_READ})
 VISIT = 24 * 3600.0
 """Seconds that a visitor may stay, if nothing else is said."""
@@ -40,7 +40,7 @@ PER_MINUTE = 60
 class ShareKind(StrEnum):
     """What a link leads to."""
 
-    SCOPE = "scope"  # each visitor is a fresh owner, with conversations of his own in the scope
+    SCOPE = "scope"  # each visitor is a fresh owner, with its own conversations in the scope
     CHAT = "chat"  # one conversation, to read
 
 
@@ -49,7 +49,7 @@ class Share(msgspec.Struct, frozen=True, kw_only=True):
 
     id: ShareId
     owner: str
-    """Who made it; the conversation of a chat link is his."""
+    """Who made it, and owns the conversation of a chat link."""
     name: str = ""
     """What people call it."""
     chat_scope: str
@@ -72,7 +72,7 @@ class Share(msgspec.Struct, frozen=True, kw_only=True):
     bounds: Bounds = UNBOUNDED
     """How much its visitors may ask for, and all of them together run and store."""
     bytes: int = 0
-    """What its visitors store, all together; see model.usage."""
+    """What its visitors store, all together; see Usage."""
     chats: int = 0
     """Conversations that they keep."""
     digest: Bytes
@@ -122,7 +122,6 @@ NONCE = re.compile(r"[A-Za-z0-9_-]{22,128}")
 
 
 def new_code(random_bits: RandomBits) -> str:
-    """Make the code of a new link."""
     return secret_text(PREFIX, random_bits(SECRET_BITS))
 
 

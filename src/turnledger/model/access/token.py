@@ -85,7 +85,7 @@ class Token(msgspec.Struct, frozen=True, kw_only=True):
     parent: TokenId | None = None
     """The one that made it; None for one made by whoever runs the store."""
     share: ShareId | None = None
-    """The link that its bearer came by; None for one that was made for him."""
+    """The link that its bearer came by; None for one that was made otherwise."""
     bounds: Bounds = UNBOUNDED
     """How much its bearer may ask for."""
     digest: bytes
@@ -122,13 +122,9 @@ class Token(msgspec.Struct, frozen=True, kw_only=True):
         """Whether its bearer may ask this model."""
         return not self.models or model in self.models
 
-    def narrows(self, other: Token) -> bool:
-        """Whether it gives nothing that the other one does not give."""
-        return not self.beyond(other)
-
     def beyond(self, other: Token) -> tuple[str, ...]:
         """What it gives that the other one does not, each in a few words. Its owner may be another: who has
-        `admin` makes tokens for the users of his application."""
+        `admin` makes tokens for the users of an application."""
         found = []
         missing = sorted(self.scopes - other.scopes)
         if missing:
@@ -154,7 +150,6 @@ _KNOWN_DIGITS = frozenset(DIGITS)
 
 
 def new_token_text(random_bits: RandomBits) -> str:
-    """Make the text of a new token."""
     return secret_text(PREFIX, random_bits(SECRET_BITS))
 
 

@@ -52,18 +52,22 @@ def left_open(turn: Iterable[Item]) -> tuple[Item, ...]:
     return tuple(waiting.values())
 
 
-def started(output: Sequence[Item]) -> tuple[int, ...]:
-    """The places of the calls that have a result in the same output, but for those stated as not started."""
+def pairs(items: Iterable[Item]) -> list[tuple[int, int]]:
+    """The places of each answered call and of its result, per occurrence."""
+    found: list[tuple[int, int]] = []
     waiting: dict[str | None, int] = {}
-    found: list[int] = []
-    for place, item in enumerate(output):
+    for place, item in enumerate(items):
         if item.is_call:
             waiting[item.call_id] = place
         elif item.is_result and item.call_id in waiting:
-            call = waiting.pop(item.call_id)
-            if item.fields.get("output") != NOT_STARTED:
-                found.append(call)
-    return tuple(sorted(found))
+            found.append((waiting.pop(item.call_id), place))
+    return found
+
+
+def started(output: Sequence[Item]) -> tuple[int, ...]:
+    """The places of the calls that have a result in the same output, but for those stated as not started."""
+    ran = (call for call, result in pairs(output) if output[result].fields.get("output") != NOT_STARTED)
+    return tuple(sorted(ran))
 
 
 def closed(pending: Iterable[Item]) -> tuple[Item, ...]:

@@ -18,7 +18,7 @@ import msgspec
 
 from turnledger.errors import MalformedItems
 from turnledger.model.item import Item
-from turnledger.model.messages.calls import NOT_ANSWERED, left_open
+from turnledger.model.messages.calls import NOT_ANSWERED, left_open, pairs
 
 Call: TypeAlias = tuple[str, str]
 """The name of a tool and its arguments, as they were written."""
@@ -283,15 +283,8 @@ def _echo(items: Iterable[Item]) -> list[dict[str, Any] | None]:
 
 
 def _made_here(items: Sequence[Item]) -> set[int]:
-    """The places of calls that were answered within their turn, and of their results. Call ids repeat."""
-    waiting: dict[str | None, int] = {}
-    found: set[int] = set()
-    for place, item in enumerate(items):
-        if item.is_call:
-            waiting[item.call_id] = place
-        elif item.is_result and item.call_id in waiting:
-            found |= {place, waiting.pop(item.call_id)}
-    return found
+    """The places of calls that were answered within their turn, and of their results."""
+    return {place for pair in pairs(items) for place in pair}
 
 
 def _entries(items: Iterable[Item]) -> tuple[Entry, ...]:

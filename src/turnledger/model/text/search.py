@@ -90,7 +90,6 @@ def composed(text: str) -> str:
 
 
 def words_of(text: str) -> list[str]:
-    """The words of a text, in order."""
     words = composed(text).translate(_folds).split(None, WORDS_OF_TEXT)[:WORDS_OF_TEXT]
     return [word[:WORD_LENGTH] for word in words]
 
@@ -161,7 +160,6 @@ def places_of(phrase: Phrase, words: Sequence[str]) -> Iterator[int]:
 
 
 def has(phrase: Phrase, words: Sequence[str]) -> bool:
-    """Whether the phrase occurs in a text."""
     return next(places_of(phrase, words), None) is not None
 
 

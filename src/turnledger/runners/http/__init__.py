@@ -10,12 +10,12 @@
 
 What is where:
 
-- `address` takes a URL apart, `request` writes the head of a request and asks once for something (`get`).
-- `pool` keeps free connections for 15 seconds, bounds their number, and serves waiters in order.
-- `dial` connects a socket, to the address of a host that answers first.
-- `proxy` picks the proxy (HTTPS_PROXY, HTTP_PROXY, NO_PROXY, or a setting) and opens tunnels.
-- `connection` writes a request and feeds the parser; `response` holds what has come until it is read.
-- `gzip` decodes compressed bodies. `deadlines` ends what takes too long, with one timer for all connections.
+- `dial` takes a URL apart, picks the proxy (HTTPS_PROXY, HTTP_PROXY, NO_PROXY, or a setting), and connects a
+  socket to the address of a host that answers first.
+- `pool` keeps free connections for 15 seconds, bounds their number, and serves waiters in order. It writes
+  the head of a request, and asks once for something (`get`).
+- `connection` writes a request, feeds the parser, and ends what takes too long, by one timer for all.
+- `response` holds what has come until it is read, and decodes gzip.
 
 What it guarantees:
 

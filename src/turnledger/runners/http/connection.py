@@ -25,9 +25,7 @@ class Awaited(Protocol):
     deadline: float
     """By the clock of the loop."""
 
-    def expire(self) -> None:
-        """The deadline has passed."""
-        ...
+    def expire(self) -> None: ...
 
 
 class Deadlines:
@@ -48,11 +46,9 @@ class Deadlines:
             self._set(awaited.deadline)
 
     def forget(self, awaited: Awaited) -> None:
-        """Watch it no more."""
         self._watched.discard(awaited)
 
     def close(self) -> None:
-        """Watch nothing more."""
         self._watched.clear()
         self._set(NEVER)
 
@@ -212,11 +208,9 @@ class Connection(asyncio.Protocol):
             self._deadlines.watch(self)
 
     def close(self) -> None:
-        """Close it; what is not whole breaks off."""
         self._break_off(cut())
 
     def expire(self) -> None:
-        """The time is up."""
         self._break_off(too_slow())
 
     # For the transport.

@@ -195,17 +195,14 @@ class Response:
     # For the connection.
 
     def add(self, piece: bytes) -> None:
-        """More of the body has come."""
         self._pieces.append(piece)
         self.waits += len(piece)
 
     def end(self) -> None:
-        """All of it has come."""
         self.is_whole = True
         self._connection = None
 
     def fail(self, failure: BrokenOff) -> None:
-        """No more will come."""
         self._failure = failure
         self._connection = None
         self.wake()
@@ -216,7 +213,6 @@ class Response:
             self.wake()
 
     def wake(self) -> None:
-        """Tell the reader that there is something for it."""
         waiting = self._waiting
         if waiting is not None:
             self._waiting = None

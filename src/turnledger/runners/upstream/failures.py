@@ -71,7 +71,6 @@ def unheard() -> Unheard:
 
 
 def too_slow() -> BrokenOff:
-    """The time is up."""
     return BrokenOff(ModelTimeout("The model took too long to go on with its answer. Try again."))
 
 

@@ -17,11 +17,9 @@ import msgspec
 
 from turnledger.errors import InvalidInput, MalformedAnswer
 from turnledger.runners.chat_model import FINISH_REASONS, ModelRequest, completion_of
-from turnledger.runners.http.address import address_of
 from turnledger.runners.http.connection import Connection, PhaseTimeouts
-from turnledger.runners.http.dial import proxy_for
-from turnledger.runners.http.pool import Pool, tls_of
-from turnledger.runners.http.request import head_of
+from turnledger.runners.http.dial import address_of, proxy_for
+from turnledger.runners.http.pool import Pool, head_of, tls_of
 from turnledger.runners.http.response import PIECES_BYTES, Response
 from turnledger.runners.upstream import streamed_answer
 from turnledger.runners.upstream.failures import BrokenOff, Unheard, closed, encoded, of_status

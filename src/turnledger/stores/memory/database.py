@@ -79,7 +79,6 @@ class UndoLog:
         return bool(self._undo)
 
     def undo(self) -> None:
-        """Put everything back as it was."""
         while self._undo:
             self._undo.pop()()
 

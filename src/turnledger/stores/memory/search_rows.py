@@ -71,7 +71,6 @@ class MemorySearchRows(UndoLog):
         return list(islice(live, limit))
 
     def _made_from(self, branch: BranchId, number: int) -> set[BranchId]:
-        """The branches that need this turn."""
         made: set[BranchId] = set()
         sources = [(branch, number)]
         while sources:

@@ -41,7 +41,6 @@ def _place(conversation: Conversation) -> tuple[int, ConversationId]:
 
 
 def is_restorable(conversation: Conversation) -> bool:
-    """Whether it was deleted, and can come back."""
     return conversation.state is ConversationState.DELETED
 
 
@@ -628,7 +627,6 @@ class MemoryTables(
         return {each.conversation for each in ended if each.is_interaction or not is_use}
 
     def _is_in_use(self, conversation: Conversation) -> bool:
-        """Whether a turn runs or waits there."""
         branch = conversation.branch
         waits = any(ticket.branch == branch for ticket in self._db.tickets.values())
         return waits or self._db.branches[branch].running is not None

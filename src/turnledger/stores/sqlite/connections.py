@@ -179,7 +179,6 @@ class Patience:
 
 
 def connect_reader(path: str, vfs: str | None = None) -> apsw.Connection:
-    """A connection that only reads."""
     connection = _connect(path, vfs)
     connection.pragma("query_only", True)
     return connection

@@ -8,8 +8,8 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from tests.unit.runners.http.raw_server import Behaviour, serving
-from turnledger.runners.http.address import address_of
 from turnledger.runners.http.connection import Connection, PhaseTimeouts
+from turnledger.runners.http.dial import address_of
 from turnledger.runners.http.pool import Pool
 from turnledger.runners.http.response import Response
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from turnledger.errors import InvalidInput
-from turnledger.runners.http.address import address_of, checked_api_key
+from turnledger.runners.http.dial import address_of, checked_api_key
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from tests.unit.runners.http.asking import (
 from tests.unit.runners.http.raw_server import OK, Heard, saying, saying_once, serving
 from turnledger.errors import ModelTimeout, ModelUnavailable
 from turnledger.runners.http import pool as module
-from turnledger.runners.http.address import address_of
+from turnledger.runners.http.dial import address_of
 from turnledger.runners.upstream.failures import BrokenOff
 
 pytestmark = pytest.mark.anyio

@@ -7,9 +7,8 @@ from base64 import b64encode
 import pytest
 
 from turnledger.errors import InvalidInput
-from turnledger.runners.http.address import address_of
-from turnledger.runners.http.dial import Proxy, proxy_for
-from turnledger.runners.http.request import head_of
+from turnledger.runners.http.dial import Proxy, address_of, proxy_for
+from turnledger.runners.http.pool import head_of
 
 HTTPS = address_of("https://api.example.com/v1")
 HTTP = address_of("http://api.example.com:8000/v1")

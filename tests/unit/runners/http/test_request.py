@@ -8,8 +8,8 @@ import pytest
 
 from tests.unit.runners.http.raw_server import OK, Heard, saying, saying_once, serving
 from turnledger.errors import InvalidInput, ModelUnavailable
-from turnledger.runners.http.address import address_of
-from turnledger.runners.http.request import get, head_of
+from turnledger.runners.http.dial import address_of
+from turnledger.runners.http.pool import get, head_of
 from turnledger.runners.upstream.failures import Unheard
 
 pytestmark = pytest.mark.anyio

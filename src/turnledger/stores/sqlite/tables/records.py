@@ -44,7 +44,6 @@ _COMMENT = re.compile(r"^--.*\n", re.MULTILINE)
 
 
 def sql_text(name: str) -> str:
-    """The text of one of this package's .sql files."""
     return files("turnledger.stores.sqlite").joinpath(name).read_text("utf-8")
 
 
@@ -320,7 +319,6 @@ def turn_of(id: TurnId, branch: BranchId, columns: Row) -> Turn:
 
 @decoder
 def log_of(id: TurnId, log: bytes | None, checksum: int | None) -> bytes:
-    """The log of a turn; empty where it has none."""
     if checksum is not None and checksum >> 32 & _LOG != crc32(log or b"") & _LOG:
         raise _damaged(id)
     return log or b""
@@ -398,7 +396,6 @@ def columns_of_attempt(attempt: Attempt, input: bytes | None) -> Row:
 
 
 def changes_of_attempt(attempt: Attempt) -> Row:
-    """The columns that can change."""
     failure = attempt.failure
     return (
         int(attempt.state is not AttemptState.RUNNING),

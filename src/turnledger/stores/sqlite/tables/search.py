@@ -2,10 +2,10 @@
 
 Words as SQLite's full-text index keeps them, and a search in its language.
 
-Each term begins with a mark of its owner and of a block of his turns: a search reads the terms of one owner
-and block, however many others there are. What begins with some letters is gathered before the first of it
-is told, so that a search for the beginning of a word costs what there is of it in a block. Whose a turn
-really is, its conversation says.
+Each term begins with a mark of its owner and of a block of the owner's turns: a search reads the terms of
+one owner and block, however many others there are. What begins with some letters is gathered before the
+first of it is told, so that a search for the beginning of a word costs what there is of it in a block. Whose
+a turn really is, its conversation says.
 """
 
 from __future__ import annotations
