@@ -330,7 +330,7 @@ class Commands:
         if path.exists():
             raise InvalidInput(f"{on_one_line(name)} is there already. Name another file.")
         pieces = self._session.talk.export(is_markdown=path.suffix != ".jsonl")
-        first = await anext(pieces, b"")  # what is wrong with the chat is told before there is a file
+        first = await anext(pieces, b"")  # raise errors of the chat before there is a file
         with writing_to(path) as write:
             write(first)
             async for piece in pieces:

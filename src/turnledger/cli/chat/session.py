@@ -198,7 +198,7 @@ class Session:
 
     def _is_news(self, turn: SeenTurn) -> bool:
         known = self._on_screen.get(turn.number)
-        # What lies before all that is on the screen is old, not new.
+        # Turns before all that is on the screen are old, not new.
         return known != turn.id and turn.number >= min(self._on_screen, default=0)
 
     async def forget_behind(self) -> None:

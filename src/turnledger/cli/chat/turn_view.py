@@ -277,7 +277,7 @@ class TurnView:
                 if not pressing.done() or hearing.done():
                     continue
                 if stopping is not None or not answering.is_asked:
-                    break  # it does not stop, or nobody knows of it: it is left to itself
+                    break  # it does not stop, or was never sent: leave it to itself
                 self._is_stopping = True
                 stopping = asyncio.create_task(self._stop(answering), name="turnledger stop")
                 pressing = asyncio.create_task(interrupts.next(), name="turnledger Ctrl-C")
@@ -327,7 +327,7 @@ class TurnView:
 
     def _take_item(self, item: Item) -> None:
         if item.role == "assistant" and self._streamed.is_blank:
-            self._streamed.feed(item.text)  # it was not told by its text
+            self._streamed.feed(item.text)  # it was not streamed
         self._finish_text()
         told = told_item(item)
         if told is not None:

@@ -304,7 +304,7 @@ def _do_each(
 
     try:
         where.do(work)
-    finally:  # also where something else has ended it
+    finally:  # also after another error
         for problem in problems:
             say(problem)
     if problems:

@@ -45,7 +45,7 @@ from turnledger.server.models.redacted import RedactedModel
 from turnledger.server.ops import logs
 from turnledger.server.requests.allowed_fields import passed_on
 from turnledger.server.requests.body import read_body
-from turnledger.server.requests.turn import OnDisconnect, Policies
+from turnledger.server.requests.turn import OnDisconnect, TurnTerms
 from turnledger.server.service import Service
 from turnledger.server.wire.client_stream import ClientStream, Headers, cut_of
 from turnledger.server.wire.sse import EVENTS
@@ -54,19 +54,6 @@ _JSON = (b"content-type", b"application/json")
 
 ErrorBytes: TypeAlias = Callable[[BaseException], bytes]
 """How an API reports an error in a stream that has begun."""
-
-
-class TurnAsked(Protocol):
-    """The common part of requests for a turn."""
-
-    @property
-    def policies(self) -> Policies: ...
-    @property
-    def idempotency_key(self) -> str | None: ...
-    @property
-    def retry(self) -> int | None: ...
-    @property
-    def fingerprint(self) -> bytes: ...
 
 
 class TurnExchange:
@@ -113,7 +100,7 @@ class TurnExchange:
         name = found.upstream_name
         return model, settings if name == named else {**settings, "model": name}
 
-    def options(self, asked: TurnAsked) -> TurnOptions:
+    def options(self, asked: TurnTerms) -> TurnOptions:
         """Return the options of the turn that the request names."""
         policies = asked.policies
         options: TurnOptions = {
@@ -163,7 +150,9 @@ class TurnExchange:
 
         def headers() -> Headers | None:
             told = waiting()
-            return None if told is None else [*_encoded(told), EVENTS]
+            if told is None:
+                return None
+            return [*((name, value.encode("latin-1")) for name, value in told.items()), EVENTS]
 
         self._is_kept_alive = True
         self.service.streams.keep_alive(self.outlet, headers)
@@ -189,7 +178,7 @@ class TurnExchange:
     def _begin_stream(self) -> None:
         self._is_stream = True
         self.service.metrics.stream_opened()
-        if not self.outlet.has_begun:  # it has where the turn waited for others
+        if not self.outlet.has_begun:  # it has if the turn waited for others
             self.outlet.begin(200, [*self._headers.items(), EVENTS])
         if self._is_kept_alive:
             self.service.streams.keep_alive(self.outlet)
@@ -210,10 +199,6 @@ class TurnExchange:
                 self.service.streams.let_go(self.outlet)
             if self._is_stream:
                 self.service.metrics.stream_closed()
-
-
-def _encoded(headers: Mapping[bytes, str]) -> Headers:
-    return [(name, value.encode("latin-1")) for name, value in headers.items()]
 
 
 class ApiTurn(Protocol):
@@ -280,13 +265,13 @@ class TurnEndpoint:
             if run is not None:
                 run.note_delivery(all_of_it=all_of_it)
 
-    # Two functions, apart from where the problem was caught: a frame that keeps an exception which keeps that
-    # frame stays until the garbage collector comes, and the body of the request with it.
+    # Two functions, apart from where the problem was caught: a frame and an exception that refer to each
+    # other stay until the next garbage collection, and the body of the request with them.
 
     async def _fail(self, exchange: TurnExchange, problem: TurnledgerError) -> None:
         try:
             reported = problem if exchange.turn is not None else await self._before_begin(exchange, problem)
-        except asyncio.CancelledError:  # a stream that has begun must not end without a word
+        except asyncio.CancelledError:  # a stream that has begun must not end without an error
             exchange.fail(shutting_down())
             raise
         exchange.state["code"] = reported.code
@@ -328,7 +313,7 @@ class TurnRun:
                 metrics.waited(exchange.began_at - asked_at)
                 self._place(running.conversation.id, running.began, running.id)
                 if self._stopping is not None:
-                    # The client left while the turn began, when nobody could find it to stop it.
+                    # The client left while the turn began, when it could not be found yet to stop it.
                     running.stop(self._on_disconnect.value)
                     raise TurnStopped
                 await self._turn.answer(running)
@@ -349,8 +334,8 @@ class TurnRun:
             if not exchange.outlet.is_broken:
                 await self._follow(attached.turn)
         except asyncio.CancelledError:
-            # Cancelled while the store wrote, it may be there, and must not be denied. What was cut short and
-            # kept is there, too, but is no answer.
+            # Cancelled during the commit, the turn may be there, and must not be denied. A turn that was cut
+            # short and kept is there, too, but is no answer.
             is_whole = running is not None and running.state is AttemptState.COMPLETED
             metrics.turn_ended("completed" if is_whole else "failed")
             if is_whole and running is not None:
@@ -392,7 +377,7 @@ class TurnRun:
         elif not self._exchange.is_good or not self._exchange.outlet.may_have_arrived:
             self._service.ledger.lost(self._block)
 
-    # When the client goes.
+    # When the client leaves.
 
     def _client_left(self) -> None:
         if not self._exchange.outlet.may_have_arrived:

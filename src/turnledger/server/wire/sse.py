@@ -129,7 +129,7 @@ class Streams:
         if stream.beats:
             self.keep_alive(outlet, headers)
         try:
-            # The last bytes are sent outside of this: a revoked reader has as long for them as any other.
+            # The last bytes are sent outside: a revoked reader has as long for them as any other.
             with self.stay(who):
                 async with outlet.until_gone():
                     async for piece in stream.pieces:
@@ -197,7 +197,7 @@ class Streams:
             yield
         except asyncio.CancelledError:
             if task in self._ended and not task.uncancel():
-                raise self._ended[task]() from None  # made here: no frame keeps it, so it keeps no frames
+                raise self._ended[task]() from None  # made here: no frame and exception keep each other
             raise
         finally:
             self._ended.pop(task, None)
@@ -229,7 +229,7 @@ class Streams:
             self._end(b"", missing)
 
     def _end(self, digest: bytes, reason: Callable[[], TurnledgerError]) -> None:
-        # Removed first: a reader that is slow to leave is not cancelled twice.
+        # Removed first, so that a reader that is slow to leave is not cancelled twice.
         for task in self._readers.pop(digest, ()):
             self._ended[task] = reason
             task.cancel()
