@@ -98,7 +98,7 @@ class App:
         self.service = service
         self.endpoints = endpoints
         self._guard = Guard(service.settings)
-        self._routes = [(_route(endpoint), endpoint) for endpoint in endpoints]
+        self._routes = [(Route(each.path, each.answer, methods=[each.method]), each) for each in endpoints]
         self._direct = {
             (endpoint.method, endpoint.path): (route.app, endpoint)
             for route, endpoint in self._routes
@@ -373,7 +373,3 @@ class Outgoing:
 async def _answer_empty(send: Send, headers: Sequence[tuple[bytes, bytes]]) -> None:
     await send({"type": "http.response.start", "status": 204, "headers": list(headers)})
     await send({"type": "http.response.body", "body": b""})
-
-
-def _route(endpoint: Endpoint) -> Route:
-    return Route(endpoint.path, endpoint.answer, methods=[endpoint.method])

@@ -65,7 +65,7 @@ def show_turn(screen: Screen, turn: SeenTurn) -> None:
     screen.blank()
     for item in turn.output:
         if item.role == "assistant":
-            screen.blocks(list(_blocks(item.text)))
+            screen.blocks(blocks_of(harmless(item.text)))
         elif (told := told_item(item)) is not None:
             screen.say(told)
     for note in notes(turn):
@@ -107,10 +107,6 @@ def about(turn: SeenTurn) -> str:
 def _parts(parts: object) -> str:
     texts = [part.get("text") for part in parts if isinstance(part, dict)] if isinstance(parts, list) else []
     return " ".join(text for text in texts if isinstance(text, str))
-
-
-def _blocks(text: str) -> Iterator[MarkdownBlock]:
-    return iter(blocks_of(harmless(text)))
 
 
 def _short(text: str) -> str:
