@@ -126,7 +126,7 @@ class CompletionTurn:
         async for event in chat.events(turn):
             if told := as_events(chunks.of_event(event)):
                 self._exchange.write(told)
-                await self._exchange.outlet.room()
+                await self._exchange.client.room()
         last = chunks.last(committed(await chat.outcome(turn)))
         self._exchange.end(as_events(last) + DONE)
 
@@ -173,7 +173,7 @@ async def pass_through(
     leaves. Raises the error to report: also for a stream that does not say how it ended, which may have been
     cut. A `finish_reason` by which a turn would fail is raised if the answer `is_judged`, otherwise returned:
     the client reads it in the answer."""
-    async with exchange.outlet.until_gone():
+    async with exchange.client.until_gone():
         if not stream:
             body = await model.complete(asked)
             failure = _failure(model, _finish_reasons(body))
@@ -190,7 +190,7 @@ async def pass_through(
                     if reasons := _finish_reasons(payload):
                         is_whole, failure = True, failure or _failure(model, reasons)
                 # No turn waits for a slow client here, and it has no other way to read.
-                await exchange.outlet.room()
+                await exchange.client.room()
         if not is_whole:
             raise failure_of_end(None)
         if failure is not None and is_judged:

@@ -217,7 +217,7 @@ class ClientStream:
                 self.is_broken = True
                 return
             if not sent.is_done:
-                self._sending = asyncio.create_task(self._catch_up(sent), name="turnledger outlet")
+                self._sending = asyncio.create_task(self._catch_up(sent), name="turnledger client stream")
         elif self._backlog_bytes + size > self._backlog_limit:
             self._cut_off(self._sending)
             self._tell()
