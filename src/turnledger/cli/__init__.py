@@ -17,7 +17,7 @@ def main() -> None:
     _open_what_was_closed()
     try:
         _run()
-    except KeyboardInterrupt:  # while it is being made ready: commands tell their own
+    except KeyboardInterrupt:  # during start-up: commands handle their own
         sys.exit(INTERRUPTED)
 
 
@@ -43,7 +43,7 @@ def _run() -> None:
         # What the server needs includes what the command line does.
         print(NEEDS_SERVER if command in {"serve", "doctor"} else NEEDS_TYPER, file=sys.stderr)
         sys.exit(2)
-    # What this terminal has no letters for is written out.
+    # Letters that this terminal lacks are escaped.
     if isinstance(sys.stdout, TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")
     app(prog_name="turnledger")

@@ -70,6 +70,6 @@ def _read_no_more() -> None:
     for stream in (sys.stdout, sys.stderr):
         try:
             os.dup2(nowhere, stream.fileno())
-        except (OSError, ValueError):  # no file of the system, as in a test
+        except (OSError, ValueError):  # not a real file, as in a test
             continue
     os.close(nowhere)

@@ -99,7 +99,7 @@ def error_of(
 ) -> TurnledgerError:
     """The error for a code; for an unknown one a class by status, or RequestFailed."""
     kind = _CLASSES.get(code) or _class_of_status(code, status)
-    # Each class makes its message of what it knows; here a server has made it.
+    # Not by the constructors: the server has made the message.
     error = kind.__new__(kind)
     Exception.__init__(error, message or " ".join((kind.__doc__ or "").split()))
     for name, value in _FIELDS.get(kind, {}).items():
@@ -192,4 +192,4 @@ def _seconds(retry_after: str | None) -> float | None:
     try:
         return min(max(0.0, float(retry_after)), DAY) if retry_after else None
     except ValueError:
-        return None  # a date: nothing that speaks Turnledger sends one
+        return None  # a date, which no Turnledger server sends

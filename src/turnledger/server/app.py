@@ -98,7 +98,7 @@ class App:
         self.service = service
         self.endpoints = endpoints
         self._guard = Guard(service.settings)
-        self._routes = [(_route(endpoint), endpoint) for endpoint in endpoints]
+        self._routes = [(Route(each.path, each.answer, methods=[each.method]), each) for each in endpoints]
         self._direct = {
             (endpoint.method, endpoint.path): (route.app, endpoint)
             for route, endpoint in self._routes
@@ -215,7 +215,7 @@ class App:
         except asyncio.CancelledError:
             if not self.service.shutting_down.is_set():
                 raise
-            if not answer.status:  # else the endpoint has told it in its stream
+            if not answer.status:  # otherwise the endpoint has reported it in its stream
                 await answer_error(answer, shutting_down(), request_id)
         except Exception as problem:
             if isinstance(problem, TurnledgerError):
@@ -239,7 +239,7 @@ class App:
         if not answer.status:
             await answer_error(answer, problem, request_id)
         elif isinstance(problem, TurnledgerError):
-            # Half an answer cannot be taken back: the server cuts the connection of one that is not whole.
+            # Half an answer cannot be taken back: the server cuts the connection.
             log.warning("answer_cut", code=problem.code)
         else:
             unexpected(problem, request_id=request_id)
@@ -248,19 +248,17 @@ class App:
         admission = self.service.admission
         principal = admission.recall(head) if endpoint.checks_version or endpoint.is_stream else None
         if principal is not None and endpoint.is_stream:
-            # Refused from memory, without the store; who is let in is looked up.
+            # Refuse from memory, without the store; a caller that may stay is looked up below.
             is_tokenless = principal.token is None
             self.service.quotas.look_at_streams(
                 principal.owner, is_tokenless=is_tokenless, link=principal.link
             )
         if principal is None or not endpoint.checks_version or not principal.has(endpoint.needs):
-            principal = await admission.admit(head)  # also to refuse: his token may have ended since
+            principal = await admission.admit(head)  # also before refusing: the token may have ended since
         if principal.token is not None or not endpoint.is_open_at_first:
             principal.check(endpoint.needs)
         if principal.is_reader and not endpoint.is_for_readers:
-            message = (
-                "Who came by a link to a chat can read that chat, and nothing else. Ask for it by its id."
-            )
+            message = "A link to a chat grants reading that chat, and nothing else. Ask for it by its id."
             raise Refused(403, "readers_only_read", message)
         return principal
 
@@ -375,7 +373,3 @@ class Outgoing:
 async def _answer_empty(send: Send, headers: Sequence[tuple[bytes, bytes]]) -> None:
     await send({"type": "http.response.start", "status": 204, "headers": list(headers)})
     await send({"type": "http.response.body", "body": b""})
-
-
-def _route(endpoint: Endpoint) -> Route:
-    return Route(endpoint.path, endpoint.answer, methods=[endpoint.method])

@@ -316,7 +316,7 @@ def check_permissions(place: Path) -> list[Diagnosis]:
         remedy = f"chmod 600 {place}"
         return [warn("permissions", f"{open_to} on this machine can read {place}", remedy)]
     if place.stat().st_uid != os.getuid():
-        remedy = "Serve as the user whom it belongs to: what others write he may not be able to read."
+        remedy = "Serve as its owner, who may not be able to read what other users write."
         return [warn("permissions", f"{place} belongs to another user", remedy)]
     return [ok("permissions", "the store can be read by its user only")]
 

@@ -39,7 +39,7 @@ class Refused(TurnledgerError):
     ) -> None:
         super().__init__(message)
         self.status = status
-        # Refusals are many, and mean nothing to the library: they share a class, and each has its code.
+        # There are many refusals, and none in the library: they share a class, and each has its code.
         self.code = code  # type: ignore[misc]
         self.param = param
         self.headers = tuple(headers)
@@ -130,7 +130,7 @@ KINDS: dict[type[TurnledgerError], ErrorKind] = {
     errors.UnsafeSqlite: BROKEN_STORE,
     errors.OutcomeUnknown: UNAVAILABLE,
     errors.CommitOutcomeUnknown: UNAVAILABLE,
-    # A server that asks another one by the client passes on that it could not.
+    # Of a server that asks another one with the client.
     errors.RequestFailed: ErrorKind(502, UPSTREAM),
     errors.NotAdmitted: ErrorKind(502, UPSTREAM),
     errors.TooManyRequests: ErrorKind(502, UPSTREAM),
@@ -174,7 +174,7 @@ def error_details(problem: BaseException) -> ErrorDetails:
     if isinstance(problem, MemoryError):
         error |= {"message": OUT_OF_MEMORY, "code": "out_of_memory"}
     if isinstance(problem, StoreError):
-        # The words of its class: what it says itself names files of the server, and is for its log.
+        # The words of its class: the message names files of the server, and is for its log.
         logs.log.error("store_failed", code=problem.code, details=str(problem))
         error["message"] = str(type(problem)())
     if isinstance(problem, Refused):

@@ -148,7 +148,7 @@ async def _interact(place: ChatBackend, models: list[str], talk: Talk | None, *,
     from turnledger.cli.chat.turn_view import DIM
 
     if isinstance(sys.stdout, TextIOWrapper):
-        sys.stdout.reconfigure(errors="replace")  # a letter that the terminal has not takes one column, too
+        sys.stdout.reconfigure(errors="replace")  # a missing letter takes one column, too
     theme = "ansi_light" if is_light(os.environ.get("COLORFGBG")) else "ansi_dark"
     screen = Screen(console_for(sys.stdout), theme)
     screen.say(Text.assemble(("Turnledger", "bold"), (f"  {models[0]} at {place.name}", DIM)))

@@ -234,7 +234,7 @@ class Commands:
 
     async def _move(self, rest: str, by: int) -> None:
         turn, versions = await self._turn_of_versions(rest)
-        at = _place(turn, versions) + by
+        at = [version.turn.id for version in versions].index(turn.id) + by
         if not 0 <= at < len(versions):
             raise InvalidInput(f"Turn {turn.number} shows its {'last' if by > 0 else 'first'} version.")
         await self._session.talk.switch(versions[at].branch)
@@ -330,7 +330,7 @@ class Commands:
         if path.exists():
             raise InvalidInput(f"{on_one_line(name)} is there already. Name another file.")
         pieces = self._session.talk.export(is_markdown=path.suffix != ".jsonl")
-        first = await anext(pieces, b"")  # what is wrong with the chat is told before there is a file
+        first = await anext(pieces, b"")  # raise errors of the chat before there is a file
         with writing_to(path) as write:
             write(first)
             async for piece in pieces:
@@ -366,10 +366,6 @@ class Commands:
 
 def _path(name: str) -> Path:
     return Path(name).expanduser()
-
-
-def _place(turn: SeenTurn, versions: Sequence[Version]) -> int:
-    return next(place for place, version in enumerate(versions) if version.turn.id == turn.id)
 
 
 def _marked(chat: SeenChat) -> Text:

@@ -62,7 +62,7 @@ def keys_kept() -> Iterator[None]:
     terminal = sys.stdin.fileno()
     before: list[Any] = termios.tcgetattr(terminal)
     quiet = [*before[:6], list(before[6])]
-    quiet[0] &= ~termios.ICRNL  # else Enter would not be Enter when it is read
+    quiet[0] &= ~termios.ICRNL  # otherwise Enter would be read as a line feed
     quiet[3] &= ~(termios.ECHO | termios.ICANON)
     # Ctrl-Z waits for the prompt, which leaves the terminal in order.
     quiet[6][termios.VSUSP] = bytes([os.fpathconf(terminal, "PC_VDISABLE")])

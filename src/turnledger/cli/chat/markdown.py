@@ -84,7 +84,7 @@ class Markdown(rich_markdown.Markdown):
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         deepest = max((token.level for token in self.parsed), default=0)
         is_wide = options.max_width - INDENT * deepest // 2 >= NARROWEST
-        # What is nested as deep as the parser goes may go on below, and that it leaves out.
+        # The parser leaves out what is nested deeper than its limit.
         if len(self._text) > LARGEST or not is_wide or deepest >= DEEPEST:
             yield Text(self._text.strip("\n"))
             return
@@ -190,7 +190,7 @@ def _harmless_tokens(tokens: Iterable[Token]) -> Iterator[Token]:
             for name, value in token.attrs.items()
         }
         if token.type == "softbreak":
-            token.type = "hardbreak"  # who breaks a line in a chat means it
+            token.type = "hardbreak"  # line breaks in a chat are meant
         if token.type == "image":
             yield _text(f"[{token.content or 'image'}] ({token.attrs.get('src', '')})")
             continue

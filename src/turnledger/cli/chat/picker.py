@@ -49,7 +49,7 @@ class Picker:
         self._chats: Sequence[SeenChat] = ()
         self._chosen = 0
         self._wanted = PAGE
-        self._found_by: str | None = None  # what was typed when they were looked for
+        self._found_by: str | None = None  # the search text of the current list
         self._is_entered = False
         self._hint = "looking…"
         self._looking: asyncio.Task[None] | None = None
@@ -136,7 +136,7 @@ class Picker:
 
         @bindings.add("enter")
         def _(event: KeyPressEvent) -> None:
-            # Who types quickly means what will be found, not what is still shown.
+            # A fast typist means what will be found, not what is still shown.
             self._is_entered = self._found_by != self._words.text
             if not self._is_entered and self._chosen < len(self._chats):
                 event.app.exit(result=self._chats[self._chosen])

@@ -52,7 +52,7 @@ async def _stop(answering: TurnInProgress, hearing: asyncio.Task[None]) -> None:
 class _Writing:
     def __init__(self, out: TextIO) -> None:
         self._out = out
-        # Who reads a terminal is misled by more than what controls it.
+        # More than control characters can mislead the reader of a terminal.
         self._cleaned = harmless if out.isatty() else uncontrolled
         self._half = ""  # of a line's end
         self._is_at_start = True
@@ -78,7 +78,7 @@ class _Writing:
         elif isinstance(event, ItemDone):
             item = Item(event.item)
             if item.role == "assistant" and not self._has_told:
-                self._write(item.text)  # it was not told by its text
+                self._write(item.text)  # it was not streamed
             self._has_told = False
         elif isinstance(event, Restarted):
             self._write("\n")

@@ -44,7 +44,7 @@ class KeptHistory(FileHistory):
             super().append_string(string)
 
     def store_string(self, string: str) -> None:
-        with suppress(OSError):  # a full disk takes no history, and keeps nobody from talking
+        with suppress(OSError):  # a full disk costs the history, not the chat
             super().store_string(string)
 
 

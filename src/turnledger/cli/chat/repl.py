@@ -65,7 +65,7 @@ class ChatLoop:
 
     async def _typed(self) -> str | None:
         session = self._session
-        # What is wrong is told when something is asked for; nobody waits for the prompt.
+        # Errors show with the next request; the prompt must not wait.
         with suppress(TurnledgerError, TimeoutError):
             async with asyncio.timeout(PATIENCE):
                 await session.catch_up()
@@ -87,7 +87,7 @@ class ChatLoop:
         try:
             while not acting.done():
                 await asyncio.wait((acting, pressing), timeout=TICK, return_when=asyncio.FIRST_COMPLETED)
-                if pressing.done():  # only then another one waits: in between, a press would be lost
+                if pressing.done():  # wait for the next one at once: a press in between would be lost
                     if not self._session.is_following:
                         acting.cancel()
                     pressing = asyncio.create_task(self._interrupts.next(), name="turnledger Ctrl-C")
@@ -97,7 +97,7 @@ class ChatLoop:
                     self._session.screen.blocks((), None, waited)
         finally:
             pressing.cancel()
-            acting.cancel()  # if the program is told to end: while there is still a place to leave it in
+            acting.cancel()  # if the program is told to end: while the backend is still open
             await asyncio.wait((acting, pressing))
             self._session.screen.settle()
         if acting.cancelled():
@@ -150,7 +150,7 @@ class ChatLoop:
             if look is None:
                 return
             if session.has_news(look):
-                # The prompt is gone while something is shown in its place: nothing is waited for there.
+                # The prompt is hidden while news are printed: nothing may wait here.
                 async with in_terminal():
                     if self._prompting.is_set():
                         is_shown = session.show_news(look)
@@ -159,7 +159,7 @@ class ChatLoop:
                 is_shown = session.show_news(look)
                 get_app().invalidate()  # the line below the prompt has the title
 
-    # What is asked of the person.
+    # Questions to the user.
 
     async def pick(self, words: str) -> SeenChat | None:
         place = self._session.place

@@ -19,10 +19,10 @@ from turnledger.cli.chat.markdown import THEME, Markdown, MarkdownBlock
 from turnledger.cli.chat.sanitize import harmless
 
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
-_BEGIN, _END = "\x1b[?2026h", "\x1b[?2026l"  # where the terminal knows it: show nothing in between
+_BEGIN, _END = "\x1b[?2026h", "\x1b[?2026l"  # synchronized output, where supported
 _HIDE, _SHOW = "\x1b[?25l", "\x1b[?25h"
-# Terminals differ in how wide they show some letters. A line that changes takes one row all the same: it is
-# cut where it would be broken, and shown whole once it is settled.
+# Terminals differ in the width of some letters. A changing line takes one row all the same: it is
+# cut where it would wrap, and shown whole once it is settled.
 _CUT, _BREAK = "\x1b[?7l", "\x1b[?7h"
 
 
@@ -44,7 +44,7 @@ class Screen:
         self._code_theme = code_theme
         self._live: list[str] = []
         self._is_blank = True
-        # The block that was drawn last, and how: while nothing comes, it is the same.
+        # The block that was drawn last, cached: it stays the same while no text comes.
         self._drawn: tuple[MarkdownBlock, int] | None = None
         self._drawn_lines: list[str] = []
         self.can_rewrite = console.is_terminal and not console.is_dumb_terminal
@@ -99,7 +99,7 @@ class Screen:
         wrapped them, in a way that cannot be known: they stay, and are written again below. Duplicates can be
         read; overwritten text cannot."""
         if any(cell_len(_COLOURS.sub("", line)) > self.width for line in self._live):
-            self._out("\x1b[1A\r\x1b[J")  # the last one says how it goes on
+            self._out("\x1b[1A\r\x1b[J")  # the last line is the status
             self._live, self._is_blank = [], False
 
     def _spaced(self, block: MarkdownBlock, before: Sequence[str]) -> list[str]:

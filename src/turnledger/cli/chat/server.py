@@ -111,7 +111,7 @@ class OnServer:
             raise
 
     async def close(self) -> None:
-        with suppress(TurnledgerError, TimeoutError):  # it is only tidying
+        with suppress(TurnledgerError, TimeoutError):  # it is only a clean-up
             async with asyncio.timeout(PATIENCE):
                 for chat in self._unused:
                     info = await chat.info()
@@ -209,7 +209,7 @@ class _StreamedTurn(ABC):
         """Its events, from the first."""
 
     async def __aiter__(self) -> AsyncIterator[TurnUpdate]:
-        # Nothing comes of this while it waits for others.
+        # This does not return while the turn waits for others.
         async with await self._begun() as self._events:
             async for event in self._events:
                 if self._is_unwanted:
@@ -220,7 +220,7 @@ class _StreamedTurn(ABC):
 
     async def stop(self) -> None:
         if self._events is None or self._events.turn_id is None:
-            self._is_unwanted = True  # it waits for others: what has not begun cannot be named
+            self._is_unwanted = True  # it waits for others, and has no id yet
         else:
             await self._events.stop(OnStop.KEEP.value)
 

@@ -198,7 +198,7 @@ class Session:
 
     def _is_news(self, turn: SeenTurn) -> bool:
         known = self._on_screen.get(turn.number)
-        # What lies before all that is on the screen is old, not new.
+        # Turns before all that is on the screen are old, not new.
         return known != turn.id and turn.number >= min(self._on_screen, default=0)
 
     async def forget_behind(self) -> None:
@@ -285,7 +285,8 @@ class Session:
             self.screen.say(Text(f"{kept} /edit has your text again.", DIM))
         elif wish.regenerates is None:
             self.unsent = typed_for(wish.text)
-            self.screen.say(Text(_whether_kept(told), DIM))
+            kept = _SAID_ONCE if _may_be_there(told) else "Nothing of it is kept."
+            self.screen.say(Text(f"{kept} Your text is in the prompt again.", DIM))
 
     def _say_why(self, told: TurnEnd) -> None:
         self.screen.blank()
@@ -306,11 +307,6 @@ _SAID_ONCE = "Sent as it is, it is still said once."
 
 def _may_be_there(told: TurnEnd) -> bool:
     return told.may_go_on or isinstance(told.problem, ServerUnavailable)
-
-
-def _whether_kept(told: TurnEnd) -> str:
-    kept = _SAID_ONCE if _may_be_there(told) else "Nothing of it is kept."
-    return f"{kept} Your text is in the prompt again."
 
 
 def problem_line(problem: TurnledgerError) -> Text:

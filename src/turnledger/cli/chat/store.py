@@ -340,7 +340,7 @@ class RunningHere:
 
     async def __aiter__(self) -> AsyncIterator[Event]:
         self._running = asyncio.create_task(self._run(), name="turnledger turn")
-        # However it ends: one that is cancelled at once never runs.
+        # However it ends: a task that is cancelled at once never runs.
         self._running.add_done_callback(lambda _: self._events.put_nowait(None))
         while (event := await self._events.get()) is not None:
             yield event

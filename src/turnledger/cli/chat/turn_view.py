@@ -65,7 +65,7 @@ def show_turn(screen: Screen, turn: SeenTurn) -> None:
     screen.blank()
     for item in turn.output:
         if item.role == "assistant":
-            screen.blocks(list(_blocks(item.text)))
+            screen.blocks(blocks_of(harmless(item.text)))
         elif (told := told_item(item)) is not None:
             screen.say(told)
     for note in notes(turn):
@@ -107,10 +107,6 @@ def about(turn: SeenTurn) -> str:
 def _parts(parts: object) -> str:
     texts = [part.get("text") for part in parts if isinstance(part, dict)] if isinstance(parts, list) else []
     return " ".join(text for text in texts if isinstance(text, str))
-
-
-def _blocks(text: str) -> Iterator[MarkdownBlock]:
-    return iter(blocks_of(harmless(text)))
 
 
 def _short(text: str) -> str:
@@ -277,7 +273,7 @@ class TurnView:
                 if not pressing.done() or hearing.done():
                     continue
                 if stopping is not None or not answering.is_asked:
-                    break  # it does not stop, or nobody knows of it: it is left to itself
+                    break  # it does not stop, or was never sent: leave it to itself
                 self._is_stopping = True
                 stopping = asyncio.create_task(self._stop(answering), name="turnledger stop")
                 pressing = asyncio.create_task(interrupts.next(), name="turnledger Ctrl-C")
@@ -327,7 +323,7 @@ class TurnView:
 
     def _take_item(self, item: Item) -> None:
         if item.role == "assistant" and self._streamed.is_blank:
-            self._streamed.feed(item.text)  # it was not told by its text
+            self._streamed.feed(item.text)  # it was not streamed
         self._finish_text()
         told = told_item(item)
         if told is not None:

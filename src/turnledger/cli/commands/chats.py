@@ -191,7 +191,7 @@ def rename(
 
 @chats.command()
 def pin(
-    names: Several,
+    chats: Several,
     off: Off = False,
     owner: Owner = None,
     scope: Scope = "",
@@ -203,12 +203,12 @@ def pin(
     """Pin chats, so that `list --pinned` shows them; with --off no more."""
     where = Where(server=server, store=store, config=config, owner=owner)
     told = "is not pinned any more" if off else "is pinned"
-    _update_each(where, names, scope, told, as_json=as_json, pinned=not off)
+    _update_each(where, chats, scope, told, as_json=as_json, pinned=not off)
 
 
 @chats.command()
 def archive(
-    names: Several,
+    chats: Several,
     off: Off = False,
     owner: Owner = None,
     scope: Scope = "",
@@ -220,12 +220,12 @@ def archive(
     """Archive chats, so that only `list --archived` shows them; with --off, `list` does again."""
     where = Where(server=server, store=store, config=config, owner=owner)
     told = "is not archived any more" if off else "is archived"
-    _update_each(where, names, scope, told, as_json=as_json, archived=not off)
+    _update_each(where, chats, scope, told, as_json=as_json, archived=not off)
 
 
 @chats.command()
 def delete(
-    names: Several,
+    chats: Several,
     purge: Annotated[
         bool, typer.Option("--purge", help="For good, also what is deleted already. Else it can be restored.")
     ] = False,
@@ -243,12 +243,12 @@ def delete(
         return json_of(deleted) if as_json else _deleted(deleted)
 
     where = Where(server=server, store=store, config=config, owner=owner, deletes=True)
-    _do_each(where, names, one, "Deleting")
+    _do_each(where, chats, one, "Deleting")
 
 
 @chats.command()
 def restore(
-    names: Deleted,
+    chats: Deleted,
     owner: Owner = None,
     server: Server = None,
     store: Store = None,
@@ -261,7 +261,7 @@ def restore(
         chat = await place.restore(name)
         return json_of(chat) if as_json else _restored(chat)
 
-    _do_each(Where(server=server, store=store, config=config, owner=owner), names, one, "Restoring")
+    _do_each(Where(server=server, store=store, config=config, owner=owner), chats, one, "Restoring")
 
 
 def _deleted(chat: DeletedChat) -> str:
@@ -304,7 +304,7 @@ def _do_each(
 
     try:
         where.do(work)
-    finally:  # also where something else has ended it
+    finally:  # also after another error
         for problem in problems:
             say(problem)
     if problems:

@@ -69,7 +69,7 @@ def create(
     more than the one it is asked with.
     """
     for flag, given in (("--chat-scope", chat_scope), ("--models", models and _words(models))):
-        if given is not None and not given:  # as of a variable that was not set: it would mean all
+        if given is not None and not given:  # from an unset variable, say: it would mean all
             raise InvalidInput(f"{flag} names nothing. Leave it out if all are meant.")
     ends = None if expires is None else expiry_of(expires, _now())
     where = Where(server=server, store=store, config=config, makes=True)
@@ -135,7 +135,7 @@ def revoke(
     try:
         where.do(lambda place: _revoke(place, ids, ended, problems))
         is_done = True
-    finally:  # what has ended is told, also where something else came between
+    finally:  # report what has ended, also after another error
         if ended or is_done:
             _tell_ended(ended, as_json=as_json)
         for problem in problems:

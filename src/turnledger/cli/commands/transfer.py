@@ -97,7 +97,7 @@ def _writing(output: Path | None, format: Format) -> Iterator[Write]:
     if output is not None:
         with writing_to(output) as write:
             yield write
-    elif sys.stdout is None:  # it was closed by who started us
+    elif sys.stdout is None:  # closed by the parent process
         yield lambda _: None
     else:
         yield _to_terminal(format) if is_terminal() else sys.stdout.buffer.write
@@ -160,7 +160,7 @@ class _Counted:
         self._done = 0
 
     def __iter__(self) -> Iterator[bytes]:
-        # As much as there is: who writes into a pipe may write no more until he is told of what he wrote.
+        # As much as there is: the writer of a pipe may wait for our reports before it writes more.
         read: Callable[[int], bytes] = getattr(self._file, "read1", self._file.read)
         while piece := self._counted(read, PIECE):
             yield piece
@@ -230,7 +230,7 @@ def _size(file: BinaryIO) -> int | None:
 def _is_file(file: BinaryIO) -> bool:
     try:
         return stat.S_ISREG(os.fstat(file.fileno()).st_mode)
-    except (OSError, ValueError):  # not of the system, as in a test
+    except (OSError, ValueError):  # not a real file, as in a test
         return False
 
 

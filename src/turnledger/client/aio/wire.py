@@ -94,7 +94,7 @@ class AsyncWire:
         except self.address.problems as problem:
             return self._broken(problem)
         except RuntimeError:
-            self._check_open()  # what httpx2 says of it, if it was closed in between
+            self._check_open()  # raised by httpx2 if it was closed meanwhile
             raise
 
     async def pause(self, seconds: float, closing: edge.AsyncEvent | None = None) -> None:
@@ -134,11 +134,11 @@ class AsyncWire:
         except self.address.problems as problem:
             return self._broken(problem)
         except RuntimeError:
-            self._check_open()  # what httpx2 says of it, if it was closed in between
+            self._check_open()  # raised by httpx2 if it was closed meanwhile
             raise
 
     async def _send(self, request: Request) -> httpx2.Response:
-        # Whoever is somewhere else is not the one who was named: he is told nothing.
+        # Redirects lead to another server, which must not get the request.
         return await self._http.send(self._build(request), stream=True, follow_redirects=False)
 
     def _build(self, request: Request) -> httpx2.Request:

@@ -105,7 +105,7 @@ class ChatCore:
         check(options)
         self._client.check_model(options)
         key = idempotency_key_of(options)
-        body_of(said)  # what cannot be sent is refused here, where it was said
+        body_of(said)  # raise here, in the caller's frame, what cannot be sent
 
         def ask() -> Steps[Request]:
             model = yield from self._client.model_for(options)
@@ -183,7 +183,7 @@ class ChatCore:
         except NotAdmitted as refused:
             if refused.status != FORBIDDEN or following.request is None:
                 raise
-            # A token that may run turns, and not read, is given the answer to what it has asked.
+            # A token that may run turns, but not read, gets the answer to its own request.
             exchanging = RepeatedExchange(self._client.trying(), idempotency_key=following.idempotency_key)
             reply = yield from exchanging.ask(whole(following.request))
             told = decoded(TurnState, reply.body)
@@ -256,7 +256,7 @@ class ChatCore:
         except BranchNotFound:
             if not first:
                 raise
-            # It is gone; or this is a reader by a link, who sees what the chat shows, and names no branch.
+            # It is gone; or this reader came by a link, sees the current branch, and cannot name one.
             page, first = (yield from self.read(before, limit)), ""
         else:
             first = first or (page.chat.branch or "" if cursor is None and branch is None else "")

@@ -76,7 +76,7 @@ class FeedFollower:
         if id and _is_header(told := id.decode("utf-8", "replace")):
             self.position = told
         if not data:
-            return None  # it only says how far everything was told
+            return None  # it only advances the position
         return replace(decoded(Change, data), position=self.position or "")
 
     def _pause_after(self, trouble: Told | Broken) -> float:
@@ -86,7 +86,7 @@ class FeedFollower:
         if seconds is not None:
             return seconds
         if self._has_heard and self._retries.times and not is_hopeless:
-            return self._trying.longest(asked)  # who listens waits for the server to come back
+            return self._trying.longest(asked)  # a feed waits for the server to come back
         if isinstance(trouble, Told):
             raise trouble.error
         raise ServerUnavailable(f"The server was not heard: {trouble.reason}. Check that it runs there.")

@@ -48,7 +48,7 @@ class Address:
         environment: it refuses proxied requests."""
         url = httpx2.URL(self.base_url)
         if url.scheme == "http" and _is_loopback(url.host):
-            # To read the certificates of all authorities takes longer than most requests.
+            # Reading all root certificates takes longer than most requests.
             nobody_is_trusted = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
             return {"limits": LIMITS, "trust_env": False, "verify": nobody_is_trusted}
         return {"limits": LIMITS, "trust_env": True}

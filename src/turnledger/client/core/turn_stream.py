@@ -137,7 +137,7 @@ class TurnFollower:
             self._is_recorded = True
             yield from self._until_known()
         except TurnledgerError as problem:
-            # Of what cannot be reached, or was told to come back, the end is not known.
+            # If the server cannot be reached, or asks to retry, the outcome is unknown.
             is_unheard = isinstance(problem, NotAdmitted | TokenRefused) or is_of_a_stranger(problem)
             if self._is_given_up or is_unheard:
                 yield Keep(idempotency_key, self._was_answered or self._may_have_arrived)
@@ -194,11 +194,11 @@ class TurnFollower:
 
     def _refused(self, told: Told) -> Told:
         if isinstance(told.error, TurnNotFound) and not self._asks and self._request is not None:
-            self._asks = True  # its store lost it together with its power
+            self._asks = True  # its store lost it in a power cut
             return Told(told.error, is_passing=True)
         is_forbidden = isinstance(told.error, NotAdmitted) and told.error.status == FORBIDDEN
         if is_forbidden and not self._asks and self._request is not None:
-            self._may_read = False  # a token that may run turns, and not read: who asks again hears it all
+            self._may_read = False  # the token may run turns, but not read: asking again returns all events
             return Told(told.error, is_passing=True)
         if not told.is_passing:
             raise told.error
@@ -241,7 +241,7 @@ class TurnFollower:
             yield Give((restarted,))
         if self._stop is not None and self.turn is not None:
             stop, self._stop = self._stop, None
-            with suppress(TurnledgerError):  # it goes on, then, and is read
+            with suppress(TurnledgerError):  # then it goes on, and is read
                 yield from stop(self.turn)
         parser, self._has_heard = EventParser(), False
         chunk: bytes | Broken = yield READ
@@ -263,9 +263,9 @@ class TurnFollower:
                 return trouble
             if self._is_recorded and self.finished is not None:
                 yield Give(given[:-1])
-                yield from self._forgotten()  # who takes the last event knows the end, and may leave
+                yield from self._forgotten()  # the reader of the last event knows the outcome, and may leave
                 del given[:-1]
-            # Behind the last event comes the end of the stream, and then the connection is free again.
+            # After the last event the stream ends, and the connection is free again.
             chunk = yield Give(given, then_read=True) if given else READ
             if self.finished is not None:
                 return None
@@ -293,7 +293,7 @@ class TurnFollower:
             return None
         self._attempt += 1
         if not self._last:
-            return None  # nothing was told of the one before
+            return None  # nothing was read of the one before
         self._last = 0
         self._texts.clear()
         return TurnRestarted(turn=turn, attempt=self._attempt)
@@ -352,7 +352,7 @@ class TurnFollower:
         except _GARBLED:
             return Broken("an event in the stream is garbled")
         if type(event) is TurnFinished and self._ended(event) is None:
-            self.finished = self._error = None  # once more, behind what comes before it
+            self.finished = self._error = None  # it comes again, after the earlier events
             self._last = self._after = 0
             self._texts.clear()
             assert self.turn is not None  # noqa: S101 - it was told of
@@ -370,8 +370,8 @@ class TurnFollower:
     def _ended_early(self) -> Broken | None:
         if self._request is None and not self._has_heard:
             if self._last == self._after or self._looks_back:
-                return None  # it was withdrawn before it began, or all of it was heard before
-            self._looks_back = True  # or it ended before the last that was heard
-        # A turn that died with its process told more than was written down: reading on finds nothing there.
+                return None  # it was withdrawn before it began, or all of it was read before
+            self._looks_back = True  # or it ended before the last event that was read
+        # A turn that died with its process sent more than was stored: reading on finds nothing there.
         self._asks = self._request is not None
         return Broken("the stream ended before the turn did")

@@ -247,7 +247,7 @@ class OutboxFile:
         return -SKEW_MS <= age <= self._outbox.safe_for * 1000
 
     def _check_room(self, db: sqlite3.Connection, size: int) -> None:
-        # Each sender has room of his own: nobody could make any among messages that he does not see.
+        # Each sender has its own room: it could not make any among messages that it does not see.
         count, held = db.execute(
             "SELECT count(*), coalesce(sum(length(body)), 0) FROM unsent WHERE base_url = ? AND sender = ?",
             self._place,
@@ -284,7 +284,7 @@ class OutboxFile:
     def _connection(self) -> sqlite3.Connection:
         self._leave_to_parent()
         if self._opened is not None and self._file != _identity(self._path):
-            self._opened.close()  # somebody has taken the file away: what is written there is lost
+            self._opened.close()  # the file was removed: what is written there is lost
             self._opened = None
         if self._opened is None:
             self._opened, self._process = open_file(self._path), os.getpid()
@@ -345,7 +345,7 @@ def _shut_off(path: Path) -> None:
 
 def prepare(db: sqlite3.Connection, path: Path) -> None:
     """Make the tables in an empty file. Raises NotAStore or StoreTooNew, and then changes nothing."""
-    db.execute("BEGIN")  # one look: else another program that makes it just now seems to be a foreign one
+    db.execute("BEGIN")  # one snapshot: a file that another program is just making must not look foreign
     [application] = db.execute("PRAGMA application_id").fetchone()
     [version] = db.execute("PRAGMA user_version").fetchone()
     [tables] = db.execute("SELECT count(*) FROM sqlite_master").fetchone()

@@ -152,7 +152,7 @@ class Claimant:
 
 def _is_running(process: int) -> bool:
     if os.name != "posix":
-        return True  # there, signal 0 is no question; the claim ends by its time
+        return True  # signal 0 is no probe there; the claim expires
     try:
         os.kill(process, 0)
     except ProcessLookupError:

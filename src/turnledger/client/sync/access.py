@@ -35,19 +35,8 @@ class Tokens:
         """Make a token. Its text, the secret, is in `token`, and sent only this once. The request is not
         repeated once it may have reached the server: ServerUnavailable says so. With the token, a request may
         ask for answers of at most `max_tokens` tokens, and for at most `n` of them."""
-        return self._wire.run(
-            self._core.create_token(
-                scopes=list(scopes),
-                owner=owner,
-                name=name,
-                chat_scope=chat_scope,
-                chat=chat,
-                models=models,
-                expires_in=expires_in,
-                max_tokens=max_tokens,
-                n=n,
-            )
-        )
+        said = {name: value for name, value in locals().items() if name != "self"}
+        return self._wire.run(self._core.create_token(**said))
 
     def list(self, *, owner: str | None = None, limit: int | None = None) -> Pages[Token]:
         """Tokens, the newest first."""
@@ -93,24 +82,8 @@ class Shares:
         of a visitor may ask for answers of at most `max_tokens` tokens, and for at most `n` of them; all
         visitors together may have so many `turns` open, ask for so many `turns_per_minute`, and store so many
         `bytes` and `chats`."""
-        return self._wire.run(
-            self._core.create_share(
-                scope=scope,
-                chat=chat,
-                name=name,
-                max_uses=max_uses,
-                expires_in=expires_in,
-                models=models,
-                per_minute=per_minute,
-                visitor_expires_in=visitor_expires_in,
-                max_tokens=max_tokens,
-                n=n,
-                turns=turns,
-                turns_per_minute=turns_per_minute,
-                bytes=bytes,
-                chats=chats,
-            )
-        )
+        said = {name: value for name, value in locals().items() if name != "self"}
+        return self._wire.run(self._core.create_share(**said))
 
     def list(self, *, limit: int | None = None) -> Pages[Share]:
         """Links, the newest first."""

@@ -95,7 +95,7 @@ class Wire:
         except self.address.problems as problem:
             return self._broken(problem)
         except RuntimeError:
-            self._check_open()  # what httpx2 says of it, if it was closed in between
+            self._check_open()  # raised by httpx2 if it was closed meanwhile
             raise
 
     def pause(self, seconds: float, closing: edge.Event | None = None) -> None:
@@ -135,11 +135,11 @@ class Wire:
         except self.address.problems as problem:
             return self._broken(problem)
         except RuntimeError:
-            self._check_open()  # what httpx2 says of it, if it was closed in between
+            self._check_open()  # raised by httpx2 if it was closed meanwhile
             raise
 
     def _send(self, request: Request) -> httpx2.Response:
-        # Whoever is somewhere else is not the one who was named: he is told nothing.
+        # Redirects lead to another server, which must not get the request.
         return self._http.send(self._build(request), stream=True, follow_redirects=False)
 
     def _build(self, request: Request) -> httpx2.Request:

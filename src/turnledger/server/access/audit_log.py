@@ -24,7 +24,7 @@ from turnledger.server.openapi.endpoint import Endpoint
 from turnledger.server.ops.logs import current_request, log
 
 logger = logging.getLogger("turnledger.audit")
-logger.propagate = False  # it goes where somebody wants it, and into no other log
+logger.propagate = False  # for handlers of its own, and no other log
 
 STRANGERS = 60
 """Lines a minute for requests whose caller is unknown: anybody can send those, and as many as they like."""
@@ -123,7 +123,7 @@ class AuditLog:
             os.write(self._current(self._path), raw + b"\n")
             self._is_broken = False
         except OSError as problem:
-            # What was asked for was done, and cannot be taken back; but somebody has to know.
+            # The request was carried out, and cannot be taken back; but the operator has to know.
             if not self._is_broken:
                 log.error("audit_log_failed", path=str(self._path), reason=problem.strerror)
             self._is_broken = True
@@ -143,5 +143,5 @@ class AuditLog:
 
 def _open(path: Path) -> int:
     """Open a file to append to; a new one is readable by its owner only. Raises OSError."""
-    flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NONBLOCK | os.O_CLOEXEC  # no pipe makes it wait
+    flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NONBLOCK | os.O_CLOEXEC  # never block on a pipe
     return os.open(path, flags, 0o600)

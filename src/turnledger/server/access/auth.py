@@ -151,7 +151,7 @@ class Authenticator:
             raise _without_token(head)
         found = await self._tokens.find(None)
         if found.any_tokens:
-            self._needs_token = True  # for good: who shows none costs no look at the store any more
+            self._needs_token = True  # for good: requests without a token need no lookup any more
             raise _without_token(head)
         return Principal(OWNER, ALL_BUT_ADMIN, found.version)
 

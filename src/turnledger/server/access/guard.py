@@ -81,7 +81,7 @@ class RequestHead:
         self._headers = headers
         self.host = headers.get(b"host")
         self.origin = headers.get(b"origin")
-        # Of two that contradict each other, one may be checked and the other believed.
+        # Of two contradicting values, one may be checked and the other used.
         self.is_clear = len(headers) == len(given) or not any(
             sum(name == each for name, _ in given) > 1 for each in _ONCE
         )
@@ -89,35 +89,17 @@ class RequestHead:
         # header of its own: the version is all that shows it.
         self.proxied_by = "HTTP/1.0" if scope.get("http_version") == "1.0" else _proxied_by(headers)
 
-    @property
-    def site(self) -> bytes:
-        """What the browser says about the origin of the request."""
-        return self._headers.get(b"sec-fetch-site", b"")
+    def __getitem__(self, name: bytes) -> bytes:
+        """The value of a header; empty if it is missing."""
+        return self._headers.get(name, b"")
 
     @property
     def authorization(self) -> bytes:
-        return self._headers.get(b"authorization", b"")
-
-    @property
-    def request_id(self) -> bytes:
-        return self._headers.get(b"x-request-id", b"")
+        return self[b"authorization"]
 
     @property
     def has_body(self) -> bool:
         return self._headers.get(b"content-length", b"0") != b"0" or b"transfer-encoding" in self._headers
-
-    @property
-    def body_type(self) -> bytes:
-        return self._headers.get(b"content-type", b"")
-
-    @property
-    def asked_method(self) -> bytes:
-        """The method of the request that a browser asks about in a preflight."""
-        return self._headers.get(b"access-control-request-method", b"")
-
-    @property
-    def asked_headers(self) -> bytes:
-        return self._headers.get(b"access-control-request-headers", b"")
 
 
 class Guard:
@@ -126,18 +108,18 @@ class Guard:
     def __init__(self, settings: Settings, make_id: Callable[[], str] = new_request_id) -> None:
         self._names = {*LOOPBACK_NAMES, *(name.lower() for name in settings.hosts)}
         self._origins = frozenset(origin.encode() for origin in settings.origins)
-        # No name leads a browser from a foreign page to a literal address, so these need no list.
+        # DNS cannot lead a browser from a foreign page to a literal address, so these need no list.
         self._takes_addresses = not is_loopback(settings.host)
         self._make_id = make_id
         ancestors = " ".join(settings.frame_ancestors).encode()
         self._framing = b"; frame-ancestors " + (ancestors or b"'none'")
-        # Each page around it must be allowed: also the one that shows ours in a frame.
+        # Every page around a frame must be allowed: also ours, and the one that shows ours in a frame.
         self._own_framing = b"; frame-ancestors " + b" ".join([b"'self'", ancestors]).strip()
         self._headers = ((POLICY, b"default-src 'none'" + self._framing), *SECURITY_HEADERS)
 
     def request_id(self, head: RequestHead) -> str:
         """Return the id that the request brought, if it is safe to show anywhere; otherwise a new one."""
-        given = head.request_id
+        given = head[b"x-request-id"]
         return given.decode() if given and _REQUEST_ID.fullmatch(given) else self._make_id()
 
     def check(self, head: RequestHead, *, is_page: bool = False) -> None:
@@ -150,7 +132,7 @@ class Guard:
         if not is_page:
             self._check_origin(head)
         if head.has_body:
-            check_body_type(head.body_type)
+            check_body_type(head[b"content-type"])
 
     def answer_headers(self, head: RequestHead) -> tuple[tuple[bytes, bytes], ...]:
         """The headers of every answer to the request; for pages of configured origins, with CORS."""
@@ -169,14 +151,15 @@ class Guard:
 
     def preflight_headers(self, head: RequestHead) -> list[tuple[bytes, bytes]] | None:
         """The answer to a preflight from a page of a configured origin; None for any other request."""
-        if not head.asked_method or not self._is_configured(head):
+        if not head[b"access-control-request-method"] or not self._is_configured(head):
             return None
         headers = [
             (b"access-control-allow-methods", METHODS),
             (b"access-control-max-age", b"600"),
         ]
-        if _HEADER_NAMES.fullmatch(head.asked_headers):
-            headers.append((b"access-control-allow-headers", head.asked_headers))
+        asked = head[b"access-control-request-headers"]
+        if _HEADER_NAMES.fullmatch(asked):
+            headers.append((b"access-control-allow-headers", asked))
         return headers
 
     def _is_configured(self, head: RequestHead) -> bool:
@@ -204,7 +187,7 @@ class Guard:
                 "The request comes from a web page that may not call this server. Add its origin, port "
                 "included, to `origins` in the configuration.",
             )
-        if head.site in {b"cross-site", b"same-site"}:
+        if head[b"sec-fetch-site"] in {b"cross-site", b"same-site"}:
             raise Refused(
                 403,
                 "cross_site_request",

@@ -1,17 +1,15 @@
-"""Quotas: how much may be open at once, of everybody together and of each owner, in all workers of a server.
+"""Quotas: how much may be open at once, in total and of each owner, in all workers of a server.
 
-What is refused is refused before its body is read, and without the store: by counts on the board alone. What
-was let in is never ended for the sake of others.
+Requests are refused before their body is read, and without the store: by counts on the board alone. Admitted
+ones are never ended for the sake of others.
 
-Owners share what there is by one rule: an owner may have four times what he would leave free. One alone may
-take four fifths; of several who want more than there is each gets the same; and whoever comes next always
-finds room. Nobody has to know how many owners there are.
+One rule divides the room: an owner may have four times what they leave free. One alone may take four fifths;
+several who want more than there is get the same; and the next one always finds room. The number of owners
+need not be known.
 
-The pace: how many turns an owner has begun to ask for within a minute, by all workers of a server.
-
-The last sixty seconds are estimated from two counts: all of this minute, and of the last one the part that
-has not slid out yet. Who keeps still for a minute has all of his turns again, and at no time is there a
-moment in which everybody may start anew.
+The pace is how many turns an owner has asked for within a minute. The last sixty seconds are estimated from
+two counts: all of this minute, and the part of the last one that is still within them. After a quiet minute
+an owner has all turns again, and there is no moment at which all owners start anew.
 """
 
 from __future__ import annotations
@@ -245,7 +243,7 @@ class Quotas:
         name = None if link is None else link.name
         place = Slot(self._board, owner, tuple([bound.kind for bound in bounds]), name)
         try:
-            # Others may have come at the same moment: counted by now, at least one of them sees all.
+            # Others may have come at the same moment: all are counted now, so at least one sees all.
             self._look(bounds, owner, is_tokenless, link, 0)
         except Refused:
             place.leave()
@@ -271,7 +269,7 @@ class Quotas:
                     message = f"You have as many {bound.things} as you may."
                 raise self._refused(limit, bound.code, f"{message} Try again when one has ended.")
             if own > SHARE * (bound.most - everybody + 1):
-                who = "this owner has his" if link is None else "you have your"
+                who = "this owner has their" if link is None else "you have your"
                 message = f"The server is nearly full, and {who} share of {bound.things}."
                 told = f"{message} The rest is for others. Try again when one has ended."
                 raise self._refused(f"share_of_{bound.kind}", BUSY, told)

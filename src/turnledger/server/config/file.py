@@ -98,7 +98,7 @@ def _settings_file(config: Path | None, config_folder: Path) -> SettingsFile:
 
 def _own_store(folder: Path) -> str:
     try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)  # conversations are nobody else's to read
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)  # conversations are private
     except OSError as problem:
         told = f"{folder} cannot be made: {problem.strerror}. Name a store with --store."
         raise InvalidSettings(plain(told)) from None

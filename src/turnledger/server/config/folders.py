@@ -28,6 +28,6 @@ def data_folder(environ: Mapping[str, str], home: Path, platform: str = sys.plat
 
 
 def _named(environ: Mapping[str, str], variable: str, otherwise: Path) -> Path:
-    # A relative path there is to be ignored: it would mean the current folder, which may be anybody's.
+    # A relative path is ignored: it would mean the current folder, which another user may own.
     named = Path(environ.get(variable, ""))
     return (named if named.is_absolute() else otherwise) / NAME

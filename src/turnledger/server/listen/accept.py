@@ -103,7 +103,7 @@ class Acceptor:
         except OSError as problem:
             if problem.errno not in _SHORTAGES:
                 raise
-            if not self._is_short:  # said once, not at every try
+            if not self._is_short:  # logged once, not at every try
                 log.error("connection_not_taken", problem=problem.strerror, connections=self._own)
             self._is_short = True
             if self._pause is None:

@@ -75,7 +75,7 @@ class BoundedHttp(HttpToolsProtocol):
 
     @property
     def is_answering(self) -> bool:
-        # Before the first one there is none, whatever its type says.
+        # Before the first request it is None, whatever its type says.
         return self.cycle is not None and not self.cycle.response_complete  # type: ignore[redundant-expr]
 
     def on_message_begin(self) -> None:
@@ -141,7 +141,7 @@ class BoundedHttp(HttpToolsProtocol):
             return
         if self.transport.is_closing():
             return
-        # What comes while nothing is answered must become a request, however it trickles: half a head, empty
+        # Input while no request is answered must become one in time, however it trickles: half a head, empty
         # lines, or the rest of a body that was refused.
         if self._due is None and (self._answering is None or self._answering.response_complete):
             self._due = self.loop.call_later(self.head_wait, self._is_overdue)
@@ -208,7 +208,7 @@ class BoundedHttp(HttpToolsProtocol):
 
     def _has_stalled(self, waited: int) -> None:
         self._stalling = None
-        if self.transport.get_write_buffer_size() < waited:  # he reads slowly, but he reads
+        if self.transport.get_write_buffer_size() < waited:  # the client reads, if slowly
             self._look_at_what_waits()
         else:
             log.info("client_does_not_read", after=self.send_wait)
@@ -260,7 +260,7 @@ class BoundedHttp(HttpToolsProtocol):
                 return
             except httptools.HttpParserUpgrade as upgrade:
                 rest = rest[upgrade.args[0] :]
-            if self._declined is None:  # a tunnel, which is refused as any unknown method is
+            if self._declined is None:  # a tunnel, which is refused like any unknown method
                 return
             head, self._declined = self._declined, None
             self.parser = httptools.HttpRequestParser(self)

@@ -100,7 +100,7 @@ def engine_limits(settings: Settings) -> Limits:
         owner_chats=limits.owner_chats,
         input_items=limits.input_items,
         turn_bytes=limits.turn_bytes,
-        readers=limits.streams + limits.turns,  # so that nobody is refused there who was let in here
+        readers=limits.streams + limits.turns,  # the ledger refuses no reader that the server admits
         restore_time=chats.restore_for,
         retain_for=chats.retain_for,
         retain_bytes=chats.retain_bytes,
@@ -196,7 +196,7 @@ class Server(uvicorn.Server):
         if sys.platform == "win32":
             await super().startup(sockets)
             return
-        # Not by the loop: libuv takes and closes connections for which there is no room, without a word.
+        # Not by the loop: libuv accepts and silently closes connections for which there is no room.
         accepting: Acceptor
         settings = self._app.service.settings
         kind = bounded_http(settings.limits)
@@ -239,7 +239,7 @@ class Server(uvicorn.Server):
             await server.wait_closed()
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        # A signal may come between any two instructions; what it asks for is done between two callbacks.
+        # A signal may come between any two instructions; it is handled between two callbacks.
         self._loop.call_soon_threadsafe(self.signalled, signal.Signals(sig))
 
     @contextmanager
@@ -301,14 +301,14 @@ class Server(uvicorn.Server):
         if not await self._app.drain(self._app.service.settings.grace, CLEANING):
             log.error("requests_do_not_end")
         await self._closed(FLUSHING)
-        # Whoever has not read his answer by now holds up nobody any longer.
+        # A client that has not read its answer holds up the server no longer.
         for connection in list(self.server_state.connections):
             connection.transport.abort()
 
     async def _closed(self, patience: float) -> None:
         """Wait for the end of all connections, at most `patience` seconds."""
         deadline = self._loop.time() + patience
-        # The set is uvicorn's, which tells nobody of its changes.
+        # The set is uvicorn's, which does not report changes.
         while self.server_state.connections and self._loop.time() < deadline:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
 

@@ -87,7 +87,7 @@ def allow_open_files(wanted: int) -> int:
         return _at_most(wanted, soft)
     try:
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
-    except (OSError, ValueError):  # macOS has a bound of its own below the one that it tells
+    except (OSError, ValueError):  # macOS has a limit below the one that it reports
         return soft
     return most
 

@@ -6,30 +6,157 @@ import asyncio
 import os
 import signal
 import socket
+import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Coroutine, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import msgspec
 
 from turnledger.errors import TurnledgerError
 from turnledger.server.config.settings import Settings
-from turnledger.server.listen.channel import NOT_STARTED, Handover, Order, Ready
+from turnledger.server.listen.channel import NOT_STARTED, Channel, Failed, Handover, Order, Ready, reports
 from turnledger.server.listen.serve import CLEANING, FLUSHING, LINGERING, Announce, worker_ceiling
 from turnledger.server.listen.socket import BACKLOG, bind, url_of
-from turnledger.server.listen.worker_process import WorkerFailed, WorkerProcess
 from turnledger.server.ops.counters import SharedBoard
 from turnledger.server.ops.logs import log
 from turnledger.server.ops.metrics import Metrics
 from turnledger.server.ops.watchdog import LOOK_EVERY, YOUNG, resident_bytes
 
+BOOT = (
+    "import sys; sys.path[:] = sys.argv[2:]\n"
+    "from turnledger.server.listen.worker import main; main(int(sys.argv[1]))"
+)
+"""Run by the interpreter, which finds modules where we do, whatever is in the current folder."""
+_HELD = {signal.SIGINT, signal.SIGHUP}
+
+
+class WorkerFailed(TurnledgerError):
+    """A worker could not start."""
+
+    code = "worker_failed"
+
+
+def failed_with(code: str, message: str) -> WorkerFailed:
+    """The error of a worker, under its own code."""
+    kind: type[WorkerFailed] = type("WorkerFailed", (WorkerFailed,), {"code": code})
+    return kind(message)
+
+
+class WorkerProcess:
+    """Started with `start`. It has ended when `poll` says so; nothing else may ask the system."""
+
+    def __init__(self, process: subprocess.Popen[bytes], channel: Channel, part: int) -> None:
+        self._process = process
+        self._channel = channel
+        self.part = part
+        self.began_at = asyncio.get_running_loop().time()
+        self.heard_at = self.began_at
+        """Its last sign of life."""
+        self.is_spent = False
+        """Whether it takes too much memory, and is to be replaced."""
+        self.is_leaving = False
+        """Whether it was told to end."""
+        self.ended = asyncio.Event()
+        self._deadline: asyncio.TimerHandle | None = None
+
+    @classmethod
+    async def start(cls, hand_over: Callable[[], Handover], environ: Mapping[str, str]) -> Self:
+        """Start the same interpreter with the same module path, and hand over to it. Raises what `hand_over`
+        does, and OSError; then nothing was started."""
+        ours, theirs = socket.socketpair()
+        with theirs:
+            channel = await Channel.over(ours)
+            # Nothing awaits from here on: a cancellation finds either no process, or one that is known.
+            try:
+                handover = hand_over()
+                process = _start(theirs.fileno(), (handover.listening, handover.board), environ)
+            except BaseException:
+                await channel.close()
+                raise
+        channel.send(handover)
+        return cls(process, channel, handover.part)
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
+    def code(self) -> int | None:
+        """Its exit code, or the negative number of the signal that killed it."""
+        return self._process.returncode
+
+    async def ready(self) -> Ready:
+        """Wait until it accepts requests. Raises WorkerFailed, or ModuleNotFoundError for a missing
+        package."""
+        report = await self._channel.receive(reports)
+        if isinstance(report, Ready):
+            return report
+        if report is None:
+            await self.ended.wait()
+            told = f"A worker ended before it could be asked ({self.code}). The log above may say why."
+            raise WorkerFailed(told)
+        if not isinstance(report, Failed):
+            raise WorkerFailed("A worker reported out of order.")
+        if report.missing is not None:
+            raise ModuleNotFoundError(report.message, name=report.missing)
+        raise failed_with(report.code, report.message)
+
+    async def listen(self) -> None:
+        """Note the signs of life of a ready worker until it is gone."""
+        while await self._channel.receive(reports) is not None:
+            self.heard_at = asyncio.get_running_loop().time()
+
+    def tell(self, order: Order) -> None:
+        """Send an order; does nothing if it is dead."""
+        self._channel.send(order)
+
+    def end(self, order: Order, within: float) -> None:
+        """Order it to end; kill it if it has not ended within so many seconds."""
+        self.is_leaving = True
+        self.tell(order)
+        if self._deadline is not None:
+            self._deadline.cancel()
+        self._deadline = asyncio.get_running_loop().call_later(within, self.kill)
+
+    def kill(self) -> None:
+        self._process.kill()
+
+    def poll(self) -> bool:
+        """Whether it has just been found to have ended; sets `ended`."""
+        if self.ended.is_set() or self._process.poll() is None:
+            return False
+        self.ended.set()
+        return True
+
+    async def close(self) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+        await self._channel.close()
+
+
+def _start(channel: int, others: tuple[int, ...], environ: Mapping[str, str]) -> subprocess.Popen[bytes]:
+    # A Ctrl-C in the terminal must not end it before it ignores the signal.
+    signal.pthread_sigmask(signal.SIG_BLOCK, _HELD)
+    try:
+        return subprocess.Popen(  # noqa: S603 - our own program
+            [sys.executable, "-P", "-c", BOOT, str(channel), *sys.path],
+            pass_fds=(channel, *others),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            env=dict(environ),
+        )
+    finally:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _HELD)
+
+
 FIRST_PAUSE, LONGEST_PAUSE = 0.25, 30.0
 BEYOND = 5.0
 """Seconds that a worker may take to end beyond its own limits; then it is killed."""
 
-# OSError: the system had no room for one more process, file or page just then, and may have it next time.
+# OSError: the system has no room for another process, file or page, and may have it next time.
 _NOT_BEGUN = (TurnledgerError, ModuleNotFoundError, OSError)
 
 Reload = Callable[[], Settings]
@@ -43,7 +170,7 @@ def supervise(settings: Settings, environ: Mapping[str, str], announce: Announce
         bind(settings) as listening,
         tempfile.TemporaryDirectory(prefix="turnledger-", ignore_cleanup_errors=True) as folder,
     ):
-        # A worker that leaves, and the one that takes its place, have a part each.
+        # A worker that leaves, and the one that replaces it, have a part each.
         board = SharedBoard.create(parts=2 * settings.workers)
         try:
             asyncio.run(Supervisor(settings, environ, listening, board, Path(folder), reload).run(announce))
@@ -85,7 +212,7 @@ class Supervisor:
         self._rolling: asyncio.Task[None] | None = None
         self._is_to_roll_again = False
         self._young_deaths = 0
-        # Whoever started this with nohup wants it to outlive the terminal.
+        # Started with nohup, it is meant to outlive the terminal.
         self._has_terminal = terminal_is_there() and signal.getsignal(signal.SIGHUP) != signal.SIG_IGN
 
     async def run(self, announce: Announce) -> None:
@@ -186,7 +313,7 @@ class Supervisor:
                 task.cancel()
             await asyncio.wait((starting, told))
 
-    # When one dies.
+    # Dead workers.
 
     def _look_for_dead(self) -> None:
         for worker in [each for each in self._living if each.poll()]:
@@ -203,7 +330,7 @@ class Supervisor:
         self._part_is_free.set()
         if not self._living:
             self._all_ended.set()
-        if worker.code != NOT_STARTED:  # else it has told why, and so will we
+        if worker.code != NOT_STARTED:  # otherwise it has reported why
             told = log.info if worker.is_leaving and worker.code == 0 else log.error
             told("worker_ended", worker=worker.part, pid=worker.pid, code=worker.code)
         if worker.code:
@@ -231,10 +358,10 @@ class Supervisor:
                 self._young_deaths += 1
             else:
                 self._dismiss_surplus()
-                self._have_recovered()  # there may have been nobody to tell when the other died
+                self._have_recovered()  # there may have been no worker to tell when the other died
                 return
 
-    # When one is not well.
+    # Stalled or oversized workers.
 
     async def _watch(self) -> None:
         """Kill workers whose loop is stalled, and replace those that take too much memory."""
@@ -246,7 +373,7 @@ class Supervisor:
             ceiling = worker_ceiling(self._settings)
             looked_at = now
             if now - before > limits.stall_wait / 2:
-                # This process stood still itself: the machine was paused, and the workers with it.
+                # This process was paused itself: the machine was, and the workers with it.
                 for worker in self._serving:
                     worker.heard_at = now
             for worker in list(self._serving):
@@ -261,7 +388,7 @@ class Supervisor:
         if most is None or any(each.is_spent for each in self._living):
             return False  # one at a time: two that start would take even more memory
         if asyncio.get_running_loop().time() - worker.began_at < YOUNG:
-            return False  # one that is large from the beginning would be replaced without end
+            return False  # one that is large from the start would be replaced for ever
         return (resident_bytes(worker.pid) or 0) > most
 
     async def _relieve(self, worker: WorkerProcess) -> None:
@@ -280,7 +407,7 @@ class Supervisor:
     # Replacing all.
 
     async def _roll(self) -> None:
-        await self._has_begun.wait()  # before, there are workers that nobody could replace yet
+        await self._has_begun.wait()  # the first workers are still starting
         self._is_to_roll_again = True
         while self._is_to_roll_again and not self._told_to_end.is_set():
             self._is_to_roll_again = False

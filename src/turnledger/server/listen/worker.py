@@ -80,7 +80,7 @@ class Worker:
         told, folder = self._told, Path(self._told.metrics_folder)
         configure(told.log_format, told.settings.log_level, sys.stderr, worker=told.part)
         for descriptor in (told.listening, told.board):
-            os.set_inheritable(descriptor, False)  # no program that is started from here shall have them
+            os.set_inheritable(descriptor, False)  # subprocesses must not inherit them
         board = SharedBoard(told.board, told.part)
         try:
             with socket.socket(fileno=told.listening) as listening:
@@ -88,14 +88,14 @@ class Worker:
         finally:
             board.close()
             if self._is_orphan:
-                # Nobody else is left to do it, and what other workers have open stays theirs.
+                # No supervisor is left to do it, and other workers keep their open files.
                 shutil.rmtree(folder, ignore_errors=True)
 
     async def _serve(self, listening: socket.socket, sharing: Sharing) -> None:
         async with opened(self._told.settings, os.environ, listening, sharing) as app:
             ready = Ready(app.service.models.names, app.is_tokenless)
             server = WorkerServer(app, lambda: self._channel.send(ready), sharing.board)
-            # Before it listens, the default ends it; while it does, the server; afterwards it is ending.
+            # Before it listens, the default handler ends it; then the server does; afterwards it is ending.
             signal.signal(signal.SIGTERM, signal.SIG_IGN)
             tasks = [
                 asyncio.create_task(self._obey(server, app.service.ledger), name="turnledger orders"),

@@ -88,10 +88,10 @@ class Models:
         except ModelRefused as refused:
             if refused.status == 429:
                 raise
-            # That it does not list them says nothing of what was asked here.
+            # The refusal is about the upstream's list, not about this request.
             raise ModelError(f"The upstream does not tell its models. {refused}") from None
         if is_narrowed:
-            # Who owns a model there, and with what rights, may name the operator's organisation.
+            # The owner and the permissions of a model may name the operator's organisation.
             others = [_listed(str(each.get("id"))) for each in others]
         return named + [each for each in others if each.get("id") not in self._named]
 
@@ -139,7 +139,7 @@ class _Upstreams:
         self._made: dict[ModelSettings, ChatModel] = {}
 
     def to(self, model: ModelSettings) -> ChatModel:
-        # Imported when there is one: the demo model needs none of it.
+        # Imported only if there is an upstream: the demo model needs none of it.
         from turnledger.runners.upstream.upstream import Timeouts, Upstream
 
         limits = model.timeouts or self._settings.timeouts

@@ -73,7 +73,7 @@ async def _checked(batches: AsyncIterator[list[bytes]]) -> AsyncIterator[list[by
 def _discreet(problem: ModelError) -> ModelError:
     log.warning("model_failed", code=problem.code, details=str(problem))
     if isinstance(problem, ModelRefused):
-        # A runner that asked for the usage by itself asks again without, and goes by this.
+        # A runner that asked for the usage on its own asks again without it, and recognises this.
         is_about_usage = "stream_options" in str(problem.error)
         error = {"param": "stream_options"} if is_about_usage else None
         return ModelRefused(problem.status, error, problem.retry_after)

@@ -149,7 +149,7 @@ class SharedBoard(Board):
         all_names, spilled = self._of_kind(kind)
         self._count(self._of_name(kind, name), by, spilled)
         self._count(all_names, by)
-        # A processor may put off a write until after a later read; not beyond the taking of a lock.
+        # A processor may delay a write beyond a later read, but not beyond taking a lock.
         with self._barrier:
             pass
 
@@ -199,7 +199,7 @@ class SharedBoard(Board):
         first = start + _PART_HEAD_WORDS + _CELL_WORDS * (hashed & self._mask)
         for _ in range(TRIES):
             moves = words[start + _MOVES]
-            # Most names are where their hash points: that spares them a call.
+            # Most names are where their hash points: that saves a call.
             place = first if words[first] in (hashed, 0) else self._find(start, hashed)
             count = words[place + 1] if words[place] == hashed else 0
             if words[start + _MOVES] == moves and not moves & 1:
@@ -228,8 +228,8 @@ class SharedBoard(Board):
         count = by + (words[place + 1] if is_there else 0)
         is_full = not is_there and spilled is not None and words[self._own + _NAMES] > self._mask // 2
         if count < 0 or is_full:
-            # It was counted, or is now, when there was no room. To spill may move what is in other cells.
-            # Refused before anything has changed: so far it may be no more than a mistake.
+            # It was counted, or is now, when there was no room. Spilling may move other cells.
+            # Refused before anything has changed: it may be a bug of the caller.
             if spilled is None or self._read(self._own, spilled) + count < 0:
                 raise ValueError("a count cannot fall below zero")
             if is_there:
@@ -338,7 +338,7 @@ class Audience:
         if not self._board.total(READERS, turn):
             self._afterwards.pop(turn)()
         elif turn not in self._readers and self._timer is None:
-            # They read from another worker, which may die without a word: so this one looks.
+            # They read from another worker, which may die silently: so this one polls.
             self._timer = asyncio.get_running_loop().call_later(self._look_every, self._look)
 
     def _look(self) -> None:

@@ -44,7 +44,7 @@ class Metrics:
         for kind in ("counter", "gauge_livesum", "histogram"):
             _have_room(folder / f"{kind}_{part}.db")
         os.environ["PROMETHEUS_MULTIPROC_DIR"] = str(folder)
-        # By part, not by process: who takes the place of a dead worker counts on in its files.
+        # By part, not by process: a worker that replaces a dead one goes on counting in its files.
         values.ValueClass = values.MultiProcessValue(lambda: part)  # type: ignore[no-untyped-call]
         return cls(folder)
 

@@ -86,11 +86,11 @@ def passed_on(
 def _within_bounds(
     settings: Mapping[str, Any], token: Token, longest: int, found: ResolvedModel
 ) -> Mapping[str, Any]:
-    # Who needs more than one answer is given a token that says so.
+    # More than one answer needs a token that allows it.
     _check(settings, "n", token.bounds.n or 1)
     most = token.bounds.max_tokens
     if most is None:
-        # Not sent along where the request says nothing: a model that cannot say as much would refuse it.
+        # Not sent if the request has none: a model with shorter answers would refuse it.
         for name in LENGTHS:
             _check(settings, name, longest)
         return settings

@@ -114,18 +114,11 @@ def _malformed(body: bytes, problem: Exception) -> str:
     if isinstance(problem, RecursionError):
         return "The JSON of the body is nested too deeply."
     if isinstance(problem, UnicodeDecodeError):
-        return f"The body is not UTF-8: {_place(body, _end_of_text(body))}."
+        return f"The body is not UTF-8: {_place(body, problem.start)}."
     told, _, position = str(problem).partition("(byte ")
     offset = int(position.rstrip(")")) if position.rstrip(")").isdigit() else len(body)
     told = told.removeprefix("JSON is malformed:").strip()
     return f"The body is not JSON: {told[:1].lower()}{told[1:]} at {_place(body, offset)}."
-
-
-def _end_of_text(body: bytes) -> int:
-    try:
-        return len(body.decode())
-    except UnicodeDecodeError as problem:
-        return problem.start
 
 
 def _place(body: bytes, offset: int) -> str:

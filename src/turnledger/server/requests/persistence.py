@@ -51,8 +51,8 @@ class PersistencePolicy:
     async def is_kept(self, asked: ChatRequest, owner: str, within: Within) -> bool:
         """Whether this turn is kept. Raises Refused if it is not, and its request needs the store;
         ConversationUnavailable if it names a chat whose scope decides, and which does not exist."""
-        if not asked.says_no and not asked.has_conversation:
-            return False
+        if not asked.says_no and (self.keeps_all or not asked.has_conversation):
+            return asked.has_conversation
         scope = await self._scope_of(asked, owner, within)
         is_allowed = self.keeps(scope)
         if is_allowed and not asked.says_no:

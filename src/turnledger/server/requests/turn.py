@@ -131,7 +131,7 @@ def must_exist(named: Named) -> bool:
 def asks_not_to_keep(named: Named) -> bool:
     given = named.get(KEEP)
     if given not in (None, b"no"):
-        # Whether chats are kept is for the server to say; a request can only ask for less.
+        # The server decides whether chats are kept; a request can only ask for less.
         raise InvalidInput("x-conversation-keep has one value: no.")
     return given is not None
 
@@ -157,7 +157,7 @@ def policies_of(named: Named) -> Policies:
 def count_of(named: Named) -> int | None:
     """How often the client has tried before, if it says so."""
     given = named.get(COUNT, b"")
-    # Whatever else stands there is no word of a client that counts.
+    # Anything else is not from a client that counts.
     return int(given) if given.isdigit() and len(given) < 6 else None
 
 
@@ -211,7 +211,19 @@ class ChatBody(AskedOfModel):
 _PASSED_BY = frozenset({"messages", "stream", "stream_options"})
 
 
-class ChatRequest(msgspec.Struct, frozen=True):
+class TurnTerms(msgspec.Struct, frozen=True, kw_only=True):
+    """What requests of both APIs say of their turn."""
+
+    policies: Policies = NO_POLICIES
+    must_exist: bool = False
+    idempotency_key: str | None = None
+    retry: int | None = None
+    """How often the client has tried before, if it says so. At /api/turns it sends an idempotency_key."""
+    fingerprint: bytes = b""
+    """Equal for the same request sent again."""
+
+
+class ChatRequest(TurnTerms, frozen=True, kw_only=True):
     """A chat-completions request, checked."""
 
     model: str
@@ -225,15 +237,8 @@ class ChatRequest(msgspec.Struct, frozen=True):
     """An id, if the request names one."""
     conversation_key: str | None = None
     scope: str | None = None
-    must_exist: bool = False
     says_no: bool = False
     """Whether nothing of it may be kept."""
-    policies: Policies = NO_POLICIES
-    idempotency_key: str | None = None
-    retry: int | None = None
-    """How often the client has tried before, if it says so."""
-    fingerprint: bytes = b""
-    """Equal for the same request sent again."""
 
     @property
     def has_conversation(self) -> bool:
@@ -255,14 +260,14 @@ def chat_request(path: str, headers: RawHeaders, body: bytes) -> ChatRequest:
     conversation, conversation_key = _conversation(given)
     says_no = asks_not_to_keep(named)
     if says_no:
-        pass  # what that leaves it, is said where it is known who else says no
+        pass  # checked later, together with the operator's settings
     elif conversation is not None or conversation_key is not None:
         check_keepable(known)
     elif len(named) > (COUNT in named):
         raise InvalidInput(f"{words_of(named)}: these need X-Conversation-Id. Without it, nothing is kept.")
     settings = {name: value for name, value in fields.items() if name not in _PASSED_BY}
     retry, has_key = count_of(named), KEY in named
-    # Where there is a key, the ledger itself compares the conversations, by whatever name they go.
+    # With a key, the ledger itself compares the conversations, by id or key.
     place = "" if has_key else given or ""
     return ChatRequest(
         model=known.model,
@@ -334,22 +339,15 @@ _PLACE = frozenset({"chat", "conversation_key", "scope"})
 """Left out of the fingerprint: the ledger itself compares conversations, by id or key."""
 
 
-class TurnRequest(msgspec.Struct, frozen=True):
+class TurnRequest(TurnTerms, frozen=True, kw_only=True):
     """A request at /api/turns, checked."""
 
     body: TurnBody
     settings: Mapping[str, Any]
     """Fields for the model, besides the messages."""
     stream_options: msgspec.Raw | None
-    must_exist: bool
-    policies: Policies
-    idempotency_key: str | None
-    fingerprint: bytes
-    """Equal for the same request sent again."""
     primer: tuple[Item, ...] = ()
     """Shown to the model before the history, in this turn only."""
-    retry: int | None = None
-    """Clients of this API send an idempotency_key, or ask anew."""
 
     @property
     def stream(self) -> bool:
@@ -427,5 +425,8 @@ def _settings(body: TurnBody) -> dict[str, msgspec.Raw]:
     check_keepable(looked_at)
     settings = decode_body(raw, _fields, "settings")
     if stray := OF_THEIR_OWN & settings.keys():
-        raise InvalidInput(f"settings: {', '.join(sorted(stray))} is said outside of it, or not at all.")
+        names = ", ".join(sorted(stray))
+        raise InvalidInput(
+            f"settings: {names} does not belong there. Send it at the top level, or not at all."
+        )
     return settings

@@ -165,7 +165,7 @@ class NativeTurn:
         chat = await self._exchange.chat_of(turn)
         async for event in seen_by(self._exchange.who, chat.events(turn)):
             self._events.send(event)
-            await self._exchange.outlet.room()
+            await self._exchange.client.room()
         self._exchange.end()
 
     def _send_whole(self, turn: Turn, chat: Listed, hidden: Sequence[int]) -> None:

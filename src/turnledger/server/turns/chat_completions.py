@@ -27,9 +27,8 @@ from turnledger.model.messages.messages import messages_of
 from turnledger.model.turn import Turn, TurnKind
 from turnledger.runners.chat_model import ChatModel, ModelRequest, failure_of_end, finish_reasons_of
 from turnledger.runners.chat_runner import ChatRunner, SaidOnce
-from turnledger.server.access.auth import Principal
 from turnledger.server.errors import error_body
-from turnledger.server.requests.persistence import UNKEPT, PersistencePolicy
+from turnledger.server.requests.persistence import UNKEPT
 from turnledger.server.requests.turn import ChatRequest, chat_request
 from turnledger.server.turns.run import TurnApi, TurnExchange
 
@@ -45,7 +44,7 @@ async def read(exchange: TurnExchange, body: bytes) -> CompletionTurn | None:
     model, settings = exchange.model(asked.model, asked.settings, asked.stream_options)
     if settings is not asked.settings:
         asked = replace(asked, settings=settings)
-    if await _is_kept(service.keeping, asked, who):
+    if await service.keeping.is_kept(asked, who.owner, who.within):
         return CompletionTurn(exchange, asked, model)
     # No begin asks the store whether the caller is still authorized.
     await service.admission.admit(exchange.state["head"])
@@ -58,12 +57,6 @@ async def read(exchange: TurnExchange, body: bytes) -> CompletionTurn | None:
     if failure is not None:
         exchange.state["code"] = failure.code
     return None
-
-
-async def _is_kept(keeping: PersistencePolicy, asked: ChatRequest, who: Principal) -> bool:
-    if keeping.keeps_all and not asked.says_no:
-        return asked.has_conversation
-    return await keeping.is_kept(asked, who.owner, who.within)
 
 
 class CompletionTurn:
@@ -101,7 +94,7 @@ class CompletionTurn:
         try:
             await runner(running)
         finally:
-            del self._runner  # it calls back: the two would keep each other until the garbage collector comes
+            del self._runner  # it calls back: the two would form a cycle
         last = runner.held if asked.stream else [runner.completion]
         self._last = renamed(last, runner.answer_id, running.id)
 
@@ -133,7 +126,7 @@ class CompletionTurn:
         async for event in chat.events(turn):
             if told := as_events(chunks.of_event(event)):
                 self._exchange.write(told)
-                await self._exchange.outlet.room()
+                await self._exchange.client.room()
         last = chunks.last(committed(await chat.outcome(turn)))
         self._exchange.end(as_events(last) + DONE)
 
@@ -160,7 +153,7 @@ def renamed(payloads: Iterable[bytes], was: str, now: str) -> list[bytes]:
 
 def _named_anew(payload: bytes, was: str, now: str) -> bytes:
     name = b'"id":"%s"' % was.encode(errors="replace")
-    # Within a text the quotes would be escaped: where it stands once, it is the id of the answer.
+    # Within a text the quotes would be escaped: a single match is the id of the answer.
     if was and payload.count(name) == 1:
         return payload.replace(name, b'"id":"%s"' % now.encode())
     try:
@@ -180,7 +173,7 @@ async def pass_through(
     leaves. Raises the error to report: also for a stream that does not say how it ended, which may have been
     cut. A `finish_reason` by which a turn would fail is raised if the answer `is_judged`, otherwise returned:
     the client reads it in the answer."""
-    async with exchange.outlet.until_gone():
+    async with exchange.client.until_gone():
         if not stream:
             body = await model.complete(asked)
             failure = _failure(model, _finish_reasons(body))
@@ -197,7 +190,7 @@ async def pass_through(
                     if reasons := _finish_reasons(payload):
                         is_whole, failure = True, failure or _failure(model, reasons)
                 # No turn waits for a slow client here, and it has no other way to read.
-                await exchange.outlet.room()
+                await exchange.client.room()
         if not is_whole:
             raise failure_of_end(None)
         if failure is not None and is_judged:
@@ -292,7 +285,7 @@ class Chunks:
     def _of_item(self, item: Item) -> Iterable[bytes]:
         if item.role != "assistant":
             return
-        if self._is_text_open:  # it was told piece by piece
+        if self._is_text_open:  # it was sent piece by piece
             self._is_text_open = False
             return
         message = messages_of((item,))[0]

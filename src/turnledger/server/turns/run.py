@@ -45,7 +45,7 @@ from turnledger.server.models.redacted import RedactedModel
 from turnledger.server.ops import logs
 from turnledger.server.requests.allowed_fields import passed_on
 from turnledger.server.requests.body import read_body
-from turnledger.server.requests.turn import OnDisconnect, Policies
+from turnledger.server.requests.turn import OnDisconnect, TurnTerms
 from turnledger.server.service import Service
 from turnledger.server.wire.client_stream import ClientStream, Headers, cut_of
 from turnledger.server.wire.sse import EVENTS
@@ -54,19 +54,6 @@ _JSON = (b"content-type", b"application/json")
 
 ErrorBytes: TypeAlias = Callable[[BaseException], bytes]
 """How an API reports an error in a stream that has begun."""
-
-
-class TurnAsked(Protocol):
-    """The common part of requests for a turn."""
-
-    @property
-    def policies(self) -> Policies: ...
-    @property
-    def idempotency_key(self) -> str | None: ...
-    @property
-    def retry(self) -> int | None: ...
-    @property
-    def fingerprint(self) -> bytes: ...
 
 
 class TurnExchange:
@@ -80,7 +67,7 @@ class TurnExchange:
         self.state: dict[str, Any] = scope["state"]
         self.who: Principal = self.state["principal"]
         self.slot = slot
-        self.outlet = ClientStream(send, receive, cut=cut_of(scope))
+        self.client = ClientStream(send, receive, cut=cut_of(scope))
         self.turn: TurnId | None = None
         self.began = ""
         """How the turn relates to its conversation, for the client: created, continued, branched."""
@@ -113,7 +100,7 @@ class TurnExchange:
         name = found.upstream_name
         return model, settings if name == named else {**settings, "model": name}
 
-    def options(self, asked: TurnAsked) -> TurnOptions:
+    def options(self, asked: TurnTerms) -> TurnOptions:
         """Return the options of the turn that the request names."""
         policies = asked.policies
         options: TurnOptions = {
@@ -163,40 +150,42 @@ class TurnExchange:
 
         def headers() -> Headers | None:
             told = waiting()
-            return None if told is None else [*_encoded(told), EVENTS]
+            if told is None:
+                return None
+            return [*((name, value.encode("latin-1")) for name, value in told.items()), EVENTS]
 
         self._is_kept_alive = True
-        self.service.streams.keep_alive(self.outlet, headers)
+        self.service.streams.keep_alive(self.client, headers)
 
     def whole(self, body: bytes, status: int = 200, headers: Iterable[tuple[bytes, bytes]] = ()) -> None:
         length = (b"content-length", b"%d" % len(body))
         self.is_good = status == 200
-        self.outlet.begin(status, [*self._headers.items(), _JSON, length, *headers])
-        self.outlet.end(body)
+        self.client.begin(status, [*self._headers.items(), _JSON, length, *headers])
+        self.client.end(body)
 
     def write(self, body: bytes) -> None:
         if not self._is_stream:
             self._begin_stream()
-        self.outlet.write(body)
+        self.client.write(body)
 
     def end(self, body: bytes = b"") -> None:
         """End a stream that is complete."""
         if not self._is_stream:
             self._begin_stream()
         self.is_good = True
-        self.outlet.end(body)
+        self.client.end(body)
 
     def _begin_stream(self) -> None:
         self._is_stream = True
         self.service.metrics.stream_opened()
-        if not self.outlet.has_begun:  # it has where the turn waited for others
-            self.outlet.begin(200, [*self._headers.items(), EVENTS])
+        if not self.client.has_begun:  # it has if the turn waited for others
+            self.client.begin(200, [*self._headers.items(), EVENTS])
         if self._is_kept_alive:
-            self.service.streams.keep_alive(self.outlet)
+            self.service.streams.keep_alive(self.client)
 
     def fail(self, problem: BaseException) -> None:
-        if self.outlet.has_begun:
-            self.outlet.end(b"" if self.has_told_end else self._error(problem))
+        if self.client.has_begun:
+            self.client.end(b"" if self.has_told_end else self._error(problem))
         else:
             kind = kind_of(problem)
             self.whole(error_body(problem), kind.status, kind.headers)
@@ -204,16 +193,12 @@ class TurnExchange:
     async def close(self) -> bool:
         """Wait until everything is sent, or the client took too long; return whether it is."""
         try:
-            return await self.outlet.close(self.service.settings.limits.send_wait)
+            return await self.client.close(self.service.settings.limits.send_wait)
         finally:  # also when this wait is cancelled
             if self._is_kept_alive:
-                self.service.streams.let_go(self.outlet)
+                self.service.streams.let_go(self.client)
             if self._is_stream:
                 self.service.metrics.stream_closed()
-
-
-def _encoded(headers: Mapping[bytes, str]) -> Headers:
-    return [(name, value.encode("latin-1")) for name, value in headers.items()]
 
 
 class ApiTurn(Protocol):
@@ -280,13 +265,13 @@ class TurnEndpoint:
             if run is not None:
                 run.note_delivery(all_of_it=all_of_it)
 
-    # Two functions, apart from where the problem was caught: a frame that keeps an exception which keeps that
-    # frame stays until the garbage collector comes, and the body of the request with it.
+    # Two functions, apart from where the problem was caught: a frame and an exception that refer to each
+    # other stay until the next garbage collection, and the body of the request with them.
 
     async def _fail(self, exchange: TurnExchange, problem: TurnledgerError) -> None:
         try:
             reported = problem if exchange.turn is not None else await self._before_begin(exchange, problem)
-        except asyncio.CancelledError:  # a stream that has begun must not end without a word
+        except asyncio.CancelledError:  # a stream that has begun must not end without an error
             exchange.fail(shutting_down())
             raise
         exchange.state["code"] = reported.code
@@ -320,7 +305,7 @@ class TurnRun:
         exchange, service, metrics = self._exchange, self._service, self._service.metrics
         running: RunningTurn | None = None
         asked_at = time.monotonic()
-        exchange.outlet.watch(self._client_left)
+        exchange.client.watch(self._client_left)
         try:
             async with self._block as running:
                 exchange.slot.begin()
@@ -328,7 +313,7 @@ class TurnRun:
                 metrics.waited(exchange.began_at - asked_at)
                 self._place(running.conversation.id, running.began, running.id)
                 if self._stopping is not None:
-                    # The client left while the turn began, when nobody could find it to stop it.
+                    # The client left while the turn began, when it could not be found yet to stop it.
                     running.stop(self._on_disconnect.value)
                     raise TurnStopped
                 await self._turn.answer(running)
@@ -346,11 +331,11 @@ class TurnRun:
         except TurnAttached as attached:
             exchange.slot.begin()
             self._place(attached.conversation, "continued", attached.turn)
-            if not exchange.outlet.is_broken:
+            if not exchange.client.is_broken:
                 await self._follow(attached.turn)
         except asyncio.CancelledError:
-            # Cancelled while the store wrote, it may be there, and must not be denied. What was cut short and
-            # kept is there, too, but is no answer.
+            # Cancelled during the commit, the turn may be there, and must not be denied. A turn that was cut
+            # short and kept is there, too, but is no answer.
             is_whole = running is not None and running.state is AttemptState.COMPLETED
             metrics.turn_ended("completed" if is_whole else "failed")
             if is_whole and running is not None:
@@ -366,7 +351,7 @@ class TurnRun:
                 await asyncio.wait((self._stopping,))
 
     def _place(self, conversation: ConversationId, state: str, turn: TurnId) -> None:
-        if turn != self._block.id and self._exchange.outlet.has_begun:  # while it waited, under its own id
+        if turn != self._block.id and self._exchange.client.has_begun:  # while it waited, under its own id
             raise moved()
         self._exchange.place(conversation, state, turn)
 
@@ -389,13 +374,13 @@ class TurnRun:
         doubt nothing is noted, and the turn runs again."""
         if all_of_it and self._exchange.is_good:
             self._service.ledger.delivered(self._block)
-        elif not self._exchange.is_good or not self._exchange.outlet.may_have_arrived:
+        elif not self._exchange.is_good or not self._exchange.client.may_have_arrived:
             self._service.ledger.lost(self._block)
 
-    # When the client goes.
+    # When the client leaves.
 
     def _client_left(self) -> None:
-        if not self._exchange.outlet.may_have_arrived:
+        if not self._exchange.client.may_have_arrived:
             self._service.ledger.lost(self._block)
         self._read_no_more()
         if self._following is not None:

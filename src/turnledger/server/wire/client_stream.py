@@ -65,7 +65,7 @@ class Started(Generic[Result]):
         if self.is_done:
             if self._then is not None:
                 self._then(self.result)
-        elif self._waits_for is None:  # it lets others go first
+        elif self._waits_for is None:  # it only yields to the loop
             asyncio.get_running_loop().call_soon(self._wake)
         else:
             listen(self._waits_for, self._wake)
@@ -148,7 +148,7 @@ class ClientStream:
     def _hear(self, message: Message) -> None:
         if message["type"] != "http.disconnect":
             self._listen()
-        # The server also says so when the response is complete; not so while a part of it is yet to leave.
+        # The server also reports this when the response is complete, but not while a part is yet to leave.
         elif not self._is_ended or self._sending is not None:
             self.is_broken = True
             self._tell()
@@ -167,7 +167,7 @@ class ClientStream:
         try:
             yield
             if self.is_broken:
-                await asyncio.sleep(0)  # the cancellation is on its way, and nobody else shall get it
+                await asyncio.sleep(0)  # the cancellation is on its way, and must arrive here
         except asyncio.CancelledError:
             if not self.is_broken or task.uncancel():
                 raise
@@ -217,7 +217,7 @@ class ClientStream:
                 self.is_broken = True
                 return
             if not sent.is_done:
-                self._sending = asyncio.create_task(self._catch_up(sent), name="turnledger outlet")
+                self._sending = asyncio.create_task(self._catch_up(sent), name="turnledger client stream")
         elif self._backlog_bytes + size > self._backlog_limit:
             self._cut_off(self._sending)
             self._tell()
@@ -258,6 +258,6 @@ class ClientStream:
                 self._cut_off(sending)
         if self._receiving is not None:
             self._receiving.close()
-        # What it would have told holds the turn, which holds this: nothing is left to the garbage collector.
+        # The callback refers to the turn, which refers to this: break the cycle for the garbage collector.
         self._on_broken = None
         return self._is_ended and not self.is_broken

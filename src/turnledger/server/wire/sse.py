@@ -122,51 +122,51 @@ class Streams:
         finally:
             slot.leave()
 
-    async def _send(self, stream: Stream, who: Principal, outlet: ClientStream) -> None:
+    async def _send(self, stream: Stream, who: Principal, client: ClientStream) -> None:
         is_file, headers = stream.file is not None, [EVENTS] if stream.file is None else stream.file
         if not is_file:
             self._metrics.stream_opened()
         if stream.beats:
-            self.keep_alive(outlet, headers)
+            self.keep_alive(client, headers)
         try:
-            # The last bytes are sent outside of this: a revoked reader has as long for them as any other.
+            # The last bytes are sent outside: a revoked reader has as long for them as any other.
             with self.stay(who):
-                async with outlet.until_gone():
+                async with client.until_gone():
                     async for piece in stream.pieces:
-                        if not outlet.has_begun:
-                            outlet.begin(200, headers)
-                        await outlet.flow(piece)
-                    if not outlet.has_begun:
-                        outlet.begin(200, headers)
-                    outlet.end()
+                        if not client.has_begun:
+                            client.begin(200, headers)
+                        await client.flow(piece)
+                    if not client.has_begun:
+                        client.begin(200, headers)
+                    client.end()
         except TurnledgerError as problem:
-            if is_file or not outlet.has_begun:
+            if is_file or not client.has_begun:
                 raise
-            outlet.end(error_event(problem))
+            client.end(error_event(problem))
         except asyncio.CancelledError:
-            if not is_file and outlet.has_begun:
-                outlet.end(error_event(shutting_down()))
+            if not is_file and client.has_begun:
+                client.end(error_event(shutting_down()))
             raise
         finally:
             try:
-                await outlet.close(self._patience)
+                await client.close(self._patience)
             finally:  # also when this wait is cancelled
-                self.let_go(outlet)
+                self.let_go(client)
                 if not is_file:
                     self._metrics.stream_closed()
 
     # Heartbeats.
 
-    def keep_alive(self, outlet: ClientStream, headers: Headers | Callable[[], Headers | None] = ()) -> None:
+    def keep_alive(self, client: ClientStream, headers: Headers | Callable[[], Headers | None] = ()) -> None:
         """Send comments while nothing else is sent. `headers` are those of a response that begins with a
         comment; a function returns None as long as it must not begin."""
-        self._alive[outlet] = headers
+        self._alive[client] = headers
         if self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(self._beat_every, self._tick)
 
-    def let_go(self, outlet: ClientStream) -> None:
+    def let_go(self, client: ClientStream) -> None:
         """Stop. The timer stays for the next stream, or ends by itself."""
-        self._alive.pop(outlet, None)
+        self._alive.pop(client, None)
 
     def _tick(self) -> None:
         self._timer = None
@@ -176,10 +176,10 @@ class Streams:
 
     def beat(self) -> None:
         """Send a comment on every stream that was silent since the last beat."""
-        for outlet, given in list(self._alive.items()):
+        for client, given in list(self._alive.items()):
             headers = given() if callable(given) else given
             if headers is not None:
-                outlet.beat(SIGN, headers)
+                client.beat(SIGN, headers)
 
     # Tokens: a request is authorized at its start, and a stream may last for hours.
 
@@ -197,7 +197,7 @@ class Streams:
             yield
         except asyncio.CancelledError:
             if task in self._ended and not task.uncancel():
-                raise self._ended[task]() from None  # made here: no frame keeps it, so it keeps no frames
+                raise self._ended[task]() from None  # made here: no frame and exception keep each other
             raise
         finally:
             self._ended.pop(task, None)
@@ -229,7 +229,7 @@ class Streams:
             self._end(b"", missing)
 
     def _end(self, digest: bytes, reason: Callable[[], TurnledgerError]) -> None:
-        # Removed first: a reader that is slow to leave is not cancelled twice.
+        # Removed first, so that a reader that is slow to leave is not cancelled twice.
         for task in self._readers.pop(digest, ()):
             self._ended[task] = reason
             task.cancel()

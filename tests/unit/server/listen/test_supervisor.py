@@ -34,11 +34,12 @@ from turnledger.server.listen.supervisor import (
     FIRST_PAUSE,
     LONGEST_PAUSE,
     Supervisor,
+    WorkerFailed,
+    WorkerProcess,
     keep_folder,
     pause_after,
     unmoved,
 )
-from turnledger.server.listen.worker_process import WorkerFailed, WorkerProcess
 from turnledger.server.ops.counters import SharedBoard
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="several workers need POSIX")

@@ -17,7 +17,7 @@ import pytest
 from tests.crash.killed_server import environment
 from turnledger.server.config.settings import ModelSettings, Settings
 from turnledger.server.listen.channel import Handover, Order
-from turnledger.server.listen.worker_process import WorkerFailed, WorkerProcess
+from turnledger.server.listen.supervisor import WorkerFailed, WorkerProcess
 from turnledger.server.ops.counters import SharedBoard
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="several workers need POSIX")
