@@ -45,8 +45,7 @@ def a_list(schema: Schema) -> Schema:
 
 
 def an_object(fields: Mapping[str, Schema], *, optional: Mapping[str, Schema] | None = None) -> Schema:
-    """An object that has all of these fields, and perhaps some of the optional ones. Others may be added in
-    later versions: who reads it passes over what he does not know."""
+    """An object that has all of these fields, and perhaps some of the optional ones or others."""
     properties = {**fields, **(optional or {})}
     return {"type": "object", "required": list(fields), "properties": properties}
 
