@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from turnledger.api.turns import Said, TurnBody
+from turnledger.api.requests import Said, TurnBody
 from turnledger.engine.limits import Limits
 from turnledger.errors import InvalidInput, MalformedItems
 from turnledger.model.item import Item

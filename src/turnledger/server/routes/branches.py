@@ -10,8 +10,9 @@ from msgspec.structs import replace
 from starlette.requests import Request
 from starlette.responses import Response
 
-from turnledger.api.chats import ForkBody, ListedChat, Listing, ResetBody
-from turnledger.api.turns import Branch, BranchPage, Sibling, SwitchBody, UndoBody
+from turnledger.api.chats import ListedChat, Listing
+from turnledger.api.requests import ForkBody, ResetBody, SwitchBody, UndoBody
+from turnledger.api.turns import Branch, BranchPage, Sibling
 from turnledger.api.views import show_listed, show_turn
 from turnledger.chat import Chat
 from turnledger.engine.admission import Readmit

@@ -11,7 +11,8 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from turnledger.api.chats import ChatChangesBody, ChatList, Conflict, ListedChat, NewChatBody
+from turnledger.api.chats import ChatList, Conflict, ListedChat
+from turnledger.api.requests import ChatChangesBody, NewChatBody
 from turnledger.api.views import show_listed
 from turnledger.chat import Chat
 from turnledger.errors import ConversationUnavailable, InvalidInput, RevisionConflict

@@ -9,9 +9,10 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
-from turnledger.api.access import ExchangeBody, NewShare, Share, ShareBody, Visit
+from turnledger.api.access import NewShare, Share, Visit
 from turnledger.api.chats import Listing
 from turnledger.api.json import decoder_of
+from turnledger.api.requests import ExchangeBody, ShareBody
 from turnledger.api.views import show_share
 from turnledger.errors import LinkNotValid
 from turnledger.model.access.token import Bounds, TokenScope

@@ -7,9 +7,10 @@ from functools import partial
 from starlette.requests import Request
 from starlette.responses import Response
 
-from turnledger.api.access import NewToken, NoToken, OwnToken, Token, TokenBody
+from turnledger.api.access import NewToken, NoToken, OwnToken, Token
 from turnledger.api.chats import Listing
 from turnledger.api.json import decoder_of
+from turnledger.api.requests import TokenBody
 from turnledger.api.views import show_token
 from turnledger.engine.turn.validation import scope_in
 from turnledger.errors import TokenNotFound

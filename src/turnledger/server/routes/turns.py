@@ -9,7 +9,8 @@ from dataclasses import replace
 from starlette.requests import Request
 from starlette.responses import Response
 
-from turnledger.api.turns import StopAnswer, StopBody, TurnState
+from turnledger.api.requests import StopBody
+from turnledger.api.turns import StopAnswer, TurnState
 from turnledger.api.views import show_listed, show_turn
 from turnledger.engine.attempt.end import Ended
 from turnledger.engine.attempt.outcome import Standing
