@@ -55,6 +55,7 @@ def _of_limits(endpoint: Endpoint) -> dict[int, str]:
 
 
 PATH = "/openapi.json"
+VERSION = version("turnledger")
 JSON = "application/json"
 ABOUT = """Conversations in which every turn is a transaction.
 
@@ -104,7 +105,7 @@ def describe(endpoints: Sequence[Endpoint]) -> dict[str, Any]:
         "openapi": "3.1.0",
         "info": {
             "title": "Turnledger",
-            "version": version("turnledger"),
+            "version": VERSION,
             "description": ABOUT,
         },
         "paths": paths,
