@@ -8,8 +8,8 @@ import sys
 from pathlib import Path
 
 from tests.unit.server.processes import started
-from turnledger.server.routes.branches import BRANCH
-from turnledger.server.routes.completions import BODY
+from turnledger.api.requests import TurnBody
+from turnledger.api.turns import Branch
 
 PAGE = (Path(__file__).parents[2] / "docs" / "branches.md").read_text()
 EXAMPLE = re.compile(r"```py\n(.*?)```\s*```text\n(.*?)```", re.DOTALL)
@@ -28,6 +28,6 @@ def test_its_examples_print_what_it_says(tmp_path: Path) -> None:
 
 
 def test_every_field_is_named() -> None:
-    assert [name for name in BODY["properties"] if f"`{name}`" not in PAGE] == []
-    told = set(BRANCH["properties"]) - {"id", "is_current", "is_running"}
+    assert [name for name in TurnBody.__struct_fields__ if f"`{name}`" not in PAGE] == []
+    told = set(Branch.__struct_fields__) - {"id", "is_current", "is_running"}
     assert [name for name in told if f"`{name}`" not in PAGE] == []

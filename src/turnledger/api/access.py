@@ -6,9 +6,9 @@ from typing import Annotated
 
 from msgspec import Struct
 
-from turnledger.api.fields import SCOPE, Bound, Count, Name, Scope, Seconds, Text, Time, id_of, one_of, schema
-from turnledger.model.access.share import NONCE, PER_MINUTE, VISIT, ShareKind
-from turnledger.model.access.token import MOST_MODELS, TokenScope
+from turnledger.api.fields import Count, Time, one_of, schema
+from turnledger.model.access.share import ShareKind
+from turnledger.model.access.token import TokenScope
 from turnledger.model.ids import ConversationId, ShareId, TokenId
 
 
@@ -127,69 +127,3 @@ class Visit(Struct, frozen=True, kw_only=True):
     chat: ConversationId | None
     models: tuple[str, ...]
     expires_at: Time | None
-
-
-# What requests say.
-
-
-class TokenBody(Struct, forbid_unknown_fields=True):
-    """What a token is to be. What is left out is as in the token that it is made with."""
-
-    scopes: Annotated[list[TokenScope], schema("What it may do.", minItems=1)]
-    owner: Annotated[Name, schema("Whose chats it opens.")] | None = None
-    name: Annotated[Text, schema("What people call it.")] = ""
-    chat_scope: Annotated[Scope, schema("The only scope of chats that it sees; empty: all.")] | None = None
-    chat: (
-        Annotated[str, id_of(ConversationId, "The only chat that it sees, with chats:read alone.")] | None
-    ) = None
-    models: (
-        Annotated[list[Name], schema("The only models that it may ask; empty: all.", maxItems=MOST_MODELS)]
-        | None
-    ) = None
-    expires_in: Annotated[Seconds, schema("Seconds from now.")] | None = None
-    max_tokens: Annotated[Bound, schema("Tokens that one answer may have.")] | None = None
-    n: Annotated[Bound, schema("Answers that one request may ask for.")] | None = None
-
-
-class ShareBody(Struct, forbid_unknown_fields=True):
-    """What a link is to be."""
-
-    scope: (
-        Annotated[str, schema("Each visitor is a fresh owner in this scope of chats.", **SCOPE, minLength=1)]
-        | None
-    ) = None
-    chat: Annotated[str, id_of(ConversationId, "Or: visitors read this chat.")] | None = None
-    name: Annotated[Text, schema("What people call it.")] = ""
-    max_uses: Annotated[Bound, schema("Visitors that may come; null: any number.")] | None = None
-    expires_in: Annotated[Seconds, schema("Seconds from now; null: until it is revoked.")] | None = None
-    per_minute: Annotated[Bound, schema("Visitors that may come within a minute.")] | None = PER_MINUTE
-    models: (
-        Annotated[
-            list[Name], schema("The only models that visitors may ask; empty: all.", maxItems=MOST_MODELS)
-        ]
-        | None
-    ) = None
-    visitor_expires_in: (
-        Annotated[Seconds, schema("Seconds that a visitor may stay, as long as the link is good.")] | None
-    ) = VISIT
-    max_tokens: Annotated[Bound, schema("Tokens that one answer to a visitor may have.")] | None = None
-    n: Annotated[Bound, schema("Answers that one request of a visitor may ask for.")] | None = None
-    turns: Annotated[Bound, schema("Turns that all visitors together may have open.")] | None = None
-    turns_per_minute: (
-        Annotated[Bound, schema("Turns that all visitors together may ask for within a minute.")] | None
-    ) = None
-    bytes: Annotated[Bound, schema("Bytes that all visitors together may store.")] | None = None
-    chats: Annotated[Bound, schema("Chats that all visitors together may have.")] | None = None
-
-
-class ExchangeBody(Struct, forbid_unknown_fields=True):
-    """What a visitor brings."""
-
-    code: Annotated[str, schema("What stands behind the # of the link.")]
-    nonce: Annotated[
-        str,
-        schema(
-            "Made up by the page, of 128 random bits, and the same if it asks again.",
-            pattern=f"^{NONCE.pattern}$",
-        ),
-    ]

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Annotated, Any, Generic, TypeAlias, TypeVar
+from typing import Annotated, Generic, TypeAlias, TypeVar
 
-from msgspec import UNSET, Struct, UnsetType
+from msgspec import Struct
 
 from turnledger.api.errors import Error
-from turnledger.api.fields import Count, Metadata, Name, Scope, Text, Time, id_of, one_of, schema
-from turnledger.model.conversation import TAG_LENGTH, TAGS, ConversationState, NamedBy
+from turnledger.api.fields import Count, Time, one_of, schema
+from turnledger.model.conversation import ConversationState, NamedBy
 from turnledger.model.ids import BranchId, ConversationId, TurnId
 
 Entry_co = TypeVar("Entry_co", covariant=True)
@@ -145,59 +145,3 @@ class Conflict(Error, frozen=True, kw_only=True):
     """An error, and the chat as somebody else has changed it."""
 
     chat: ListedChat
-
-
-# What requests say.
-
-Tag: TypeAlias = Annotated[str, schema(minLength=1, maxLength=TAG_LENGTH)]
-"""Never empty; one of white space alone is refused where it is used."""
-Tags: TypeAlias = Annotated[list[Tag], schema(maxItems=TAGS)]
-
-
-class NewChatBody(Struct, forbid_unknown_fields=True):
-    """What a chat is to be."""
-
-    conversation_key: Annotated[Name, schema("A name of your own: one chat has it.")] | None = None
-    scope: Scope | None = None
-    title: Text | None = None
-    metadata: Metadata | None = None
-    tags: Tags | None = None
-
-
-class ChatChangesBody(Struct, forbid_unknown_fields=True):
-    """What is to be different; what is left out stays as it is."""
-
-    title: Annotated[Text, schema("Null or empty: called by its first words again.")] | UnsetType | None = (
-        UNSET
-    )
-    metadata: Annotated[Metadata, schema("All of it; null: none.")] | UnsetType | None = UNSET
-    tags: Annotated[Tags, schema("All of them; null: none.")] | UnsetType | None = UNSET
-    pinned: bool | UnsetType = UNSET
-    archived: bool | UnsetType = UNSET
-
-    def changes(self) -> dict[str, Any]:
-        """What is said, by the names of Chat.update."""
-        emptied: dict[str, Any] = {"title": "", "metadata": {}, "tags": ()}
-        said = {name: getattr(self, name) for name in self.__struct_fields__}
-        return {
-            name: emptied[name] if value is None else value
-            for name, value in said.items()
-            if value is not UNSET
-        }
-
-
-class ForkBody(Struct, forbid_unknown_fields=True):
-    """How far a new chat begins as another one, and what it is called."""
-
-    turn: Annotated[str, id_of(TurnId, "The last turn that both have.")] | None = None
-    title: Text | None = None
-    metadata: Metadata | None = None
-    conversation_key: Name | None = None
-
-
-class ResetBody(Struct, forbid_unknown_fields=True):
-    """Which conversation_key goes to a fresh chat."""
-
-    conversation_key: Name
-    scope: Scope | None = None
-    replaces: Annotated[str, id_of(ConversationId, "Only if the key names this one.")] | None = None

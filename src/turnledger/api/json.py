@@ -29,14 +29,17 @@ def _plain(value: Any) -> Any:
 encode = msgspec.json.Encoder(enc_hook=_plain).encode
 
 
-def decode(shape: type[Shape], raw: bytes | msgspec.Raw) -> Shape:
-    """Decode a shape, whose ids are checked. Raises msgspec.MsgspecError, UnicodeDecodeError or
-    RecursionError."""
+def decoder_of(shape: type[Shape]) -> msgspec.json.Decoder[Shape]:
+    """The decoder of a shape, which checks ids."""
     decoder = _decoders.get(shape)
     if decoder is None:
         decoder = _decoders[shape] = msgspec.json.Decoder(shape, dec_hook=_id_of)
-    value: Shape = decoder.decode(raw)
-    return value
+    return decoder
+
+
+def decode(shape: type[Shape], raw: bytes | msgspec.Raw) -> Shape:
+    """Decode a shape. Raises msgspec.MsgspecError, UnicodeDecodeError or RecursionError."""
+    return decoder_of(shape).decode(raw)
 
 
 def _id_of(kind: type, value: Any) -> Any:

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import cached_property, partial
-from typing import Annotated, Any, TypeAlias
+from functools import cached_property
+from typing import Annotated, Any
 
-from msgspec import Raw, Struct, field
+from msgspec import Struct, field
 
 from turnledger.api.chats import ListedChat, Page
-from turnledger.api.fields import Count, Name, RawItems, Scope, Time, id_of, one_of, schema
-from turnledger.model.attempt import QUEUED, AttemptState, Began, Failure, OnStop
-from turnledger.model.ids import BranchId, ConversationId, TurnId
+from turnledger.api.fields import Count, RawItems, Time, one_of, schema
+from turnledger.model.attempt import QUEUED, AttemptState, Began, Failure
+from turnledger.model.ids import BranchId, TurnId
 from turnledger.model.item import Item
 from turnledger.model.turn import TurnKind
 
@@ -141,63 +141,3 @@ class StopAnswer(Struct, frozen=True, kw_only=True):
     state: AttemptState | None
     committed: bool = False
     failure: Failure | None = None
-
-
-# What requests say.
-
-Said: TypeAlias = str | list[str | dict[str, Any]]
-"""A text, or items of the Responses shape, or chat messages."""
-
-
-class TurnBody(Struct, forbid_unknown_fields=True):
-    """The turn that is asked for."""
-
-    model: str
-    input: Annotated[
-        Said, schema("What is new: a text, or items of the Responses shape, or chat messages.")
-    ] = []
-    chat: Annotated[str, id_of(ConversationId, "The chat; without any, a new one.")] | None = None
-    conversation_key: Annotated[Name, schema("Or your own name for it.")] | None = None
-    scope: Annotated[Scope, schema("The application that a new chat is for.")] | None = None
-    instructions: Annotated[
-        Said | None, schema("In force from this turn on; an empty text ends those in force.")
-    ] = None
-    primer: Annotated[
-        Said | None,
-        schema(
-            "A history of your own, shown to the model before the stored one, in this turn only; it is not"
-            " kept. Each of its calls has its result."
-        ),
-    ] = None
-    replaces: Annotated[str, id_of(TurnId, "An edit: the turn whose place it takes.")] | None = None
-    regenerates: Annotated[
-        bool | Annotated[str, id_of(TurnId)] | None,
-        schema("Ask the input of this turn, or of the last one, once more."),
-    ] = None
-    stream: bool | None = None
-    settings: Annotated[
-        Raw,
-        schema(
-            "What else the model is asked with: `temperature`, `tools`, …",
-            anyOf=[{"type": "object"}, {"type": "null"}],
-        ),
-    ] = field(default_factory=partial(Raw, b"null"))
-
-
-class StopBody(Struct, forbid_unknown_fields=True):
-    """What becomes of the stopped turn."""
-
-    policy: OnStop | None = None
-
-
-class SwitchBody(Struct, forbid_unknown_fields=True):
-    """Which branch a chat shows."""
-
-    branch: Annotated[str, id_of(BranchId)]
-
-
-class UndoBody(Struct, forbid_unknown_fields=True):
-    """Which turn is taken back, and how."""
-
-    turn: Annotated[str, id_of(TurnId, "Only if this is the last turn.")] | None = None
-    forget: Annotated[bool, schema("Whether it goes with what its tools did.")] = False

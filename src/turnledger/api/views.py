@@ -80,6 +80,7 @@ def show_listed_as(shape: type[AnyListed], listed: Listed, /, **others: Any) -> 
 
 def show_turn(turn: StoredTurn, hidden: Sequence[int] = ()) -> Turn:
     """A turn, and which of its items its user does not see."""
+    items, said = codec.raws(turn.items), len(turn.input)
     return Turn(
         id=turn.id,
         number=turn.number,
@@ -87,8 +88,8 @@ def show_turn(turn: StoredTurn, hidden: Sequence[int] = ()) -> Turn:
         parent=turn.parent,
         created_at=turn.created_at,
         committed_at=turn.committed_at,
-        raw_input=codec.raws(turn.input),
-        raw_output=codec.raws(turn.output),
+        raw_input=items[:said],
+        raw_output=items[said:],
         hidden=tuple(hidden),
         details=turn.details,
     )

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, TypeVar
 
-import msgspec
 from starlette.requests import Request
 
+from turnledger.api.json import decoder_of
 from turnledger.ledger import Ledger
 from turnledger.server.access.audit_log import AuditLog
 from turnledger.server.access.auth import Authenticator, Principal
@@ -64,9 +64,9 @@ class Service:
         watch("clock_in_doubt", "Workers whose wall clock has jumped.", lambda: not ledger.clock.is_trusted)
         watch("event_readers", "Streams of events that are read.", lambda: ledger.at_work().readers)
 
-    async def asked(self, request: Request, decoder: msgspec.json.Decoder[Body]) -> tuple[Body, Principal]:
+    async def asked(self, request: Request, shape: type[Body]) -> tuple[Body, Principal]:
         """What a small body says, which may be empty, and who asks: it may have taken its time, in which the
         token may have ended."""
         body = await read_small_body(request.scope, request.receive, self.settings.limits)
-        asked = decode_body(body if body.strip() else b"{}", decoder)
+        asked = decode_body(body if body.strip() else b"{}", decoder_of(shape))
         return asked, await self.admission.admit(request.state.head)

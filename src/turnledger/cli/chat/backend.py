@@ -7,8 +7,10 @@ from typing import Any, Protocol, TypeAlias
 
 from msgspec import Struct
 
+from turnledger.api.turns import Turn
 from turnledger.model.attempt import AttemptState, Failure
 from turnledger.model.event import Event
+from turnledger.model.flags import left_of
 from turnledger.model.item import Item
 from turnledger.model.turn import TurnKind
 
@@ -43,6 +45,20 @@ class SeenTurn(Struct, frozen=True, kw_only=True):
     details: Mapping[str, Any] = {}
     took_ms: int = 0
     """From the request to the end."""
+
+
+def seen_turn(turn: Turn) -> SeenTurn:
+    """A turn without the items that are hidden from its owner."""
+    asked = left_of(turn.input, turn.hidden)
+    return SeenTurn(
+        id=turn.id,
+        number=turn.number,
+        kind=turn.kind,
+        asked=text_of(asked),
+        output=(*without_messages(asked), *left_of(turn.output, turn.hidden, len(turn.input))),
+        details=turn.details,
+        took_ms=turn.committed_at - turn.created_at,
+    )
 
 
 class RunningNow(Struct, frozen=True):

@@ -12,11 +12,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
 from importlib.metadata import version
 from typing import Any
 
+import msgspec
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 
 from turnledger.api.errors import Error
 from turnledger.server.openapi.endpoint import Content, Endpoint, Parameter
@@ -53,6 +55,7 @@ def _of_limits(endpoint: Endpoint) -> dict[int, str]:
 
 
 PATH = "/openapi.json"
+VERSION = version("turnledger")
 JSON = "application/json"
 ABOUT = """Conversations in which every turn is a transaction.
 
@@ -72,8 +75,12 @@ _OF_STATUS = {401: ("WWW-Authenticate",), 429: ("Retry-After",)}
 def with_description(endpoints: Sequence[Endpoint]) -> list[Endpoint]:
     """The endpoints, and the one that describes them all."""
 
+    @cache  # few ask for it, and it takes longer than the rest of an application
+    def document() -> bytes:
+        return msgspec.json.encode(describe(everything))
+
     async def openapi(_: Request) -> Response:
-        return JSONResponse(document)
+        return Response(document(), media_type=JSON)
 
     described = Endpoint(
         method="GET",
@@ -85,7 +92,6 @@ def with_description(endpoints: Sequence[Endpoint]) -> list[Endpoint]:
         while_ending=True,
     )
     everything = [*endpoints, described]
-    document = describe(everything)
     return everything
 
 
@@ -99,7 +105,7 @@ def describe(endpoints: Sequence[Endpoint]) -> dict[str, Any]:
         "openapi": "3.1.0",
         "info": {
             "title": "Turnledger",
-            "version": version("turnledger"),
+            "version": VERSION,
             "description": ABOUT,
         },
         "paths": paths,

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from turnledger.api import fields
+from turnledger.api import fields, requests
 from turnledger.engine.turn.validation import PAGE
 from turnledger.model.ids import Id
 
@@ -18,8 +18,8 @@ Shape: TypeAlias = Schema | type | UnionType
 """A schema, or classes of turnledger.api that have one."""
 
 TEXT: Schema = {"type": "string"}
-NAME: Schema = {"type": "string", **fields.NAME}
-SCOPE: Schema = {"type": "string", **fields.SCOPE}
+NAME: Schema = {"type": "string", **requests.NAME}
+SCOPE: Schema = {"type": "string", **requests.SCOPE}
 NUMBER: Schema = {"type": "integer", "minimum": 0}
 PAGE_SIZE: Schema = {"type": "integer", "minimum": 1, "maximum": PAGE}
 COMPONENTS = "#/components/schemas/"
@@ -45,8 +45,7 @@ def a_list(schema: Schema) -> Schema:
 
 
 def an_object(fields: Mapping[str, Schema], *, optional: Mapping[str, Schema] | None = None) -> Schema:
-    """An object that has all of these fields, and perhaps some of the optional ones. Others may be added in
-    later versions: who reads it passes over what he does not know."""
+    """An object that has all of these fields, and perhaps some of the optional ones or others."""
     properties = {**fields, **(optional or {})}
     return {"type": "object", "required": list(fields), "properties": properties}
 

@@ -14,7 +14,7 @@ from urllib.parse import unquote_to_bytes
 
 import msgspec
 
-from turnledger.api.turns import Said, TurnBody
+from turnledger.api.requests import Said, TurnBody
 from turnledger.engine.limits import Limits
 from turnledger.engine.resend.match import Sent
 from turnledger.engine.turn.resend import OnDivergence

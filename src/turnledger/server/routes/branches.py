@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from functools import partial
 
 from msgspec import Struct
-from msgspec.json import Decoder
 from msgspec.structs import replace
 from starlette.requests import Request
 from starlette.responses import Response
 
-from turnledger.api.chats import ForkBody, ListedChat, Listing, ResetBody
-from turnledger.api.turns import Branch, BranchPage, Sibling, SwitchBody, UndoBody
+from turnledger.api.chats import ListedChat, Listing
+from turnledger.api.requests import ForkBody, ResetBody, SwitchBody, UndoBody
+from turnledger.api.turns import Branch, BranchPage, Sibling
 from turnledger.api.views import show_listed, show_turn
 from turnledger.chat import Chat
 from turnledger.engine.admission import Readmit
@@ -23,7 +23,7 @@ from turnledger.model.access.token import TokenScope
 from turnledger.model.attempt import OnBusy
 from turnledger.model.catalogue import Listed
 from turnledger.model.conversation import Branch as ShownBranch
-from turnledger.model.ids import BranchId, ConversationId, TurnId
+from turnledger.model.ids import BranchId, TurnId
 from turnledger.server.access.auth import Principal
 from turnledger.server.openapi.endpoint import Answering, Endpoint, Parameter
 from turnledger.server.openapi.schemas import (
@@ -34,12 +34,11 @@ from turnledger.server.openapi.schemas import (
 )
 from turnledger.server.requests.query import number_of
 from turnledger.server.requests.turn import KEY, OF_MAKING, OF_MOVES, named_among, policies_of, text_of
-from turnledger.server.routes.chats import PAGE
+from turnledger.server.routes.chats import CHAT, PAGE
 from turnledger.server.service import Service
 from turnledger.server.wire.json import json_response
 from turnledger.server.wire.shapes import without_words
 
-CHAT = {"chat": Parameter("The id of a conversation.", id_of(ConversationId))}
 GONE = {404: "There is no such chat, turn or branch.", 410: "The chat was deleted or has expired."}
 NOTHING_MORE: Mapping[int, str] = {}
 ONCE = Parameter(
@@ -58,10 +57,6 @@ REPLAYED = {
 }
 UNKEPT = "Chats of this scope are not kept here."
 OTHERWISE = "The Idempotency-Key was used with another request."
-_forks = Decoder(ForkBody)
-_switches = Decoder(SwitchBody)
-_undos = Decoder(UndoBody)
-_resets = Decoder(ResetBody)
 
 
 class BranchRoutes:
@@ -72,7 +67,7 @@ class BranchRoutes:
 
     async def fork(self, request: Request) -> Response:
         """Make a chat that begins as this one does."""
-        asked, who = await self._service.asked(request, _forks)
+        asked, who = await self._service.asked(request, ForkBody)
         key = text_of(named_among(request.scope["headers"], OF_MAKING), KEY)
         chat = await self._chat(request, who)
         self._service.keeping.check(chat.scope)
@@ -91,20 +86,20 @@ class BranchRoutes:
 
     async def switch(self, request: Request) -> Response:
         """Show another branch."""
-        asked, who = await self._service.asked(request, _switches)
+        asked, who = await self._service.asked(request, SwitchBody)
         chat = await self._chat(request, who)
         return await _moved(who, chat, await chat.switch(asked.branch, **self._options(request, who)))
 
     async def undo(self, request: Request) -> Response:
         """Take back the last turn."""
-        asked, who = await self._service.asked(request, _undos)
+        asked, who = await self._service.asked(request, UndoBody)
         chat = await self._chat(request, who)
         shown = await chat.undo(asked.turn, forget=asked.forget, **self._options(request, who))
         return await _moved(who, chat, shown)
 
     async def reset(self, request: Request) -> Response:
         """Give a conversation_key to a fresh chat."""
-        asked, who = await self._service.asked(request, _resets)
+        asked, who = await self._service.asked(request, ResetBody)
         named_among(request.scope["headers"], frozenset())
         who.check_chat_scope(asked.scope)
         self._service.keeping.check(asked.scope or who.within.scope or "")

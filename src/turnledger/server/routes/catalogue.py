@@ -11,29 +11,22 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from turnledger.api.chats import ChatChangesBody, ChatList, Conflict, ListedChat, NewChatBody
+from turnledger.api.chats import ChatList, Conflict, ListedChat
+from turnledger.api.requests import ChatChangesBody, NewChatBody
 from turnledger.api.views import show_listed
 from turnledger.chat import Chat
 from turnledger.errors import ConversationUnavailable, InvalidInput, RevisionConflict
 from turnledger.model.access.token import TokenScope
 from turnledger.model.catalogue import Listed, Page
 from turnledger.model.conversation import TAG_LENGTH, Conversation
-from turnledger.model.ids import ConversationId
 from turnledger.server.access.auth import Principal
 from turnledger.server.errors import Refused, error_details
 from turnledger.server.openapi.endpoint import Endpoint, Parameter
-from turnledger.server.openapi.schemas import (
-    FULL,
-    NAME,
-    PAGE_SIZE,
-    SCOPE,
-    Schema,
-    id_of,
-)
+from turnledger.server.openapi.schemas import FULL, NAME, PAGE_SIZE, SCOPE, Schema
 from turnledger.server.requests.query import choice_of, number_of
 from turnledger.server.requests.turn import KEY, OF_MAKING, named_among, text_of
 from turnledger.server.routes.branches import ONCE, OTHERWISE, REPLAYED
-from turnledger.server.routes.chats import PAGE
+from turnledger.server.routes.chats import CHAT, PAGE
 from turnledger.server.routes.events import POSITION
 from turnledger.server.service import Service
 from turnledger.server.wire.json import json_response
@@ -43,8 +36,6 @@ _YES_OR_NO: Mapping[str, bool] = {"true": True, "false": False}
 _OR_ANY: Mapping[str, bool | None] = {**_YES_OR_NO, "any": None}
 _REVISION = re.compile(r'(?:W/)?"([0-9]{1,18})"')
 _TAG: Schema = {"type": "string", "minLength": 1, "maxLength": TAG_LENGTH}
-_makes = msgspec.json.Decoder(NewChatBody)
-_changes = msgspec.json.Decoder(ChatChangesBody)
 
 
 class CatalogueRoutes:
@@ -89,7 +80,7 @@ class CatalogueRoutes:
 
     async def make(self, request: Request) -> Response:
         """Make a chat, or find the one that has the conversation_key."""
-        asked, who = await self._service.asked(request, _makes)
+        asked, who = await self._service.asked(request, NewChatBody)
         key = text_of(named_among(request.scope["headers"], OF_MAKING), KEY)
         who.check_chat_scope(asked.scope)
         self._service.keeping.check(asked.scope or who.within.scope or "")
@@ -111,7 +102,7 @@ class CatalogueRoutes:
     async def change(self, request: Request) -> Response:
         """Rename, tag, pin, archive; if it is still at the revision that was read."""
         revision = revision_of(request.headers.get("if-match"))
-        asked, who = await self._service.asked(request, _changes)
+        asked, who = await self._service.asked(request, ChatChangesBody)
         id = request.path_params["chat"]
         chat = await self._service.ledger.conversation(id, owner=who.owner, within=who.within)
         before = await chat.summary()
@@ -224,7 +215,7 @@ def _changing(routes: CatalogueRoutes) -> Endpoint:
         needs=TokenScope.CHATS_WRITE,
         summary="Rename, tag, pin or archive a chat, in one step. Disturbs no turn that runs.",
         tag="chats",
-        in_path={"chat": Parameter("The id of a conversation.", id_of(ConversationId))},
+        in_path=CHAT,
         headers={
             "If-Match": Parameter(
                 "The ETag that was read: only if nobody has changed the chat since.",

@@ -22,6 +22,7 @@ from turnledger.server.service import Service
 from turnledger.server.wire.json import json_response
 from turnledger.server.wire.shapes import ETAG, aside_shown, etag_of
 
+CHAT = {"chat": Parameter("The id of a conversation.", id_of(ConversationId))}
 PAGE = 50
 PAGE_BYTES = 1024 * 1024
 """Of turns on one page, and of attempts; one comes in any case, however large."""
@@ -67,7 +68,7 @@ def endpoints(service: Service) -> list[Endpoint]:
             is_for_readers=True,
             summary="A conversation with its last turns, and its attempts that are not in the history.",
             tag="chats",
-            in_path={"chat": Parameter("The id of a conversation.", id_of(ConversationId))},
+            in_path=CHAT,
             query={
                 "before": Parameter("Turns before the one of this number.", TURN_NUMBER),
                 "limit": Parameter(

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from turnledger.api.turns import TurnAnswer, TurnBody
+from turnledger.api.requests import TurnBody
+from turnledger.api.turns import TurnAnswer
 from turnledger.model.access.token import TokenScope
 from turnledger.server.openapi.endpoint import Endpoint
 from turnledger.server.openapi.schemas import (

@@ -8,16 +8,13 @@ from starlette.responses import Response
 from turnledger.api.chats import Deleted, RestoredChat
 from turnledger.api.views import show_chat, view
 from turnledger.model.access.token import TokenScope
-from turnledger.model.ids import ConversationId
 from turnledger.server.access.auth import Principal
 from turnledger.server.openapi.endpoint import Endpoint, Parameter
-from turnledger.server.openapi.schemas import id_of
 from turnledger.server.requests.query import yes_or_no
+from turnledger.server.routes.chats import CHAT
 from turnledger.server.service import Service
 from turnledger.server.wire.json import json_response
 from turnledger.server.wire.shapes import without_words
-
-CHAT = {"chat": Parameter("The id of a conversation.", id_of(ConversationId))}
 
 
 def endpoints(service: Service) -> list[Endpoint]:

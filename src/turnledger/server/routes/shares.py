@@ -6,12 +6,13 @@ import math
 from functools import partial
 from typing import Any
 
-import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from turnledger.api.access import ExchangeBody, NewShare, Share, ShareBody, Visit
+from turnledger.api.access import NewShare, Share, Visit
 from turnledger.api.chats import Listing
+from turnledger.api.json import decoder_of
+from turnledger.api.requests import ExchangeBody, ShareBody
 from turnledger.api.views import show_share
 from turnledger.errors import LinkNotValid
 from turnledger.model.access.token import Bounds, TokenScope
@@ -35,9 +36,6 @@ STRANGERS = ""
 VISITS, GUESSES = "visits", "guesses"
 """What is counted within a minute: visitors who are let in, and codes that lead nowhere."""
 
-_asked_decoder = msgspec.json.Decoder(ShareBody)
-_exchange_decoder = msgspec.json.Decoder(ExchangeBody)
-
 
 class ShareRoutes:
     """The functions behind the paths."""
@@ -53,7 +51,7 @@ class ShareRoutes:
         """Make a link that gives nothing beyond the token it is asked with."""
         limits, who = self._service.settings.limits, request.state.principal
         body = await read_small_body(request.scope, request.receive, limits)
-        asked = decode_body(body, _asked_decoder)
+        asked = decode_body(body, decoder_of(ShareBody))
         check_seconds("expires_in", asked.expires_in)
         check_seconds("visitor_expires_in", asked.visitor_expires_in)
         if who.token_id is None:
@@ -95,7 +93,7 @@ class ShareRoutes:
     async def exchange(self, request: Request) -> Response:
         """Let a visitor in. Codes that lead nowhere are counted apart: who makes them up by the thousand
         keeps out nobody who was given one."""
-        brought = decode_body(await self._brought(request), _exchange_decoder)
+        brought = decode_body(await self._brought(request), decoder_of(ExchangeBody))
         try:
             visit = await self._shares.exchange(
                 brought.code, brought.nonce, arrives=partial(self._count, VISITS)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from functools import partial
 
-import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from turnledger.api.access import NewToken, NoToken, OwnToken, Token, TokenBody
+from turnledger.api.access import NewToken, NoToken, OwnToken, Token
 from turnledger.api.chats import Listing
+from turnledger.api.json import decoder_of
+from turnledger.api.requests import TokenBody
 from turnledger.api.views import show_token
 from turnledger.engine.turn.validation import scope_in
 from turnledger.errors import TokenNotFound
@@ -27,8 +28,6 @@ from turnledger.server.wire.json import json_response
 PAGE = 100
 SELF = "self"
 
-_decoder = msgspec.json.Decoder(TokenBody)
-
 
 class TokenRoutes:
     """The functions behind the paths."""
@@ -41,7 +40,7 @@ class TokenRoutes:
         """Make a token that gives nothing beyond the one it is asked with."""
         limits = self._service.settings.limits
         body = await read_small_body(request.scope, request.receive, limits)
-        asked = decode_body(body, _decoder)
+        asked = decode_body(body, decoder_of(TokenBody))
         check_seconds("expires_in", asked.expires_in)
         who: Principal = request.state.principal
         token, text = await self._tokens.create(

@@ -13,15 +13,15 @@ from starlette.types import Receive, Scope, Send
 
 from turnledger.errors import InvalidInput, TurnledgerError
 from turnledger.model.access.token import TokenScope
-from turnledger.model.ids import ConversationId
 from turnledger.model.text.plain import content_disposition, file_name
 from turnledger.model.transfer import Did, ImportReport
 from turnledger.server.access.audit_log import note
 from turnledger.server.access.auth import Principal
 from turnledger.server.errors import error_body, shutting_down
 from turnledger.server.openapi.endpoint import Endpoint, Parameter
-from turnledger.server.openapi.schemas import TEXT, id_of
+from turnledger.server.openapi.schemas import TEXT
 from turnledger.server.requests.body import body_pieces
+from turnledger.server.routes.chats import CHAT
 from turnledger.server.service import Service
 from turnledger.server.wire.sse import Stream, StreamEndpoint
 
@@ -52,7 +52,7 @@ def _export_one(service: Service) -> Endpoint:
         needs=TokenScope.CHATS_READ,
         summary="A conversation as a file: lines of JSON that can be imported, or Markdown for people.",
         tag="transfer",
-        in_path={"chat": Parameter("The id of a conversation.", id_of(ConversationId))},
+        in_path=CHAT,
         query={
             "format": Parameter(
                 "What kind of file; `jsonl` if it is left out.", {"type": "string", "enum": list(FORMATS)}

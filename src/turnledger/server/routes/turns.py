@@ -6,21 +6,22 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 
-import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from turnledger.api.turns import StopAnswer, StopBody, TurnState
+from turnledger.api.requests import StopBody
+from turnledger.api.turns import StopAnswer, TurnState
 from turnledger.api.views import show_listed, show_turn
 from turnledger.engine.attempt.end import Ended
 from turnledger.engine.attempt.outcome import Standing
 from turnledger.errors import InvalidInput
 from turnledger.model.access.token import TokenScope
-from turnledger.model.ids import ConversationId, TurnId
+from turnledger.model.ids import TurnId
 from turnledger.server.access.auth import Principal
 from turnledger.server.models.redacted import discreet_failure
 from turnledger.server.openapi.endpoint import Endpoint, Parameter
 from turnledger.server.openapi.schemas import id_of
+from turnledger.server.routes.chats import CHAT
 from turnledger.server.service import Service
 from turnledger.server.wire.json import json_response
 from turnledger.server.wire.sse import Stream, StreamEndpoint, event_bytes, seen_by
@@ -28,7 +29,6 @@ from turnledger.server.wire.sse import Stream, StreamEndpoint, event_bytes, seen
 TURN = {"turn": Parameter("The id of a turn, whether it is committed, runs, waits or failed.", id_of(TurnId))}
 GONE = {404: "There is no such turn.", 410: "Its conversation was deleted or has expired."}
 EVENT_NUMBER = {"type": "string", "pattern": "^[0-9]{1,15}$"}
-_stop_decoder = msgspec.json.Decoder(StopBody)
 
 
 class TurnRoutes:
@@ -51,13 +51,13 @@ class TurnRoutes:
     async def stop(self, request: Request) -> Response:
         """Stop a turn."""
         turn = request.path_params["turn"]
-        asked, who = await self._service.asked(request, _stop_decoder)
+        asked, who = await self._service.asked(request, StopBody)
         chat = await self._service.ledger.chat_of(turn, owner=who.owner, within=who.within)
         return json_response(_end_shown(who, await chat.stop(turn, policy=asked.policy), turn))
 
     async def stop_any(self, request: Request) -> Response:
         """Stop whichever turn runs in a chat."""
-        asked, who = await self._service.asked(request, _stop_decoder)
+        asked, who = await self._service.asked(request, StopBody)
         id = request.path_params["chat"]
         chat = await self._service.ledger.conversation(id, owner=who.owner, within=who.within)
         return json_response(_end_shown(who, await chat.stop(policy=asked.policy)))
@@ -121,7 +121,7 @@ def _stopping_any(routes: TurnRoutes) -> Endpoint:
         needs=TokenScope.TURNS_RUN,
         summary="Stop the turn that runs in a chat, whichever it is. Answers when it is final.",
         tag="turns",
-        in_path={"chat": Parameter("The id of a conversation.", id_of(ConversationId))},
+        in_path=CHAT,
         body=StopBody,
         needs_body=False,
         content={200: StopAnswer},

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any, TypeVar
+from typing import Any
 
 from msgspec.structs import replace
 
-from turnledger.api.chats import ChatInfo, ListedChat
+from turnledger.api.chats import ListedChat
 from turnledger.api.turns import Attempt
-from turnledger.api.views import show_attempt
+from turnledger.api.views import AnyChat, show_attempt
 from turnledger.engine.conversations.read import SetAside
 from turnledger.model.access.token import TokenScope
 from turnledger.model.conversation import Conversation, NamedBy
 from turnledger.server.access.auth import Principal
 from turnledger.server.models.redacted import discreet_failure
 from turnledger.server.openapi.endpoint import Parameter
-
-AnyChat = TypeVar("AnyChat", bound=ChatInfo)
 
 ETAG = Parameter("Its revision, for `If-Match`.", {"type": "string", "pattern": '^"[0-9]+"$'})
 

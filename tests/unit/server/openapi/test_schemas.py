@@ -7,7 +7,7 @@ import pkgutil
 import re
 from collections.abc import Iterator
 from importlib import import_module
-from typing import Annotated
+from typing import Annotated, get_args
 
 import msgspec
 import pytest
@@ -104,6 +104,19 @@ async def test_every_shape_of_the_api_is_in_the_document() -> None:
         document = (await ask(app, "/openapi.json")).json
     described = set(document["components"]["schemas"])
     assert {shape.__name__ for shape in shapes()} - described == set(NOT_IN_THE_DOCUMENT)
+
+
+def test_every_answer_is_sent_with_all_of_its_fields() -> None:
+    answers = [shape for shape in shapes() if not shape.__struct_config__.forbid_unknown_fields]
+    assert len(answers) > 20
+    assert [shape for shape in answers if shape.__struct_config__.omit_defaults] == []
+    may_lack = [
+        f"{shape.__name__}.{field.name}"
+        for shape in answers
+        for field in msgspec.structs.fields(shape)
+        if msgspec.UnsetType in get_args(field.type)
+    ]
+    assert may_lack == []
 
 
 def shapes() -> Iterator[type[msgspec.Struct]]:
