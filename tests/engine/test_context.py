@@ -18,11 +18,11 @@ from turnledger.errors import (
     TurnReplayed,
 )
 from turnledger.model.item import Item, ItemLike
-from turnledger.model.messages.calls import NOT_ANSWERED, NOT_STARTED, open_calls
+from turnledger.model.messages.calls import NOT_ANSWERED, NOT_STARTED
 from turnledger.model.messages.messages import messages_of
 from turnledger.model.turn import Turn, TurnKind
 from turnledger.testing.gates import Fate
-from turnledger.testing.scripted_model import Ask, ScriptedModel, Step, Think, Tool
+from turnledger.testing.scripted_model import Ask, ScriptedModel, Think, Tool
 from turnledger.testing.store_contract.power_loss import told
 from turnledger.testing.store_contract.stage import (
     Stage,
@@ -126,13 +126,6 @@ class TestContext:
         assert await shown(await there.chat(chat), context=Context.last(1)) == pair
         assert await shown(chat, context=Context.last(2)) == [*pair, "next", "ok"]
 
-    async def test_a_result_whose_call_does_not_fit_is_left_out(self, stage: Stage) -> None:
-        here, there = await stage.processes()
-        chat = await here.chat()
-        await soon(chat.run(ScriptedModel([Think(), Ask("look", call_id="c")]), "q2"))
-        await soon(chat.run(ScriptedModel(["a2"]), answer_to("c", "found")))
-        assert await shown(await there.chat(chat), context=Context.budget(3, per_message)) == ["a2"]
-
     @pytest.mark.parametrize("context", [Context.last(0), Context.budget(0)])
     async def test_the_calls_that_the_input_answers_are_always_shown(
         self, stage: Stage, context: Context
@@ -197,17 +190,6 @@ class TestContext:
         assert await shown(same, context=Context.last(1)) == ["Be brief.", "q3", "a3"]
         assert await shown(same, context=Context.budget(0)) == ["Be brief."]
 
-    async def test_hidden_items_take_nothing_of_the_budget(self, stage: Stage) -> None:
-        here, there = await stage.processes()
-        chat = await here.chat()
-        first = await exchange(chat, "first", "one")
-        for turn in [await exchange(chat, f"q{number}") for number in range(20)]:
-            await chat.flag(turn.id, to_model=False)
-        same = await there.chat(chat)
-        assert await shown(same, context=Context.budget(3, per_message)) == ["first", "one"]
-        assert await shown(chat, context=Context.last(2)) == ["next", "ok"]
-        assert (await chat.turns(limit=30))[0] == first
-
     async def test_priming_stands_before_the_history_for_one_turn(self, stage: Stage) -> None:
         chat = await (await stage.process()).chat()
         await exchange(chat, "q", "a", instructions="Be brief.")
@@ -231,23 +213,6 @@ class TestContext:
             with pytest.raises(MalformedItems):
                 chat.turn("q", priming=primes)
         assert await chat.attempts() == []
-
-    async def test_what_is_shown_is_well_formed_whatever_is_cut_and_hidden(self, stage: Stage) -> None:
-        here, there = await stage.processes()
-        chat = await here.chat()
-        same = await there.chat(chat)
-        script: list[Step] = [Think(), Tool("look", call_id="s"), "text", Think(), Ask("pay", call_id="c")]
-        inputs: list[Any] = ["q", *[[answer_to("c", "paid")]] * 4]
-        for input in inputs:
-            await soon(chat.run(ScriptedModel(script), input))
-        turns = await chat.turns()
-        for place in range(len(turns[2].items)):
-            await chat.flag(turns[2].id, place, to_model=False)
-            for context in (Context.all(), Context.last(1), Context.last(2), Context.budget(200)):
-                async with same.turn(answer_to("c", "paid"), context=context) as turn:
-                    assert len(open_calls(turn.items)) == 0
-                    turn.stop("discard")
-            await chat.flag(turns[2].id, place, to_model=True)
 
 
 async def _edited(chat: Chat, place: Turn, instructions: str | None) -> str | None:

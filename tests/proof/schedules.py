@@ -1,6 +1,6 @@
 """The engine keeps its promises in all schedules of a long range, on memory and on SQLite.
 
-`make test` runs the first of them; this runs ten times as many.
+`make test` runs the first of them; this runs thirty times as many.
 """
 
 from __future__ import annotations

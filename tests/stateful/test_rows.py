@@ -214,4 +214,4 @@ class Rows(RuleBasedStateMachine):
 
 
 TestRows = Rows.TestCase
-TestRows.settings = repeatable(examples=120, steps=20)
+TestRows.settings = repeatable(examples=50, steps=20)

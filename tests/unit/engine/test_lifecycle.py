@@ -28,7 +28,6 @@ from turnledger.engine.lifecycle.moves import (
 )
 from turnledger.errors import (
     BranchNotFound,
-    ConversationNotFound,
     IdempotencyMismatch,
     InvalidInput,
     Superseded,
@@ -241,13 +240,6 @@ def named(tables: MemoryTables) -> ConversationId | None:
     return drive(named_by(tables, NamedRequest("ann", "", "k")))
 
 
-def test_a_key_that_nobody_has_gets_a_conversation(tables: MemoryTables) -> None:
-    assert named(tables) is None
-    request = asked(None)
-    assert drive(reset(tables, request)) == request.fresh
-    assert named(tables) == NEXT
-
-
 def test_the_settings_are_handed_over_and_the_words_are_not(tables: MemoryTables) -> None:
     settings = {"internal": True, "expires_after": 10**6, "reset_policy": ResetPolicy.idle(60)}
     put(tables, title="T", metadata={"a": "b"}, revision=4, **settings)
@@ -260,15 +252,6 @@ def test_the_old_conversation_stays_and_remembers_its_key(tables: MemoryTables) 
     drive(reset(tables, asked(CONVERSATION)))
     kept = drive(tables.conversation("ann", CONVERSATION))
     assert kept == replace(before, conversation_key=None, former_conversation_key="k")
-
-
-def test_who_comes_second_gets_what_the_first_one_made(tables: MemoryTables) -> None:
-    put(tables)
-    first = drive(reset(tables, asked(CONVERSATION, 2)))
-    assert drive(reset(tables, asked(CONVERSATION, 3))) == first
-    assert drive(reset(tables, asked(None, 3))) == first
-    assert drive(reset(tables, asked(CONVERSATION, 2))) == first
-    assert named(tables) == first.id
 
 
 @pytest.mark.parametrize("is_marked", [False, True])
@@ -287,18 +270,6 @@ def test_a_conversation_whose_time_is_over_while_a_turn_runs_has_not_expired(tab
     before = put(tables, expires_after=1)
     drive(tables.save_branch(branch(running=some_id(TurnId, 1))))
     assert drive(reset(tables, asked(None))) == before
-
-
-def test_what_never_had_the_key_cannot_be_replaced(tables: MemoryTables) -> None:
-    put(tables)
-    put(tables, id=some_id(ConversationId, 9), branch=some_id(BranchId, 9), conversation_key="j")
-    with pytest.raises(InvalidInput, match="never had"):
-        drive(reset(tables, asked(some_id(ConversationId, 9))))
-    with pytest.raises(ConversationNotFound):
-        drive(reset(tables, asked(some_id(ConversationId, 8))))
-    with pytest.raises(ConversationNotFound):
-        drive(reset(tables, asked(CONVERSATION, owner="eve")))
-    assert named(tables) == CONVERSATION
 
 
 def test_a_deleted_conversation_leaves_the_key_to_whoever_has_it(tables: MemoryTables) -> None:

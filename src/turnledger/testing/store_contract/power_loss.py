@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
-from random import Random
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import pytest
 
@@ -15,19 +13,14 @@ from turnledger.errors import (
     LinkNotValid,
     TurnStopped,
 )
-from turnledger.ledger import Ledger
 from turnledger.model.access.token import TokenScope, digest_of
 from turnledger.model.attempt import AttemptState
 from turnledger.model.flags import Flags
-from turnledger.model.transfer import ImportReport
 from turnledger.model.turn import TurnKind
-from turnledger.stores.memory import Database, MemoryStore
-from turnledger.testing.fake_clock import FakeClock
 from turnledger.testing.gates import Gate
 from turnledger.testing.machine import Machine
 from turnledger.testing.scripted_model import ScriptedModel, Tool
 from turnledger.testing.store_contract.stage import (
-    LIMITS,
     Contract,
     Stage,
     StageProcess,
@@ -35,27 +28,7 @@ from turnledger.testing.store_contract.stage import (
     said,
     soon,
 )
-
-
-@asynccontextmanager
-async def elsewhere() -> AsyncIterator[Ledger]:
-    """A ledger of its own, in memory, whose ids are others."""
-    store = MemoryStore(Database())
-    async with await Ledger.over(store, limits=LIMITS, clock=FakeClock(), random=Random(4711)) as ledger:
-        yield ledger
-
-
-async def exported(ledger: Ledger, chat: str, **options: Any) -> bytes:
-    """The file of one chat."""
-    return b"".join([line async for line in ledger.transfer.export(chat, **options)])
-
-
-async def imported(ledger: Ledger, file: bytes, **options: Any) -> list[ImportReport]:
-    """Import a file, in two pieces."""
-    middle = len(file) // 2
-    pieces = (file[:middle], file[middle:])
-    return [report async for report in ledger.transfer.import_lines(pieces, **options)]
-
+from turnledger.testing.store_contract.transfer import elsewhere, exported, imported
 
 NONCE = "n" * 22
 

@@ -19,7 +19,7 @@ from turnledger.engine.attempt.idempotency import (
     look_up,
 )
 from turnledger.engine.conversations.resolve import Target
-from turnledger.errors import ConversationDeleted, ConversationExpired, IdempotencyMismatch, TurnStopped
+from turnledger.errors import ConversationDeleted, ConversationExpired
 from turnledger.model.attempt import Attempt, AttemptState, Failure
 from turnledger.model.conversation import Claim, ConversationState, Ticket, Within
 from turnledger.model.ids import ConversationId, TurnId
@@ -71,19 +71,6 @@ def test_nothing_there_is_a_fresh_start() -> None:
     assert drive(look_up(MemoryTables(Database()), ANN, KEY, None)) == Fresh()
 
 
-def test_the_key_of_another_owner_does_not_exist() -> None:
-    assert drive(look_up(claimed(attempt(1)), BOB, KEY, None)) == Fresh()
-
-
-def test_another_body_is_refused() -> None:
-    with pytest.raises(IdempotencyMismatch):
-        drive(look_up(claimed(attempt(1)), ANN, Key(KEY.text, b"other"), None))
-
-
-def test_a_running_attempt_is_shared() -> None:
-    assert drive(look_up(claimed(attempt(1)), ANN, KEY, None)) == SharedOutcome(ID, None, CONVERSATION)
-
-
 @pytest.mark.parametrize(
     ("kind", "state"),
     [
@@ -108,17 +95,6 @@ def test_a_failed_attempt_that_is_gone_is_begun_afresh_where_it_was() -> None:
     assert drive(look_up(claimed(), ANN, KEY, None)) == Fresh(CLAIM)
 
 
-def test_a_discarded_attempt_is_not_run_again() -> None:
-    with pytest.raises(TurnStopped):
-        drive(look_up(claimed(attempt(1, AttemptState.DISCARDED)), ANN, KEY, None))
-
-
-def test_who_was_waiting_when_it_began_shares_the_failure() -> None:
-    failed = attempt(1, AttemptState.FAILED, failure=FAILURE)
-    shared = SharedOutcome(ID, Ended(AttemptState.FAILED, failure=FAILURE), CONVERSATION)
-    assert drive(look_up(claimed(failed), ANN, KEY, ticket(2))) == shared
-
-
 def test_who_came_after_the_failure_and_waited_then_is_a_retry() -> None:
     failed = attempt(1, AttemptState.FAILED, failure=FAILURE)
     waiting = ticket(2, claimed=ID)
@@ -140,23 +116,11 @@ def test_an_attempt_began_while_waiting_if_it_was_not_there_before(
     assert began_while_waiting(waiting, CLAIM) is began
 
 
-def test_a_replay_after_a_delete_is_reported() -> None:
-    tables = claimed(attempt(1))
-    drive(tables.save_conversation(replace(conversation(), state=ConversationState.DELETED)))
-    with pytest.raises(ConversationDeleted):
-        drive(look_up(tables, ANN, KEY, None))
-
-
 def test_a_claim_in_a_conversation_nobody_knows_any_more_is_reported() -> None:
     tables = claimed()
     drive(tables.save_claim(replace(CLAIM, conversation=some_id(ConversationId, 9))))
     with pytest.raises(ConversationDeleted):
         drive(look_up(tables, ANN, KEY, None))
-
-
-def test_the_same_key_on_another_conversation_is_refused() -> None:
-    with pytest.raises(IdempotencyMismatch):
-        drive(look_up(claimed(attempt(1)), Target("ann", some_id(ConversationId, 9)), KEY, None))
 
 
 def test_a_replay_after_expiry_is_reported() -> None:

@@ -1,6 +1,7 @@
 """Whatever clients do to generated histories, no message is doubled and no beginning lost."""
 
 import contextlib
+import os
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -35,7 +36,8 @@ from turnledger.engine.resend.match import Continuation, MatchedEdit, Meaning, R
 from turnledger.errors import MalformedItems, NoNewInput
 from turnledger.model.item import message
 
-thorough = settings(repeatable, max_examples=150, suppress_health_check=[HealthCheck.too_slow])
+EXAMPLES = int(os.environ.get("MATCH_EXAMPLES", "50"))
+thorough = settings(repeatable, max_examples=EXAMPLES, suppress_health_check=[HealthCheck.too_slow])
 
 
 def implied(told: Sequence[Told], sent: Sequence[Sent], meaning: Meaning) -> list[Tag]:

@@ -1,4 +1,4 @@
-"""Telling: the events of a turn, as they are heard while it runs and read ever after."""
+"""Events: those of a turn, as they are heard while it runs and read ever after."""
 
 from __future__ import annotations
 

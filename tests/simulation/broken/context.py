@@ -1,4 +1,4 @@
-"""Showing: flags, instructions and context, and what models see of them."""
+"""Context: flags, instructions and windows, and what models see of them."""
 
 from __future__ import annotations
 

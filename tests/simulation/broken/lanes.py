@@ -1,4 +1,4 @@
-"""Holding the lane: fences, doubts, and nothing that is left to itself."""
+"""Lanes: fences, doubts, and nothing that is left to itself."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Resending: what is new in a history that a client sends whole, and where it goes."""
+"""Resend: what is new in a history that a client sends whole, and where it goes."""
 
 from __future__ import annotations
 

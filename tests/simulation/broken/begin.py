@@ -1,4 +1,4 @@
-"""Beginning: the idempotency_key, the input, the queue, and what a retry takes up."""
+"""Begin: the idempotency_key, the input, the queue, and what a retry takes up."""
 
 from __future__ import annotations
 

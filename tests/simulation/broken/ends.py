@@ -1,4 +1,4 @@
-"""Ending: what becomes of a turn that does not end well, and what is told of it."""
+"""Ends: what becomes of a turn that does not end well, and of a conversation that is deleted."""
 
 from __future__ import annotations
 
@@ -10,11 +10,13 @@ from msgspec.structs import replace
 from tests.simulation.broken.registry import Patch, broken
 from turnledger.engine.attempt import end, stop, takeover, unfinished
 from turnledger.engine.attempt.end import Ended
+from turnledger.engine.lifecycle import delete
 from turnledger.engine.turn import begin, commit
 from turnledger.model.attempt import Attempt, AttemptState, OnBusy, OnFailure, OnStop
 from turnledger.model.item import message
 from turnledger.model.journal import Journal
 from turnledger.model.messages.calls import NOT_STARTED
+from turnledger.stores.memory import tables as memory_tables
 
 # Commit only on a positive end.
 
@@ -124,3 +126,18 @@ def settles_what_was_to_be_forgotten() -> list[Patch]:
         return await true(tables, branch, attempt, failure, now, **how)
 
     return [(where, "end_running", end_running) for where in (end, begin, takeover)]
+
+
+@broken
+def forgets_what_tools_did_when_it_deletes() -> list[Patch]:
+    true = delete._close_lane
+
+    async def close_lane(tables: Any, conversation: Any, now: int, *, forget: bool) -> None:
+        await true(tables, conversation, now, forget=True)
+
+    return [(delete, "_close_lane", close_lane)]
+
+
+@broken
+def sweeps_what_can_be_restored() -> list[Patch]:
+    return [(memory_tables, "is_restorable", lambda conversation: False)]

@@ -1,0 +1,108 @@
+"""The list of chats, the search index and the changes that an owner receives."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from msgspec.structs import replace
+
+from tests.simulation.broken.registry import Patch, broken
+from turnledger.engine.attempt import end, takeover
+from turnledger.engine.conversations import resolve
+from turnledger.engine.turn import begin, commit
+from turnledger.engine.turn import begin as begin_module
+from turnledger.model.text.plain import seen_texts
+from turnledger.stores.memory import search_rows as in_memory
+from turnledger.stores.sqlite.tables import search as in_file
+
+
+@broken
+def lists_no_chat_whose_first_turn_was_kept() -> list[Patch]:
+    async def enter(tables: Any, owner: str, id: Any, *_: Any) -> Any:
+        return await tables.conversation(owner, id)
+
+    # The probe that ends each schedule would list it, if it were a first turn for anybody.
+    return [(end, "enter", enter), (commit, "is_entered", lambda conversation: True)]
+
+
+@broken
+def previews_the_turn_before() -> list[Patch]:
+    true = commit.behind
+
+    def behind(branch: Any, *arguments: Any) -> Any:
+        return replace(true(branch, *arguments), preview=branch.preview)
+
+    return [(commit, "behind", behind)]
+
+
+@broken
+def previews_the_question() -> list[Patch]:
+    def preview_of(turn: Any, hidden: Any = ()) -> str:
+        return next((item.text for item in turn.input if item.role == "user"), "")
+
+    return [(commit, "preview_of", preview_of), (resolve, "preview_of", preview_of)]
+
+
+@broken
+def finds_what_is_hidden() -> list[Patch]:
+    def all_texts(turn: Any, hidden: Any) -> list[str]:
+        return seen_texts(turn, ())
+
+    return [(in_memory, "seen_texts", all_texts), (in_file, "seen_texts", all_texts)]
+
+
+@broken
+def finds_no_answers() -> list[Patch]:
+    def questions(turn: Any, hidden: Any) -> list[str]:
+        return [item.text for item in turn.input if item.role == "user"]
+
+    return [(in_memory, "seen_texts", questions), (in_file, "seen_texts", questions)]
+
+
+async def tells_nobody(*_: Any, **__: Any) -> None:
+    return None
+
+
+@broken
+def tells_nobody_of_a_commit() -> list[Patch]:
+    return [(commit, "tell_committed", tells_nobody)]
+
+
+@broken
+def tells_nobody_of_what_was_kept_or_settled() -> list[Patch]:
+    return [(end, "tell_committed", tells_nobody)]
+
+
+@broken
+def tells_nobody_of_a_failure() -> list[Patch]:
+    return [(end, "_tell_ended", tells_nobody)]
+
+
+@broken
+def tells_nobody_that_a_turn_runs() -> list[Patch]:
+    return [(begin, "tell", tells_nobody)]
+
+
+@broken
+def tells_nobody_who_gave_up_waiting() -> list[Patch]:
+    return [(begin_module, "tell_withdrawn", tells_nobody)]
+
+
+@broken
+def tells_nobody_who_died_waiting() -> list[Patch]:
+    return [(takeover, "tell_withdrawn", tells_nobody)]
+
+
+@broken
+def tells_nobody_of_a_deletion() -> list[Patch]:
+    return [(resolve, "tell", tells_nobody)]
+
+
+@broken
+def tells_of_an_edit_without_its_branch() -> list[Patch]:
+    true = commit.tell_committed
+
+    async def stays(tables: Any, conversation: Any, turn: Any, *, has_moved: bool, **more: Any) -> None:
+        await true(tables, conversation, turn, has_moved=False, **more)
+
+    return [(commit, "tell_committed", stays)]
