@@ -217,7 +217,10 @@ def _install(module: ModuleType, tree: ast.Module, path: str, place: int | None,
     fixed = ast.fix_missing_locations(_LeaveOut().visit(changed))
     code = compile(fixed, str(module.__file__), "exec", dont_inherit=True)
     if (function := _function(module, path)) is not None:
-        function.__code__ = next(each for each in _within(code) if _is_of(each, function))
+        made = next(each for each in _within(code) if _is_of(each, function))
+        # types.coroutine marks the code itself.
+        mark = function.__code__.co_flags & inspect.CO_ITERABLE_COROUTINE
+        function.__code__ = made.replace(co_flags=made.co_flags | mark)
 
 
 def _functions(module: ModuleType, tree: ast.AST) -> Iterator[tuple[str, ast.AST]]:

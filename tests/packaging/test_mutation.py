@@ -27,6 +27,17 @@ HANGS = PASSES.replace(
     "assert asyncio.run(ask()) is False", "asyncio.run(ask()) and threading.Event().wait()"
 )
 
+AWAITS = """
+import asyncio
+from turnledger.engine.lane.shield import uninterrupted
+
+def test_awaits() -> None:
+    async def call() -> None:
+        await uninterrupted(asyncio.sleep(0))
+
+    asyncio.run(call())
+"""
+
 
 def mutate(*arguments: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "tools.mutation", "lane.shield", "--only", "is_cancelled", *arguments]
@@ -56,6 +67,13 @@ def test_run_reports_killed_surviving_and_hung_mutants_apart(tmp_path: Path) -> 
     again = mutate("--tests", str(hangs), "--again", str(killed), "--patience", "5", "--sample", "1")
     assert again.returncode == 0
     assert "1 mutants: 0 killed by a failing test, 1 hung, 0 survive" in again.stdout
+
+
+def test_function_that_types_coroutine_made_awaitable_passes_the_control(tmp_path: Path) -> None:
+    test = tmp_path / "test_it.py"
+    test.write_text(AWAITS)
+    run = mutate("--only", "uninterrupted", "--sample", "1", "--tests", str(test))
+    assert "control: the unmodified code passes 1 tests" in run.stdout, run.stderr
 
 
 def test_run_whose_tests_fail_without_a_mutant_ends_with_their_names(tmp_path: Path) -> None:

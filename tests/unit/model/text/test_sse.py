@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import pytest
 
 from turnledger.model.text.sse import EventSplitter, fields_of
@@ -22,6 +24,16 @@ def test_event_beyond_the_limit_raises_what_its_user_chose() -> None:
     splitter.split(b"data: 1\n\n" * 10 + b"data: 2345")
     with pytest.raises(LookupError, match="more than 10"):
         splitter.split(b"6")
+
+
+@pytest.mark.parametrize("line", [b"ab", b"%d:"])
+def test_event_of_many_lines_takes_little_memory(line: bytes) -> None:
+    event = b"\n".join(line.replace(b"%d", b"%d" % number) for number in range(100_000)) + b"\ndata: x"
+    tracemalloc.start()
+    assert fields_of(event) == {b"data": [b"x"]}
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < len(event) / 10
 
 
 def test_fields_keep_their_order_and_comments_are_left_out() -> None:
