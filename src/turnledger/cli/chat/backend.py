@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable, Sequence
-from typing import Any, Protocol, TypeAlias
+from collections.abc import AsyncIterator, Collection, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from msgspec import Struct
 
 from turnledger.model.attempt import AttemptState, Failure
 from turnledger.model.event import Event
+from turnledger.model.flags import left_of
 from turnledger.model.item import Item
-from turnledger.model.turn import TurnKind
+from turnledger.model.turn import Turn, TurnKind
+
+if TYPE_CHECKING:
+    from turnledger.client.shapes import Turn as ServedTurn
 
 DIED = "process_died"
 """Why a turn failed whose process was killed."""
@@ -212,6 +216,16 @@ def text_of(items: Iterable[Item]) -> str:
     return "\n\n".join(item.text for item in items if item.is_user_message)
 
 
-def without_messages(items: Iterable[Item]) -> tuple[Item, ...]:
-    """Everything but the user's messages: tool results."""
-    return tuple(item for item in items if not item.is_user_message)
+def seen_turn(turn: Turn | ServedTurn, hidden: Collection[int]) -> SeenTurn:
+    """A committed turn without the items at these places."""
+    asked = left_of(turn.input, hidden)
+    results = [item for item in asked if not item.is_user_message]
+    return SeenTurn(
+        id=turn.id,
+        number=turn.number,
+        kind=turn.kind,
+        asked=text_of(asked),
+        output=(*results, *left_of(turn.output, hidden, len(turn.input))),
+        details=dict(turn.details),
+        took_ms=turn.committed_at - turn.created_at,
+    )

@@ -14,13 +14,11 @@ from turnledger.cli.chat.backend import (
     Restarted,
     SeenBranch,
     SeenChat,
-    SeenTurn,
     TurnUpdate,
     Version,
     died_of,
     running_of,
-    text_of,
-    without_messages,
+    seen_turn,
 )
 from turnledger.client import (
     AsyncChat,
@@ -28,12 +26,10 @@ from turnledger.client import (
     AsyncTurnStream,
     ChatInfo,
     Retries,
-    Turn,
     TurnRestarted,
 )
 from turnledger.errors import ConversationNotFound, ModelError, ServerUnavailable, TurnledgerError
 from turnledger.model.attempt import OnStop
-from turnledger.model.flags import left_of
 from turnledger.model.ids import ConversationId
 
 PATIENCE = 2.0
@@ -154,14 +150,14 @@ class ServedTalk:
         return ChatState(
             seen_chat(page.chat),
             page.chat.branch or "",
-            [seen_turn(each) for each in page.turns],
+            [seen_turn(each, each.hidden) for each in page.turns],
             running_of(attempts),
             died_of(attempts, page.chat.touched_at),
         )
 
     async def versions(self, turn: str) -> list[Version]:
         found = await self._there.siblings(turn)
-        return [Version(seen_turn(each.turn), each.branch) for each in found]
+        return [Version(seen_turn(each.turn, each.turn.hidden), each.branch) for each in found]
 
     async def branches(self) -> list[SeenBranch]:
         found = self._there.branches()
@@ -285,17 +281,4 @@ def seen_chat(info: ChatInfo) -> SeenChat:
         is_pinned=info.pinned,
         found=info.snippet,
         marks=info.marks,
-    )
-
-
-def seen_turn(turn: Turn) -> SeenTurn:
-    asked = left_of(turn.input, turn.hidden)
-    return SeenTurn(
-        id=turn.id,
-        number=turn.number,
-        kind=turn.kind,
-        asked=text_of(asked),
-        output=(*without_messages(asked), *left_of(turn.output, turn.hidden, len(turn.input))),
-        details=turn.details,
-        took_ms=turn.committed_at - turn.created_at,
     )

@@ -6,7 +6,7 @@ Its models are those that a server with the same settings would have.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Collection, Iterable
+from collections.abc import AsyncIterator, Iterable
 from contextlib import suppress
 from typing import Protocol
 
@@ -20,8 +20,7 @@ from turnledger.cli.chat.backend import (
     Version,
     died_of,
     running_of,
-    text_of,
-    without_messages,
+    seen_turn,
 )
 from turnledger.engine.turn.block import TurnBlock
 from turnledger.engine.turn.running_turn import RunningTurn
@@ -37,7 +36,6 @@ from turnledger.errors import (
 from turnledger.ledger import OWNER, Ledger
 from turnledger.model.attempt import OnStop
 from turnledger.model.event import Event
-from turnledger.model.flags import left_of
 from turnledger.model.ids import ConversationId
 from turnledger.model.listing import Listed
 from turnledger.model.text.plain import plain
@@ -402,17 +400,3 @@ def seen_chat(listed: Listed, found: str = "", marks: Iterable[tuple[int, int]] 
 async def seen_turns(chat: Chat, turns: list[Turn]) -> list[SeenTurn]:
     """The turns without items that are hidden from their owner."""
     return [seen_turn(*each) for each in zip(turns, await chat.hidden(turns), strict=True)]
-
-
-def seen_turn(turn: Turn, hidden: Collection[int]) -> SeenTurn:
-    """A turn without the items at these places."""
-    asked = left_of(turn.input, hidden)
-    return SeenTurn(
-        id=turn.id,
-        number=turn.number,
-        kind=turn.kind,
-        asked=text_of(asked),
-        output=(*without_messages(asked), *left_of(turn.output, hidden, len(turn.input))),
-        details=dict(turn.details),
-        took_ms=turn.committed_at - turn.created_at,
-    )
