@@ -9,7 +9,7 @@ from turnledger.engine.attempt import end
 from turnledger.engine.clock import TrustedClock
 from turnledger.engine.conversations import resolve
 from turnledger.model.conversation import Conversation, ConversationState
-from turnledger.stores.memory.tables import MemoryEndedRows, MemoryTables
+from turnledger.stores.memory.tables import MemoryTables
 
 
 @broken
@@ -66,7 +66,7 @@ def lets_a_conversation_lapse_while_a_turn_runs() -> list[Patch]:
     def waits(rows: Any, found: Any) -> bool:
         return any(ticket.branch == found.branch for ticket in rows._db.tickets.values())
 
-    return [(resolve, "is_in_use", is_in_use), (MemoryEndedRows, "_is_in_use", waits)]
+    return [(resolve, "is_in_use", is_in_use), (MemoryTables, "_is_in_use", waits)]
 
 
 @broken

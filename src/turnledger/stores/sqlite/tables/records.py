@@ -188,22 +188,8 @@ def counted_conversation(
 @decoder
 def branch_of(id: BranchId, row: Row, conversation: ConversationId | None = None) -> Branch:
     """A branch, and of which conversation if that is known: making an id takes as long as reading a row."""
-    (
-        _,
-        raw,
-        fence,
-        head,
-        length,
-        running,
-        unsettled,
-        pending,
-        start,
-        settled,
-        last_ticket,
-        instructed,
-        bytes,
-        preview,
-    ) = row
+    _, raw, fence, head, length, running, unsettled, pending, *rest = row
+    start, settled, last_ticket, instructed, bytes, preview = rest
     return Branch(
         id=id,
         conversation=conversation or ConversationId.trusted(raw),
