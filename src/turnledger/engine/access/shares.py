@@ -53,7 +53,6 @@ class CreateShare(Struct, frozen=True, kw_only=True):
     limit: int
     now: int
     due: int
-    """What is over by then is over; see clock."""
 
 
 async def create(tables: Tables, request: CreateShare) -> Share:
@@ -147,7 +146,6 @@ class ExchangeRequest(Struct, frozen=True, kw_only=True):
     """How many may be there by one link."""
     now: int
     due: int
-    """What is over by then is over; see clock."""
 
 
 class Arrival(Struct, frozen=True):

@@ -40,7 +40,6 @@ class CreateToken(Struct, frozen=True, kw_only=True):
     limit: int
     now: int
     due: int
-    """What is over by then is over; see clock."""
 
 
 async def create(tables: Tables, request: CreateToken) -> Token:

@@ -41,7 +41,6 @@ class StopRequest:
     policy: OnStop | None
     now: int
     due: int
-    """What is over by then is over; see clock."""
 
 
 async def request_stop(tables: Tables, request: StopRequest) -> Attempt | Ended | None:

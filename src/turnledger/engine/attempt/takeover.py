@@ -115,7 +115,6 @@ async def _is_named(tables: Tables, lease: LeaseId) -> bool:
 @dataclass(frozen=True)
 class PurgeRequest:
     due: int
-    """What is over by then is over; see clock."""
     attempts_kept_ms: int
     limit: int
     tokens_kept_ms: int = 30 * 24 * 3600 * 1000

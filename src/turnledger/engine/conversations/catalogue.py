@@ -103,7 +103,6 @@ class NameRequest:
     title: str
     now: int
     due: int
-    """What is over by then is over; see clock."""
 
 
 async def name_by_model(tables: Tables, request: NameRequest) -> Conversation | None:

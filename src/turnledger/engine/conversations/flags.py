@@ -33,7 +33,6 @@ class FlagRequest:
     limit: int
     now: int
     due: int
-    """What is over by then is over; see clock."""
 
 
 async def flag(tables: Tables, request: FlagRequest) -> None:

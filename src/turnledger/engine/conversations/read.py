@@ -163,7 +163,6 @@ class HomeRequest:
     turn: TurnId
     now: int
     within: Within = EVERYWHERE
-    """What is beyond it does not exist."""
 
 
 async def home_of(tables: Tables, request: HomeRequest) -> Conversation:

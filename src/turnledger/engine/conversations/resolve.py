@@ -330,7 +330,6 @@ class ResolveRequest:
     target: Target
     now: int
     room: Room = BOUNDLESS
-    """What the owner may store."""
 
 
 async def resolve_now(tables: Tables, request: ResolveRequest) -> Conversation:
@@ -365,9 +364,7 @@ class UpdateRequest:
     """The one that was read, if it matters."""
     now: int
     due: int
-    """What is over by then is over; see clock."""
     room: Room = BOUNDLESS
-    """What the owner may store."""
 
 
 async def update(tables: Tables, request: UpdateRequest) -> Conversation:

@@ -25,9 +25,7 @@ class MakeRequest:
     key: Key
     now: int
     due: int
-    """What is over by then is over; see clock."""
     room: Room = BOUNDLESS
-    """What the owner may store."""
 
 
 async def make(tables: Tables, request: MakeRequest) -> Conversation:
@@ -71,11 +69,8 @@ class ResetRequest:
     fresh: Conversation
     now: int
     within: Within = EVERYWHERE
-    """What is beyond it does not exist."""
     room: Room = BOUNDLESS
-    """What the owner may store."""
     admitted: int | None = None
-    """The admission version under which its caller was let in; None: it matters to nobody."""
 
 
 async def reset(tables: Tables, request: ResetRequest) -> Conversation:

@@ -38,7 +38,6 @@ class DeleteRequest:
     purge_at: int | None = None
     """Until when it can be restored; None: it is purged at once."""
     within: Within = EVERYWHERE
-    """What is beyond it does not exist."""
 
 
 async def delete(tables: Tables, request: DeleteRequest) -> Conversation:
@@ -125,9 +124,7 @@ class RestoreRequest:
     id: ConversationId
     now: int
     due: int
-    """What is over by then is over; see clock."""
     within: Within = EVERYWHERE
-    """What is beyond it does not exist."""
     retain_ms: int | None = None
     """How old a conversation may become before it is deleted by itself."""
 
@@ -175,7 +172,6 @@ async def _found(tables: Tables, owner: str, id: ConversationId, within: Within)
 class EndDueRequest:
     now: int
     due: int
-    """What is over by then is over; see clock."""
     limit: int
     unlisted_kept_ms: int
     """How long a conversation is kept that was begun, and where nothing was ever committed."""

@@ -171,13 +171,10 @@ class ForkRequest:
     fresh: Conversation
     now: int
     due: int
-    """What is over by then is over; see clock."""
     room: Room = BOUNDLESS
-    """What the owner may store."""
     key: Key | None = None
     """Names the request, so that there is one fork however often it is made."""
     admitted: int | None = None
-    """The admission version under which its caller was let in; None: it matters to nobody."""
 
 
 async def fork(tables: Tables, request: ForkRequest) -> Conversation:

@@ -25,7 +25,6 @@ class RetentionBounds:
 
     now: int
     due: int
-    """What is over by then is over; see clock."""
     age_ms: int | None
     """Since a conversation was last used; None for no bound."""
     bytes: int | None

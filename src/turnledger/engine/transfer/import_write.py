@@ -235,10 +235,8 @@ class ImportRequest:
     plan: Plan
     now: int
     due: int
-    """What is over by then is over; see clock."""
     within: Within = EVERYWHERE
     room: Room = BOUNDLESS
-    """What the owner may store."""
     draft: ImportDraft | None = None
     """What is to be inserted, made before the transaction."""
     keeps_ids: bool = True

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from turnledger.stores.memory.database import Database
 
 
-class MemoryShareRows(UndoLog):
-    """The part of `Tables` that holds share links."""
+class MemoryAccessRows(UndoLog):
+    """The part of `Tables` that holds tokens and share links."""
 
     _db: Database
 
@@ -73,15 +73,7 @@ class MemoryShareRows(UndoLog):
             self._remove(self._db.shares, each.id)
         return len(old)
 
-
-def _ended_before(access: Share | Token, time: int) -> bool:
-    return any(at is not None and at < time for at in (access.revoked_at, access.expires_at))
-
-
-class MemoryTokenRows(UndoLog):
-    """The part of `Tables` that holds tokens."""
-
-    _db: Database
+    # Tokens.
 
     async def token(self, owner: str | None, id: TokenId) -> Token | None:
         found = self._db.tokens.get(id)
@@ -139,3 +131,7 @@ class MemoryTokenRows(UndoLog):
 
     async def raise_admission(self, owner: str) -> None:
         self._put(self._db.admissions, owner, self._db.admissions.get(owner, 0) + 1)
+
+
+def _ended_before(access: Share | Token, time: int) -> bool:
+    return any(at is not None and at < time for at in (access.revoked_at, access.expires_at))

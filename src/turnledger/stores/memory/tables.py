@@ -29,7 +29,7 @@ from turnledger.model.conversation import (
 from turnledger.model.flags import Flags, FlagsOf
 from turnledger.model.ids import BranchId, ConversationId, LeaseId, TurnId
 from turnledger.model.turn import Turn
-from turnledger.stores.memory.access_rows import MemoryShareRows, MemoryTokenRows
+from turnledger.stores.memory.access_rows import MemoryAccessRows
 from turnledger.stores.memory.change_rows import MemoryChangeRows
 from turnledger.stores.memory.database import Database
 from turnledger.stores.memory.overview import MemoryOverview, made_from
@@ -49,8 +49,7 @@ KEPT_TOMBSTONES = 10_000
 
 
 class MemoryTables(
-    MemoryTokenRows,
-    MemoryShareRows,
+    MemoryAccessRows,
     MemorySearchRows,
     MemoryChangeRows,
     MemoryOverview,

@@ -189,22 +189,8 @@ def counted_conversation(
 def branch_of(id: BranchId, row: Row, conversation: ConversationId | None = None) -> Branch:
     """A branch. `conversation` is the one that shows it, if that is known: making an id takes as long as
     reading a row. Raises StoreCorrupt if the branch is of another: a damaged index leads to other rows."""
-    (
-        _,
-        raw,
-        fence,
-        head,
-        length,
-        running,
-        unsettled,
-        pending,
-        start,
-        settled,
-        last_ticket,
-        instructed,
-        bytes,
-        preview,
-    ) = row
+    _, raw, fence, head, length, running, unsettled, pending, *rest = row
+    start, settled, last_ticket, instructed, bytes, preview = rest
     if conversation is not None and raw != conversation.raw:
         raise StoreCorrupt(f"{id} is damaged: {conversation} shows it. Restore the store from a backup.")
     return Branch(
