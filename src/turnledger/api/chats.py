@@ -61,7 +61,7 @@ class ChatInfo(Struct, frozen=True, kw_only=True):
 
     @property
     def former_conversation_key(self) -> str | None:
-        """Of a restored chat: the key that it had, where that names another chat by now."""
+        """Of a restored chat: the key it had, if another chat has that key now."""
         return None
 
 
@@ -77,7 +77,7 @@ class RestoredChat(ChatInfo, frozen=True, kw_only=True):
     """A chat that was brought back."""
 
     former_conversation_key: (
-        Annotated[str, schema("The one it had, where that names another chat by now.")] | None
+        Annotated[str, schema("The key it had, if another chat has that key now.")] | None
     ) = None
 
 

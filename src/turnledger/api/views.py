@@ -129,7 +129,7 @@ def show_share(shape: type[AnyShare], share: StoredShare, /, **others: Any) -> A
 
 
 def show_change(change: LiveChange) -> Change:
-    """A change, without the fields that mean nothing for its kind; a chat as it is by now."""
+    """A change, without the fields that mean nothing for its kind; a chat is shown as it is now."""
     told: dict[str, Any] = {"type": change.kind, "at": change.at}
     if change.conversation is not None:
         told |= {"chat": change.conversation, "scope": change.scope or None}
