@@ -27,6 +27,7 @@ from turnledger.errors import StoreCorrupt
 from turnledger.model.catalogue import Listed, ListPosition, Wanted
 from turnledger.model.conversation import Branch, Within
 from turnledger.model.ids import BranchId, TurnId
+from turnledger.model.turn import Turn
 
 ALL = 1_000
 CHOICES: tuple[dict[str, Any], ...] = (
@@ -99,12 +100,12 @@ async def _of_branch(tables: Tables, number: int, id: BranchId) -> AsyncIterator
     yield f"settled on {number}", await line.effects_of(tables, branch, 0)
 
 
-async def _line(tables: Tables, branch: Branch, after: int, through: int, limit: int) -> Any:
-    """The turns of a line, or that some are missing: steps may leave a branch longer than its rows."""
+async def _line(tables: Tables, branch: Branch, after: int, through: int, limit: int) -> list[Turn]:
+    """The turns of a line, or none if some are missing: one that is being removed is longer than its rows."""
     try:
         return await line.turns_of(tables, branch, after, through, limit)
     except StoreCorrupt:
-        return "damaged"
+        return []
 
 
 async def _of_owner(tables: Tables, owner: str) -> AsyncIterator[tuple[str, Any]]:

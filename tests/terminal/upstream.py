@@ -37,6 +37,9 @@ class Scripted:
         """Have it say this the next time that it is asked for which nothing else is written."""
         self._loop.call_soon_threadsafe(self._upstream.scripts.append, script)
 
+    def forget_scripts(self) -> None:
+        self._loop.call_soon_threadsafe(self._upstream.scripts.clear)
+
     def release(self, gate: Gate) -> None:
         """Let it go on that waits there."""
         self._loop.call_soon_threadsafe(gate.release)

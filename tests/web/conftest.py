@@ -45,9 +45,10 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
 
 
 @pytest.fixture
-def person(house: House) -> Person:
-    """Somebody whose chats concern no other test."""
-    return house.person()
+def person(house: House) -> Iterator[Person]:
+    """Somebody whose chats concern no other test. Scripts that the model did not play are dropped."""
+    yield house.person()
+    house.model.forget_scripts()
 
 
 @pytest.fixture
