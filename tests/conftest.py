@@ -85,12 +85,11 @@ def own_home() -> Iterator[Path]:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int | None:
-    """Half as many again as there are processors: some tests wait, for a browser, a disk or a lease that is
-    to lapse."""
+    """Two for each processor: many tests wait, for a browser, a process, a disk or a lease to lapse."""
     if "PYTEST_XDIST_AUTO_NUM_WORKERS" in os.environ:
         return None
     count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return count + count // 2
+    return 2 * count
 
 
 def pytest_collection_finish() -> None:
