@@ -83,7 +83,7 @@ class StoreContract(
     search.Search,
     tokens.TokensKept,
     tokens.SharesKept,
-    transfer.Transfer,
+    transfer.TransferredChats,
     unknown_outcome.UnknownOutcome,
     usage.Counting,
     usage.OfLinks,

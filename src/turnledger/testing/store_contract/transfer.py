@@ -115,7 +115,7 @@ def without_ids(file: bytes) -> list[object]:
     return [place(msgspec.json.decode(line)) for line in file.splitlines()]
 
 
-class Transfer(Contract):
+class TransferredChats(Contract):
     async def test_a_chat_comes_back_byte_for_byte(self, stage: Stage) -> None:
         here = (await stage.process()).ledger
         chat = await rich_chat(here, conversation_key="k", scope="s")

@@ -292,6 +292,28 @@ class Scopes(Contract):
                 paged += page.chats
             assert paged == whole.chats
 
+    async def test_a_listing_of_any_kind_shows_chats_of_its_owner_only(self, stage: Stage) -> None:
+        here = await stage.process()
+        for owner in ("ann", "eve"):
+            plain, pinned, archived, tagged, deleted = [
+                await here.chat(title=f"{owner}'s {kind}", owner=owner)
+                for kind in ("plain", "pinned", "archived", "tagged", "deleted")
+            ]
+            await exchange(plain, "q")
+            await pinned.update(pinned=True)
+            await archived.update(archived=True)
+            await tagged.update(tags=["t"])
+            await deleted.delete()
+        for owner in ("ann", "eve"):
+            kinds: dict[str, dict[str, Any]] = {
+                "pinned": {"pinned": True},
+                "archived": {"archived": True},
+                "tagged": {"tag": "t"},
+                "deleted": {"deleted": True},
+            }
+            for kind, wanted in kinds.items():
+                assert names_of(await here.listed(owner=owner, **wanted)) == [f"{owner}'s {kind}"]
+
     async def test_a_listing_follows_the_turns_of_its_scope(self, stage: Stage) -> None:
         here = await stage.process()
         first, second = [await here.chat(title=name, **SHOP) for name in ("1", "2")]
