@@ -85,11 +85,12 @@ def own_home() -> Iterator[Path]:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int | None:
-    """Two for each processor: many tests wait, for a browser, a process, a disk or a lease to lapse."""
+    """Half as many again as there are processors: some tests wait, for a browser, a disk or a lease that is
+    to lapse."""
     if "PYTEST_XDIST_AUTO_NUM_WORKERS" in os.environ:
         return None
     count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return 2 * count
+    return count + count // 2
 
 
 def pytest_collection_finish() -> None:
