@@ -98,14 +98,18 @@ def test_everything_is_done_without_a_mouse(tab: Page, person: Person) -> None:
     # Renaming.
     keys.press("ControlOrMeta+K")
     expect(tab.get_by_role("searchbox")).to_be_focused()
+    chats = tab.get_by_role("navigation", name="Chats")
+    expect(chats.get_by_role("link", name="The first")).to_be_visible()
     keys.press("ArrowDown")
+    expect(chats.get_by_role("link", name="The first")).to_be_focused()
     keys.press("F2")
     expect(tab.get_by_role("textbox", name="Name of the chat")).to_be_focused()
     keys.press("ControlOrMeta+A")
     keys.type("Renamed")
-    keys.press("Enter")
+    with tab.expect_response(lambda answer: answer.request.method == "PATCH"):
+        keys.press("Enter")
     expect(tab.get_by_role("heading", level=1)).to_have_text("Renamed")
-    line = tab.get_by_role("navigation", name="Chats").get_by_role("link", name="Renamed")
+    line = chats.get_by_role("link", name="Renamed")
     expect(line).to_be_focused()
     [chat] = person.chats()
     assert chat["title"] == "Renamed"
@@ -116,7 +120,8 @@ def test_everything_is_done_without_a_mouse(tab: Page, person: Person) -> None:
     keys.press("Delete")
     expect(line).to_have_count(0)
     reach(tab, tab.get_by_role("button", name="Undo"))
-    keys.press("Enter")
+    with tab.expect_response("**/restore"):
+        keys.press("Enter")
     expect(line).to_be_visible()
     assert [each["title"] for each in person.chats()] == ["Renamed"]
 

@@ -36,7 +36,8 @@ def test_the_second_click_deletes_and_undo_brings_it_back(person: Person, tab: P
     expect(line(tab, "One")).to_have_count(0)
     expect(tab).to_have_url(f"{person.house.url}/#new")
     assert [chat["title"] for chat in person.chats()] == ["Other"]
-    tab.get_by_role("button", name="Undo").click()
+    with tab.expect_response("**/restore"):
+        tab.get_by_role("button", name="Undo").click()
     expect(line(tab, "One")).to_be_visible()
     expect(tab).to_have_url(f"{person.house.url}/#{id}")
     assert titles(tab) == ["One", "Other"]
