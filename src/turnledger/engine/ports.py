@@ -45,7 +45,8 @@ class EndedTables(Protocol):
     """The conversations of a store whose time is over."""
 
     async def lapsed_conversations(self, now: int, limit: int) -> list[Conversation]:
-        """Live ones whose time without interaction is over and where no turn runs or waits, of all owners."""
+        """Live ones whose time without interaction is over and where no turn runs or waits; of all owners,
+        the first due first."""
         ...
 
     async def conversations_to_purge(self, now: int, limit: int) -> list[Conversation]:

@@ -168,6 +168,7 @@ class MemoryTables(
             for each in self._db.conversations.values()
             if each.state is ConversationState.LIVE and each.is_expired(now) and not self._is_in_use(each)
         ]
+        lapsed.sort(key=lambda each: (each.touched_at + (each.expires_after or 0), each.id))
         return lapsed[:limit]
 
     async def purge_ended(self, limit: int) -> int:
