@@ -19,9 +19,9 @@ from turnledger.engine.limits import Limits
 SECONDS = 420
 KILLS, EVERY = 25, 2.0
 """How often the server is killed, and the seconds that each lives at most once it can be asked."""
-CLIENTS = 48
-"""So many that the dead requests of a kill and the living ones fill the queue of a lane (32) together, and
-so few that the living ones never do."""
+CLIENTS = 20 * len(LANES)
+"""Each stays in one lane: the dead requests of a kill and the living ones fill its queue (32) together, and
+the living ones alone never do. Clients that change lanes gather in one of them by chance."""
 PATIENT = 5
 """Every so many rounds the server lives until each client has an answer, so that the slowest wait is seen."""
 PATIENCE = 60.0
@@ -34,7 +34,9 @@ class Kills(Storm):
 
     def __init__(self, folder: Path, seed: int) -> None:
         super().__init__(folder, seed)
-        self._clients = [Client(seed, number, self.notes) for number in range(CLIENTS)]
+        self._clients = [
+            Client(seed, number, self.notes, [LANES[number % len(LANES)]]) for number in range(CLIENTS)
+        ]
         self._rounds = 0
         self.waits: list[float] = []
         """Seconds from when a server could be asked until the first answer of each client."""
