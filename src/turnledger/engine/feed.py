@@ -150,7 +150,7 @@ async def read_tail(tables: Tables, request: TailRequest) -> ChangePage:
 
 
 async def newest_position(tables: Tables, _: object = None) -> Position:
-    """Where who asks now stands: everything that is told later comes behind it."""
+    """The newest position: every later change comes after it."""
     return await tables.change_position(None) or Position()
 
 

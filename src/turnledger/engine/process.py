@@ -82,7 +82,7 @@ class Waiter:
 class Bells:
     """Wakes what waits in this process: the first in each lane, and everyone who waits for an outcome.
 
-    Waking is a hint. Who is woken looks at the store again; who is not, looks again after a while.
+    Waking is a hint: a waiter reads the store again when woken, and after a while in any case.
     """
 
     def __init__(self) -> None:
@@ -135,7 +135,7 @@ class Bells:
         return self._queued.get(attempt)
 
     def wake(self, attempt: TurnId | None) -> None:
-        """The place of this one is gone, whoever is before it: somebody stopped it."""
+        """Its place in the queue is gone: it was stopped."""
         for waiter in self._all():
             if attempt is not None and waiter.attempt == attempt:
                 waiter.wake()

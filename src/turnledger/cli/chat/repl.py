@@ -97,7 +97,7 @@ class ChatLoop:
                     self._session.screen.blocks((), None, waited)
         finally:
             pressing.cancel()
-            acting.cancel()  # if the program is told to end: while the backend is still open
+            acting.cancel()  # on a signal to end, while the backend is still open
             await asyncio.wait((acting, pressing))
             self._session.screen.settle()
         if acting.cancelled():
