@@ -75,18 +75,18 @@ def test_when_the_tab_that_reads_is_closed_another_goes_on_where_it_was(
     for _ in range(3):
         browser.open()
     browser.hears("Before")
+    held: list[Route] = []
     for number in range(2):
         leader = browser.leader
         browser.pages.remove(leader)
-        held: list[Route] = []
-        browser.context.route("**/api/events", lambda route, held=held: held.append(route))
+        browser.context.route("**/api/events", lambda route: held.append(route))
         with browser.context.expect_event("request", lambda request: request.url.endswith("/api/events")):
             leader.close()
         # Nobody reads by now: it is told later all the same.
         make_chats(person, [f"Said while nobody listened, {number}"])
         browser.context.unroute_all()
-        for route in held:
-            route.continue_()
+        while held:
+            held.pop().continue_()
         browser.hears(f"Behind the end of leader {number}")
         for page in browser.pages:
             expect(line(page, f"Said while nobody listened, {number}")).to_have_count(1)
