@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from random import Random
 from typing import Any
@@ -13,7 +15,7 @@ from turnledger.chat import Chat
 from turnledger.engine.attempt.takeover import PurgeRequest, purge
 from turnledger.engine.check.check import CheckRequest, check
 from turnledger.engine.ports import Store
-from turnledger.model.check import Finding
+from turnledger.model.check import Finding, Rule
 from turnledger.model.conversation import Branch
 from turnledger.model.ids import TurnId
 from turnledger.model.turn import Turn
@@ -114,3 +116,31 @@ def remove_turn(database: Database, id: TurnId) -> None:
     turn = database.turns.pop(id)
     database.turn_logs.pop(id, None)
     del database.lines[turn.branch][turn.number]
+
+
+Damage = Callable[[Database, Lived], object]
+
+
+@contextmanager
+def repaired(database: Database) -> Iterator[None]:
+    """Put the rows back after a block that damages them."""
+    tables = [table for table in vars(database).values() if isinstance(table, dict)]
+    rows = [{key: dict(row) if type(row) is dict else row for key, row in table.items()} for table in tables]
+    yield
+    for table, before in zip(tables, rows, strict=True):
+        table.clear()
+        table.update(before)
+
+
+async def expect_found(
+    lived: Lived, database: Database, damages: Sequence[tuple[Damage, Rule, str]], owner: str | None = "ann"
+) -> None:
+    """Cause one damage after the other: the check finds each, and nothing else."""
+    assert await lived.ledger.check() == []
+    for damage, rule, said in damages:
+        with repaired(database):
+            damage(database, lived)
+            found = await lived.ledger.check()
+        assert [(each.rule, each.owner) for each in found] == [(rule, owner)], damage.__name__
+        assert said in found[0].message, damage.__name__
+    assert await lived.ledger.check() == []

@@ -5,14 +5,21 @@ Lines: a gap, a wrong parent, a broken pair, an origin that leads elsewhere; eac
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
 from tests.unit.engine.check.test_check import raw_id
-from tests.unit.engine.lived_in import Lived, change_branch, change_turn, remove_turn, say
+from tests.unit.engine.lived_in import (
+    Lived,
+    change_branch,
+    change_turn,
+    expect_found,
+    remove_turn,
+    repaired,
+    say,
+)
 from tests.unit.model.shapes import assistant, call, result, user
 from turnledger import Rule, TurnKind
 from turnledger.chat import Chat
@@ -33,27 +40,26 @@ def inline(raw: bytes) -> bytes:
     return bytes(log)
 
 
-@pytest.mark.parametrize(
-    ("kept", "said"),
-    [
-        (b"\xff" * 6, "A stored event log cannot be read"),
-        (b"\x00\xff", "A stored event log is cut off"),
-        (b"\x00" + bytes([ITEM] * 9), "tells more items than there are"),
-        (b"\x00" + bytes([99]), "tells more text than there is"),
-        (b"\x00" + bytes([ITEM]), "It tells 1 items of an output of 4"),
-        (b"\x00" + bytes([ITEM] * 4) + inline(b"{}"), "A stored item cannot be read"),
-        (b"\x02torn", "A stored event log cannot be read"),
-    ],
-)
-async def test_a_log_that_cannot_be_told_is_seen(
-    lived: Lived, database: Database, kept: bytes, said: str
-) -> None:
+LOGS = [
+    (b"\xff" * 6, "A stored event log cannot be read"),
+    (b"\x00\xff", "A stored event log is cut off"),
+    (b"\x00" + bytes([ITEM] * 9), "tells more items than there are"),
+    (b"\x00" + bytes([99]), "tells more text than there is"),
+    (b"\x00" + bytes([ITEM]), "It tells 1 items of an output of 4"),
+    (b"\x00" + bytes([ITEM] * 4) + inline(b"{}"), "A stored item cannot be read"),
+    (b"\x02torn", "A stored event log cannot be read"),
+]
+
+
+async def test_a_log_that_cannot_be_told_is_seen(lived: Lived, database: Database) -> None:
     turn = (await lived.plain.turns())[1]
-    database.turn_logs[turn.id] = kept
-    [finding] = await lived.ledger.check()
-    assert (finding.rule, finding.owner, finding.turn) == (Rule.DOCUMENT, "ann", turn.id)
-    assert finding.message.startswith("Its event log cannot be read: ")
-    assert said in finding.message
+    for kept, said in LOGS:
+        with repaired(database):
+            database.turn_logs[turn.id] = kept
+            [finding] = await lived.ledger.check()
+        assert (finding.rule, finding.owner, finding.turn) == (Rule.DOCUMENT, "ann", turn.id), said
+        assert finding.message.startswith("Its event log cannot be read: ")
+        assert said in finding.message
 
 
 async def test_the_log_of_a_settled_turn_is_looked_at_as_well(lived: Lived, database: Database) -> None:
@@ -87,9 +93,6 @@ async def test_a_flag_at_a_place_that_its_turn_does_not_have_is_seen(
     [finding] = await lived.ledger.check()
     assert (finding.rule, finding.turn) == (Rule.ORPHAN, turn.id)
     assert "Item 5 is flagged, but it has 5" in finding.message
-
-
-Damage = Callable[[Database, Lived], object]
 
 
 def shown(database: Database, chat: Chat) -> Branch:
@@ -230,41 +233,34 @@ def lower_the_bound_of_a_branch_that_shares_it(database: Database, lived: Lived)
     change_branch(database, fork, settled=0)
 
 
-@pytest.mark.parametrize(
-    ("damage", "rule", "said"),
-    [
-        (lose_a_turn, Rule.CHAIN, "Turn 2 is not there: the history has a gap"),
-        (lose_the_last_turn, Rule.CHAIN, "Turn 3 is not there"),
-        (change_a_parent, Rule.CHAIN, "Turn 3 was made on turn_"),
-        (change_the_first_parent_of_a_branch, Rule.CHAIN, "was made on None, but turn_"),
-        (move_the_head_back, Rule.CHAIN, "but its last turn is turn_"),
-        (shorten, Rule.CHAIN, "Turn 3 stands behind the head, which is number 2"),
-        (start_late, Rule.CHAIN, "but was made from turn"),
-        (lose_an_origin, Rule.CHAIN, "and nothing says which: its beginning is lost"),
-        (lose_a_base, Rule.CHAIN, "which is not there: its beginning is lost"),
-        (lead_astray, Rule.CHAIN, "do not lead from its base to the first turn"),
-        (forget_stretches, Rule.CHAIN, "do not lead from its base to the first turn"),
-        (change_who_made_it, Rule.ORPHAN, "it is not shown among its siblings"),
-        (leave_a_stray_result, Rule.PAIRS, "There is a result for stray, but no such call"),
-        (forget_what_is_pending, Rule.PAIRS, "It waits for no call, which is not what its head leaves open"),
-        (tear_a_body, Rule.DOCUMENT, "It cannot be read: A stored document cannot be read"),
-        (miscount_the_input, Rule.DOCUMENT, "It says that 2 of its 1 items are input"),
-        (come_from_the_future, Rule.DOCUMENT, "has version 99"),
-        (store_what_is_no_item, Rule.DOCUMENT, "A stored item cannot be read"),
-        (store_details_that_are_none, Rule.DOCUMENT, "A stored object cannot be read"),
-        (lower_the_settled_bound, Rule.SETTLED, "tells what tools did, but it counts on none after 0"),
-        (lower_the_bound_of_a_branch_that_shares_it, Rule.SETTLED, "it counts on none after 0"),
-    ],
-)
-async def test_damage_is_seen_and_named(
-    lived: Lived, database: Database, damage: Damage, rule: Rule, said: str
-) -> None:
+DAMAGES = [
+    (lose_a_turn, Rule.CHAIN, "Turn 2 is not there: the history has a gap"),
+    (lose_the_last_turn, Rule.CHAIN, "Turn 3 is not there"),
+    (change_a_parent, Rule.CHAIN, "Turn 3 was made on turn_"),
+    (change_the_first_parent_of_a_branch, Rule.CHAIN, "was made on None, but turn_"),
+    (move_the_head_back, Rule.CHAIN, "but its last turn is turn_"),
+    (shorten, Rule.CHAIN, "Turn 3 stands behind the head, which is number 2"),
+    (start_late, Rule.CHAIN, "but was made from turn"),
+    (lose_an_origin, Rule.CHAIN, "and nothing says which: its beginning is lost"),
+    (lose_a_base, Rule.CHAIN, "which is not there: its beginning is lost"),
+    (lead_astray, Rule.CHAIN, "do not lead from its base to the first turn"),
+    (forget_stretches, Rule.CHAIN, "do not lead from its base to the first turn"),
+    (change_who_made_it, Rule.ORPHAN, "it is not shown among its siblings"),
+    (leave_a_stray_result, Rule.PAIRS, "There is a result for stray, but no such call"),
+    (forget_what_is_pending, Rule.PAIRS, "It waits for no call, which is not what its head leaves open"),
+    (tear_a_body, Rule.DOCUMENT, "It cannot be read: A stored document cannot be read"),
+    (miscount_the_input, Rule.DOCUMENT, "It says that 2 of its 1 items are input"),
+    (come_from_the_future, Rule.DOCUMENT, "has version 99"),
+    (store_what_is_no_item, Rule.DOCUMENT, "A stored item cannot be read"),
+    (store_details_that_are_none, Rule.DOCUMENT, "A stored object cannot be read"),
+    (lower_the_settled_bound, Rule.SETTLED, "tells what tools did, but it counts on none after 0"),
+    (lower_the_bound_of_a_branch_that_shares_it, Rule.SETTLED, "it counts on none after 0"),
+]
+
+
+async def test_damage_to_a_line_is_seen_and_named(lived: Lived, database: Database) -> None:
     await lived.settled.fork()
-    assert await lived.ledger.check() == []
-    damage(database, lived)
-    [finding] = await lived.ledger.check()
-    assert (finding.rule, finding.owner) == (rule, "ann")
-    assert said in finding.message
+    await expect_found(lived, database, DAMAGES)
 
 
 async def test_a_call_without_a_result_is_seen_at_the_turn_that_passed_it_over(
