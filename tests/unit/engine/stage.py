@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Awaitable, Generator
 from typing import Any, TypeVar, cast
 
-from tests.unit.model.shapes import some_id, user
+from hypothesis import settings
+
+from tests.unit.model.shapes import repeatable, some_id, user
 from turnledger.model.attempt import Attempt, AttemptState
 from turnledger.model.conversation import Branch, Conversation, Ticket
 from turnledger.model.ids import BranchId, ConversationId, LeaseId, TurnId
 
 Result = TypeVar("Result")
+
+generated = settings(repeatable, max_examples=int(os.environ.get("ENGINE_EXAMPLES", "40")))
+"""How many examples of each kind are tried; `ENGINE_EXAMPLES=1000` tries more."""
 
 CONVERSATION, BRANCH = some_id(ConversationId, 1), some_id(BranchId, 1)
 OWN, OTHER = some_id(LeaseId, 1), some_id(LeaseId, 2)

@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from tests.unit.engine.stage import CONVERSATION, attempt, branch, conversation, drive, ticket
-from tests.unit.model.shapes import any_items, repeatable, some_id, turn, user
+from tests.unit.engine.stage import CONVERSATION, attempt, branch, conversation, drive, generated, ticket
+from tests.unit.model.shapes import any_items, some_id, turn, user
 from turnledger.engine.attempt.end import Ended
 from turnledger.engine.attempt.idempotency import (
     Fresh,
@@ -49,7 +49,7 @@ def claimed(row: Attempt | None = None) -> MemoryTables:
     return tables
 
 
-@repeatable
+@generated
 @given(requests, requests)
 def test_fingerprints_are_equal_for_equal_requests_only(
     one: tuple[str, list[Item]], other: tuple[str, list[Item]]

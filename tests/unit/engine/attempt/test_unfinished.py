@@ -8,14 +8,13 @@ from itertools import pairwise
 import pytest
 from hypothesis import given
 
-from tests.unit.engine.stage import attempt
+from tests.unit.engine.stage import attempt, generated
 from tests.unit.model.shapes import (
     assistant,
     call,
     journals,
     journals_not_thinking,
     reasoning,
-    repeatable,
     result,
     user,
 )
@@ -46,14 +45,14 @@ def results(items: tuple[Item, ...] | list[Item]) -> list[Item]:
 # Kept.
 
 
-@repeatable
+@generated
 @given(journals)
 def test_what_is_kept_is_well_formed_and_leaves_nothing_open(journal: Journal) -> None:
     assert open_calls((user(), *kept(journal, "so f"))) == ()
     assert open_calls((user(), *kept(journal, ""))) == ()
 
 
-@repeatable
+@generated
 @given(journals)
 def test_what_is_kept_is_all_that_was_finished_in_order(journal: Journal) -> None:
     output = kept(journal, "")
@@ -62,7 +61,7 @@ def test_what_is_kept_is_all_that_was_finished_in_order(journal: Journal) -> Non
     assert set(output) >= set(finished)
 
 
-@repeatable
+@generated
 @given(journals)
 def test_what_is_kept_invents_a_result_for_unanswered_calls_only(journal: Journal) -> None:
     invented = Counter(results(kept(journal, ""))) - Counter(results(journal.items))
@@ -71,7 +70,7 @@ def test_what_is_kept_invents_a_result_for_unanswered_calls_only(journal: Journa
     )
 
 
-@repeatable
+@generated
 @given(journals)
 def test_keeping_what_was_kept_changes_nothing(journal: Journal) -> None:
     output = kept(journal, "so f")
@@ -132,20 +131,20 @@ def test_reasoning_stays_with_the_text_it_led_to() -> None:
 # Settled.
 
 
-@repeatable
+@generated
 @given(journals)
 def test_what_is_settled_is_well_formed_and_leaves_nothing_open(journal: Journal) -> None:
     assert open_calls((user(), *settled(journal, FAILURE))) == ()
 
 
-@repeatable
+@generated
 @given(journals)
 def test_what_is_settled_shows_each_call_that_may_have_acted_and_no_other(journal: Journal) -> None:
     acted = [journal.items[place] for place in sorted(journal.started) if not journal.started[place]]
     assert calls(settled(journal, FAILURE)) == acted
 
 
-@repeatable
+@generated
 @given(journals)
 def test_what_is_settled_has_the_recorded_results_and_states_the_others(journal: Journal) -> None:
     acted = [place for place, read_only in journal.started.items() if not read_only]
@@ -154,7 +153,7 @@ def test_what_is_settled_has_the_recorded_results_and_states_the_others(journal:
     assert shown == Counter(item.fields["output"] if item else OUTCOME_UNKNOWN for item in answers)
 
 
-@repeatable
+@generated
 @given(journals)
 def test_what_is_settled_keeps_no_text_of_the_draft(journal: Journal) -> None:
     output = settled(journal, FAILURE)
@@ -162,7 +161,7 @@ def test_what_is_settled_keeps_no_text_of_the_draft(journal: Journal) -> None:
     assert output[-1].role == "developer"
 
 
-@repeatable
+@generated
 @given(journals)
 def test_what_is_settled_keeps_reasoning_only_before_a_call_it_shows(journal: Journal) -> None:
     output = settled(journal, FAILURE)
@@ -200,7 +199,7 @@ def test_reasoning_goes_with_the_call_it_led_to() -> None:
 # Resumed.
 
 
-@repeatable
+@generated
 @given(journals_not_thinking)
 def test_a_resumed_journal_is_well_formed_and_leaves_only_what_was_not_started(journal: Journal) -> None:
     left = open_calls((user(), *journal.items, *resumed(journal)))
@@ -208,7 +207,7 @@ def test_a_resumed_journal_is_well_formed_and_leaves_only_what_was_not_started(j
     assert list(left) == [journal.items[place] for place in not_started]
 
 
-@repeatable
+@generated
 @given(journals)
 def test_a_resumed_journal_states_each_started_call_once(journal: Journal) -> None:
     stated = resumed(journal)

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.unit.model.shapes import assistant, call, repeatable
+from tests.unit.engine.stage import generated
+from tests.unit.model.shapes import assistant, call
 from tests.unit.testing.simulation import run
 from turnledger import Ledger, Limits
 from turnledger.engine.events.live_log import LOOSE, PIECE, STRIDE, EmittedText, EventSink, LiveLog
@@ -144,7 +145,7 @@ async def test_an_error_leaves_nothing_behind() -> None:
         assert ledger._process.readers == 0
 
 
-@repeatable
+@generated
 @given(
     st.lists(
         st.tuples(
@@ -193,7 +194,7 @@ def wire(events: list[Event]) -> list[bytes]:
     return [codec.encode(event) for event in events]
 
 
-@repeatable
+@generated
 @given(st.lists(st.integers(0, 300), max_size=60), st.integers(0, 60), st.integers(1, 70))
 def test_any_reader_gets_what_the_sink_was_told(lengths: list[int], joins: int, limit: int) -> None:
     async def play() -> None:

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from tests.unit.engine.history.lines import chain
-from tests.unit.model.shapes import assistant, call, repeatable, result, some_id, turn, user
+from tests.unit.engine.stage import generated
+from tests.unit.model.shapes import assistant, call, result, some_id, turn, user
 from turnledger import Ledger
 from turnledger.engine.conversations.resolve import Target
 from turnledger.engine.history.history import ENTRY_BYTES, LINE_BYTES, BranchCache, History, LatestLine
@@ -176,7 +177,7 @@ def test_what_is_cached_of_other_branches_is_shared_with_a_line_that_goes_throug
     assert list(cache.shared(line[1:], 9)) == list(TURNS[:2])
 
 
-@repeatable
+@generated
 @given(st.lists(st.tuples(st.sampled_from([A, B, C]), st.integers(1, 3), st.booleans()), max_size=20))
 def test_a_cache_used_as_the_engine_does_stays_within_its_bytes(
     steps: list[tuple[BranchId, int, bool]],

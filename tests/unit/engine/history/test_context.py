@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.unit.engine.stage import generated
 from tests.unit.model.shapes import (
     assistant,
     call,
     histories,
     reasoning,
-    repeatable,
     result,
     some_id,
     turn,
@@ -220,7 +220,7 @@ def around_of(history: list[Turn], steps: Sequence[Item]) -> Around:
     return Around((SYSTEM,), (user("p"), assistant("r")), (*answers, user("q")), tuple(steps))
 
 
-@settings(repeatable, max_examples=400)
+@settings(generated, max_examples=2 * generated.max_examples)
 @given(conversations(), histories, policies, places)
 def test_what_is_shown_is_well_formed_and_complete(
     history: list[Turn], draft: list[Item], context: Context, chosen: set[tuple[int, int]]
@@ -254,7 +254,7 @@ def test_what_is_shown_is_well_formed_and_complete(
         assert context.count_all(past) <= max(context.tokens - fixed, context.count_all(needed))
 
 
-@settings(repeatable, max_examples=300)
+@settings(generated, max_examples=2 * generated.max_examples)
 @given(conversations(), policies, places)
 def test_the_end_of_a_history_is_enough_to_show_it(
     history: list[Turn], context: Context, chosen: set[tuple[int, int]]

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from tests.unit.engine.history.lines import chain
-from tests.unit.engine.stage import CONVERSATION, conversation, drive
-from tests.unit.model.shapes import assistant, repeatable, some_id, user
+from tests.unit.engine.stage import CONVERSATION, conversation, drive, generated
+from tests.unit.model.shapes import assistant, some_id, user
 from turnledger import Ledger, Limits
 from turnledger.engine import process
 from turnledger.engine.history import history as history_module
@@ -123,7 +123,7 @@ def planted(plan: list[tuple[str, int, int]]) -> Tree:
     return tree
 
 
-@repeatable
+@generated
 @given(plans)
 def test_every_page_of_every_branch_is_that_of_its_list(plan: list[tuple[str, int, int]]) -> None:
     tree = planted(plan)
@@ -135,7 +135,7 @@ def test_every_page_of_every_branch_is_that_of_its_list(plan: list[tuple[str, in
                     assert tree.page(id, after, through, limit) == expected
 
 
-@repeatable
+@generated
 @given(plans)
 def test_settled_turns_are_found_wherever_they_stand(plan: list[tuple[str, int, int]]) -> None:
     tree = planted(plan)
@@ -146,7 +146,7 @@ def test_settled_turns_are_found_wherever_they_stand(plan: list[tuple[str, int, 
             assert drive(line.effects_of(tree.tables, branch, after)) == expected
 
 
-@repeatable
+@generated
 @given(plans)
 def test_the_last_shared_turn_of_two_lines_is_the_last_that_both_lists_have(
     plan: list[tuple[str, int, int]],
@@ -159,7 +159,7 @@ def test_the_last_shared_turn_of_two_lines_is_the_last_that_both_lists_have(
             assert found == len(both)
 
 
-@repeatable
+@generated
 @given(plans)
 def test_a_turn_is_on_a_line_exactly_if_its_list_has_it(plan: list[tuple[str, int, int]]) -> None:
     tree = planted(plan)
@@ -187,7 +187,7 @@ def check_stretches(stretches: tuple[Stretch, ...], turns: list[Turn]) -> None:
     assert through == 0 or len(stretches) == FEW
 
 
-@repeatable
+@generated
 @given(plans, st.integers(0, 12))
 def test_the_turn_of_a_number_is_that_of_the_list(plan: list[tuple[str, int, int]], number: int) -> None:
     tree = planted(plan)
@@ -230,7 +230,7 @@ A = some_id(BranchId, 1)
 TURNS = tuple(chain(*range(1, 7)))
 
 
-@repeatable
+@generated
 @given(st.lists(st.tuples(st.integers(0, 50), st.integers(0, 3)), max_size=25))
 def test_views_behave_as_lists_whoever_goes_on_from_which(steps: list[tuple[int, int]]) -> None:
     ids = count(1)
@@ -246,7 +246,7 @@ def test_views_behave_as_lists_whoever_goes_on_from_which(steps: list[tuple[int,
     assert [view.head for view in views] == [each[-1].id if each else None for each in plain]
 
 
-@repeatable
+@generated
 @given(st.integers(1, 3 * DEEPEST), st.integers(1, 3 * DEEPEST))
 def test_however_often_it_went_another_way_it_is_the_same_list(forks: int, length: int) -> None:
     view, plain = History(), list[Turn]()
@@ -259,7 +259,7 @@ def test_however_often_it_went_another_way_it_is_the_same_list(forks: int, lengt
     assert view[min(length, forks) - 1] == plain[:length][-1]
 
 
-@repeatable
+@generated
 @given(
     st.integers(0, 6),
     st.slices(8) | st.builds(slice, *[st.none() | st.integers(-8, 8)] * 2),

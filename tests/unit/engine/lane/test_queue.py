@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.unit.engine.stage import CONVERSATION, OTHER, OWN, HandClock, branch, drive, ticket
-from tests.unit.model.shapes import repeatable, some_id
+from tests.unit.engine.stage import CONVERSATION, OTHER, OWN, HandClock, branch, drive, generated, ticket
+from tests.unit.model.shapes import some_id
 from turnledger.engine.lane.lease import LeaseWatch, all_leases, renew
 from turnledger.engine.lane.queue import is_dead, queue_before
 from turnledger.engine.process import Bells, Waiter
@@ -132,7 +132,7 @@ async def test_the_first_in_the_lane_is_woken_alone(places: list[tuple[bool, int
         assert await woken(waiters) == [first]
 
 
-@repeatable
+@generated
 @given(st.lists(st.none() | st.tuples(st.booleans(), st.integers(1, 9)), unique=True, max_size=6))
 def test_a_ring_wakes_every_listener_and_one_of_the_lane(places: list[tuple[bool, int] | None]) -> None:
     async def ring() -> None:
@@ -340,7 +340,7 @@ def test_a_forgotten_lease_is_new_again() -> None:
     assert watching.after(10, (OTHER, 1)) == {}
 
 
-@repeatable
+@generated
 @given(st.lists(st.tuples(st.floats(0, 12), st.integers(1, 3)), max_size=20))
 def test_a_lease_is_dead_exactly_when_its_beat_stood_still_long_enough(
     steps: list[tuple[float, int]],

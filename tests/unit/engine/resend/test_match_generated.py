@@ -1,12 +1,11 @@
 """Whatever clients do to generated histories, no message is doubled and no beginning lost."""
 
 import contextlib
-import os
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from tests.unit.engine.copies import (
@@ -30,14 +29,12 @@ from tests.unit.engine.copies import (
     trimmed,
     turn,
 )
-from tests.unit.model.shapes import json_values, repeatable
+from tests.unit.engine.stage import generated
+from tests.unit.model.shapes import json_values
 from turnledger.engine.resend import match
 from turnledger.engine.resend.match import Continuation, MatchedEdit, Meaning, Regeneration, decide
 from turnledger.errors import MalformedItems, NoNewInput
 from turnledger.model.item import message
-
-EXAMPLES = int(os.environ.get("MATCH_EXAMPLES", "50"))
-thorough = settings(repeatable, max_examples=EXAMPLES, suppress_health_check=[HealthCheck.too_slow])
 
 
 def implied(told: Sequence[Told], sent: Sequence[Sent], meaning: Meaning) -> list[Tag]:
@@ -97,7 +94,7 @@ def has_answer(sent: Sequence[Sent]) -> bool:
     return any(each.role == "assistant" and each.tags for each in sent)
 
 
-@thorough
+@generated
 @given(st.data(), lines(), st.booleans())
 def test_whatever_a_client_does_to_its_copy_a_new_message_continues(
     data: st.DataObject, told: list[Told], dated: bool
@@ -109,7 +106,7 @@ def test_whatever_a_client_does_to_its_copy_a_new_message_continues(
     assert decided(told, sent) == Continuation(len(front) + len(copy), instructions=len(front))
 
 
-@thorough
+@generated
 @given(st.data(), lines(at_least=2))
 def test_a_regeneration_is_seen_at_any_depth(data: st.DataObject, told: list[Told]) -> None:
     depth = data.draw(st.integers(1, len(told) - 1))
@@ -120,7 +117,7 @@ def test_a_regeneration_is_seen_at_any_depth(data: st.DataObject, told: list[Tol
     assert decided(told, sent) == Regeneration(told[depth].turn.id)
 
 
-@thorough
+@generated
 @given(st.data(), lines(at_least=2), st.booleans(), st.booleans())
 def test_an_edited_question_or_answer_branches_off_before_it(
     data: st.DataObject, told: list[Told], of_answer: bool, and_all_behind_it: bool
@@ -141,7 +138,7 @@ def test_an_edited_question_or_answer_branches_off_before_it(
         assert meaning.new == len(before)
 
 
-@thorough
+@generated
 @given(st.data(), lines(at_least=2, kinds=["plain", "several", "several", "hidden", "client_tools"]))
 def test_an_edit_within_a_turn_keeps_what_was_trimmed_of_it(data: st.DataObject, told: list[Told]) -> None:
     depth = data.draw(st.integers(0, len(told) - 1))
@@ -152,7 +149,7 @@ def test_an_edit_within_a_turn_keeps_what_was_trimmed_of_it(data: st.DataObject,
     decided(told, [*before, new("edited, which is no number")])
 
 
-@thorough
+@generated
 @given(st.data(), lines(kinds=["plain", "server_tools"]), st.booleans())
 def test_a_question_between_the_parts_of_an_answer_doubles_none(
     data: st.DataObject, told: list[Told], and_all_behind_it: bool
@@ -169,7 +166,7 @@ def test_a_question_between_the_parts_of_an_answer_doubles_none(
     decided(told, sent[begin:])
 
 
-@thorough
+@generated
 @given(st.data(), lines(at_least=2, kinds=["plain", "several"]), st.booleans())
 def test_an_edited_question_at_the_edge_is_placed_by_its_answer(
     data: st.DataObject, told: list[Told], and_all_behind_it: bool
@@ -185,7 +182,7 @@ def test_an_edited_question_at_the_edge_is_placed_by_its_answer(
     assert [tag for tag in history if not need_not_hold(told, tag)][: len(before)] == before
 
 
-@thorough
+@generated
 @given(st.data(), lines(at_least=3))
 def test_a_deleted_exchange_branches_off_before_it(data: st.DataObject, told: list[Told]) -> None:
     first = data.draw(st.integers(1, len(told) - 2))
@@ -196,7 +193,7 @@ def test_a_deleted_exchange_branches_off_before_it(data: st.DataObject, told: li
     decided(told, sent)
 
 
-@thorough
+@generated
 @given(
     st.lists(st.sampled_from(["yes", "no"]), min_size=2, max_size=12).filter(
         lambda texts: len(texts) % 2 == 0
@@ -250,7 +247,7 @@ def reads_as(history: Sequence[tuple[tuple[int, str], bool]], copy: Sequence[tup
     return 0 in lefts
 
 
-@thorough
+@generated
 @given(
     st.lists(
         st.tuples(st.sampled_from("cccis"), st.sampled_from("xy"), st.sampled_from("xy")),
@@ -301,7 +298,7 @@ odd_messages = st.dictionaries(
 )
 
 
-@thorough
+@generated
 @given(st.lists(odd_messages, max_size=4), st.sampled_from([None, *match.Sent]))
 def test_what_is_no_message_is_refused_and_never_breaks(
     odd: list[dict[str, Any]], sent: match.Sent | None
