@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from tests.engine.views import leave_pending, outputs
 from turnledger.chat import Chat
 from turnledger.engine.history.context import Context
 from turnledger.engine.history.history import read_turns
@@ -14,6 +15,7 @@ from turnledger.engine.turn.running_turn import RunningTurn
 from turnledger.errors import (
     IdempotencyMismatch,
     MalformedItems,
+    MissingToolResults,
     NoNewInput,
     TurnReplayed,
 )
@@ -34,7 +36,6 @@ from turnledger.testing.store_contract.stage import (
     soon,
     user,
 )
-from turnledger.testing.store_contract.well_formed import leave_pending, outputs
 
 
 async def shown(chat: Chat, input: Any = "next", **options: Any) -> list[str]:
@@ -523,3 +524,56 @@ class TestWellFormed:
         kinds = [item.text or item.type for item in turn.output]
         expected = ["One. ", "function_call", "function_call_output", "Two. ", "function_call"]
         assert kinds == [*expected, "function_call_output", "Three."]
+
+    async def test_results_of_pending_calls_are_input(self, stage: Stage) -> None:
+        here, there = await stage.processes()
+        chat = await here.chat()
+        await leave_pending(chat, "c1", "c2")
+        model = ScriptedModel(["Thanks."])
+        await soon((await there.chat(chat)).run(model, [answer_to("c2", "two"), answer_to("c1", "one")]))
+        assert outputs(await chat.history()) == [("c2", "two"), ("c1", "one")]
+        assert [message["role"] for message in model.seen[0]] == ["user", "assistant", "tool", "tool"]
+
+    async def test_missing_results_are_named_and_nothing_changes(self, stage: Stage) -> None:
+        chat = await (await stage.process()).chat()
+        await leave_pending(chat, "c1", "c2", "c3")
+        before = await chat.turns()
+        with pytest.raises(MissingToolResults) as refused:
+            await chat.run(ScriptedModel(), [answer_to("c2", "two")])
+        assert refused.value.missing == ("c1", "c3")
+        assert await chat.turns() == before
+        assert await chat.attempts() == []
+
+    async def test_calls_stay_pending_while_turns_fail(self, stage: Stage) -> None:
+        chat = await (await stage.process()).chat()
+        await leave_pending(chat, "c1")
+        with pytest.raises(RuntimeError):
+            await chat.run(ScriptedModel([RuntimeError("boom")]), [answer_to("c1", "one")])
+        await soon(chat.run(ScriptedModel(["Thanks."]), [answer_to("c1", "one")]))
+        assert outputs(await chat.history()) == [("c1", "one")]
+
+    async def test_call_ids_may_repeat_and_are_paired_per_occurrence(self, stage: Stage) -> None:
+        chat = await (await stage.process()).chat()
+        tools = [Tool("look", "one", call_id="c"), Tool("look", "two", call_id="c")]
+        await soon(chat.run(ScriptedModel([*tools, Ask("ask", call_id="c")]), "q0"))
+        model = ScriptedModel([Tool("look", "four", call_id="c"), "Done."], ["Yes."])
+        await soon(chat.run(model, [answer_to("c", "three")]))
+        await soon(chat.run(model, "q1"))
+        assert [output for _, output in outputs(await chat.history())] == ["one", "two", "three", "four"]
+        contents = [message["content"] for message in model.seen[1] if message["role"] == "tool"]
+        assert contents == ["one", "two", "three", "four"]
+
+    async def test_reasoning_stays_with_the_item_it_led_to(self, stage: Stage) -> None:
+        chat = await (await stage.process()).chat()
+        await soon(chat.run(ScriptedModel([Think(), Tool("look"), Think(), "Done."]), "q"))
+        async with chat.turn("q1") as turn:
+            assert [item.type for item in turn.items] == [
+                "message",
+                "reasoning",
+                "function_call",
+                "function_call_output",
+                "reasoning",
+                "message",
+                "message",
+            ]
+            turn.emit("Yes.")

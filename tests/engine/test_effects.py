@@ -418,6 +418,43 @@ class TestSettled:
         assert results(turns[1]) == {"c1": "one", "c2": "two", "call_0": "paid"}
         assert results(turns[2]) == {}
 
+    async def test_it_is_settled_once(self, stage: Stage) -> None:
+        chat = await (await stage.process()).chat()
+        await fail(chat, ScriptedModel([Tool("pay", "paid"), BOOM]))
+        await exchange(chat, "q1")
+        await exchange(chat, "q2")
+        assert kinds(await chat.turns()) == ["settled", "completed", "completed"]
+
+    async def test_forget_drops_it(self, stage: Stage) -> None:
+        chat = await (await stage.process()).chat()
+        await fail(chat, ScriptedModel([Tool("pay"), BOOM]), on_failure="forget")
+        model = ScriptedModel(["a"])
+        await soon(chat.run(model, "q"))
+        assert model.seen == [[user("q")]]
+        [aside] = await chat.attempts()
+        assert aside.journal.items == []
+
+    async def test_what_a_stopped_and_discarded_turn_did_waits_likewise(self, stage: Stage) -> None:
+        chat = await (await stage.process()).chat()
+        await stage.hold_lane(chat, "Pay.", [Tool("pay", "paid"), "Half"], idempotency_key="i")
+        ended = await soon(chat.stop(policy="discard"))
+        assert ended is not None
+        assert ended.state is AttemptState.DISCARDED
+        assert await chat.turns() == []
+        model = ScriptedModel(["a"])
+        await soon(chat.run(model, "q"))
+        assert PAID in model.seen[0]
+        assert kinds(await chat.turns()) == ["settled", "completed"]
+
+    async def test_what_a_dead_process_did_is_settled(self, stage: Stage) -> None:
+        here, there = await stage.processes()
+        chat = await here.chat()
+        await stage.hold_lane(chat, "Pay.", [Tool("pay", "paid")])
+        await stage.bury_others(there)
+        model = ScriptedModel(["a"])
+        await soon((await there.chat(chat)).run(model, "q"))
+        assert PAID in model.seen[0]
+
 
 def _stopping(runner: Runner) -> Runner:
     async def run(turn: RunningTurn) -> None:

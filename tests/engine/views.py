@@ -13,8 +13,9 @@ from turnledger.model import codec
 from turnledger.model.attempt import AttemptState
 from turnledger.model.event import Event, TextDelta, TurnFinished, TurnStarted
 from turnledger.model.ids import BranchId, TurnId
+from turnledger.model.item import Item
 from turnledger.model.turn import Turn
-from turnledger.testing.scripted_model import Step, Think, Tool
+from turnledger.testing.scripted_model import Ask, ScriptedModel, Step, Think, Tool
 from turnledger.testing.store_contract.stage import (
     Holder,
     Stage,
@@ -112,3 +113,13 @@ async def flushed_chunks(process: StageProcess, turn: TurnId) -> int:
 
 async def hold(stage: Stage, chat: Chat, script: Sequence[Step] = SCRIPT, **options: Any) -> Holder:
     return await stage.hold_lane(chat, "q", script, **options)
+
+
+async def leave_pending(chat: Chat, *call_ids: str) -> None:
+    """Run a turn that asks the client for these results."""
+    asks = [Ask("ask", call_id=call_id) for call_id in call_ids]
+    await soon(chat.run(ScriptedModel(["I ask.", *asks]), "q0"))
+
+
+def outputs(items: list[Item]) -> list[tuple[str | None, Any]]:
+    return [(item.call_id, item.fields["output"]) for item in items if item.is_result]

@@ -9,15 +9,13 @@ from typing import TypeAlias
 import pytest
 
 from turnledger.chat import Chat
-from turnledger.engine.attempt.end import end
 from turnledger.engine.conversations.read import SetAside
 from turnledger.engine.limits import Limits
 from turnledger.engine.turn.begin import begin
 from turnledger.engine.turn.commit import commit
 from turnledger.errors import EmptyTurn, LedgerClosed, MalformedItems, StoreFull, TurnEnded
 from turnledger.model.attempt import AttemptState
-from turnledger.model.item import Item, message
-from turnledger.model.turn import TurnKind
+from turnledger.model.item import Item
 from turnledger.testing.gates import Gate, When
 from turnledger.testing.scripted_model import ScriptedModel, Think, Tool
 from turnledger.testing.store_contract.stage import (
@@ -100,7 +98,7 @@ every_way_to_fail = pytest.mark.parametrize(
 
 class AllOrNothing(Contract):
     @every_way_to_fail
-    async def test_a_failed_turn_leaves_the_history_byte_for_byte(
+    async def test_a_failed_turn_leaves_the_history_byte_for_byte_and_can_be_read(
         self, stage: Stage, fail: Way, code: str, draft: str
     ) -> None:
         here = await stage.process()
@@ -108,39 +106,20 @@ class AllOrNothing(Contract):
         await exchange(chat, "Are you there?")
         before = await chat.turns()
         await fail(stage, here, chat)
-        assert await chat.turns() == before
-        other = await stage.process()
-        assert await (await other.chat(chat)).turns() == before
-
-    @every_way_to_fail
-    async def test_a_retry_sees_the_conversation_as_it_was_before(
-        self, stage: Stage, fail: Way, code: str, draft: str
-    ) -> None:
-        here = await stage.process()
-        chat = await here.chat()
-        await exchange(chat, "Are you there?")
-        await fail(stage, here, chat)
+        other = await (await stage.process()).chat(chat)
+        assert await chat.turns() == await other.turns() == before
+        [aside] = await other.attempts()
+        assert aside.attempt.state is AttemptState.FAILED
+        assert aside.attempt.failure is not None
+        assert (aside.attempt.failure.code, aside.attempt.partial) == (code, draft)
+        assert aside.attempt.input == (Item.of("Hello"),)
+        assert aside.attempt.ended_at == stage.clock.now_ms()
         model = ScriptedModel(["Hallo!"])
         await soon(chat.run(model, "Hello"))
         assert model.seen == [
             [user("Are you there?"), {"role": "assistant", "content": "Yes."}, user("Hello")]
         ]
         assert await said(chat) == ["Are you there?", "Yes.", "Hello", "Hallo!"]
-
-    @every_way_to_fail
-    async def test_a_failed_attempt_can_be_read_with_its_error_input_and_draft(
-        self, stage: Stage, fail: Way, code: str, draft: str
-    ) -> None:
-        here = await stage.process()
-        chat = await here.chat()
-        await fail(stage, here, chat)
-        [aside] = await chat.attempts()
-        assert aside.attempt.state is AttemptState.FAILED
-        assert aside.attempt.failure is not None
-        assert aside.attempt.failure.code == code
-        assert aside.attempt.input == (Item.of("Hello"),)
-        assert aside.attempt.partial == draft
-        assert aside.attempt.ended_at == stage.clock.now_ms()
 
     async def test_the_finished_steps_of_a_failed_attempt_can_be_read(self, stage: Stage) -> None:
         chat = await (await stage.process()).chat()
@@ -165,28 +144,6 @@ class AllOrNothing(Contract):
 
         assert inputs(await chat.attempts()) == ["three", "two", "one"]
         assert inputs(await chat.attempts(limit=2)) == ["three", "two"]
-
-    async def test_on_failure_keep_keeps_what_there_is_marked_incomplete(self, stage: Stage) -> None:
-        chat = await (await stage.process()).chat()
-        with pytest.raises(RuntimeError):
-            await chat.run(ScriptedModel(["Hal", BOOM]), "Hello", on_failure="keep")
-        [turn] = await chat.turns()
-        assert turn.kind is TurnKind.INTERRUPTED
-        assert turn.items == (Item.of("Hello"), message("assistant", "Hal", status="incomplete"))
-        assert await chat.attempts() == []
-
-    async def test_a_cancellation_that_comes_during_the_commit_does_not_undo_it(self, stage: Stage) -> None:
-        here = await stage.process()
-        chat = await here.chat()
-        with here.store.hold(commit) as gate:
-            task = stage.start(chat.run(ScriptedModel(["Hallo!"]), "Hello"))
-            await stage.reach(gate, task)
-            task.cancel()
-            gate.release()
-            with pytest.raises(asyncio.CancelledError):
-                await soon(task)
-        assert await said(chat) == ["Hello", "Hallo!"]
-        assert await chat.attempts() == []
 
     @pytest.mark.parametrize("when", When)
     async def test_a_turn_cancelled_while_it_begins_leaves_the_lane_free(
@@ -228,18 +185,6 @@ class AllOrNothing(Contract):
         holder.gate.release()
         with pytest.raises((LedgerClosed, TurnEnded)):
             await soon(holder.task)
-
-    async def test_an_end_that_the_store_could_not_take_is_made_up_for_by_tending(self, stage: Stage) -> None:
-        here, there = await stage.processes()
-        chat = await here.chat()
-        here.store.refuse(end, times=5)
-        with pytest.raises(RuntimeError):
-            await soon(chat.run(ScriptedModel(["Hal", BOOM]), "Hello"))
-        await here.tend()
-        [aside] = await chat.attempts()
-        assert aside.attempt.state is AttemptState.FAILED
-        assert aside.attempt.partial == "Hal"
-        await exchange(await there.chat(chat), "Hello", on_busy="reject")
 
     async def test_items_are_kept_byte_for_byte_as_given(self, stage: Stage) -> None:
         here, there = await stage.processes()

@@ -413,7 +413,7 @@ FEW = with_limits(LIMITS, purge_rows=2)
 async def purge_all(process: StageProcess, *chats: Chat) -> None:
     """Purge until long after nothing is left to remove, and look at these each time."""
     expected = [await chat.turns(limit=1_000) for chat in chats]
-    for _ in range(40):
+    for _ in range(8):
         await process.tend()
         assert [await chat.turns(limit=1_000) for chat in chats] == expected
 

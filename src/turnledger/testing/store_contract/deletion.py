@@ -9,12 +9,10 @@ import pytest
 from msgspec.structs import replace
 
 from turnledger.chat import Chat
-from turnledger.engine.lifecycle.delete import delete, restore
 from turnledger.engine.ports import Store
 from turnledger.engine.turn.begin import begin
-from turnledger.engine.turn.running_turn import RunningTurn
-from turnledger.errors import ConversationDeleted, ConversationExpired, ConversationNotFound
-from turnledger.model.attempt import Attempt, AttemptState, OnStop
+from turnledger.errors import ConversationDeleted, ConversationNotFound
+from turnledger.model.attempt import AttemptState
 from turnledger.model.change import ChangeKind, LiveChange
 from turnledger.model.conversation import (
     BLOCK,
@@ -27,10 +25,8 @@ from turnledger.model.conversation import (
     Within,
 )
 from turnledger.model.ids import TurnId
-from turnledger.model.retention import Reason, Retained
-from turnledger.model.turn import TurnKind
-from turnledger.testing.gates import Fate
-from turnledger.testing.scripted_model import ScriptedModel, Tool
+from turnledger.model.retention import Reason
+from turnledger.testing.scripted_model import ScriptedModel
 from turnledger.testing.store_contract.branches import branch_off, grow
 from turnledger.testing.store_contract.rows import (
     IDS,
@@ -74,25 +70,6 @@ class Deletion(Contract):
         assert (await here.chat(conversation_key="k")).id == chat.id
         await exchange(chat, "q2")
         assert await there.ledger.check(at_rest=True) == []
-
-    async def test_a_deleted_conversation_says_until_when_it_can_be_restored(self, stage: Stage) -> None:
-        here = await stage.process()
-        chat = await here.chat()
-        await exchange(chat, "q", idempotency_key="i")
-        until = stage.clock.now_ms() + MONTH * 1000
-        await chat.delete()
-        for refused in (
-            chat.turns(),
-            here.chat(chat),
-            chat.run(ScriptedModel(["a"]), "q", idempotency_key="i"),
-        ):
-            with pytest.raises(ConversationDeleted, match="can be restored until") as told:
-                await soon(refused)
-            assert told.value.restorable_until == until
-        await chat.delete(purge=True)
-        with pytest.raises(ConversationDeleted) as told:
-            await chat.turns()
-        assert told.value.restorable_until is None
 
     async def test_listed_as_deleted_is_what_can_be_restored(self, stage: Stage) -> None:
         here, there = await stage.processes()
@@ -141,41 +118,6 @@ class Deletion(Contract):
         assert await here.ledger.usage(owner=chat.owner) == stored
         assert await here.ledger.check(at_rest=True) == []
 
-    async def test_a_conversation_key_that_was_taken_meanwhile_stays_where_it_is(self, stage: Stage) -> None:
-        here = await stage.process()
-        chat = await here.chat(conversation_key="k")
-        await chat.delete()
-        other = await here.chat(conversation_key="k")
-        assert other.id != chat.id
-        restored = await here.ledger.restore(chat.id)
-        for again in (restored, await here.ledger.restore(chat.id)):
-            assert (again.conversation_key, again.former_conversation_key) == (None, "k")
-        assert (await here.chat(conversation_key="k")).id == other.id
-        await exchange(restored, "q")
-        assert await here.ledger.check(at_rest=True) == []
-
-    async def test_a_key_that_a_reset_took_away_does_not_come_back(self, stage: Stage) -> None:
-        here = await stage.process()
-        old = await here.chat(conversation_key="k")
-        new = await here.ledger.reset("k")
-        await old.delete()
-        await new.delete()
-        assert (await here.ledger.restore(old.id)).conversation_key is None
-        assert (await here.ledger.restore(new.id)).conversation_key == "k"
-
-    async def test_deleting_and_restoring_can_be_repeated(self, stage: Stage) -> None:
-        here = await stage.process()
-        chat = await here.chat()
-        await exchange(chat, "q")
-        deleted = await chat.delete()
-        stage.clock.advance(DAY)
-        assert await chat.delete() == deleted
-        restored = await (await here.ledger.restore(chat.id)).info()
-        stage.clock.advance(DAY)
-        assert await (await here.ledger.restore(chat.id)).info() == restored
-        purged = await chat.delete(purge=True)
-        assert await chat.delete() == await chat.delete(purge=True) == purged
-
     async def test_only_what_its_owner_and_scope_have_is_deleted_or_restored(self, stage: Stage) -> None:
         here = await stage.process()
         chat = await here.chat(owner="ann", scope="shop")
@@ -188,28 +130,6 @@ class Deletion(Contract):
             await here.ledger.delete(chat.id, owner="ann", within=Within("shop"))
         restored = await here.ledger.restore(chat.id, owner="ann", within=Within("shop"))
         assert (await restored.info()).state is ConversationState.LIVE
-
-    async def test_an_expired_conversation_is_neither_restored_nor_kept(self, stage: Stage) -> None:
-        here = await stage.process()
-        chat = await here.chat(expires_after=60.0, conversation_key="k")
-        await exchange(chat, "q")
-        stage.clock.advance(61)
-        await here.tend()
-        with pytest.raises(ConversationExpired):
-            await here.ledger.restore(chat.id)
-        assert (await chat.delete()).state is ConversationState.PURGED
-        assert (await here.chat(conversation_key="k")).id != chat.id
-
-    async def test_the_time_in_which_it_was_deleted_does_not_let_it_expire(self, stage: Stage) -> None:
-        here = await stage.process()
-        chat = await here.chat(expires_after=60.0)
-        await exchange(chat, "q")
-        await chat.delete()
-        stage.clock.advance(3_600)
-        await here.tend()
-        restored = await here.ledger.restore(chat.id)
-        await here.tend()
-        assert len(await restored.turns()) == 1
 
     async def test_forks_stay_whole(self, stage: Stage) -> None:
         here = await stage.process()
@@ -230,81 +150,6 @@ class Deletion(Contract):
         assert [turn.number for turn in await fork.turns()] == [1, 2, 3]
         assert await here.ledger.check(at_rest=True) == []
 
-    async def test_what_tools_did_when_it_was_deleted_is_told_when_it_is_back(self, stage: Stage) -> None:
-        here, there = await stage.processes()
-        chat = await here.chat()
-        holder = await stage.hold_lane(chat, "pay", [Tool("pay", "paid")], on_failure="keep")
-        await there.ledger.delete(chat.id)
-        await here.tend()
-        with pytest.raises(ConversationDeleted):
-            await soon(holder.task)
-        assert await there.ledger.check(at_rest=True) == []
-        restored = await there.ledger.restore(chat.id)
-        [aside] = await restored.attempts()
-        assert aside.attempt.state is AttemptState.FAILED
-        assert aside.attempt.failure is not None
-        assert aside.attempt.failure.code == "conversation_deleted"
-        await exchange(restored, "on")
-        kinds = [turn.kind for turn in await restored.turns()]
-        assert kinds == [TurnKind.SETTLED, TurnKind.COMPLETED]
-        assert await there.ledger.check(at_rest=True) == []
-
-    async def test_a_turn_of_before_cannot_write_once_it_is_back(self, stage: Stage) -> None:
-        here, there = await stage.processes()
-        chat = await here.chat()
-        here.store.is_deaf = True
-        holder = await stage.hold_lane(chat, "q")
-        await there.ledger.delete(chat.id)
-        restored = await there.ledger.restore(chat.id)
-        await exchange(restored, "other")
-        with pytest.raises(ConversationDeleted):
-            await holder.finish()
-        assert len(await restored.turns()) == 1
-
-    async def test_turn_running_while_its_conversation_is_purged_leaves_no_text_and_ends_as_deleted(
-        self, stage: Stage
-    ) -> None:
-        here, there = await stage.processes()
-        chat = await here.chat()
-        holder = await stage.hold_lane(chat, "q0", ["Private."])
-        await here.flush()
-        [attempt] = await read(here.store, do("running_of", here.ledger._process.lease))
-        here.store.is_deaf = True
-        await (await there.chat(chat)).delete(purge=True)
-        row = do("attempt", chat.owner, attempt.id)
-        assert (await read(there.store, row)).partial == ""
-        await there.tend()
-        assert await read(there.store, row) is None
-        with pytest.raises(ConversationDeleted):
-            await holder.finish()
-
-    async def test_the_same_request_goes_on_once_it_is_back(self, stage: Stage) -> None:
-        here, there = await stage.processes()
-        chat = await here.chat()
-        holder = await stage.hold_lane(chat, "q", [Tool("pay", "paid")], idempotency_key="i")
-        await there.ledger.delete(chat.id)
-        await here.tend()
-        with pytest.raises(ConversationDeleted):
-            await soon(holder.task)
-        await there.ledger.restore(chat.id)
-        model = ScriptedModel([Tool("pay", "paid"), "done"])
-        turn = await soon(chat.run(model, "q", idempotency_key="i"))
-        assert turn.kind is TurnKind.COMPLETED
-        assert model.executed == {}
-
-    @pytest.mark.parametrize("fate", Fate)
-    async def test_a_deletion_whose_answer_is_lost_is_one(self, stage: Stage, fate: Fate) -> None:
-        here = await stage.process()
-        chat = await here.chat(conversation_key="k")
-        await exchange(chat, "q")
-        here.store.lose_answer(delete, fate)
-        deleted = await chat.delete()
-        assert deleted.state is ConversationState.DELETED
-        here.store.lose_answer(restore, fate)
-        restored = await here.ledger.restore(chat.id)
-        assert restored.conversation_key == "k"
-        assert await here.ledger.check(at_rest=True) == []
-
     async def test_a_turn_and_a_deletion_at_once_leave_one_of_two_states(self, stage: Stage) -> None:
         here, there = await stage.processes()
         chat = await here.chat()
@@ -318,25 +163,6 @@ class Deletion(Contract):
         assert await restored.turns() == []
         await exchange(restored, "q")
 
-    async def test_a_chat_that_comes_to_be_as_it_is_deleted_is_told_as_deleted(self, stage: Stage) -> None:
-        # Its first turn was stopped, to be kept; who deletes it comes before the one who runs it.
-        here, there = await stage.processes()
-        here.store.is_deaf = True
-        chats: list[Chat] = []
-
-        async def stop_and_delete(turn: RunningTurn) -> None:
-            chat = await there.chat(conversation_key="k")
-            running: Attempt = await read(here.store, do("attempt", chat.owner, turn.id))
-            await write(there.store, do("save_attempt", replace(running, stop=OnStop.KEEP)))
-            await chat.delete()
-            chats.append(chat)
-            turn.emit("too late")
-
-        with pytest.raises(ConversationDeleted):
-            await soon(here.ledger.run(stop_and_delete, "q", conversation_key="k"))
-        told = [each.kind for each in await _told(here, chats[0]) if each.turn is None]
-        assert told == [ChangeKind.CHAT_CREATED, ChangeKind.CHAT_DELETED]
-
     async def test_owners_are_told_of_each_step(self, stage: Stage) -> None:
         here = await stage.process(with_limits(LIMITS, retain_for=60.0))
         chat, silent = await here.chat(title="T"), await here.chat(internal=True)
@@ -348,7 +174,7 @@ class Deletion(Contract):
         await here.ledger.restore(chat.id)
         stage.clock.advance(61)
         await here.ledger.retain()
-        told = [each for each in await _told(here, chat) if each.turn is None]
+        told = [each for each in await changes_of(here, chat) if each.turn is None]
         assert [(each.kind, each.detail) for each in told] == [
             (ChangeKind.CHAT_CREATED, None),
             (ChangeKind.CHAT_DELETED, "deleted"),
@@ -357,12 +183,12 @@ class Deletion(Contract):
         ]
         stage.clock.advance(MONTH)
         await here.tend()
-        assert (await _told(here, chat))[-1].detail == "purged"
+        assert (await changes_of(here, chat))[-1].detail == "purged"
 
 
-async def _told(process: StageProcess, chat: Chat) -> list[LiveChange]:
-    told: list[LiveChange] = await read(process.store, do("changes_of", chat.owner, 0, 100))
-    return told
+async def changes_of(process: StageProcess, chat: Chat) -> list[LiveChange]:
+    found: list[LiveChange] = await read(process.store, do("changes_of", chat.owner, 0, 100))
+    return found
 
 
 async def _row(process: StageProcess, chat: Chat) -> Conversation:
@@ -381,9 +207,9 @@ class Retention(Contract):
         self, stage: Stage, caplog: pytest.LogCaptureFixture
     ) -> None:
         here = await stage.process(with_limits(LIMITS, retain_for=HOUR, purge_rows=1))
-        old = [await self._used(here, stage, owner) for owner in ("ann", "ann", "bob")]
+        old = [await used(here, stage, owner) for owner in ("ann", "ann", "bob")]
         stage.clock.advance(HOUR - 2)
-        young = await self._used(here, stage, "ann")
+        young = await used(here, stage, "ann")
         stage.clock.advance(1)
         with caplog.at_level(logging.INFO, "turnledger"):
             report = await here.ledger.retain()
@@ -400,48 +226,10 @@ class Retention(Contract):
         assert (await here.ledger.retain()).retired == ()
         assert await here.ledger.check(at_rest=True) == []
 
-    async def test_a_turn_that_failed_is_use(self, stage: Stage) -> None:
-        here = await stage.process(with_limits(LIMITS, retain_for=HOUR))
-        chat, silent = await self._used(here, stage, "ann"), await here.chat(owner="ann", internal=True)
-        stage.clock.advance(HOUR)
-        for each in (chat, silent):
-            with pytest.raises(RuntimeError):
-                await each.run(ScriptedModel([RuntimeError()]), "q")
-        stage.clock.advance(1)
-        assert (await here.ledger.retain()).retired == ()
-        stage.clock.advance(HOUR)
-        gone = {each.conversation for each in (await here.ledger.retain()).retired}
-        assert gone == {chat.id, silent.id}
-
-    async def test_a_turn_that_failed_is_use_after_its_attempt_is_gone(self, stage: Stage) -> None:
-        limits = with_limits(LIMITS, retain_for=10 * HOUR, attempts_kept=HOUR, unlisted_kept=10 * HOUR)
-        here = await stage.process(limits)
-        chat = await self._used(here, stage, "ann")
-        stage.clock.advance(9 * HOUR)
-        for _ in range(2):
-            with pytest.raises(RuntimeError):
-                await chat.run(ScriptedModel([RuntimeError()]), "q")
-            with pytest.raises(RuntimeError):
-                await here.ledger.run(ScriptedModel([RuntimeError()]), "q", conversation_key="new")
-            stage.clock.advance(8 * HOUR)
-            await here.tend()
-        assert await chat.attempts() == []
-        assert (await here.ledger.retain()).retired == ()
-        assert len((await here.ledger.catalogue.named("new")).chats) == 1
-
-    async def test_a_restored_conversation_is_not_deleted_again_at_once(self, stage: Stage) -> None:
-        here = await stage.process(with_limits(LIMITS, retain_for=HOUR))
-        chat = await self._used(here, stage, "ann")
-        stage.clock.advance(HOUR)
-        assert len((await here.ledger.retain()).retired) == 1
-        restored = await here.ledger.restore(chat.id, owner="ann")
-        assert (await here.ledger.retain()).retired == ()
-        assert len(await restored.turns()) == 1
-
     async def test_the_oldest_are_purged_while_there_is_too_much(self, stage: Stage) -> None:
         here, there = await stage.processes(limits=with_limits(LIMITS, retain_bytes=3 * BLOCK, purge_rows=2))
-        chats = [await self._used(here, stage, "ann") for _ in range(6)]
-        other = await self._used(here, stage, "bob")
+        chats = [await used(here, stage, "ann") for _ in range(6)]
+        other = await used(here, stage, "bob")
         report = await there.ledger.retain()
         assert [each.conversation for each in report.retired] == [each.id for each in chats[:3]]
         assert {(each.reason, each.purge_at) for each in report.retired} == {(Reason.SIZE, None)}
@@ -455,18 +243,18 @@ class Retention(Contract):
 
     async def test_deleted_ones_make_room_before_others_do(self, stage: Stage) -> None:
         here = await stage.process(with_limits(LIMITS, retain_bytes=2 * BLOCK))
-        chats = [await self._used(here, stage, "ann") for _ in range(3)]
+        chats = [await used(here, stage, "ann") for _ in range(3)]
         await chats[2].delete()
         [report] = (await here.ledger.retain()).retired
         assert report.conversation == chats[2].id
 
     async def test_turns_that_a_fork_shows_make_no_room(self, stage: Stage) -> None:
         here = await stage.process(with_limits(LIMITS, retain_bytes=BLOCK))
-        chat = await self._used(here, stage, "ann")
+        chat = await used(here, stage, "ann")
         fork = await chat.fork()
         stage.clock.advance(1)
         await exchange(fork, "mine", LONG)
-        await _change(here, fork, pinned=True)
+        await change(here, fork, pinned=True)
         report = await here.ledger.retain()
         assert [each.conversation for each in report.retired] == [chat.id]
         assert report.full == ("ann",)
@@ -476,9 +264,9 @@ class Retention(Contract):
     async def test_pinned_and_running_ones_stay(self, stage: Stage) -> None:
         limits = with_limits(LIMITS, retain_for=HOUR, retain_bytes=1)
         here, there = await stage.processes(limits=limits)
-        pinned, busy, archived = [await self._used(here, stage, "ann") for _ in range(3)]
-        await _change(here, pinned, pinned=True)
-        await _change(here, archived, archived=True)
+        pinned, busy, archived = [await used(here, stage, "ann") for _ in range(3)]
+        await change(here, pinned, pinned=True)
+        await change(here, archived, archived=True)
         holder = await stage.hold_lane(busy, "q")
         stage.clock.advance(2 * HOUR)
         await here.store.beat()
@@ -487,26 +275,6 @@ class Retention(Contract):
         assert report.full == ("ann",)
         await holder.finish()
         assert len(await pinned.turns()) == 1
-
-    async def test_it_is_done_by_the_timer_and_rarely(self, stage: Stage) -> None:
-        here = await stage.process(with_limits(LIMITS, retain_for=HOUR, retain_every=10 * HOUR))
-        await here.tend()
-        chat = await self._used(here, stage, "ann")
-        stage.clock.advance(2 * HOUR)
-        await here.tend()
-        assert len(await chat.turns()) == 1
-        stage.clock.advance(8 * HOUR)
-        await here.tend()
-        with pytest.raises(ConversationDeleted):
-            await chat.turns()
-
-    async def test_without_bounds_nothing_is_removed(self, stage: Stage) -> None:
-        here = await stage.process()
-        chat = await self._used(here, stage, "ann")
-        stage.clock.advance(1_000_000 * HOUR)
-        await here.store.beat()
-        assert await here.ledger.retain() == Retained()
-        assert len(await chat.turns()) == 1
 
     # What was begun and came to nothing.
 
@@ -521,27 +289,6 @@ class Retention(Contract):
             await write(store, do("save_branch", branch))
         assert await read(other, do("unlisted_conversations", 5, 9)) == [idle]
         assert await read(other, do("unlisted_conversations", 4, 9)) == []
-
-    async def test_a_conversation_that_came_to_nothing_goes_after_a_day(self, stage: Stage) -> None:
-        here = await stage.process()
-        for effect in ([], [Tool("pay", "paid")]):
-            with pytest.raises(RuntimeError):
-                await soon(
-                    here.ledger.run(
-                        ScriptedModel([*effect, RuntimeError("boom")]), "q", conversation_key=str(len(effect))
-                    )
-                )
-        empty, waits = [await here.chat(conversation_key=key) for key in "01"]
-        for each in (empty, waits):
-            await _change(here, each, is_listed=False)
-        stage.clock.advance(24 * HOUR - 1)
-        await here.tend()
-        assert (await here.chat(conversation_key="0")).id == empty.id
-        stage.clock.advance(1)
-        await here.tend()
-        assert (await here.chat(conversation_key="0")).id != empty.id
-        assert (await here.chat(conversation_key="1")).id == waits.id
-        assert await here.ledger.check(at_rest=True) == []
 
     # Rows.
 
@@ -590,14 +337,15 @@ class Retention(Contract):
         assert await read(stores[1], do("bytes_of", found.id)) == 2 * BLOCK
         assert await read(stores[1], do("bytes_of", conversation().id)) == 0
 
-    async def _used(self, process: StageProcess, stage: Stage, owner: str) -> Chat:
-        chat = await process.chat(owner=owner)
-        await exchange(chat, "q", LONG)
-        stage.clock.advance(1)
-        return chat
+
+async def used(process: StageProcess, stage: Stage, owner: str) -> Chat:
+    chat = await process.chat(owner=owner)
+    await exchange(chat, "q", LONG)
+    stage.clock.advance(1)
+    return chat
 
 
-async def _change(process: StageProcess, chat: Chat, **details: bool) -> None:
+async def change(process: StageProcess, chat: Chat, **details: bool) -> None:
     found = await read(process.store, do("conversation", chat.owner, chat.id))
     await write(process.store, do("save_conversation", replace(found, **details)))
 

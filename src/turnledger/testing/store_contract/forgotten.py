@@ -21,7 +21,15 @@ from turnledger.errors import (
 )
 from turnledger.model.ids import ConversationId
 from turnledger.testing.scripted_model import ScriptedModel, Tool
-from turnledger.testing.store_contract.stage import LIMITS, Contract, Stage, StageProcess, exchange, soon
+from turnledger.testing.store_contract.stage import (
+    LIMITS,
+    Contract,
+    Stage,
+    StageProcess,
+    exchange,
+    refused,
+    soon,
+)
 
 UNKNOWN = ConversationId("conv_01890a5d000070008000000000000000")
 
@@ -40,11 +48,19 @@ USES: dict[str, Callable[[Chat], Awaitable[Any]]] = {
 }
 
 
-every_use = pytest.mark.parametrize("use", USES.values(), ids=USES)
-
-
 async def titles(process: StageProcess, **page: Any) -> list[str | None]:
     return [each.title for each in await process.listed(**page)]
+
+
+async def _says_so_everywhere(process: StageProcess, chat: Chat, same: Chat, error: type[Exception]) -> None:
+    """Each use of a chat that is gone is refused, in two processes, before and after it is purged."""
+    for _ in range(2):
+        for name, use in USES.items():
+            for each in (chat, same):
+                await refused(name, use(each), error)
+        with pytest.raises(error):
+            await process.chat(chat)
+        await process.tend()
 
 
 class NothingForgotten(Contract):
@@ -68,29 +84,16 @@ class NothingForgotten(Contract):
             await here.chat(conversation_key="k", create=False)
         assert await here.listed() == []
 
-    @every_use
-    async def test_a_deleted_conversation_says_so_everywhere(
-        self, stage: Stage, use: Callable[[Chat], Awaitable[Any]]
-    ) -> None:
+    async def test_a_deleted_conversation_says_so_everywhere(self, stage: Stage) -> None:
         here, there = await stage.processes()
         chat = await here.chat()
         same = await there.chat(chat)
         await exchange(chat, "q")
         await chat.delete()
-        for purged in (False, True):
-            if purged:
-                await there.tend()
-            for each in (chat, same):
-                with pytest.raises(ConversationDeleted):
-                    await soon(use(each))
-            with pytest.raises(ConversationDeleted):
-                await there.chat(chat)
+        await _says_so_everywhere(there, chat, same, ConversationDeleted)
         await same.delete()
 
-    @every_use
-    async def test_an_expired_conversation_says_so_everywhere(
-        self, stage: Stage, use: Callable[[Chat], Awaitable[Any]]
-    ) -> None:
+    async def test_an_expired_conversation_says_so_everywhere(self, stage: Stage) -> None:
         here, there = await stage.processes()
         chat = await here.chat(expires_after=60)
         same = await there.chat(chat)
@@ -98,14 +101,7 @@ class NothingForgotten(Contract):
         stage.clock.advance(59)
         await same.info()
         stage.clock.advance(1)
-        for purged in (False, True):
-            if purged:
-                await there.tend()
-            for each in (chat, same):
-                with pytest.raises(ConversationExpired):
-                    await soon(use(each))
-            with pytest.raises(ConversationExpired):
-                await there.chat(chat)
+        await _says_so_everywhere(there, chat, same, ConversationExpired)
 
     async def test_every_turn_puts_off_the_expiry(self, stage: Stage) -> None:
         here = await stage.process()

@@ -238,29 +238,13 @@ class Search(Contract):
             await chat.run(says("Curlew", ZeroDivisionError()), "A curlew?")
         assert await found(here, "curlew") == []
 
-    @pytest.mark.parametrize(
-        "text",
-        [
-            "",
-            " ",
-            '"',
-            "***",
-            "AND",
-            "a OR b NOT c",
-            "NEAR(a b)",
-            "words:x",
-            "x*",
-            "'; --",
-            "\x00",
-            "{a} : ^b",
-            "-",
-        ],
-    )
-    async def test_whatever_is_typed_is_no_error(self, stage: Stage, text: str) -> None:
+    async def test_whatever_is_typed_is_no_error(self, stage: Stage) -> None:
         here = await stage.process()
         await (await here.chat()).run(says("Plain."), "Words")
-        page = await here.ledger.search(text)
-        assert (page.hits, page.next) == ((), None)
+        queries = ("", " ", '"', "***", "AND", "a OR b NOT c", "NEAR(a b)", "words:x", "x*", "'; --", "\x00")
+        for text in (*queries, "{a} : ^b", "-"):
+            page = await here.ledger.search(text)
+            assert (page.hits, page.next) == ((), None), text
 
     async def test_tending_makes_findable_what_nobody_searched_for(self, stage: Stage) -> None:
         here = await stage.process()

@@ -266,6 +266,14 @@ async def soon(work: Awaitable[Result]) -> Result:
         return await work
 
 
+async def refused(
+    name: str, work: Awaitable[object], error: type[Exception], match: str | None = None
+) -> None:
+    """Await what must be refused with this error; if it is not, say which case it was."""
+    with pytest.raises(error, match=match):
+        pytest.fail(f"{name} was not refused: {await soon(work)}")
+
+
 async def exchange(chat: Chat, text: str, answer: str = "Yes.", **policies: Any) -> Turn:
     """Run a turn that goes well."""
     return await soon(chat.run(ScriptedModel([answer]), text, **policies))

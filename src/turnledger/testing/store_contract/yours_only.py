@@ -30,6 +30,7 @@ from turnledger.testing.store_contract.stage import (
     Stage,
     StageProcess,
     exchange,
+    refused,
     said,
     soon,
     tell,
@@ -48,16 +49,13 @@ async def as_seen_by(owner: str, process: StageProcess, chat: Chat) -> Chat:
 
 
 class YoursOnly(Contract):
-    @pytest.mark.parametrize("use", ALL_USES.values(), ids=ALL_USES)
-    async def test_to_another_owner_it_does_not_exist(
-        self, stage: Stage, use: Callable[[Chat], Awaitable[Any]]
-    ) -> None:
+    async def test_to_another_owner_it_does_not_exist(self, stage: Stage) -> None:
         here = await stage.process()
         chat = await here.chat(owner="ann", title="T")
         await exchange(chat, "q", "a")
         before, found = await chat.turns(), await chat.info()
-        with pytest.raises(ConversationNotFound):
-            await soon(use(await as_seen_by("eve", here, chat)))
+        for name, use in ALL_USES.items():
+            await refused(name, use(await as_seen_by("eve", here, chat)), ConversationNotFound)
         assert await chat.turns() == before
         assert await chat.info() == found
 
@@ -222,8 +220,7 @@ class Scopes(Contract):
         assert await here.listed(**ANN) == []
 
     @pytest.mark.parametrize("scope", ELSEWHERE)
-    @pytest.mark.parametrize("use", BY_ID.values(), ids=BY_ID)
-    async def test_beyond_the_scope_nothing_exists(self, stage: Stage, use: Use, scope: str) -> None:
+    async def test_beyond_the_scope_nothing_exists(self, stage: Stage, scope: str) -> None:
         here = await stage.process()
         chat = await here.chat(conversation_key="k", scope=scope, **ANN)
         block = here.ledger.turn("q1", conversation_key="k", scope=scope, retry=Retry(REQUEST), **ANN)
@@ -231,13 +228,13 @@ class Scopes(Contract):
         here.ledger.lost(block)
         await exchange(chat, "q1", idempotency_key="i")
         before, found = await chat.turns(), await chat.info()
-        with pytest.raises(ConversationNotFound):
-            await soon(use(here, chat, turn.id))
-        assert await chat.turns() == before
-        assert await chat.info() == found
-        await chat.delete()
-        with pytest.raises(ConversationNotFound):
-            await soon(use(here, chat, turn.id))
+        for deleted in (False, True):
+            for name, use in BY_ID.items():
+                await refused(name, use(here, chat, turn.id), ConversationNotFound)
+            if not deleted:
+                assert await chat.turns() == before
+                assert await chat.info() == found
+                await chat.delete()
 
     async def test_turns_beyond_the_scope_are_not_found(self, stage: Stage) -> None:
         here, there = await stage.processes()
@@ -509,19 +506,17 @@ class OneChat(Contract):
         turn = await tell(other.turn("q1", idempotency_key="i"))
         return here, shown, other, turn.id, {"owner": "ann", "within": Within(chat=shown.id)}
 
-    @pytest.mark.parametrize("use", BEYOND)
-    async def test_what_is_beside_it_does_not_exist(self, stage: Stage, use: str) -> None:
+    async def test_what_is_beside_it_does_not_exist(self, stage: Stage) -> None:
         here, shown, other, turn, one = await self.scene(stage)
-        with pytest.raises(ConversationNotFound):
-            await BEYOND[use](here, other, turn, one)
+        for name, use in BEYOND.items():
+            await refused(name, use(here, other, turn, one), ConversationNotFound)
         assert len(await here.listed(owner="ann")) == 2
         assert (await said(shown), len(await other.turns())) == (["s1", "t1"], 1)
 
-    @pytest.mark.parametrize("use", REFUSED)
-    async def test_nothing_is_made_beside_it(self, stage: Stage, use: str) -> None:
+    async def test_nothing_is_made_beside_it(self, stage: Stage) -> None:
         here, _, other, turn, one = await self.scene(stage)
-        with pytest.raises(InvalidInput, match="Only one conversation is open here"):
-            await REFUSED[use](here, other, turn, one)
+        for name, use in REFUSED.items():
+            await refused(name, use(here, other, turn, one), InvalidInput, "Only one conversation is open")
         assert len(await here.listed(owner="ann")) == 2
 
     async def test_it_is_found_by_its_id_and_its_turns_and_alone(self, stage: Stage) -> None:

@@ -1,9 +1,8 @@
-"""An error from a write is an unknown outcome, which the engine resolves before it reports anything."""
+"""A turn in doubt: an error from a write is an unknown outcome, which is resolved before anything is told."""
 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
@@ -16,46 +15,13 @@ from turnledger.errors import CommitOutcomeUnknown, ConversationBusy, TurnFailed
 from turnledger.model.attempt import AttemptState
 from turnledger.testing.gates import Fate
 from turnledger.testing.scripted_model import ScriptedModel, Tool
-from turnledger.testing.store_contract.stage import LIMITS, Contract, Stage, exchange, said, soon
+from turnledger.testing.store_contract.stage import LIMITS, Stage, exchange, said, soon
 
 IMPATIENT = replace(LIMITS, doubt_patience=0.0)
-
-
 every_fate = pytest.mark.parametrize("fate", Fate)
 
 
-class UnknownOutcome(Contract):
-    @every_fate
-    async def test_a_commit_whose_answer_is_lost_is_committed_once(self, stage: Stage, fate: Fate) -> None:
-        here, there = await stage.processes()
-        chat = await here.chat()
-        await exchange(chat, "q0", "a0")
-        here.store.lose_answer(commit, fate)
-        turn = await exchange(chat, "q1", "a1")
-        assert await said(chat) == ["q0", "a0", "q1", "a1"]
-        assert (await (await there.chat(chat)).turns())[-1] == turn
-        await exchange(await there.chat(chat), "q2", on_busy="reject")
-        assert await chat.attempts() == []
-
-    async def test_commit_repeated_after_it_succeeded_returns_the_same_turn(
-        self, stage: Stage, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        here, there = await stage.processes()
-        chat = await here.chat()
-        transact, requests = here.store.transact, []
-
-        async def record_commits(operation: Any, request: Any, *sync: Any) -> Any:
-            if operation is commit:
-                requests.append(request)
-            return await transact(operation, request, *sync)
-
-        monkeypatch.setattr(here.store, "transact", record_commits)
-        turn = await exchange(chat, "q0", "a0")
-        assert await there.store.transact(commit, requests[0]) == turn
-        turns = [turn, await exchange(chat, "q1", "a1")]
-        assert await there.store.transact(commit, requests[0]) == turn
-        assert await chat.turns() == turns
-
+class TestDoubt:
     async def test_a_store_that_is_out_of_reach_for_a_moment_costs_no_finished_turn(
         self, stage: Stage
     ) -> None:
@@ -173,18 +139,6 @@ class UnknownOutcome(Contract):
         await here.tend()  # a late write can appear now, and must not
         assert (await chat.turns())[-1] == turn
         assert await said(chat) == (["q", "a"] if fate is Fate.WRITTEN else []) + ["q1", "a1"]
-
-    @every_fate
-    async def test_a_begin_whose_answer_is_lost_begins_once(self, stage: Stage, fate: Fate) -> None:
-        here, there = await stage.processes()
-        chat = await here.chat()
-        model = ScriptedModel(["a"])
-        here.store.lose_answer(begin, fate)
-        await soon(chat.run(model, "q", idempotency_key="i"))
-        assert len(model.seen) == 1
-        assert await said(chat) == ["q", "a"]
-        assert await chat.attempts() == []
-        await exchange(await there.chat(chat), "q1", on_busy="reject")
 
     @every_fate
     async def test_a_ticket_whose_answer_is_lost_is_one_ticket(self, stage: Stage, fate: Fate) -> None:

@@ -1,0 +1,291 @@
+"""Deletion and retention: what can be restored, what is told of it, and what counts as use."""
+
+from __future__ import annotations
+
+from dataclasses import replace as with_limits
+
+import pytest
+from msgspec.structs import replace
+
+from turnledger.chat import Chat
+from turnledger.engine.lifecycle.delete import delete, restore
+from turnledger.engine.turn.running_turn import RunningTurn
+from turnledger.errors import ConversationDeleted, ConversationExpired
+from turnledger.model.attempt import Attempt, AttemptState, OnStop
+from turnledger.model.change import ChangeKind
+from turnledger.model.conversation import (
+    ConversationState,
+)
+from turnledger.model.retention import Retained
+from turnledger.model.turn import TurnKind
+from turnledger.testing.gates import Fate
+from turnledger.testing.scripted_model import ScriptedModel, Tool
+from turnledger.testing.store_contract.deletion import change, changes_of, used
+from turnledger.testing.store_contract.rows import (
+    do,
+    read,
+    write,
+)
+from turnledger.testing.store_contract.stage import (
+    LIMITS,
+    Stage,
+    exchange,
+    soon,
+)
+
+DAY = 24 * 3600.0
+MONTH = 30 * DAY
+HOUR = 3600.0
+
+
+class TestDeletion:
+    async def test_a_deleted_conversation_says_until_when_it_can_be_restored(self, stage: Stage) -> None:
+        here = await stage.process()
+        chat = await here.chat()
+        await exchange(chat, "q", idempotency_key="i")
+        until = stage.clock.now_ms() + MONTH * 1000
+        await chat.delete()
+        for refused in (
+            chat.turns(),
+            here.chat(chat),
+            chat.run(ScriptedModel(["a"]), "q", idempotency_key="i"),
+        ):
+            with pytest.raises(ConversationDeleted, match="can be restored until") as told:
+                await soon(refused)
+            assert told.value.restorable_until == until
+        await chat.delete(purge=True)
+        with pytest.raises(ConversationDeleted) as told:
+            await chat.turns()
+        assert told.value.restorable_until is None
+
+    async def test_a_conversation_key_that_was_taken_meanwhile_stays_where_it_is(self, stage: Stage) -> None:
+        here = await stage.process()
+        chat = await here.chat(conversation_key="k")
+        await chat.delete()
+        other = await here.chat(conversation_key="k")
+        assert other.id != chat.id
+        restored = await here.ledger.restore(chat.id)
+        for again in (restored, await here.ledger.restore(chat.id)):
+            assert (again.conversation_key, again.former_conversation_key) == (None, "k")
+        assert (await here.chat(conversation_key="k")).id == other.id
+        await exchange(restored, "q")
+        assert await here.ledger.check(at_rest=True) == []
+
+    async def test_a_key_that_a_reset_took_away_does_not_come_back(self, stage: Stage) -> None:
+        here = await stage.process()
+        old = await here.chat(conversation_key="k")
+        new = await here.ledger.reset("k")
+        await old.delete()
+        await new.delete()
+        assert (await here.ledger.restore(old.id)).conversation_key is None
+        assert (await here.ledger.restore(new.id)).conversation_key == "k"
+
+    async def test_deleting_and_restoring_can_be_repeated(self, stage: Stage) -> None:
+        here = await stage.process()
+        chat = await here.chat()
+        await exchange(chat, "q")
+        deleted = await chat.delete()
+        stage.clock.advance(DAY)
+        assert await chat.delete() == deleted
+        restored = await (await here.ledger.restore(chat.id)).info()
+        stage.clock.advance(DAY)
+        assert await (await here.ledger.restore(chat.id)).info() == restored
+        purged = await chat.delete(purge=True)
+        assert await chat.delete() == await chat.delete(purge=True) == purged
+
+    async def test_an_expired_conversation_is_neither_restored_nor_kept(self, stage: Stage) -> None:
+        here = await stage.process()
+        chat = await here.chat(expires_after=60.0, conversation_key="k")
+        await exchange(chat, "q")
+        stage.clock.advance(61)
+        await here.tend()
+        with pytest.raises(ConversationExpired):
+            await here.ledger.restore(chat.id)
+        assert (await chat.delete()).state is ConversationState.PURGED
+        assert (await here.chat(conversation_key="k")).id != chat.id
+
+    async def test_the_time_in_which_it_was_deleted_does_not_let_it_expire(self, stage: Stage) -> None:
+        here = await stage.process()
+        chat = await here.chat(expires_after=60.0)
+        await exchange(chat, "q")
+        await chat.delete()
+        stage.clock.advance(3_600)
+        await here.tend()
+        restored = await here.ledger.restore(chat.id)
+        await here.tend()
+        assert len(await restored.turns()) == 1
+
+    async def test_what_tools_did_when_it_was_deleted_is_told_when_it_is_back(self, stage: Stage) -> None:
+        here, there = await stage.processes()
+        chat = await here.chat()
+        holder = await stage.hold_lane(chat, "pay", [Tool("pay", "paid")], on_failure="keep")
+        await there.ledger.delete(chat.id)
+        await here.tend()
+        with pytest.raises(ConversationDeleted):
+            await soon(holder.task)
+        assert await there.ledger.check(at_rest=True) == []
+        restored = await there.ledger.restore(chat.id)
+        [aside] = await restored.attempts()
+        assert aside.attempt.state is AttemptState.FAILED
+        assert aside.attempt.failure is not None
+        assert aside.attempt.failure.code == "conversation_deleted"
+        await exchange(restored, "on")
+        kinds = [turn.kind for turn in await restored.turns()]
+        assert kinds == [TurnKind.SETTLED, TurnKind.COMPLETED]
+        assert await there.ledger.check(at_rest=True) == []
+
+    async def test_a_turn_of_before_cannot_write_once_it_is_back(self, stage: Stage) -> None:
+        here, there = await stage.processes()
+        chat = await here.chat()
+        here.store.is_deaf = True
+        holder = await stage.hold_lane(chat, "q")
+        await there.ledger.delete(chat.id)
+        restored = await there.ledger.restore(chat.id)
+        await exchange(restored, "other")
+        with pytest.raises(ConversationDeleted):
+            await holder.finish()
+        assert len(await restored.turns()) == 1
+
+    async def test_turn_running_while_its_conversation_is_purged_leaves_no_text_and_ends_as_deleted(
+        self, stage: Stage
+    ) -> None:
+        here, there = await stage.processes()
+        chat = await here.chat()
+        holder = await stage.hold_lane(chat, "q0", ["Private."])
+        await here.flush()
+        [attempt] = await read(here.store, do("running_of", here.ledger._process.lease))
+        here.store.is_deaf = True
+        await (await there.chat(chat)).delete(purge=True)
+        row = do("attempt", chat.owner, attempt.id)
+        assert (await read(there.store, row)).partial == ""
+        await there.tend()
+        assert await read(there.store, row) is None
+        with pytest.raises(ConversationDeleted):
+            await holder.finish()
+
+    async def test_the_same_request_goes_on_once_it_is_back(self, stage: Stage) -> None:
+        here, there = await stage.processes()
+        chat = await here.chat()
+        holder = await stage.hold_lane(chat, "q", [Tool("pay", "paid")], idempotency_key="i")
+        await there.ledger.delete(chat.id)
+        await here.tend()
+        with pytest.raises(ConversationDeleted):
+            await soon(holder.task)
+        await there.ledger.restore(chat.id)
+        model = ScriptedModel([Tool("pay", "paid"), "done"])
+        turn = await soon(chat.run(model, "q", idempotency_key="i"))
+        assert turn.kind is TurnKind.COMPLETED
+        assert model.executed == {}
+
+    @pytest.mark.parametrize("fate", Fate)
+    async def test_a_deletion_whose_answer_is_lost_is_one(self, stage: Stage, fate: Fate) -> None:
+        here = await stage.process()
+        chat = await here.chat(conversation_key="k")
+        await exchange(chat, "q")
+        here.store.lose_answer(delete, fate)
+        deleted = await chat.delete()
+        assert deleted.state is ConversationState.DELETED
+        here.store.lose_answer(restore, fate)
+        restored = await here.ledger.restore(chat.id)
+        assert restored.conversation_key == "k"
+        assert await here.ledger.check(at_rest=True) == []
+
+    async def test_a_chat_that_comes_to_be_as_it_is_deleted_is_told_as_deleted(self, stage: Stage) -> None:
+        # Its first turn was stopped, to be kept; who deletes it comes before the one who runs it.
+        here, there = await stage.processes()
+        here.store.is_deaf = True
+        chats: list[Chat] = []
+
+        async def stop_and_delete(turn: RunningTurn) -> None:
+            chat = await there.chat(conversation_key="k")
+            running: Attempt = await read(here.store, do("attempt", chat.owner, turn.id))
+            await write(there.store, do("save_attempt", replace(running, stop=OnStop.KEEP)))
+            await chat.delete()
+            chats.append(chat)
+            turn.emit("too late")
+
+        with pytest.raises(ConversationDeleted):
+            await soon(here.ledger.run(stop_and_delete, "q", conversation_key="k"))
+        told = [each.kind for each in await changes_of(here, chats[0]) if each.turn is None]
+        assert told == [ChangeKind.CHAT_CREATED, ChangeKind.CHAT_DELETED]
+
+
+class TestRetention:
+    async def test_a_turn_that_failed_is_use(self, stage: Stage) -> None:
+        here = await stage.process(with_limits(LIMITS, retain_for=HOUR))
+        chat, silent = await used(here, stage, "ann"), await here.chat(owner="ann", internal=True)
+        stage.clock.advance(HOUR)
+        for each in (chat, silent):
+            with pytest.raises(RuntimeError):
+                await each.run(ScriptedModel([RuntimeError()]), "q")
+        stage.clock.advance(1)
+        assert (await here.ledger.retain()).retired == ()
+        stage.clock.advance(HOUR)
+        gone = {each.conversation for each in (await here.ledger.retain()).retired}
+        assert gone == {chat.id, silent.id}
+
+    async def test_a_turn_that_failed_is_use_after_its_attempt_is_gone(self, stage: Stage) -> None:
+        limits = with_limits(LIMITS, retain_for=10 * HOUR, attempts_kept=HOUR, unlisted_kept=10 * HOUR)
+        here = await stage.process(limits)
+        chat = await used(here, stage, "ann")
+        stage.clock.advance(9 * HOUR)
+        for _ in range(2):
+            with pytest.raises(RuntimeError):
+                await chat.run(ScriptedModel([RuntimeError()]), "q")
+            with pytest.raises(RuntimeError):
+                await here.ledger.run(ScriptedModel([RuntimeError()]), "q", conversation_key="new")
+            stage.clock.advance(8 * HOUR)
+            await here.tend()
+        assert await chat.attempts() == []
+        assert (await here.ledger.retain()).retired == ()
+        assert len((await here.ledger.catalogue.named("new")).chats) == 1
+
+    async def test_a_restored_conversation_is_not_deleted_again_at_once(self, stage: Stage) -> None:
+        here = await stage.process(with_limits(LIMITS, retain_for=HOUR))
+        chat = await used(here, stage, "ann")
+        stage.clock.advance(HOUR)
+        assert len((await here.ledger.retain()).retired) == 1
+        restored = await here.ledger.restore(chat.id, owner="ann")
+        assert (await here.ledger.retain()).retired == ()
+        assert len(await restored.turns()) == 1
+
+    async def test_it_is_done_by_the_timer_and_rarely(self, stage: Stage) -> None:
+        here = await stage.process(with_limits(LIMITS, retain_for=HOUR, retain_every=10 * HOUR))
+        await here.tend()
+        chat = await used(here, stage, "ann")
+        stage.clock.advance(2 * HOUR)
+        await here.tend()
+        assert len(await chat.turns()) == 1
+        stage.clock.advance(8 * HOUR)
+        await here.tend()
+        with pytest.raises(ConversationDeleted):
+            await chat.turns()
+
+    async def test_without_bounds_nothing_is_removed(self, stage: Stage) -> None:
+        here = await stage.process()
+        chat = await used(here, stage, "ann")
+        stage.clock.advance(1_000_000 * HOUR)
+        await here.store.beat()
+        assert await here.ledger.retain() == Retained()
+        assert len(await chat.turns()) == 1
+
+    async def test_a_conversation_that_came_to_nothing_goes_after_a_day(self, stage: Stage) -> None:
+        here = await stage.process()
+        for effect in ([], [Tool("pay", "paid")]):
+            with pytest.raises(RuntimeError):
+                await soon(
+                    here.ledger.run(
+                        ScriptedModel([*effect, RuntimeError("boom")]), "q", conversation_key=str(len(effect))
+                    )
+                )
+        empty, waits = [await here.chat(conversation_key=key) for key in "01"]
+        for each in (empty, waits):
+            await change(here, each, is_listed=False)
+        stage.clock.advance(24 * HOUR - 1)
+        await here.tend()
+        assert (await here.chat(conversation_key="0")).id == empty.id
+        stage.clock.advance(1)
+        await here.tend()
+        assert (await here.chat(conversation_key="0")).id != empty.id
+        assert (await here.chat(conversation_key="1")).id == waits.id
+        assert await here.ledger.check(at_rest=True) == []
