@@ -18,7 +18,6 @@ from turnledger.errors import (
     HistoryDiverged,
     InvalidInput,
     LedgerClosed,
-    NoNewInput,
     TurnAttached,
     TurnNotFound,
     TurnReplayed,
@@ -141,13 +140,6 @@ class TestBegin:
                 await chat.delete()
             with pytest.raises(ConversationNotFound if by_key else ConversationDeleted):
                 await soon(late)
-        assert await here.listed() == []
-
-    @every_way
-    async def test_a_refused_turn_makes_no_conversation(self, stage: Stage, way: str) -> None:
-        here = await stage.process()
-        with pytest.raises(NoNewInput):
-            await soon(began(ask(here, way, " ", conversation_key="k")))
         assert await here.listed() == []
 
     async def test_a_settled_key_costs_what_an_id_costs(self, stage: Stage) -> None:

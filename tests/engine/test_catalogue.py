@@ -249,18 +249,6 @@ class TestMetadata:
         assert updated == await chat.info()
         assert (updated.title, updated.metadata, updated.revision) == ("U", {"b": "2"}, 3)
 
-    async def test_a_rename_while_a_turn_runs_disturbs_nothing(self, stage: Stage) -> None:
-        here, there = await stage.processes()
-        chat = await here.chat(title="T")
-        with here.store.hold(commit) as gate:
-            task = stage.start(chat.run(ScriptedModel(["a"]), "q"))
-            await stage.reach(gate, task)
-            await (await there.chat(chat)).update(title="U", metadata={"a": "1"})
-        turn = await soon(task)
-        assert await chat.turns() == [turn]
-        found = await chat.info()
-        assert (found.title, found.metadata, found.revision) == ("U", {"a": "1"}, 2)
-
     async def test_a_turn_does_not_change_the_revision(self, stage: Stage) -> None:
         chat = await (await stage.process()).chat()
         revision = (await chat.info()).revision

@@ -9,7 +9,6 @@ import pytest
 from tests.engine.views import leave_pending, outputs
 from turnledger.chat import Chat
 from turnledger.engine.history.context import Context
-from turnledger.engine.history.history import read_turns
 from turnledger.engine.turn.begin import begin
 from turnledger.engine.turn.running_turn import RunningTurn
 from turnledger.errors import (
@@ -28,7 +27,6 @@ from turnledger.testing.scripted_model import Ask, ScriptedModel, Think, Tool
 from turnledger.testing.store_contract.power_loss import told
 from turnledger.testing.store_contract.stage import (
     Stage,
-    StageProcess,
     answer_to,
     call,
     exchange,
@@ -61,17 +59,7 @@ def per_message(item: Item) -> int:
     return 1
 
 
-def turns_read(process: StageProcess) -> int:
-    return process.store.trips.count(read_turns.__name__)
-
-
 class TestContext:
-    async def test_all_is_shown_by_default(self, stage: Stage) -> None:
-        chat = await (await stage.process()).chat()
-        await exchanges(chat, 2)
-        assert await shown(chat) == ["q1", "a1", "q2", "a2"]
-        assert await shown(chat, context=Context.all()) == ["q1", "a1", "q2", "a2", "next", "ok"]
-
     @pytest.mark.parametrize("is_cached", [True, False])
     async def test_the_last_turns_are_shown(self, stage: Stage, is_cached: bool) -> None:
         here, there = await stage.processes()
@@ -95,48 +83,6 @@ class TestContext:
         assert await shown(same, context=Context.budget(0, per_message)) == []
         assert len(await shown(same, context=Context.budget(72, per_message))) == 70
         assert len(await shown(same, context=Context.budget(10_000))) == 2 * 43
-
-    async def test_a_part_that_was_loaded_does_not_pass_for_the_whole(self, stage: Stage) -> None:
-        here, there = await stage.processes()
-        chat = await here.chat()
-        await exchanges(chat, 3)
-        same = await there.chat(chat)
-        assert await shown(same, "q4", context=Context.last(1)) == ["q3", "a3"]
-        assert (await shown(same, "q5"))[:2] == ["q1", "a1"]
-        assert len(await shown(same, "q6")) == 10
-
-    async def test_turns_that_are_not_shown_are_not_read(self, stage: Stage) -> None:
-        here, there = await stage.processes()
-        chat = await here.chat()
-        await exchanges(chat, 3)
-        same = await there.chat(chat)
-        async with same.turn("q4", context=Context.last(1)) as turn:
-            # One more, since the calls that a turn answers are in the turn before.
-            assert [each.number for each in turn.history] == [2, 3]
-            assert turn.number == 4
-            turn.emit("a4")
-        assert turns_read(there) == 1
-
-    async def test_a_turn_and_the_one_whose_calls_it_answers_are_shown_together(self, stage: Stage) -> None:
-        here, there = await stage.processes()
-        chat = await here.chat()
-        await exchanges(chat, 1)
-        await soon(chat.run(ScriptedModel([Think(), Ask("look", call_id="c")]), "q2"))
-        await soon(chat.run(ScriptedModel(["a2"]), answer_to("c", "found")))
-        pair = ["q2", "reasoning", "function_call", "function_call_output", "a2"]
-        assert await shown(await there.chat(chat), context=Context.last(1)) == pair
-        assert await shown(chat, context=Context.last(2)) == [*pair, "next", "ok"]
-
-    @pytest.mark.parametrize("context", [Context.last(0), Context.budget(0)])
-    async def test_the_calls_that_the_input_answers_are_always_shown(
-        self, stage: Stage, context: Context
-    ) -> None:
-        here, there = await stage.processes()
-        chat = await here.chat()
-        await exchanges(chat, 1)
-        await soon(chat.run(ScriptedModel([Ask("look", call_id="c")]), "q2"))
-        same = await there.chat(chat)
-        assert await shown(same, [answer_to("c", "found")], context=context) == ["q2", "function_call"]
 
     @pytest.mark.parametrize("is_cached", [True, False])
     async def test_an_edit_is_shown_the_end_of_what_is_before_it(self, stage: Stage, is_cached: bool) -> None:
@@ -172,25 +118,6 @@ class TestContext:
             turn.emit("a")
         assert [each.number for each in await chat.turns()] == [1, 2, 3]
 
-    async def test_steps_are_shown_as_they_come_and_take_their_part_of_the_budget(self, stage: Stage) -> None:
-        chat = await (await stage.process()).chat()
-        await exchanges(chat, 2)
-        async with chat.turn("q3", context=Context.budget(5, per_message)) as turn:
-            assert [item.text for item in turn.items] == ["q1", "a1", "q2", "a2", "q3"]
-            await turn.add(call("look", "c"))
-            await turn.add(answer_to("c", "found"))
-            assert [item.text for item in turn.items] == ["q2", "a2", "q3", "", ""]
-            turn.emit("a3")
-
-    async def test_instructions_are_always_shown(self, stage: Stage) -> None:
-        here, there = await stage.processes()
-        chat = await here.chat()
-        await exchange(chat, "q", "a", instructions="Be brief.")
-        await exchanges(chat, 3)
-        same = await there.chat(chat)
-        assert await shown(same, context=Context.last(1)) == ["Be brief.", "q3", "a3"]
-        assert await shown(same, context=Context.budget(0)) == ["Be brief."]
-
     async def test_priming_stands_before_the_history_for_one_turn(self, stage: Stage) -> None:
         chat = await (await stage.process()).chat()
         await exchange(chat, "q", "a", instructions="Be brief.")
@@ -198,22 +125,6 @@ class TestContext:
         assert await shown(chat, priming=primes) == ["Be brief.", "p", "r", "q", "a"]
         assert await shown(chat) == ["Be brief.", "q", "a", "next", "ok"]
         assert [item.text for item in await chat.history()][:4] == ["q", "a", "next", "ok"]
-
-    async def test_priming_that_is_not_well_formed_is_refused_before_anything_begins(
-        self, stage: Stage
-    ) -> None:
-        chat = await (await stage.process()).chat()
-        reasoning = {"type": "reasoning", "summary": []}
-        broken: list[list[ItemLike]] = [
-            [call("look", "c")],
-            [answer_to("c", "found")],
-            [reasoning],
-            ["q", reasoning],
-        ]
-        for primes in broken:
-            with pytest.raises(MalformedItems):
-                chat.turn("q", priming=primes)
-        assert await chat.attempts() == []
 
 
 async def _edited(chat: Chat, place: Turn, instructions: str | None) -> str | None:
@@ -497,14 +408,6 @@ class TestWellFormed:
             assert turn.messages == [user("q")]
             turn.emit("Done.")
 
-    async def test_an_interrupted_turn_is_kept_without_stranded_reasoning(self, stage: Stage) -> None:
-        chat = await (await stage.process()).chat()
-        await stage.hold_lane(chat, "q0", [Tool("look"), Think()])
-        await soon(chat.stop())
-        [turn] = await chat.turns()
-        assert [item.type for item in turn.items] == ["message", "function_call", "function_call_output"]
-        await exchange(chat, "q1")
-
     async def test_an_interrupted_turn_leaves_no_call_open(self, stage: Stage) -> None:
         chat = await (await stage.process()).chat()
         await stage.hold_lane(chat, "q0", [Think(), Ask("ask", call_id="c1")])
@@ -562,18 +465,3 @@ class TestWellFormed:
         assert [output for _, output in outputs(await chat.history())] == ["one", "two", "three", "four"]
         contents = [message["content"] for message in model.seen[1] if message["role"] == "tool"]
         assert contents == ["one", "two", "three", "four"]
-
-    async def test_reasoning_stays_with_the_item_it_led_to(self, stage: Stage) -> None:
-        chat = await (await stage.process()).chat()
-        await soon(chat.run(ScriptedModel([Think(), Tool("look"), Think(), "Done."]), "q"))
-        async with chat.turn("q1") as turn:
-            assert [item.type for item in turn.items] == [
-                "message",
-                "reasoning",
-                "function_call",
-                "function_call_output",
-                "reasoning",
-                "message",
-                "message",
-            ]
-            turn.emit("Yes.")

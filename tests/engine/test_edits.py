@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from tests.engine.views import results
@@ -12,9 +10,8 @@ from turnledger.engine.attempt.end import end
 from turnledger.engine.attempt.stop import request_stop
 from turnledger.engine.turn.begin import begin
 from turnledger.engine.turn.block import TurnBlock
-from turnledger.engine.turn.commit import commit, resolve_doubt
+from turnledger.engine.turn.commit import commit
 from turnledger.errors import (
-    CommitOutcomeUnknown,
     ConversationDeleted,
     IdempotencyMismatch,
     InvalidId,
@@ -42,7 +39,6 @@ from turnledger.testing.store_contract.stage import (
     chain,
     exchange,
     play,
-    said,
     soon,
     tell,
     user,
@@ -167,13 +163,6 @@ class TestEdits:
         assert await chat.turns() == before
         await exchange(chat, "next", on_busy="reject")
 
-    async def test_an_edit_may_leave_calls_open_for_the_next_turn(self, stage: Stage) -> None:
-        chat = await (await stage.process()).chat()
-        [first] = await chain(chat, 1)
-        await soon(play(chat.edit(first.id, "other"), ScriptedModel([Ask("ask", call_id="c1")])))
-        answered = await exchange(chat, [answer_to("c1", "one")])  # type: ignore[arg-type]
-        assert results(answered) == {"c1": "one"}
-
     # Regenerating.
 
     @pytest.mark.parametrize("named", [False, True])
@@ -198,13 +187,6 @@ class TestEdits:
         moved_on = await tell(chat.edit(again.id, [answer_to("c2", "two"), user("enough")]))
         assert results(moved_on) == {"c1": NOT_ANSWERED, "c2": "two"}
         assert (await tell(chat.regenerate())).input == moved_on.input
-
-    async def test_an_interrupted_turn_is_regenerated_whole(self, stage: Stage) -> None:
-        chat = await (await stage.process()).chat()
-        await stage.hold_lane(chat, "q1", ["Half"])
-        await soon(chat.stop())
-        assert (await tell(chat.regenerate(), "Whole.")).text == "Whole."
-        assert await said(chat) == ["q1", "Whole."]
 
     async def test_without_a_turn_there_is_nothing_to_regenerate(self, stage: Stage) -> None:
         chat = await (await stage.process()).chat()
@@ -326,9 +308,6 @@ async def _name(chat: Chat, what: str, id: TurnId) -> None:
         await chat.siblings(id)
 
 
-IMPATIENT = replace(LIMITS, doubt_patience=0.0)
-
-
 every_fate = pytest.mark.parametrize("fate", Fate)
 
 
@@ -447,15 +426,6 @@ class TestUnfinishedEdits:
         assert results(turn) == {"call_0": "paid"}
         await exchange(chat, "next")
         assert kinds(await chat.turns()) == ["completed"] * 3
-
-    async def test_a_regeneration_is_resumed_likewise(self, stage: Stage) -> None:
-        chat = await (await stage.process()).chat()
-        before = await chain(chat, 2)
-        model = ScriptedModel([Tool("pay", "paid"), BOOM], [Tool("pay", "paid"), "Paid."])
-        await break_down(chat.regenerate(idempotency_key="i"), model)
-        turn = await soon(play(chat.regenerate(idempotency_key="i"), model))
-        assert model.executed == {"pay": 1}
-        assert await chat.turns() == [before[0], turn]
 
     async def test_a_retry_starts_afresh_once_the_head_has_moved(self, stage: Stage) -> None:
         chat = await (await stage.process()).chat()
@@ -647,44 +617,6 @@ class TestUnfinishedEdits:
         assert await chat.attempts() == []
 
     @every_fate
-    async def test_tending_brings_an_edit_in_doubt_to_rest(self, stage: Stage, fate: Fate) -> None:
-        here, there = await stage.processes(limits=IMPATIENT)
-        chat = await here.chat()
-        before = await chain(chat, 2)
-        here.store.lose_answer(commit, fate)
-        here.store.refuse(resolve_doubt)
-        model = ScriptedModel([Tool("pay", "paid"), "Paid."], [Tool("pay", "paid"), "Paid."])
-        with pytest.raises(CommitOutcomeUnknown):
-            await soon(play(chat.edit(before[1].id, "other", idempotency_key="i"), model))
-        here.store.refuse(resolve_doubt)
-        await here.tend()
-        await here.tend()
-        assert await asked(chat) == (["q1", "q2"] if fate is Fate.LOST else ["q1", "other"])
-        block = (await there.chat(chat)).edit(before[1].id, "other", idempotency_key="i")
-        if fate is Fate.LOST:
-            await soon(play(block, model))
-        else:
-            with pytest.raises(TurnReplayed):
-                await soon(play(block, model))
-        assert model.executed == {"pay": 1}
-        assert await asked(chat) == ["q1", "other"]
-
-    @every_fate
-    async def test_an_edit_that_dies_in_doubt_is_buried_by_another(self, stage: Stage, fate: Fate) -> None:
-        here, there = await stage.processes(limits=IMPATIENT)
-        chat = await here.chat()
-        before = await chain(chat, 2)
-        here.store.lose_answer(commit, fate)
-        here.store.refuse(resolve_doubt)
-        with pytest.raises(CommitOutcomeUnknown):
-            await tell(chat.edit(before[1].id, "other"))
-        await stage.bury_others(there)
-        await exchange(await there.chat(chat), "next", on_busy="reject")
-        await here.tend()  # a late write can appear now, and must not
-        middle = "other" if fate is Fate.WRITTEN else "q2"
-        assert await asked(chat) == ["q1", middle, "next"]
-
-    @every_fate
     @pytest.mark.parametrize("operation", [begin, end], ids=["begin", "end"])
     async def test_begin_and_end_of_an_edit_may_lose_their_answers(
         self, stage: Stage, fate: Fate, operation: object
@@ -710,16 +642,6 @@ class TestUnfinishedEdits:
             await soon(holder.task)
         with pytest.raises(ConversationDeleted):
             await chat.turns()
-
-    async def test_an_edit_that_fails_twice_is_told_twice(self, stage: Stage) -> None:
-        chat = await (await stage.process()).chat()
-        before = await chain(chat, 2)
-        await break_down(chat.edit(before[0].id, "one"))
-        await break_down(chat.edit(before[0].id, "two"))
-        await fail(chat, ScriptedModel([Tool("pay", "paid"), BOOM]), "three")
-        await exchange(chat, "q")
-        assert await asked(chat) == ["q1", "q2", "one", "two", "three", "q"]
-        assert kinds(await chat.turns())[2:] == ["settled"] * 3 + ["completed"]
 
 
 def _results_follow_their_calls(model: ScriptedModel) -> bool:

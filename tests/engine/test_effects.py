@@ -168,13 +168,6 @@ class TestEffects:
         [told] = await chat.turns()
         assert [item.fields["name"] for item in told.output if item.is_call] == ["pay"]
 
-    async def test_a_turn_kept_after_a_failure_is_carried_like_a_stopped_one(self, stage: Stage) -> None:
-        chat = await (await stage.process()).chat()
-        await fail(chat, ScriptedModel([Tool("pay", "paid"), BOOM]), on_failure="keep")
-        assert kinds(await chat.turns()) == ["interrupted"]
-        await tell(chat.regenerate())
-        assert kinds(await chat.turns()) == ["settled", "completed"]
-
     async def test_a_completed_turn_that_is_edited_away_is_gone_with_what_its_tools_did(
         self, stage: Stage
     ) -> None:
@@ -514,33 +507,6 @@ class TestResumed:
         await exchange(chat, "next")
         assert [each.kind for each in await chat.turns()] == [TurnKind.COMPLETED, TurnKind.COMPLETED]
         assert (await chat.turns())[0] == turn
-
-    async def test_a_call_that_was_not_started_is_run(self, stage: Stage) -> None:
-        chat = await (await stage.process()).chat()
-        await self._fail_with(chat, started=False)
-        model = ScriptedModel([Tool("pay", "paid"), "Done."])
-        turn = await retry(chat, model)
-        assert model.executed == {"pay": 1}
-        assert outputs(turn) == ["paid"]
-
-    async def test_a_call_of_unknown_outcome_is_stated_and_not_run_again(self, stage: Stage) -> None:
-        chat = await (await stage.process()).chat()
-        await self._fail_with(chat, started=True)
-        model = ScriptedModel([Tool("pay", "paid"), "Done."])
-        turn = await retry(chat, model)
-        assert model.executed == {}
-        assert outputs(turn) == [OUTCOME_UNKNOWN]
-        assert model.seen[0][-1]["content"] == OUTCOME_UNKNOWN
-
-    async def _fail_with(self, chat: Chat, *, started: bool) -> None:
-        async def runner(turn: RunningTurn) -> None:
-            pay = call("pay", "call_0")
-            await turn.add(pay)
-            if started:
-                await turn.start(pay)
-            raise BOOM
-
-        await fail_with_key(chat, runner)
 
     async def test_a_call_whose_tool_failed_is_of_unknown_outcome(self, stage: Stage) -> None:
         chat = await (await stage.process()).chat()

@@ -97,13 +97,6 @@ class TestEvents:
         await holder.finish()
         assert await flushed_chunks(here, id) == 0
 
-    async def test_a_turn_that_ends_soon_is_never_flushed(self, stage: Stage) -> None:
-        here = await stage.process()
-        chat = await here.chat()
-        await exchange(chat, "q")
-        assert "flush" not in here.store.trips
-        assert here.store.trips.count("begin") == here.store.trips.count("commit") == 1
-
     @pytest.mark.parametrize("finder", ["the timer", "the reader"])
     async def test_readers_of_a_dead_holder_come_to_an_end(self, stage: Stage, finder: str) -> None:
         here, there = await stage.processes()
@@ -670,14 +663,6 @@ class TestEventEnds:
         await here.tend()
         assert await chat.attempts() == []
         await everybody_reads_the_same()
-
-    async def test_the_items_that_were_told_are_the_output_of_the_turn(self, stage: Stage) -> None:
-        chat = await (await stage.process()).chat()
-        turn = await soon(chat.run(ScriptedModel(SCRIPT), "q"))
-        events = await read_all(chat, turn.id)
-        items = [bytes(event.item) for event in events if isinstance(event, ItemDone)]
-        assert items == [item.raw for item in turn.output]
-        assert spoken(events) == turn.text
 
     async def test_what_was_recorded_in_doubt_is_told_with_the_end(self, stage: Stage) -> None:
         here = await stage.process()

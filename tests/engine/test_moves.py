@@ -74,15 +74,6 @@ class TestMoves:
         assert (other.number, other.parent) == (1, None)
         assert [each.turn.id for each in await chat.siblings(other.id)] == [first.id, other.id]
 
-    async def test_an_interrupted_turn_can_be_undone(self, stage: Stage) -> None:
-        chat = await (await stage.process()).chat()
-        await chain(chat, 1)
-        await stage.hold_lane(chat, "q2", ["Half"])
-        await soon(chat.stop())
-        assert kinds(await chat.turns()) == ["completed", "interrupted"]
-        await soon(chat.undo())
-        assert kinds(await chat.turns()) == ["completed"]
-
     async def test_undo_brings_back_the_calls_that_waited(self, stage: Stage) -> None:
         chat = await (await stage.process()).chat()
         await soon(chat.run(ScriptedModel([Ask("ask", call_id="c1")]), "q1"))
@@ -359,14 +350,6 @@ class TestMoves:
         assert len(few) == 2
         assert made[-1] in [each.turn for each in few]
 
-    async def test_a_turn_that_nothing_else_was_made_for_is_its_only_sibling(self, stage: Stage) -> None:
-        chat = await (await stage.process()).chat()
-        turns = await chain(chat, 3)
-        await tell(chat.edit(turns[2].id, "other"))
-        for turn in turns[:2]:
-            assert await places_of(chat, turn.id) == [turn.input[0].text]
-        assert await places_of(chat, (await chat.turns())[2].id) == ["q3", "other"]
-
     async def test_siblings_show_the_branch_that_is_current_where_it_has_the_turn(self, stage: Stage) -> None:
         chat = await (await stage.process()).chat()
         turns = await chain(chat, 3)
@@ -445,16 +428,6 @@ class TestUndoneOnce:
         assert await asked(chat) == ["q1", "q2", "q3"]
         assert await stage.tickets(chat) == []
         await exchange(chat, "q5", on_busy="reject")
-
-    @every_fate
-    async def test_one_whose_answer_is_lost_is_done_once(self, stage: Stage, fate: Fate) -> None:
-        here = await stage.process()
-        chat = await here.chat()
-        await chain(chat, 3)
-        here.store.lose_answer(begin, fate, fate, fate)
-        await soon(chat.undo(**ONCE))
-        await soon(chat.undo(**ONCE))
-        assert await asked(chat) == ["q1", "q2"]
 
     async def test_a_key_stands_for_one_request(self, stage: Stage) -> None:
         chat = await (await stage.process()).chat()
@@ -646,15 +619,6 @@ class TestForkedOnce:
         with pytest.raises(ConversationDeleted):
             await soon(chat.fork(**ONCE))
 
-    async def test_everything_is_as_it_should_be(self, stage: Stage) -> None:
-        here = await stage.process()
-        chat = await here.chat(conversation_key="k")
-        turns = await chain(chat, 3)
-        await soon(chat.fork(turns[1].id, **ONCE))
-        await soon(chat.undo(turns[2].id, idempotency_key="undo"))
-        await soon(chat.switch(turns[0].branch, idempotency_key="switch"))
-        assert await here.ledger.check(at_rest=True) == []
-
 
 class TestForks:
     @pytest.mark.parametrize("place", [None, 0, 1, 2])
@@ -765,16 +729,6 @@ class TestForks:
             chats.append(forked)
         edited = await tell(chats[-1].edit(line[4].id, "early"))
         assert await (await there.chat(chats[-1])).turns() == [*line[:4], edited]
-
-    @pytest.mark.parametrize("fate", Fate)
-    async def test_a_fork_whose_answer_is_lost_is_made_once(self, stage: Stage, fate: Fate) -> None:
-        here = await stage.process()
-        chat = await here.chat()
-        await chain(chat, 1)
-        here.store.lose_answer(fork, fate, fate)
-        forked = await soon(chat.fork())
-        assert {each.id for each in await here.listed()} == {chat.id, forked.id}
-        assert await asked(forked) == ["q1"]
 
     async def test_a_conversation_key_that_is_taken_is_refused(self, stage: Stage) -> None:
         here = await stage.process()

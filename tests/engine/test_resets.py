@@ -133,14 +133,6 @@ class TestResets:
         assert await said(old) == ["q0", "Working done."]
         assert await said(new) == ["q1", "a1"]
 
-    async def test_a_handle_keeps_its_conversation(self, stage: Stage) -> None:
-        here, there = await stage.processes()
-        old = await here.chat(conversation_key="k")
-        new = await there.ledger.reset("k")
-        await exchange(old, "q", "a")
-        assert await said(old) == ["q", "a"]
-        assert await said(new) == []
-
     @pytest.mark.parametrize("is_keyed", [False, True])
     async def test_turns_that_wait_stay_where_they_stand_in_line(self, stage: Stage, is_keyed: bool) -> None:
         here, there = await stage.processes()

@@ -28,7 +28,6 @@ from turnledger.engine.turn.commit import commit, resolve_doubt
 from turnledger.errors import (
     CommitOutcomeUnknown,
     ConversationBusy,
-    StoreFull,
     TurnAttached,
     TurnFailed,
     TurnledgerError,
@@ -459,19 +458,6 @@ class TestKeylessRetries:
         except TurnFailed:
             here.ledger.lost(again)
             turn = await soon(ask(chat, 2).run(model))
-        assert await chat.turns() == [turn]
-
-    async def test_what_cannot_be_noted_is_noted_later(self, stage: Stage) -> None:
-        here = await stage.process()
-        chat = await here.chat()
-        first, turn = await answered(chat, 0)
-        here.store.refuse(note, StoreFull(), times=3)
-        here.ledger.delivered(first)
-        for _ in range(3):
-            with pytest.raises(StoreFull):
-                await soon(ask(chat, 1).run(NEVER))
-        await here.tend()
-        assert await claims(here) == []
         assert await chat.turns() == [turn]
 
     async def test_what_was_delivered_leaves_nothing_behind(self, stage: Stage) -> None:

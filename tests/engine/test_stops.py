@@ -191,18 +191,6 @@ class TestStops:
         assert await exchange(chat, "q", idempotency_key="once") == turn
         copy.cancel()
 
-    async def test_stopping_a_queued_turn_leaves_the_running_one_alone(self, stage: Stage) -> None:
-        chat = await (await stage.process()).chat()
-        holder = await stage.hold_lane(chat, "q0")
-        stopped = await stage.queue(chat, ScriptedModel(), "q1")
-        waiting = await stage.queue(chat, ScriptedModel(["a2"]), "q2")
-        await soon(chat.stop((await stage.tickets(chat))[0].attempt))
-        with pytest.raises(TurnStopped):
-            await soon(stopped)
-        await holder.finish()
-        await soon(waiting)
-        assert [turn.input[0].text for turn in await chat.turns()] == ["q0", "q2"]
-
     @every_place
     @pytest.mark.parametrize("is_keyed", [False, True])
     async def test_a_queued_turn_learns_at_once_that_it_was_stopped_wherever_it_stands(

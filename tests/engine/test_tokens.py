@@ -30,11 +30,6 @@ from turnledger.testing.store_contract.tokens import ALL, DAY, NONCE, OTHER, UNK
 
 
 class TestTokens:
-    async def test_two_tokens_have_two_texts(self, stage: Stage) -> None:
-        here, there = await stage.processes()
-        texts = {(await each.ledger.tokens.create(scopes=ALL))[1] for each in (here, there, here, there)}
-        assert len(texts) == 4
-
     async def test_the_first_token_of_all_shuts_out_those_who_come_without(self, stage: Stage) -> None:
         here, there = await stage.processes()
         before = await there.ledger.tokens.find(None)

@@ -28,11 +28,6 @@ from turnledger.testing.gates import GatedStore, When
 LIMITS = Limits(lease_time=600.0, flush_every=6_000.0, followed_changes=8)
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 @asynccontextmanager
 async def opened(database: Database | None = None) -> AsyncIterator[tuple[Ledger, GatedStore]]:
     store = GatedStore(MemoryStore(database))

@@ -17,7 +17,7 @@ from turnledger.errors import EmptyTurn, LedgerClosed, MalformedItems, StoreFull
 from turnledger.model.attempt import AttemptState
 from turnledger.model.item import Item
 from turnledger.testing.gates import Gate, When
-from turnledger.testing.scripted_model import ScriptedModel, Think, Tool
+from turnledger.testing.scripted_model import ScriptedModel, Think
 from turnledger.testing.store_contract.stage import (
     LIMITS,
     Contract,
@@ -120,17 +120,6 @@ class AllOrNothing(Contract):
             [user("Are you there?"), {"role": "assistant", "content": "Yes."}, user("Hello")]
         ]
         assert await said(chat) == ["Are you there?", "Yes.", "Hello", "Hallo!"]
-
-    async def test_the_finished_steps_of_a_failed_attempt_can_be_read(self, stage: Stage) -> None:
-        chat = await (await stage.process()).chat()
-        with pytest.raises(RuntimeError):
-            await chat.run(ScriptedModel(["Looking.", Tool("look", "found", read_only=True), BOOM]), "Hello")
-        [aside] = await chat.attempts()
-        assert [item.type for item in aside.journal.items] == [
-            "message",
-            "function_call",
-            "function_call_output",
-        ]
 
     async def test_failed_attempts_are_told_newest_first_and_page_by_page(self, stage: Stage) -> None:
         chat = await (await stage.process()).chat()

@@ -9,12 +9,10 @@ from typing import Any
 import pytest
 
 from turnledger.chat import Chat
-from turnledger.engine.conversations.resolve import update
 from turnledger.engine.turn.commit import commit
 from turnledger.errors import InvalidInput, RevisionConflict
 from turnledger.model.catalogue import Listed
 from turnledger.model.ids import ConversationId
-from turnledger.testing.gates import Fate
 from turnledger.testing.scripted_model import ScriptedModel, Tool
 from turnledger.testing.store_contract.stage import Contract, Stage, StageProcess, exchange, soon
 
@@ -185,15 +183,6 @@ class Chosen(Contract):
             await chat.update(title="U", tags=["b"], archived=True, pinned=False, revision=1)
         assert await (await there.chat(chat)).info() == before
         assert await titles(there, tag="b", archived=None) == []
-
-    @pytest.mark.parametrize("fate", Fate)
-    async def test_an_update_happens_once_whatever_becomes_of_it(self, stage: Stage, fate: Fate) -> None:
-        here, there = await stage.processes()
-        chat = await here.chat(title="T")
-        here.store.lose_answer(update, fate)
-        found = await soon(chat.update(tags=["a"], archived=True, revision=1))
-        assert (found.tags, found.archived, found.revision) == (("a",), True, 2)
-        assert await titles(there, tag="a", archived=True) == ["T"]
 
 
 class PagedWhileChatsChange(Contract):

@@ -18,9 +18,6 @@ from turnledger.testing.gates import Fate
 from turnledger.testing.scripted_model import ScriptedModel
 from turnledger.testing.store_contract.stage import Contract, Stage, exchange, said, soon
 
-BOOM = RuntimeError("the model broke")
-
-
 NEVER = ScriptedModel()
 """A model that must not be run: it has no script."""
 

@@ -77,24 +77,6 @@ class OneKey(Contract):
         assert chats[2].id == chats[3].id
         assert chats[0].id != chats[2].id
 
-    async def test_a_settled_key_pays_no_write(self, stage: Stage) -> None:
-        here, there = await stage.processes()
-        chat = await here.chat(conversation_key="k")
-        assert (await there.chat(conversation_key="k")).id == chat.id
-        assert there.store.trips == ["resolve_settled"]
-
-    async def test_a_turn_on_a_settled_key_is_one_begin_and_one_commit(self, stage: Stage) -> None:
-        here = await stage.process()
-        await here.chat(conversation_key="k")
-        here.store.trips.clear()
-        await here.ledger.run(ScriptedModel(["a"]), "q", conversation_key="k")
-        assert here.store.trips == ["begin", "commit"]
-
-    async def test_a_new_key_with_a_turn_is_one_begin_and_one_commit(self, stage: Stage) -> None:
-        here = await stage.process()
-        await here.ledger.run(ScriptedModel(["a"]), "q", conversation_key="k")
-        assert here.store.trips == ["begin", "commit"]
-
     async def test_a_refused_first_turn_creates_no_conversation(self, stage: Stage) -> None:
         here = await stage.process()
         with pytest.raises(NoNewInput):

@@ -5,13 +5,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from tests.unit.engine.stage import CONVERSATION, attempt, branch, conversation, drive, generated, ticket
-from tests.unit.model.shapes import any_items, some_id, turn, user
-from turnledger.engine.attempt.end import Ended
+from tests.unit.engine.stage import attempt, branch, conversation, drive, generated, ticket
+from tests.unit.model.shapes import any_items, some_id, user
 from turnledger.engine.attempt.idempotency import (
     Fresh,
     Key,
-    SharedOutcome,
     began_while_waiting,
     claimed_as,
     claimed_within,
@@ -20,11 +18,10 @@ from turnledger.engine.attempt.idempotency import (
 )
 from turnledger.engine.conversations.resolve import Target
 from turnledger.errors import ConversationDeleted, ConversationExpired
-from turnledger.model.attempt import Attempt, AttemptState, Failure
+from turnledger.model.attempt import Attempt
 from turnledger.model.conversation import Claim, ConversationState, Ticket, Within
 from turnledger.model.ids import ConversationId, TurnId
 from turnledger.model.item import Item
-from turnledger.model.turn import TurnKind
 from turnledger.stores.memory import Database, MemoryTables
 
 PRINT = fingerprint([user()])
@@ -34,7 +31,6 @@ ID = some_id(TurnId, 1)
 CLAIM = Claim(
     owner="ann", idempotency_key="order-1", fingerprint=PRINT, conversation=conversation().id, attempt=ID
 )
-FAILURE = Failure("boom", "it broke")
 
 requests = st.lists(any_items, max_size=3)
 
@@ -67,38 +63,8 @@ def test_a_fingerprint_sees_order_and_target() -> None:
     assert len(set(prints)) == len(prints)
 
 
-def test_nothing_there_is_a_fresh_start() -> None:
-    assert drive(look_up(MemoryTables(Database()), ANN, KEY, None)) == Fresh()
-
-
-@pytest.mark.parametrize(
-    ("kind", "state"),
-    [
-        (TurnKind.COMPLETED, AttemptState.COMPLETED),
-        (TurnKind.INTERRUPTED, AttemptState.KEPT),
-        (TurnKind.SETTLED, AttemptState.SETTLED),
-    ],
-)
-def test_a_committed_turn_is_replayed(kind: TurnKind, state: AttemptState) -> None:
-    tables = claimed(attempt(1, AttemptState.SETTLED) if kind is TurnKind.SETTLED else None)
-    committed = replace(turn(), kind=kind)
-    drive(tables.add_turn(committed))
-    assert drive(look_up(tables, ANN, KEY, None)) == SharedOutcome(ID, Ended(state, committed), CONVERSATION)
-
-
-def test_a_failed_attempt_may_be_resumed_by_a_later_request() -> None:
-    failed = attempt(1, AttemptState.FAILED, failure=FAILURE)
-    assert drive(look_up(claimed(failed), ANN, KEY, None)) == Fresh(CLAIM, failed)
-
-
 def test_a_failed_attempt_that_is_gone_is_begun_afresh_where_it_was() -> None:
     assert drive(look_up(claimed(), ANN, KEY, None)) == Fresh(CLAIM)
-
-
-def test_who_came_after_the_failure_and_waited_then_is_a_retry() -> None:
-    failed = attempt(1, AttemptState.FAILED, failure=FAILURE)
-    waiting = ticket(2, claimed=ID)
-    assert drive(look_up(claimed(failed), ANN, KEY, waiting)) == Fresh(CLAIM, failed)
 
 
 @pytest.mark.parametrize(
@@ -128,13 +94,6 @@ def test_a_replay_after_expiry_is_reported() -> None:
     drive(tables.save_conversation(replace(conversation(), state=ConversationState.EXPIRED)))
     with pytest.raises(ConversationExpired):
         drive(look_up(tables, ANN, KEY, None))
-
-
-def test_looking_up_writes_nothing() -> None:
-    database = Database()
-    tables = MemoryTables(database)
-    drive(look_up(tables, ANN, KEY, None))
-    assert not tables.has_written
 
 
 def test_who_sees_one_scope_only_claims_under_names_of_their_own() -> None:

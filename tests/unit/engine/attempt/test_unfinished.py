@@ -114,16 +114,6 @@ def test_results_have_the_type_of_their_call() -> None:
     assert output[1].type == "custom_tool_call_output"
 
 
-def test_reasoning_whose_item_never_came_is_dropped() -> None:
-    assert kept(Journal([assistant(), reasoning("a"), reasoning("b")]), "") == (assistant(),)
-
-
-def test_reasoning_is_dropped_when_a_stated_result_comes_between() -> None:
-    journal = Journal([call("a"), reasoning()])
-    assert kept(journal, "so f")[:2] == (call("a"), told("a", NOT_STARTED))
-    assert not any(item.is_reasoning for item in kept(journal, "so f"))
-
-
 def test_reasoning_stays_with_the_text_it_led_to() -> None:
     assert kept(Journal([reasoning()]), "so f")[0] == reasoning()
 
@@ -169,12 +159,6 @@ def test_what_is_settled_keeps_reasoning_only_before_a_call_it_shows(journal: Jo
         assert not item.is_reasoning or after.is_reasoning or after.is_call
 
 
-def test_read_only_calls_are_not_settled() -> None:
-    items = [call("a"), call("b"), result("a"), result("b")]
-    output = settled(Journal(items, {0: READ_ONLY, 1: STARTED}), FAILURE)
-    assert output[:-1] == (call("b"), result("b"))
-
-
 def test_the_note_gives_the_reason() -> None:
     journal = Journal([call("a"), result("a")], {0: STARTED})
     assert "did not finish: it broke. The" in settled(journal, FAILURE)[-1].text
@@ -185,15 +169,6 @@ def test_the_note_does_not_claim_that_a_call_of_unknown_outcome_ran() -> None:
     output = settled(Journal([call("a")], {0: STARTED}), FAILURE)
     assert output[1] == told("a", OUTCOME_UNKNOWN)
     assert "did run" not in output[-1].text
-
-
-def test_reasoning_goes_with_the_call_it_led_to() -> None:
-    items = [reasoning("a"), call("a"), reasoning("b"), call("b"), result("a"), result("b")]
-    assert settled(Journal(items, {1: READ_ONLY, 3: STARTED}), None)[:-1] == (
-        reasoning("b"),
-        call("b"),
-        result("b"),
-    )
 
 
 # Resumed.

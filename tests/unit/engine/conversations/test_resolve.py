@@ -171,14 +171,6 @@ def keyed(database: Database, **changes: Any) -> tuple[MemoryTables, Target]:
 FRESH = some_id(ConversationId, 99)
 
 
-def test_a_conversation_that_is_over_by_policy_is_replaced_and_its_successor_has_the_policy() -> None:
-    tables, target = keyed(Database())
-    assert drive(resolve(tables, target, LATER - 1)).id == CONVERSATION
-    after = drive(resolve(tables, target, LATER))
-    assert (after.id, after.reset_policy) == (FRESH, HOURLY)
-    assert drive(tables.conversation_by_key("ann", "", "k")) == after
-
-
 @pytest.mark.parametrize(
     "who", ["a running turn", "a system write", "who may not create", "who names the id", "a lost answer"]
 )
@@ -196,16 +188,6 @@ def test_these_find_a_conversation_that_is_over_by_policy_as_it_is(who: str) -> 
     assert found.id == CONVERSATION
     if who != "a system write":
         assert drive(resolve_settled(tables, ResolveRequest(target, LATER))) == found
-
-
-def test_an_expired_conversation_that_is_over_by_policy_is_replaced() -> None:
-    tables, target = keyed(Database(), expires_after=1)
-    drive(
-        tables.save_conversation(
-            conversation(conversation_key="k", reset_policy=HOURLY, state=ConversationState.EXPIRED)
-        )
-    )
-    assert drive(resolve(tables, target, LATER)).id == FRESH
 
 
 def test_a_policy_that_is_given_is_the_policy_of_the_key_from_now_on() -> None:

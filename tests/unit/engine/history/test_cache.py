@@ -45,26 +45,10 @@ def cached(cache: BranchCache, branch: BranchId, length: int = 6) -> tuple[Turn,
     return tuple(cache.prefix(branch, TURNS[length - 1].id if length else None, length))
 
 
-def test_nothing_is_cached_at_first() -> None:
-    assert cached(BranchCache(10**6), A) == ()
-
-
-def test_the_whole_history_is_found_if_it_ends_with_the_head() -> None:
-    cache = BranchCache(10**6)
-    keep(cache, A, TURNS)
-    assert cached(cache, A) == TURNS
-
-
 def test_a_cached_history_that_ends_with_another_turn_is_not_used() -> None:
     cache = BranchCache(10**6)
     keep(cache, A, TURNS)
     assert list(cache.prefix(A, some_id(TurnId, 99), 6)) == []
-
-
-def test_what_is_cached_of_a_longer_history_is_its_beginning() -> None:
-    cache = BranchCache(10**6)
-    keep(cache, A, TURNS[:2])
-    assert cached(cache, A) == TURNS[:2]
 
 
 def test_of_a_cached_history_that_has_gone_on_only_the_beginning_is_shown() -> None:

@@ -46,14 +46,6 @@ def before(
     return [each.number for each in found]
 
 
-def test_nobody_is_before_the_first() -> None:
-    assert before(tables_with(), 9) == []
-
-
-def test_all_live_tickets_are_before_a_newcomer() -> None:
-    assert before(tables_with(ticket(1), ticket(2)), 9) == [1, 2]
-
-
 def test_only_lower_tickets_are_before_one_that_waits() -> None:
     tables = tables_with(ticket(1), ticket(2), ticket(3))
     assert before(tables, 2) == [1]
@@ -115,23 +107,6 @@ async def woken(waiters: Iterable[Waiter]) -> list[int]:
 FRONT, BACK = False, True
 
 
-@pytest.mark.parametrize(
-    ("places", "first"),
-    [
-        ([(BACK, 2), (BACK, 1), (BACK, 3)], 1),
-        ([(BACK, 1), (FRONT, 7), (BACK, 2)], 1),
-        ([(FRONT, 7), (BACK, 1), (FRONT, 5)], 2),
-        ([(BACK, 4)], 0),
-    ],
-)
-async def test_the_first_in_the_lane_is_woken_alone(places: list[tuple[bool, int]], first: int) -> None:
-    bells = Bells()
-    with ExitStack() as lane:
-        waiters = [lane.enter_context(bells.enlist(CONVERSATION, place)) for place in places]
-        bells.ring(CONVERSATION)
-        assert await woken(waiters) == [first]
-
-
 @generated
 @given(st.lists(st.none() | st.tuples(st.booleans(), st.integers(1, 9)), unique=True, max_size=6))
 def test_a_ring_wakes_every_listener_and_one_of_the_lane(places: list[tuple[bool, int] | None]) -> None:
@@ -145,17 +120,6 @@ def test_a_ring_wakes_every_listener_and_one_of_the_lane(places: list[tuple[bool
             assert await woken(waiters) == expected
 
     asyncio.run(ring())
-
-
-async def test_everyone_who_waits_for_an_outcome_is_woken() -> None:
-    bells = Bells()
-    with (
-        bells.enlist(CONVERSATION) as one,
-        bells.enlist(CONVERSATION, (BACK, 1)) as first,
-        bells.enlist(CONVERSATION) as two,
-    ):
-        bells.ring(CONVERSATION)
-        assert await woken([one, first, two]) == [0, 1, 2]
 
 
 async def test_a_bell_that_rang_before_the_wait_is_heard_once() -> None:
@@ -261,40 +225,6 @@ class Watching:
     def after(self, seconds: float, *beats: tuple[LeaseId, int | None]) -> dict[LeaseId, int | None]:
         self.clock.advance(seconds)
         return self.watch.dead_among(beats)
-
-
-def test_a_lease_seen_for_the_first_time_is_alive() -> None:
-    watching = Watching()
-    watching.clock.advance(1_000)
-    assert watching.after(0, (OTHER, 5)) == {}
-
-
-def test_a_lease_lapses_after_a_whole_lease_time_with_the_same_beat() -> None:
-    watching = Watching()
-    assert watching.after(0, (OTHER, 5)) == {}
-    assert watching.after(9.5, (OTHER, 5)) == {}
-    assert watching.after(0.5, (OTHER, 5)) == {OTHER: 5}
-
-
-def test_a_beat_begins_the_lease_time_anew() -> None:
-    watching = Watching()
-    watching.after(0, (OTHER, 5))
-    assert watching.after(9, (OTHER, 6)) == {}
-    assert watching.after(9, (OTHER, 6)) == {}
-    assert watching.after(1, (OTHER, 6)) == {OTHER: 6}
-
-
-def test_a_lapsed_lease_that_beats_again_is_alive() -> None:
-    watching = Watching()
-    watching.after(0, (OTHER, 5))
-    assert watching.after(10, (OTHER, 5)) == {OTHER: 5}
-    assert watching.after(0, (OTHER, 6)) == {}
-
-
-def test_a_beat_that_went_back_is_a_sign_of_life_too() -> None:
-    watching = Watching()
-    watching.after(0, (OTHER, 5))
-    assert watching.after(10, (OTHER, 1)) == {}
 
 
 def test_a_lease_that_is_not_in_the_store_lapses_likewise() -> None:

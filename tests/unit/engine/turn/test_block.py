@@ -9,16 +9,14 @@ import pytest
 
 from tests.unit.engine.stage import BRANCH, branch
 from tests.unit.model.shapes import some_id
-from turnledger import Ledger, RunningTurn, TurnKind
+from turnledger import Ledger, RunningTurn
 from turnledger.chat import Chat
-from turnledger.engine.conversations.resolve import resolve_now
 from turnledger.engine.turn.begin import begin
 from turnledger.engine.turn.request import ExpectedHead
 from turnledger.errors import (
     AdmissionMoved,
     InvalidInput,
     LedgerClosed,
-    MalformedItems,
     TurnReplayed,
     TurnStopped,
 )
@@ -52,24 +50,6 @@ async def answer(turn: RunningTurn) -> None:
     turn.emit("yes")
 
 
-async def hang(turn: RunningTurn) -> None:
-    turn.emit("so far")
-    await asyncio.get_running_loop().create_future()
-
-
-async def test_a_stop_before_the_block_runs_reaches_it(store: GatedStore, chat: Chat) -> None:
-    with store.hold(begin, When.AFTER) as gate:
-        task = asyncio.create_task(chat.run(hang, "q"))
-        await gate.arrived()
-        stopping = asyncio.create_task(chat.stop())
-        await asyncio.sleep(0)
-    with pytest.raises(TurnStopped) as caught:
-        await task
-    await stopping
-    assert caught.value.turn is not None
-    assert caught.value.turn.kind is TurnKind.INTERRUPTED
-
-
 async def test_a_stop_that_the_block_outran_cancels_nothing_later(store: GatedStore, chat: Chat) -> None:
     async def stopped_turn() -> str:
         try:
@@ -86,24 +66,6 @@ async def test_a_stop_that_the_block_outran_cancels_nothing_later(store: GatedSt
         await asyncio.sleep(0)
     assert await task == "went on"
     await stopping
-
-
-@pytest.mark.parametrize("policy", ["interrupt", "rollback"])
-async def test_input_that_cannot_be_admitted_stops_nobody(chat: Chat, policy: str) -> None:
-    go_on = asyncio.Event()
-
-    async def wait(turn: RunningTurn) -> None:
-        turn.emit("a")
-        await go_on.wait()
-
-    running = asyncio.create_task(chat.run(wait, "q"))
-    while not chat._process.running:
-        await asyncio.sleep(0)
-    stray = {"type": "function_call_output", "call_id": "nobody", "output": "?"}
-    with pytest.raises(MalformedItems):
-        await chat.run(answer, stray, on_busy=policy)
-    go_on.set()
-    assert (await running).kind is TurnKind.COMPLETED
 
 
 async def test_closing_turns_back_who_is_on_the_way_in(
@@ -132,14 +94,6 @@ async def test_a_cancelled_close_goes_on_and_a_second_one_waits_for_it(ledger: L
         await ledger.conversation()
 
 
-async def test_a_new_conversation_whose_answer_was_lost_is_one(
-    store: GatedStore, ledger: Ledger, database: Database
-) -> None:
-    store.lose_answer(resolve_now, Fate.WRITTEN)
-    chat = await ledger.conversation()
-    assert list(database.conversations) == [chat.id]
-
-
 async def test_a_begin_that_must_reach_the_disk_is_run_once_more_and_not_twice(
     store: GatedStore, ledger: Ledger
 ) -> None:
@@ -147,40 +101,6 @@ async def test_a_begin_that_must_reach_the_disk_is_run_once_more_and_not_twice(
         gate.release()
         await ledger.run(answer, "q", conversation_key="k")
         assert gate._arrivals == 2
-
-
-async def test_a_queued_turn_can_be_named_and_stopped(chat: Chat) -> None:
-    running = asyncio.create_task(chat.run(hang, "q"))
-    while not chat._process.running:
-        await asyncio.sleep(0)
-    block = chat.turn("next", idempotency_key="k")
-    waiting = asyncio.create_task(block.__aenter__())
-    while not chat._process.mine.get(block.id):
-        await asyncio.sleep(0)
-    await chat.stop(block.id)
-    with pytest.raises(TurnStopped):
-        await waiting
-    await chat.stop()
-    with pytest.raises(TurnStopped):
-        await running
-    with pytest.raises(TurnStopped):
-        await chat.run(answer, "next", idempotency_key="k")
-
-
-async def test_a_switch_that_finds_itself_done_leaves_the_queue(database: Database, chat: Chat) -> None:
-    first, second = await chat.run(answer, "a"), await chat.run(answer, "b")
-    async with chat.edit(second.id, "c") as edited:
-        edited.emit("yes")
-    switches = []
-    async with chat.turn("d") as turn:
-        turn.emit("yes")
-        for _ in range(2):
-            switches.append(asyncio.create_task(chat.switch(first.branch)))
-        while len(database.tickets) < 2:
-            await asyncio.sleep(0)
-    await asyncio.gather(*switches)
-    assert (await chat.info()).branch == first.branch
-    assert not database.tickets
 
 
 async def test_a_move_that_is_stopped_while_it_waits_says_so(database: Database, chat: Chat) -> None:

@@ -1,6 +1,5 @@
 """What a resent history asks for: its key, its input, its place, and the line it was read against."""
 
-from collections import UserDict
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -9,11 +8,9 @@ import pytest
 from tests.unit.engine.lived_in import fail, say
 from turnledger import Ledger
 from turnledger.chat import Chat
-from turnledger.engine.attempt.divergence import Divergence
 from turnledger.engine.turn.request import AcquireRequest, TurnContent
-from turnledger.engine.turn.resend import OnDivergence
 from turnledger.engine.turn.validation import resent_request, target_of
-from turnledger.errors import ConversationNotFound, HistoryDiverged, InvalidInput, MalformedItems
+from turnledger.errors import ConversationNotFound
 from turnledger.model.ids import ConversationId
 from turnledger.model.turn import TurnKind
 from turnledger.testing.scripted_model import Tool
@@ -53,38 +50,6 @@ def key(chat: Chat, messages: Any, **options: Any) -> bytes:
     return made.fingerprint
 
 
-async def test_a_continuation_brings_what_is_new(chat: Chat) -> None:
-    found = await read(request(chat, talk("q1", "a1", "q2", "a2", "q3")))
-    assert [item.text for item in found.input] == ["q3"]
-    assert (found.diverge, found.instructions) == (None, None)
-    assert found.seen is not None
-    assert (found.seen.branch, found.seen.is_instructed) == ((await chat.info()).branch, False)
-
-
-async def test_instructions_in_force_are_known_to_be(chat: Chat) -> None:
-    system = {"role": "system", "content": "Be brief."}
-    found = await read(request(chat, [system, *talk("q1", "a1", "q2", "a2", "q3")]))
-    assert found.instructions is not None
-    assert found.seen is not None
-    assert found.seen.is_instructed
-
-
-async def test_an_edit_replaces_the_first_turn_that_differs(chat: Chat) -> None:
-    first, second = await chat.turns()
-    for messages, replaced in ((talk("q1", "a1", "x"), second), (talk("x", "a1", "q2"), first)):
-        found = await read(request(chat, messages))
-        assert isinstance(found.diverge, Divergence)
-        assert (found.diverge.replaces, found.diverge.regenerates) == (replaced.id, False)
-
-
-async def test_another_answer_replaces_its_turn_and_is_never_rejected(chat: Chat) -> None:
-    found = await read(request(chat, talk("q1", "a1", "q2"), OnDivergence.REJECT))
-    assert found.diverge is not None
-    assert (found.diverge.regenerates, found.input) == (True, ())
-    with pytest.raises(HistoryDiverged):
-        await read(request(chat, talk("q1", "a1", "x"), OnDivergence.REJECT))
-
-
 async def test_it_is_read_for_the_conversation_that_begin_found(ledger: Ledger, chat: Chat) -> None:
     empty = await ledger.conversation()
     found = await read(request(empty, talk("q1", "a1", "q2", "a2", "q3")), chat.id)
@@ -103,29 +68,6 @@ async def test_one_that_begin_will_make_is_empty_and_any_other_is_missing(ledger
         assert (found.seen.branch, found.seen.head) == (target.fresh.branch, None)
     with pytest.raises(ConversationNotFound):
         await read(asked, process.ids.new(ConversationId))
-
-
-async def test_the_key_covers_all_that_was_said(chat: Chat) -> None:
-    messages = talk("q1")
-    others = [
-        key(chat, talk("q2")),
-        key(chat, messages, priming="x"),
-        key(chat, messages, on_divergence="reject"),
-    ]
-    assert len({key(chat, messages), *others}) == 4
-    assert key(chat, [UserDict(messages[0])]) == key(chat, tuple(messages)) == key(chat, messages)
-
-
-@pytest.mark.parametrize("bad", [["q"], [{"role": "user", "content": object()}], [{"role": "\ud800"}]])
-async def test_what_is_no_json_has_no_key(chat: Chat, bad: Any) -> None:
-    with pytest.raises(MalformedItems):
-        key(chat, bad)
-
-
-@pytest.mark.parametrize("name", ["instructions", "instructions_once"])
-async def test_instructions_come_with_the_messages_only(chat: Chat, name: str) -> None:
-    with pytest.raises(InvalidInput):
-        request(chat, talk("q"), **{name: "Sing."})
 
 
 def calls(*ids: str) -> dict[str, Any]:

@@ -87,18 +87,6 @@ async def test_flags_of_others_are_not_read(chat: Chat, store: GatedStore) -> No
     assert store.trips == ["begin", "commit"]
 
 
-async def test_a_snapshot_does_not_change_while_the_turn_runs(chat: Chat) -> None:
-    await say(chat, "q", instructions="Be brief.")
-    first = (await chat.turns())[0]
-    async with chat.turn("q2") as turn:
-        before = turn.items
-        await chat.flag(first.id, to_model=False)
-        assert turn.items == before
-        assert [item.text for item in turn.instructions] == ["Be brief."]
-        turn.emit("a")
-    assert await say(chat, "q3") == ["Be brief.", "q2", "a", "q3"]
-
-
 LENGTH = 70
 
 
