@@ -144,3 +144,16 @@ async def expect_found(
         assert [(each.rule, each.owner) for each in found] == [(rule, owner)], damage.__name__
         assert said in found[0].message, damage.__name__
     assert await lived.ledger.check() == []
+
+
+def raw_id(number: int) -> str:
+    return f"{number:012x}70008{number:015x}"
+
+
+def shown(database: Database, chat: Chat) -> Branch:
+    """The branch that a conversation shows."""
+    return database.branches[database.conversations[chat.id].branch]
+
+
+def turn_at(database: Database, chat: Chat, number: int) -> TurnId:
+    return database.lines[shown(database, chat).id][number].id

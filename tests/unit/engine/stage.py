@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Awaitable, Generator
+from collections.abc import Awaitable, Generator, Sequence
 from typing import Any, TypeVar, cast
 
 from hypothesis import settings
+from msgspec.structs import replace
 
-from tests.unit.model.shapes import repeatable, some_id, user
+from tests.unit.model.shapes import assistant, repeatable, some_id, turn, user
 from turnledger.model.attempt import Attempt, AttemptState
 from turnledger.model.conversation import Branch, Conversation, Ticket
 from turnledger.model.ids import BranchId, ConversationId, LeaseId, TurnId
+from turnledger.model.turn import Turn
 
 Result = TypeVar("Result")
 
@@ -89,3 +91,12 @@ def ticket(number: int, **changes: Any) -> Ticket:
         "lease": OWN,
     }
     return Ticket(**{**fields, "deadline": 1_000, **changes})
+
+
+def chain(*ids: int, after: Sequence[Turn] = ()) -> list[Turn]:
+    """Turns of these ids behind others."""
+    turns = list(after)
+    for id in ids:
+        parent = turns[-1].id if turns else None
+        turns.append(replace(turn(len(turns) + 1, id=id, output=[assistant(str(id % 10))]), parent=parent))
+    return turns[len(after) :]

@@ -1,4 +1,4 @@
-"""Create, move and reset: done once although an answer is lost, and refused with the reason."""
+"""Create, branch, switch and reset: where an edit goes, what it takes along, and what is known later."""
 
 from __future__ import annotations
 
@@ -7,33 +7,120 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from tests.unit.engine.attempt.test_divergence import PLAIN, stored
 from tests.unit.engine.stage import BRANCH, CONVERSATION, branch, conversation, drive
-from tests.unit.model.shapes import some_id
+from tests.unit.model.shapes import assistant, call, result, some_id, user
 from turnledger import Ledger
+from turnledger.engine.attempt.divergence import (
+    Divergence,
+    fork_at,
+    open_branch,
+    place_of,
+)
 from turnledger.engine.lifecycle.create import ResetRequest, reset
 from turnledger.engine.lifecycle.moves import (
     KNOWN_SWITCHES,
-    ForkRequest,
     Switch,
     move,
 )
 from turnledger.errors import (
     IdempotencyMismatch,
     InvalidInput,
+    Superseded,
 )
-from turnledger.model.conversation import Conversation, ConversationState, Within
+from turnledger.model.conversation import Branch, Conversation, ConversationState, Within
 from turnledger.model.ids import BranchId, ConversationId, TurnId
+from turnledger.model.item import Item
 from turnledger.model.retention import ResetPolicy
+from turnledger.model.turn import Turn, TurnKind
 from turnledger.stores.memory import Database, MemoryTables
 
-NEW, OTHER = some_id(BranchId, 9), some_id(BranchId, 8)
-FORKED = some_id(ConversationId, 2)
+NEW = some_id(BranchId, 9)
 
 
-def request(turn: TurnId | None = None, **details: Any) -> ForkRequest:
-    fresh = conversation(id=FORKED, branch=NEW, **details)
-    return ForkRequest("ann", CONVERSATION, turn, fresh, 1, 1)
+SETTLED = (call("paid"), result("paid"))
+
+
+def stored(*outputs: tuple[Item, ...] | None, inputs: dict[int, tuple[Item, ...]] | None = None) -> Any:
+    """Tables with one conversation, and its branch: a turn for each output, settled where it is None."""
+    tables = MemoryTables(Database())
+    drive(tables.add_conversation(conversation()))
+    turns: list[Turn] = []
+    settled = 0
+    for number, output in enumerate(outputs, 1):
+        turn = Turn.of(
+            id=some_id(TurnId, number),
+            branch=BRANCH,
+            number=number,
+            parent=turns[-1].id if turns else None,
+            kind=TurnKind.SETTLED if output is None else TurnKind.COMPLETED,
+            created_at=1,
+            committed_at=2,
+            input=(inputs or {}).get(number, (user(f"q{number}"),)),
+            output=SETTLED if output is None else output,
+        )
+        drive(tables.add_turn(turn)) if turns else drive(_first(tables, turn))
+        turns.append(turn)
+        settled = number if output is None else settled
+    lane = branch(length=len(turns), head=turns[-1].id if turns else None, settled=settled)
+    drive(tables.save_branch(lane))
+    return tables, lane, turns
+
+
+async def _first(tables: MemoryTables, turn: Turn) -> None:
+    await tables.add_branch(branch())
+    await tables.add_turn(turn)
+
+
+def place(tables: Any, lane: Branch, turn: Turn, **wish: Any) -> Any:
+    asked = Divergence(branch=NEW, replaces=turn.id, **wish)
+    return drive(place_of(tables, "ann", lane, drive(fork_at(tables, "ann", lane, asked, turn))))
+
+
+PLAIN = (assistant(),)
+
+
+def test_a_place_is_the_same_however_often_it_is_asked_for() -> None:
+    tables, lane, turns = stored(PLAIN, PLAIN, None, PLAIN)
+    first = place(tables, lane, turns[0])
+    assert place(tables, lane, turns[0]) == first
+    there = {turn.id for turn in turns}
+    assert not there & {turn.id for turn in first.carried}
+    elsewhere = replace(first.fork, branch=some_id(BranchId, 10))
+    other = drive(place_of(tables, "ann", lane, elsewhere))
+    assert {turn.id for turn in other.carried}.isdisjoint(turn.id for turn in first.carried)
+
+
+def test_a_carried_turn_keeps_its_time_and_has_an_id_like_any_other() -> None:
+    tables, lane, turns = stored(PLAIN, PLAIN, None)
+    [carried] = place(tables, lane, turns[0]).carried
+    assert carried.id.raw[:6] == turns[2].id.raw[:6]
+    assert TurnId(str(carried.id)) == carried.id
+    assert (carried.created_at, carried.committed_at) == (turns[2].created_at, turns[2].committed_at)
+
+
+def test_a_divergence_may_mean_the_turn_that_is_last() -> None:
+    id, other = some_id(TurnId, 1), some_id(TurnId, 2)
+    assert Divergence(branch=NEW, replaces=id).may_mean(id)
+    assert not Divergence(branch=NEW, replaces=other).may_mean(id)
+    assert not Divergence(branch=NEW, replaces=other, regenerates=True).may_mean(id)
+    assert Divergence(branch=NEW, regenerates=True).may_mean(id)
+    assert not Divergence(branch=NEW, after=id).may_mean(id)
+
+
+def test_a_branch_that_is_shown_no_more_opens_none() -> None:
+    tables, lane, turns = stored(PLAIN, PLAIN)
+    drive(tables.move_conversation(CONVERSATION, BRANCH, some_id(BranchId, 5)))
+    with pytest.raises(Superseded):
+        drive(open_branch(tables, "ann", lane, place(tables, lane, turns[1])))
+
+
+def test_the_bound_of_settled_turns_goes_along() -> None:
+    tables, lane, turns = stored(PLAIN, None, PLAIN, PLAIN)
+    made = drive(open_branch(tables, "ann", lane, place(tables, lane, turns[3])))
+    assert made.settled == 2
+    tables, lane, turns = stored(PLAIN, PLAIN)
+    made = drive(open_branch(tables, "ann", lane, place(tables, lane, turns[1])))
+    assert made.settled == 0
 
 
 def test_only_the_last_few_switches_are_known() -> None:

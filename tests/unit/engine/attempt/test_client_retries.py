@@ -1,5 +1,9 @@
-"""What a try of a request finds of an earlier one, by how that fares and what is known of its answer."""
+"""Tries of a request: what a later one takes up, and how it is noted what became of an answer."""
 
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -8,20 +12,40 @@ from msgspec.structs import replace
 from tests.unit.engine.stage import CONVERSATION, attempt, branch, conversation, drive
 from tests.unit.model.shapes import some_id
 from turnledger import Ledger, Retry
-from turnledger.engine.attempt.client_retries import DERIVED, check_retry, claim_for, look_up, retry_within
+from turnledger.engine.attempt import client_retries
+from turnledger.engine.attempt.client_retries import (
+    DERIVED,
+    check_retry,
+    claim_for,
+    look_up,
+    note,
+    retry_within,
+)
 from turnledger.engine.attempt.end import CLAIM_KEPT_MS, DIED
 from turnledger.engine.attempt.idempotency import Fresh
 from turnledger.engine.conversations.resolve import Target
-from turnledger.errors import InvalidInput
+from turnledger.engine.ports import Operation, Request, Result, Sync
+from turnledger.engine.turn.block import TurnBlock
+from turnledger.errors import InvalidInput, StoreCorrupt, StoreFull
 from turnledger.model.attempt import Attempt, AttemptState, Failure
 from turnledger.model.conversation import Claim, Within
 from turnledger.model.ids import TurnId
-from turnledger.stores.memory import Database, MemoryTables
+from turnledger.stores.memory import Database, MemoryStore, MemoryTables
+from turnledger.testing.gates import GatedStore
+from turnledger.testing.scripted_model import ScriptedModel
 
 ANN = Target("ann", CONVERSATION)
+
+
 FIRST, SECOND = Retry(b"digest"), Retry(b"digest", 1)
+
+
 ID, SENDER = some_id(TurnId, 1), some_id(TurnId, 2)
+
+
 CLAIM = claim_for(FIRST, attempt(1))
+
+
 FAILURE = Failure("boom", "it broke")
 
 
@@ -92,3 +116,165 @@ def test_who_sees_one_scope_only_finds_tries_of_their_own() -> None:
     assert {each.count for each in tries} == {1}
     assert retry_within(Retry(b" digest"), Within("shop")).name != retry_within(FIRST, Within("shop ")).name
     assert [check_retry(each) for each in tries] == tries
+
+
+@pytest.fixture
+def database() -> Database:
+    return Database()
+
+
+@pytest.fixture
+def store(database: Database) -> GatedStore:
+    return GatedStore(MemoryStore(database))
+
+
+@pytest.fixture
+async def ledger(store: GatedStore) -> AsyncIterator[Ledger]:
+    async with await Ledger.over(store) as ledger:
+        yield ledger
+
+
+async def answered(ledger: Ledger, name: str) -> TurnBlock:
+    block = ledger.turn("q", retry=Retry(name.encode()))
+    await block.run(ScriptedModel(["a"]))
+    return block
+
+
+async def written(ledger: Ledger) -> None:
+    """Wait for what writes by itself."""
+    task = ledger._process.deliveries._writing
+    assert task is not None
+    await task
+
+
+async def test_what_comes_at_once_is_noted_together_and_by_itself(
+    ledger: Ledger, store: GatedStore, database: Database
+) -> None:
+    blocks = [await answered(ledger, name) for name in "abcd"]
+    assert len(database.claims) == 4
+    for block in blocks[:3]:
+        ledger.delivered(block)
+    ledger.lost(blocks[3])
+    await written(ledger)
+    assert store.trips.count("note") == 1
+    [left] = database.claims.values()
+    assert (left.sender, left.is_lost) == (blocks[3].id, True)
+
+
+async def test_what_comes_while_others_are_noted_is_not_forgotten(
+    ledger: Ledger, store: GatedStore, database: Database
+) -> None:
+    first, second = await answered(ledger, "a"), await answered(ledger, "b")
+    with store.hold(note) as gate:
+        ledger.delivered(first)
+        await gate.arrived()
+        ledger.delivered(second)
+    await written(ledger)
+    assert database.claims == {}
+    assert store.trips.count("note") == 2
+
+
+async def test_what_cannot_be_noted_comes_with_the_next_note(
+    ledger: Ledger, store: GatedStore, database: Database, caplog: pytest.LogCaptureFixture
+) -> None:
+    first, second = await answered(ledger, "a"), await answered(ledger, "b")
+    store.refuse(note, StoreFull())
+    ledger.delivered(first)
+    await written(ledger)
+    assert "1 answers is noted later: store_full" in caplog.text
+    ledger.delivered(second)
+    await written(ledger)
+    assert database.claims == {}
+
+
+async def test_damaged_row_of_one_request_keeps_no_other_from_being_noted(
+    ledger: Ledger, store: GatedStore, database: Database, caplog: pytest.LogCaptureFixture
+) -> None:
+    blocks = [await answered(ledger, name) for name in "abc"]
+    store.refuse(note, StoreCorrupt(), times=2)  # of all together, then of the first alone
+    for block in blocks:
+        ledger.lost(block)
+    await ledger._process.deliveries.flush()
+    assert f"{blocks[0].id} cannot be noted" in caplog.text
+    assert [claim.is_lost for claim in database.claims.values()] == [False, True, True]
+    store.trips.clear()
+    await ledger._process.deliveries.flush()
+    assert store.trips == []
+
+
+async def test_notes_that_cannot_be_written_are_kept_up_to_a_bound(
+    ledger: Ledger, store: GatedStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client_retries, "MOST_NOTES", 2)
+    blocks = [await answered(ledger, name) for name in "abc"]
+    with store.hold(note) as gate:
+        for block in blocks:
+            ledger.delivered(block)
+        await gate.arrived()
+        assert len(ledger._process.deliveries._notes) == 2
+    await written(ledger)
+
+
+async def test_a_flush_that_is_cancelled_forgets_nothing(
+    ledger: Ledger, store: GatedStore, database: Database
+) -> None:
+    block = await answered(ledger, "a")
+    with store.hold(note) as gate:
+        ledger.delivered(block)
+        await gate.arrived()
+        flushing = asyncio.create_task(ledger._process.deliveries.flush())
+        await asyncio.sleep(0)
+        flushing.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await flushing
+    await written(ledger)
+    assert database.claims == {}
+
+
+async def test_a_ledger_that_is_closed_notes_what_it_knows(store: GatedStore, database: Database) -> None:
+    async with await Ledger.over(store) as ledger:
+        ledger.delivered(await answered(ledger, "a"))
+    assert database.claims == {}
+
+
+async def test_a_ledger_that_cannot_note_it_closes_all_the_same(
+    store: GatedStore, database: Database, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with await Ledger.over(store) as ledger:
+        block = await answered(ledger, "a")
+        store.refuse(note, StoreFull(), times=2)
+        ledger.delivered(block)
+    assert len(database.claims) == 1
+    assert "is not noted: store_full" in caplog.text
+
+
+async def test_a_turn_that_names_no_try_notes_nothing(ledger: Ledger, store: GatedStore) -> None:
+    block = ledger.turn("q")
+    await block.run(ScriptedModel(["a"]))
+    ledger.delivered(block)
+    ledger.lost(block)
+    await ledger._process.deliveries.flush()
+    assert "note" not in store.trips
+
+
+async def test_a_lost_answer_is_taken_up_on_disk_before_it_is_given_again() -> None:
+    """Power loss must not bring back that it was lost once it has been delivered."""
+    synced: list[tuple[str, Sync]] = []
+
+    class Noted(MemoryStore):
+        async def transact(
+            self, operation: Operation[Request, Result], request: Request, sync: Sync = Sync.DISK
+        ) -> Result:
+            result = await super().transact(operation, request, sync)
+            synced.append((getattr(operation, "__name__", ""), sync))
+            return result
+
+    async with await Ledger.over(Noted()) as ledger:
+        chat = await ledger.conversation()
+        first = chat.turn("q", retry=Retry(b"a"))
+        turn = await first.run(ScriptedModel(["a"]))
+        ledger.lost(first)
+        await ledger._process.deliveries.flush()
+        synced.clear()
+        assert await chat.turn("q", retry=Retry(b"a", 1)).run(ScriptedModel()) == turn
+        assert synced == [("begin", Sync.DISK)]

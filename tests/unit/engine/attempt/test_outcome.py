@@ -1,19 +1,32 @@
-"""What became of a turn: its outcome and its stored events, whenever and wherever somebody asks."""
+"""What became of a turn is told truthfully, whenever somebody asks, and so that a model accepts it."""
 
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
+from itertools import pairwise
 
 import pytest
+from hypothesis import given
 
-from tests.unit.engine.stage import CONVERSATION, attempt, branch, conversation, drive
-from tests.unit.model.shapes import assistant, call, reasoning, result, some_id
+from tests.unit.engine.stage import CONVERSATION, attempt, branch, conversation, drive, generated
+from tests.unit.model.shapes import (
+    assistant,
+    call,
+    journals,
+    journals_not_thinking,
+    reasoning,
+    result,
+    some_id,
+    user,
+)
 from turnledger import Ledger
 from turnledger.engine.attempt import unfinished
-from turnledger.engine.attempt.end import DELETED, Ended
+from turnledger.engine.attempt.end import DELETED, Ended, is_well_formed
 from turnledger.engine.attempt.outcome import OutcomeRequest, committed, outcome
 from turnledger.engine.attempt.stored_events import CHUNKS, LookRequest, Runs, look
 from turnledger.engine.attempt.told import Told, log_of_kept, set_aside, untold
+from turnledger.engine.attempt.unfinished import OUTCOME_UNKNOWN, kept, resumed, settled
 from turnledger.errors import ConversationDeleted, ConversationExpired, Superseded, TurnFailed, TurnNotFound
 from turnledger.model import codec, event_log
 from turnledger.model.attempt import QUEUED, AttemptState, Failure
@@ -21,9 +34,12 @@ from turnledger.model.conversation import ConversationState
 from turnledger.model.event import ItemDone
 from turnledger.model.event_log import ITEM, LogChunk
 from turnledger.model.ids import TurnId
+from turnledger.model.item import Item, message
 from turnledger.model.journal import Journal, finished
+from turnledger.model.messages.calls import NOT_STARTED, open_calls
 from turnledger.model.turn import TurnKind
 from turnledger.stores.memory import Database, MemoryTables
+from turnledger.testing.store_contract.stage import answer_to
 
 REQUEST = OutcomeRequest("ann", some_id(TurnId, 1), CONVERSATION)
 
@@ -178,3 +194,189 @@ def test_untold_is_the_rest_of_the_output() -> None:
     assert untold(told, [assistant("a"), call(), result()]) == [result()]
     assert untold([], [call()]) == [call()]
     assert untold([reasoning()], []) == []
+
+
+FAILURE = Failure("boom", "it broke.")
+
+
+STARTED, READ_ONLY = False, True
+
+
+def told(call_id: str, output: str) -> Item:
+    return result(call_id, output=output)
+
+
+def calls(items: tuple[Item, ...] | list[Item]) -> list[Item]:
+    return [item for item in items if item.is_call]
+
+
+def results(items: tuple[Item, ...] | list[Item]) -> list[Item]:
+    return [item for item in items if item.is_result]
+
+
+# Kept.
+
+
+@generated
+@given(journals)
+def test_what_is_kept_is_well_formed_and_leaves_nothing_open(journal: Journal) -> None:
+    assert open_calls((user(), *kept(journal, "so f"))) == ()
+    assert open_calls((user(), *kept(journal, ""))) == ()
+
+
+@generated
+@given(journals)
+def test_what_is_kept_is_all_that_was_finished_in_order(journal: Journal) -> None:
+    output = kept(journal, "")
+    finished = [item for item in journal.items if not item.is_reasoning]
+    assert [item for item in output if not item.is_reasoning][: len(finished)] == finished
+    assert set(output) >= set(finished)
+
+
+@generated
+@given(journals)
+def test_what_is_kept_invents_a_result_for_unanswered_calls_only(journal: Journal) -> None:
+    invented = Counter(results(kept(journal, ""))) - Counter(results(journal.items))
+    assert sorted(item.call_id or "" for item in invented.elements()) == sorted(
+        journal.items[place].call_id or "" for place in journal.unanswered()
+    )
+
+
+@generated
+@given(journals)
+def test_keeping_what_was_kept_changes_nothing(journal: Journal) -> None:
+    output = kept(journal, "so f")
+    assert kept(Journal(list(output), {}), "") == output
+
+
+def test_an_unanswered_call_is_told_as_not_started_or_of_unknown_outcome() -> None:
+    journal = Journal([call("a"), call("b"), call("c")], {0: STARTED, 2: READ_ONLY})
+    assert kept(journal, "")[3:] == (
+        told("a", OUTCOME_UNKNOWN),
+        told("b", NOT_STARTED),
+        told("c", OUTCOME_UNKNOWN),
+    )
+
+
+def test_the_words_say_what_is_known_and_never_cancelled() -> None:
+    assert NOT_STARTED.startswith("Not started")
+    assert "no effect" in NOT_STARTED
+    assert OUTCOME_UNKNOWN.startswith("Started, outcome unknown")
+    assert "may or may not" in OUTCOME_UNKNOWN
+    assert "cancel" not in (NOT_STARTED + OUTCOME_UNKNOWN).lower()
+
+
+def test_partial_text_comes_last_and_is_marked_incomplete() -> None:
+    output = kept(Journal([call("a")]), "so f")
+    assert output[-1] == message("assistant", "so f", status="incomplete")
+
+
+def test_without_partial_text_there_is_no_empty_message() -> None:
+    assert kept(Journal(), "") == ()
+    assert kept(Journal([assistant()]), "") == (assistant(),)
+
+
+def test_each_call_of_a_repeated_id_is_judged_by_itself() -> None:
+    journal = Journal([call("a"), result("a"), call("a")], {0: STARTED})
+    assert kept(journal, "") == (call("a"), result("a"), call("a"), told("a", NOT_STARTED))
+
+
+def test_results_have_the_type_of_their_call() -> None:
+    output = kept(Journal([call("a", "custom_tool_call")]), "")
+    assert output[1].type == "custom_tool_call_output"
+
+
+def test_reasoning_stays_with_the_text_it_led_to() -> None:
+    assert kept(Journal([reasoning()]), "so f")[0] == reasoning()
+
+
+# Settled.
+
+
+@generated
+@given(journals)
+def test_what_is_settled_is_well_formed_and_leaves_nothing_open(journal: Journal) -> None:
+    assert open_calls((user(), *settled(journal, FAILURE))) == ()
+
+
+@generated
+@given(journals)
+def test_what_is_settled_shows_each_call_that_may_have_acted_and_no_other(journal: Journal) -> None:
+    acted = [journal.items[place] for place in sorted(journal.started) if not journal.started[place]]
+    assert calls(settled(journal, FAILURE)) == acted
+
+
+@generated
+@given(journals)
+def test_what_is_settled_has_the_recorded_results_and_states_the_others(journal: Journal) -> None:
+    acted = [place for place, read_only in journal.started.items() if not read_only]
+    answers = [journal.answers().get(place) for place in acted]
+    shown = Counter(item.fields["output"] for item in results(settled(journal, FAILURE)))
+    assert shown == Counter(item.fields["output"] if item else OUTCOME_UNKNOWN for item in answers)
+
+
+@generated
+@given(journals)
+def test_what_is_settled_keeps_no_text_of_the_draft(journal: Journal) -> None:
+    output = settled(journal, FAILURE)
+    assert [item.role for item in output if item.type == "message"] == ["developer"]
+    assert output[-1].role == "developer"
+
+
+@generated
+@given(journals)
+def test_what_is_settled_keeps_reasoning_only_before_a_call_it_shows(journal: Journal) -> None:
+    output = settled(journal, FAILURE)
+    for item, after in pairwise(output):
+        assert not item.is_reasoning or after.is_reasoning or after.is_call
+
+
+def test_the_note_gives_the_reason() -> None:
+    journal = Journal([call("a"), result("a")], {0: STARTED})
+    assert "did not finish: it broke. The" in settled(journal, FAILURE)[-1].text
+    assert "did not finish: it was stopped. The" in settled(journal, None)[-1].text
+
+
+def test_the_note_does_not_claim_that_a_call_of_unknown_outcome_ran() -> None:
+    output = settled(Journal([call("a")], {0: STARTED}), FAILURE)
+    assert output[1] == told("a", OUTCOME_UNKNOWN)
+    assert "did run" not in output[-1].text
+
+
+# Resumed.
+
+
+@generated
+@given(journals_not_thinking)
+def test_a_resumed_journal_is_well_formed_and_leaves_only_what_was_not_started(journal: Journal) -> None:
+    left = open_calls((user(), *journal.items, *resumed(journal)))
+    not_started = [place for place in journal.unanswered() if place not in journal.started]
+    assert list(left) == [journal.items[place] for place in not_started]
+
+
+@generated
+@given(journals)
+def test_a_resumed_journal_states_each_started_call_once(journal: Journal) -> None:
+    stated = resumed(journal)
+    started = [journal.items[place] for place in journal.unanswered() if place in journal.started]
+    assert [item.call_id for item in stated] == [item.call_id for item in started]
+    assert all(item.fields["output"] == OUTCOME_UNKNOWN for item in stated)
+    again = Journal([*journal.items, *stated], journal.started)
+    assert resumed(again) == ()
+
+
+@pytest.mark.parametrize("start", [STARTED, READ_ONLY])
+def test_a_journal_that_ends_in_reasoning_can_be_resumed(start: bool) -> None:
+    # A tool started while the model went on: the stated result must not stand behind the reasoning.
+    journal = Journal.taken_up(Journal([call("a"), reasoning()], {0: start}).records)
+    steps = [*journal.items, *resumed(journal)]
+    assert open_calls((user(), *steps, assistant())) == ()
+
+
+def test_attempt_with_a_result_of_no_call_is_not_kept_and_is_logged(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    stranded = attempt(1, input=(answer_to("c1", "42"),))
+    assert not is_well_formed((), stranded, Journal())
+    assert f"{stranded.id} cannot be kept" in caplog.text
+    assert is_well_formed((), attempt(1), Journal())

@@ -10,15 +10,17 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from tests.unit.engine.check.test_check import raw_id
 from tests.unit.engine.lived_in import (
     Lived,
     change_branch,
     change_turn,
     expect_found,
+    raw_id,
     remove_turn,
     repaired,
     say,
+    shown,
+    turn_at,
 )
 from tests.unit.model.shapes import assistant, call, result, user
 from turnledger import Rule, TurnKind
@@ -93,15 +95,6 @@ async def test_a_flag_at_a_place_that_its_turn_does_not_have_is_seen(
     [finding] = await lived.ledger.check()
     assert (finding.rule, finding.turn) == (Rule.ORPHAN, turn.id)
     assert "Item 5 is flagged, but it has 5" in finding.message
-
-
-def shown(database: Database, chat: Chat) -> Branch:
-    """The branch that a conversation shows."""
-    return database.branches[database.conversations[chat.id].branch]
-
-
-def turn_at(database: Database, chat: Chat, number: int) -> TurnId:
-    return database.lines[shown(database, chat).id][number].id
 
 
 def made(database: Database, chat: Chat) -> Branch:

@@ -1,18 +1,23 @@
-"""The catalogue: pages without gaps, the list of a caller who sees one chat, and unchanged entries."""
+"""Lists and search: pages are bounded and without gaps, and show what is there by now."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 
 import pytest
 
 from tests.unit.model.shapes import some_id
-from turnledger import Ledger, Within
+from turnledger import Ledger, Limits
+from turnledger.engine.conversations import search as search_module
 from turnledger.engine.conversations.resolve import is_entered, named_by_words, new_conversation
-from turnledger.model.conversation import Conversation, NamedBy
-from turnledger.model.ids import BranchId, ConversationId
-from turnledger.stores.memory import MemoryStore
+from turnledger.engine.conversations.search import cursor_at, index_some, make_findable, place_of
+from turnledger.errors import InvalidInput
+from turnledger.model.conversation import Conversation, NamedBy, Within
+from turnledger.model.ids import BranchId, ConversationId, TurnId
+from turnledger.model.text.search import TITLES, FoundPlace, Phrase
+from turnledger.stores.memory import MemoryStore, MemoryTables
 from turnledger.testing.fake_clock import FakeClock
+from turnledger.testing.gates import GatedStore
 
 
 @pytest.fixture
@@ -22,7 +27,8 @@ def clock() -> FakeClock:
 
 @pytest.fixture
 async def ledger(clock: FakeClock) -> AsyncIterator[Ledger]:
-    async with await Ledger.over(MemoryStore(), clock=clock) as ledger:
+    limits = Limits(lease_time=100_000.0)
+    async with await Ledger.over(MemoryStore(), clock=clock, limits=limits) as ledger:
         yield ledger
 
 
@@ -102,3 +108,171 @@ def test_what_has_no_words_is_named_by_nobody() -> None:
     assert (named.title, named.named_by) == ("Words", NamedBy.WORDS)
     unnamed = named_by_words(named, None)
     assert (unnamed.title, unnamed.named_by) == (None, None)
+
+
+async def say(ledger: Ledger, text: str, conversation_key: str = "chat") -> None:
+    async with ledger.turn(text, conversation_key=conversation_key) as turn:
+        turn.emit("Yes.")
+
+
+@pytest.mark.parametrize("place", [1, 255, TITLES, TITLES + 1, 2 * TITLES - 1])
+def test_a_cursor_names_its_place(place: int) -> None:
+    assert place_of(cursor_at(place)) == place
+
+
+@pytest.mark.parametrize("cursor", ["", "0", "g", "A", "+1", "1_0", "٣", "f" * 16, "1" * 17])
+def test_other_cursors_are_refused(cursor: str) -> None:
+    with pytest.raises(InvalidInput, match="next"):
+        place_of(cursor)
+
+
+async def test_one_long_chat_does_not_hold_a_page_up(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(search_module, "MOST_EFFORT", 3)
+    monkeypatch.setattr(search_module, "MORE_AT_ONCE", 2)
+    await say(ledger, "heron", "other")
+    for _ in range(9):
+        await say(ledger, "heron", "long")
+    found, cursor, pages = [], None, 0
+    while pages == 0 or cursor is not None:
+        page = await ledger.search("heron", cursor=cursor, limit=2)
+        found += [hit.conversation.conversation_key for hit in page.hits]
+        cursor, pages = page.next, pages + 1
+    assert (found, pages) == (["long", "long", "other"], 2)
+
+
+async def test_the_last_page_says_that_it_is_the_last(ledger: Ledger) -> None:
+    for number in range(4):
+        await say(ledger, "heron", str(number))
+    first = await ledger.search("heron", limit=2)
+    second = await ledger.search("heron", limit=2, cursor=first.next)
+    assert (first.next is None, second.next) == (False, None)
+
+
+async def test_an_expired_chat_is_not_found(ledger: Ledger, clock: FakeClock) -> None:
+    chat = await ledger.conversation(title="A heron", expires_after=60)
+    async with chat.turn("heron") as turn:
+        turn.emit("Yes.")
+    assert len((await ledger.search("heron")).hits) == 1
+    clock.advance(61)
+    assert (await ledger.search("heron")).hits == ()
+
+
+async def test_places_that_do_not_hold_any_more_are_passed_over(
+    ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await say(ledger, "A heron?")
+    [hit] = (await ledger.search("heron")).hits
+    id, other = hit.conversation.id, ConversationId.trusted(bytes(16))
+    stale = [
+        FoundPlace(9, other),
+        FoundPlace(8, other, hit.turn),
+        FoundPlace(7, id),
+        FoundPlace(6, id, TurnId.trusted(bytes(16))),
+    ]
+
+    async def search(
+        self: MemoryTables,
+        owner: str,
+        scope: str | None,
+        sought: Sequence[Phrase],
+        before: int | None,
+        limit: int,
+    ) -> list[FoundPlace]:
+        return stale if before is None else []
+
+    monkeypatch.setattr(MemoryTables, "search", search)
+    page = await ledger.search("heron")
+    assert (page.hits, page.next) == ((), None)
+
+
+async def test_what_is_found_belongs_to_its_finder(ledger: Ledger) -> None:
+    await ledger.conversation(title="A heron", metadata={"a": "b"})
+    [hit] = (await ledger.search("heron")).hits
+    hit.conversation.metadata["a"] = "changed"
+    [again] = (await ledger.search("heron")).hits
+    assert again.conversation.metadata == {"a": "b"}
+
+
+async def test_a_search_without_words_asks_no_store() -> None:
+    store = GatedStore(MemoryStore())
+    async with await Ledger.over(store) as ledger:
+        before = len(store.trips)
+        assert (await ledger.search('"…"')).hits == ()
+        assert len(store.trips) == before
+
+
+class Behind(MemoryTables):
+    """Has so much to be made findable."""
+
+    left = 5
+
+    async def is_all_known(self, owner: str | None = None) -> bool:
+        return Behind.left == 0
+
+    async def index_texts(self, limit: int, owner: str | None = None) -> int:
+        if owner is not None:
+            return 0
+        Behind.left -= 1
+        return limit
+
+
+async def test_what_is_not_findable_is_made_so_in_bounded_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("turnledger.stores.memory.store.MemoryTables", Behind)
+    monkeypatch.setattr(search_module, "STEPS_FOR_OTHERS", 3)
+    store = GatedStore(MemoryStore())
+    async with await Ledger.over(store, limits=Limits(lease_time=600.0)) as ledger:
+        assert not (await ledger.search("heron")).is_complete
+        assert Behind.left == 2
+        assert (await ledger.search("heron")).is_complete
+        await make_findable(store, 5)
+    assert store.trips.count(index_some.__name__) == 5
+
+
+async def test_a_search_finds_by_its_current_branch(ledger: Ledger) -> None:
+    chat = await ledger.conversation()
+    for text in ("heron", "egret"):
+        async with chat.turn(text) as turn:
+            turn.emit("Yes.")
+    await chat.undo()
+    [shared], [gone] = [(await ledger.search(text)).hits for text in ("heron", "egret")]
+    current = BranchId((await chat.info()).branch)
+    assert shared.branch == current
+    assert gone.branch != current
+
+
+@pytest.mark.parametrize("limit", [1, 5])
+async def test_who_sees_one_chat_learns_nothing_of_what_is_found_in_others(
+    ledger: Ledger, monkeypatch: pytest.MonkeyPatch, limit: int
+) -> None:
+    monkeypatch.setattr(search_module, "MOST_EFFORT", 6)
+    monkeypatch.setattr(search_module, "MORE_AT_ONCE", 2)
+
+    async def run(owner: str, text: str, key: str) -> None:
+        async with ledger.turn(text, conversation_key=key, owner=owner) as turn:
+            turn.emit("Yes.")
+
+    async def pages(owner: str, text: str, chat: str) -> list[tuple[int, bool]]:
+        told: list[tuple[int, bool]] = []
+        cursor = None
+        while not told or cursor is not None:
+            within = Within(chat=ConversationId(chat))
+            page = await ledger.search(text, owner=owner, within=within, limit=limit, cursor=cursor)
+            cursor = page.next
+            told.append((len(page.hits), cursor is not None))
+        return told
+
+    async def told(owner: str, others: int) -> list[list[tuple[int, bool]]]:
+        for each in range(others):
+            await run(owner, "A heron, a stork and a crane.", f"before {each}")
+        await run(owner, "A heron.", "seen")
+        await run(owner, "A stork.", "seen")
+        seen = await ledger.conversation(conversation_key="seen", owner=owner)
+        fork = await seen.fork()
+        for each in range(others):
+            await run(owner, "A heron, a stork and a crane.", f"after {each}")
+        found = [await pages(owner, text, seen.id) for text in ("heron", "stork", "crane")]
+        for _ in range(others):
+            await run(owner, "A heron, a stork and a crane.", "seen")
+        return [*found, *[await pages(owner, text, fork.id) for text in ("heron", "stork", "crane")]]
+
+    assert await told("ann", 8) == await told("ben", 0)

@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from tests.unit.engine.history.lines import chain
-from tests.unit.engine.stage import generated
+from tests.unit.engine.stage import chain, generated
 from tests.unit.model.shapes import assistant, call, result, some_id, turn, user
 from turnledger import Ledger
 from turnledger.engine.conversations.resolve import Target

@@ -1,17 +1,19 @@
-"""What a model is shown is well formed whatever is cut or hidden, and holds all that must be there."""
+"""What a model is shown is well formed, whatever is cut or hidden, and no more is read than is shown."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
 from itertools import count
+from random import Random
 from typing import Any
 
 import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
-from tests.unit.engine.stage import generated
+from tests.unit.engine.stage import HandClock, generated
 from tests.unit.model.shapes import (
     assistant,
     call,
@@ -33,15 +35,19 @@ from turnledger.engine.history.context import (
     estimate,
     first_shown,
 )
-from turnledger.engine.history.history import ENTRY_BYTES, BranchCache, History, said_in
+from turnledger.engine.history.history import ENTRY_BYTES, BranchCache, History, TurnsRequest, said_in
+from turnledger.engine.ports import Operation, Request, Result
 from turnledger.engine.turn.running_turn import RunningTurn
-from turnledger.errors import InvalidInput, MalformedItems
+from turnledger.engine.turn.snapshot import FIRST_PAGE
+from turnledger.errors import InvalidInput, MalformedItems, StoreCorrupt
 from turnledger.model.flags import Hidden, without_hidden
 from turnledger.model.ids import BranchId, TurnId
 from turnledger.model.item import Item, message
 from turnledger.model.messages.calls import open_calls
 from turnledger.model.messages.messages import messages_of
 from turnledger.model.turn import Turn, TurnKind
+from turnledger.stores.memory import Database, MemoryStore
+from turnledger.testing.gates import GatedStore
 
 SYSTEM = message("system", "Be brief.")
 
@@ -203,6 +209,8 @@ policies = st.one_of(
     st.builds(Context.budget, st.integers(0, 40), st.just(one)),
     st.builds(Context.budget, st.integers(0, 900)),
 )
+
+
 places = st.sets(st.tuples(st.integers(0, 4), st.integers(0, 20)), max_size=8)
 
 
@@ -428,3 +436,215 @@ def test_what_a_settled_turn_without_input_tells_goes_on_with_the_last_message()
             histories.follow(later)
         said, rest = histories.said_through(History(turns))
         assert (msgspec.json.decode(b"[" + said + b"]"), list(rest)) == (whole, [])
+
+
+@pytest.fixture
+def store() -> GatedStore:
+    return GatedStore(MemoryStore(Database()))
+
+
+@pytest.fixture
+async def counted(store: GatedStore) -> AsyncIterator[Chat]:
+    async with await Ledger.over(store, clock=HandClock(), random=Random(1)) as ledger:
+        yield await ledger.conversation()
+
+
+async def shown_to(counted: Chat, text: str, **options: object) -> list[str]:
+    async with counted.turn(text, **options) as turn:  # type: ignore[arg-type]
+        seen = [item.text for item in turn.items]
+        turn.emit("a")
+    return seen
+
+
+async def test_a_turn_that_needs_nothing_special_reads_nothing(counted: Chat, store: GatedStore) -> None:
+    await shown_to(counted, "q")
+    store.trips.clear()
+    await shown_to(counted, "q")
+    assert store.trips == ["begin", "commit"]
+
+
+async def test_instructions_in_force_are_not_read_again_where_the_history_is_known(
+    counted: Chat, store: GatedStore
+) -> None:
+    await shown_to(counted, "q", instructions="Be brief.")
+    store.trips.clear()
+    assert (await shown_to(counted, "q"))[0] == "Be brief."
+    assert store.trips == ["begin", "commit"]
+
+
+async def test_flags_are_read_once_for_each_change(counted: Chat, store: GatedStore) -> None:
+    await shown_to(counted, "q1")
+    turn = (await counted.turns())[0]
+    await counted.flag(turn.id, 0, to_model=False)
+    store.trips.clear()
+    assert await shown_to(counted, "q2") == ["a", "q2"]
+    assert await shown_to(counted, "q3") == ["a", "q2", "a", "q3"]
+    assert await shown_to(counted, "q4", context=Context.last(2)) == ["q2", "a", "q3", "a", "q4"]
+    assert store.trips.count("read_flags") == 1
+    await counted.flag(turn.id, 1, to_model=False)
+    assert await shown_to(counted, "q5", context=Context.last(9)) == ["q2", "a", "q3", "a", "q4", "a", "q5"]
+    assert store.trips.count("read_flags") == 2
+
+
+async def test_a_flag_that_changes_nothing_makes_nobody_read_again(counted: Chat, store: GatedStore) -> None:
+    await shown_to(counted, "q1")
+    turn = (await counted.turns())[0]
+    await counted.flag(turn.id, 0, to_model=False)
+    await shown_to(counted, "q2")
+    store.trips.clear()
+    await counted.flag(turn.id, 0, to_model=False)
+    assert await shown_to(counted, "q3") == ["a", "q2", "a", "q3"]
+    assert "read_flags" not in store.trips
+
+
+async def test_flags_of_others_are_not_read(counted: Chat, store: GatedStore) -> None:
+    await shown_to(counted, "q")
+    other = await Ledger(counted._process).conversation(owner="eve")
+    await shown_to(other, "q")
+    await other.flag((await other.turns())[0].id, to_model=False)
+    store.trips.clear()
+    assert await shown_to(counted, "q2") == ["q", "a", "q2"]
+    assert store.trips == ["begin", "commit"]
+
+
+LENGTH = 70
+
+
+class Reading(MemoryStore):
+    """Notes which turns are read."""
+
+    def __init__(self, database: Database) -> None:
+        super().__init__(database)
+        self.read_turns: list[int] = []
+
+    async def read(self, operation: Operation[Request, Result], request: Request) -> Result:
+        result = await super().read(operation, request)
+        if isinstance(request, TurnsRequest):
+            self.read_turns += [turn.number for turn in result]  # type: ignore[attr-defined]
+        return result
+
+
+@pytest.fixture
+def database() -> Database:
+    return Database()
+
+
+@pytest.fixture
+def reading(database: Database) -> Reading:
+    return Reading(database)
+
+
+@pytest.fixture
+async def long_chat(database: Database, reading: Reading) -> AsyncIterator[Chat]:
+    """A long conversation that was held in another process."""
+    async with (
+        await Ledger.over(MemoryStore(database), clock=HandClock(), random=Random(1)) as other,
+        await Ledger.over(reading, clock=HandClock(), random=Random(2)) as ledger,
+    ):
+        made = await other.conversation()
+        for number in range(1, LENGTH + 1):
+            async with made.turn(f"q{number}", instructions="Be brief." if number == 3 else None) as turn:
+                turn.emit(f"a{number}")
+        yield await ledger.conversation(made.id)
+
+
+@pytest.mark.parametrize("turns", [0, 1, 5, LENGTH - 1, LENGTH, LENGTH + 5])
+async def test_the_last_turns_and_one_more_are_read(long_chat: Chat, reading: Reading, turns: int) -> None:
+    async with long_chat.turn("q", context=Context.last(turns), instructions_once="") as turn:
+        first = max(1, LENGTH - turns)
+        assert reading.read_turns == list(range(first, LENGTH + 1))
+        assert [each.number for each in turn.history] == reading.read_turns
+        assert turn.number == LENGTH + 1
+        turn.emit("a")
+
+
+async def test_the_turn_that_instructs_is_read_by_itself(long_chat: Chat, reading: Reading) -> None:
+    async with long_chat.turn("q", context=Context.last(1)) as turn:
+        assert [item.text for item in turn.items] == ["Be brief.", f"q{LENGTH}", f"a{LENGTH}", "q"]
+        assert sorted(reading.read_turns) == [3, LENGTH - 1, LENGTH]
+        turn.emit("a")
+
+
+@pytest.mark.parametrize(
+    ("tokens", "pages"),
+    [(0, 1), (10, 1), (2 * FIRST_PAGE - 3, 1), (2 * FIRST_PAGE + 1, 2), (90, 2), (100, 3), (999, 3)],
+)
+async def test_a_budget_is_filled_page_by_page(
+    long_chat: Chat, reading: Reading, tokens: int, pages: int
+) -> None:
+    async with long_chat.turn("q", context=Context.budget(tokens, one), instructions_once="") as turn:
+        count = min(LENGTH, FIRST_PAGE * (2**pages - 1))
+        assert len(reading.read_turns) == count
+        assert [each.number for each in turn.history] == list(range(LENGTH - count + 1, LENGTH + 1))
+        fitting = min(LENGTH, max(0, tokens - 1) // 2)
+        assert len(turn.items) == 2 * fitting + 1
+        turn.emit("a")
+
+
+async def test_what_is_hidden_by_a_turn_further_back_takes_nothing_of_the_budget(database: Database) -> None:
+    async with (
+        await Ledger.over(MemoryStore(database), clock=HandClock(), random=Random(1)) as other,
+        await Ledger.over(MemoryStore(database), clock=HandClock(), random=Random(2)) as ledger,
+    ):
+        long_chat = await other.conversation()
+        async with long_chat.turn("q1") as turn:
+            await turn.add(call("a"))
+        async with long_chat.turn(result("a")) as answer:
+            answer.emit("a2")
+        for number in range(FIRST_PAGE - 1):
+            async with long_chat.turn(f"q{number}") as more:
+                more.emit("a")
+        await long_chat.flag(turn.id, 1, to_model=False)
+        context = Context.budget(1 + 2 * (FIRST_PAGE - 1) + 1, one)
+        async with (await ledger.conversation(long_chat.id)).turn("q", context=context) as last:
+            assert [item.text for item in last.items][:2] == ["a2", "q0"]
+            last.emit("a")
+
+
+async def test_what_is_cached_is_not_read(long_chat: Chat, reading: Reading) -> None:
+    async with long_chat.turn("q") as turn:
+        turn.emit("a")
+    reading.read_turns.clear()
+    for context in (Context.last(2), Context.budget(10, one)):
+        async with long_chat.turn("q", context=context) as turn:
+            assert len(turn.history) == turn.number - 1
+            turn.emit("a")
+    assert set(reading.read_turns) <= {3}
+
+
+async def test_an_end_that_is_all_there_is_may_be_cached(long_chat: Chat, reading: Reading) -> None:
+    async with long_chat.turn("q", context=Context.last(LENGTH)) as turn:
+        turn.emit("a")
+    reading.read_turns.clear()
+    async with long_chat.turn("q") as turn:
+        assert [each.number for each in turn.history] == list(range(1, LENGTH + 2))
+        turn.emit("a")
+    assert reading.read_turns == []
+
+
+async def test_an_end_is_not_cached_as_the_whole(long_chat: Chat) -> None:
+    async with long_chat.turn("q", context=Context.last(2)) as turn:
+        turn.emit("a")
+    async with long_chat.turn("q") as turn:
+        assert [each.number for each in turn.history] == list(range(1, LENGTH + 2))
+        turn.emit("a")
+
+
+@pytest.mark.parametrize("context", [Context.last(1), Context.budget(10, one)])
+async def test_history_with_a_missing_turn_is_damaged(
+    long_chat: Chat, database: Database, context: Context
+) -> None:
+    [branch] = database.branches.values()
+    database.lines[branch.id].pop(LENGTH - 1)
+    with pytest.raises(StoreCorrupt):
+        async with long_chat.turn("q", context=context):
+            pass
+
+
+async def test_a_head_that_is_another_is_not_taken_for_it(long_chat: Chat, database: Database) -> None:
+    [branch] = database.branches.values()
+    line = database.lines[branch.id]
+    line[LENGTH] = replace(line[LENGTH], id=line[1].id)
+    with pytest.raises(StoreCorrupt):
+        async with long_chat.turn("q", context=Context.last(1)):
+            pass

@@ -13,8 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from tests.unit.engine.history.lines import chain
-from tests.unit.engine.stage import CONVERSATION, conversation, drive, generated
+from tests.unit.engine.stage import CONVERSATION, chain, conversation, drive, generated
 from tests.unit.model.shapes import assistant, some_id, user
 from turnledger import Ledger, Limits
 from turnledger.engine import process

@@ -1,26 +1,40 @@
-"""The block of a turn: stops and closings on the way in are not lost, and it runs once."""
+"""The block of a turn: entered once, well formed while it runs, and left with what the store decided."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import suppress
+from typing import Any
 
 import pytest
 
 from tests.unit.engine.stage import BRANCH, branch
-from tests.unit.model.shapes import some_id
-from turnledger import Ledger, RunningTurn
+from tests.unit.model.shapes import assistant, call, reasoning, some_id
+from turnledger import AttemptState, Ledger, Limits, OnBusy, TurnKind
 from turnledger.chat import Chat
+from turnledger.engine.attempt.end import end
 from turnledger.engine.turn.begin import begin
+from turnledger.engine.turn.commit import commit, resolve_doubt
 from turnledger.engine.turn.request import ExpectedHead
+from turnledger.engine.turn.running_turn import Draft, RunningTurn, record
 from turnledger.errors import (
     AdmissionMoved,
+    CommitOutcomeUnknown,
+    EmptyTurn,
     InvalidInput,
     LedgerClosed,
+    MalformedItems,
+    OutcomeUnknown,
+    StoreUnavailable,
+    TurnEnded,
     TurnReplayed,
     TurnStopped,
 )
+from turnledger.model.event import Event, TurnFinished
 from turnledger.model.ids import BranchId, TurnId
+from turnledger.model.item import Item
+from turnledger.model.journal import Journal
 from turnledger.stores.memory import Database, MemoryStore
 from turnledger.testing.gates import Fate, GatedStore, When
 
@@ -37,7 +51,7 @@ def store(database: Database) -> GatedStore:
 
 @pytest.fixture
 async def ledger(store: GatedStore) -> AsyncIterator[Ledger]:
-    async with await Ledger.over(store) as ledger:
+    async with await Ledger.over(store, limits=Limits(doubt_patience=0.0)) as ledger:
         yield ledger
 
 
@@ -198,3 +212,343 @@ def test_it_is_the_same_line_with_the_same_branch_and_head_only() -> None:
     assert not seen.is_still(branch(head=other))
     assert not seen.is_still(branch(head=None))
     assert not seen.is_still(branch(id=some_id(BranchId, 9), head=head))
+
+
+async def test_a_retry_goes_on_from_a_journal_that_ends_in_reasoning() -> None:
+    seen: list[tuple[Item, ...]] = []
+
+    async def think_and_break(turn: RunningTurn) -> None:
+        await turn.add(reasoning())
+        raise ValueError("broken")
+
+    async def go_on(turn: RunningTurn) -> None:
+        seen.append(turn.items)
+        await turn.add(assistant())
+
+    async with await Ledger.over(MemoryStore()) as ledger:
+        with pytest.raises(ValueError, match="broken"):
+            await ledger.run(think_and_break, "Hello", conversation_key="k", idempotency_key="i")
+        turn = await ledger.run(go_on, "Hello", conversation_key="k", idempotency_key="i")
+    assert len(seen) == 1
+    assert turn.text == "Hi"
+
+
+async def test_a_turn_can_be_stopped_whatever_calls_it_holds(chat: Chat) -> None:
+    async with chat.turn("Hello") as turn:
+        await turn.add(call("a"), call("b", "shell_call"), call("c", "custom_tool_call"))
+        turn.stop()
+    assert [item.call_id for item in (await chat.turns())[0].output] == ["a", "b", "c"] * 2
+
+
+@pytest.mark.parametrize("call_id", ["", 5])
+async def test_no_call_can_close_the_lane_for_ever(chat: Chat, call_id: str | int) -> None:
+    with suppress(MalformedItems):  # it may be refused, at any point
+        async with chat.turn("Hello") as turn:
+            await turn.add({"type": "shell_call", "call_id": call_id})
+            turn.stop()
+    async with chat.turn("Again", on_busy=OnBusy.REJECT) as turn:
+        turn.emit("Hi")
+
+
+@pytest.mark.parametrize("details", [{"model": object()}, {"long": "x" * 1000}, 5])
+async def test_details_that_cannot_be_kept_fail_the_turn_and_free_the_lane(details: Any) -> None:
+    limits = Limits(turn_bytes=1000)
+    async with await Ledger.over(MemoryStore(), limits=limits) as ledger:
+        chat = await ledger.conversation()
+        with pytest.raises(InvalidInput, match="details"):
+            async with chat.turn("Hello") as turn:
+                turn.emit("Hi")
+                turn.details = details
+        assert [each.attempt.failure.code for each in await chat.attempts() if each.attempt.failure] == [
+            "invalid_input"
+        ]
+        async with chat.turn("Again", on_busy=OnBusy.REJECT) as turn:
+            turn.emit("Hi")
+
+
+async def test_details_are_kept_with_the_commit_and_only_with_it(chat: Chat) -> None:
+    async with chat.turn("Hello") as turn:
+        turn.emit("Hi")
+        turn.details["model"] = "m"
+    async with chat.turn("Again") as turn:
+        assert [each.details for each in turn.history] == [{"model": "m"}]
+        turn.emit("Half")
+        turn.details["model"] = "m"
+        turn.stop()
+    assert [each.details for each in await chat.turns()] == [{"model": "m"}, {}]
+
+
+CALL = {"type": "function_call", "call_id": "c", "name": "pay", "arguments": "{}"}
+
+
+async def test_a_cancelled_add_that_was_written_is_a_step(store: GatedStore, chat: Chat) -> None:
+    async with chat.turn("q") as turn:
+        turn.emit("Let me see. ")
+        with store.hold(record) as gate:
+            adding = asyncio.create_task(turn.add(CALL))
+            await gate.arrived()
+            adding.cancel()
+            await asyncio.sleep(0)
+        with pytest.raises(asyncio.CancelledError):
+            await adding
+        assert [item.type for item in turn.steps] == ["message", "function_call"]
+        assert turn.text == ""
+
+        async def pay() -> str:
+            return "paid"
+
+        await turn.call(CALL, pay)
+    [committed] = await chat.turns()
+    assert [item.type for item in committed.output] == ["message", "function_call", "function_call_output"]
+
+
+async def test_a_turn_whose_record_is_lost_for_good_can_only_be_left(store: GatedStore, chat: Chat) -> None:
+    store.lose_answer(record, *[Fate.WRITTEN] * 5)
+    with pytest.raises(OutcomeUnknown):
+        async with chat.turn("q", on_failure="keep") as turn:
+            with pytest.raises(OutcomeUnknown):
+                await turn.add(CALL)
+            with pytest.raises(TurnEnded):
+                await turn.add(CALL)
+    [kept] = await chat.turns()
+    assert kept.kind is TurnKind.INTERRUPTED
+    assert [item.type for item in kept.output] == ["function_call", "function_call_output"]
+
+
+@pytest.mark.parametrize(
+    ("emitted", "shown", "text"),
+    [
+        (["a", "b"], ["a", "b"], "ab"),
+        (["\ud83d", "\ude00!"], ["", "\U0001f600!"], "\U0001f600!"),
+        (["x\ud83d", "y"], ["x", "\ufffdy"], "x\ufffdy"),
+        (["\ude00"], ["\ufffd"], "\ufffd"),
+        (["\ud83d"], [""], ""),
+    ],
+)
+def test_halves_of_characters_are_joined_or_replaced(emitted: list[str], shown: list[str], text: str) -> None:
+    draft = Draft((), (), Journal(), 1000)
+    assert [draft.emit(each) for each in emitted] == shown
+    assert draft.text == text
+
+
+async def test_one_lost_answer_is_enough_to_be_in_doubt(store: GatedStore, chat: Chat) -> None:
+    """The store is out of reach at the last try; what the first one wrote may be there all the same."""
+    store.lose_answer(record, Fate.LATE)
+    store.refuse(record, times=4)
+    with pytest.raises(OutcomeUnknown):
+        async with chat.turn("q") as turn:
+            await turn.add(CALL)
+
+
+async def test_what_is_put_comes_behind_everything_and_is_left_to_the_client(chat: Chat) -> None:
+    async with chat.turn("q") as turn:
+        turn.put()
+        await turn.add({"role": "assistant", "content": "First."})
+        turn.emit("Then.")
+        turn.put(CALL, {**CALL, "call_id": "d"})
+        assert [item.text for item in turn.steps] == ["First."]
+    [committed] = await chat.turns()
+    assert [item.text or item.call_id for item in committed.output] == ["First.", "Then.", "c", "d"]
+    results = [{"type": "function_call_output", "call_id": each, "output": "paid"} for each in "cd"]
+    async with chat.turn(results) as turn:
+        turn.emit("Thanks.")
+
+
+async def test_nothing_can_follow_what_is_put(chat: Chat) -> None:
+    async with chat.turn("q") as turn:
+        await turn.add({**CALL, "call_id": "before"})
+        turn.put(CALL)
+        with pytest.raises(InvalidInput, match="nothing can follow"):
+            turn.emit("more")
+        with pytest.raises(InvalidInput, match="nothing can follow"):
+            await turn.add({"role": "assistant", "content": "more"})
+        with pytest.raises(InvalidInput, match="nothing can follow"):
+            turn.put(CALL)
+        with pytest.raises(InvalidInput, match="nothing can follow"):
+            await turn.start({**CALL, "call_id": "before"})
+    [committed] = await chat.turns()
+    assert [item.call_id for item in committed.output] == ["before", "c"]
+
+
+async def test_what_would_break_the_history_is_not_put_and_the_answer_goes_on(chat: Chat) -> None:
+    async with chat.turn("q") as turn:
+        with pytest.raises(MalformedItems):
+            turn.put({"type": "function_call_output", "call_id": "never asked", "output": ""})
+        turn.emit("Sorry.")
+    assert [turn.text for turn in await chat.turns()] == ["Sorry."]
+
+
+async def test_a_turn_that_is_stopped_leaves_nothing_of_what_it_put(chat: Chat) -> None:
+    async with chat.turn("q") as turn:
+        turn.emit("Let me")
+        turn.put(CALL)
+        turn.stop()
+    [kept] = await chat.turns()
+    assert [item.type for item in kept.output] == ["message"]
+
+
+def test_what_is_put_counts_as_much_as_what_is_said() -> None:
+    draft = Draft((), (), Journal(), 100)
+    with pytest.raises(MalformedItems, match="grown past 100"):
+        draft.end_with((Item.of({**CALL, "arguments": "x" * 100}),))
+    with pytest.raises(EmptyTurn):
+        draft.whole()
+
+
+GUARD = 20.0
+
+
+"""Seconds after which a task that should have ended is given up."""
+
+
+async def break_down(turn: RunningTurn) -> None:
+    turn.emit("ye")
+    raise ValueError("the model broke")
+
+
+async def test_a_stop_that_comes_during_the_commit_cancels_nobody(store: GatedStore, chat: Chat) -> None:
+    with store.hold(commit) as gate:
+        task = asyncio.create_task(chat.run(answer, "q"))
+        await gate.arrived()
+        stopping = asyncio.create_task(chat.stop())
+        await asyncio.sleep(0)
+        gate.release()
+        assert (await task).text == "yes"
+        stopped = await stopping
+    assert stopped is not None
+    assert stopped.state is AttemptState.COMPLETED
+    assert task.cancelling() == 0
+
+
+async def test_a_stop_that_comes_during_a_failing_end_hides_no_error(store: GatedStore, chat: Chat) -> None:
+    with store.hold(end) as gate:
+        task = asyncio.create_task(chat.run(break_down, "q"))
+        await gate.arrived()
+        stopping = asyncio.create_task(chat.stop())
+        await asyncio.sleep(0)
+        gate.release()
+        with pytest.raises(ValueError, match="broke"):
+            await task
+        await stopping
+    assert task.cancelling() == 0
+
+
+async def test_a_write_of_another_task_that_is_under_way_belongs_to_the_turn(
+    store: GatedStore, chat: Chat
+) -> None:
+    """The call is started while the block is left: the turn must not be committed as if it were not."""
+    acted = []
+
+    async def pay() -> str:
+        acted.append("paid")
+        return "paid"
+
+    with pytest.raises(MalformedItems, match="started"):
+        async with chat.turn("q") as turn:
+            await turn.add(CALL)
+            with store.hold(record) as starting:
+                paying = asyncio.create_task(turn.call(CALL, pay))
+                await starting.arrived()
+            turn.emit("Done.")
+    with pytest.raises(TurnEnded):
+        await paying
+    assert acted == ["paid"]
+    await chat.run(answer, "next")
+    assert [turn.kind for turn in await chat.turns()] == [TurnKind.SETTLED, TurnKind.COMPLETED]
+
+
+async def test_after_the_block_nothing_can_be_added(chat: Chat) -> None:
+    async with chat.turn("q") as turn:
+        turn.emit("a")
+    with pytest.raises(TurnEnded):
+        turn.emit("b")
+    with pytest.raises(TurnEnded):
+        await turn.add(CALL)
+
+
+async def test_an_end_that_is_not_recorded_yet_is_not_told_as_one(
+    store: GatedStore, ledger: Ledger, chat: Chat
+) -> None:
+    told: list[Event] = []
+    store.refuse(end, times=5)
+    with pytest.raises(OutcomeUnknown):
+        async with chat.turn("q", on_event=told.append) as turn:
+            turn.emit("half")
+            turn.stop()
+    assert not any(isinstance(event, TurnFinished) for event in told)
+    await ledger._tending.tend()
+    assert isinstance(told[-1], TurnFinished)
+    assert (told[-1].state, turn.state) == (AttemptState.KEPT, AttemptState.KEPT)
+
+
+async def test_a_doubt_that_ends_badly_keeps_the_text_where_policy_says_so(
+    store: GatedStore, ledger: Ledger, chat: Chat
+) -> None:
+    store.lose_answer(commit, Fate.LOST)
+    store.refuse(resolve_doubt)
+    with pytest.raises(CommitOutcomeUnknown) as caught:
+        await chat.run(answer, "q", on_failure="keep")
+    assert isinstance(caught.value.__cause__, StoreUnavailable)
+    await ledger._tending.tend()
+    [turn] = await chat.turns()
+    assert (turn.kind, turn.text) == (TurnKind.INTERRUPTED, "yes")
+
+
+async def test_a_message_that_is_no_unicode_can_be_recorded(chat: Chat) -> None:
+    async def fail(turn: RunningTurn) -> None:
+        raise ValueError("half a character: \ud83d")
+
+    with pytest.raises(ValueError, match="half"):
+        await chat.run(fail, "q")
+    [aside] = await chat.attempts()
+    assert aside.attempt.failure is not None
+    assert aside.attempt.failure.message.endswith("\\ud83d")
+
+
+async def test_cancellation_in_the_tick_in_which_a_stopped_turn_is_left_is_raised(chat: Chat) -> None:
+    async def work() -> None:
+        this = asyncio.current_task()
+        assert this is not None
+        async with chat.turn("q") as turn:
+            turn.emit("half")
+            turn.stop()
+            asyncio.get_running_loop().call_soon(this.cancel)
+        await asyncio.Event().wait()
+
+    task = asyncio.create_task(work())
+    await asyncio.wait((task,), timeout=GUARD)
+    assert task.cancelled()
+    [turn] = await chat.turns()
+    assert turn.kind is TurnKind.INTERRUPTED
+
+
+@pytest.mark.parametrize("problem", [None, ValueError("broken")])
+@pytest.mark.parametrize("cancelled_too", [False, True])
+async def test_stop_that_arrives_with_the_end_of_the_block_takes_back_its_own_cancellation_only(
+    ledger: Ledger, chat: Chat, problem: Exception | None, cancelled_too: bool
+) -> None:
+    went_on: list[str] = []
+
+    async def work() -> None:
+        this = asyncio.current_task()
+        assert this is not None
+        try:
+            async with chat.turn("q") as turn:
+                turn.emit("half")
+                ledger._process.interrupt_here(turn.id)
+                if cancelled_too:
+                    asyncio.get_running_loop().call_soon(this.cancel)
+                if problem is not None:
+                    raise problem
+        except (TurnStopped, ValueError) as raised:
+            went_on.append(type(raised).__name__)
+        await asyncio.sleep(0)
+
+    task = asyncio.create_task(work())
+    await asyncio.wait((task,), timeout=GUARD)
+    assert task.cancelled() is cancelled_too
+    if not cancelled_too:
+        assert went_on == ["ValueError" if problem else "TurnStopped"]
+        assert task.cancelling() == 0
+    [turn] = await chat.turns()
+    assert turn.kind is TurnKind.INTERRUPTED
