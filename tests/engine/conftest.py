@@ -14,6 +14,12 @@ def anyio_backend() -> str:
     return "asyncio"
 
 
+@pytest.fixture(autouse=True)
+def short_delays(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What failed is tried again soon."""
+    monkeypatch.setattr("turnledger.engine.process.FIRST_DELAY", 0.001)
+
+
 @pytest.fixture
 def open_store() -> OpenStore:
     database = Database()

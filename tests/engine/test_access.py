@@ -185,15 +185,6 @@ class TestAdmission:
             await soon(task)
         assert await asked(chat) == ["first", "second"]
 
-    async def test_what_has_begun_goes_on(self, stage: Stage, chat: Chat) -> None:
-        here, there = stage._processes
-        with here.store.hold(begin, When.AFTER) as gate:
-            task = stage.start(_by_id(here, chat, await _version(here)))
-            await stage.reach(gate, task)
-            await _revoke_one(there)
-        await soon(task)
-        assert await asked(chat) == ["first", "second", "next"]
-
     @pytest.mark.parametrize("way", ["by_id", "to_a_new_one", "resumed", "undone", "switched"])
     async def test_what_has_begun_goes_on_though_its_answer_was_lost(
         self, stage: Stage, chat: Chat, way: str
@@ -295,19 +286,6 @@ class TestAdmission:
             with pytest.raises(TokenEnded):
                 await tell(block)
         assert await asked(chat) == ["first", "second"]
-
-    async def test_who_looks_at_what_is_out_of_date_is_not_asked_for_ever(
-        self, stage: Stage, chat: Chat
-    ) -> None:
-        here, there = stage._processes
-        admitted = await _version(here)
-        await _revoke_one(there)
-
-        async def remember() -> int:
-            return admitted
-
-        with pytest.raises(AdmissionMoved):
-            await tell(chat.turn("next", admitted=admitted, readmit=remember))
 
     async def test_who_waits_keeps_his_place_when_he_is_still_let_in(self, stage: Stage, chat: Chat) -> None:
         here, there = stage._processes

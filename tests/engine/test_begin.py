@@ -15,7 +15,6 @@ from turnledger.engine.turn.block import TurnBlock
 from turnledger.errors import (
     ConversationDeleted,
     ConversationNotFound,
-    HistoryDiverged,
     InvalidInput,
     LedgerClosed,
     TurnAttached,
@@ -24,7 +23,6 @@ from turnledger.errors import (
 )
 from turnledger.model.attempt import AttemptState, Began
 from turnledger.model.ids import TurnId
-from turnledger.model.retention import ResetPolicy
 from turnledger.model.turn import TurnKind
 from turnledger.testing.gates import Fate, Gate
 from turnledger.testing.scripted_model import ScriptedModel, Tool
@@ -65,16 +63,6 @@ class TestBegin:
         assert await soon(began(resent, "a3")) is Began.CONTINUED
         assert await said(chat) == ["q1", "a1", "q2", "a2", "q3", "a3"]
 
-    @every_way
-    async def test_a_turn_without_a_name_creates(self, stage: Stage, way: str) -> None:
-        here = await stage.process()
-        assert await soon(began(ask(here, way))) is Began.CREATED
-        assert len(await here.listed()) == 1
-
-    async def test_a_conversation_that_was_opened_first_is_continued(self, stage: Stage) -> None:
-        chat = await (await stage.process()).chat()
-        assert await soon(began(chat.turn("q"))) is Began.CONTINUED
-
     async def test_what_goes_in_the_place_of_another_has_branched(self, stage: Stage) -> None:
         here = await stage.process()
         chat = await here.chat(conversation_key="k")
@@ -84,16 +72,6 @@ class TestBegin:
         resent = here.ledger.resent(talk("another"), conversation_key="k", sent="full")
         assert await soon(began(resent)) is Began.BRANCHED
         assert await said(chat) == ["another", "a"]
-
-    async def test_a_key_that_is_over_by_its_policy_is_given_to_one_that_is_created(
-        self, stage: Stage
-    ) -> None:
-        here = await stage.process()
-        named = {"conversation_key": "k", "reset": ResetPolicy.idle(60)}
-        assert await soon(began(here.ledger.turn("q", **named))) is Began.CREATED  # type: ignore[arg-type]
-        stage.clock.advance(60)
-        assert await soon(began(here.ledger.resent(talk("q"), **named))) is Began.CREATED  # type: ignore[arg-type]
-        assert len(await here.listed()) == 2
 
     @every_way
     async def test_of_two_first_turns_of_a_key_one_creates(self, stage: Stage, way: str) -> None:
@@ -152,13 +130,6 @@ class TestBegin:
             here.store.trips.clear()
             await soon(began(here.ledger.resent(talk("q"), sent="new", **named)))
             assert here.store.trips == ["current", "begin", "commit"]
-
-    async def test_a_history_that_diverged_is_refused_by_name_as_well(self, stage: Stage) -> None:
-        here = await stage.process()
-        await chain(await here.chat(conversation_key="k"), 2)
-        block = here.ledger.resent(talk("q1", "no", "q2"), conversation_key="k", on_divergence="reject")
-        with pytest.raises(HistoryDiverged):
-            await soon(began(block))
 
     # With a runner.
 
@@ -242,16 +213,6 @@ class TestAttach:
         assert (ended.state, ended.turn, ended.failure) == (AttemptState.COMPLETED, turn, None)
         assert spoken(await soon(reading)) == turn.text
         assert await chat.turns() == [turn]
-
-    async def test_to_attach_is_to_run_where_nothing_runs_and_to_replay_what_is_committed(
-        self, stage: Stage
-    ) -> None:
-        chat = await (await stage.process()).chat()
-        turn = await exchange(chat, "q", "a", idempotency_key="i", attach=True)
-        with pytest.raises(TurnReplayed) as replay:
-            async with chat.turn("q", idempotency_key="i", attach=True):
-                pytest.fail("the block was run")
-        assert replay.value.turn == turn
 
     async def test_who_attaches_leaves_nothing_behind(self, stage: Stage) -> None:
         here = await stage.process()

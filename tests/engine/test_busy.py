@@ -26,7 +26,7 @@ from turnledger.testing.store_contract.stage import (
     tell,
     user,
 )
-from turnledger.testing.store_contract.what_happened import BOOM, PAID, kinds
+from turnledger.testing.store_contract.what_happened import PAID, kinds
 
 
 class TestBusy:
@@ -42,12 +42,6 @@ class TestBusy:
         assert await stage.tickets(chat) == []
         await holder.finish()
         assert await said(chat) == ["q0", "Working done."]
-
-    async def test_reject_runs_on_a_free_lane(self, stage: Stage) -> None:
-        chat = await (await stage.process()).chat()
-        await exchange(chat, "q0", on_busy="reject")
-        await exchange(chat, "q1", on_busy="reject")
-        assert len(await chat.turns()) == 2
 
     @pytest.mark.parametrize("elsewhere", [False, True])
     async def test_interrupt_keeps_the_running_turn_and_goes_on_from_it(
@@ -316,39 +310,6 @@ class TestBusyBranches:
         assert await chat.turns() == [turn]
         assert await stage.tickets(chat) == []
 
-    async def test_many_edits_at_once_all_happen_one_after_another(self, stage: Stage) -> None:
-        here, there = await stage.processes()
-        chat = await here.chat()
-        same = await there.chat(chat)
-        [first] = await chain(chat, 1)
-        second = await exchange(chat, "q2")
-        edits = [(chat, same)[number % 2].edit(second.id, f"edit {number}") for number in range(2)]
-        ends = await soon(asyncio.gather(*(tell(each) for each in edits), return_exceptions=True))
-        # The line of the second is gone once the first has come: nobody overwrites anybody unseen.
-        assert sorted(type(each).__name__ for each in ends) == ["Turn", "TurnNotFound"]
-        plain = [tell((chat, same)[number % 2].regenerate()) for number in range(6)]
-        turns = await soon(asyncio.gather(*plain))
-        assert len({turn.id for turn in turns}) == 6
-        assert (await chat.turns())[0] == first
-        last = (await chat.turns())[1]
-        assert len(await chat.siblings(last.id)) == 8
-
-    async def test_a_plain_turn_never_commits_behind_a_line_that_is_shown_no_more(self, stage: Stage) -> None:
-        """Its lane was taken over while it slept, and the conversation has moved since."""
-        here, there = await stage.processes()
-        chat = await here.chat()
-        same = await there.chat(chat)
-        before = await chain(chat, 2)
-        with here.store.hold(commit) as gate:
-            late = stage.start(chat.run(ScriptedModel(["Late."]), "late"))
-            await stage.reach(gate, late)
-            here.store.is_deaf = True
-            await stage.bury_others(there)
-            edited = await tell(same.edit(before[1].id, "other"))
-        with pytest.raises(Exception, match="lane"):
-            await soon(late)
-        assert await same.turns() == [before[0], edited]
-
     async def test_an_edit_that_slept_moves_no_pointer(self, stage: Stage) -> None:
         here, there = await stage.processes()
         chat = await here.chat()
@@ -363,52 +324,3 @@ class TestBusyBranches:
         with pytest.raises(Exception, match="lane"):
             await soon(late)
         assert await same.turns() == [*before, turn]
-
-    async def test_an_edit_that_gives_up_waiting_leaves_nothing(self, stage: Stage) -> None:
-        here, there = await stage.processes()
-        chat = await here.chat()
-        before = await chain(chat, 2)
-        holder = await stage.hold_lane(chat, "running")
-        editing = await stage.line_up(chat, tell((await there.chat(chat)).edit(before[1].id, "other")))
-        undoing = await stage.line_up(chat, (await there.chat(chat)).undo())
-        for task in (editing, undoing):
-            task.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await soon(task)
-        assert await stage.tickets(chat) == []
-        await holder.finish()
-        assert await asked(chat) == ["q1", "q2", "running"]
-
-    async def test_a_queued_edit_can_be_stopped(self, stage: Stage) -> None:
-        chat = await (await stage.process()).chat()
-        before = await chain(chat, 2)
-        holder = await stage.hold_lane(chat, "running")
-        block = chat.edit(before[1].id, "other", idempotency_key="i")
-        editing = await stage.line_up(chat, tell(block))
-        await soon(chat.stop(block.id))
-        with pytest.raises(TurnStopped):
-            await soon(editing)
-        with pytest.raises(TurnStopped):
-            await tell(chat.edit(before[1].id, "other", idempotency_key="i"))
-        await holder.finish()
-        assert await asked(chat) == ["q1", "q2", "running"]
-
-    async def test_who_was_waiting_with_the_key_of_an_edit_shares_its_failure(self, stage: Stage) -> None:
-        here, there = await stage.processes()
-        chat = await here.chat()
-        same = await there.chat(chat)
-        before = await chain(chat, 2)
-        holder = await stage.hold_lane(chat, "running")
-        first = await stage.line_up(
-            chat,
-            play(
-                chat.edit(before[1].id, "other", idempotency_key="i"),
-                ScriptedModel([Tool("pay", "paid"), BOOM]),
-            ),
-        )
-        second = await stage.line_up(chat, tell(same.edit(before[1].id, "other", idempotency_key="i")))
-        await holder.finish()
-        ends = await soon(asyncio.gather(first, second, return_exceptions=True))
-        assert [type(each).__name__ for each in ends] == ["RuntimeError", "TurnFailed"]
-        await exchange(chat, "next")
-        assert kinds(await chat.turns())[-2:] == ["settled", "completed"]

@@ -38,13 +38,6 @@ class TestTitles:
         assert await chat.info() == await (await there.chat(chat)).info()
         assert (await chat.info()).title == found.title
 
-    async def test_a_name_that_a_person_gave_stays(self, stage: Stage) -> None:
-        here, there = await stage.processes()
-        chat = await here.chat(title="Mine")
-        await exchange(chat, "q")
-        found = await (await there.chat(chat)).info()
-        assert (found.title, found.named_by, found.revision) == ("Mine", NamedBy.PERSON, 1)
-
     async def test_a_rename_between_begin_and_commit_stays(self, stage: Stage) -> None:
         here, there = await stage.processes()
         chat = await here.chat()
@@ -248,12 +241,6 @@ class TestMetadata:
         updated = await (await there.chat(chat)).update(metadata={"b": "2"})
         assert updated == await chat.info()
         assert (updated.title, updated.metadata, updated.revision) == ("U", {"b": "2"}, 3)
-
-    async def test_a_turn_does_not_change_the_revision(self, stage: Stage) -> None:
-        chat = await (await stage.process()).chat()
-        revision = (await chat.info()).revision
-        await exchange(chat, "q")
-        await chat.update(title="U", revision=revision)
 
     async def test_an_update_of_an_old_revision_is_refused_and_changes_nothing(self, stage: Stage) -> None:
         here, there = await stage.processes()

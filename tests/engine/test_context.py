@@ -12,11 +12,9 @@ from turnledger.engine.history.context import Context
 from turnledger.engine.turn.begin import begin
 from turnledger.engine.turn.running_turn import RunningTurn
 from turnledger.errors import (
-    IdempotencyMismatch,
     MalformedItems,
     MissingToolResults,
     NoNewInput,
-    TurnReplayed,
 )
 from turnledger.model.item import Item, ItemLike
 from turnledger.model.messages.calls import NOT_ANSWERED, NOT_STARTED
@@ -60,30 +58,6 @@ def per_message(item: Item) -> int:
 
 
 class TestContext:
-    @pytest.mark.parametrize("is_cached", [True, False])
-    async def test_the_last_turns_are_shown(self, stage: Stage, is_cached: bool) -> None:
-        here, there = await stage.processes()
-        chat = await here.chat()
-        await exchanges(chat, 4)
-        same = chat if is_cached else await there.chat(chat)
-        assert await shown(same, context=Context.last(2)) == ["q3", "a3", "q4", "a4"]
-        assert await shown(same, context=Context.last(0)) == []
-        assert await shown(same, context=Context.last(9)) == [
-            *(text for number in range(1, 5) for text in (f"q{number}", f"a{number}")),
-            *("next", "ok") * 2,
-        ]
-
-    @pytest.mark.parametrize("is_cached", [True, False])
-    async def test_as_much_is_shown_as_fits_into_the_budget(self, stage: Stage, is_cached: bool) -> None:
-        here, there = await stage.processes()
-        chat = await here.chat()
-        await exchanges(chat, 40)
-        same = chat if is_cached else await there.chat(chat)
-        assert await shown(same, context=Context.budget(6, per_message)) == ["q39", "a39", "q40", "a40"]
-        assert await shown(same, context=Context.budget(0, per_message)) == []
-        assert len(await shown(same, context=Context.budget(72, per_message))) == 70
-        assert len(await shown(same, context=Context.budget(10_000))) == 2 * 43
-
     @pytest.mark.parametrize("is_cached", [True, False])
     async def test_an_edit_is_shown_the_end_of_what_is_before_it(self, stage: Stage, is_cached: bool) -> None:
         here, there = await stage.processes()
@@ -186,15 +160,6 @@ class TestInstructions:
             await soon(chat.run(ScriptedModel([ValueError("broken")]), "q", instructions="Be kind."))
         assert await told(chat) == "Be brief."
 
-    async def test_a_kept_turn_keeps_its_own(self, stage: Stage) -> None:
-        chat = await (await stage.process()).chat()
-        model = ScriptedModel(["Let me see", ValueError("broken")])
-        with pytest.raises(ValueError, match="broken"):
-            await soon(chat.run(model, "q", instructions="Be kind.", on_failure="keep"))
-        [kept] = await chat.turns()
-        assert (kept.kind, kept.instructed) == (TurnKind.INTERRUPTED, 1)
-        assert await told(chat) == "Be kind."
-
     async def test_a_turn_whose_process_died_keeps_its_own(self, stage: Stage) -> None:
         here, there = await stage.processes()
         chat = await here.chat()
@@ -230,16 +195,6 @@ class TestInstructions:
         here.store.lose_answer(begin, fate)
         assert await told(chat, instructions="Be kind.") == "Be kind."
         assert await told(chat) == "Be kind."
-
-    async def test_other_instructions_are_another_request(self, stage: Stage) -> None:
-        chat = await (await stage.process()).chat()
-        await told(chat, instructions="Be kind.", idempotency_key="i")
-        for other in ({}, {"instructions": "Be"}, {"instructions_once": "Be kind."}):
-            with pytest.raises(IdempotencyMismatch):
-                await told(chat, idempotency_key="i", **other)
-        with pytest.raises(TurnReplayed):
-            async with chat.turn("q", instructions="Be kind.", idempotency_key="i"):
-                pass
 
     async def test_a_turn_in_the_place_of_another_takes_over_its_instructions(self, stage: Stage) -> None:
         here, there = await stage.processes()
@@ -289,14 +244,6 @@ class TestInstructions:
         assert await _edited(chat, first, None) == "One."
         carried = (await chat.turns())[0]
         assert (carried.kind, carried.instructions, carried.instructed) == (TurnKind.SETTLED, None, 0)
-
-    async def test_long_ones_are_kept_too(self, stage: Stage) -> None:
-        here, there = await stage.processes()
-        chat = await here.chat()
-        text = "Be kind. " * 500
-        await stage.hold_lane(chat, script=["Hm"], instructions=text, on_failure="keep")
-        await stage.bury_others(there)
-        assert await told(await there.chat(chat)) == text
 
 
 REASONING = {"type": "reasoning", "summary": []}

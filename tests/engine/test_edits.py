@@ -7,12 +7,10 @@ import pytest
 from tests.engine.views import results
 from turnledger.chat import Chat
 from turnledger.engine.attempt.end import end
-from turnledger.engine.attempt.stop import request_stop
 from turnledger.engine.turn.begin import begin
 from turnledger.engine.turn.block import TurnBlock
 from turnledger.engine.turn.commit import commit
 from turnledger.errors import (
-    ConversationDeleted,
     IdempotencyMismatch,
     InvalidId,
     InvalidInput,
@@ -427,27 +425,6 @@ class TestUnfinishedEdits:
         await exchange(chat, "next")
         assert kinds(await chat.turns()) == ["completed"] * 3
 
-    async def test_a_retry_starts_afresh_once_the_head_has_moved(self, stage: Stage) -> None:
-        chat = await (await stage.process()).chat()
-        before = await chain(chat, 2)
-        look = Tool("look", read_only=True)
-        model = ScriptedModel([look, BOOM], [look, "Looked."])
-        await break_down(chat.edit(before[0].id, "other", idempotency_key="i"), model)
-        await exchange(chat, "q3")
-        turn = await soon(play(chat.edit(before[0].id, "other", idempotency_key="i"), model))
-        assert model.executed == {"look": 2}
-        assert await chat.turns() == [turn]
-
-    async def test_a_retry_of_an_edit_that_was_settled_is_answered_with_that(self, stage: Stage) -> None:
-        chat = await (await stage.process()).chat()
-        before = await chain(chat, 2)
-        await break_down(chat.edit(before[0].id, "other", idempotency_key="i"))
-        await exchange(chat, "q3")
-        with pytest.raises(TurnReplayed) as replayed:
-            await tell(chat.edit(before[0].id, "other", idempotency_key="i"))
-        assert replayed.value.turn.kind is TurnKind.SETTLED
-        assert replayed.value.turn == (await chat.turns())[2]
-
     async def test_a_retry_whose_turn_is_shown_no_more_is_told_so(self, stage: Stage) -> None:
         chat = await (await stage.process()).chat()
         before = await chain(chat, 2)
@@ -455,13 +432,6 @@ class TestUnfinishedEdits:
         await chat.undo()
         with pytest.raises(TurnNotFound):
             await tell(chat.edit(before[1].id, "other", idempotency_key="i"))
-
-    async def test_forget_drops_what_it_did(self, stage: Stage) -> None:
-        chat = await (await stage.process()).chat()
-        before = await chain(chat, 2)
-        await break_down(chat.edit(before[0].id, "other", on_failure="forget"))
-        await exchange(chat, "q3")
-        assert kinds(await chat.turns()) == ["completed"] * 3
 
     @pytest.mark.parametrize("way", ["failure", "stop", "stop inside", "stop elsewhere"])
     async def test_what_is_kept_of_an_edit_is_shown_on_its_branch(self, stage: Stage, way: str) -> None:
@@ -491,20 +461,6 @@ class TestUnfinishedEdits:
         await soon((await there.chat(chat)).run(model, "next", on_busy="reject"))
         assert PAID in model.seen[0]
         assert user("q2") not in model.seen[0]
-
-    async def test_a_stopped_and_discarded_edit_leaves_the_line_and_its_effects_wait(
-        self, stage: Stage
-    ) -> None:
-        chat = await (await stage.process()).chat()
-        before = await chain(chat, 2)
-        block = chat.edit(before[0].id, "other", idempotency_key="i")
-        await hold_edit(stage, block, Tool("pay", "paid"), "Half")
-        await soon(chat.stop(policy="discard"))
-        assert await chat.turns() == before
-        with pytest.raises(TurnStopped):
-            await tell(chat.edit(before[0].id, "other", idempotency_key="i"))
-        await exchange(chat, "q3")
-        assert kinds(await chat.turns()) == ["completed", "completed", "settled", "completed"]
 
     # Death.
 
@@ -588,21 +544,6 @@ class TestUnfinishedEdits:
         await soon(late)
         assert await asked(chat) == ["q1", "other", "q3", "q4"]
 
-    async def test_a_recorded_stop_of_an_edit_outlives_its_process(self, stage: Stage) -> None:
-        here, there = await stage.processes()
-        chat = await here.chat()
-        before = await chain(chat, 2)
-        holder = await hold_edit(stage, chat.edit(before[0].id, "other"), Tool("pay", "paid"), "Half")
-        here.store.is_deaf = True
-        stopping = stage.start((await there.chat(chat)).stop())
-        await stage.until_run(there, request_stop, 1)
-        await stage.bury_others(there)
-        ended = await soon(stopping)
-        assert ended is not None
-        assert ended.state is AttemptState.KEPT
-        assert await asked(await there.chat(chat)) == ["other"]
-        holder.task.cancel()
-
     # Lost answers.
 
     @every_fate
@@ -632,16 +573,6 @@ class TestUnfinishedEdits:
         await exchange(await there.chat(chat), "next", on_busy="reject")
 
     # Deletion.
-
-    async def test_deleting_the_conversation_ends_the_edit(self, stage: Stage) -> None:
-        chat = await (await stage.process()).chat()
-        before = await chain(chat, 2)
-        holder = await hold_edit(stage, chat.edit(before[0].id, "other", on_failure="keep"))
-        await chat.delete()
-        with pytest.raises(ConversationDeleted):
-            await soon(holder.task)
-        with pytest.raises(ConversationDeleted):
-            await chat.turns()
 
 
 def _results_follow_their_calls(model: ScriptedModel) -> bool:

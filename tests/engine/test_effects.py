@@ -159,15 +159,6 @@ class TestEffects:
             [told] = [turn for turn in await other.turns() if turn.kind is TurnKind.SETTLED]
             assert results(told) == {"call_0": "again"}
 
-    async def test_only_the_calls_that_may_have_acted_are_told_of_an_interrupted_turn(
-        self, stage: Stage
-    ) -> None:
-        chat = await (await stage.process()).chat()
-        await interrupt(stage, chat, [Tool("look", "seen", read_only=True), Tool("pay", "paid"), "Half"])
-        await soon(chat.undo())
-        [told] = await chat.turns()
-        assert [item.fields["name"] for item in told.output if item.is_call] == ["pay"]
-
     async def test_a_completed_turn_that_is_edited_away_is_gone_with_what_its_tools_did(
         self, stage: Stage
     ) -> None:
@@ -411,13 +402,6 @@ class TestSettled:
         assert results(turns[1]) == {"c1": "one", "c2": "two", "call_0": "paid"}
         assert results(turns[2]) == {}
 
-    async def test_it_is_settled_once(self, stage: Stage) -> None:
-        chat = await (await stage.process()).chat()
-        await fail(chat, ScriptedModel([Tool("pay", "paid"), BOOM]))
-        await exchange(chat, "q1")
-        await exchange(chat, "q2")
-        assert kinds(await chat.turns()) == ["settled", "completed", "completed"]
-
     async def test_forget_drops_it(self, stage: Stage) -> None:
         chat = await (await stage.process()).chat()
         await fail(chat, ScriptedModel([Tool("pay"), BOOM]), on_failure="forget")
@@ -438,15 +422,6 @@ class TestSettled:
         await soon(chat.run(model, "q"))
         assert PAID in model.seen[0]
         assert kinds(await chat.turns()) == ["settled", "completed"]
-
-    async def test_what_a_dead_process_did_is_settled(self, stage: Stage) -> None:
-        here, there = await stage.processes()
-        chat = await here.chat()
-        await stage.hold_lane(chat, "Pay.", [Tool("pay", "paid")])
-        await stage.bury_others(there)
-        model = ScriptedModel(["a"])
-        await soon((await there.chat(chat)).run(model, "q"))
-        assert PAID in model.seen[0]
 
 
 def _stopping(runner: Runner) -> Runner:

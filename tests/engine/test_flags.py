@@ -134,28 +134,6 @@ class TestFlags:
                 texts += ["and?", "yes"]
                 assert [item.text for turn in await chat.turns() for item in turn.items] == texts
 
-    @pytest.mark.parametrize("half", [4, 5])
-    async def test_one_half_of_a_pair_takes_the_other_along(self, stage: Stage, half: int) -> None:
-        chat = await (await stage.process()).chat()
-        id = await played(chat)
-        await chat.flag(id, half, to_model=False, to_user=False)
-        rest = ["q", "reasoning", "function_call", "function_call_output", "reasoning", "Done."]
-        assert await shown(chat) == rest
-        assert [item.text or item.type for item in (await chat.history())[:6]] == rest
-
-    async def test_reasoning_goes_with_what_it_led_to(self, stage: Stage) -> None:
-        chat = await (await stage.process()).chat()
-        id = await played(chat)
-        await chat.flag(id, (3, 7), to_model=False)
-        assert await shown(chat) == ["q", "function_call", "function_call_output"]
-
-    async def test_a_hidden_call_takes_its_answer_in_a_later_turn_along(self, stage: Stage) -> None:
-        chat = await (await stage.process()).chat()
-        id = await played(chat, [Ask("look", call_id="c")])
-        await soon(chat.run(ScriptedModel(["Found."]), answer_to("c", "found")))
-        await chat.flag(id, 1, to_model=False)
-        assert await shown(chat) == ["q", "Found."]
-
     async def test_a_running_turn_is_neither_disturbed_nor_changed(self, stage: Stage) -> None:
         here, there = await stage.processes()
         chat = await here.chat()

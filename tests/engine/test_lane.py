@@ -89,18 +89,6 @@ class TestQueue:
         await holder.finish()
         assert [turn.input[0].text for turn in await chat.turns()] == ["q0"]
 
-    async def test_a_ticket_past_its_deadline_is_skipped(self, stage: Stage) -> None:
-        here, there = await stage.processes(limits=SHORT_WAIT)
-        chat = await here.chat()
-        holder = await stage.hold_lane(chat, "q0")
-        await stage.queue(await there.chat(chat), ScriptedModel(), "q1")
-        with there.store.hold(begin):
-            stage.clock.advance(SHORT_WAIT.queue_wait)
-            late = await stage.queue(chat, ScriptedModel(["a2"]), "q2")
-            await holder.finish()
-            await soon(late)
-        assert [turn.input[0].text for turn in await chat.turns()] == ["q0", "q2"]
-
     async def test_a_cancelled_wait_withdraws_its_ticket_and_the_queue_moves_on(self, stage: Stage) -> None:
         here, there = await stage.processes()
         chat = await here.chat()
@@ -114,32 +102,6 @@ class TestQueue:
         await holder.finish()
         await soon(waiting)
         assert [turn.input[0].text for turn in await chat.turns()] == ["q0", "q2"]
-
-    async def test_a_failed_turn_lets_the_next_one_in(self, stage: Stage) -> None:
-        here, there = await stage.processes()
-        chat = await here.chat()
-        holder = await stage.hold_lane(chat, "q0")
-        waiting = await stage.queue(await there.chat(chat), ScriptedModel(["a1"]), "q1")
-        holder.task.cancel()
-        await soon(waiting)
-        assert await said(chat) == ["q1", "a1"]
-
-    async def test_conversations_do_not_wait_for_each_other(self, stage: Stage) -> None:
-        here = await stage.process()
-        holder = await stage.hold_lane(await here.chat())
-        await exchange(await here.chat(), "Hello", on_busy="reject")
-        await holder.finish()
-
-    async def test_a_snapshot_does_not_change_under_a_running_turn(self, stage: Stage) -> None:
-        here, there = await stage.processes()
-        chat = await here.chat()
-        await exchange(chat, "q0", "a0")
-        async with chat.turn("q1") as turn:
-            seen = turn.history
-            turn.emit("a1")
-        await exchange(await there.chat(chat), "q2")
-        assert [each.input[0].text for each in seen] == ["q0"]
-        assert [item.text for item in turn.items] == ["q0", "a0", "q1"]
 
 
 class TestFences:
@@ -185,18 +147,6 @@ class TestFences:
         gate.release()
         with pytest.raises(ConversationExpired if way == "expired" else ConversationDeleted):
             await soon(holder)
-
-    async def test_a_waiting_turn_takes_over_from_a_silent_holder(self, stage: Stage) -> None:
-        here, there = await stage.processes()
-        chat = await here.chat()
-        await stage.hold_lane(chat, "mine", [Tool("pay", "paid")])
-        model = ScriptedModel(["Theirs."])
-        waiting = await stage.queue(await there.chat(chat), model, "theirs")
-        stage.clock.advance(LIMITS.lease_time)
-        there.store.announce()
-        await soon(waiting)
-        assert [turn.kind for turn in await chat.turns()] == [TurnKind.SETTLED, TurnKind.COMPLETED]
-        assert {"role": "tool", "tool_call_id": "call_0", "content": "paid"} in model.seen[0]
 
     @pytest.mark.parametrize("policy", ["settle", "keep"])
     async def test_what_others_told_of_a_superseded_turn_is_never_passed_off_as_its_commit(

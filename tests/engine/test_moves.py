@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from tests.engine.views import SCRIPT, check_shape, read_all, results, shown, spoken, wire
-from turnledger.engine.attempt.end import CLAIM_KEPT_MS
 from turnledger.engine.lifecycle.moves import fork
 from turnledger.engine.turn.begin import begin
 from turnledger.errors import (
@@ -33,8 +32,6 @@ from turnledger.testing.store_contract.stage import (
     asked,
     chain,
     exchange,
-    play,
-    said,
     soon,
     tell,
 )
@@ -103,19 +100,6 @@ class TestMoves:
         model = ScriptedModel(["a"])
         await soon(chat.run(model, "q"))
         assert PAID in model.seen[0]
-
-    async def test_undo_hides_them_if_it_is_told_to_forget(self, stage: Stage) -> None:
-        chat = await (await stage.process()).chat()
-        before = await chain(chat, 2)
-        await fail(chat, ScriptedModel([Tool("pay", "paid"), BOOM]))
-        await soon(chat.undo(forget=True))
-        assert await chat.turns() == before[:1]
-        model = ScriptedModel(["a"])
-        await soon(chat.run(model, "q"))
-        assert PAID not in model.seen[0]
-        await soon(chat.undo())
-        await soon(chat.undo())
-        assert await chat.turns() == []
 
     @every_fate
     async def test_an_undo_whose_answer_is_lost_is_done_once(self, stage: Stage, fate: Fate) -> None:
@@ -323,12 +307,6 @@ class TestMoves:
         await holder.finish()
         assert await asked(chat) == ["running"]
 
-    async def test_an_undo_that_interrupts_takes_back_what_it_interrupted(self, stage: Stage) -> None:
-        chat = await (await stage.process()).chat()
-        await stage.hold_lane(chat, "running")
-        await soon(chat.undo(on_busy="interrupt"))
-        assert await chat.turns() == []
-
     # Siblings.
 
     @pytest.mark.parametrize("place", [0, 1])
@@ -390,14 +368,6 @@ class TestMoves:
             await soon(chat.switch(each.branch))
             assert each.turn in await chat.turns()
 
-    async def test_what_failed_is_nobodys_sibling(self, stage: Stage) -> None:
-        chat = await (await stage.process()).chat()
-        [first] = await chain(chat, 1)
-        with pytest.raises(RuntimeError):
-            await soon(play(chat.edit(first.id, "other"), ScriptedModel(["Half", BOOM])))
-        assert await places_of(chat, first.id) == ["q1"]
-        assert await said(chat) == ["q1", "a1"]
-
 
 ONCE: dict[str, Any] = {"idempotency_key": "once"}
 
@@ -449,16 +419,6 @@ class TestUndoneOnce:
             await soon(chat.undo(idempotency_key="turn"))
         assert await asked(chat) == ["q1", "q2"]
 
-    async def test_a_key_of_another_chat_stands_for_another_request(self, stage: Stage) -> None:
-        here = await stage.process()
-        chat, other = await here.chat(), await here.chat()
-        for each in (chat, other):
-            await chain(each, 2)
-        await soon(chat.undo(**ONCE))
-        with pytest.raises(IdempotencyMismatch):
-            await soon(other.undo(**ONCE))
-        assert len(await other.turns()) == 2
-
     async def test_what_was_refused_claims_nothing(self, stage: Stage) -> None:
         chat = await (await stage.process()).chat()
         with pytest.raises(TurnNotFound):
@@ -466,20 +426,6 @@ class TestUndoneOnce:
         await chain(chat, 1)
         await soon(chat.undo(**ONCE))
         assert await chat.turns() == []
-
-    async def test_a_key_is_kept_as_long_as_that_of_a_turn(self, stage: Stage) -> None:
-        here = await stage.process()
-        chat = await here.chat()
-        await chain(chat, 3)
-        await soon(chat.undo(**ONCE))
-        stage.clock.advance(CLAIM_KEPT_MS / 1000 - 1)
-        await here.tend()
-        await soon(chat.undo(**ONCE))
-        assert len(await chat.turns()) == 2
-        stage.clock.advance(2)
-        await here.tend()
-        await soon(chat.undo(**ONCE))
-        assert len(await chat.turns()) == 1
 
     async def test_only_the_turn_that_was_meant_is_taken_back(self, stage: Stage) -> None:
         here, there = await stage.processes()
@@ -697,15 +643,6 @@ class TestForks:
             assert PAID in model.seen[0]
             assert kinds(await each.turns()) == ["completed", "completed", "settled", "completed"]
 
-    async def test_a_fork_at_a_turn_takes_the_settled_turns_that_directly_follow(self, stage: Stage) -> None:
-        chat = await (await stage.process()).chat()
-        [first] = await chain(chat, 1)
-        for text in ("one", "two"):
-            await fail(chat, ScriptedModel([Tool("pay", text), BOOM]))
-        await exchange(chat, "q2")
-        forked = await soon(chat.fork(first.id))
-        assert await forked.turns() == (await chat.turns())[:3]
-
     async def test_calls_that_wait_at_the_fork_can_be_answered_in_both(self, stage: Stage) -> None:
         chat = await (await stage.process()).chat()
         asking = await soon(chat.run(ScriptedModel([Ask("ask", call_id="c1")]), "q1"))
@@ -781,13 +718,6 @@ class TestForks:
         await chat.delete(purge=True)
         await purge_all(there, forked)
         assert wire(await read_all(forked, shared.id)) == wire(whole)
-
-    async def test_a_fork_tells_of_settled_turns_that_it_shares(self, stage: Stage) -> None:
-        chat = await (await stage.process()).chat()
-        await fail(chat, ScriptedModel([Tool("pay", "paid"), BOOM]))
-        forked = await soon(chat.fork())
-        [settled] = await forked.turns()
-        check_shape(await read_all(forked, settled.id))
 
     async def test_a_fork_is_made_of_what_is_live_only(self, stage: Stage) -> None:
         here = await stage.process()

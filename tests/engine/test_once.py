@@ -8,7 +8,7 @@ import pytest
 
 from turnledger.engine.attempt.end import CLAIM_KEPT_MS
 from turnledger.engine.turn.begin import begin
-from turnledger.errors import ConversationDeleted, IdempotencyMismatch, TurnFailed, TurnReplayed, TurnStopped
+from turnledger.errors import ConversationDeleted, IdempotencyMismatch, TurnFailed, TurnStopped
 from turnledger.model.turn import TurnKind
 from turnledger.testing.scripted_model import ScriptedModel
 from turnledger.testing.store_contract.stage import Stage, exchange, said, soon
@@ -35,14 +35,6 @@ class TestOnce:
         assert await soon(chat.run(NEVER, "q", idempotency_key="i")) == turn
         assert await stage.tickets(chat) == []
         await holder.finish()
-
-    async def test_a_block_is_not_run_again_but_told_the_turn(self, stage: Stage) -> None:
-        chat = await (await stage.process()).chat()
-        turn = await exchange(chat, "q", "a", idempotency_key="i")
-        with pytest.raises(TurnReplayed) as replay:
-            async with chat.turn("q", idempotency_key="i"):
-                pytest.fail("the block was run")
-        assert replay.value.turn == turn
 
     @pytest.mark.parametrize("elsewhere", [False, True])
     async def test_an_attached_request_shares_the_failure(self, stage: Stage, elsewhere: bool) -> None:
@@ -118,14 +110,6 @@ class TestOnce:
         await holder.finish()
         assert await soon(first) == await soon(second)
         assert await said(chat) == ["q0", "Working done.", "q", "a"]
-
-    async def test_a_request_that_comes_after_the_failure_is_a_retry(self, stage: Stage) -> None:
-        here, there = await stage.processes()
-        chat = await here.chat()
-        with pytest.raises(RuntimeError):
-            await chat.run(ScriptedModel([BOOM]), "q", idempotency_key="i")
-        turn = await exchange(await there.chat(chat), "q", "a", idempotency_key="i")
-        assert await chat.turns() == [turn]
 
     async def test_a_retry_that_had_to_wait_still_runs(self, stage: Stage) -> None:
         """The failed attempt of its key began before it came, so its failure is not shared."""

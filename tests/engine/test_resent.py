@@ -219,15 +219,6 @@ class TestResent:
         await soon(waiting)
         assert await said(chat) == ["q1", "Working done.", "q2", "a2"]
 
-    async def test_a_conversation_key_makes_the_conversation(self, stage: Stage) -> None:
-        here, there = await stage.processes()
-        chat = await here.chat(conversation_key="k")
-        assert chat.is_new
-        await send(chat, [user("q1")], "a1")
-        same = await there.chat(conversation_key="k")
-        await send(same, talk("q1", "a1", "q2"), "a2")
-        assert await said(chat) == ["q1", "a1", "q2", "a2"]
-
     async def test_a_first_request_may_bring_a_history_of_its_own(self, stage: Stage) -> None:
         chat = await (await stage.process()).chat()
         mine = talk("q1", "a1", "q2")
@@ -392,24 +383,6 @@ class TestResentInstructions:
         assert await instructed(chat) == [["Be brief."], None, None, ["Be kind."], None, ["Be brief."]]
         assert await shown(chat) == mine
 
-    async def test_another_answer_is_given_under_them(self, stage: Stage) -> None:
-        chat = await (await stage.process()).chat()
-        await send(chat, [SYSTEM, user("q1")], "a1")
-        await send(chat, [OTHER, *talk("q1", "a1", "q2")], "a2")
-        await send(chat, talk("q1", "a1", "q2"), "other")
-        assert await instructed(chat) == [["Be brief."], ["Be kind."]]
-        await send(chat, [SYSTEM, *talk("q1", "a1", "q2")], "third")
-        assert [item.text for item in await chat.instructions()] == ["Be brief."]
-
-    async def test_an_edit_takes_over_those_of_its_place(self, stage: Stage) -> None:
-        chat = await (await stage.process()).chat()
-        await exchange(chat, "q1", "a1", instructions="Be brief.")
-        await exchange(chat, "q2", "a2", instructions="Be kind.")
-        await send(chat, talk("q1", "a1", "edited"))
-        assert await instructed(chat) == [["Be brief."], ["Be kind."]]
-        await send(chat, talk("changed", "a1", "q2"))
-        assert await instructed(chat) == [["Be brief."]]
-
     async def test_those_of_a_turn_settled_in_between_do_not_win(self, stage: Stage) -> None:
         chat = await (await stage.process()).chat()
         await send(chat, [SYSTEM, user("q1")], "a1")
@@ -486,36 +459,6 @@ class TestResentOnce:
         await refused(chat, [SYSTEM, user("q1")], IdempotencyMismatch, idempotency_key="i")
         await refused(chat, [user("q1")], IdempotencyMismatch, idempotency_key="i", sent="new")
         await refused(chat, [user("q1")], IdempotencyMismatch, idempotency_key="i", priming="Hello")
-
-    async def test_a_second_request_attaches_while_the_first_runs(self, stage: Stage) -> None:
-        here, there = await stage.processes()
-        chat = await here.chat()
-        same = await there.chat(chat)
-        await chain(chat, 1)
-        mine = talk("q1", "a1", "q2")
-        holder = await stage.hold(lambda model: play(chat.resent(mine, idempotency_key="i"), model))
-        second = stage.start(send(same, mine, idempotency_key="i"))
-        await stage.until_run(there, begin, 1)
-        turn = await holder.finish()
-        with pytest.raises(TurnReplayed) as replay:
-            await soon(second)
-        assert replay.value.turn.id == turn.id
-        assert await said(chat) == ["q1", "a1", "q2", "Working done."]
-
-    async def test_a_retry_resumes_what_failed(self, stage: Stage) -> None:
-        here, there = await stage.processes()
-        chat = await here.chat()
-        await chain(chat, 1)
-        mine = [SYSTEM, *talk("q1", "a1", "q2")]
-        model = ScriptedModel([Tool("pay"), BROKEN], [Tool("pay"), "Paid."])
-        for each in (chat, await there.chat(chat)):
-            try:
-                await soon(play(each.resent(mine, idempotency_key="i"), model))
-            except ValueError:
-                continue
-        assert model.executed["pay"] == 1
-        assert await said(chat) == ["q1", "a1", "q2", "Paid."]
-        assert [each.kind for each in await chat.turns()] == [TurnKind.COMPLETED] * 2
 
     async def test_an_edit_is_resumed_on_its_branch(self, stage: Stage) -> None:
         chat = await (await stage.process()).chat()
@@ -662,26 +605,6 @@ class TestResentInBetween:
         await send(chat, talk("q1", "a1", "q3"), "a3", on_busy="rollback")
         await asyncio.wait([holder.task])
         assert await said(chat) == ["q1", "a1", "q3", "a3"]
-
-    @pytest.mark.parametrize("key", [None, "i"])
-    @pytest.mark.parametrize("policy", ["interrupt", "rollback"])
-    @pytest.mark.parametrize(
-        ("mine", "error"),
-        [
-            (talk("q1", "a1"), NoNewInput),
-            ([*talk("q1", "a1", "q3"), {"role": "user", "content": 7}], MalformedItems),
-        ],
-    )
-    async def test_what_is_refused_stops_nothing(
-        self, stage: Stage, mine: Messages, error: type[Exception], policy: str, key: str | None
-    ) -> None:
-        chat = await (await stage.process()).chat()
-        await chain(chat, 1)
-        holder = await stage.hold_lane(chat, "q2")
-        with pytest.raises(error):
-            await send(chat, mine, on_busy=policy, idempotency_key=key)
-        await holder.finish()
-        assert await said(chat) == ["q1", "a1", "q2", "Working done."]
 
     @pytest.mark.parametrize("key", [None, "i"])
     async def test_a_rollback_that_is_refused_where_it_goes_stops_nothing(

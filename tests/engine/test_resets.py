@@ -15,7 +15,6 @@ from turnledger.errors import (
     ConversationDeleted,
     ConversationExpired,
     ConversationNotFound,
-    IdempotencyMismatch,
     InvalidInput,
     TurnReplayed,
 )
@@ -72,12 +71,6 @@ class TestResets:
         assert listed[old.id].conversation_key is None
         assert listed[old.id].former_conversation_key == "k"
         assert listed[old.id].title == "T"
-
-    async def test_resets_one_after_another_are_as_many(self, stage: Stage) -> None:
-        here = await stage.process()
-        chats = [await here.ledger.reset("k") for _ in range(3)]
-        assert len({chat.id for chat in chats}) == 3
-        assert all(chat.is_new for chat in chats)
 
     async def test_a_reset_that_says_which_one_is_meant_can_be_repeated(self, stage: Stage) -> None:
         here, there = await stage.processes()
@@ -194,22 +187,6 @@ class TestResets:
         again = await soon(there.ledger.run(ScriptedModel(), "q", conversation_key="k", idempotency_key="i"))
         assert again == turn
 
-    async def test_a_retry_after_the_old_conversation_was_deleted_says_so(self, stage: Stage) -> None:
-        here = await stage.process()
-        old = await here.chat(conversation_key="k")
-        await exchange(old, "q", idempotency_key="i")
-        await here.ledger.reset("k")
-        await old.delete()
-        with pytest.raises(ConversationDeleted):
-            await run_by_key(here, "q", idempotency_key="i")
-
-    async def test_a_key_of_another_conversation_is_no_retry(self, stage: Stage) -> None:
-        here = await stage.process()
-        await exchange(await here.chat(conversation_key="k"), "q", idempotency_key="i")
-        await here.ledger.reset("k")
-        with pytest.raises(IdempotencyMismatch):
-            await soon(here.ledger.run(ScriptedModel(), "q", conversation_key="j", idempotency_key="i"))
-
     # By policy.
 
     async def test_a_key_moves_on_after_its_idle_time(self, stage: Stage) -> None:
@@ -282,20 +259,6 @@ class TestResets:
         await here.chat(conversation_key="k", reset=IDLE)
         await here.ledger.run(ScriptedModel(["a"]), "q", conversation_key="k", reset=IDLE)
         assert here.store.trips == ["resolve_settled", "begin", "commit"]
-
-    async def test_who_may_not_create_gets_what_the_key_names(self, stage: Stage) -> None:
-        here = await stage.process()
-        old = await here.chat(conversation_key="k", reset=IDLE)
-        stage.clock.advance(LONG)
-        assert (await named(here)).id == old.id
-
-    async def test_a_policy_needs_a_key(self, stage: Stage) -> None:
-        here = await stage.process()
-        chat = await here.chat()
-        with pytest.raises(InvalidInput):
-            await here.ledger.conversation(chat.id, reset=IDLE)
-        with pytest.raises(InvalidInput):
-            await here.ledger.conversation(reset=IDLE)
 
     # Turns that do not count as use.
 

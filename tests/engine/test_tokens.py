@@ -21,7 +21,6 @@ from turnledger.errors import (
     TooManyTokens,
     TooManyVisitors,
 )
-from turnledger.ledger import OWNER
 from turnledger.model.access.share import READS, ShareKind, is_code, new_code
 from turnledger.model.access.token import TokenScope, digest_of, is_token_text
 from turnledger.testing.store_contract.rows import LATE
@@ -49,11 +48,6 @@ class TestTokens:
         await process.tend()
         assert await process.ledger.tokens.list() == []
         assert (await process.ledger.tokens.find(None)).any_tokens
-
-    async def test_without_an_owner_it_is_the_one_of_those_who_come_without(self, stage: Stage) -> None:
-        process = await stage.process()
-        made, _ = await process.ledger.tokens.create(scopes=["turns:run", "chats:read"])
-        assert (made.owner, made.scopes) == (OWNER, frozenset({TokenScope.TURNS_RUN, TokenScope.CHATS_READ}))
 
     async def test_a_token_ends_with_its_time(self, stage: Stage) -> None:
         process = await stage.process()

@@ -17,7 +17,7 @@ from turnledger.model.turn import Turn
 
 Result = TypeVar("Result")
 
-generated = settings(repeatable, max_examples=int(os.environ.get("ENGINE_EXAMPLES", "40")))
+generated = settings(repeatable, max_examples=int(os.environ.get("ENGINE_EXAMPLES", "25")))
 """How many examples of each kind are tried; `ENGINE_EXAMPLES=1000` tries more."""
 
 CONVERSATION, BRANCH = some_id(ConversationId, 1), some_id(BranchId, 1)

@@ -213,17 +213,6 @@ async def test_nobody_is_looked_up_for_ever() -> None:
     assert process.tried == 2
 
 
-async def test_what_he_is_told_is_raised() -> None:
-    process = Persisting()
-    await process.tables.raise_admission("ann")
-
-    async def shut_out() -> int:
-        raise PermissionError("revoked")
-
-    with pytest.raises(PermissionError):
-        await persist_admitted(process, done, Asked(0), shut_out)
-
-
 class Counted(MemoryTables):
     """Notes how often the owner's row is written."""
 

@@ -12,6 +12,7 @@ from tests.unit.model.shapes import assistant, call, result, some_id, user
 from turnledger import Ledger
 from turnledger.engine.attempt.divergence import (
     Divergence,
+    asked_again,
     fork_at,
     open_branch,
     place_of,
@@ -105,6 +106,17 @@ def test_a_divergence_may_mean_the_turn_that_is_last() -> None:
     assert not Divergence(branch=NEW, replaces=other, regenerates=True).may_mean(id)
     assert Divergence(branch=NEW, regenerates=True).may_mean(id)
     assert not Divergence(branch=NEW, after=id).may_mean(id)
+
+
+def test_results_are_asked_again_only_where_their_calls_still_wait() -> None:
+    asks = (call("c1"),)
+    inputs = {2: (result("c1"), user("and")), 3: (result("c1"),)}
+    tables, lane, turns = stored(asks, asks, PLAIN, inputs=inputs)
+    assert asked_again(place(tables, lane, turns[1]), turns[1]) == turns[1].input
+    tables, lane, turns = stored(asks, asks, PLAIN, None, inputs=inputs)
+    assert asked_again(place(tables, lane, turns[1]), turns[1]) == (user("and"),)
+    with pytest.raises(InvalidInput):
+        asked_again(place(tables, lane, turns[2]), turns[2])
 
 
 def test_a_branch_that_is_shown_no_more_opens_none() -> None:

@@ -31,6 +31,7 @@ from turnledger.model.ids import ConversationId, TurnId
 from turnledger.stores.memory import Database, MemoryStore, MemoryTables
 from turnledger.testing.fake_clock import FakeClock
 from turnledger.testing.gates import GatedStore
+from turnledger.testing.store_contract.stage import refused
 
 GUARD = 60.0
 
@@ -98,17 +99,13 @@ async def make(ledger: Ledger, chat: Chat) -> None:
 USES: list[Callable[[Ledger, Chat], Awaitable[None]]] = [run_turn, read_turns, stop, follow, make, close]
 
 
-@pytest.mark.parametrize("use", USES, ids=[each.__name__ for each in USES])
-def test_ledger_used_on_another_loop_refuses_and_writes_nothing(
-    url: str, home: Home, use: Callable[[Ledger, Chat], Awaitable[None]]
-) -> None:
+def test_ledger_used_on_another_loop_refuses_and_writes_nothing(url: str, home: Home) -> None:
     ledger = home.run(Ledger.open(url))
     chat = home.run(ledger.conversation())
 
     async def elsewhere() -> None:
-        async with asyncio.timeout(GUARD):
-            with pytest.raises(LedgerElsewhere, match="Open one in each loop"):
-                await use(ledger, chat)
+        for use in USES:
+            await refused(use.__name__, use(ledger, chat), LedgerElsewhere, "Open one in each loop")
 
     asyncio.run(elsewhere())
     home.run(chat.run(answer, "here"))
@@ -187,23 +184,24 @@ async def main(url):
         os._exit(0)
     await asyncio.to_thread(os.waitpid, child, 0)
 
-asyncio.run(main(sys.argv[1]))
+for url in sys.argv[1:]:
+    asyncio.run(main(url))
 """
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="needs os.fork")
-def test_ledger_used_after_a_fork_refuses_and_writes_nothing(url: str) -> None:
-    script = [sys.executable, "-W", "ignore", "-c", FORKS, url]
+def test_ledger_used_after_a_fork_refuses_and_writes_nothing(tmp_path: Path) -> None:
+    script = [sys.executable, "-W", "ignore", "-c", FORKS, "memory:", f"sqlite:///{tmp_path}/chats.db"]
     ran = subprocess.run(script, capture_output=True, text=True, timeout=GUARD, check=True)
     refused = "LedgerElsewhere This ledger was opened before os.fork(). Open one in each process"
     lines = ran.stdout.splitlines()
-    assert all(line.startswith(refused) for line in lines[:3]), ran.stdout
-    if url == "memory:":
-        assert lines[3] == "worked"
-    else:
-        assert lines[3].startswith("LedgerElsewhere")
-        assert "Fork first, or use spawn" in lines[3]
-    assert lines[4:] == ["['before', 'after']", "worked"]
+    memory, sqlite = lines[:6], lines[6:]
+    for told in (memory, sqlite):
+        assert all(line.startswith(refused) for line in told[:3]), ran.stdout
+        assert told[4:] == ["['before', 'after']", "worked"], ran.stdout
+    assert memory[3] == "worked"
+    assert sqlite[3].startswith("LedgerElsewhere")
+    assert "Fork first, or use spawn" in sqlite[3]
 
 
 TURN, OTHER = some_id(TurnId, 1), some_id(TurnId, 2)

@@ -507,18 +507,6 @@ class SharedTurns(Contract):
         assert await _turns_there(here, turns) == set()
         assert await _lines_there(here, {turn.branch for turn in turns}) == []
 
-    async def test_a_purged_conversation_with_edits_leaves_no_turn(self, stage: Stage) -> None:
-        here = await stage.process()
-        chat = await here.chat()
-        turns = await chain(chat, 3)
-        for _ in range(4):
-            turns.append(await tell(chat.edit(turns[-1].id, "other")))
-            turns.append(await exchange(chat, "more"))
-        await chat.delete(purge=True)
-        for _ in range(12):
-            await here.tend()
-        assert await _turns_there(here, turns) == set()
-
     async def test_it_is_all_there_after_a_restart(self, stage: Stage) -> None:
         if not self.capabilities.survives_restart:
             pytest.skip("the store is gone with its process")

@@ -77,19 +77,6 @@ class ListedWhenCommitted(Contract):
         listed = await only(there)
         assert (listed.conversation.touched_at, listed.turns) == (began, 1)
 
-    async def test_a_chat_that_is_tried_again_is_kept_for_the_next_try(self, stage: Stage) -> None:
-        here, there = await stage.processes()
-        for _ in range(2):
-            with pytest.raises(RuntimeError):
-                await here.ledger.run(ScriptedModel([BOOM]), "q", conversation_key="k", idempotency_key="i")
-            stage.clock.advance(20 * 3600)
-            await there.tend()
-        turn = await soon(
-            there.ledger.run(ScriptedModel(["a"]), "q", conversation_key="k", idempotency_key="i")
-        )
-        assert turn.text == "a"
-        assert (await only(here)).turns == 1
-
     async def test_what_is_made_by_itself_is_listed_at_once(self, stage: Stage) -> None:
         here, there = await stage.processes()
         chat = await here.chat(title="T")

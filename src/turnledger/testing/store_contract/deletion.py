@@ -106,18 +106,6 @@ class Deletion(Contract):
         assert (await here.ledger.usage(owner=chat.owner)).bytes == 0
         assert await here.ledger.check(at_rest=True) == []
 
-    async def test_what_can_be_restored_is_not_swept(self, stage: Stage) -> None:
-        here = await stage.process()
-        chat = await here.chat()
-        turn = await exchange(chat, "q")
-        stored = await here.ledger.usage(owner=chat.owner)
-        await chat.delete()
-        for _ in range(3):
-            await here.tend()
-        assert await read(here.store, do("turn", chat.owner, turn.id)) == turn
-        assert await here.ledger.usage(owner=chat.owner) == stored
-        assert await here.ledger.check(at_rest=True) == []
-
     async def test_only_what_its_owner_and_scope_have_is_deleted_or_restored(self, stage: Stage) -> None:
         here = await stage.process()
         chat = await here.chat(owner="ann", scope="shop")

@@ -78,12 +78,6 @@ class NothingForgotten(Contract):
             with pytest.raises(InvalidId):
                 await here.ledger.conversation(text)
 
-    async def test_an_unknown_key_is_not_found_when_creating_is_refused(self, stage: Stage) -> None:
-        here = await stage.process()
-        with pytest.raises(ConversationNotFound):
-            await here.chat(conversation_key="k", create=False)
-        assert await here.listed() == []
-
     async def test_a_deleted_conversation_says_so_everywhere(self, stage: Stage) -> None:
         here, there = await stage.processes()
         chat = await here.chat()
@@ -219,17 +213,6 @@ class NothingForgotten(Contract):
         assert sorted(seen, key=str) == [str(number) for number in range(7)]
         if passing:
             assert seen == [str(number) for number in reversed(range(7))]
-
-    async def test_a_page_goes_on_behind_a_conversation_that_was_deleted_meanwhile(
-        self, stage: Stage
-    ) -> None:
-        here = await stage.process()
-        for title in "abcd":
-            stage.clock.advance(1)
-            await here.chat(title=title)
-        page = await here.ledger.catalogue.list(limit=2)
-        await (await here.ledger.conversation(page.chats[-1].conversation.id)).delete()
-        assert await titles(here, cursor=page.next) == ["b", "a"]
 
     async def test_internal_deleted_and_expired_conversations_are_not_listed(self, stage: Stage) -> None:
         here = await stage.process()

@@ -79,12 +79,6 @@ class YoursOnly(Contract):
         with pytest.raises(ConversationNotFound):
             await here.ledger.conversation(chat.id, owner="eve")
 
-    async def test_a_listing_shows_only_the_owners_conversations(self, stage: Stage) -> None:
-        here = await stage.process()
-        mine = [(await here.chat(owner="ann")).id for _ in range(2)]
-        await here.chat(owner="eve")
-        assert {each.id for each in await here.listed(owner="ann")} == set(mine)
-
     async def test_a_stop_of_another_owners_turn_finds_nothing(self, stage: Stage) -> None:
         here = await stage.process()
         chat, other = await here.chat(owner="ann"), await here.chat(owner="eve")
@@ -134,14 +128,6 @@ class YoursOnly(Contract):
                 ScriptedModel(), text, owner=owner, conversation_key="k", idempotency_key="i"
             )
             assert (await soon(run)).text == text
-
-    async def test_a_failed_turn_is_not_resumed_by_another_owner(self, stage: Stage) -> None:
-        here = await stage.process()
-        model = ScriptedModel([Tool("pay", "paid"), RuntimeError("boom")], [Tool("pay", "paid"), "Done."])
-        with pytest.raises(RuntimeError):
-            await here.ledger.run(model, "q", owner="ann", idempotency_key="i")
-        await soon(here.ledger.run(model, "q", owner="ben", idempotency_key="i"))
-        assert model.executed == {"pay": 2}
 
 
 ANN: dict[str, Any] = {"owner": "ann"}
@@ -208,16 +194,6 @@ class Scopes(Contract):
         turn = await soon(here.ledger.run(ScriptedModel(["a"]), "q", **SHOP))
         assert (await here.ledger.chat_of(turn.id, **ANN)).scope == "shop"
         assert (await here.ledger.chat_of(turn.id, **SHOP)).scope == "shop"
-
-    async def test_who_is_narrowed_cannot_name_another_scope(self, stage: Stage) -> None:
-        here = await stage.process()
-        with pytest.raises(InvalidInput):
-            await here.chat(conversation_key="k", scope="desk", **SHOP)
-        with pytest.raises(InvalidInput):
-            here.ledger.turn("q", scope="desk", **SHOP)
-        with pytest.raises(InvalidInput):
-            await here.listed(scope="desk", **SHOP)
-        assert await here.listed(**ANN) == []
 
     @pytest.mark.parametrize("scope", ELSEWHERE)
     async def test_beyond_the_scope_nothing_exists(self, stage: Stage, scope: str) -> None:
@@ -310,16 +286,6 @@ class Scopes(Contract):
             }
             for kind, wanted in kinds.items():
                 assert names_of(await here.listed(owner=owner, **wanted)) == [f"{owner}'s {kind}"]
-
-    async def test_a_listing_follows_the_turns_of_its_scope(self, stage: Stage) -> None:
-        here = await stage.process()
-        first, second = [await here.chat(title=name, **SHOP) for name in ("1", "2")]
-        for chat in (second, first):
-            stage.clock.advance(1)
-            await exchange(chat, "q")
-        assert names_of(await here.listed(**SHOP)) == ["1", "2"]
-        await first.delete()
-        assert names_of(await here.listed(**SHOP)) == ["2"]
 
     async def test_a_reset_stays_in_its_scope(self, stage: Stage) -> None:
         here, there = await stage.processes()
@@ -444,21 +410,6 @@ class ScopedOnce(Contract):
             await tell(same.turn("q", retry=Retry(REQUEST, 1)))
         assert replay.value.turn == turn
         assert await said(desk) == ["q", "another"]
-
-    async def test_a_stop_in_the_queue_is_known_within_the_scope(self, stage: Stage) -> None:
-        here = await stage.process()
-        chat = await here.chat(**SHOP)
-        holder = await stage.hold_lane(chat)
-        waiting = await stage.queue(chat, ScriptedModel(), "q", idempotency_key="i")
-        [ticket] = await stage.tickets(chat)
-        await soon(chat.stop(ticket.attempt))
-        with pytest.raises(Exception, match="stopped"):
-            await soon(waiting)
-        await holder.finish()
-        with pytest.raises(Exception, match="stopped"):
-            await soon(chat.run(ScriptedModel(), "q", idempotency_key="i"))
-        wide = await here.ledger.conversation(chat.id, **ANN)
-        await exchange(wide, "q", idempotency_key="i")
 
 
 ChatUse = Callable[[StageProcess, Chat, TurnId, dict[str, Any]], Awaitable[Any]]

@@ -1,6 +1,6 @@
 """A conversation lives by its interactions, and shows its user the items that are not hidden from them."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from random import Random
 from typing import Any
 
@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from tests.unit.engine.stage import BRANCH, CONVERSATION, HandClock, branch, conversation, drive
 from tests.unit.model.shapes import assistant, call, result, some_id, turn, user
-from turnledger import Ledger, OnFailure, RunningTurn
+from turnledger import Ledger
 from turnledger.chat import Chat
 from turnledger.engine.conversations.read import (
     InfoRequest,
@@ -46,55 +46,6 @@ def clock() -> HandClock:
 async def chat(clock: HandClock) -> AsyncIterator[Chat]:
     async with await Ledger.over(MemoryStore(), clock=clock, random=Random(1)) as ledger:
         yield await ledger.conversation(expires_after=HOUR)
-
-
-async def complete(chat: Chat, clock: HandClock) -> None:
-    async with chat.turn("Hello") as turn:
-        clock.advance(2 * HOUR)
-        turn.emit("Hi")
-
-
-async def stop(chat: Chat, clock: HandClock) -> None:
-    async with chat.turn("Hello") as turn:
-        clock.advance(2 * HOUR)
-        turn.emit("H")
-        turn.stop()
-
-
-async def fail_and_keep(chat: Chat, clock: HandClock) -> None:
-    async def run(turn: RunningTurn) -> None:
-        clock.advance(2 * HOUR)
-        turn.emit("H")
-        raise ValueError("broken")
-
-    with pytest.raises(ValueError, match="broken"):
-        await chat.run(run, "Hello", on_failure=OnFailure.KEEP)
-
-
-@pytest.mark.parametrize("way", [complete, stop, fail_and_keep])
-async def test_a_committed_turn_is_an_interaction_however_it_ended(
-    chat: Chat, clock: HandClock, way: Callable[[Chat, HandClock], Awaitable[None]]
-) -> None:
-    await way(chat, clock)
-    assert len(await chat.turns()) == 1
-    assert (await chat.info()).touched_at == clock.now_ms()
-
-
-async def test_a_turn_that_began_is_an_interaction(chat: Chat, clock: HandClock) -> None:
-    clock.advance(0.9 * HOUR)
-    async with chat.turn("Hello") as turn:
-        clock.advance(0.9 * HOUR)
-        assert (await chat.info()).state is ConversationState.LIVE
-        turn.emit("Hi")
-
-
-async def test_reading_and_renaming_are_no_interactions(chat: Chat, clock: HandClock) -> None:
-    clock.advance(0.9 * HOUR)
-    await chat.update(title="Other")
-    await chat.turns()
-    clock.advance(0.1 * HOUR)
-    with pytest.raises(ConversationExpired):
-        await chat.info()
 
 
 @pytest.mark.parametrize(

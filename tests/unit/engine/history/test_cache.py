@@ -223,15 +223,6 @@ def test_nothing_is_remembered_of_no_turns() -> None:
     assert cache.flags(A, 1, TURNS) is None
 
 
-def test_flags_of_the_branch_used_longest_ago_are_forgotten_first() -> None:
-    cache = BranchCache(2 * ENTRY_BYTES + 500)
-    cache.keep_flags(A, 1, TURNS, FLAGS)
-    cache.keep_flags(B, 1, TURNS, FLAGS)
-    assert cache.flags(A, 1, TURNS) == FLAGS
-    cache.keep_flags(C, 1, TURNS, FLAGS)
-    assert [cache.flags(branch, 1, TURNS) is None for branch in (A, B, C)] == [False, True, False]
-
-
 BRANCH = some_id(BranchId, 9)
 
 
@@ -260,18 +251,6 @@ async def test_the_next_request_is_read_without_asking_the_store(ledger: Ledger,
             turn.emit(f"a{number}")
         history += [f"a{number}", f"q{number + 1}"]
     assert reads.count(current) == 1
-
-
-async def test_what_others_did_since_is_found_by_begin(ledger: Ledger) -> None:
-    async with ledger.resent(talk("q1"), conversation_key="k") as turn:
-        turn.emit("a1")
-    chat = await ledger.conversation(conversation_key="k")
-    async with chat.turn("q2") as turn:
-        turn.emit("a2")
-    async with ledger.resent(talk("q1", "a1", "q2", "a2", "q3"), conversation_key="k") as turn:
-        assert [item.text for item in turn.input] == ["q3"]
-        turn.emit("a3")
-    assert len(await chat.turns()) == 3
 
 
 async def test_flags_that_changed_since_count(ledger: Ledger) -> None:
@@ -434,31 +413,10 @@ def test_what_was_returned_does_not_grow() -> None:
     assert len(before) == 1
 
 
-def test_the_branch_that_was_asked_for_longest_ago_goes_first() -> None:
-    size = ENTRY_BYTES + sum(len(each.body) for each in turns(2))
-    kept = BranchCache(2 * size)
-    lines = {some_id(BranchId, number): turns(2, first=number) for number in (1, 2, 3)}
-    first = {id: kept.shown(id, History(line)) for id, line in lines.items()}
-    again = {id: kept.shown(id, History(lines[id])) for id in reversed(lines)}
-    same = [again[id][0] is first[id][0] for id in lines]
-    assert same == [False, True, True]
-
-
 def test_a_line_that_is_too_long_is_read_all_the_same() -> None:
     kept = BranchCache(1)
     assert len(kept.shown(ONE, History(turns(3)))) == 3
     assert len(kept.shown(OTHER, History(turns(2)))) == 2
-
-
-def test_nothing_is_kept_of_what_was_deleted() -> None:
-    size = ENTRY_BYTES + sum(len(each.body) for each in turns(2))
-    kept = BranchCache(2 * size)
-    before = kept.shown(ONE, History(turns(2)))
-    kept.forget(ONE)
-    kept.forget(OTHER)
-    assert kept.shown(ONE, History(turns(2)))[0] is not before[0]
-    first = kept.shown(OTHER, History(turns(2)))
-    assert kept.shown(OTHER, History(turns(2)))[0] is first[0]
 
 
 def test_another_branch_begins_with_the_turns_that_both_have() -> None:
@@ -490,14 +448,6 @@ def test_turns_that_hide_something_are_the_same_objects_while_that_is_the_same()
     after = kept.shown(ONE, History(line), {line[1].id: (1,)})
     assert [each is other for each, other in zip(before, after, strict=False)] == [True, True]
     kept.forget(ONE)
-    assert kept.shown(ONE, History(line), {line[1].id: (1,)})[1] is not before[1]
-
-
-def test_of_a_line_that_was_dropped_nothing_is_kept() -> None:
-    line = turns(2)
-    kept = BranchCache(ENTRY_BYTES + sum(len(each.body) for each in line))
-    before = kept.shown(ONE, History(line), {line[1].id: (1,)})
-    kept.shown(OTHER, History(turns(2, first=5)))
     assert kept.shown(ONE, History(line), {line[1].id: (1,)})[1] is not before[1]
 
 

@@ -89,18 +89,6 @@ async def test_a_cancellation_that_was_taken_back_is_not_raised() -> None:
     assert await caller == "done"
 
 
-async def test_an_exception_is_raised_when_the_cancellation_was_taken_back() -> None:
-    work = Work(ValueError("broken"))
-    caller = asyncio.create_task(uninterrupted(work.run()))
-    await settle()
-    caller.cancel()
-    await settle()
-    caller.uncancel()
-    work.may_end.set()
-    with pytest.raises(ValueError, match="broken"):
-        await caller
-
-
 async def test_one_of_two_cancellations_taken_back_still_cancels() -> None:
     work = Work()
     caller = asyncio.create_task(uninterrupted(work.run()))

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.unit.engine.stage import BRANCH, branch
-from tests.unit.model.shapes import assistant, call, reasoning, some_id
+from tests.unit.model.shapes import call, some_id
 from turnledger import AttemptState, Ledger, Limits, OnBusy, TurnKind
 from turnledger.chat import Chat
 from turnledger.engine.attempt.end import end
@@ -212,25 +212,6 @@ def test_it_is_the_same_line_with_the_same_branch_and_head_only() -> None:
     assert not seen.is_still(branch(head=other))
     assert not seen.is_still(branch(head=None))
     assert not seen.is_still(branch(id=some_id(BranchId, 9), head=head))
-
-
-async def test_a_retry_goes_on_from_a_journal_that_ends_in_reasoning() -> None:
-    seen: list[tuple[Item, ...]] = []
-
-    async def think_and_break(turn: RunningTurn) -> None:
-        await turn.add(reasoning())
-        raise ValueError("broken")
-
-    async def go_on(turn: RunningTurn) -> None:
-        seen.append(turn.items)
-        await turn.add(assistant())
-
-    async with await Ledger.over(MemoryStore()) as ledger:
-        with pytest.raises(ValueError, match="broken"):
-            await ledger.run(think_and_break, "Hello", conversation_key="k", idempotency_key="i")
-        turn = await ledger.run(go_on, "Hello", conversation_key="k", idempotency_key="i")
-    assert len(seen) == 1
-    assert turn.text == "Hi"
 
 
 async def test_a_turn_can_be_stopped_whatever_calls_it_holds(chat: Chat) -> None:
