@@ -74,11 +74,7 @@ def test_every_deed_of_the_contract_has_a_broken_engine() -> None:
 
 @pytest.mark.parametrize(("deed", "patches"), BROKEN, ids=[deed.__name__ for deed, _ in BROKEN])
 async def test_unsynced_write_is_missed_after_power_loss(
-    stage: Stage,
-    machine: MemoryMachine,
-    monkeypatch: pytest.MonkeyPatch,
-    deed: Deed,
-    patches: list[Patch],
+    stage: Stage, machine: MemoryMachine, monkeypatch: pytest.MonkeyPatch, deed: Deed, patches: list[Patch]
 ) -> None:
     for where, what, how in patches:
         monkeypatch.setattr(where, what, how)

@@ -44,11 +44,7 @@ from turnledger.testing.store_contract.stage import (
 )
 
 ALL = tuple(TokenScope)
-
-
 BROKEN = RuntimeError("the model broke")
-
-
 UNKNOWN = IdSource(lambda: 1, Random(2).getrandbits).new(ConversationId)
 
 
@@ -345,12 +341,7 @@ async def _revoke_one(process: StageProcess) -> None:
 
 async def _all_of(process: StageProcess, chat: Chat) -> Any:
     """What there is of Ann's."""
-    return (
-        await process.listed(owner="ann"),
-        await chat.turns(),
-        await chat.attempts(),
-        await chat.info(),
-    )
+    return (await process.listed(owner="ann"), await chat.turns(), await chat.attempts(), await chat.info())
 
 
 async def version(process: StageProcess) -> int:

@@ -29,8 +29,6 @@ from turnledger.testing.scripted_model import ScriptedModel, Tool
 from turnledger.testing.store_contract.stage import Stage, StageProcess, chain, exchange, said, soon
 
 every_fate = pytest.mark.parametrize("fate", Fate)
-
-
 every_way = pytest.mark.parametrize("way", ["turn", "resent"])
 
 
@@ -184,8 +182,6 @@ class TestBegin:
 
 
 BOOM = RuntimeError("the model broke")
-
-
 NEVER = ScriptedModel()
 """A model that must not be run: it has no script."""
 
@@ -262,11 +258,7 @@ class TestAttach:
             await chat.run(ScriptedModel([Tool("pay", "paid"), BOOM]), "q")
         [aside] = await chat.attempts()
         ended = await soon(chat.outcome(aside.attempt.id))
-        assert (ended.state, ended.turn, ended.failure) == (
-            AttemptState.FAILED,
-            None,
-            aside.attempt.failure,
-        )
+        assert (ended.state, ended.turn, ended.failure) == (AttemptState.FAILED, None, aside.attempt.failure)
         await exchange(chat, "next")
         ended = await soon(chat.outcome(aside.attempt.id))
         assert (ended.state, ended.turn) == (AttemptState.SETTLED, (await chat.turns())[0])

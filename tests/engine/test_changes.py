@@ -14,14 +14,7 @@ from turnledger.errors import LedgerClosed, NoNewInput, TooManyReaders
 from turnledger.model.change import ChangeKind, LiveChange
 from turnledger.model.conversation import Within
 from turnledger.testing.scripted_model import ScriptedModel, Tool
-from turnledger.testing.store_contract.stage import (
-    LIMITS,
-    Stage,
-    StageProcess,
-    chain,
-    exchange,
-    soon,
-)
+from turnledger.testing.store_contract.stage import LIMITS, Stage, StageProcess, chain, exchange, soon
 
 
 class Heard:

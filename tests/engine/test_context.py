@@ -11,11 +11,7 @@ from turnledger.chat import Chat
 from turnledger.engine.history.context import Context
 from turnledger.engine.turn.begin import begin
 from turnledger.engine.turn.running_turn import RunningTurn
-from turnledger.errors import (
-    MalformedItems,
-    MissingToolResults,
-    NoNewInput,
-)
+from turnledger.errors import MalformedItems, MissingToolResults, NoNewInput
 from turnledger.model.item import Item, ItemLike
 from turnledger.model.messages.calls import NOT_ANSWERED, NOT_STARTED
 from turnledger.model.messages.messages import messages_of
@@ -23,15 +19,7 @@ from turnledger.model.turn import Turn, TurnKind
 from turnledger.testing.gates import Fate
 from turnledger.testing.scripted_model import Ask, ScriptedModel, Think, Tool
 from turnledger.testing.store_contract.power_loss import told
-from turnledger.testing.store_contract.stage import (
-    Stage,
-    answer_to,
-    call,
-    exchange,
-    said,
-    soon,
-    user,
-)
+from turnledger.testing.store_contract.stage import Stage, answer_to, call, exchange, said, soon, user
 
 
 async def shown(chat: Chat, input: Any = "next", **options: Any) -> list[str]:
@@ -247,8 +235,6 @@ class TestInstructions:
 
 
 REASONING = {"type": "reasoning", "summary": []}
-
-
 IMAGE = {"role": "user", "content": [{"type": "input_image", "image_url": "https://images.example/1.png"}]}
 
 
@@ -276,12 +262,7 @@ class TestWellFormed:
 
     @pytest.mark.parametrize(
         "input",
-        [
-            ["q", REASONING],
-            ["q", call("look", "c1")],
-            ["q", answer_to("c1", "r")],
-            [answer_to("c1", "r")],
-        ],
+        [["q", REASONING], ["q", call("look", "c1")], ["q", answer_to("c1", "r")], [answer_to("c1", "r")]],
         ids=["reasoning", "call", "stray result and message", "stray result"],
     )
     async def test_input_that_only_a_model_or_nobody_can_make_is_refused(

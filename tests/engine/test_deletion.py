@@ -13,25 +13,14 @@ from turnledger.engine.turn.running_turn import RunningTurn
 from turnledger.errors import ConversationDeleted, ConversationExpired
 from turnledger.model.attempt import Attempt, AttemptState, OnStop
 from turnledger.model.change import ChangeKind
-from turnledger.model.conversation import (
-    ConversationState,
-)
+from turnledger.model.conversation import ConversationState
 from turnledger.model.retention import Retained
 from turnledger.model.turn import TurnKind
 from turnledger.testing.gates import Fate
 from turnledger.testing.scripted_model import ScriptedModel, Tool
 from turnledger.testing.store_contract.deletion import change, changes_of, used
-from turnledger.testing.store_contract.rows import (
-    do,
-    read,
-    write,
-)
-from turnledger.testing.store_contract.stage import (
-    LIMITS,
-    Stage,
-    exchange,
-    soon,
-)
+from turnledger.testing.store_contract.rows import do, read, write
+from turnledger.testing.store_contract.stage import LIMITS, Stage, exchange, soon
 
 DAY = 24 * 3600.0
 MONTH = 30 * DAY

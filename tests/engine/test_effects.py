@@ -39,8 +39,6 @@ from turnledger.testing.store_contract.what_happened import BOOM, PAID, fail, ki
 ways_to_leave_out = pytest.mark.parametrize(
     "way", ["undo", "regenerate", "edit", "early edit", "early fork", "prefix", "divergence", "switch"]
 )
-
-
 PAYING = (Tool("pay", "paid"), "Half")
 
 

@@ -356,13 +356,7 @@ class TestEvents:
         with pytest.raises(RuntimeError):
             await soon(failed.run(ScriptedModel([BOOM]), "q"))
         [aside] = await failed.attempts()
-        for turn in (
-            done.id,
-            await running(chat),
-            ticket.attempt,
-            aside.attempt.id,
-            UNKNOWN,
-        ):
+        for turn in (done.id, await running(chat), ticket.attempt, aside.attempt.id, UNKNOWN):
             for process in (here, there):
                 for stranger in (other, foreign):
                     with pytest.raises(TurnNotFound):

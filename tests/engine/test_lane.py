@@ -38,15 +38,7 @@ from turnledger.testing.store_contract.one_at_a_time import (
     loses_its_commit,
     starts_a_tool,
 )
-from turnledger.testing.store_contract.stage import (
-    LIMITS,
-    SHORT_WAIT,
-    OpenStore,
-    Stage,
-    exchange,
-    said,
-    soon,
-)
+from turnledger.testing.store_contract.stage import LIMITS, SHORT_WAIT, OpenStore, Stage, exchange, said, soon
 
 
 class TestQueue:

@@ -26,20 +26,10 @@ from turnledger.model.ids import BranchId
 from turnledger.testing.gates import Fate, When
 from turnledger.testing.scripted_model import Ask, ScriptedModel, Tool
 from turnledger.testing.store_contract.branches import places_of, purge_all
-from turnledger.testing.store_contract.stage import (
-    Stage,
-    answer_to,
-    asked,
-    chain,
-    exchange,
-    soon,
-    tell,
-)
+from turnledger.testing.store_contract.stage import Stage, answer_to, asked, chain, exchange, soon, tell
 from turnledger.testing.store_contract.what_happened import BOOM, PAID, fail, kinds
 
 UNKNOWN = BranchId("branch_01890a5d000070008000000000000000")
-
-
 every_fate = pytest.mark.parametrize("fate", Fate)
 
 

@@ -37,17 +37,9 @@ from turnledger.testing.store_contract.stage import (
 )
 
 Messages = list[dict[str, Any]]
-
-
 SYSTEM = {"role": "system", "content": "Be brief."}
-
-
 OTHER = {"role": "system", "content": "Be kind."}
-
-
 BROKEN = ValueError("broken")
-
-
 NOTE = {"role": "system", "content": "Answer in French."}
 
 

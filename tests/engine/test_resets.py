@@ -27,14 +27,7 @@ from turnledger.testing.gates import Fate, When
 from turnledger.testing.scripted_model import ScriptedModel, Tool
 from turnledger.testing.store_contract.one_key import IDLE, LONG, run_by_key
 from turnledger.testing.store_contract.rows import IDS, do, read, write
-from turnledger.testing.store_contract.stage import (
-    LIMITS,
-    Stage,
-    StageProcess,
-    exchange,
-    said,
-    soon,
-)
+from turnledger.testing.store_contract.stage import LIMITS, Stage, StageProcess, exchange, said, soon
 
 NOON = 1_700_049_600_000
 """Noon in UTC, 15 November 2023."""
@@ -458,29 +451,17 @@ class TestInteraction:
 
 
 HOUR = 3600.0
-
-
 DAY = 24 * HOUR
-
-
 YEARS = 3650 * DAY
 
 
 SHORT = limited(
-    LIMITS,
-    restore_time=10 * HOUR,
-    attempts_kept=10 * HOUR,
-    retain_for=10 * HOUR,
-    tokens_kept=10 * HOUR,
+    LIMITS, restore_time=10 * HOUR, attempts_kept=10 * HOUR, retain_for=10 * HOUR, tokens_kept=10 * HOUR
 )
 
 
 OURS: dict[str, Any] = {"expires_after": 10 * HOUR}
-
-
 LONG_IDLE = ResetPolicy.idle(10 * HOUR)
-
-
 JUMPS = pytest.mark.parametrize("seconds", [2 * HOUR, 11 * HOUR, YEARS, -2 * HOUR, -DAY, -YEARS])
 
 

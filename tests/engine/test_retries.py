@@ -37,22 +37,10 @@ from turnledger.model.conversation import Claim
 from turnledger.model.turn import Turn, TurnKind
 from turnledger.testing.gates import Fate, When
 from turnledger.testing.scripted_model import ScriptedModel, Tool
-from turnledger.testing.store_contract.stage import (
-    LIMITS,
-    Holder,
-    Stage,
-    StageProcess,
-    asked,
-    exchange,
-    soon,
-)
+from turnledger.testing.store_contract.stage import LIMITS, Holder, Stage, StageProcess, asked, exchange, soon
 
 IMPATIENT = dataclasses.replace(LIMITS, doubt_patience=0.0)
-
-
 BOOM = RuntimeError("the model broke")
-
-
 NEVER = ScriptedModel()
 """A model that must not be run: it has no script."""
 
@@ -648,12 +636,7 @@ async def takes_up_for_a_first_try(tables: Any, target: Any, retry: Any, sender:
 @pytest.mark.parametrize(
     ("where", "what", "how", "test"),
     [
-        (
-            client_retries,
-            "note",
-            keeps_what_was_delivered,
-            "test_what_was_delivered_leaves_nothing_behind",
-        ),
+        (client_retries, "note", keeps_what_was_delivered, "test_what_was_delivered_leaves_nothing_behind"),
         (
             client_retries,
             "note",

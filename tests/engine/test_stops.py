@@ -15,14 +15,7 @@ from turnledger.model.attempt import AttemptState
 from turnledger.model.turn import TurnKind
 from turnledger.testing.gates import Fate, Gate, When
 from turnledger.testing.scripted_model import ScriptedModel, Tool
-from turnledger.testing.store_contract.stage import (
-    LIMITS,
-    Stage,
-    StageProcess,
-    exchange,
-    said,
-    soon,
-)
+from turnledger.testing.store_contract.stage import LIMITS, Stage, StageProcess, exchange, said, soon
 
 every_place = pytest.mark.parametrize("elsewhere", [False, True])
 

@@ -173,8 +173,6 @@ class TestTokens:
 
 
 USER = ALL - {TokenScope.ADMIN}
-
-
 SECOND = 1_000
 
 

@@ -11,15 +11,7 @@ from turnledger.engine.attempt.client_retries import Retry
 from turnledger.errors import StorageFull, TurnReplayed
 from turnledger.model.conversation import BLOCK
 from turnledger.testing.scripted_model import ScriptedModel, Tool
-from turnledger.testing.store_contract.stage import (
-    LIMITS,
-    Stage,
-    exchange,
-    said,
-    soon,
-    tell,
-    user,
-)
+from turnledger.testing.store_contract.stage import LIMITS, Stage, exchange, said, soon, tell, user
 from turnledger.testing.store_contract.usage import FULL, LONG, stored
 
 

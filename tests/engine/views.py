@@ -16,12 +16,7 @@ from turnledger.model.ids import BranchId, TurnId
 from turnledger.model.item import Item
 from turnledger.model.turn import Turn
 from turnledger.testing.scripted_model import Ask, ScriptedModel, Step, Think, Tool
-from turnledger.testing.store_contract.stage import (
-    Holder,
-    Stage,
-    StageProcess,
-    soon,
-)
+from turnledger.testing.store_contract.stage import Holder, Stage, StageProcess, soon
 
 
 async def shown(chat: Chat) -> BranchId:
@@ -33,11 +28,7 @@ def results(turn: Turn) -> dict[str | None, str]:
 
 
 BOOM = RuntimeError("the model broke")
-
-
 SCRIPT: list[Step] = ["Let ", "me see.", Think(), Tool("look", "found"), "So", " ", "it is: \U0001f600"]
-
-
 SMALL = Limits(lease_time=600.0, queue_wait=6_000.0, flush_every=6_000.0, reader_events=4, readers=2)
 
 

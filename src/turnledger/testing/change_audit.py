@@ -13,12 +13,7 @@ from turnledger.model.ids import BranchId, ConversationId, TurnId
 from turnledger.model.turn import Turn, TurnKind
 
 ALL = 1_000_000
-ENDS = (
-    ChangeKind.TURN_COMMITTED,
-    ChangeKind.TURN_FAILED,
-    ChangeKind.TURN_STOPPED,
-    ChangeKind.TURN_WITHDRAWN,
-)
+ENDS = (ChangeKind.TURN_COMMITTED, ChangeKind.TURN_FAILED, ChangeKind.TURN_STOPPED, ChangeKind.TURN_WITHDRAWN)
 WITHOUT_RUNNING = (ChangeKind.TURN_STOPPED, ChangeKind.TURN_WITHDRAWN)
 MAY_BE_SETTLED = (ChangeKind.TURN_FAILED, ChangeKind.TURN_STOPPED)
 

@@ -28,7 +28,6 @@ from turnledger.model.ids import LeaseId
 
 SELDOM = 1_000_000.0
 """Seconds between renewals of a lease that is to fall silent."""
-
 AnyOperation: TypeAlias = Operation[Any, Any]
 
 

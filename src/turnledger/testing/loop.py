@@ -52,12 +52,10 @@ else:
     _EventLoop = asyncio.AbstractEventLoop
 
 __all__ = ["Deadlock", "Livelock", "SimulatedLoop", "SimulatedProcess", "UnhandledError"]
-
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 _ErrorContext = dict[str, Any]
 _ExceptionHandler = Callable[[asyncio.AbstractEventLoop, _ErrorContext], object]
-
 _DISORDERS = (0.0, 0.1, 0.5, 1.0)
 _STEPS_BETWEEN_COLLECTIONS = 1 << 16
 
@@ -301,10 +299,7 @@ class SimulatedLoop(_EventLoop):
         return self._now
 
     def call_soon(
-        self,
-        callback: Callable[[*Ts], object],
-        *args: *Ts,
-        context: contextvars.Context | None = None,
+        self, callback: Callable[[*Ts], object], *args: *Ts, context: contextvars.Context | None = None
     ) -> asyncio.Handle:
         if self._closed:
             raise RuntimeError("the loop is closed")
@@ -315,10 +310,7 @@ class SimulatedLoop(_EventLoop):
         return handle
 
     def call_soon_threadsafe(
-        self,
-        callback: Callable[[*Ts], object],
-        *args: *Ts,
-        context: contextvars.Context | None = None,
+        self, callback: Callable[[*Ts], object], *args: *Ts, context: contextvars.Context | None = None
     ) -> asyncio.Handle:
         """Call soon; raises RuntimeError in a thread other than the loop's own."""
         if threading.get_ident() != self._thread:

@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from turnledger.testing.loop import SimulatedLoop
 
 T = TypeVar("T")
-
 current_owner = contextvars.ContextVar["SimulatedProcess | None"]("simulated process", default=None)
 """The process whose code is running; None is the simulator's own."""
 
@@ -68,7 +67,6 @@ class Timer(asyncio.TimerHandle):
 
 
 AnyHandle = Handle | Timer
-
 _METHODS_OF_TASKS = frozenset(dir(asyncio.Task))
 
 

@@ -84,7 +84,6 @@ class _Cut(Enum):
 
 CUT = _Cut.CUT
 """The connection is cut: what was sent before has left."""
-
 Step: TypeAlias = "str | bytes | Gate | Status | Head | Call | Refusal | Data | End | _Cut"
 """A text is a chunk, bytes are sent as they are, a gate is waited for: one that is never released hangs."""
 

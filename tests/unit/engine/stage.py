@@ -16,10 +16,8 @@ from turnledger.model.ids import BranchId, ConversationId, LeaseId, TurnId
 from turnledger.model.turn import Turn
 
 Result = TypeVar("Result")
-
 generated = settings(repeatable, max_examples=int(os.environ.get("ENGINE_EXAMPLES", "25")))
 """How many examples of each kind are tried; `ENGINE_EXAMPLES=1000` tries more."""
-
 CONVERSATION, BRANCH = some_id(ConversationId, 1), some_id(BranchId, 1)
 OWN, OTHER = some_id(LeaseId, 1), some_id(LeaseId, 2)
 

@@ -10,24 +10,10 @@ from msgspec.structs import replace
 from tests.unit.engine.stage import BRANCH, CONVERSATION, branch, conversation, drive
 from tests.unit.model.shapes import assistant, call, result, some_id, user
 from turnledger import Ledger
-from turnledger.engine.attempt.divergence import (
-    Divergence,
-    asked_again,
-    fork_at,
-    open_branch,
-    place_of,
-)
+from turnledger.engine.attempt.divergence import Divergence, asked_again, fork_at, open_branch, place_of
 from turnledger.engine.lifecycle.create import ResetRequest, reset
-from turnledger.engine.lifecycle.moves import (
-    KNOWN_SWITCHES,
-    Switch,
-    move,
-)
-from turnledger.errors import (
-    IdempotencyMismatch,
-    InvalidInput,
-    Superseded,
-)
+from turnledger.engine.lifecycle.moves import KNOWN_SWITCHES, Switch, move
+from turnledger.errors import IdempotencyMismatch, InvalidInput, Superseded
 from turnledger.model.conversation import Branch, Conversation, ConversationState, Within
 from turnledger.model.ids import BranchId, ConversationId, TurnId
 from turnledger.model.item import Item
@@ -36,8 +22,6 @@ from turnledger.model.turn import Turn, TurnKind
 from turnledger.stores.memory import Database, MemoryTables
 
 NEW = some_id(BranchId, 9)
-
-
 SETTLED = (call("paid"), result("paid"))
 
 

@@ -34,8 +34,6 @@ from turnledger.testing.gates import GatedStore
 from turnledger.testing.store_contract.stage import refused
 
 GUARD = 60.0
-
-
 """Seconds after which a call that should have been refused is given up."""
 
 
@@ -312,8 +310,6 @@ def test_a_repeated_flush_changes_nothing() -> None:
 
 
 pytestmark = pytest.mark.anyio
-
-
 READERS = 50
 
 

@@ -73,11 +73,7 @@ async def branch_off(
     """Make a branch of a conversation from a turn, with turns of its own."""
     start = base.number if base else 0
     made = Branch(
-        id=IDS.new(BranchId),
-        conversation=found.id,
-        start=start,
-        length=start,
-        head=base.id if base else None,
+        id=IDS.new(BranchId), conversation=found.id, start=start, length=start, head=base.id if base else None
     )
     origin = Origin(branch=made.id, conversation=found.id, base=made.head, line=line)
     await write(store, do("add_branch", made), do("add_origin", origin))
@@ -202,11 +198,7 @@ class BranchRows(Contract):
         found = await begun(stores[0])
         made, _ = await branch_off(stores[0], found, None)
         other, _ = await branch_off(stores[0], found, None)
-        moves = (
-            (found.branch, made.id, True),
-            (found.branch, other.id, False),
-            (made.id, other.id, True),
-        )
+        moves = ((found.branch, made.id, True), (found.branch, other.id, False), (made.id, other.id, True))
         for was, now, expected in moves:
             assert await write(stores[0], do("move_conversation", found.id, was, now)) == [expected]
         moved = await read(stores[1], do("conversation", found.owner, found.id))

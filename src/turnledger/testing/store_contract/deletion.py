@@ -38,18 +38,9 @@ from turnledger.testing.store_contract.rows import (
     turn,
     write,
 )
-from turnledger.testing.store_contract.stage import (
-    LIMITS,
-    Contract,
-    Stage,
-    StageProcess,
-    exchange,
-    soon,
-)
+from turnledger.testing.store_contract.stage import LIMITS, Contract, Stage, StageProcess, exchange, soon
 
 DAY = 24 * 3600.0
-
-
 MONTH = 30 * DAY
 
 
@@ -185,8 +176,6 @@ async def _row(process: StageProcess, chat: Chat) -> Conversation:
 
 
 HOUR = 3600.0
-
-
 LONG = "x" * (BLOCK // 2)
 
 
@@ -348,11 +337,7 @@ class Purges(Contract):
         young = full_attempt(found, state=AttemptState.FAILED, ended_at=20)
         running = full_attempt(found)
         for attempt in (*old, young, running):
-            await write(
-                store,
-                do("add_attempt", attempt),
-                do("add_records", attempt.id, 0, [b"record"]),
-            )
+            await write(store, do("add_attempt", attempt), do("add_records", attempt.id, 0, [b"record"]))
         branch = Branch(id=found.branch, conversation=found.id, unsettled=old[0].id, running=running.id)
         await write(store, do("save_branch", branch))
         assert await write(store, do("purge_attempts", 20, 1)) == [1]

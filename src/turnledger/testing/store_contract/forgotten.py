@@ -32,8 +32,6 @@ from turnledger.testing.store_contract.stage import (
 )
 
 UNKNOWN = ConversationId("conv_01890a5d000070008000000000000000")
-
-
 NEVER = ScriptedModel()
 
 

@@ -15,9 +15,7 @@ from turnledger.chat import Chat
 from turnledger.engine.attempt.takeover import forget, take_over
 from turnledger.engine.turn.begin import begin
 from turnledger.engine.turn.commit import commit, resolve_doubt
-from turnledger.errors import (
-    Superseded,
-)
+from turnledger.errors import Superseded
 from turnledger.model.item import Item
 from turnledger.model.messages.messages import messages_of
 from turnledger.model.turn import TurnKind

@@ -173,8 +173,6 @@ class MadeOnce(Contract):
 
 
 IDLE = ResetPolicy.idle(3600)
-
-
 LONG = 3600.0
 
 

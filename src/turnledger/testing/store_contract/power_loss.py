@@ -8,11 +8,7 @@ from typing import TypeAlias
 import pytest
 
 from turnledger.chat import Chat
-from turnledger.errors import (
-    ConversationDeleted,
-    LinkNotValid,
-    TurnStopped,
-)
+from turnledger.errors import ConversationDeleted, LinkNotValid, TurnStopped
 from turnledger.model.access.token import TokenScope, digest_of
 from turnledger.model.attempt import AttemptState
 from turnledger.model.flags import Flags
@@ -20,23 +16,12 @@ from turnledger.model.turn import TurnKind
 from turnledger.testing.gates import Gate
 from turnledger.testing.machine import Machine
 from turnledger.testing.scripted_model import ScriptedModel, Tool
-from turnledger.testing.store_contract.stage import (
-    Contract,
-    Stage,
-    StageProcess,
-    exchange,
-    said,
-    soon,
-)
+from turnledger.testing.store_contract.stage import Contract, Stage, StageProcess, exchange, said, soon
 from turnledger.testing.store_contract.transfer import elsewhere, exported, imported
 
 NONCE = "n" * 22
-
-
 Check: TypeAlias = Callable[[StageProcess], Awaitable[None]]
 """Looks at what is there after the power has returned."""
-
-
 Deed: TypeAlias = Callable[[Stage, StageProcess], Awaitable[Check]]
 """Does something until it is acknowledged."""
 

@@ -11,10 +11,7 @@ import pytest
 from msgspec.structs import replace
 
 from turnledger.engine.ports import BURIED_KEPT, ClockMark, Store, Sync, Tables
-from turnledger.errors import (
-    StoreError,
-    Superseded,
-)
+from turnledger.errors import StoreError, Superseded
 from turnledger.model.attempt import Attempt, AttemptState, Failure, OnFailure, OnStop
 from turnledger.model.change import ChangeKind, LiveChange, Position
 from turnledger.model.conversation import (
@@ -32,25 +29,12 @@ from turnledger.model.ids import BranchId, ConversationId, IdSource, LeaseId, Tu
 from turnledger.model.item import Item, message
 from turnledger.model.retention import ResetPolicy
 from turnledger.model.turn import Instructions, Turn, TurnKind
-from turnledger.testing.store_contract.stage import (
-    Contract,
-    OpenStore,
-    Stage,
-    call,
-    exchange,
-    soon,
-)
+from turnledger.testing.store_contract.stage import Contract, OpenStore, Stage, call, exchange, soon
 
 IDS = IdSource(lambda: 1_700_000_000_000, Random(1).getrandbits)
-
-
 TEXT = "né\x00 \U0001f600 'q\" \n"
-
-
 LATE = 2**52
 """Milliseconds: far in the future, and still a safe integer everywhere."""
-
-
 TableStep = Callable[[Tables], Awaitable[Any]]
 
 
@@ -74,11 +58,7 @@ async def _all_of(tables: Tables, steps: tuple[TableStep, ...]) -> list[Any]:
 
 def conversation(**changes: Any) -> Conversation:
     made = Conversation(
-        id=IDS.new(ConversationId),
-        owner="ann",
-        branch=IDS.new(BranchId),
-        created_at=1,
-        touched_at=2,
+        id=IDS.new(ConversationId), owner="ann", branch=IDS.new(BranchId), created_at=1, touched_at=2
     )
     return replace(made, **changes)
 
@@ -137,9 +117,7 @@ async def begun(store: Store, found: Conversation | None = None) -> Conversation
     """A conversation with its branch, in the store."""
     made = found or conversation()
     await write(
-        store,
-        do("add_conversation", made),
-        do("add_branch", Branch(id=made.branch, conversation=made.id)),
+        store, do("add_conversation", made), do("add_branch", Branch(id=made.branch, conversation=made.id))
     )
     return made
 
@@ -230,12 +208,7 @@ class Rows(Contract):
             conversation=found.id,
             attempt=attempt.id,
         )
-        await write(
-            here,
-            do("save_branch", branch),
-            do("add_attempt", attempt),
-            do("save_claim", claim),
-        )
+        await write(here, do("save_branch", branch), do("add_attempt", attempt), do("save_claim", claim))
         assert await read(there, do("conversation", "ann", found.id)) == found
         assert await read(there, do("conversation_by_key", "ann", TEXT, TEXT)) == found
         assert await read(there, do("branch", found.branch)) == branch
@@ -273,11 +246,7 @@ class Rows(Contract):
         store = stores[0]
         found = await begun(store, conversation(conversation_key="k"))
         attempt, committed = full_attempt(found), turn(found.branch, 1)
-        await write(
-            store,
-            do("add_attempt", attempt),
-            do("add_turn", committed),
-        )
+        await write(store, do("add_attempt", attempt), do("add_turn", committed))
         assert await read(store, do("turn", "ann", committed.id)) == committed
         lookups: list[TableStep] = [
             do("conversation", "eve", found.id),

@@ -33,7 +33,6 @@ GUARD = 20.0
 """Seconds after which a test is given up: something that had to happen did not."""
 LIMITS = Limits(lease_time=600.0, queue_wait=6_000.0, flush_every=6_000.0)
 SHORT_WAIT = Limits(lease_time=600.0, queue_wait=60.0, flush_every=6_000.0)
-
 Result = TypeVar("Result")
 Answer = TypeVar("Answer")
 OpenStore: TypeAlias = Callable[[], Awaitable[Store]]

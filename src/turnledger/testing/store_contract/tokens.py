@@ -27,11 +27,7 @@ from turnledger.testing.store_contract.rows import IDS, LATE, TEXT, begun, do, r
 from turnledger.testing.store_contract.stage import Contract, Stage, tell
 
 ALL = frozenset(TokenScope)
-
-
 DAY = 24 * 3600.0
-
-
 UNKNOWN = IdSource(lambda: 1, Random(2).getrandbits).new(TokenId)
 
 

@@ -15,11 +15,7 @@ import pytest
 
 from turnledger.chat import Chat
 from turnledger.engine.transfer.import_write import import_chat
-from turnledger.errors import (
-    ConversationDeleted,
-    ConversationNotFound,
-    InvalidInput,
-)
+from turnledger.errors import ConversationDeleted, ConversationNotFound, InvalidInput
 from turnledger.ledger import Ledger
 from turnledger.model.conversation import Within
 from turnledger.model.transfer import ENDS, Did, ImportReport

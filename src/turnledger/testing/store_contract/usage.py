@@ -23,8 +23,6 @@ from turnledger.testing.store_contract.stage import (
 
 LONG = "x" * BLOCK
 """An answer that takes more than a block."""
-
-
 FULL = replace(LIMITS, owner_bytes=3 * BLOCK)
 
 

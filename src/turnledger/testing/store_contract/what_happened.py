@@ -11,18 +11,9 @@ from turnledger.engine.ports import Runner
 from turnledger.model.attempt import AttemptState
 from turnledger.model.turn import Turn
 from turnledger.testing.scripted_model import ScriptedModel, Tool
-from turnledger.testing.store_contract.stage import (
-    LIMITS,
-    Contract,
-    Stage,
-    exchange,
-    soon,
-    user,
-)
+from turnledger.testing.store_contract.stage import LIMITS, Contract, Stage, exchange, soon, user
 
 BOOM = RuntimeError("the model broke")
-
-
 PAID = {"role": "tool", "tool_call_id": "call_0", "content": "paid"}
 
 

@@ -38,8 +38,6 @@ from turnledger.testing.store_contract.stage import (
 )
 
 ALL_USES: dict[str, Callable[[Chat], Awaitable[Any]]] = {**USES, "delete": lambda chat: chat.delete()}
-
-
 UNKNOWN_TURN = TurnId("turn_01890a5d000070008000000000000000")
 
 
@@ -131,18 +129,10 @@ class YoursOnly(Contract):
 
 
 ANN: dict[str, Any] = {"owner": "ann"}
-
-
 SHOP: dict[str, Any] = {"owner": "ann", "within": Within("shop")}
 """Who asks for the application "shop" of ann."""
-
-
 ANOTHER = [user("q1"), {"role": "assistant", "content": "never said"}, user("q2")]
-
-
 REQUEST = b"the same request"
-
-
 Use = Callable[[StageProcess, Chat, TurnId], Awaitable[Any]]
 
 

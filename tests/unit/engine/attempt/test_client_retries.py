@@ -35,17 +35,9 @@ from turnledger.testing.gates import GatedStore
 from turnledger.testing.scripted_model import ScriptedModel
 
 ANN = Target("ann", CONVERSATION)
-
-
 FIRST, SECOND = Retry(b"digest"), Retry(b"digest", 1)
-
-
 ID, SENDER = some_id(TurnId, 1), some_id(TurnId, 2)
-
-
 CLAIM = claim_for(FIRST, attempt(1))
-
-
 FAILURE = Failure("boom", "it broke")
 
 

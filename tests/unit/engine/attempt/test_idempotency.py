@@ -31,7 +31,6 @@ ID = some_id(TurnId, 1)
 CLAIM = Claim(
     owner="ann", idempotency_key="order-1", fingerprint=PRINT, conversation=conversation().id, attempt=ID
 )
-
 requests = st.lists(any_items, max_size=3)
 
 

@@ -197,8 +197,6 @@ def test_untold_is_the_rest_of_the_output() -> None:
 
 
 FAILURE = Failure("boom", "it broke.")
-
-
 STARTED, READ_ONLY = False, True
 
 
@@ -373,9 +371,7 @@ def test_a_journal_that_ends_in_reasoning_can_be_resumed(start: bool) -> None:
     assert open_calls((user(), *steps, assistant())) == ()
 
 
-def test_attempt_with_a_result_of_no_call_is_not_kept_and_is_logged(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_attempt_with_a_result_of_no_call_is_not_kept_and_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     stranded = attempt(1, input=(answer_to("c1", "42"),))
     assert not is_well_formed((), stranded, Journal())
     assert f"{stranded.id} cannot be kept" in caplog.text

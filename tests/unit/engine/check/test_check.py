@@ -630,11 +630,7 @@ async def test_tokens_in_every_state_are_sound(lived: Lived) -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
-    [
-        ({"models": ()}, "other models"),
-        ({"chat_scope": ""}, "other conversations"),
-    ],
+    ("changes", "said"), [({"models": ()}, "other models"), ({"chat_scope": ""}, "other conversations")]
 )
 async def test_a_token_beyond_its_maker_is_seen(
     lived: Lived, database: Database, changes: dict[str, Any], said: str

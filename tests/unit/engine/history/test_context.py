@@ -14,16 +14,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from tests.unit.engine.stage import HandClock, generated
-from tests.unit.model.shapes import (
-    assistant,
-    call,
-    histories,
-    reasoning,
-    result,
-    some_id,
-    turn,
-    user,
-)
+from tests.unit.model.shapes import assistant, call, histories, reasoning, result, some_id, turn, user
 from turnledger import Chat, Ledger
 from turnledger.engine.history import history
 from turnledger.engine.history.context import (

@@ -340,13 +340,7 @@ FAILED = [
 
 @pytest.mark.parametrize(
     "seen",
-    [
-        [],
-        [asked("q2")],
-        chat("q2", "It left the"),
-        chat("q2", "It left"),
-        chat("q2", "It left the ware"),
-    ],
+    [[], [asked("q2")], chat("q2", "It left the"), chat("q2", "It left"), chat("q2", "It left the ware")],
 )
 def test_an_interrupted_turn_may_be_absent_in_part_or_as_a_whole(seen: list[dict[str, Any]]) -> None:
     sent = [*chat("q1", "a1"), *seen, asked("q3")]
@@ -596,11 +590,7 @@ def several(number: int, *texts: str) -> Turn:
 
 
 LONG = "A rather long answer to it"
-
-
 BROUGHT = several(1, "q1", "a1", "q2", "a2", "q3", "a3")
-
-
 LATER = [*plain("x", "y"), several(2, "q1", "a1", "q2", "a2", "q3", "a3"), *plain(*"----", "q4", "a4")[2:]]
 
 
@@ -913,8 +903,6 @@ def test_lengths_are_counted_for_each_place() -> None:
 
 
 SYSTEM = {"role": "system", "content": "Be kind."}
-
-
 (TURN,) = plain("q", "a")
 
 

@@ -377,8 +377,6 @@ def test_what_is_put_counts_as_much_as_what_is_said() -> None:
 
 
 GUARD = 20.0
-
-
 """Seconds after which a task that should have ended is given up."""
 
 
