@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from turnledger.chat import Chat
 from turnledger.engine.ports import Store
 from turnledger.stores.memory import Database, MemoryStore
 from turnledger.testing.store_contract.stage import OpenStore, Stage
@@ -35,6 +36,12 @@ async def stage(open_store: OpenStore) -> AsyncIterator[Stage]:
     stage = Stage(open_store)
     yield stage
     await stage.close()
+
+
+@pytest.fixture
+async def chat(stage: Stage) -> Chat:
+    """A new conversation in the first process of the stage."""
+    return await (await stage.process()).chat()
 
 
 @pytest.fixture

@@ -252,8 +252,7 @@ class TestAttach:
         ended = await soon(chat.outcome(turn))
         assert (ended.state, ended.turn and ended.turn.kind) == (state, kind)
 
-    async def test_a_failed_turn_tells_why_and_so_does_what_is_settled_of_it(self, stage: Stage) -> None:
-        chat = await (await stage.process()).chat()
+    async def test_a_failed_turn_tells_why_and_so_does_what_is_settled_of_it(self, chat: Chat) -> None:
         with pytest.raises(RuntimeError):
             await chat.run(ScriptedModel([Tool("pay", "paid"), BOOM]), "q")
         [aside] = await chat.attempts()
@@ -286,8 +285,7 @@ class TestAttach:
         await holder.finish()
         assert (await soon(waiting)).turn == await soon(queued)
 
-    async def test_a_turn_that_is_withdrawn_from_the_queue_is_none(self, stage: Stage) -> None:
-        chat = await (await stage.process()).chat()
+    async def test_a_turn_that_is_withdrawn_from_the_queue_is_none(self, stage: Stage, chat: Chat) -> None:
         holder = await stage.hold_lane(chat)
         queued = await stage.queue(chat, NEVER, "q")
         [ticket] = await stage.tickets(chat)
@@ -311,8 +309,7 @@ class TestAttach:
                 with pytest.raises(TurnNotFound):
                     await soon(stranger.outcome(id))
 
-    async def test_a_turn_cannot_wait_for_itself(self, stage: Stage) -> None:
-        chat = await (await stage.process()).chat()
+    async def test_a_turn_cannot_wait_for_itself(self, chat: Chat) -> None:
         async with chat.turn("q") as turn:
             with pytest.raises(InvalidInput, match="leave it"):
                 await chat.outcome(turn.id)

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from tests.engine.views import results, shown
+from turnledger.chat import Chat
 from turnledger.engine.turn.commit import commit
 from turnledger.errors import ConversationBusy, MalformedItems, NoNewInput, TurnNotFound, TurnStopped
 from turnledger.model.attempt import AttemptState
@@ -95,15 +96,15 @@ class TestBusy:
         assert inputs[-3:] == ["q3", "q1", "q2"]
 
     @pytest.mark.parametrize("policy", ["interrupt", "rollback"])
-    async def test_interrupting_a_free_lane_just_runs(self, stage: Stage, policy: str) -> None:
-        chat = await (await stage.process()).chat()
+    async def test_interrupting_a_free_lane_just_runs(self, chat: Chat, policy: str) -> None:
         await exchange(chat, "q0", "a0")
         await exchange(chat, "q1", "a1", on_busy=policy)
         assert await said(chat) == ["q0", "a0", "q1", "a1"]
 
     @pytest.mark.parametrize("policy", ["interrupt", "rollback"])
-    async def test_a_refused_request_does_not_stop_the_running_turn(self, stage: Stage, policy: str) -> None:
-        chat = await (await stage.process()).chat()
+    async def test_a_refused_request_does_not_stop_the_running_turn(
+        self, stage: Stage, chat: Chat, policy: str
+    ) -> None:
         holder = await stage.hold_lane(chat, "q0")
         refused = stage.start(chat.run(ScriptedModel(), "  ", on_busy=policy))
         with pytest.raises(NoNewInput):
@@ -112,9 +113,8 @@ class TestBusy:
         assert (await holder.finish()).kind is TurnKind.COMPLETED
 
     async def test_results_for_calls_that_the_running_turn_closed_do_not_interrupt_it(
-        self, stage: Stage
+        self, stage: Stage, chat: Chat
     ) -> None:
-        chat = await (await stage.process()).chat()
         await soon(chat.run(ScriptedModel([Ask("ask", call_id="c1")]), "q0"))
         holder = await stage.hold_lane(chat, "never mind")
         with pytest.raises(MalformedItems):
@@ -198,9 +198,8 @@ class TestBusyBranches:
         assert [each.turn.id for each in await chat.siblings(turn.id)] == [block.id, turn.id]
 
     async def test_who_interrupts_an_edit_may_replace_it_and_answer_what_waits_there(
-        self, stage: Stage
+        self, stage: Stage, chat: Chat
     ) -> None:
-        chat = await (await stage.process()).chat()
         await soon(chat.run(ScriptedModel([Ask("ask", call_id="c1")]), "q1"))
         told = await exchange(chat, [answer_to("c1", "one")])  # type: ignore[arg-type]
         block = chat.edit(told.id, "other")

@@ -294,8 +294,7 @@ class TestMetadata:
         assert isinstance(next(result for result in results if result not in won), RevisionConflict)
         assert await chat.info() == won[0]
 
-    async def test_reading_and_renaming_are_not_interaction(self, stage: Stage) -> None:
-        chat = await (await stage.process()).chat()
+    async def test_reading_and_renaming_are_not_interaction(self, stage: Stage, chat: Chat) -> None:
         await exchange(chat, "q")
         touched = (await chat.info()).touched_at
         stage.clock.advance(10)

@@ -80,8 +80,7 @@ class TestContext:
             turn.emit("a")
         assert [each.number for each in await chat.turns()] == [1, 2, 3]
 
-    async def test_priming_stands_before_the_history_for_one_turn(self, stage: Stage) -> None:
-        chat = await (await stage.process()).chat()
+    async def test_priming_stands_before_the_history_for_one_turn(self, chat: Chat) -> None:
         await exchange(chat, "q", "a", instructions="Be brief.")
         primes = [{"role": "user", "content": "p"}, {"role": "assistant", "content": "r"}]
         assert await shown(chat, priming=primes) == ["Be brief.", "p", "r", "q", "a"]
@@ -120,8 +119,7 @@ class TestInstructions:
         assert await told(same, instructions_once="") is None
         assert await told(chat) == "Be brief."
 
-    async def test_they_are_recorded_with_the_turn_and_no_part_of_its_items(self, stage: Stage) -> None:
-        chat = await (await stage.process()).chat()
+    async def test_they_are_recorded_with_the_turn_and_no_part_of_its_items(self, chat: Chat) -> None:
         developer = {"role": "developer", "content": "Be brief."}
         await told(chat, "q1")
         await told(chat, "q2", instructions=[developer])
@@ -141,8 +139,7 @@ class TestInstructions:
         [item] = await (await there.chat(chat)).instructions()
         assert (item.role, item.text) == ("system", "Be brief.")
 
-    async def test_a_failed_turn_sets_none(self, stage: Stage) -> None:
-        chat = await (await stage.process()).chat()
+    async def test_a_failed_turn_sets_none(self, chat: Chat) -> None:
         await told(chat, instructions="Be brief.")
         with pytest.raises(ValueError, match="broken"):
             await soon(chat.run(ScriptedModel([ValueError("broken")]), "q", instructions="Be kind."))
@@ -157,8 +154,7 @@ class TestInstructions:
         assert [each.instructed for each in await same.turns()] == [1]
         assert await told(same) == "Be kind."
 
-    async def test_a_settled_turn_keeps_its_own_and_the_next_one_is_under_them(self, stage: Stage) -> None:
-        chat = await (await stage.process()).chat()
+    async def test_a_settled_turn_keeps_its_own_and_the_next_one_is_under_them(self, chat: Chat) -> None:
         await told(chat, instructions="Be brief.")
         model = ScriptedModel([Tool("pay"), ValueError("broken")])
         with pytest.raises(ValueError, match="broken"):
@@ -166,8 +162,7 @@ class TestInstructions:
         assert await told(chat, "q1") == "Be kind."
         assert [each.instructed for each in await chat.turns()] == [1, 2, 2]
 
-    async def test_a_retry_that_resumes_goes_on_under_those_it_began_with(self, stage: Stage) -> None:
-        chat = await (await stage.process()).chat()
+    async def test_a_retry_that_resumes_goes_on_under_those_it_began_with(self, chat: Chat) -> None:
         model = ScriptedModel([Tool("pay"), ValueError("broken")], [Tool("pay"), "Paid."])
         with pytest.raises(ValueError, match="broken"):
             await soon(chat.run(model, "q", instructions_once="Be kind.", idempotency_key="i"))
@@ -211,16 +206,14 @@ class TestInstructions:
         assert await told(chat) == "One."
         assert [item.text for item in await chat.instructions()] == ["One."]
 
-    async def test_an_edit_goes_on_under_those_before_its_place(self, stage: Stage) -> None:
-        chat = await (await stage.process()).chat()
+    async def test_an_edit_goes_on_under_those_before_its_place(self, chat: Chat) -> None:
         for number, text in enumerate(("One.", None, "Two."), 1):
             await told(chat, f"q{number}", instructions=text)
         assert await _edited(chat, (await chat.turns())[1], None) == "One."
         assert [each.instructed for each in await chat.turns()] == [1, 1]
         assert await told(chat) == "One."
 
-    async def test_what_is_settled_of_an_edit_leaves_the_instructions_as_they_are(self, stage: Stage) -> None:
-        chat = await (await stage.process()).chat()
+    async def test_what_is_settled_of_an_edit_leaves_the_instructions_as_they_are(self, chat: Chat) -> None:
         await told(chat, "q1", instructions="One.")
         await told(chat, "q2", instructions="Two.")
         first = (await chat.turns())[0]
@@ -244,9 +237,8 @@ class TestWellFormed:
         ["", " \n\t", [], {"role": "assistant", "content": "Hi"}, {"role": "system", "content": "Be kind"}],
     )
     async def test_a_turn_without_new_input_is_refused_and_changes_nothing(
-        self, stage: Stage, input: ItemLike
+        self, chat: Chat, input: ItemLike
     ) -> None:
-        chat = await (await stage.process()).chat()
         await exchange(chat, "q0")
         before, found = await chat.turns(), await chat.info()
         with pytest.raises(NoNewInput):
@@ -255,8 +247,7 @@ class TestWellFormed:
         assert await chat.attempts() == []
         assert await chat.info() == found
 
-    async def test_an_image_alone_is_new_input(self, stage: Stage) -> None:
-        chat = await (await stage.process()).chat()
+    async def test_an_image_alone_is_new_input(self, chat: Chat) -> None:
         await exchange(chat, IMAGE)  # type: ignore[arg-type]
         assert len(await chat.turns()) == 1
 
@@ -266,9 +257,8 @@ class TestWellFormed:
         ids=["reasoning", "call", "stray result and message", "stray result"],
     )
     async def test_input_that_only_a_model_or_nobody_can_make_is_refused(
-        self, stage: Stage, input: list[ItemLike]
+        self, chat: Chat, input: list[ItemLike]
     ) -> None:
-        chat = await (await stage.process()).chat()
         with pytest.raises(MalformedItems):
             await chat.run(ScriptedModel(), input)
         assert await chat.turns() == []
@@ -285,8 +275,7 @@ class TestWellFormed:
         assert [message["role"] for message in model.seen[0]] == ["user", "assistant", "tool", "tool", "user"]
         await soon(chat.run(model, "Still there?"))
 
-    async def test_a_result_is_not_accepted_twice(self, stage: Stage) -> None:
-        chat = await (await stage.process()).chat()
+    async def test_a_result_is_not_accepted_twice(self, chat: Chat) -> None:
         await leave_pending(chat, "c1")
         with pytest.raises(MalformedItems):
             await chat.run(ScriptedModel(), [answer_to("c1", "one"), answer_to("c1", "again")])
@@ -308,9 +297,8 @@ class TestWellFormed:
         ids=["stray", "reused id", "other id", "other kind", "reasoning, result", "reasoning, user message"],
     )
     async def test_output_that_breaks_the_pairing_is_refused_when_it_is_added(
-        self, stage: Stage, items: list[ItemLike]
+        self, chat: Chat, items: list[ItemLike]
     ) -> None:
-        chat = await (await stage.process()).chat()
         async with chat.turn("q") as turn:
             with pytest.raises(MalformedItems):
                 await turn.add(*items)
@@ -318,8 +306,7 @@ class TestWellFormed:
             turn.emit("Fine.")
         assert await said(chat) == ["q", "Fine."]
 
-    async def test_a_started_call_without_a_result_cannot_be_committed(self, stage: Stage) -> None:
-        chat = await (await stage.process()).chat()
+    async def test_a_started_call_without_a_result_cannot_be_committed(self, chat: Chat) -> None:
 
         async def runner(turn: RunningTurn) -> None:
             await turn.add(pay := call("pay", "c1"))
@@ -329,15 +316,13 @@ class TestWellFormed:
             await chat.run(runner, "q")
         assert await chat.turns() == []
 
-    async def test_a_draft_that_ends_in_reasoning_can_still_be_looked_at(self, stage: Stage) -> None:
-        chat = await (await stage.process()).chat()
+    async def test_a_draft_that_ends_in_reasoning_can_still_be_looked_at(self, chat: Chat) -> None:
         async with chat.turn("q") as turn:
             await turn.add(REASONING)
             assert turn.messages == [user("q")]
             turn.emit("Done.")
 
-    async def test_an_interrupted_turn_leaves_no_call_open(self, stage: Stage) -> None:
-        chat = await (await stage.process()).chat()
+    async def test_an_interrupted_turn_leaves_no_call_open(self, stage: Stage, chat: Chat) -> None:
         await stage.hold_lane(chat, "q0", [Think(), Ask("ask", call_id="c1")])
         await soon(chat.stop())
         [turn] = await chat.turns()
@@ -347,8 +332,7 @@ class TestWellFormed:
             await chat.run(ScriptedModel(), [answer_to("c1", "late")])
         await exchange(chat, "q1")
 
-    async def test_text_between_calls_stays_in_its_place(self, stage: Stage) -> None:
-        chat = await (await stage.process()).chat()
+    async def test_text_between_calls_stays_in_its_place(self, chat: Chat) -> None:
         turn = await soon(
             chat.run(ScriptedModel(["One. ", Tool("look"), "Two. ", Tool("look"), "Three."]), "q")
         )
@@ -365,8 +349,7 @@ class TestWellFormed:
         assert outputs(await chat.history()) == [("c2", "two"), ("c1", "one")]
         assert [message["role"] for message in model.seen[0]] == ["user", "assistant", "tool", "tool"]
 
-    async def test_missing_results_are_named_and_nothing_changes(self, stage: Stage) -> None:
-        chat = await (await stage.process()).chat()
+    async def test_missing_results_are_named_and_nothing_changes(self, chat: Chat) -> None:
         await leave_pending(chat, "c1", "c2", "c3")
         before = await chat.turns()
         with pytest.raises(MissingToolResults) as refused:
@@ -375,16 +358,14 @@ class TestWellFormed:
         assert await chat.turns() == before
         assert await chat.attempts() == []
 
-    async def test_calls_stay_pending_while_turns_fail(self, stage: Stage) -> None:
-        chat = await (await stage.process()).chat()
+    async def test_calls_stay_pending_while_turns_fail(self, chat: Chat) -> None:
         await leave_pending(chat, "c1")
         with pytest.raises(RuntimeError):
             await chat.run(ScriptedModel([RuntimeError("boom")]), [answer_to("c1", "one")])
         await soon(chat.run(ScriptedModel(["Thanks."]), [answer_to("c1", "one")]))
         assert outputs(await chat.history()) == [("c1", "one")]
 
-    async def test_call_ids_may_repeat_and_are_paired_per_occurrence(self, stage: Stage) -> None:
-        chat = await (await stage.process()).chat()
+    async def test_call_ids_may_repeat_and_are_paired_per_occurrence(self, chat: Chat) -> None:
         tools = [Tool("look", "one", call_id="c"), Tool("look", "two", call_id="c")]
         await soon(chat.run(ScriptedModel([*tools, Ask("ask", call_id="c")]), "q0"))
         model = ScriptedModel([Tool("look", "four", call_id="c"), "Done."], ["Yes."])

@@ -98,8 +98,9 @@ class TestEdits:
         assert turn.messages == seen
 
     @pytest.mark.parametrize("what", ["edit", "regenerate", "fork", "siblings"])
-    async def test_only_turns_of_the_line_that_is_shown_can_be_named(self, stage: Stage, what: str) -> None:
-        chat = await (await stage.process()).chat()
+    async def test_only_turns_of_the_line_that_is_shown_can_be_named(
+        self, stage: Stage, chat: Chat, what: str
+    ) -> None:
         other = await (await stage.process()).chat()
         replaced = (await chain(chat, 2))[1]
         elsewhere = await exchange(other, "elsewhere")
@@ -114,8 +115,7 @@ class TestEdits:
         assert await chat.info() == found
         await exchange(chat, "next", on_busy="reject")
 
-    async def test_what_is_no_turn_id_is_refused_as_such(self, stage: Stage) -> None:
-        chat = await (await stage.process()).chat()
+    async def test_what_is_no_turn_id_is_refused_as_such(self, chat: Chat) -> None:
         with pytest.raises(InvalidId):
             chat.edit("turn_1", "q")
         with pytest.raises(InvalidId):
@@ -123,9 +123,8 @@ class TestEdits:
 
     @pytest.mark.parametrize("input", ["  ", []])
     async def test_an_edit_needs_something_new_and_a_refused_one_settles_nothing(
-        self, stage: Stage, input: str
+        self, chat: Chat, input: str
     ) -> None:
-        chat = await (await stage.process()).chat()
         before = await chain(chat, 2)
         await fail(chat, ScriptedModel([Tool("pay", "paid"), BOOM]))
         attempts = await chat.attempts()
@@ -134,8 +133,7 @@ class TestEdits:
         assert await chat.turns() == before
         assert await chat.attempts() == attempts
 
-    async def test_an_edit_closes_the_calls_that_wait_at_its_place(self, stage: Stage) -> None:
-        chat = await (await stage.process()).chat()
+    async def test_an_edit_closes_the_calls_that_wait_at_its_place(self, chat: Chat) -> None:
         asking = await soon(chat.run(ScriptedModel([Ask("ask", call_id="c1")]), "q1"))
         told = await exchange(chat, [answer_to("c1", "one")])  # type: ignore[arg-type]
         edited = await tell(chat.edit(told.id, "never mind"))
@@ -145,8 +143,7 @@ class TestEdits:
         assert results(again) == {"c1": "two"}
         await exchange(chat, "next")
 
-    async def test_results_for_calls_that_do_not_wait_at_its_place_are_refused(self, stage: Stage) -> None:
-        chat = await (await stage.process()).chat()
+    async def test_results_for_calls_that_do_not_wait_at_its_place_are_refused(self, chat: Chat) -> None:
         first = await exchange(chat, "q1")
         two = ScriptedModel([Ask("ask", call_id="c1"), Ask("ask", call_id="c2")])
         asking = await soon(chat.run(two, "q2"))
@@ -164,8 +161,7 @@ class TestEdits:
     # Regenerating.
 
     @pytest.mark.parametrize("named", [False, True])
-    async def test_regenerating_asks_the_same_again(self, stage: Stage, named: bool) -> None:
-        chat = await (await stage.process()).chat()
+    async def test_regenerating_asks_the_same_again(self, chat: Chat, named: bool) -> None:
         first, last = await chain(chat, 2)
         model = ScriptedModel(["Better."])
         turn = await soon(play(chat.regenerate(first.id if named else None), model))
@@ -175,8 +171,7 @@ class TestEdits:
         assert model.seen[0][-1] == user(replaced.input[0].text)
         assert await chat.turns() == ([] if named else [first]) + [turn]
 
-    async def test_results_are_given_again_when_their_turn_is_regenerated(self, stage: Stage) -> None:
-        chat = await (await stage.process()).chat()
+    async def test_results_are_given_again_when_their_turn_is_regenerated(self, chat: Chat) -> None:
         two = [Ask("ask", call_id="c1"), Ask("ask", call_id="c2")]
         await soon(chat.run(ScriptedModel(two), "q1"))
         told = await exchange(chat, [answer_to("c1", "one"), answer_to("c2", "two")])  # type: ignore[arg-type]
@@ -186,8 +181,7 @@ class TestEdits:
         assert results(moved_on) == {"c1": NOT_ANSWERED, "c2": "two"}
         assert (await tell(chat.regenerate())).input == moved_on.input
 
-    async def test_without_a_turn_there_is_nothing_to_regenerate(self, stage: Stage) -> None:
-        chat = await (await stage.process()).chat()
+    async def test_without_a_turn_there_is_nothing_to_regenerate(self, chat: Chat) -> None:
         with pytest.raises(TurnNotFound):
             await tell(chat.regenerate())
         await fail(chat, ScriptedModel([Tool("pay"), BOOM]))
@@ -198,9 +192,8 @@ class TestEdits:
     # Settled turns are never left out.
 
     async def test_a_settled_turn_cannot_be_run_again_and_is_not_replaced_by_an_edit(
-        self, stage: Stage
+        self, chat: Chat
     ) -> None:
-        chat = await (await stage.process()).chat()
         await exchange(chat, "q1")
         await fail(chat, ScriptedModel([Tool("pay", "paid"), BOOM]))
         await exchange(chat, "q2")
@@ -213,8 +206,7 @@ class TestEdits:
         assert edited.parent == settled.id
         assert kinds(await chat.turns()) == ["completed", "settled", "completed"]
 
-    async def test_a_branch_begins_with_the_settled_turns_that_directly_follow(self, stage: Stage) -> None:
-        chat = await (await stage.process()).chat()
+    async def test_a_branch_begins_with_the_settled_turns_that_directly_follow(self, chat: Chat) -> None:
         await exchange(chat, "q1")
         for text in ("one", "two"):
             await fail(chat, ScriptedModel([Tool("pay", text), BOOM]))
@@ -243,8 +235,7 @@ class TestEdits:
         await tell(chat.regenerate(turns[1].id))
         assert kinds(await chat.turns()) == ["settled", "completed"]
 
-    async def test_what_is_carried_closes_the_calls_that_wait_at_the_place(self, stage: Stage) -> None:
-        chat = await (await stage.process()).chat()
+    async def test_what_is_carried_closes_the_calls_that_wait_at_the_place(self, chat: Chat) -> None:
         await soon(chat.run(ScriptedModel([Ask("ask", call_id="c1")]), "q1"))
         told = await exchange(chat, [answer_to("c1", "one")])  # type: ignore[arg-type]
         await soon(chat.run(ScriptedModel([Ask("ask", call_id="c2")]), "q2"))
@@ -273,8 +264,7 @@ class TestEdits:
             assert replayed.value.turn == turn
         assert await chat.turns() == [turn]
 
-    async def test_a_key_stands_for_one_place(self, stage: Stage) -> None:
-        chat = await (await stage.process()).chat()
+    async def test_a_key_stands_for_one_place(self, chat: Chat) -> None:
         first, last = await chain(chat, 2)
         await tell(chat.edit(last.id, "other", idempotency_key="i"))
         await tell(chat.regenerate(idempotency_key="r"))
@@ -331,8 +321,7 @@ async def only_one_falls_silent(stage: Stage, alive: StageProcess, observer: Sta
 
 
 class TestUnfinishedEdits:
-    async def test_a_failed_edit_leaves_everything_as_it_was(self, stage: Stage) -> None:
-        chat = await (await stage.process()).chat()
+    async def test_a_failed_edit_leaves_everything_as_it_was(self, chat: Chat) -> None:
         before, found = await chain(chat, 2), await chat.info()
         await break_down(chat.edit(before[0].id, "other"), ScriptedModel(["Half", BOOM]))
         assert await chat.turns() == before
@@ -356,8 +345,7 @@ class TestUnfinishedEdits:
         assert kinds(await chat.turns()) == [*["completed"] * 3, "settled", "completed"]
         assert (await chat.turns())[:3] == before
 
-    async def test_the_next_edit_settles_it_and_takes_it_along(self, stage: Stage) -> None:
-        chat = await (await stage.process()).chat()
+    async def test_the_next_edit_settles_it_and_takes_it_along(self, chat: Chat) -> None:
         before = await chain(chat, 2)
         old = (await chat.info()).branch
         await break_down(chat.edit(before[0].id, "other"))
@@ -370,10 +358,9 @@ class TestUnfinishedEdits:
 
     @pytest.mark.parametrize("lane_asks", [False, True])
     async def test_what_it_did_is_settled_whatever_calls_waited_here_and_there(
-        self, stage: Stage, lane_asks: bool
+        self, chat: Chat, lane_asks: bool
     ) -> None:
         """Its input answered the calls of its place; those of the head are others, or there are none."""
-        chat = await (await stage.process()).chat()
         await soon(chat.run(ScriptedModel([Ask("ask", call_id="c1")]), "q1"))
         told = await exchange(chat, [answer_to("c1", "one")])  # type: ignore[arg-type]
         if lane_asks:
@@ -425,8 +412,7 @@ class TestUnfinishedEdits:
         await exchange(chat, "next")
         assert kinds(await chat.turns()) == ["completed"] * 3
 
-    async def test_a_retry_whose_turn_is_shown_no_more_is_told_so(self, stage: Stage) -> None:
-        chat = await (await stage.process()).chat()
+    async def test_a_retry_whose_turn_is_shown_no_more_is_told_so(self, chat: Chat) -> None:
         before = await chain(chat, 2)
         await break_down(chat.edit(before[1].id, "other", idempotency_key="i"), ScriptedModel([BOOM]))
         await chat.undo()

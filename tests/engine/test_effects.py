@@ -108,9 +108,8 @@ class TestEffects:
 
     @ways_to_leave_out
     async def test_an_interrupted_turn_without_effects_goes_without_a_trace(
-        self, stage: Stage, way: str
+        self, stage: Stage, chat: Chat, way: str
     ) -> None:
-        chat = await (await stage.process()).chat()
         [first] = await chain(chat, 1)
         await tell(chat.edit(first.id, "q1"), "a1")
         other = await shown(chat)
@@ -120,9 +119,8 @@ class TestEffects:
         assert set(kinds(await left.turns())) == {"completed"}
 
     async def test_undo_leaves_the_effect_of_an_interrupted_turn_behind_if_told_to_forget(
-        self, stage: Stage
+        self, stage: Stage, chat: Chat
     ) -> None:
-        chat = await (await stage.process()).chat()
         before = await chain(chat, 1)
         await interrupt(stage, chat)
         await soon(chat.undo(forget=True))
@@ -158,9 +156,8 @@ class TestEffects:
             assert results(told) == {"call_0": "again"}
 
     async def test_a_completed_turn_that_is_edited_away_is_gone_with_what_its_tools_did(
-        self, stage: Stage
+        self, chat: Chat
     ) -> None:
-        chat = await (await stage.process()).chat()
         paid = await soon(chat.run(ScriptedModel([Tool("pay", "paid"), "Paid."]), "Pay."))
         model = ScriptedModel(["a"])
         await soon(play(chat.edit(paid.id, "other"), model))
@@ -192,8 +189,7 @@ class TestEffects:
             assert len(told) == 1
         assert (await seen_next(chat)).count(PAID) == 1
 
-    async def test_a_switch_tells_two_alike_effects_twice_and_in_order(self, stage: Stage) -> None:
-        chat = await (await stage.process()).chat()
+    async def test_a_switch_tells_two_alike_effects_twice_and_in_order(self, chat: Chat) -> None:
         [first] = await chain(chat, 1)
         await tell(chat.edit(first.id, "other"))
         for result in ("paid", "paid", "again"):
@@ -202,8 +198,9 @@ class TestEffects:
         told = [results(turn)["call_0"] for turn in (await chat.turns())[1:]]
         assert told == ["paid", "paid", "again"]
 
-    async def test_a_switch_does_not_tell_again_what_was_carried_before(self, stage: Stage) -> None:
-        chat = await (await stage.process()).chat()
+    async def test_a_switch_does_not_tell_again_what_was_carried_before(
+        self, stage: Stage, chat: Chat
+    ) -> None:
         [first] = await chain(chat, 1)
         stopped = await interrupt(stage, chat)
         await tell(chat.edit(first.id, "one"))
@@ -215,8 +212,7 @@ class TestEffects:
             assert (await seen_next(chat)).count(PAID) == 1
             await soon(chat.undo())
 
-    async def test_a_switch_closes_the_calls_that_wait_where_it_tells_of_effects(self, stage: Stage) -> None:
-        chat = await (await stage.process()).chat()
+    async def test_a_switch_closes_the_calls_that_wait_where_it_tells_of_effects(self, chat: Chat) -> None:
         asking = await soon(chat.run(ScriptedModel([Ask("ask", call_id="c1")]), "q1"))
         await tell(chat.edit(asking.id, "other"))
         await fail(chat, ScriptedModel([Tool("pay", "paid"), BOOM]))
@@ -238,8 +234,7 @@ class TestEffects:
         await soon(chat.switch(first.branch))
         assert kinds(await chat.turns()) == ["completed", "settled"]
 
-    async def test_a_switch_finds_what_lines_share_behind_many_edits(self, stage: Stage) -> None:
-        chat = await (await stage.process()).chat()
+    async def test_a_switch_finds_what_lines_share_behind_many_edits(self, chat: Chat) -> None:
         await chain(chat, 2)
         await fail(chat, ScriptedModel([Tool("pay", "early"), BOOM]))
         last = await exchange(chat, "q3")
@@ -254,8 +249,7 @@ class TestEffects:
 
     # Forks.
 
-    async def test_a_fork_takes_along_the_effects_that_come_after_its_turn(self, stage: Stage) -> None:
-        chat = await (await stage.process()).chat()
+    async def test_a_fork_takes_along_the_effects_that_come_after_its_turn(self, chat: Chat) -> None:
         before = await chain(chat, 2)
         await fail(chat, ScriptedModel([Tool("pay", "paid"), BOOM]))
         await exchange(chat, "q3")
@@ -269,9 +263,8 @@ class TestEffects:
     # Resent histories.
 
     async def test_results_resent_behind_an_interrupted_turn_are_asked_anew_with_their_calls(
-        self, stage: Stage
+        self, stage: Stage, chat: Chat
     ) -> None:
-        chat = await (await stage.process()).chat()
         asking = await soon(chat.run(ScriptedModel([Ask("ask", call_id="c1")]), "q1"))
         await stage.hold_lane(chat, [answer_to("c1", "one")], [Tool("pay", "paid")])  # type: ignore[arg-type]
         await soon(chat.stop(policy="keep"))
@@ -299,8 +292,7 @@ async def three_calls(turn: RunningTurn) -> None:
 
 
 class TestSettled:
-    async def test_each_failed_turn_is_settled_by_the_one_after_it(self, stage: Stage) -> None:
-        chat = await (await stage.process()).chat()
+    async def test_each_failed_turn_is_settled_by_the_one_after_it(self, chat: Chat) -> None:
         await fail(chat, ScriptedModel([Tool("pay", "one"), BOOM]))
         await fail(chat, ScriptedModel([Tool("pay", "two"), BOOM]))
         await exchange(chat, "q")
@@ -309,8 +301,7 @@ class TestSettled:
         assert [results(turn) for turn in turns[:2]] == [{"call_0": "one"}, {"call_0": "two"}]
         assert [turn.parent for turn in turns] == [None, turns[0].id, turns[1].id]
 
-    async def test_only_calls_that_may_have_acted_are_told(self, stage: Stage) -> None:
-        chat = await (await stage.process()).chat()
+    async def test_only_calls_that_may_have_acted_are_told(self, chat: Chat) -> None:
         await fail(chat, three_calls)
         await exchange(chat, "q")
         settled = (await chat.turns())[0]
@@ -318,8 +309,7 @@ class TestSettled:
         assert [item.call_id for item in settled.items if item.is_call] == ["c_one", "c_two"]
         assert "Half" not in await said(chat)
 
-    async def test_reasoning_is_told_with_the_call_it_led_to_and_only_then(self, stage: Stage) -> None:
-        chat = await (await stage.process()).chat()
+    async def test_reasoning_is_told_with_the_call_it_led_to_and_only_then(self, chat: Chat) -> None:
         look = Tool("look", read_only=True)
         await fail(chat, ScriptedModel([Think("a"), look, Think("b"), Tool("pay"), Think("c"), BOOM]))
         await exchange(chat, "q")
@@ -332,16 +322,14 @@ class TestSettled:
         ]
         assert items[0].fields["summary"][0]["text"] == "b"
 
-    async def test_read_only_tools_leave_nothing_to_settle(self, stage: Stage) -> None:
-        chat = await (await stage.process()).chat()
+    async def test_read_only_tools_leave_nothing_to_settle(self, chat: Chat) -> None:
         await fail(chat, ScriptedModel([Tool("look", read_only=True), BOOM]))
         model = ScriptedModel(["a"])
         await soon(chat.run(model, "q"))
         assert model.seen == [[user("q")]]
         assert kinds(await chat.turns()) == ["completed"]
 
-    async def test_forget_is_about_failure_and_not_about_a_stop(self, stage: Stage) -> None:
-        chat = await (await stage.process()).chat()
+    async def test_forget_is_about_failure_and_not_about_a_stop(self, stage: Stage, chat: Chat) -> None:
         await stage.hold_lane(chat, "Pay.", [Tool("pay", "paid")], on_failure="forget")
         await soon(chat.stop(policy="discard"))
         await exchange(chat, "q")
@@ -358,8 +346,7 @@ class TestSettled:
         assert PAID in model.seen[0]
 
     @pytest.mark.parametrize("way", ["failure", "stop"])
-    async def test_keep_states_what_is_known_of_each_call(self, stage: Stage, way: str) -> None:
-        chat = await (await stage.process()).chat()
+    async def test_keep_states_what_is_known_of_each_call(self, chat: Chat, way: str) -> None:
         if way == "failure":
             await fail(chat, three_calls, on_failure="keep")
         else:
@@ -375,8 +362,7 @@ class TestSettled:
         assert turn.output[-1].fields["status"] == "incomplete"
         await exchange(chat, "q")
 
-    async def test_a_refused_request_settles_nothing(self, stage: Stage) -> None:
-        chat = await (await stage.process()).chat()
+    async def test_a_refused_request_settles_nothing(self, chat: Chat) -> None:
         await exchange(chat, "Hello")
         await fail(chat, ScriptedModel([Tool("pay"), BOOM]))
         before, attempts = await chat.turns(), await chat.attempts()
@@ -387,8 +373,7 @@ class TestSettled:
         await exchange(chat, "q")
         assert kinds(await chat.turns()) == ["completed", "settled", "completed"]
 
-    async def test_a_settled_turn_answers_the_calls_that_its_input_answered(self, stage: Stage) -> None:
-        chat = await (await stage.process()).chat()
+    async def test_a_settled_turn_answers_the_calls_that_its_input_answered(self, chat: Chat) -> None:
         await soon(chat.run(ScriptedModel([Ask("ask", call_id="c1"), Ask("ask", call_id="c2")]), "Hello"))
         with pytest.raises(RuntimeError):
             await chat.run(
@@ -400,8 +385,7 @@ class TestSettled:
         assert results(turns[1]) == {"c1": "one", "c2": "two", "call_0": "paid"}
         assert results(turns[2]) == {}
 
-    async def test_forget_drops_it(self, stage: Stage) -> None:
-        chat = await (await stage.process()).chat()
+    async def test_forget_drops_it(self, chat: Chat) -> None:
         await fail(chat, ScriptedModel([Tool("pay"), BOOM]), on_failure="forget")
         model = ScriptedModel(["a"])
         await soon(chat.run(model, "q"))
@@ -409,8 +393,9 @@ class TestSettled:
         [aside] = await chat.attempts()
         assert aside.journal.items == []
 
-    async def test_what_a_stopped_and_discarded_turn_did_waits_likewise(self, stage: Stage) -> None:
-        chat = await (await stage.process()).chat()
+    async def test_what_a_stopped_and_discarded_turn_did_waits_likewise(
+        self, stage: Stage, chat: Chat
+    ) -> None:
         await stage.hold_lane(chat, "Pay.", [Tool("pay", "paid"), "Half"], idempotency_key="i")
         ended = await soon(chat.stop(policy="discard"))
         assert ended is not None
@@ -467,10 +452,7 @@ class TestResumed:
         assert turn.text == "I look.Done."
         assert await chat.turns() == [turn]
 
-    async def test_the_resumed_attempt_is_told_as_such_and_leaves_no_effects_behind(
-        self, stage: Stage
-    ) -> None:
-        chat = await (await stage.process()).chat()
+    async def test_the_resumed_attempt_is_told_as_such_and_leaves_no_effects_behind(self, chat: Chat) -> None:
         model = ScriptedModel([Tool("pay"), BOOM], [Tool("pay"), "Done."])
         await fail_with_key(chat, model)
         turn = await retry(chat, model)
@@ -481,8 +463,7 @@ class TestResumed:
         assert [each.kind for each in await chat.turns()] == [TurnKind.COMPLETED, TurnKind.COMPLETED]
         assert (await chat.turns())[0] == turn
 
-    async def test_a_call_whose_tool_failed_is_of_unknown_outcome(self, stage: Stage) -> None:
-        chat = await (await stage.process()).chat()
+    async def test_a_call_whose_tool_failed_is_of_unknown_outcome(self, chat: Chat) -> None:
         model = ScriptedModel([Tool("pay", error=BOOM)], [Tool("pay"), "Done."])
         await fail_with_key(chat, model)
         assert outputs(await retry(chat, model)) == [OUTCOME_UNKNOWN]
@@ -535,8 +516,7 @@ class TestResumed:
         turn = await soon(same.run(ScriptedModel(["Done."]), "q", idempotency_key="i"))
         assert [each.id for each in await chat.turns()][1:] == [turn.id]
 
-    async def test_a_retry_can_fail_and_be_resumed_again(self, stage: Stage) -> None:
-        chat = await (await stage.process()).chat()
+    async def test_a_retry_can_fail_and_be_resumed_again(self, chat: Chat) -> None:
         whole: list[Step] = [Tool("one", "1"), Tool("two", "2"), Tool("three", "3"), "Done."]
         model = ScriptedModel([whole[0], BOOM], [*whole[:2], BOOM], whole)
         await fail_with_key(chat, model)
@@ -545,8 +525,7 @@ class TestResumed:
         assert model.executed == {"one": 1, "two": 1, "three": 1}
         assert outputs(turn) == ["1", "2", "3"]
 
-    async def test_repeated_call_ids_are_resumed_per_occurrence(self, stage: Stage) -> None:
-        chat = await (await stage.process()).chat()
+    async def test_repeated_call_ids_are_resumed_per_occurrence(self, chat: Chat) -> None:
         first, second = Tool("pay", "paid 1", call_id="c"), Tool("pay", "paid 2", call_id="c")
         model = ScriptedModel([first, BOOM], [first, second, "Done."])
         await fail_with_key(chat, model)
@@ -583,8 +562,7 @@ class TestResumed:
         assert (paid, told[3:]) == (["paid 1", "paid 2"], ["paid 1", "paid 2"])
         assert outputs(turn) == ["paid 1", "paid 2"]
 
-    async def test_call_of_unknown_outcome_returns_that_and_does_not_run_again(self, stage: Stage) -> None:
-        chat = await (await stage.process()).chat()
+    async def test_call_of_unknown_outcome_returns_that_and_does_not_run_again(self, chat: Chat) -> None:
         paid: list[str] = []
 
         async def pay() -> str:
@@ -601,8 +579,7 @@ class TestResumed:
         assert turn.text == OUTCOME_UNKNOWN
         assert outputs(turn) == [OUTCOME_UNKNOWN]
 
-    async def test_call_that_was_added_and_not_started_is_run_by_the_retry(self, stage: Stage) -> None:
-        chat = await (await stage.process()).chat()
+    async def test_call_that_was_added_and_not_started_is_run_by_the_retry(self, chat: Chat) -> None:
         paid: list[str] = []
 
         async def pay() -> str:
@@ -622,15 +599,13 @@ class TestResumed:
         assert paid == ["paid", "paid"]
         assert [item.call_id for item in turn.output if item.is_result] == ["c", "d"]
 
-    async def test_a_turn_that_broke_off_after_reasoning_can_be_resumed(self, stage: Stage) -> None:
-        chat = await (await stage.process()).chat()
+    async def test_a_turn_that_broke_off_after_reasoning_can_be_resumed(self, chat: Chat) -> None:
         model = ScriptedModel([Think("hm"), BOOM], [Think("hm"), "Done."])
         await fail_with_key(chat, model)
         turn = await retry(chat, model)
         assert [item.type for item in turn.output] == ["reasoning", "message"]
 
-    async def test_a_retry_starts_afresh_when_the_conversation_has_moved_on(self, stage: Stage) -> None:
-        chat = await (await stage.process()).chat()
+    async def test_a_retry_starts_afresh_when_the_conversation_has_moved_on(self, chat: Chat) -> None:
         look = Tool("look", "found", read_only=True)
         model = ScriptedModel([look, BOOM], [look, "Done."])
         await fail_with_key(chat, model)
@@ -641,8 +616,7 @@ class TestResumed:
         assert [each.id for each in await chat.turns()][-1] == turn.id
         assert await said(chat) == ["q1", "a1", "q", "Done."]
 
-    async def test_a_retry_of_a_settled_turn_is_answered_by_it(self, stage: Stage) -> None:
-        chat = await (await stage.process()).chat()
+    async def test_a_retry_of_a_settled_turn_is_answered_by_it(self, chat: Chat) -> None:
         model = ScriptedModel([Tool("pay"), BOOM])
         await fail_with_key(chat, model)
         await exchange(chat, "next")
@@ -651,17 +625,13 @@ class TestResumed:
         assert model.executed == {"pay": 1}
         assert [each.kind for each in await chat.turns()] == [TurnKind.SETTLED, TurnKind.COMPLETED]
 
-    async def test_forget_lets_a_retry_run_the_tools_again(self, stage: Stage) -> None:
-        chat = await (await stage.process()).chat()
+    async def test_forget_lets_a_retry_run_the_tools_again(self, chat: Chat) -> None:
         model = ScriptedModel([Tool("pay"), BOOM], [Tool("pay"), "Done."])
         await fail_with_key(chat, model, on_failure="forget")
         await retry(chat, model)
         assert model.executed == {"pay": 2}
 
-    async def test_a_resumed_retry_does_not_hide_what_another_failed_turn_has_done(
-        self, stage: Stage
-    ) -> None:
-        chat = await (await stage.process()).chat()
+    async def test_a_resumed_retry_does_not_hide_what_another_failed_turn_has_done(self, chat: Chat) -> None:
         look = Tool("look", "found", read_only=True)
         model = ScriptedModel([look, BOOM], [look, "Done."])
         await fail_with_key(chat, model)

@@ -49,8 +49,7 @@ UNKNOWN = TurnId("turn_000000000001700080000000000000ff")
 
 
 class TestEvents:
-    async def test_a_running_turn_is_read_from_any_number_on(self, stage: Stage) -> None:
-        chat = await (await stage.process()).chat()
+    async def test_a_running_turn_is_read_from_any_number_on(self, stage: Stage, chat: Chat) -> None:
         told: list[Event] = []
         holder = await hold(stage, chat, on_event=told.append)
         id, so_far = await running(chat), len(told)
@@ -422,8 +421,7 @@ class TestEvents:
         process = here.ledger._process
         assert (process.readers, process.listened, process.awaited) == (0, {}, {})
 
-    async def test_what_is_no_event_number_is_refused(self, stage: Stage) -> None:
-        chat = await (await stage.process()).chat()
+    async def test_what_is_no_event_number_is_refused(self, chat: Chat) -> None:
         with pytest.raises(InvalidInput):
             chat.events(UNKNOWN, after=-1)
 

@@ -88,8 +88,7 @@ class TestFlags:
         assert "secret" not in await shown(chat)
         assert "secret" not in [item.text for item in await chat.history()]
 
-    async def test_it_stays_in_the_turn_and_before_the_user(self, stage: Stage) -> None:
-        chat = await (await stage.process()).chat()
+    async def test_it_stays_in_the_turn_and_before_the_user(self, chat: Chat) -> None:
         turn = await exchange(chat, "q", "a")
         await chat.flag(turn.id, 1, to_model=False)
         assert await chat.turns() == [turn]
@@ -169,8 +168,7 @@ class TestFlags:
         await soon(task)
         assert await shown(chat) == ["a", "q2", "b"]
 
-    async def test_flags_are_set_one_by_one(self, stage: Stage) -> None:
-        chat = await (await stage.process()).chat()
+    async def test_flags_are_set_one_by_one(self, chat: Chat) -> None:
         turn = await exchange(chat, "q", "a")
         await chat.flag(turn.id, 0, to_model=False)
         await chat.flag(turn.id, 0, to_user=False)
@@ -179,8 +177,7 @@ class TestFlags:
         await chat.flag(turn.id, 0, to_user=True)
         assert await chat.flags(turn.id) == {}
 
-    async def test_flagging_does_not_touch_the_conversation(self, stage: Stage) -> None:
-        chat = await (await stage.process()).chat()
+    async def test_flagging_does_not_touch_the_conversation(self, stage: Stage, chat: Chat) -> None:
         turn = await exchange(chat, "q", "a")
         before = await chat.info()
         stage.clock.advance(10)
@@ -206,8 +203,7 @@ class TestFlags:
         assert await shown(chat) == ["a"]
 
     @pytest.mark.parametrize("place", [-1, 2])
-    async def test_a_place_that_is_not_there_is_refused(self, stage: Stage, place: int) -> None:
-        chat = await (await stage.process()).chat()
+    async def test_a_place_that_is_not_there_is_refused(self, chat: Chat, place: int) -> None:
         turn = await exchange(chat, "q", "a")
         with pytest.raises(InvalidInput, match="2 items"):
             await chat.flag(turn.id, (0, place), to_model=False)
@@ -307,8 +303,7 @@ class TestFlags:
         for process in (here, there):
             assert "function_call" not in await shown(await process.chat(chat))
 
-    async def test_a_deleted_conversation_takes_no_flags(self, stage: Stage) -> None:
-        chat = await (await stage.process()).chat()
+    async def test_a_deleted_conversation_takes_no_flags(self, chat: Chat) -> None:
         turn = await exchange(chat, "q", "a")
         await chat.delete()
         with pytest.raises(ConversationDeleted):

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.engine.views import SCRIPT, check_shape, read_all, results, shown, spoken, wire
+from turnledger.chat import Chat
 from turnledger.engine.lifecycle.moves import fork
 from turnledger.engine.turn.begin import begin
 from turnledger.errors import (
@@ -48,8 +49,7 @@ class TestMoves:
         await chat.switch(old)
         assert await (await there.chat(chat)).turns() == before
 
-    async def test_the_first_turn_can_be_undone_and_then_there_is_none(self, stage: Stage) -> None:
-        chat = await (await stage.process()).chat()
+    async def test_the_first_turn_can_be_undone_and_then_there_is_none(self, chat: Chat) -> None:
         with pytest.raises(TurnNotFound):
             await soon(chat.undo())
         [first] = await chain(chat, 1)
@@ -61,8 +61,7 @@ class TestMoves:
         assert (other.number, other.parent) == (1, None)
         assert [each.turn.id for each in await chat.siblings(other.id)] == [first.id, other.id]
 
-    async def test_undo_brings_back_the_calls_that_waited(self, stage: Stage) -> None:
-        chat = await (await stage.process()).chat()
+    async def test_undo_brings_back_the_calls_that_waited(self, chat: Chat) -> None:
         await soon(chat.run(ScriptedModel([Ask("ask", call_id="c1")]), "q1"))
         await exchange(chat, [answer_to("c1", "one")])  # type: ignore[arg-type]
         await soon(chat.undo())
@@ -70,8 +69,7 @@ class TestMoves:
         assert results(again) == {"c1": "two"}
 
     @pytest.mark.parametrize("waits", [False, True])
-    async def test_undo_hides_no_settled_turn(self, stage: Stage, waits: bool) -> None:
-        chat = await (await stage.process()).chat()
+    async def test_undo_hides_no_settled_turn(self, chat: Chat, waits: bool) -> None:
         before = await chain(chat, 2)
         await fail(chat, ScriptedModel([Tool("pay", "paid"), BOOM]))
         if not waits:
@@ -289,8 +287,7 @@ class TestMoves:
         await holder.finish()
         assert await asked(chat) == ["other", "running"]
 
-    async def test_an_undo_that_rolls_back_the_only_turn_is_refused(self, stage: Stage) -> None:
-        chat = await (await stage.process()).chat()
+    async def test_an_undo_that_rolls_back_the_only_turn_is_refused(self, stage: Stage, chat: Chat) -> None:
         holder = await stage.hold_lane(chat, "running")
         with pytest.raises(TurnNotFound):
             await soon(chat.undo(on_busy="rollback"))
@@ -300,8 +297,7 @@ class TestMoves:
     # Siblings.
 
     @pytest.mark.parametrize("place", [0, 1])
-    async def test_siblings_are_all_turns_made_at_a_place(self, stage: Stage, place: int) -> None:
-        chat = await (await stage.process()).chat()
+    async def test_siblings_are_all_turns_made_at_a_place(self, chat: Chat, place: int) -> None:
         turns = await chain(chat, 3)
         made, branches = [turns[place]], [await shown(chat)]
         for number in range(3):
@@ -318,8 +314,7 @@ class TestMoves:
         assert len(few) == 2
         assert made[-1] in [each.turn for each in few]
 
-    async def test_siblings_show_the_branch_that_is_current_where_it_has_the_turn(self, stage: Stage) -> None:
-        chat = await (await stage.process()).chat()
+    async def test_siblings_show_the_branch_that_is_current_where_it_has_the_turn(self, chat: Chat) -> None:
         turns = await chain(chat, 3)
         await tell(chat.edit(turns[0].id, "other"))
         other = await shown(chat)
@@ -328,8 +323,7 @@ class TestMoves:
         found = await chat.siblings(turns[0].id)
         assert [each.branch for each in found] == [await shown(chat), other]
 
-    async def test_an_undone_turn_is_a_sibling_of_what_came_instead(self, stage: Stage) -> None:
-        chat = await (await stage.process()).chat()
+    async def test_an_undone_turn_is_a_sibling_of_what_came_instead(self, chat: Chat) -> None:
         turns = await chain(chat, 2)
         await soon(chat.undo())
         other = await exchange(chat, "other")
@@ -339,8 +333,7 @@ class TestMoves:
         assert await chat.turns() == turns
         assert [each.turn for each in await chat.siblings(turns[1].id)] == [turns[1], other]
 
-    async def test_settled_turns_between_do_not_part_siblings(self, stage: Stage) -> None:
-        chat = await (await stage.process()).chat()
+    async def test_settled_turns_between_do_not_part_siblings(self, chat: Chat) -> None:
         await exchange(chat, "q1")
         second = await exchange(chat, "q2")
         await fail(chat, ScriptedModel([Tool("pay", "paid"), BOOM]))
@@ -389,8 +382,7 @@ class TestUndoneOnce:
         assert await stage.tickets(chat) == []
         await exchange(chat, "q5", on_busy="reject")
 
-    async def test_a_key_stands_for_one_request(self, stage: Stage) -> None:
-        chat = await (await stage.process()).chat()
+    async def test_a_key_stands_for_one_request(self, chat: Chat) -> None:
         first = await chain(chat, 2)
         await soon(chat.undo(**ONCE))
         others: tuple[Callable[[], Coroutine[Any, Any, Any]], ...] = (
@@ -409,8 +401,7 @@ class TestUndoneOnce:
             await soon(chat.undo(idempotency_key="turn"))
         assert await asked(chat) == ["q1", "q2"]
 
-    async def test_what_was_refused_claims_nothing(self, stage: Stage) -> None:
-        chat = await (await stage.process()).chat()
+    async def test_what_was_refused_claims_nothing(self, chat: Chat) -> None:
         with pytest.raises(TurnNotFound):
             await soon(chat.undo(**ONCE))
         await chain(chat, 1)
@@ -431,8 +422,9 @@ class TestUndoneOnce:
         assert await asked(chat) == ["q1"]
 
     @pytest.mark.parametrize("on_busy", ["interrupt", "rollback"])
-    async def test_nothing_is_stopped_for_an_undo_of_another_turn(self, stage: Stage, on_busy: str) -> None:
-        chat = await (await stage.process()).chat()
+    async def test_nothing_is_stopped_for_an_undo_of_another_turn(
+        self, stage: Stage, chat: Chat, on_busy: str
+    ) -> None:
         turns = await chain(chat, 2)
         holder = await stage.hold_lane(chat, "q3")
         with pytest.raises(HistoryDiverged):
@@ -440,8 +432,7 @@ class TestUndoneOnce:
         await holder.finish()
         assert await asked(chat) == ["q1", "q2", "q3"]
 
-    async def test_the_running_turn_can_be_the_one_that_is_meant(self, stage: Stage) -> None:
-        chat = await (await stage.process()).chat()
+    async def test_the_running_turn_can_be_the_one_that_is_meant(self, stage: Stage, chat: Chat) -> None:
         await chain(chat, 1)
         await stage.hold_lane(chat, "q2", ["Half"])
         [running] = await chat.attempts()
@@ -498,8 +489,7 @@ class TestSwitchedOnce:
             with pytest.raises(BranchNotFound):
                 await chat.turns(branch=wrong)
 
-    async def test_a_page_ends_before_it_is_too_large_but_has_a_turn(self, stage: Stage) -> None:
-        chat = await (await stage.process()).chat()
+    async def test_a_page_ends_before_it_is_too_large_but_has_a_turn(self, chat: Chat) -> None:
         turns = [await exchange(chat, f"q{number}", "x" * 1_000 * number) for number in range(1, 13)]
         every = [len(turn.body) for turn in turns]
         for room in (1, every[-1], sum(every[-2:]), sum(every[-9:]) + 1, sum(every) - 1, sum(every)):
@@ -547,8 +537,7 @@ class TestForkedOnce:
         assert (await soon(chat.fork(**ONCE))).id == made.id
         assert len((await here.ledger.catalogue.list()).chats) == 2
 
-    async def test_a_fork_that_was_deleted_is_not_made_again(self, stage: Stage) -> None:
-        chat = await (await stage.process()).chat()
+    async def test_a_fork_that_was_deleted_is_not_made_again(self, chat: Chat) -> None:
         await chain(chat, 1)
         made = await soon(chat.fork(**ONCE))
         await made.delete()
@@ -598,8 +587,7 @@ class TestForks:
             await aside.turns()
         assert len(await chat.turns()) == 1
 
-    async def test_an_empty_conversation_can_be_forked(self, stage: Stage) -> None:
-        chat = await (await stage.process()).chat()
+    async def test_an_empty_conversation_can_be_forked(self, chat: Chat) -> None:
         forked = await soon(chat.fork())
         assert await forked.turns() == []
         first = await exchange(forked, "q1")
@@ -620,8 +608,7 @@ class TestForks:
         await exchange(forked, "mine", on_busy="reject")
         assert await asked(forked) == ["q1", "q2", "mine"]
 
-    async def test_effects_that_wait_are_settled_first(self, stage: Stage) -> None:
-        chat = await (await stage.process()).chat()
+    async def test_effects_that_wait_are_settled_first(self, chat: Chat) -> None:
         await chain(chat, 2)
         await fail(chat, ScriptedModel([Tool("pay", "paid"), BOOM]))
         forked = await soon(chat.fork())
@@ -633,8 +620,7 @@ class TestForks:
             assert PAID in model.seen[0]
             assert kinds(await each.turns()) == ["completed", "completed", "settled", "completed"]
 
-    async def test_calls_that_wait_at_the_fork_can_be_answered_in_both(self, stage: Stage) -> None:
-        chat = await (await stage.process()).chat()
+    async def test_calls_that_wait_at_the_fork_can_be_answered_in_both(self, chat: Chat) -> None:
         asking = await soon(chat.run(ScriptedModel([Ask("ask", call_id="c1")]), "q1"))
         await exchange(chat, [answer_to("c1", "one")])  # type: ignore[arg-type]
         forked = await soon(chat.fork(asking.id))
@@ -668,8 +654,7 @@ class TestForks:
 
     # Siblings.
 
-    async def test_siblings_in_a_fork_are_its_own_and_what_came_with_it(self, stage: Stage) -> None:
-        chat = await (await stage.process()).chat()
+    async def test_siblings_in_a_fork_are_its_own_and_what_came_with_it(self, chat: Chat) -> None:
         turns = await chain(chat, 3)
         other = await tell(chat.edit(turns[1].id, "source only"))
         await soon(chat.switch((await chat.siblings(other.id))[0].branch))

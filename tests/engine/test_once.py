@@ -6,6 +6,7 @@ import asyncio
 
 import pytest
 
+from turnledger.chat import Chat
 from turnledger.engine.attempt.end import CLAIM_KEPT_MS
 from turnledger.engine.turn.begin import begin
 from turnledger.errors import ConversationDeleted, IdempotencyMismatch, TurnFailed, TurnStopped
@@ -19,17 +20,13 @@ NEVER = ScriptedModel()
 
 
 class TestOnce:
-    async def test_a_replay_is_the_old_turn_also_when_the_conversation_has_moved_on(
-        self, stage: Stage
-    ) -> None:
-        chat = await (await stage.process()).chat()
+    async def test_a_replay_is_the_old_turn_also_when_the_conversation_has_moved_on(self, chat: Chat) -> None:
         turn = await exchange(chat, "q", "a", idempotency_key="i")
         await exchange(chat, "q1", "a1")
         assert await soon(chat.run(NEVER, "q", idempotency_key="i")) == turn
         assert await said(chat) == ["q", "a", "q1", "a1"]
 
-    async def test_a_replay_does_not_wait_for_a_running_turn(self, stage: Stage) -> None:
-        chat = await (await stage.process()).chat()
+    async def test_a_replay_does_not_wait_for_a_running_turn(self, stage: Stage, chat: Chat) -> None:
         turn = await exchange(chat, "q", "a", idempotency_key="i")
         holder = await stage.hold_lane(chat, "q1")
         assert await soon(chat.run(NEVER, "q", idempotency_key="i")) == turn
@@ -58,8 +55,7 @@ class TestOnce:
             await other.run(NEVER, "q", idempotency_key="i")
         assert await other.turns() == []
 
-    async def test_a_mismatch_with_a_running_turn_is_refused(self, stage: Stage) -> None:
-        chat = await (await stage.process()).chat()
+    async def test_a_mismatch_with_a_running_turn_is_refused(self, stage: Stage, chat: Chat) -> None:
         holder = await stage.hold_lane(chat, "q", idempotency_key="i")
         with pytest.raises(IdempotencyMismatch):
             await soon(chat.run(NEVER, "another", idempotency_key="i"))
@@ -75,8 +71,7 @@ class TestOnce:
                 await soon((await process.chat(chat)).run(NEVER, "q", idempotency_key="i"))
         assert await chat.turns() == []
 
-    async def test_a_stopped_and_kept_turn_is_replayed(self, stage: Stage) -> None:
-        chat = await (await stage.process()).chat()
+    async def test_a_stopped_and_kept_turn_is_replayed(self, stage: Stage, chat: Chat) -> None:
         await stage.hold_lane(chat, "q", idempotency_key="i")
         await soon(chat.stop())
         turn = await soon(chat.run(NEVER, "q", idempotency_key="i"))
@@ -111,9 +106,8 @@ class TestOnce:
         assert await soon(first) == await soon(second)
         assert await said(chat) == ["q0", "Working done.", "q", "a"]
 
-    async def test_a_retry_that_had_to_wait_still_runs(self, stage: Stage) -> None:
+    async def test_a_retry_that_had_to_wait_still_runs(self, stage: Stage, chat: Chat) -> None:
         """The failed attempt of its key began before it came, so its failure is not shared."""
-        chat = await (await stage.process()).chat()
         with pytest.raises(RuntimeError):
             await chat.run(ScriptedModel([BOOM]), "q", idempotency_key="i")
         holder = await stage.hold_lane(chat, "q0")

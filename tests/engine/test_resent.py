@@ -134,8 +134,7 @@ class TestResent:
         assert await said(chat) == ["q1", "a1", "q2", "a2", "q3", "a3"]
         await sound(here)
 
-    async def test_an_edited_answer_is_kept_as_its_client_tells_it(self, stage: Stage) -> None:
-        chat = await (await stage.process()).chat()
+    async def test_an_edited_answer_is_kept_as_its_client_tells_it(self, chat: Chat) -> None:
         await chain(chat, 2)
         mine = talk("q1", "a1", "q2", "edited", "q3")
         await send(chat, mine)
@@ -144,20 +143,17 @@ class TestResent:
         await send(chat, mine)
         assert await shown(chat) == [*mine, *talk("", "ok")[1:]]
 
-    async def test_new_says_that_all_of_it_is_input(self, stage: Stage) -> None:
-        chat = await (await stage.process()).chat()
+    async def test_new_says_that_all_of_it_is_input(self, chat: Chat) -> None:
         await chain(chat, 1)
         await send(chat, talk("q1", "a1", "q2"), sent="new")
         assert await said(chat) == ["q1", "a1", "q1", "a1", "q2", "ok"]
 
-    async def test_full_says_that_it_is_the_history_though_no_assistant_speaks(self, stage: Stage) -> None:
-        chat = await (await stage.process()).chat()
+    async def test_full_says_that_it_is_the_history_though_no_assistant_speaks(self, chat: Chat) -> None:
         await chain(chat, 2)
         await send(chat, talk("q1"), "other", sent="full")
         assert await said(chat) == ["q1", "other"]
 
-    async def test_rejected_it_changes_nothing(self, stage: Stage) -> None:
-        chat = await (await stage.process()).chat()
+    async def test_rejected_it_changes_nothing(self, chat: Chat) -> None:
         await chain(chat, 2)
         await refused(chat, talk("q1", "edited", "q2"), HistoryDiverged, on_divergence="reject")
         await send(chat, talk("q1", "a1", "q2", "a2", "q3"), on_divergence="reject")
@@ -165,8 +161,7 @@ class TestResent:
         assert await said(chat) == ["q1", "a1", "q2", "a2", "q3", "other"]
 
     @pytest.mark.parametrize("key", [None, "i"])
-    async def test_nothing_new_is_refused(self, stage: Stage, key: str | None) -> None:
-        chat = await (await stage.process()).chat()
+    async def test_nothing_new_is_refused(self, chat: Chat, key: str | None) -> None:
         await chain(chat, 2)
         for mine in (talk("q1", "a1", "q2", "a2"), [], [SYSTEM], [*talk("q1", "a1", "q2", "a2"), user(" ")]):
             await refused(chat, mine, NoNewInput, idempotency_key=key)
@@ -183,13 +178,11 @@ class TestResent:
         ],
     )
     @pytest.mark.parametrize("key", [None, "i"])
-    async def test_malformed_messages_are_refused(self, stage: Stage, bad: Any, key: str | None) -> None:
-        chat = await (await stage.process()).chat()
+    async def test_malformed_messages_are_refused(self, chat: Chat, bad: Any, key: str | None) -> None:
         await chain(chat, 1)
         await refused(chat, [*talk("q1", "a1"), user("q"), bad], MalformedItems, idempotency_key=key)
 
-    async def test_what_cannot_be_written_down_is_refused(self, stage: Stage) -> None:
-        chat = await (await stage.process()).chat()
+    async def test_what_cannot_be_written_down_is_refused(self, chat: Chat) -> None:
         bad = {"role": "user", "content": "q", "tag": object()}
         for key in (None, "i"):
             await refused(chat, [bad], MalformedItems, idempotency_key=key)
@@ -201,8 +194,9 @@ class TestResent:
         await refused(chat, many, MalformedItems)
         await refused(chat, [SYSTEM] * (LIMITS.input_items + 1) + [user("q")], MalformedItems)
 
-    async def test_a_list_that_its_client_goes_on_with_is_read_as_it_was(self, stage: Stage) -> None:
-        chat = await (await stage.process()).chat()
+    async def test_a_list_that_its_client_goes_on_with_is_read_as_it_was(
+        self, stage: Stage, chat: Chat
+    ) -> None:
         holder = await stage.hold_lane(chat, "q1")
         mine = talk("q1", "Working done.", "q2")
         waiting = await stage.line_up(chat, play(chat.resent(mine), ScriptedModel(["a2"])))
@@ -211,8 +205,7 @@ class TestResent:
         await soon(waiting)
         assert await said(chat) == ["q1", "Working done.", "q2", "a2"]
 
-    async def test_a_first_request_may_bring_a_history_of_its_own(self, stage: Stage) -> None:
-        chat = await (await stage.process()).chat()
+    async def test_a_first_request_may_bring_a_history_of_its_own(self, chat: Chat) -> None:
         mine = talk("q1", "a1", "q2")
         await send(chat, mine, "a2")
         mine += talk("", "a2")[1:]
@@ -232,8 +225,7 @@ class TestResentTools:
         assert len(await chat.turns()) == 2
         await sound(here)
 
-    async def test_results_of_a_custom_tool_answer_it_too(self, stage: Stage) -> None:
-        chat = await (await stage.process()).chat()
+    async def test_results_of_a_custom_tool_answer_it_too(self, chat: Chat) -> None:
         async with chat.turn("q1") as turn:
             await turn.add({"type": "custom_tool_call", "call_id": "c", "name": "look", "input": "x"})
         await send(chat, [user("q1"), calling("c", kind="custom"), result("c")], "a1")
@@ -242,8 +234,7 @@ class TestResentTools:
         await send(chat, again, "a2")
         assert [item.text for item in await chat.history() if item.type == "message"] == ["q1", "a2"]
 
-    async def test_some_results_name_the_missing_ones(self, stage: Stage) -> None:
-        chat = await (await stage.process()).chat()
+    async def test_some_results_name_the_missing_ones(self, chat: Chat) -> None:
         await send(chat, [user("q1")], Ask("look", call_id="c"), Ask("look", call_id="d"))
         mine = [user("q1"), calling("c", "d"), result("d")]
         await refused(chat, mine, MissingToolResults)
@@ -362,8 +353,7 @@ class TestResentTools:
 
 
 class TestResentInstructions:
-    async def test_they_are_recorded_once_and_when_they_change(self, stage: Stage) -> None:
-        chat = await (await stage.process()).chat()
+    async def test_they_are_recorded_once_and_when_they_change(self, chat: Chat) -> None:
         mine: Messages = []
         for number, system in enumerate(([SYSTEM], [SYSTEM], [], [OTHER], [OTHER], [SYSTEM])):
             mine.append(user(f"q{number}"))
@@ -375,8 +365,7 @@ class TestResentInstructions:
         assert await instructed(chat) == [["Be brief."], None, None, ["Be kind."], None, ["Be brief."]]
         assert await shown(chat) == mine
 
-    async def test_those_of_a_turn_settled_in_between_do_not_win(self, stage: Stage) -> None:
-        chat = await (await stage.process()).chat()
+    async def test_those_of_a_turn_settled_in_between_do_not_win(self, chat: Chat) -> None:
         await send(chat, [SYSTEM, user("q1")], "a1")
         await fail(chat, [OTHER, *talk("q1", "a1", "q2")])
         async with chat.resent([SYSTEM, *talk("q1", "a1", "q3")]) as turn:
@@ -386,9 +375,8 @@ class TestResentInstructions:
 
     @pytest.mark.parametrize("trimmed", [0, 1])
     async def test_one_that_is_inserted_in_the_middle_is_told_with_what_is_new_and_once(
-        self, stage: Stage, trimmed: int
+        self, chat: Chat, trimmed: int
     ) -> None:
-        chat = await (await stage.process()).chat()
         await send(chat, talk("q1"), "a1")
         await send(chat, talk("q1", "a1", "q2"), "a2")
         copy = [*talk("q1", "a1"), NOTE, *talk("q2", "a2", "q3")][trimmed:]
@@ -399,34 +387,28 @@ class TestResentInstructions:
         assert model.seen[1] == [*model.seen[0], *talk("-", "a3", "q4")[1:]]
         assert [turn.number for turn in await chat.turns()] == [1, 2, 3, 4]
 
-    async def test_one_that_is_inserted_before_a_stored_question_is_told_with_it(self, stage: Stage) -> None:
-        chat = await (await stage.process()).chat()
+    async def test_one_that_is_inserted_before_a_stored_question_is_told_with_it(self, chat: Chat) -> None:
         await send(chat, talk("q1"), "a1")
         await send(chat, talk("q1", "a1", "q2"), "a2")
         model = ScriptedModel(["a3"])
         await soon(play(chat.resent([*talk("q1", "a1"), NOTE, *talk("-", "-", "q2")[2:]]), model))
         assert model.seen[0] == [*talk("q1", "a1"), NOTE, *talk("q2")]
 
-    async def test_one_that_is_inserted_before_results_leaves_them_with_their_calls(
-        self, stage: Stage
-    ) -> None:
-        chat = await (await stage.process()).chat()
+    async def test_one_that_is_inserted_before_results_leaves_them_with_their_calls(self, chat: Chat) -> None:
         await send(chat, talk("q1"), Ask("look", call_id="c1"))
         model = ScriptedModel(["a"])
         sent = [*talk("q1"), NOTE, calling("c1"), result("c1"), *talk("q2")]
         await soon(play(chat.resent(sent), model))
         assert model.seen[0] == [*talk("q1"), calling("c1"), result("c1"), NOTE, *talk("q2")]
 
-    async def test_instructions_that_are_repeated_in_the_middle_are_nothing_new(self, stage: Stage) -> None:
-        chat = await (await stage.process()).chat()
+    async def test_instructions_that_are_repeated_in_the_middle_are_nothing_new(self, chat: Chat) -> None:
         await send(chat, [NOTE, *talk("q1")], "a1")
         model = ScriptedModel(["a2"])
         await soon(play(chat.resent([*talk("q1"), NOTE, *talk("-", "a1", "q2")[1:]]), model))
         assert model.seen[0] == [NOTE, *talk("q1", "a1", "q2")]
 
     @pytest.mark.parametrize("option", ["instructions", "instructions_once"])
-    async def test_they_cannot_be_given_beside_the_messages(self, stage: Stage, option: str) -> None:
-        chat = await (await stage.process()).chat()
+    async def test_they_cannot_be_given_beside_the_messages(self, chat: Chat, option: str) -> None:
         await refused(chat, [user("q1")], InvalidInput, **{option: "Sing."})
 
 
@@ -444,16 +426,14 @@ class TestResentOnce:
             assert replay.value.turn == turn
         assert await said(chat) == ["q1", "a1", "q2", "a2"]
 
-    async def test_another_body_is_another_request(self, stage: Stage) -> None:
-        chat = await (await stage.process()).chat()
+    async def test_another_body_is_another_request(self, chat: Chat) -> None:
         await send(chat, [user("q1")], idempotency_key="i")
         await refused(chat, [user("q2")], IdempotencyMismatch, idempotency_key="i")
         await refused(chat, [SYSTEM, user("q1")], IdempotencyMismatch, idempotency_key="i")
         await refused(chat, [user("q1")], IdempotencyMismatch, idempotency_key="i", sent="new")
         await refused(chat, [user("q1")], IdempotencyMismatch, idempotency_key="i", priming="Hello")
 
-    async def test_an_edit_is_resumed_on_its_branch(self, stage: Stage) -> None:
-        chat = await (await stage.process()).chat()
+    async def test_an_edit_is_resumed_on_its_branch(self, chat: Chat) -> None:
         await chain(chat, 2)
         mine = talk("q1", "a1", "edited")
         model = ScriptedModel([Tool("pay"), BROKEN], [Tool("pay"), "Paid."])
@@ -524,8 +504,9 @@ class TestResentInBetween:
         assert await said(chat) == ["q1", "a1", "q2", "again"]
         assert {each.turn.id for each in await chat.siblings(turn.id)} == {first.id, turn.id}
 
-    async def test_what_is_new_in_both_is_kept_in_both_if_only_that_is_sent(self, stage: Stage) -> None:
-        chat = await (await stage.process()).chat()
+    async def test_what_is_new_in_both_is_kept_in_both_if_only_that_is_sent(
+        self, stage: Stage, chat: Chat
+    ) -> None:
         await chain(chat, 1)
         holder = await stage.hold(lambda model: play(chat.resent(talk("left"), sent="new"), model))
         right = play(chat.resent(talk("right"), sent="new"), ScriptedModel(["ok"]))
@@ -558,8 +539,9 @@ class TestResentInBetween:
         await soon(waiting)
         assert await said(chat) == ["q1", "a1", "left", "Working done.", "q3", "a3"]
 
-    async def test_a_window_that_the_running_turn_will_complete_is_not_refused(self, stage: Stage) -> None:
-        chat = await (await stage.process()).chat()
+    async def test_a_window_that_the_running_turn_will_complete_is_not_refused(
+        self, stage: Stage, chat: Chat
+    ) -> None:
         await chain(chat, 1)
         holder = await stage.hold_lane(chat, "q2")
         mine = talk("q2", "Working done.", "q3")
@@ -582,16 +564,14 @@ class TestResentInBetween:
         assert await stage.tickets(chat) == []
         assert await said(chat) == ["q1", "a1", "q2", "Working done."]
 
-    async def test_one_that_interrupts_continues_behind_what_was_kept(self, stage: Stage) -> None:
-        chat = await (await stage.process()).chat()
+    async def test_one_that_interrupts_continues_behind_what_was_kept(self, stage: Stage, chat: Chat) -> None:
         await chain(chat, 1)
         holder = await stage.hold_lane(chat, "q2")
         await send(chat, talk("q1", "a1", "q2", "Work", "q3"), "a3", on_busy="interrupt")
         await asyncio.wait([holder.task])
         assert await said(chat) == ["q1", "a1", "q2", "Working", "q3", "a3"]
 
-    async def test_one_that_rolls_back_takes_the_place(self, stage: Stage) -> None:
-        chat = await (await stage.process()).chat()
+    async def test_one_that_rolls_back_takes_the_place(self, stage: Stage, chat: Chat) -> None:
         await chain(chat, 1)
         holder = await stage.hold_lane(chat, "q2")
         await send(chat, talk("q1", "a1", "q3"), "a3", on_busy="rollback")
@@ -600,9 +580,8 @@ class TestResentInBetween:
 
     @pytest.mark.parametrize("key", [None, "i"])
     async def test_a_rollback_that_is_refused_where_it_goes_stops_nothing(
-        self, stage: Stage, key: str | None
+        self, stage: Stage, chat: Chat, key: str | None
     ) -> None:
-        chat = await (await stage.process()).chat()
         await send(chat, [user("q1")], Ask("look", call_id="c"), Ask("look", call_id="d"))
         holder = await stage.hold_lane(chat, "q2")
         mine = [user("q1"), calling("c", "d"), result("d")]
@@ -650,8 +629,7 @@ class TestResentInBetween:
         assert [each.kind for each in await chat.turns()].count(TurnKind.SETTLED) == 1
         await sound(here)
 
-    async def test_it_goes_on_after_an_interruption(self, stage: Stage) -> None:
-        chat = await (await stage.process()).chat()
+    async def test_it_goes_on_after_an_interruption(self, chat: Chat) -> None:
         await chain(chat, 1)
         async with chat.resent(talk("q1", "a1", "q2")) as turn:
             turn.emit("Let me see")

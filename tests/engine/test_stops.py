@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from turnledger.chat import Chat
 from turnledger.engine.attempt.stop import news_for, request_stop
 from turnledger.engine.turn.begin import begin
 from turnledger.engine.turn.commit import commit, resolve_doubt
@@ -57,8 +58,7 @@ class TestStops:
         [aside] = await chat.attempts()
         assert (aside.attempt.state, aside.attempt.partial) == (AttemptState.DISCARDED, "Half")
 
-    async def test_a_turn_stops_itself_without_an_error(self, stage: Stage) -> None:
-        chat = await (await stage.process()).chat()
+    async def test_a_turn_stops_itself_without_an_error(self, chat: Chat) -> None:
         async with chat.turn("q") as turn:
             turn.emit("Half")
             turn.stop()
@@ -312,8 +312,7 @@ class TestStops:
         assert [turn.text for turn in await same.turns()] == (["Whole."] if is_there else [])
         await exchange(same, "next", on_busy="reject")
 
-    async def test_there_is_nothing_to_stop_on_an_idle_conversation(self, stage: Stage) -> None:
-        chat = await (await stage.process()).chat()
+    async def test_there_is_nothing_to_stop_on_an_idle_conversation(self, chat: Chat) -> None:
         assert await soon(chat.stop()) is None
         turn = await exchange(chat, "q")
         assert await soon(chat.stop()) is None
