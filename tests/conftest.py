@@ -47,15 +47,18 @@ ROOM = 2 << 30
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Point the home folder, temporary files and the settings of this package at a folder of the run. Search
-    the logs of the run for secrets, and create the folders of tests in memory (tests about the disk have
-    their own, see on_disk.py)."""
+    """Point the home folder, temporary files, compiled code and the settings of this package at a folder of
+    the run. Search the logs of the run for secrets, and create the folders of tests in memory (tests about
+    the disk have their own, see on_disk.py)."""
     if not hasattr(config, "workerinput"):  # workers of xdist inherit it
         config.stash[RUN_FOLDER] = folder = Path(tempfile.mkdtemp(prefix="turnledger-tests-"))
         for name, variables in {"home": ("HOME", "USERPROFILE"), "tmp": ("TMPDIR", "TEMP", "TMP")}.items():
             (folder / name).mkdir()
             os.environ.update(dict.fromkeys(variables, str(folder / name)))
         tempfile.tempdir = None
+        # What one process of the run has compiled, the next one loads.
+        os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+        os.environ["PYTHONPYCACHEPREFIX"] = str(folder / "pycache")
         for variable in [name for name in os.environ if name.startswith(("XDG_", "TURNLEDGER_"))]:
             del os.environ[variable]
     config.pluginmanager.register(RunLogs(config), "run_logs")
