@@ -293,13 +293,3 @@ class TestMetadata:
         assert len(won) == 1
         assert isinstance(next(result for result in results if result not in won), RevisionConflict)
         assert await chat.info() == won[0]
-
-    async def test_reading_and_renaming_are_not_interaction(self, stage: Stage, chat: Chat) -> None:
-        await exchange(chat, "q")
-        touched = (await chat.info()).touched_at
-        stage.clock.advance(10)
-        await chat.update(title="T")
-        await chat.turns()
-        assert (await chat.info()).touched_at == touched
-        await exchange(chat, "q1")
-        assert (await chat.info()).touched_at == stage.clock.now_ms()

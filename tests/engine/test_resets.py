@@ -18,7 +18,6 @@ from turnledger.errors import (
     InvalidInput,
     TurnReplayed,
 )
-from turnledger.model.attempt import AttemptState
 from turnledger.model.conversation import ConversationState, Ticket
 from turnledger.model.ids import TurnId
 from turnledger.model.retention import ResetPolicy
@@ -223,15 +222,6 @@ class TestResets:
         await soon(waiting)
         assert await said(old) == ["q0", "a0 done.", "q1", "a1"]
 
-    async def test_a_turn_that_began_is_an_interaction_though_it_failed(self, stage: Stage) -> None:
-        here = await stage.process()
-        old = await here.chat(conversation_key="k", reset=IDLE)
-        stage.clock.advance(LONG - 1)
-        with pytest.raises(RuntimeError):
-            await exchange_broken(old)
-        stage.clock.advance(LONG - 1)
-        assert (await here.chat(conversation_key="k")).id == old.id
-
     async def test_metadata_and_house_keeping_are_no_interactions(self, stage: Stage) -> None:
         here = await stage.process()
         old = await here.chat(conversation_key="k", reset=IDLE)
@@ -335,16 +325,6 @@ class TestResets:
         info = await new.info()
         assert (info.state, info.reset_policy) == (ConversationState.LIVE, IDLE)
         assert new.id != old.id
-
-    async def test_a_stop_reaches_a_turn_that_outlived_a_reset(self, stage: Stage) -> None:
-        here, there = await stage.processes()
-        old = await here.chat(conversation_key="k")
-        holder = await stage.hold_lane(old, "q")
-        await there.ledger.reset("k")
-        ended = await soon((await there.chat(old)).stop())
-        assert ended is not None
-        assert ended.state is AttemptState.KEPT
-        assert holder.model.seen
 
 
 async def _has_ticket(stage: Stage, chat: Chat) -> bool:

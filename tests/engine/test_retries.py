@@ -115,17 +115,6 @@ class TestKeylessRetries:
         assert await soon(ask(chat, 2).run(NEVER)) == second
         assert await chat.turns() == [turn, second]
 
-    async def test_an_answer_that_a_later_try_is_being_given_is_not_given_to_another(
-        self, stage: Stage
-    ) -> None:
-        here = await stage.process()
-        chat = await here.chat()
-        first, turn = await answered(chat, 0)
-        here.ledger.lost(first)
-        assert await soon(ask(chat, 1).run(NEVER)) == turn
-        _, second = await answered(chat, 2, "another")
-        assert await chat.turns() == [turn, second]
-
     async def test_a_lost_answer_that_others_built_on_is_not_given_to_a_later_try(self, stage: Stage) -> None:
         """Its client gave up, the conversation went on, and the same words were said again."""
         here = await stage.process()
@@ -152,17 +141,6 @@ class TestKeylessRetries:
         first, turn = await answered(chat, 0)
         here.ledger.lost(first)
         assert await soon(ask(chat, 1).run(NEVER)) == turn
-
-    async def test_a_replay_that_is_delivered_is_over_too(self, stage: Stage) -> None:
-        here = await stage.process()
-        chat = await here.chat()
-        first, turn = await answered(chat, 0)
-        here.ledger.lost(first)
-        again = ask(chat, 1)
-        assert await soon(again.run(NEVER)) == turn
-        here.ledger.delivered(again)
-        _, second = await answered(chat, 2, "another")
-        assert await chat.turns() == [turn, second]
 
     async def test_a_first_try_is_always_a_message_of_its_own(self, stage: Stage) -> None:
         here = await stage.process()
@@ -393,40 +371,6 @@ class TestKeylessRetries:
         assert (second == turn) is is_noted
         assert len(await chat.turns()) == 2 - is_noted
 
-    @pytest.mark.parametrize("is_delivered", [True, False])
-    async def test_a_try_that_is_overtaken_by_the_commit_goes_by_what_became_of_it(
-        self, stage: Stage, is_delivered: bool
-    ) -> None:
-        here, there = await stage.processes()
-        chat = await here.chat()
-        block, holder = await runs(stage, chat, 0)
-        with there.store.hold(begin) as gate:
-            again = stage.start(ask(await there.chat(chat), 1).run(ScriptedModel(["another"])))
-            await stage.reach(gate, again)
-            turn = await holder.finish()
-            (here.ledger.delivered if is_delivered else here.ledger.lost)(block)
-            await noted(here)
-        second = await soon(again)
-        assert (second == turn) is not is_delivered
-        assert len(await chat.turns()) == 1 + is_delivered
-
-    async def test_two_messages_at_once_are_two_and_a_later_try_takes_up_one_of_them(
-        self, stage: Stage
-    ) -> None:
-        here, there = await stage.processes()
-        chat = await here.chat()
-        with here.store.hold(begin) as one, there.store.hold(begin) as other:
-            blocks = [ask(await each.chat(chat), 0) for each in (here, there)]
-            tasks = [stage.start(block.run(ScriptedModel(["a"]))) for block in blocks]
-            await stage.reach(one, tasks[0])
-            await stage.reach(other, tasks[1])
-        turns = [await soon(task) for task in tasks]
-        here.ledger.lost(blocks[0])
-        there.ledger.lost(blocks[1])
-        await noted(there)
-        assert await soon(ask(chat, 1).run(NEVER)) in turns
-        assert len(await chat.turns()) == 2
-
     @pytest.mark.parametrize("fate", Fate)
     async def test_a_commit_of_unknown_outcome_is_not_made_twice(self, stage: Stage, fate: Fate) -> None:
         here = await stage.process(IMPATIENT)
@@ -496,16 +440,6 @@ class TestKeylessRetries:
         stage.clock.advance(2)
         await here.tend()
         assert await claims(here) == []
-
-    async def test_requests_of_different_owners_are_different_requests(self, stage: Stage) -> None:
-        here = await stage.process()
-        ann, ben = await here.chat(owner="ann"), await here.chat(owner="ben")
-        first, hers = await answered(ann, 0)
-        here.ledger.lost(first)
-        first, his = await answered(ben, 1)
-        here.ledger.lost(first)
-        assert await soon(ask(ann, 1).run(NEVER)) == hers
-        assert await soon(ask(ben, 2).run(NEVER)) == his
 
     async def test_an_idempotency_key_needs_no_count(self, stage: Stage) -> None:
         here = await stage.process()

@@ -58,13 +58,6 @@ class TestStops:
         [aside] = await chat.attempts()
         assert (aside.attempt.state, aside.attempt.partial) == (AttemptState.DISCARDED, "Half")
 
-    async def test_a_turn_stops_itself_without_an_error(self, chat: Chat) -> None:
-        async with chat.turn("q") as turn:
-            turn.emit("Half")
-            turn.stop()
-        assert turn.state is AttemptState.KEPT
-        assert await chat.turns() == [turn.turn]
-
     async def test_a_commit_that_comes_first_wins_over_a_stop(self, stage: Stage) -> None:
         here, there = await stage.processes()
         chat = await here.chat()

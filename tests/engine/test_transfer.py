@@ -134,16 +134,6 @@ class TestTransfer:
             items = [bytes(event.item) for event in told if isinstance(event, ItemDone)]
             assert items == [item.raw for item in turn.output]
 
-    async def test_the_same_file_again_changes_nothing(self, stage: Stage) -> None:
-        here = (await stage.process()).ledger
-        chat = await rich_chat(here)
-        file = await exported(here, chat.id)
-        assert done(await imported(here, file)) == [Did.UNCHANGED]
-        async with elsewhere() as there:
-            await imported(there, file)
-            assert done(await imported(there, file)) == [Did.UNCHANGED]
-        assert await exported(here, chat.id) == file
-
     async def test_what_was_changed_since_is_left_as_it_is(self, stage: Stage) -> None:
         here = (await stage.process()).ledger
         chat = await rich_chat(here)

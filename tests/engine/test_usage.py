@@ -158,9 +158,3 @@ class TestQuotas:
         await chat.delete(purge=True)
         await here.tend()
         await exchange(other, "q")
-
-    async def test_without_a_bound_nothing_is_refused(self, stage: Stage) -> None:
-        here, there = await stage.process(FULL), await stage.process()
-        chat = await here.chat(owner="ann")
-        await fill(chat)
-        await exchange(await there.chat(chat), "q3")
