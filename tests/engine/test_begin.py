@@ -195,10 +195,9 @@ async def attach(chat: Chat, input: str, idempotency_key: str) -> TurnAttached:
 
 class TestAttach:
     async def test_the_same_request_follows_the_turn_that_runs(self, stage: Stage) -> None:
-        here, there = await stage.processes()
-        chat = await here.chat()
+        chat, same = await stage.shared_chat()
         holder = await stage.hold_lane(chat, "q", idempotency_key="i")
-        other = await there.chat(chat)
+        other = same
         found = await attach(other, "q", "i")
         assert (found.turn, found.conversation) == (await running(chat), chat.id)
         assert (await attach(chat, "q", "i")).turn == found.turn
@@ -243,11 +242,10 @@ class TestAttach:
     async def test_a_stopped_turn_tells_what_became_of_it(
         self, stage: Stage, policy: str, state: AttemptState, kind: TurnKind | None
     ) -> None:
-        here, there = await stage.processes()
-        chat = await here.chat()
+        chat, same = await stage.shared_chat()
         await stage.hold_lane(chat, on_stop=policy)
         turn = await running(chat)
-        waiting = stage.start((await there.chat(chat)).outcome(turn))
+        waiting = stage.start(same.outcome(turn))
         assert await chat.stop() == await soon(waiting)
         ended = await soon(chat.outcome(turn))
         assert (ended.state, ended.turn and ended.turn.kind) == (state, kind)
@@ -276,12 +274,11 @@ class TestAttach:
         await exchange(other, "next")
 
     async def test_the_outcome_of_a_queued_turn_is_waited_for(self, stage: Stage) -> None:
-        here, there = await stage.processes()
-        chat = await here.chat()
+        chat, same = await stage.shared_chat()
         holder = await stage.hold_lane(chat)
         queued = await stage.queue(chat, ScriptedModel(["a"]), "q")
         [ticket] = await stage.tickets(chat)
-        waiting = stage.start((await there.chat(chat)).outcome(ticket.attempt))
+        waiting = stage.start(same.outcome(ticket.attempt))
         await holder.finish()
         assert (await soon(waiting)).turn == await soon(queued)
 

@@ -32,11 +32,10 @@ from turnledger.testing.store_contract.what_happened import PAID, kinds
 
 class TestBusy:
     async def test_reject_refuses_at_once_and_changes_nothing(self, stage: Stage) -> None:
-        here, there = await stage.processes()
-        chat = await here.chat()
+        chat, same = await stage.shared_chat()
         holder = await stage.hold_lane(chat, "q0")
         model = ScriptedModel()
-        for each in (chat, await there.chat(chat)):
+        for each in (chat, same):
             with pytest.raises(ConversationBusy):
                 await soon(each.run(model, "q1", on_busy="reject"))
         assert model.seen == []
@@ -144,11 +143,10 @@ class TestBusyBranches:
         assert await chat.turns() == [before[0], turn]
 
     async def test_a_rejected_edit_changes_nothing(self, stage: Stage) -> None:
-        here, there = await stage.processes()
-        chat = await here.chat()
+        chat, same = await stage.shared_chat()
         before = await chain(chat, 2)
         holder = await stage.hold_lane(chat, "running")
-        for each in (chat, await there.chat(chat)):
+        for each in (chat, same):
             for block in (
                 each.edit(before[1].id, "other", on_busy="reject"),
                 each.regenerate(on_busy="reject"),
@@ -279,12 +277,11 @@ class TestBusyBranches:
 
     async def test_a_switch_that_waits_for_an_edit_comes_after_it(self, stage: Stage) -> None:
         """Although the branch it asks for is shown while it waits."""
-        here, there = await stage.processes()
-        chat = await here.chat()
+        chat, same = await stage.shared_chat()
         before, old = await chain(chat, 2), await shown(chat)
         block = chat.edit(before[1].id, "other")
         holder = await stage.hold(lambda model: play(block, model))
-        switching = await stage.line_up(chat, (await there.chat(chat)).switch(old))
+        switching = await stage.line_up(chat, same.switch(old))
         assert not switching.done()
         await holder.finish()
         await soon(switching)

@@ -29,13 +29,12 @@ async def preview(process: StageProcess, chat: Chat) -> tuple[int, str]:
 
 class TestTitles:
     async def test_the_first_commit_names_a_chat_and_no_later_one(self, stage: Stage) -> None:
-        here, there = await stage.processes()
-        chat = await here.chat()
+        chat, same = await stage.shared_chat()
         await exchange(chat, "  Where is\nmy order of today? " + "x" * 100)
-        found = await (await there.chat(chat)).info()
+        found = await same.info()
         assert (found.title, found.named_by) == ("Where is my order of today?…", NamedBy.WORDS)
-        await exchange(await there.chat(chat), "Another question")
-        assert await chat.info() == await (await there.chat(chat)).info()
+        await exchange(same, "Another question")
+        assert await chat.info() == await same.info()
         assert (await chat.info()).title == found.title
 
     async def test_a_rename_between_begin_and_commit_stays(self, stage: Stage) -> None:
@@ -60,37 +59,33 @@ class TestTitles:
         assert (found.title, found.revision) == ("Mine", read + 1)
 
     async def test_a_chat_without_words_is_named_by_the_first_that_come(self, stage: Stage) -> None:
-        here, there = await stage.processes()
-        chat = await here.chat()
+        chat, same = await stage.shared_chat()
         await soon(chat.run(ScriptedModel(["Nice."]), PICTURE))
         assert (await chat.info()).title is None
-        await exchange(await there.chat(chat), "What is it?")
+        await exchange(same, "What is it?")
         assert (await chat.info()).title == "What is it?"
 
     async def test_a_name_that_is_taken_back_gives_way_to_the_first_words(self, stage: Stage) -> None:
-        here, there = await stage.processes()
-        chat = await here.chat(title="Mine")
+        chat, same = await stage.shared_chat(title="Mine")
         assert (await chat.update(title="")).title is None
         await chain(chat, 2)
         await chat.update(title="Mine again")
-        found = await (await there.chat(chat)).update(title="")
+        found = await same.update(title="")
         assert (found.title, found.named_by) == ("q1", NamedBy.WORDS)
         assert (await chat.update(title="")).revision == found.revision
 
     async def test_blanks_are_no_name(self, stage: Stage) -> None:
-        here, there = await stage.processes()
-        chat = await here.chat(title=" \u3000")
+        chat, same = await stage.shared_chat(title=" \u3000")
         assert (await chat.info()).named_by is None
-        await exchange(await there.chat(chat), "q1")
+        await exchange(same, "q1")
         await chat.update(title="Mine")
         found = await chat.update(title=" \n")
         assert (found.title, found.named_by) == ("q1", NamedBy.WORDS)
 
     async def test_words_that_are_hidden_name_nothing(self, stage: Stage) -> None:
-        here, there = await stage.processes()
-        chat = await here.chat()
+        chat, same = await stage.shared_chat()
         turn = await exchange(chat, "a secret")
-        await (await there.chat(chat)).flag(turn.id, to_user=False)
+        await same.flag(turn.id, to_user=False)
         found = await chat.info()
         assert (found.title, found.named_by, found.revision) == (None, None, 1)
         assert (await chat.update(title="Mine")).title == "Mine"
@@ -101,19 +96,17 @@ class TestTitles:
         assert (await chat.info()).title == "q2"
 
     async def test_words_that_are_shown_again_are_the_name_again(self, stage: Stage) -> None:
-        here, there = await stage.processes()
-        chat = await here.chat()
+        chat, same = await stage.shared_chat()
         turn = await exchange(chat, "q1")
         for is_shown, title in ((False, None), (True, "q1")):
-            await (await there.chat(chat)).flag(turn.id, 0, to_user=is_shown)
+            await same.flag(turn.id, 0, to_user=is_shown)
             assert (await chat.info()).title == title
 
     async def test_what_is_asked_again_and_hidden_names_nothing(self, stage: Stage) -> None:
-        here, there = await stage.processes()
-        chat = await here.chat()
+        chat, same = await stage.shared_chat()
         turn = await exchange(chat, "a secret")
         await chat.flag(turn.id, to_user=False)
-        await soon((await there.chat(chat)).regenerate().run(ScriptedModel(["b"])))
+        await soon(same.regenerate().run(ScriptedModel(["b"])))
         assert (await chat.info()).title is None
 
     async def test_a_model_names_what_no_person_has_named(self, stage: Stage) -> None:
@@ -235,17 +228,15 @@ class TestMetadata:
         assert (found.title, found.metadata, found.revision) == ("Ünïcode", metadata, 1)
 
     async def test_what_is_not_given_stays(self, stage: Stage) -> None:
-        here, there = await stage.processes()
-        chat = await here.chat(title="T", metadata={"a": "1"})
+        chat, same = await stage.shared_chat(title="T", metadata={"a": "1"})
         await chat.update(title="U")
-        updated = await (await there.chat(chat)).update(metadata={"b": "2"})
+        updated = await same.update(metadata={"b": "2"})
         assert updated == await chat.info()
         assert (updated.title, updated.metadata, updated.revision) == ("U", {"b": "2"}, 3)
 
     async def test_an_update_of_an_old_revision_is_refused_and_changes_nothing(self, stage: Stage) -> None:
-        here, there = await stage.processes()
-        chat = await here.chat(title="T")
-        await (await there.chat(chat)).update(title="U", revision=1)
+        chat, same = await stage.shared_chat(title="T")
+        await same.update(title="U", revision=1)
         before = await chat.info()
         with pytest.raises(RevisionConflict) as conflict:
             await chat.update(title="V", revision=1)
@@ -265,12 +256,11 @@ class TestMetadata:
         assert await (await there.chat(chat)).info() == updated
 
     async def test_an_update_that_changes_nothing_is_none(self, stage: Stage) -> None:
-        here, there = await stage.processes()
-        chat = await here.chat(title="T")
+        chat, same = await stage.shared_chat(title="T")
         before = await chat.info()
         assert await chat.update(title="T", revision=1) == before
-        await (await there.chat(chat)).update(title="U", revision=1)
-        await (await there.chat(chat)).update(title="T", revision=2)
+        await same.update(title="U", revision=1)
+        await same.update(title="T", revision=2)
         assert (await chat.update(title="T")).revision == 3
         with pytest.raises(RevisionConflict):
             await chat.update(title="T", revision=1)  # it was something else in between

@@ -66,13 +66,11 @@ class TestContext:
 
     @pytest.mark.parametrize("context", [Context.all(), Context.last(2), Context.budget(99, per_message)])
     async def test_what_an_edit_carries_over_is_shown(self, stage: Stage, context: Context) -> None:
-        here, there = await stage.processes()
-        chat = await here.chat()
+        chat, same = await stage.shared_chat()
         await exchanges(chat, 3)
         first = (await chat.turns())[1]
         with pytest.raises(ValueError, match="broken"):
             await soon(chat.run(ScriptedModel([Tool("pay"), ValueError("broken")]), "q4"))
-        same = await there.chat(chat)
         async with same.edit(first.id, "q", context=context) as turn:
             seen = [item.text or item.type for item in turn.items]
             assert seen[:5] == ["q1", "a1", "q4", "function_call", "function_call_output"]
@@ -132,11 +130,10 @@ class TestInstructions:
         assert [each.instructed for each in turns] == [0, 2, 2, 0]
 
     async def test_they_can_be_read(self, stage: Stage) -> None:
-        here, there = await stage.processes()
-        chat = await here.chat()
+        chat, same = await stage.shared_chat()
         assert await chat.instructions() == ()
         await exchange(chat, "q", instructions="Be brief.")
-        [item] = await (await there.chat(chat)).instructions()
+        [item] = await same.instructions()
         assert (item.role, item.text) == ("system", "Be brief.")
 
     async def test_a_failed_turn_sets_none(self, chat: Chat) -> None:
@@ -180,13 +177,11 @@ class TestInstructions:
         assert await told(chat) == "Be kind."
 
     async def test_a_turn_in_the_place_of_another_takes_over_its_instructions(self, stage: Stage) -> None:
-        here, there = await stage.processes()
-        chat = await here.chat()
+        chat, same = await stage.shared_chat()
         await told(chat, "q1", instructions="One.")
         await told(chat, "q2", instructions="Two.")
         await told(chat, "q3", instructions_once="Three.")
         first, second, third = await chat.turns()
-        same = await there.chat(chat)
         assert await _edited(same, third, None) == "Three."
         assert await told(same) == "Two."
         assert await _edited(same, second, "Other.") == "Other."
@@ -195,12 +190,11 @@ class TestInstructions:
         assert await told(same) == "One."
 
     async def test_a_branch_goes_on_under_those_of_the_turn_it_was_made_from(self, stage: Stage) -> None:
-        here, there = await stage.processes()
-        chat = await here.chat()
+        chat, same = await stage.shared_chat()
         for number, text in enumerate(("One.", None, "Two."), 1):
             await told(chat, f"q{number}", instructions=text)
         turns = await chat.turns()
-        forked = await (await there.chat(chat)).fork(turns[1].id)
+        forked = await same.fork(turns[1].id)
         assert await told(forked) == "One."
         await chat.undo()
         assert await told(chat) == "One."
@@ -341,11 +335,10 @@ class TestWellFormed:
         assert kinds == [*expected, "function_call_output", "Three."]
 
     async def test_results_of_pending_calls_are_input(self, stage: Stage) -> None:
-        here, there = await stage.processes()
-        chat = await here.chat()
+        chat, same = await stage.shared_chat()
         await leave_pending(chat, "c1", "c2")
         model = ScriptedModel(["Thanks."])
-        await soon((await there.chat(chat)).run(model, [answer_to("c2", "two"), answer_to("c1", "one")]))
+        await soon(same.run(model, [answer_to("c2", "two"), answer_to("c1", "one")]))
         assert outputs(await chat.history()) == [("c2", "two"), ("c1", "one")]
         assert [message["role"] for message in model.seen[0]] == ["user", "assistant", "tool", "tool"]
 

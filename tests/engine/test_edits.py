@@ -51,8 +51,7 @@ class TestEdits:
     async def test_an_edit_takes_the_place_of_a_turn_and_of_those_behind_it(
         self, stage: Stage, place: int
     ) -> None:
-        here, there = await stage.processes()
-        chat = await here.chat()
+        chat, same = await stage.shared_chat()
         before = await chain(chat, 3)
         old = (await chat.info()).branch
         model = ScriptedModel(["Edited."])
@@ -63,10 +62,10 @@ class TestEdits:
         ]
         assert turn.number == place + 1
         assert turn.parent == (before[place - 1].id if place else None)
-        for each in (chat, await there.chat(chat)):
+        for each in (chat, same):
             assert await each.turns() == [*before[:place], turn]
         assert turn.branch == (await chat.info()).branch != old
-        await exchange(await there.chat(chat), "more")
+        await exchange(same, "more")
         assert await asked(chat) == [*(f"q{number}" for number in range(1, place + 1)), "other", "more"]
         await chat.switch(old)
         assert await chat.turns() == before
@@ -84,14 +83,13 @@ class TestEdits:
         assert await (await there.chat(chat)).turns() == [turn]
 
     async def test_what_a_running_edit_sees_never_changes(self, stage: Stage) -> None:
-        here, there = await stage.processes()
-        chat = await here.chat()
+        chat, same = await stage.shared_chat()
         before = await chain(chat, 3)
         async with chat.edit(before[2].id, "other") as turn:
             turn.emit("Edited.")
             history, shown = turn.history, list(turn.history)
         seen = turn.messages
-        again = await tell((await there.chat(chat)).edit(before[1].id, "again"))
+        again = await tell(same.edit(before[1].id, "again"))
         await exchange(chat, "more")
         await tell(chat.edit(again.id, "and again"))
         assert list(history) == shown == before[:2]
@@ -217,8 +215,7 @@ class TestEdits:
 
     @pytest.mark.parametrize("again", [False, True])
     async def test_later_settled_turns_are_carried_over(self, stage: Stage, again: bool) -> None:
-        here, there = await stage.processes()
-        chat = await here.chat()
+        chat, same = await stage.shared_chat()
         first = await exchange(chat, "q1")
         await exchange(chat, "q2")
         await fail(chat, ScriptedModel([Tool("pay", "paid"), BOOM]), "Pay.")
@@ -227,11 +224,11 @@ class TestEdits:
         block = chat.regenerate(first.id) if again else chat.edit(first.id, "other")
         await soon(play(block, model))
         assert PAID in model.seen[0]
-        turns = await (await there.chat(chat)).turns()
+        turns = await same.turns()
         assert kinds(turns) == ["settled", "completed"]
         assert [turn.number for turn in turns] == [1, 2]
         assert [turn.parent for turn in turns] == [None, turns[0].id]
-        await exchange(await there.chat(chat), "next")
+        await exchange(same, "next")
         await tell(chat.regenerate(turns[1].id))
         assert kinds(await chat.turns()) == ["settled", "completed"]
 
@@ -254,11 +251,10 @@ class TestEdits:
     # Once.
 
     async def test_an_edit_with_its_key_happens_once(self, stage: Stage) -> None:
-        here, there = await stage.processes()
-        chat = await here.chat()
+        chat, same = await stage.shared_chat()
         first, _ = await chain(chat, 2)
         turn = await tell(chat.edit(first.id, "other", idempotency_key="i"))
-        for each in (chat, await there.chat(chat)):
+        for each in (chat, same):
             with pytest.raises(TurnReplayed) as replayed:
                 await tell(each.edit(first.id, "other", idempotency_key="i"))
             assert replayed.value.turn == turn
@@ -334,13 +330,12 @@ class TestUnfinishedEdits:
         assert await asked(chat) == ["q1", "q2", "q3"]
 
     async def test_what_a_failed_edit_did_waits_on_the_line_that_is_shown(self, stage: Stage) -> None:
-        here, there = await stage.processes()
-        chat = await here.chat()
+        chat, same = await stage.shared_chat()
         before = await chain(chat, 3)
         await break_down(chat.edit(before[1].id, "other"))
         assert await chat.turns() == before
         model = ScriptedModel(["a4"])
-        await soon((await there.chat(chat)).run(model, "q4"))
+        await soon(same.run(model, "q4"))
         assert PAID in model.seen[0]
         assert kinds(await chat.turns()) == [*["completed"] * 3, "settled", "completed"]
         assert (await chat.turns())[:3] == before
@@ -399,12 +394,11 @@ class TestUnfinishedEdits:
         await exchange(chat, "next")
 
     async def test_a_retry_goes_on_at_the_same_place(self, stage: Stage) -> None:
-        here, there = await stage.processes()
-        chat = await here.chat()
+        chat, same = await stage.shared_chat()
         before = await chain(chat, 3)
         model = ScriptedModel([Tool("pay", "paid"), BOOM], [Tool("pay", "paid"), "Paid."])
         await break_down(chat.edit(before[1].id, "other", idempotency_key="i"), model)
-        block = (await there.chat(chat)).edit(before[1].id, "other", idempotency_key="i")
+        block = same.edit(before[1].id, "other", idempotency_key="i")
         turn = await soon(play(block, model))
         assert model.executed == {"pay": 1}
         assert await chat.turns() == [before[0], turn]
@@ -421,8 +415,7 @@ class TestUnfinishedEdits:
 
     @pytest.mark.parametrize("way", ["failure", "stop", "stop inside", "stop elsewhere"])
     async def test_what_is_kept_of_an_edit_is_shown_on_its_branch(self, stage: Stage, way: str) -> None:
-        here, there = await stage.processes()
-        chat = await here.chat()
+        chat, same = await stage.shared_chat()
         before = await chain(chat, 3)
         if way == "failure":
             block = chat.edit(before[1].id, "other", on_failure="keep")
@@ -433,18 +426,18 @@ class TestUnfinishedEdits:
                 turn.stop()
         else:
             holder = await hold_edit(stage, chat.edit(before[1].id, "other"), Tool("pay", "paid"), "Half")
-            ended = await soon((await there.chat(chat) if way == "stop elsewhere" else chat).stop())
+            ended = await soon((same if way == "stop elsewhere" else chat).stop())
             assert ended is not None
             assert ended.state is AttemptState.KEPT
             with pytest.raises(TurnStopped):
                 await soon(holder.task)
-        turns = await (await there.chat(chat)).turns()
+        turns = await same.turns()
         assert kinds(turns) == ["completed", "interrupted"]
         assert turns[0] == before[0]
         assert turns[1].branch == (await chat.info()).branch
         assert turns[1].text == "Half"
         model = ScriptedModel(["a"])
-        await soon((await there.chat(chat)).run(model, "next", on_busy="reject"))
+        await soon(same.run(model, "next", on_busy="reject"))
         assert PAID in model.seen[0]
         assert user("q2") not in model.seen[0]
 

@@ -86,15 +86,14 @@ class TestEffects:
     async def test_the_effect_of_an_interrupted_turn_is_told_wherever_the_turn_is_left_out(
         self, stage: Stage, way: str
     ) -> None:
-        here, there = await stage.processes()
-        chat = await here.chat()
+        chat, same = await stage.shared_chat()
         [first] = await chain(chat, 1)
         await tell(chat.edit(first.id, "q1"), "a1")
         other = await shown(chat)
         await soon(chat.switch(first.branch))
         stopped = await interrupt(stage, chat)
         assert kinds(await chat.turns()) == ["completed", "interrupted"]
-        left = await left_out(await there.chat(chat), way, first, stopped, other)
+        left = await left_out(same, way, first, stopped, other)
         turns = await left.turns()
         assert "interrupted" not in kinds(turns)
         [told] = [turn for turn in turns if turn.kind is TurnKind.SETTLED]
@@ -131,8 +130,7 @@ class TestEffects:
     async def test_a_forgotten_effect_is_not_carried_along_by_any_later_switch(
         self, stage: Stage, *, is_kept: bool
     ) -> None:
-        here, there = await stage.processes()
-        chat = await here.chat()
+        chat, same = await stage.shared_chat()
         [first] = await chain(chat, 1)
         await tell(chat.edit(first.id, "q1"), "a1")
         third = await shown(chat)
@@ -146,7 +144,7 @@ class TestEffects:
             await soon(chat.undo(forget=True))
         made = await shown(chat)
         assert await chat.turns() == [first]
-        other = await there.chat(chat)
+        other = same
         await soon(other.switch(first.branch))
         assert set(kinds(await other.turns())) & {"interrupted", "settled"}
         await interrupt(stage, other, [Tool("pay", "again"), "Half"])
@@ -169,15 +167,14 @@ class TestEffects:
     async def test_a_switch_tells_the_branch_it_shows_what_a_failed_turn_did(
         self, stage: Stage, waits: bool
     ) -> None:
-        here, there = await stage.processes()
-        chat = await here.chat()
+        chat, same = await stage.shared_chat()
         before, old = await chain(chat, 2), await shown(chat)
         await tell(chat.edit(before[1].id, "other"))
         new = await shown(chat)
         await fail(chat, ScriptedModel([Tool("pay", "paid"), BOOM]))
         if not waits:
             await exchange(chat, "q3")
-        await soon((await there.chat(chat)).switch(old))
+        await soon(same.switch(old))
         turns = await chat.turns()
         assert await shown(chat) == old
         assert kinds(turns) == ["completed", "completed", "settled"]
@@ -338,11 +335,10 @@ class TestSettled:
     async def test_what_a_rolled_back_turn_did_is_told_to_the_one_that_rolled_it_back(
         self, stage: Stage
     ) -> None:
-        here, there = await stage.processes()
-        chat = await here.chat()
+        chat, same = await stage.shared_chat()
         await stage.hold_lane(chat, "Pay.", [Tool("pay", "paid")])
         model = ScriptedModel(["a"])
-        await soon((await there.chat(chat)).run(model, "Stop!", on_busy="rollback"))
+        await soon(same.run(model, "Stop!", on_busy="rollback"))
         assert PAID in model.seen[0]
 
     @pytest.mark.parametrize("way", ["failure", "stop"])
@@ -431,12 +427,11 @@ def outputs(turn: Turn) -> list[str]:
 
 class TestResumed:
     async def test_finished_steps_are_not_redone(self, stage: Stage) -> None:
-        here, there = await stage.processes()
-        chat = await here.chat()
+        chat, same = await stage.shared_chat()
         whole: list[Step] = [Think("hm"), "I look.", Tool("look", "found"), Tool("pay", "paid"), "Done."]
         model = ScriptedModel([*whole[:3], BOOM], whole)
         await fail_with_key(chat, model)
-        turn = await retry(await there.chat(chat), model)
+        turn = await retry(same, model)
         assert model.executed == {"look": 1, "pay": 1}
         assert outputs(turn) == ["found", "paid"]
         assert [item.type for item in turn.output] == [
@@ -536,8 +531,7 @@ class TestResumed:
         self, stage: Stage
     ) -> None:
         """The runner begins anew with every attempt, and does not look at the steps."""
-        here, there = await stage.processes()
-        chat = await here.chat()
+        chat, same = await stage.shared_chat()
         paid: list[str] = []
         told: list[str] = []
 
@@ -558,7 +552,7 @@ class TestResumed:
         await fail_with_key(chat, pay_twice)
         assert (paid, told[1:]) == (["paid 1"], ["paid 1"])
         told.append("and another time")
-        turn = await retry(await there.chat(chat), pay_twice)
+        turn = await retry(same, pay_twice)
         assert (paid, told[3:]) == (["paid 1", "paid 2"], ["paid 1", "paid 2"])
         assert outputs(turn) == ["paid 1", "paid 2"]
 

@@ -285,12 +285,11 @@ class TestEvents:
             assert await soon(reading.task) == []
 
     async def test_a_queued_turn_that_is_stopped_has_only_an_end(self, stage: Stage) -> None:
-        here, there = await stage.processes()
-        chat = await here.chat()
+        chat, same = await stage.shared_chat()
         await hold(stage, chat)
         await stage.queue(chat, ScriptedModel(["Second."]), "second")
         [ticket] = await stage.tickets(chat)
-        reading = Reading(stage, await there.chat(chat), ticket.attempt)
+        reading = Reading(stage, same, ticket.attempt)
         await soon(chat.stop(ticket.attempt))
         assert await soon(reading.task) == [TurnFinished(number=1, state=AttemptState.DISCARDED)]
 

@@ -46,10 +46,8 @@ async def played(chat: Chat, script: Sequence[Step] = STEPS) -> TurnId:
 
 class TestFlags:
     async def test_what_is_hidden_from_the_model_is_not_shown_to_the_next_turn(self, stage: Stage) -> None:
-        here, there = await stage.processes()
-        chat = await here.chat()
+        chat, same = await stage.shared_chat()
         turn = await exchange(chat, "q", "a")
-        same = await there.chat(chat)
         await same.flag(turn.id, 1, to_model=False)
         assert await shown(chat, "q2") == ["q"]
         assert await shown(same, "q3") == ["q", "q2", "ok"]
@@ -60,11 +58,9 @@ class TestFlags:
     async def test_what_is_hidden_of_a_question_stays_hidden_when_it_is_asked_again(
         self, stage: Stage, by: str
     ) -> None:
-        here, there = await stage.processes()
-        chat = await here.chat()
+        chat, same = await stage.shared_chat()
         parts = [{"role": "user", "content": text} for text in ("secret", "aside", "q")]
         turn = await soon(chat.run(ScriptedModel(["a"]), parts))
-        same = await there.chat(chat)
         await same.flag(turn.id, 0, to_model=False)
         await same.flag(turn.id, 1, to_user=False)
         model = ScriptedModel(["b"])
@@ -77,11 +73,10 @@ class TestFlags:
 
     @pytest.mark.parametrize("how", ["kept", "settled"])
     async def test_so_it_does_when_that_fails(self, stage: Stage, how: str) -> None:
-        here, there = await stage.processes()
-        chat = await here.chat()
+        chat, same = await stage.shared_chat()
         parts = [{"role": "user", "content": text} for text in ("secret", "q")]
         turn = await soon(chat.run(ScriptedModel(["a"]), parts))
-        await (await there.chat(chat)).flag(turn.id, 0, to_model=False, to_user=False)
+        await same.flag(turn.id, 0, to_model=False, to_user=False)
         model = ScriptedModel([Tool("pay"), RuntimeError("broken")])
         with pytest.raises(RuntimeError):
             await play(chat.regenerate(on_failure="keep" if how == "kept" else "settle"), model)
@@ -96,25 +91,23 @@ class TestFlags:
         assert await chat.flags(turn.id) == {turn.id: {1: Flags(to_model=False)}}
 
     async def test_turns_as_they_were_read_tell_what_is_hidden_of_them(self, stage: Stage) -> None:
-        here, there = await stage.processes()
-        chat = await here.chat()
+        chat, same = await stage.shared_chat()
         first, second = await played(chat), await played(chat, ["a"])
         assert await chat.hidden(await chat.turns()) == [(), ()]
         await chat.flag(first, 3, to_user=False)  # a result: its call goes with it
         await chat.flag(first, 0, to_model=False)
         await chat.flag(second, to_user=False)
-        fork = await (await there.chat(chat)).fork(second)
+        fork = await same.fork(second)
         read = await fork.turns()
         await fork.undo()
         assert await fork.hidden(read) == await chat.hidden(read) == [(1, 2, 3), (0, 1)]
         assert await chat.hidden([]) == []
 
     async def test_what_is_hidden_from_the_user_is_not_in_the_history(self, stage: Stage) -> None:
-        here, there = await stage.processes()
-        chat = await here.chat()
+        chat, same = await stage.shared_chat()
         turn = await exchange(chat, "q", "a")
         await chat.flag(turn.id, 0, to_user=False)
-        assert [item.text for item in await (await there.chat(chat)).history()] == ["a"]
+        assert [item.text for item in await same.history()] == ["a"]
         assert await shown(chat) == ["q", "a"]
 
     async def test_a_client_that_resends_what_it_sees_goes_on_from_there(self, stage: Stage) -> None:
@@ -134,12 +127,11 @@ class TestFlags:
                 assert [item.text for turn in await chat.turns() for item in turn.items] == texts
 
     async def test_a_running_turn_is_neither_disturbed_nor_changed(self, stage: Stage) -> None:
-        here, there = await stage.processes()
-        chat = await here.chat()
+        chat, same = await stage.shared_chat()
         turn = await exchange(chat, "q", "a")
         async with chat.turn("q2") as running:
             before = running.items
-            await (await there.chat(chat)).flag(turn.id, to_model=False, to_user=False)
+            await same.flag(turn.id, to_model=False, to_user=False)
             assert running.items == before
             running.emit("b")
         assert [item.text for item in await chat.history()] == ["q2", "b"]
@@ -238,10 +230,9 @@ class TestFlags:
         assert await shown(foreign) == ["q", "a"]
 
     async def test_a_turn_that_is_shared_is_hidden_wherever_it_is_shown(self, stage: Stage) -> None:
-        here, there = await stage.processes()
-        chat = await here.chat()
+        chat, same = await stage.shared_chat()
         first, second = await exchange(chat, "q1", "a1"), await exchange(chat, "q2", "a2")
-        forked = await (await there.chat(chat)).fork(first.id)
+        forked = await same.fork(first.id)
         assert await shown(forked, "q3") == ["q1", "a1"]
         await forked.flag(first.id, 0, to_model=False)
         assert await shown(chat, "q4") == ["a1", "q2", "a2"]
@@ -251,22 +242,19 @@ class TestFlags:
         assert await shown(forked, "q5") == ["q3", "ok"]
 
     async def test_what_is_hidden_stays_hidden_from_an_edit(self, stage: Stage) -> None:
-        here, there = await stage.processes()
-        chat = await here.chat()
+        chat, same = await stage.shared_chat()
         turns = [await exchange(chat, f"q{number}", f"a{number}") for number in range(3)]
         await chat.flag(turns[0].id, 1, to_model=False)
-        async with (await there.chat(chat)).edit(turns[2].id, "q") as turn:
+        async with same.edit(turns[2].id, "q") as turn:
             assert [item.text for item in turn.items] == ["q0", "q1", "a1", "q"]
             turn.emit("a")
         await chat.flag(turns[2].id, 0, to_user=False)
         assert await shown(chat) == ["q0", "q1", "a1", "q", "a"]
 
     async def test_what_an_edit_saw_of_the_flags_does_not_pass_for_all(self, stage: Stage) -> None:
-        here, there = await stage.processes()
-        chat = await here.chat()
+        chat, same = await stage.shared_chat()
         turns = [await exchange(chat, f"q{number}", f"a{number}") for number in range(3)]
         await chat.flag(turns[2].id, 0, to_model=False)
-        same = await there.chat(chat)
         async with same.edit(turns[1].id, "q") as turn:
             turn.stop("discard")
         assert await shown(same) == ["q0", "a0", "q1", "a1", "a2"]

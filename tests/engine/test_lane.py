@@ -82,11 +82,10 @@ class TestQueue:
         assert [turn.input[0].text for turn in await chat.turns()] == ["q0"]
 
     async def test_a_cancelled_wait_withdraws_its_ticket_and_the_queue_moves_on(self, stage: Stage) -> None:
-        here, there = await stage.processes()
-        chat = await here.chat()
+        chat, same = await stage.shared_chat()
         holder = await stage.hold_lane(chat, "q0")
         cancelled = await stage.queue(chat, ScriptedModel(), "q1")
-        waiting = await stage.queue(await there.chat(chat), ScriptedModel(["a2"]), "q2")
+        waiting = await stage.queue(same, ScriptedModel(["a2"]), "q2")
         cancelled.cancel()
         with pytest.raises(asyncio.CancelledError):
             await soon(cancelled)

@@ -36,18 +36,17 @@ every_fate = pytest.mark.parametrize("fate", Fate)
 
 class TestMoves:
     async def test_undo_takes_back_the_last_turn_and_it_can_be_shown_again(self, stage: Stage) -> None:
-        here, there = await stage.processes()
-        chat = await here.chat()
+        chat, same = await stage.shared_chat()
         before, old = await chain(chat, 3), await shown(chat)
         await soon(chat.undo())
-        assert await (await there.chat(chat)).turns() == before[:2]
-        await soon((await there.chat(chat)).undo())
+        assert await same.turns() == before[:2]
+        await soon(same.undo())
         assert await chat.turns() == before[:1]
         model = ScriptedModel(["a"])
         await soon(chat.run(model, "other"))
         assert [message["content"] for message in model.seen[0]] == ["q1", "a1", "other"]
         await chat.switch(old)
-        assert await (await there.chat(chat)).turns() == before
+        assert await same.turns() == before
 
     async def test_the_first_turn_can_be_undone_and_then_there_is_none(self, chat: Chat) -> None:
         with pytest.raises(TurnNotFound):
@@ -271,12 +270,10 @@ class TestMoves:
 
     @pytest.mark.parametrize("policy", ["interrupt", "rollback"])
     async def test_what_is_refused_stops_no_running_turn(self, stage: Stage, policy: str) -> None:
-        here, there = await stage.processes()
-        chat = await here.chat()
+        chat, same = await stage.shared_chat()
         [first] = await chain(chat, 1)
         await tell(chat.edit(first.id, "other"))
         holder = await stage.hold_lane(chat, "running")
-        same = await there.chat(chat)
         with pytest.raises(BranchNotFound):
             await soon(same.switch(UNKNOWN, on_busy=policy))
         with pytest.raises(TurnNotFound):
@@ -357,11 +354,10 @@ ONCE: dict[str, Any] = {"idempotency_key": "once"}
 
 class TestUndoneOnce:
     async def test_an_undo_that_is_repeated_takes_back_one_turn(self, stage: Stage) -> None:
-        here, there = await stage.processes()
-        chat = await here.chat()
+        chat, same = await stage.shared_chat()
         await chain(chat, 3)
         made = await soon(chat.undo(**ONCE))
-        again = await soon((await there.chat(chat)).undo(**ONCE))
+        again = await soon(same.undo(**ONCE))
         assert again.id == made.id
         assert await asked(chat) == ["q1", "q2"]
         await soon(chat.undo(idempotency_key="twice"))
@@ -409,10 +405,8 @@ class TestUndoneOnce:
         assert await chat.turns() == []
 
     async def test_only_the_turn_that_was_meant_is_taken_back(self, stage: Stage) -> None:
-        here, there = await stage.processes()
-        chat = await here.chat()
+        chat, same = await stage.shared_chat()
         turns = await chain(chat, 3)
-        same = await there.chat(chat)
         results = await asyncio.gather(
             *(soon(each.undo(turns[2].id)) for each in (chat, same, chat)), return_exceptions=True
         )
@@ -442,15 +436,14 @@ class TestUndoneOnce:
 
 class TestSwitchedOnce:
     async def test_a_switch_that_is_repeated_late_moves_nothing(self, stage: Stage) -> None:
-        here, there = await stage.processes()
-        chat = await here.chat()
+        chat, same = await stage.shared_chat()
         turns = await chain(chat, 2)
         old = await shown(chat)
         await tell(chat.edit(turns[1].id, "other"))
         new = await shown(chat)
         await soon(chat.switch(old, **ONCE))
-        await soon((await there.chat(chat)).switch(new))
-        assert (await soon((await there.chat(chat)).switch(old, **ONCE))).id == old
+        await soon(same.switch(new))
+        assert (await soon(same.switch(old, **ONCE))).id == old
         assert await shown(chat) == new
         with pytest.raises(IdempotencyMismatch):
             await soon(chat.switch(new, **ONCE))
@@ -519,10 +512,8 @@ class TestForkedOnce:
         assert len((await here.ledger.catalogue.list()).chats) == 2
 
     async def test_forks_of_one_key_that_come_at_once_are_one_chat(self, stage: Stage) -> None:
-        here, there = await stage.processes()
-        chat = await here.chat()
+        chat, same = await stage.shared_chat()
         await chain(chat, 2)
-        same = await there.chat(chat)
         made = await asyncio.gather(*(soon(each.fork(**ONCE)) for each in (chat, same, chat, same)))
         assert len({each.id for each in made}) == 1
         assert [each.is_new for each in made].count(True) == 1
@@ -597,11 +588,10 @@ class TestForks:
         assert await forked.turns() == []
 
     async def test_a_running_turn_goes_on_and_is_no_part_of_the_fork(self, stage: Stage) -> None:
-        here, there = await stage.processes()
-        chat = await here.chat()
+        chat, same = await stage.shared_chat()
         before = await chain(chat, 2)
         holder = await stage.hold_lane(chat, "running", [Tool("pay", "paid")])
-        forked = await soon((await there.chat(chat)).fork())
+        forked = await soon(same.fork())
         assert await forked.turns() == before
         turn = await holder.finish()
         assert await chat.turns() == [*before, turn]

@@ -97,11 +97,10 @@ class TestOnce:
         assert (await exchange(chat, "q", "a", idempotency_key="i")).text == "a"
 
     async def test_a_request_that_waits_behind_its_own_kind_attaches_to_it(self, stage: Stage) -> None:
-        here, there = await stage.processes()
-        chat = await here.chat()
+        chat, same = await stage.shared_chat()
         holder = await stage.hold_lane(chat, "q0")
         first = await stage.queue(chat, ScriptedModel(["a"]), "q", idempotency_key="i")
-        second = await stage.queue(await there.chat(chat), NEVER, "q", idempotency_key="i")
+        second = await stage.queue(same, NEVER, "q", idempotency_key="i")
         await holder.finish()
         assert await soon(first) == await soon(second)
         assert await said(chat) == ["q0", "Working done.", "q", "a"]

@@ -528,11 +528,9 @@ class TestResentInBetween:
         assert await said(chat) == ["q1", "a1", "q2", "a2", "q3", "a3"]
 
     async def test_the_branch_changes_while_it_waits(self, stage: Stage) -> None:
-        here, there = await stage.processes()
-        chat = await here.chat()
+        chat, same = await stage.shared_chat()
         await chain(chat, 3)
         holder = await stage.hold(lambda model: play(chat.resent(talk("q1", "a1", "left")), model))
-        same = await there.chat(chat)
         mine = talk("q1", "a1", "left", "Working done.", "q3")
         waiting = await stage.line_up(chat, play(same.resent(mine), ScriptedModel(["a3"])))
         await holder.finish()

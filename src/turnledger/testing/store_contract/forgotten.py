@@ -225,11 +225,9 @@ class NothingForgotten(Contract):
         assert (await here.chat(conversation_key="k")).id == internal.id
 
     async def test_turns_are_read_page_by_page(self, stage: Stage) -> None:
-        here, there = await stage.processes()
-        chat = await here.chat()
+        chat, same = await stage.shared_chat()
         for number in range(1, 8):
             await exchange(chat, f"q{number}")
-        same = await there.chat(chat)
         assert [turn.number for turn in await same.turns(limit=3)] == [5, 6, 7]
         assert [turn.number for turn in await same.turns(before=5, limit=3)] == [2, 3, 4]
         assert [turn.number for turn in await same.turns(before=2, limit=3)] == [1]

@@ -24,20 +24,18 @@ NEVER = ScriptedModel()
 
 class Once(Contract):
     async def test_a_committed_turn_is_replayed_in_every_process(self, stage: Stage) -> None:
-        here, there = await stage.processes()
-        chat = await here.chat()
+        chat, same = await stage.shared_chat()
         turn = await exchange(chat, "q", "a", idempotency_key="i")
         assert await soon(chat.run(NEVER, "q", idempotency_key="i")) == turn
-        assert await soon((await there.chat(chat)).run(NEVER, "q", idempotency_key="i")) == turn
+        assert await soon(same.run(NEVER, "q", idempotency_key="i")) == turn
         assert await chat.turns() == [turn]
 
     async def test_a_replay_has_the_details_that_were_kept_with_the_turn(self, stage: Stage) -> None:
-        here, there = await stage.processes()
-        chat = await here.chat()
+        chat, same = await stage.shared_chat()
         async with chat.turn("q", idempotency_key="i") as turn:
             turn.emit("a")
             turn.details = {"model": "m", "usage": {"total_tokens": 3}, "finish_reason": None}
-        again = await soon((await there.chat(chat)).run(NEVER, "q", idempotency_key="i"))
+        again = await soon(same.run(NEVER, "q", idempotency_key="i"))
         assert again.details == {"model": "m", "usage": {"total_tokens": 3}, "finish_reason": None}
         assert turn.turn == again
 

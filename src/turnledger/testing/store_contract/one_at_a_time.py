@@ -35,11 +35,10 @@ from turnledger.testing.store_contract.stage import (
 
 class OneAtATime(Contract):
     async def test_a_second_process_waits_and_then_sees_the_turn_of_the_first(self, stage: Stage) -> None:
-        here, there = await stage.processes()
-        chat = await here.chat()
+        chat, same = await stage.shared_chat()
         holder = await stage.hold_lane(chat, "first")
         model = ScriptedModel(["Second."])
-        waiting = await stage.queue(await there.chat(chat), model, "second")
+        waiting = await stage.queue(same, model, "second")
         assert model.seen == [], "tokens were spent before the lane was free"
         first = await holder.finish()
         second = await soon(waiting)

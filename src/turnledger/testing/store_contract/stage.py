@@ -114,6 +114,12 @@ class Stage:
     async def processes(self, count: int = 2, limits: Limits = LIMITS) -> list[StageProcess]:
         return [await self.process(limits) for _ in range(count)]
 
+    async def shared_chat(self, **details: Any) -> tuple[Chat, Chat]:
+        """Make a conversation in one process, and open it in another, too."""
+        here, there = await self.processes()
+        chat = await here.chat(**details)
+        return chat, await there.chat(chat)
+
     def start(self, work: Coroutine[Any, Any, Result]) -> asyncio.Task[Result]:
         """Run something beside the test; it is cancelled when the test ends."""
         task = asyncio.create_task(work)

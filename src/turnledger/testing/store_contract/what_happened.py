@@ -28,13 +28,12 @@ def kinds(turns: list[Turn]) -> list[str]:
 
 class WhatHappened(Contract):
     async def test_the_next_turn_settles_what_a_failed_one_did(self, stage: Stage) -> None:
-        here, there = await stage.processes()
-        chat = await here.chat()
+        chat, same = await stage.shared_chat()
         await exchange(chat, "Hello")
         await fail(chat, ScriptedModel(["I pay.", Tool("pay", "paid"), "Next,", BOOM]))
         assert kinds(await chat.turns()) == ["completed"]
         model = ScriptedModel(["Yes."])
-        await soon((await there.chat(chat)).run(model, "Did you pay?"))
+        await soon(same.run(model, "Did you pay?"))
         assert kinds(await chat.turns()) == ["completed", "settled", "completed"]
         told = model.seen[0][2:]
         assert [message["role"] for message in told] == ["user", "assistant", "tool", "developer", "user"]
