@@ -149,14 +149,12 @@ class TestCancellations:
         reading = stage.start(_rest(texts))
         await stage.reach(gate, reading)
         ended = await soon(chat.stop())
-        assert ended is not None
         assert ended.state is AttemptState.KEPT
         with pytest.raises(TurnStopped) as stopped:
             await soon(reading)
         assert stopped.value.turn == ended.turn
         assert left == [stopped.value]
         this = asyncio.current_task()
-        assert this is not None
         assert (this.cancelling(), reading.cancelling()) == (0, 0)
 
     async def test_stop_of_a_turn_whose_generator_is_suspended_ends_it_and_cancels_no_task(
@@ -167,7 +165,6 @@ class TestCancellations:
         texts = stream(chat, Gate(), left)
         assert await anext(texts) == "Half"
         ended = await soon(chat.stop(policy="discard"))
-        assert ended is not None
         assert ended.state is AttemptState.DISCARDED
         assert left == []
         await exchange(chat, "next", on_busy="reject")
@@ -206,7 +203,6 @@ class TestCancellations:
         assert bool(runs) is (way != "aclosing")
         if way == "stop":
             ended = await soon(other.stop(policy="discard"))
-            assert ended is not None
             assert ended.state is AttemptState.DISCARDED
         await exchange(other, "next", on_busy="interrupt" if way == "interrupt" else "reject")
         assert not living.done()
@@ -223,7 +219,6 @@ class TestCancellations:
         ended = await soon(chat.stop())
         with pytest.raises(TurnStopped) as stopped:
             await anext(texts)
-        assert ended is not None
         assert stopped.value.turn == ended.turn
 
     @pytest.mark.parametrize("on_busy", ["interrupt", "rollback"])
@@ -255,7 +250,6 @@ class TestCancellations:
         await soon(waiting)
         assert await said(chat) == ["next", "Yes."]
         [aside] = await chat.attempts()
-        assert aside.attempt.failure is not None
         assert aside.attempt.failure.code == "task_ended"
         await texts.aclose()
 

@@ -116,7 +116,6 @@ class TestTitles:
         name = there.ledger.catalogue.name_by_model
         named = await name(chat.id, "By a model")
         assert named == await chat.info()
-        assert named is not None
         assert (named.title, named.named_by, named.revision) == ("By a model", NamedBy.MODEL, 1)
         assert await name(chat.id, "By another") is None
         assert await name(mine.id, "By a model") is None

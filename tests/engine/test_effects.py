@@ -46,7 +46,6 @@ async def interrupt(stage: Stage, chat: Chat, script: Sequence[Step] = PAYING) -
     """Stop a turn after this script has run, and keep it."""
     await stage.hold_lane(chat, "Pay.", script)
     ended = await soon(chat.stop(policy="keep"))
-    assert ended is not None
     assert ended.turn is not None
     return ended.turn
 
@@ -394,7 +393,6 @@ class TestSettled:
     ) -> None:
         await stage.hold_lane(chat, "Pay.", [Tool("pay", "paid"), "Half"], idempotency_key="i")
         ended = await soon(chat.stop(policy="discard"))
-        assert ended is not None
         assert ended.state is AttemptState.DISCARDED
         assert await chat.turns() == []
         model = ScriptedModel(["a"])

@@ -308,7 +308,6 @@ class TestFences:
                 begin, with_changes(request, round=with_changes(request.round, is_repeated=True))
             )
             assert isinstance(again, SharedOutcome)
-            assert again.ended is not None
             assert (again.attempt, again.ended.state) == (request.attempt, state)
             assert await chat.turns() == turns
 

@@ -332,7 +332,6 @@ class TestKeylessRetries:
         block, _ = await runs(stage, chat, 0, on_stop="discard")
         here.ledger.lost(block)
         stopped = await soon(chat.stop())
-        assert stopped is not None
         assert stopped.state is AttemptState.DISCARDED
         _, turn = await answered(chat, 1)
         assert await chat.turns() == [turn]

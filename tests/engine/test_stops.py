@@ -28,7 +28,6 @@ class TestStops:
         chat = await here.chat()
         holder = await stage.hold_lane(chat, "q", [Tool("look"), "Half"])
         ended = await soon((await (there if elsewhere else here).chat(chat)).stop())
-        assert ended is not None
         assert ended.state is AttemptState.KEPT
         with pytest.raises(TurnStopped) as stopped:
             await soon(holder.task)
@@ -49,7 +48,6 @@ class TestStops:
         holder = await stage.hold_lane(chat, "q", ["Half"], on_stop="discard" if by_turn else "keep")
         same = await (there if elsewhere else here).chat(chat)
         ended = await soon(same.stop(policy=None if by_turn else "discard"))
-        assert ended is not None
         assert ended.state is AttemptState.DISCARDED
         with pytest.raises(TurnStopped) as stopped:
             await soon(holder.task)
@@ -68,7 +66,6 @@ class TestStops:
             stopping = stage.start((await there.chat(chat)).stop())
             await stage.until_run(there, request_stop, 1)
         ended = await soon(stopping)
-        assert ended is not None
         assert ended.state is AttemptState.COMPLETED
         assert ended.turn == await soon(task)
 
@@ -81,7 +78,6 @@ class TestStops:
         await stage.until_run(there, request_stop, 1)
         second = await soon(chat.stop(policy="keep"))
         assert second == await soon(first)
-        assert second is not None
         assert second.state is AttemptState.DISCARDED
         with pytest.raises(TurnStopped):
             await soon(holder.task)
@@ -121,7 +117,6 @@ class TestStops:
         stage.clock.advance(LIMITS.lease_time)
         there.store.announce()
         ended = await soon(stopping)
-        assert ended is not None
         assert ended.state is AttemptState.DISCARDED
 
     @every_place
@@ -134,7 +129,6 @@ class TestStops:
         [ticket] = await stage.tickets(chat)
         same = await (there if elsewhere else here).chat(chat)
         ended = await soon(same.stop(ticket.attempt))
-        assert ended is not None
         assert ended.state is AttemptState.DISCARDED
         with pytest.raises(TurnStopped):
             await soon(waiting)
@@ -167,7 +161,6 @@ class TestStops:
         [ticket] = await stage.tickets(chat)
         stage.clock.advance(1.0)
         stopped = await soon(chat.stop(ticket.attempt))
-        assert stopped is not None
         assert stopped.state is AttemptState.DISCARDED
         assert (await chat.info()).touched_at == stage.clock.now_ms()
         asides = {aside.attempt.id: aside.attempt.idempotency_key for aside in await chat.attempts()}
@@ -227,7 +220,6 @@ class TestStops:
             stopping = stage.start((await there.chat(chat)).stop())
             await soon(_heard_early(here))
         ended = await soon(stopping)
-        assert ended is not None
         assert ended.state is AttemptState.KEPT
         with pytest.raises(TurnStopped):
             await soon(task)
@@ -248,7 +240,6 @@ class TestStops:
             await stage.until_run(here, request_stop, 2)
             assert not stopping.done()
         ended = await soon(stopping)
-        assert ended is not None
         assert ended.state is AttemptState.DISCARDED
         with pytest.raises(TurnStopped):
             await soon(task)
@@ -277,7 +268,6 @@ class TestStops:
             stopping = stage.start(same.stop(attempt))
             await stage.until_run(there, request_stop, 1)
         ended = await soon(stopping)
-        assert ended is not None
         assert ended.state is AttemptState.COMPLETED
         assert await same.turns() == [ended.turn] == [await soon(task)]
 
@@ -310,7 +300,6 @@ class TestStops:
         turn = await exchange(chat, "q")
         assert await soon(chat.stop()) is None
         ended = await soon(chat.stop(turn.id))
-        assert ended is not None
         assert (ended.state, ended.turn) == (AttemptState.COMPLETED, turn)
 
     async def test_a_stop_names_a_turn_of_its_own_conversation(self, stage: Stage) -> None:

@@ -310,8 +310,6 @@ async def test_chunks_are_the_log_in_parts() -> None:
     say(live, "lo")
     second = live.next_chunk()
     assert live.next_chunk() is None
-    assert first is not None
-    assert second is not None
     assert (first.text, second.text) == ("Hel", "lo")
     assert first.log + second.log == bytes(live.packed)
     assert event_log.items_told(first.log) == 1

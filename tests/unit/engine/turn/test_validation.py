@@ -52,7 +52,6 @@ async def test_everything_is_passed_on(chat: Chat) -> None:
     given = Instructions((message("system", "Sing."),), is_lasting=False)
     assert (request.begin.content.instructions, request.priming) == (given, (user(), assistant()))
     assert request.context is context
-    assert request.begin.key is not None
     assert request.begin.key.fingerprint == fingerprint(
         (user(),), instructions=given, priming=(user(), assistant())
     )
@@ -143,10 +142,8 @@ async def test_what_names_no_conversation_is_refused(
 async def test_a_policy_is_for_the_key_and_for_what_is_made_under_it(process: Process) -> None:
     policy = ResetPolicy.daily(4)
     target = target_of(process, None, "k", "ann", reset=policy)
-    assert target.fresh is not None
     assert target.reset_policy == target.fresh.reset_policy == policy
     plain = target_of(process, None, "k", "ann")
-    assert plain.fresh is not None
     assert (plain.reset_policy, plain.fresh.reset_policy) == (None, NEVER)
 
 
@@ -213,10 +210,8 @@ async def test_requests_of_who_sees_one_scope_only_are_known_by_names_of_their_o
     options: dict[str, Any] = {"scope": "", "within": Within("shop")}
     target = target_of(chat._process, None, "k", "ann", **options)
     assert (target.scope, target.within) == ("shop", Within("shop"))
-    assert target.fresh is not None
     assert target.fresh.scope == "shop"
     request = turn_request(chat._process, target, "Hello", idempotency_key="i").begin
-    assert request.key is not None
     assert request.key.text == claimed_as("i", Within("shop"))
     request = turn_request(chat._process, target, "Hello", retry=Retry(b"digest")).begin
     assert request.retry == retry_within(Retry(b"digest"), Within("shop"))
