@@ -24,11 +24,10 @@ from turnledger.errors import (
 from turnledger.model.attempt import AttemptState, Began
 from turnledger.model.ids import TurnId
 from turnledger.model.turn import TurnKind
-from turnledger.testing.gates import Fate, Gate
+from turnledger.testing.gates import Gate
 from turnledger.testing.scripted_model import ScriptedModel, Tool
 from turnledger.testing.store_contract.stage import Stage, StageProcess, chain, exchange, said, soon
 
-every_fate = pytest.mark.parametrize("fate", Fate)
 every_way = pytest.mark.parametrize("way", ["turn", "resent"])
 
 
@@ -79,17 +78,6 @@ class TestBegin:
             await stage.reach(gate, late)
             assert await soon(began(ask(there, way, "q1", conversation_key="k"))) is Began.CREATED
         assert await soon(late) is Began.CONTINUED
-        assert len(await here.listed()) == 1
-
-    @every_way
-    @every_fate
-    async def test_a_begin_whose_answer_is_lost_has_created_one(
-        self, stage: Stage, way: str, fate: Fate
-    ) -> None:
-        here = await stage.process()
-        here.store.lose_answer(begin, fate, fate, fate)
-        assert await soon(began(ask(here, way, conversation_key="k"))) is Began.CREATED
-        assert await said(await here.chat(conversation_key="k", create=False)) == ["q", "a"]
         assert len(await here.listed()) == 1
 
     @every_way

@@ -7,12 +7,10 @@ import asyncio
 import pytest
 
 from turnledger.chat import Chat
-from turnledger.engine.conversations.catalogue import name_by_model
 from turnledger.engine.conversations.resolve import update
 from turnledger.engine.turn.commit import commit
 from turnledger.errors import RevisionConflict
 from turnledger.model.conversation import NamedBy
-from turnledger.testing.gates import Fate
 from turnledger.testing.scripted_model import ScriptedModel, Tool
 from turnledger.testing.store_contract.stage import Stage, StageProcess, chain, exchange, soon, user
 
@@ -125,17 +123,6 @@ class TestTitles:
         await exchange(chat, "q2")
         assert (await chat.info()).title == "By a model"
 
-    @pytest.mark.parametrize("fate", Fate)
-    async def test_naming_by_a_model_happens_once_whatever_becomes_of_it(
-        self, stage: Stage, fate: Fate
-    ) -> None:
-        here, there = await stage.processes()
-        chat = await here.chat()
-        await exchange(chat, "q")
-        here.store.lose_answer(name_by_model, fate)
-        await soon(here.ledger.catalogue.name_by_model(chat.id, "By a model"))
-        assert (await (await there.chat(chat)).info()).title == "By a model"
-
 
 class TestPreviews:
     async def test_it_follows_turns_edits_undo_and_switches(self, stage: Stage) -> None:
@@ -214,9 +201,6 @@ class TestPreviews:
         assert await preview(there, chat) == (1, "shown")
 
 
-every_fate = pytest.mark.parametrize("fate", Fate)
-
-
 class TestMetadata:
     async def test_details_are_kept_as_given_when_a_conversation_is_created(self, stage: Stage) -> None:
         here, there = await stage.processes()
@@ -241,18 +225,6 @@ class TestMetadata:
             await chat.update(title="V", revision=1)
         assert conflict.value.current == 2
         assert await chat.info() == before
-
-    @every_fate
-    @pytest.mark.parametrize("revision", [None, 1])
-    async def test_an_update_whose_answer_is_lost_is_made_once(
-        self, stage: Stage, fate: Fate, revision: int | None
-    ) -> None:
-        here, there = await stage.processes()
-        chat = await here.chat(title="T", metadata={"a": "1"})
-        here.store.lose_answer(update, fate, fate)
-        updated = await soon(chat.update(title="U", metadata={"b": "2"}, revision=revision))
-        assert (updated.title, updated.metadata, updated.revision) == ("U", {"b": "2"}, 2)
-        assert await (await there.chat(chat)).info() == updated
 
     async def test_an_update_that_changes_nothing_is_none(self, stage: Stage) -> None:
         chat, same = await stage.shared_chat(title="T")

@@ -9,14 +9,12 @@ import pytest
 from tests.engine.views import leave_pending, outputs
 from turnledger.chat import Chat
 from turnledger.engine.history.context import Context
-from turnledger.engine.turn.begin import begin
 from turnledger.engine.turn.running_turn import RunningTurn
 from turnledger.errors import MalformedItems, MissingToolResults, NoNewInput
 from turnledger.model.item import Item, ItemLike
 from turnledger.model.messages.calls import NOT_ANSWERED, NOT_STARTED
 from turnledger.model.messages.messages import messages_of
 from turnledger.model.turn import Turn, TurnKind
-from turnledger.testing.gates import Fate
 from turnledger.testing.scripted_model import Ask, ScriptedModel, Think, Tool
 from turnledger.testing.store_contract.power_loss import told
 from turnledger.testing.store_contract.stage import Stage, answer_to, call, exchange, said, soon, user
@@ -167,14 +165,6 @@ class TestInstructions:
         assert model.seen[1][0] == {"role": "system", "content": "Be kind."}
         assert [item.text for item in turn.instructions or ()] == ["Be kind."]
         assert await chat.instructions() == ()
-
-    @pytest.mark.parametrize("fate", Fate)
-    async def test_a_begin_whose_answer_is_lost_keeps_them(self, stage: Stage, fate: Fate) -> None:
-        here = await stage.process()
-        chat = await here.chat()
-        here.store.lose_answer(begin, fate)
-        assert await told(chat, instructions="Be kind.") == "Be kind."
-        assert await told(chat) == "Be kind."
 
     async def test_a_turn_in_the_place_of_another_takes_over_its_instructions(self, stage: Stage) -> None:
         chat, same = await stage.shared_chat()

@@ -8,7 +8,6 @@ import pytest
 from msgspec.structs import replace
 
 from turnledger.chat import Chat
-from turnledger.engine.lifecycle.delete import delete, restore
 from turnledger.engine.turn.running_turn import RunningTurn
 from turnledger.errors import ConversationDeleted, ConversationExpired
 from turnledger.model.attempt import Attempt, AttemptState, OnStop
@@ -16,7 +15,6 @@ from turnledger.model.change import ChangeKind
 from turnledger.model.conversation import ConversationState
 from turnledger.model.retention import Retained
 from turnledger.model.turn import TurnKind
-from turnledger.testing.gates import Fate
 from turnledger.testing.scripted_model import ScriptedModel, Tool
 from turnledger.testing.store_contract.deletion import change, changes_of, used
 from turnledger.testing.store_contract.rows import do, read, write
@@ -164,19 +162,6 @@ class TestDeletion:
         turn = await soon(chat.run(model, "q", idempotency_key="i"))
         assert turn.kind is TurnKind.COMPLETED
         assert model.executed == {}
-
-    @pytest.mark.parametrize("fate", Fate)
-    async def test_a_deletion_whose_answer_is_lost_is_one(self, stage: Stage, fate: Fate) -> None:
-        here = await stage.process()
-        chat = await here.chat(conversation_key="k")
-        await exchange(chat, "q")
-        here.store.lose_answer(delete, fate)
-        deleted = await chat.delete()
-        assert deleted.state is ConversationState.DELETED
-        here.store.lose_answer(restore, fate)
-        restored = await here.ledger.restore(chat.id)
-        assert restored.conversation_key == "k"
-        assert await here.ledger.check(at_rest=True) == []
 
     async def test_a_chat_that_comes_to_be_as_it_is_deleted_is_told_as_deleted(self, stage: Stage) -> None:
         # Its first turn was stopped, to be kept; who deletes it comes before the one who runs it.

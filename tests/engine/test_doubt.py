@@ -2,23 +2,40 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
-from turnledger.engine.attempt.end import end
-from turnledger.engine.conversations.resolve import resolve_now
+from turnledger.engine.lane.lease import renew
+from turnledger.engine.ports import Sync
 from turnledger.engine.turn.begin import begin
 from turnledger.engine.turn.commit import commit, resolve_doubt
-from turnledger.engine.turn.running_turn import record
 from turnledger.errors import CommitOutcomeUnknown, ConversationBusy, TurnFailed
 from turnledger.model.attempt import AttemptState
-from turnledger.testing.gates import Fate
+from turnledger.testing.gates import Fate, GatedStore
 from turnledger.testing.scripted_model import ScriptedModel, Tool
+from turnledger.testing.store_contract.power_loss import DEEDS, Deed
 from turnledger.testing.store_contract.stage import LIMITS, Stage, exchange, said, soon
 
 IMPATIENT = replace(LIMITS, doubt_patience=0.0)
 every_fate = pytest.mark.parametrize("fate", Fate)
+
+
+@pytest.fixture
+def losing(monkeypatch: pytest.MonkeyPatch, fate: Fate) -> None:
+    """Have all processes lose the answer of every other run of each operation but renewals of leases."""
+    runs: Counter[tuple[GatedStore, Any]] = Counter()
+    transact = GatedStore.transact
+
+    async def losing(self: GatedStore, operation: Any, request: Any, sync: Sync = Sync.DISK) -> Any:
+        runs[self, operation] += 1
+        if runs[self, operation] % 2 and operation is not renew:
+            self.lose_answer(operation, fate)
+        return await transact(self, operation, request, sync)
+
+    monkeypatch.setattr(GatedStore, "transact", losing)
 
 
 class TestDoubt:
@@ -153,36 +170,12 @@ class TestDoubt:
         assert await said(chat) == ["q0", "Working done.", "q1", "a1"]
 
     @every_fate
-    async def test_a_record_whose_answer_is_lost_is_recorded_once(self, stage: Stage, fate: Fate) -> None:
-        here = await stage.process()
-        chat = await here.chat()
-        here.store.lose_answer(record, fate)
-        model = ScriptedModel(
-            ["Looking.", Tool("look"), RuntimeError("boom")], ["Looking.", Tool("look"), "Done."]
-        )
-        with pytest.raises(RuntimeError):
-            await soon(chat.run(model, "q", idempotency_key="i"))
-        [aside] = await chat.attempts()
-        types = [item.type for item in aside.journal.items]
-        assert types == ["message", "function_call", "function_call_output"]
-        await soon(chat.run(model, "q", idempotency_key="i"))
-        assert model.executed == {"look": 1}
-
-    @every_fate
-    async def test_an_end_whose_answer_is_lost_ends_once(self, stage: Stage, fate: Fate) -> None:
-        here = await stage.process()
-        chat = await here.chat()
-        here.store.lose_answer(end, fate)
-        with pytest.raises(RuntimeError):
-            await soon(chat.run(ScriptedModel(["Half", RuntimeError("boom")]), "q", on_failure="keep"))
-        [turn] = await chat.turns()
-        assert turn.text == "Half"
-        await exchange(chat, "q1", on_busy="reject")
-
-    @every_fate
-    async def test_a_new_conversation_whose_answer_is_lost_is_one(self, stage: Stage, fate: Fate) -> None:
-        here = await stage.process()
-        here.store.lose_answer(resolve_now, fate, fate)
-        by_key = await here.chat(conversation_key="k")
-        unnamed = await here.chat()
-        assert {each.id for each in await here.listed()} == {by_key.id, unnamed.id}
+    @pytest.mark.parametrize("deed", DEEDS, ids=lambda deed: deed.__name__)
+    @pytest.mark.usefixtures("losing")
+    async def test_a_deed_whose_answers_are_lost_is_done_once(
+        self, stage: Stage, deed: Deed, fate: Fate
+    ) -> None:
+        check = await deed(stage, await stage.process())
+        later = await stage.process()
+        await check(later)
+        assert await later.ledger.check() == []

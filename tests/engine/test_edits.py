@@ -6,7 +6,6 @@ import pytest
 
 from tests.engine.views import results
 from turnledger.chat import Chat
-from turnledger.engine.attempt.end import end
 from turnledger.engine.turn.begin import begin
 from turnledger.engine.turn.block import TurnBlock
 from turnledger.engine.turn.commit import commit
@@ -534,21 +533,6 @@ class TestUnfinishedEdits:
         assert await (await there.chat(chat)).turns() == [before[0], turn]
         await exchange(await there.chat(chat), "next", on_busy="reject")
         assert await chat.attempts() == []
-
-    @every_fate
-    @pytest.mark.parametrize("operation", [begin, end], ids=["begin", "end"])
-    async def test_begin_and_end_of_an_edit_may_lose_their_answers(
-        self, stage: Stage, fate: Fate, operation: object
-    ) -> None:
-        here, there = await stage.processes()
-        chat = await here.chat()
-        before = await chain(chat, 2)
-        here.store.lose_answer(operation, fate)  # type: ignore[arg-type]
-        model = ScriptedModel(["Half", BOOM])
-        await break_down(chat.edit(before[1].id, "other", on_failure="keep"), model)
-        assert len(model.seen) == 1
-        assert await asked(chat) == ["q1", "other"]
-        await exchange(await there.chat(chat), "next", on_busy="reject")
 
     # Deletion.
 

@@ -9,7 +9,6 @@ import pytest
 
 from tests.engine.test_resent import talk
 from turnledger.chat import Chat
-from turnledger.engine.conversations.flags import flag
 from turnledger.engine.history.context import Context
 from turnledger.engine.limits import Limits
 from turnledger.engine.turn.begin import begin
@@ -19,7 +18,7 @@ from turnledger.model.flags import Flags
 from turnledger.model.ids import TurnId
 from turnledger.model.item import Item
 from turnledger.model.messages.messages import messages_of
-from turnledger.testing.gates import Fate, When
+from turnledger.testing.gates import When
 from turnledger.testing.scripted_model import Ask, ScriptedModel, Step, Think, Tool
 from turnledger.testing.store_contract.stage import LIMITS, Stage, answer_to, exchange, play, soon
 
@@ -175,24 +174,6 @@ class TestFlags:
         stage.clock.advance(10)
         await chat.flag(turn.id, to_model=False)
         assert await chat.info() == before
-
-    @pytest.mark.parametrize("fate", Fate)
-    async def test_a_flag_whose_answer_is_lost_is_there(self, stage: Stage, fate: Fate) -> None:
-        here = await stage.process()
-        chat = await here.chat()
-        turn = await exchange(chat, "q", "a")
-        here.store.lose_answer(flag, fate)
-        await soon(chat.flag(turn.id, 0, to_model=False))
-        assert await shown(chat) == ["a"]
-
-    @pytest.mark.parametrize("fate", Fate)
-    async def test_a_begin_whose_answer_is_lost_hides_it_too(self, stage: Stage, fate: Fate) -> None:
-        here = await stage.process()
-        chat = await here.chat()
-        turn = await exchange(chat, "q", "a")
-        await chat.flag(turn.id, 0, to_model=False)
-        here.store.lose_answer(begin, fate)
-        assert await shown(chat) == ["a"]
 
     @pytest.mark.parametrize("place", [-1, 2])
     async def test_a_place_that_is_not_there_is_refused(self, chat: Chat, place: int) -> None:

@@ -10,7 +10,6 @@ import pytest
 
 from tests.engine.views import SCRIPT, check_shape, read_all, results, shown, spoken, wire
 from turnledger.chat import Chat
-from turnledger.engine.lifecycle.moves import fork
 from turnledger.engine.turn.begin import begin
 from turnledger.errors import (
     BranchNotFound,
@@ -159,17 +158,6 @@ class TestMoves:
         await soon(waiting)
         assert await asked(chat) == ["q1", "q2", "next"]
         assert await stage.tickets(chat) == []
-
-    @every_fate
-    async def test_a_switch_whose_answer_is_lost_is_done(self, stage: Stage, fate: Fate) -> None:
-        here = await stage.process()
-        chat = await here.chat()
-        before, old = await chain(chat, 2), await shown(chat)
-        await tell(chat.edit(before[1].id, "other"))
-        here.store.lose_answer(begin, fate, fate, fate)
-        await soon(chat.switch(old))
-        assert await chat.turns() == before
-        await exchange(chat, "next", on_busy="reject")
 
     @pytest.mark.parametrize("way", ["on", "back", "undo", "edit"])
     async def test_a_switch_whose_answer_is_lost_is_not_done_again_over_a_later_move(
@@ -517,16 +505,6 @@ class TestForkedOnce:
         made = await asyncio.gather(*(soon(each.fork(**ONCE)) for each in (chat, same, chat, same)))
         assert len({each.id for each in made}) == 1
         assert [each.is_new for each in made].count(True) == 1
-
-    @every_fate
-    async def test_one_whose_answer_is_lost_is_one_chat(self, stage: Stage, fate: Fate) -> None:
-        here = await stage.process()
-        chat = await here.chat()
-        await chain(chat, 1)
-        here.store.lose_answer(fork, fate, fate)
-        made = await soon(chat.fork(**ONCE))
-        assert (await soon(chat.fork(**ONCE))).id == made.id
-        assert len((await here.ledger.catalogue.list()).chats) == 2
 
     async def test_a_fork_that_was_deleted_is_not_made_again(self, chat: Chat) -> None:
         await chain(chat, 1)

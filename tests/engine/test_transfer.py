@@ -16,7 +16,6 @@ from turnledger.model.event import ItemDone, TurnFinished
 from turnledger.model.item import Item
 from turnledger.model.transfer import Did
 from turnledger.model.turn import TurnKind
-from turnledger.testing.gates import Fate
 from turnledger.testing.scripted_model import ScriptedModel, Tool
 from turnledger.testing.store_contract.branches import purge_all
 from turnledger.testing.store_contract.stage import LIMITS, Stage, exchange, soon
@@ -259,15 +258,3 @@ class TestTransfer:
         assert done(await imported(here, file)) == [Did.CONFLICT]
         await here.restore(chat.id)
         assert done(await imported(here, file)) == [Did.UNCHANGED]
-
-    @pytest.mark.parametrize("fate", [Fate.WRITTEN, Fate.LOST])
-    async def test_an_import_whose_answer_was_lost_is_there_once(self, stage: Stage, fate: Fate) -> None:
-        process = await stage.process()
-        here = process.ledger
-        async with elsewhere() as there:
-            chat = await rich_chat(there)
-            file = await exported(there, chat.id)
-        process.store.lose_answer(import_chat, fate)
-        expected = Did.UNCHANGED if fate is Fate.WRITTEN else Did.IMPORTED
-        assert done(await imported(here, file)) == [expected]
-        assert await exported(here, chat.id) == file

@@ -9,7 +9,7 @@ import pytest
 
 from turnledger.engine.attempt.end import CLAIM_KEPT_MS
 from turnledger.engine.conversations.resolve import resolve_now
-from turnledger.engine.lifecycle.create import make, reset
+from turnledger.engine.lifecycle.create import reset
 from turnledger.engine.turn.begin import begin
 from turnledger.errors import (
     ConversationDeleted,
@@ -20,7 +20,6 @@ from turnledger.errors import (
 )
 from turnledger.model.retention import ResetPolicy
 from turnledger.model.turn import Turn
-from turnledger.testing.gates import Fate
 from turnledger.testing.scripted_model import ScriptedModel
 from turnledger.testing.store_contract.stage import Contract, Stage, StageProcess, exchange, said, soon
 
@@ -140,15 +139,6 @@ class MadeOnce(Contract):
         assert len({each.id for each in made}) == 1
         assert [each.is_new for each in made].count(True) == 1
 
-    @pytest.mark.parametrize("fate", Fate)
-    async def test_one_whose_answer_is_lost_is_made_once(self, stage: Stage, fate: Fate) -> None:
-        here = await stage.process()
-        here.store.lose_answer(make, fate, fate)
-        made = await soon(here.ledger.conversation(**ONCE))
-        again = await soon(here.ledger.conversation(**ONCE))
-        assert (again.id, made.is_new) == (made.id, True)
-        assert len((await here.ledger.catalogue.list()).chats) == 1
-
     async def test_one_that_a_conversation_key_names_is_found_and_stays_so(self, stage: Stage) -> None:
         here = await stage.process()
         named = await here.chat(conversation_key="k")
@@ -213,16 +203,6 @@ class ConcurrentResets(Contract):
         assert made.id == opened.id
         assert opened.is_new
         assert not made.is_new
-
-    @pytest.mark.parametrize("fate", Fate)
-    async def test_a_reset_whose_answer_was_lost_happens_once(self, stage: Stage, fate: Fate) -> None:
-        here = await stage.process()
-        old = await here.chat(conversation_key="k")
-        here.store.lose_answer(reset, fate)
-        new = await soon(here.ledger.reset("k"))
-        assert new.is_new
-        assert {each.id for each in await here.listed()} == {old.id, new.id}
-        assert (await here.chat(conversation_key="k")).id == new.id
 
     async def test_concurrent_requests_for_a_key_that_is_over_converge(self, stage: Stage) -> None:
         here, there = await stage.processes()

@@ -189,7 +189,7 @@ async def fork(stage: Stage, here: StageProcess) -> Check:
 
 async def rename(stage: Stage, here: StageProcess) -> Check:
     chat = await here.chat()
-    told = await chat.update(title="a", metadata={"b": "c"})
+    told = await chat.update(title="a", metadata={"b": "c"}, revision=1)
 
     async def check(later: StageProcess) -> None:
         found = await (await later.chat(chat)).info()
