@@ -144,13 +144,6 @@ class Chosen(Contract):
         await chat.update(tags=[])
         assert [await titles(there, tag=tag) for tag in "abc"] == [[], [], []]
 
-    async def test_what_is_gone_for_good_is_found_by_no_tag(self, stage: Stage) -> None:
-        here, there = await stage.processes()
-        chat = await here.chat(title="T", tags=["a"])
-        await chat.delete(purge=True)
-        for deleted in (False, True):
-            assert await titles(there, tag="a", deleted=deleted) == []
-
     async def test_what_is_no_tag_is_refused(self, stage: Stage) -> None:
         here = await stage.process()
         chat = await here.chat()

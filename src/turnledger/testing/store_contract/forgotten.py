@@ -145,16 +145,6 @@ class NothingForgotten(Contract):
             await soon(task)
         assert model.executed == {}
 
-    async def test_a_turn_is_told_at_once_that_its_conversation_is_deleted(self, stage: Stage) -> None:
-        """Nothing it still did could be kept: it need not spend another token."""
-        here, there = await stage.processes()
-        chat = await here.chat()
-        holder = await stage.hold_lane(chat, "q")
-        await (await there.chat(chat)).delete()
-        await here.tend()
-        with pytest.raises(ConversationDeleted):
-            await soon(holder.task)
-
     async def test_those_who_wait_are_told_of_the_deletion(self, stage: Stage) -> None:
         here, there = await stage.processes()
         chat = await here.chat()

@@ -39,14 +39,6 @@ class Once(Contract):
         assert again.details == {"model": "m", "usage": {"total_tokens": 3}, "finish_reason": None}
         assert turn.turn == again
 
-    async def test_a_turn_is_replayed_after_a_restart(self, stage: Stage) -> None:
-        if not self.capabilities.survives_restart:
-            pytest.skip("the store does not survive a restart")
-        chat = await (await stage.process()).chat()
-        turn = await exchange(chat, "q", "a", idempotency_key="i")
-        again = await (await stage.restart()).chat(chat)
-        assert await soon(again.run(NEVER, "q", idempotency_key="i")) == turn
-
     @pytest.mark.parametrize("elsewhere", [False, True])
     async def test_a_request_attaches_to_a_running_turn(self, stage: Stage, elsewhere: bool) -> None:
         here, there = await stage.processes()

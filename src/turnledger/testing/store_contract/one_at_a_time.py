@@ -29,24 +29,10 @@ from turnledger.testing.store_contract.stage import (
     call,
     exchange,
     soon,
-    user,
 )
 
 
 class OneAtATime(Contract):
-    async def test_a_second_process_waits_and_then_sees_the_turn_of_the_first(self, stage: Stage) -> None:
-        chat, same = await stage.shared_chat()
-        holder = await stage.hold_lane(chat, "first")
-        model = ScriptedModel(["Second."])
-        waiting = await stage.queue(same, model, "second")
-        assert model.seen == [], "tokens were spent before the lane was free"
-        first = await holder.finish()
-        second = await soon(waiting)
-        assert second.parent == first.id
-        assert model.seen == [
-            [user("first"), {"role": "assistant", "content": "Working done."}, user("second")]
-        ]
-
     async def test_concurrent_turns_of_two_processes_form_a_chain(self, stage: Stage) -> None:
         processes = await stage.processes(2)
         chat = await processes[0].chat()

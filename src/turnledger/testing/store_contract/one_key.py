@@ -59,23 +59,6 @@ class OneKey(Contract):
         assert {turn.input[0].text for turn in turns} == {"q0", "q1"}
         assert turns[1].parent == turns[0].id
 
-    async def test_the_keys_of_different_owners_are_different_keys(self, stage: Stage) -> None:
-        here, there = await stage.processes()
-        with here.store.hold(resolve_now) as one, there.store.hold(resolve_now) as other:
-            tasks = [
-                stage.start(each.chat(conversation_key="k", owner=owner))
-                for owner in ("ann", "ben")
-                for each in (here, there)
-            ]
-            await soon(one.arrived(2))
-            await soon(other.arrived(2))
-            one.release()
-            other.release()
-            chats = await soon(asyncio.gather(*tasks))
-        assert chats[0].id == chats[1].id
-        assert chats[2].id == chats[3].id
-        assert chats[0].id != chats[2].id
-
     async def test_a_refused_first_turn_creates_no_conversation(self, stage: Stage) -> None:
         here = await stage.process()
         with pytest.raises(NoNewInput):

@@ -367,18 +367,6 @@ class SharesKept(Contract):
         assert [each.revoked_at for each in await shares.list()] == [None, None, None]
         await shares.revoke(one.id, owner="ann", within=Within("shop"))
 
-    async def test_ended_links_are_forgotten_in_time(self, stage: Stage) -> None:
-        here = await stage.process()
-        share, code = await here.ledger.shares.create(scope="shop", lifetime=10)
-        await here.ledger.shares.exchange(code, NONCE)
-        stage.clock.advance(29 * DAY)
-        await here.tend()
-        assert [each.id for each in await here.ledger.shares.list()] == [share.id]
-        stage.clock.advance(2 * DAY)
-        await here.tend()
-        assert await here.ledger.shares.list() == []
-        assert await here.ledger.check() == []
-
     # What a store does.
 
     async def test_the_rows_of_links(self, stores: list[Store]) -> None:

@@ -112,18 +112,6 @@ def without_ids(file: bytes) -> list[object]:
 
 
 class TransferredChats(Contract):
-    async def test_a_chat_comes_back_byte_for_byte(self, stage: Stage) -> None:
-        here = (await stage.process()).ledger
-        chat = await rich_chat(here, conversation_key="k", scope="s")
-        file = await exported(here, chat.id)
-        async with elsewhere() as there:
-            assert done(await imported(there, file)) == [Did.IMPORTED]
-            assert await exported(there, chat.id) == file
-            assert await there.check() == []
-            copy = await there.conversation(chat.id)
-            assert [turn.items for turn in await copy.turns()] == [turn.items for turn in await chat.turns()]
-            assert await copy.history() == await chat.history()
-
     async def test_a_chat_of_elsewhere_is_the_same_here(self, stage: Stage) -> None:
         here = (await stage.process()).ledger
         async with elsewhere() as there:

@@ -9,7 +9,7 @@ import pytest
 from turnledger.chat import Chat
 from turnledger.errors import StorageFull, TurnStopped
 from turnledger.model.conversation import BLOCK, ROW, Usage, in_blocks, of_branch
-from turnledger.testing.scripted_model import ScriptedModel, Step, Tool
+from turnledger.testing.scripted_model import ScriptedModel, Tool
 from turnledger.testing.store_contract.rows import do, read
 from turnledger.testing.store_contract.stage import (
     LIMITS,
@@ -123,25 +123,6 @@ class Counting(Contract):
         assert await stored(here, "eve") == 0
         assert await here.ledger.check(at_rest=True) == []
 
-    async def test_what_is_kept_settled_or_failed_counts(self, stage: Stage) -> None:
-        here = await stage.process()
-        failing, kept, settled = [await here.chat(owner=owner) for owner in ("ann", "ben", "cleo")]
-        boom: list[Step] = [LONG, RuntimeError("boom")]
-        with pytest.raises(RuntimeError):
-            await failing.run(ScriptedModel(boom), "q")
-        with pytest.raises(RuntimeError):
-            await kept.run(ScriptedModel(boom), "q", on_failure="keep")
-        with pytest.raises(RuntimeError):
-            await settled.run(ScriptedModel([Tool("pay", LONG), *boom]), "q")
-        assert await stored(here, "ben") == 2 * BLOCK
-        assert await stored(here) > BLOCK + len(LONG)
-        assert await stored(here, "cleo") > BLOCK + 2 * len(LONG)
-        await exchange(settled, "next")
-        size = await in_turns(here, settled)
-        assert size > BLOCK
-        assert await stored(here, "cleo") < of_branch(size) + len(LONG) + 2 * ROW  # its text is kept
-        assert await here.ledger.check(at_rest=True) == []
-
     async def test_branches_count_their_own_turns_and_what_they_carry_along(self, stage: Stage) -> None:
         here = await stage.process()
         chat = await here.chat(owner="ann")
@@ -197,22 +178,6 @@ class Counting(Contract):
         await here.tend()
         await here.tend()
         assert await stored(here) == 0
-
-    async def test_what_has_expired_no_longer_counts(self, stage: Stage) -> None:
-        here = await stage.process()
-        chat = await here.chat(owner="ann", expires_after=10)
-        await exchange(chat, "q", LONG)
-        stage.clock.advance(11)
-        await here.tend()
-        assert await stored(here) == 0
-
-    async def test_it_is_there_after_a_restart(self, stage: Stage) -> None:
-        if not self.capabilities.survives_restart:
-            pytest.skip("nothing survives")
-        here = await stage.process()
-        await exchange(await here.chat(owner="ann"), "q", LONG)
-        before = await stored(here)
-        assert await stored(await stage.restart()) == before > 0
 
 
 class OfLinks(Contract):

@@ -22,7 +22,7 @@ from turnledger.errors import (
 )
 from turnledger.model.conversation import Conversation, Within
 from turnledger.model.ids import TurnId
-from turnledger.testing.scripted_model import ScriptedModel, Tool
+from turnledger.testing.scripted_model import ScriptedModel
 from turnledger.testing.store_contract.forgotten import USES
 from turnledger.testing.store_contract.rows import conversation, do, write
 from turnledger.testing.store_contract.stage import (
@@ -324,14 +324,6 @@ class Scopes(Contract):
 class ScopedOnce(Contract):
     """Claims of callers who see one scope only are their own."""
 
-    async def test_who_is_narrowed_gets_the_same_answer_again(self, stage: Stage) -> None:
-        here, there = await stage.processes()
-        options = {"conversation_key": "k", "idempotency_key": "i", **SHOP}
-        turn = await soon(here.ledger.run(ScriptedModel(["a"]), "q", **options))
-        assert await soon(there.ledger.run(ScriptedModel(), "q", **options)) == turn
-        with pytest.raises(IdempotencyMismatch):
-            await soon(there.ledger.run(ScriptedModel(), "another", **options))
-
     async def test_a_claim_of_others_tells_nothing(self, stage: Stage) -> None:
         here, there = await stage.processes()
         others: list[dict[str, Any]] = [{}, {"within": Within("desk")}, {"scope": "shop"}]
@@ -369,23 +361,6 @@ class ScopedOnce(Contract):
         await exchange(own, "q", "mine again", retry=Retry(REQUEST, 1))
         assert await said(own) == ["q", "mine", "q", "mine again"]
         await holder.finish()
-
-    async def test_a_failed_turn_is_resumed_within_its_scope_only(self, stage: Stage) -> None:
-        here = await stage.process()
-        model = ScriptedModel([Tool("pay", "paid"), RuntimeError("boom")], [Tool("pay", "paid"), "Done."])
-        chat = await here.chat(**SHOP)
-        with pytest.raises(RuntimeError):
-            await chat.run(model, "q", idempotency_key="i")
-        await soon(here.ledger.run(model, "q", idempotency_key="i", **ANN))
-        assert model.executed == {"pay": 2}
-        again = ScriptedModel([Tool("pay", "paid"), "Paid."])
-        await soon(chat.run(again, "q", idempotency_key="i"))
-        assert again.executed == {}
-        assert [item.type for item in (await chat.turns())[-1].output] == [
-            "function_call",
-            "function_call_output",
-            "message",
-        ]
 
     async def test_a_later_try_finds_the_request_of_its_own_scope_only(self, stage: Stage) -> None:
         here, there = await stage.processes()

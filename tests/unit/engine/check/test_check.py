@@ -19,6 +19,7 @@ from tests.unit.engine.lived_in import (
     live_in,
     raw_id,
     remove_turn,
+    repaired,
     say,
     shown,
     turn_at,
@@ -30,7 +31,6 @@ from turnledger.engine.check.audit import REMEMBERED, Audit, Enough, Location
 from turnledger.engine.check.check import CheckRequest, check
 from turnledger.engine.ports import Store, Tables
 from turnledger.errors import StoreCorrupt, StoreUnavailable
-from turnledger.model.access.share import Share
 from turnledger.model.access.token import Token
 from turnledger.model.attempt import Attempt, AttemptState
 from turnledger.model.conversation import ConversationState, Within
@@ -504,66 +504,45 @@ async def running(lived: Lived, database: Database) -> Attempt:
     return database.attempts[attempt.id]
 
 
-async def test_a_running_attempt_and_its_lane_know_each_other(
+async def test_damage_around_a_running_attempt_is_seen_and_named(
     lived: Lived, database: Database, running: Attempt
 ) -> None:
-    assert await lived.ledger.check() == []
     [note] = await lived.ledger.check(at_rest=True)
     assert (note.rule, note.turn) == (Rule.NOT_AT_REST, running.id)
+    lane = shown(database, lived.plain)
+    with repaired(database):
+        change_branch(database, lane, fence=lane.fence + 1)  # it may be above that of its holder
+        assert await lived.ledger.check() == []
 
-    change_branch(database, shown(database, lived.plain), running=None)
-    [finding] = await lived.ledger.check()
-    assert (finding.rule, finding.turn) == (Rule.LANE, running.id)
-    assert "It runs, but the lane is held by nobody" in finding.message
+    def let_go(database: Database, lived: Lived) -> None:
+        change_branch(database, lane, running=None)
 
+    def run_beside_it(database: Database, lived: Lived) -> None:
+        database.attempts[NOWHERE] = replace(running, id=NOWHERE, journaled=0)
 
-async def test_one_attempt_runs_on_a_branch(lived: Lived, database: Database, running: Attempt) -> None:
-    other = replace(running, id=NOWHERE, journaled=0)
-    database.attempts[other.id] = other
-    [finding] = await lived.ledger.check()
-    assert (finding.rule, finding.turn) == (Rule.LANE, other.id)
-    assert f"but the lane is held by {running.id}" in finding.message
+    def lose_its_lease(database: Database, lived: Lived) -> None:
+        del database.leases[running.lease]
 
+    def lower_the_fence(database: Database, lived: Lived) -> None:
+        change_branch(database, lane, fence=lane.fence - 1)
 
-async def test_a_running_attempt_is_found_through_its_lease(
-    lived: Lived, database: Database, running: Attempt
-) -> None:
-    del database.leases[running.lease]
-    for at_rest in (False, True):
-        [finding] = await lived.ledger.check(at_rest=at_rest)
-        assert finding.rule is Rule.LANE
-        assert "nobody finds it and ends it" in finding.message
+    def hold_another_lane(database: Database, lived: Lived) -> None:
+        change_branch(database, shown(database, lived.kept), running=running.id)
 
+    def end_its_conversation(database: Database, lived: Lived) -> None:
+        found = database.conversations[lived.plain.id]
+        database.conversations[found.id] = replace(found, state=ConversationState.EXPIRED, title=None)
+        database.ended[found.id] = None
 
-async def test_a_fence_is_never_below_that_of_its_holder_but_may_be_above(
-    lived: Lived, database: Database, running: Attempt
-) -> None:
-    branch = shown(database, lived.plain)
-    change_branch(database, branch, fence=branch.fence + 1)
-    assert await lived.ledger.check() == []
-    change_branch(database, branch, fence=branch.fence - 1)
-    [finding] = await lived.ledger.check()
-    assert finding.rule is Rule.LANE
-    assert "above its own" in finding.message
-
-
-async def test_a_lane_is_held_by_an_attempt_of_its_own_branch(
-    lived: Lived, database: Database, running: Attempt
-) -> None:
-    change_branch(database, shown(database, lived.kept), running=running.id)
-    [finding] = await lived.ledger.check()
-    assert finding.rule is Rule.LANE
-    assert f"which runs on {running.branch}" in finding.message
-
-
-async def test_nothing_runs_on_a_conversation_that_has_ended(
-    lived: Lived, database: Database, running: Attempt
-) -> None:
-    found = database.conversations[lived.plain.id]
-    database.conversations[found.id] = replace(found, state=ConversationState.EXPIRED, title=None)
-    database.ended[found.id] = None
-    [finding] = await lived.ledger.check()
-    assert "though its conversation has ended" in finding.message
+    damages = [
+        (let_go, Rule.LANE, "It runs, but the lane is held by nobody"),
+        (run_beside_it, Rule.LANE, f"but the lane is held by {running.id}"),
+        (lose_its_lease, Rule.LANE, "nobody finds it and ends it"),
+        (lower_the_fence, Rule.LANE, "above its own"),
+        (hold_another_lane, Rule.LANE, f"which runs on {running.branch}"),
+        (end_its_conversation, Rule.LANE, "though its conversation has ended"),
+    ]
+    await expect_found(lived, database, damages)
 
 
 async def test_what_waits_on_a_conversation_that_has_ended_waits_no_more(
@@ -628,29 +607,40 @@ async def test_tokens_in_every_state_are_sound(lived: Lived) -> None:
     assert await lived.ledger.check() == []
 
 
-@pytest.mark.parametrize(
-    ("changes", "said"), [({"models": ()}, "other models"), ({"chat_scope": ""}, "other conversations")]
-)
-async def test_a_token_beyond_its_maker_is_seen(
-    lived: Lived, database: Database, changes: dict[str, Any], said: str
-) -> None:
+async def test_damage_to_tokens_and_links_is_seen_and_named(lived: Lived, database: Database) -> None:
     parent, child = await family(lived)
-    change_token(database, child.id, **changes)
-    [finding] = await lived.ledger.check()
-    assert (finding.rule, finding.owner) == (Rule.TOKEN, "ann")
-    assert finding.message == f"{child.id} gives what {parent.id}, which made it, does not: {said}."
+    share, code = await lived.ledger.shares.create(scope="shop", owner="ann", visitor_lifetime=None)
+    guest = (await lived.ledger.shares.exchange(code, "n" * 22)).token
 
+    def forget(token: Token) -> None:
+        del database.tokens[token.id], database.by_digest[token.digest]
 
-async def test_a_token_that_outlives_its_maker_is_seen(lived: Lived, database: Database) -> None:
-    parent, child = await family(lived)
-    await lived.ledger.tokens.revoke(parent.id)
-    change_token(database, child.id, revoked_at=None)
-    [finding] = await lived.ledger.check()
-    assert finding.message == f"{child.id} was made by {parent.id}, which is revoked: it still lets in."
-    del database.tokens[parent.id], database.by_digest[parent.digest]
-    [finding] = await lived.ledger.check()
-    assert (finding.rule, finding.owner) == (Rule.TOKEN, "ann")
-    assert f"{parent.id}, which is not there" in finding.message
+    beyond = f"{child.id} gives what {parent.id}, which made it, does not: other"
+    damages = [
+        (lambda: change_token(database, child.id, models=()), f"{beyond} models."),
+        (lambda: change_token(database, child.id, chat_scope=""), f"{beyond} conversations."),
+        (lambda: forget(parent), f"{parent.id}, which is not there"),
+        (
+            lambda: database.by_digest.pop(child.digest),
+            f"{child.id} is not found by its text: it lets nobody in.",
+        ),
+        (
+            lambda: change_token(database, child.id, revoked_at=1),
+            f"{child.id} is revoked, but its owner's admission is as ever: it may let in.",
+        ),
+        (lambda: database.shares.pop(share.id), f"{guest.id} was got by {share.id}, which is not there"),
+        (
+            lambda: change_token(database, guest.id, chat_scope="desk"),
+            f"{guest.id} was got by {share.id}, and gives other conversations than that does.",
+        ),
+    ]
+    for damage, said in damages:
+        with repaired(database):
+            damage()
+            [finding] = await lived.ledger.check()
+        assert finding.rule is Rule.TOKEN
+        assert said in finding.message
+    assert await lived.ledger.check() == []
 
 
 async def test_a_token_may_outlast_the_row_of_its_maker_when_both_have_expired(
@@ -662,47 +652,16 @@ async def test_a_token_may_outlast_the_row_of_its_maker_when_both_have_expired(
     assert await lived.ledger.check() == []
 
 
-async def test_a_token_that_its_text_does_not_lead_to_is_seen(lived: Lived, database: Database) -> None:
-    _, child = await family(lived)
-    del database.by_digest[child.digest]
-    [finding] = await lived.ledger.check()
-    assert finding.rule is Rule.TOKEN
-    assert finding.message == f"{child.id} is not found by its text: it lets nobody in."
-
-
-async def test_a_revocation_that_nobody_was_told_of_is_seen(lived: Lived, database: Database) -> None:
-    _, child = await family(lived)
-    change_token(database, child.id, revoked_at=1)
-    [finding] = await lived.ledger.check()
-    assert finding.message == f"{child.id} is revoked, but its owner's admission is as ever: it may let in."
-
-
-async def visitor(lived: Lived) -> tuple[Share, Token]:
+async def test_a_token_that_outlives_its_maker_or_link_is_seen(lived: Lived, database: Database) -> None:
+    parent, child = await family(lived)
     share, code = await lived.ledger.shares.create(scope="shop", owner="ann", visitor_lifetime=None)
-    return share, (await lived.ledger.shares.exchange(code, "n" * 22)).token
-
-
-async def test_a_visitor_who_outlives_his_link_is_seen(lived: Lived, database: Database) -> None:
-    share, token = await visitor(lived)
-    assert await lived.ledger.check() == []
+    guest = (await lived.ledger.shares.exchange(code, "n" * 22)).token
+    await lived.ledger.tokens.revoke(parent.id)
     await lived.ledger.shares.revoke(share.id)
     assert await lived.ledger.check() == []
-    change_token(database, token.id, revoked_at=None)
-    [finding] = await lived.ledger.check()
-    assert finding.message == f"{token.id} was got by {share.id}, which is revoked: it still lets in."
-
-
-async def test_a_visitor_whose_link_is_gone_is_seen(lived: Lived, database: Database) -> None:
-    share, token = await visitor(lived)
-    del database.shares[share.id]
-    [finding] = await lived.ledger.check()
-    assert finding.message.startswith(f"{token.id} was got by {share.id}, which is not there")
-
-
-async def test_a_visitor_beyond_his_link_is_seen(lived: Lived, database: Database) -> None:
-    share, token = await visitor(lived)
-    change_token(database, token.id, chat_scope="desk")
-    [finding] = await lived.ledger.check()
-    assert (
-        finding.message == f"{token.id} was got by {share.id}, and gives other conversations than that does."
-    )
+    for token, said in ((child, f"made by {parent.id}"), (guest, f"got by {share.id}")):
+        with repaired(database):
+            change_token(database, token.id, revoked_at=None)
+            [finding] = await lived.ledger.check()
+        assert (finding.rule, finding.owner) == (Rule.TOKEN, token.owner)
+        assert finding.message == f"{token.id} was {said}, which is revoked: it still lets in."
