@@ -17,6 +17,7 @@ from turnledger.engine.lifecycle.moves import fork
 from turnledger.engine.turn import begin as begin_module
 from turnledger.engine.turn import block
 from turnledger.engine.turn.begin import begin
+from turnledger.engine.turn.block import TurnBlock
 from turnledger.errors import (
     AdmissionMoved,
     ConversationDeleted,
@@ -28,7 +29,9 @@ from turnledger.errors import (
 )
 from turnledger.ledger import OWNER
 from turnledger.model.access.token import TokenScope
+from turnledger.model.conversation import Branch
 from turnledger.model.ids import ConversationId, IdSource
+from turnledger.model.turn import Turn
 from turnledger.stores.memory import MemoryTables
 from turnledger.testing.gates import Fate, When
 from turnledger.testing.scripted_model import ScriptedModel
@@ -48,85 +51,49 @@ BROKEN = RuntimeError("the model broke")
 UNKNOWN = IdSource(lambda: 1, Random(2).getrandbits).new(ConversationId)
 
 
-async def _by_id(process: StageProcess, chat: Chat, admitted: int) -> Any:
-    return await tell(process.ledger.turn("next", conversation=chat.id, owner="ann", admitted=admitted))
-
-
-async def _by_key(process: StageProcess, chat: Chat, admitted: int) -> Any:
-    block = process.ledger.turn("next", conversation_key="k", owner="ann", admitted=admitted)
-    return await tell(block)
-
-
-async def _to_a_new_one(process: StageProcess, chat: Chat, admitted: int) -> Any:
-    return await tell(process.ledger.turn("next", owner="ann", admitted=admitted))
-
-
-async def _to_a_new_key(process: StageProcess, chat: Chat, admitted: int) -> Any:
-    block = process.ledger.turn("next", conversation_key="k2", owner="ann", admitted=admitted)
-    return await tell(block)
-
-
-async def _run(process: StageProcess, chat: Chat, admitted: int) -> Any:
-    model = ScriptedModel(["Yes."])
-    return await soon(process.ledger.run(model, "next", conversation=chat.id, owner="ann", admitted=admitted))
-
-
-async def _replayed(process: StageProcess, chat: Chat, admitted: int) -> Any:
+async def _replayed(block: TurnBlock) -> Turn:
     with pytest.raises(TurnReplayed) as replay:
-        await tell(chat.turn("first", idempotency_key="once", admitted=admitted))
+        await tell(block)
     return replay.value.turn
 
 
-async def _resumed(process: StageProcess, chat: Chat, admitted: int) -> Any:
-    return await tell(chat.turn("broken", idempotency_key="again", admitted=admitted))
-
-
-async def _tried_again(process: StageProcess, chat: Chat, admitted: int) -> Any:
-    with pytest.raises(TurnReplayed) as replay:
-        await tell(chat.turn("second", retry=Retry(b"request", 1), admitted=admitted))
-    return replay.value.turn
-
-
-async def _edited(process: StageProcess, chat: Chat, admitted: int) -> Any:
-    return await tell(chat.edit((await chat.turns())[0].id, "other", admitted=admitted))
-
-
-async def _regenerated(process: StageProcess, chat: Chat, admitted: int) -> Any:
-    return await tell(chat.regenerate(admitted=admitted))
-
-
-async def _resent(process: StageProcess, chat: Chat, admitted: int) -> Any:
-    return await tell(chat.resent([user("next")], admitted=admitted))
-
-
-async def _undone(process: StageProcess, chat: Chat, admitted: int) -> Any:
-    await soon(chat.undo(admitted=admitted))
-    return True
-
-
-async def _switched(process: StageProcess, chat: Chat, admitted: int) -> Any:
-    await soon(chat.switch((await chat.info()).branch, admitted=admitted))
-    return True
-
-
-WAYS = {
-    way.__name__.strip("_"): way
-    for way in (
-        _by_id,
-        _by_key,
-        _to_a_new_one,
-        _to_a_new_key,
-        _run,
-        _replayed,
-        _resumed,
-        _tried_again,
-        _edited,
-        _regenerated,
-        _resent,
-        _undone,
-        _switched,
-    )
+WAYS: dict[str, Callable[[StageProcess, Chat, int], Coroutine[Any, Any, Any]]] = {
+    "by_id": lambda here, chat, version: tell(
+        here.ledger.turn("next", conversation=chat.id, owner="ann", admitted=version)
+    ),
+    "by_key": lambda here, chat, version: tell(
+        here.ledger.turn("next", conversation_key="k", owner="ann", admitted=version)
+    ),
+    "to_a_new_one": lambda here, chat, version: tell(here.ledger.turn("next", owner="ann", admitted=version)),
+    "to_a_new_key": lambda here, chat, version: tell(
+        here.ledger.turn("next", conversation_key="k2", owner="ann", admitted=version)
+    ),
+    "run": lambda here, chat, version: here.ledger.run(
+        ScriptedModel(["Yes."]), "next", conversation=chat.id, owner="ann", admitted=version
+    ),
+    "replayed": lambda here, chat, version: _replayed(
+        chat.turn("first", idempotency_key="once", admitted=version)
+    ),
+    "resumed": lambda here, chat, version: tell(
+        chat.turn("broken", idempotency_key="again", admitted=version)
+    ),
+    "tried_again": lambda here, chat, version: _replayed(
+        chat.turn("second", retry=Retry(b"request", 1), admitted=version)
+    ),
+    "edited": lambda here, chat, version: _edited(chat, version),
+    "regenerated": lambda here, chat, version: tell(chat.regenerate(admitted=version)),
+    "resent": lambda here, chat, version: tell(chat.resent([user("next")], admitted=version)),
+    "undone": lambda here, chat, version: chat.undo(admitted=version),
+    "switched": lambda here, chat, version: _switched(chat, version),
 }
+
+
+async def _edited(chat: Chat, version: int) -> Turn:
+    return await tell(chat.edit((await chat.turns())[0].id, "other", admitted=version))
+
+
+async def _switched(chat: Chat, version: int) -> Branch:
+    return await chat.switch((await chat.info()).branch, admitted=version)
 
 
 async def one_of_anns(stage: Stage) -> Chat:
@@ -201,7 +168,7 @@ class TestAdmission:
         admitted = await _version(here)
         other, _ = await there.ledger.tokens.create(owner="ben", scopes=ALL)
         await there.ledger.tokens.revoke(other.id)
-        await _by_id(here, chat, admitted)
+        await WAYS["by_id"](here, chat, admitted)
         assert await asked(chat) == ["first", "second", "next"]
 
     async def test_the_first_token_of_all_ends_what_was_let_in_without_one(self, stage: Stage) -> None:
