@@ -268,12 +268,6 @@ def test_pages_fit_on_to_each_other(tables: MemoryTables) -> None:
     assert last.through == drive(newest_position(tables))
 
 
-def test_who_has_no_position_begins_now(tables: MemoryTables) -> None:
-    page = drive(resume(tables, ResumeRequest("ann", None, 3)))
-    assert (page.changes, page.is_whole) == ([], True)
-    assert page.through == drive(newest_position(tables))
-
-
 @pytest.mark.parametrize("after", [Position(3, 0), Position(99, 1), Position(0, 1)])
 def test_a_number_with_another_mark_is_not_known(tables: MemoryTables, after: Position) -> None:
     for page in (

@@ -240,15 +240,6 @@ async def test_a_ledger_that_cannot_note_it_closes_all_the_same(
     assert "is not noted: store_full" in caplog.text
 
 
-async def test_a_turn_that_names_no_try_notes_nothing(ledger: Ledger, store: GatedStore) -> None:
-    block = ledger.turn("q")
-    await block.run(ScriptedModel(["a"]))
-    ledger.delivered(block)
-    ledger.lost(block)
-    await ledger._process.deliveries.flush()
-    assert "note" not in store.trips
-
-
 async def test_a_lost_answer_is_taken_up_on_disk_before_it_is_given_again() -> None:
     """Power loss must not bring back that it was lost once it has been delivered."""
     synced: list[tuple[str, Sync]] = []

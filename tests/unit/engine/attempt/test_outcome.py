@@ -37,7 +37,6 @@ from turnledger.model.ids import TurnId
 from turnledger.model.item import Item, message
 from turnledger.model.journal import Journal, finished
 from turnledger.model.messages.calls import NOT_STARTED, open_calls
-from turnledger.model.turn import TurnKind
 from turnledger.stores.memory import Database, MemoryTables
 from turnledger.testing.store_contract.stage import answer_to
 
@@ -116,16 +115,6 @@ async def test_one_that_failed_says_why_and_one_that_was_discarded_does_not() ->
         assert one.failure is not None
         assert (one.state, one.turn) == (AttemptState.FAILED, None)
         assert (other.state, other.turn, other.failure) == (AttemptState.DISCARDED, None, None)
-
-
-async def test_one_that_was_kept_is_a_turn() -> None:
-    async with await Ledger.open() as ledger:
-        chat = await ledger.conversation()
-        async with chat.turn("Hello") as turn:
-            turn.emit("Hi th")
-            turn.stop()
-        found = await chat.standing(turn.id)
-        assert (found.state, found.turn.kind) == (AttemptState.KEPT, TurnKind.INTERRUPTED)
 
 
 async def test_a_turn_of_another_chat_is_not_there() -> None:

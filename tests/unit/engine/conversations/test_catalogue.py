@@ -140,14 +140,6 @@ async def test_one_long_chat_does_not_hold_a_page_up(ledger: Ledger, monkeypatch
     assert (found, pages) == (["long", "long", "other"], 2)
 
 
-async def test_the_last_page_says_that_it_is_the_last(ledger: Ledger) -> None:
-    for number in range(4):
-        await say(ledger, "heron", str(number))
-    first = await ledger.search("heron", limit=2)
-    second = await ledger.search("heron", limit=2, cursor=first.next)
-    assert (first.next is None, second.next) == (False, None)
-
-
 async def test_an_expired_chat_is_not_found(ledger: Ledger, clock: FakeClock) -> None:
     chat = await ledger.conversation(title="A heron", expires_after=60)
     async with chat.turn("heron") as turn:

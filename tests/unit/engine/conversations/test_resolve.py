@@ -12,11 +12,9 @@ from tests.unit.model.shapes import assistant, call, result, some_id, turn, user
 from turnledger import Ledger
 from turnledger.chat import Chat
 from turnledger.engine.conversations.read import (
-    InfoRequest,
     PageOfLine,
     TurnPageRequest,
     flagged_page,
-    in_force,
     shown_to_user,
 )
 from turnledger.engine.conversations.resolve import (
@@ -61,10 +59,6 @@ async def chat(clock: HandClock) -> AsyncIterator[Chat]:
 def test_what_cannot_be_continued_says_why(found: Conversation | None, problem: type[Exception]) -> None:
     with pytest.raises(problem):
         drive(check_live(MemoryTables(Database()), found, 1_000))
-
-
-def test_a_live_conversation_is_returned_as_it_is() -> None:
-    assert drive(check_live(MemoryTables(Database()), conversation(), 1_000)) == conversation()
 
 
 def test_a_target_may_mean_what_it_names_and_nothing_else() -> None:
@@ -194,11 +188,3 @@ def test_pages_are_those_of_the_line_that_the_first_one_showed() -> None:
     before = TurnPageRequest("ann", conversation().id, first.turns[0].number, 1, 1)
     assert drive(flagged_page(made, PageOfLine(before, first.branch))).turns == [ONE]
     assert drive(flagged_page(made, PageOfLine(before))).turns == []
-
-
-def test_the_instructions_in_force_are_those_the_branch_names() -> None:
-    made = tables()
-    request = InfoRequest("ann", conversation().id, 1)
-    assert drive(in_force(made, request)) == ()
-    drive(made.save_branch(branch(id=BRANCH, length=2, instructed=1)))
-    assert drive(in_force(made, request)) == ()

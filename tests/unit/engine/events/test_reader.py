@@ -15,7 +15,6 @@ from tests.unit.model.shapes import assistant, call
 from tests.unit.testing.simulation import run
 from turnledger import Ledger, Limits
 from turnledger.engine.events.live_log import LOOSE, PIECE, STRIDE, EmittedText, EventSink, LiveLog
-from turnledger.errors import TurnNotFound
 from turnledger.model import codec, event_log
 from turnledger.model.attempt import AttemptState
 from turnledger.model.event import Event, TextDelta, TurnFinished, TurnStarted
@@ -135,14 +134,6 @@ async def test_a_reader_that_stops_early_leaves_nothing_behind() -> None:
             await events.aclose()  # type: ignore[attr-defined]
             assert (ledger._process.readers, ledger._process.listened) == (0, {})
             assert not turn.live.is_heard
-
-
-async def test_an_error_leaves_nothing_behind() -> None:
-    async with await Ledger.open("memory:") as ledger:
-        chat = await ledger.conversation()
-        with pytest.raises(TurnNotFound):
-            await anext(chat.events("turn_000000000001700080000000000000ff"))
-        assert ledger._process.readers == 0
 
 
 @generated

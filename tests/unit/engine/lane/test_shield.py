@@ -31,19 +31,6 @@ class Work:
         return "done"
 
 
-async def test_a_result_is_returned() -> None:
-    work = Work()
-    work.may_end.set()
-    assert await uninterrupted(work.run()) == "done"
-
-
-async def test_an_exception_is_raised() -> None:
-    work = Work(ValueError("broken"))
-    work.may_end.set()
-    with pytest.raises(ValueError, match="broken"):
-        await uninterrupted(work.run())
-
-
 @pytest.mark.parametrize("times", [1, 3])
 async def test_a_cancelled_caller_waits_for_the_end_and_is_cancelled_then(times: int) -> None:
     work = Work()

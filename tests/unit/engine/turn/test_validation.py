@@ -11,7 +11,6 @@ from tests.unit.model.shapes import assistant, call, result, user
 from turnledger import Chat, Context, Ledger, Limits, ResetPolicy, Retry
 from turnledger.engine.attempt.client_retries import retry_within
 from turnledger.engine.attempt.idempotency import claimed_as, fingerprint
-from turnledger.engine.history.context import ALL
 from turnledger.engine.process import Process
 from turnledger.engine.turn.validation import scope_in, target_of, turn_request
 from turnledger.errors import InvalidInput, LedgerClosed, MalformedItems, NoNewInput
@@ -28,14 +27,6 @@ LIMITS = Limits(input_items=3, turn_bytes=400)
 async def chat() -> AsyncIterator[Chat]:
     async with await Ledger.over(MemoryStore(), clock=HandClock(), random=Random(1), limits=LIMITS) as ledger:
         yield await ledger.conversation()
-
-
-async def test_a_plain_request_asks_for_nothing_special(chat: Chat) -> None:
-    request = turn_request(chat._process, chat._target, "Hello")
-    content = request.begin.content
-    assert (content.input, content.instructions, request.priming) == ((user(),), None, ())
-    assert request.context is ALL
-    assert request.begin.key is None
 
 
 async def test_everything_is_passed_on(chat: Chat) -> None:
