@@ -9,13 +9,19 @@ from msgspec.structs import replace
 
 from turnledger.chat import Chat
 from turnledger.engine.attempt.client_retries import Retry
+from turnledger.engine.limits import Limits
+from turnledger.engine.ports import Tables
 from turnledger.engine.turn.running_turn import RunningTurn
 from turnledger.errors import ConversationDeleted, ConversationExpired, StorageFull, TurnReplayed
+from turnledger.ledger import Ledger
 from turnledger.model.attempt import Attempt, AttemptState, OnStop
 from turnledger.model.change import ChangeKind
-from turnledger.model.conversation import BLOCK, ConversationState
+from turnledger.model.conversation import BLOCK, Claim, ConversationState
+from turnledger.model.ids import ConversationId, TurnId
 from turnledger.model.retention import Retained
 from turnledger.model.turn import TurnKind
+from turnledger.stores.memory import MemoryStore
+from turnledger.testing.fake_clock import FakeClock
 from turnledger.testing.scripted_model import ScriptedModel, Tool
 from turnledger.testing.store_contract.deletion import change, changes_of, used
 from turnledger.testing.store_contract.rows import do, read, write
@@ -413,3 +419,49 @@ class TestQuotas:
         await chat.delete(purge=True)
         await here.tend()
         await exchange(other, "q")
+
+
+# House-keeping.
+
+CLAIMS = 50
+
+
+class SlowClock(FakeClock):
+    """A clock by which each look at it takes a second."""
+
+    def monotonic(self) -> float:
+        self.advance(1.0)
+        return super().monotonic()
+
+
+async def add_claims(tables: Tables, ledger: Ledger) -> None:
+    ids = ledger._process.ids
+    for number in range(CLAIMS):
+        await tables.save_claim(
+            Claim(
+                owner="ann",
+                idempotency_key=f"key {number}",
+                fingerprint=b"",
+                conversation=ids.new(ConversationId),
+                attempt=ids.new(TurnId),
+                expires_at=1,
+            )
+        )
+
+
+async def claims_left(tables: Tables, _: None) -> int:
+    return len(await tables.all_claims(None, CLAIMS))
+
+
+async def test_purge_that_takes_too_long_stops_and_goes_on_in_the_next_round() -> None:
+    limits = Limits(purge_rows=3, purge_time=5.0)
+    async with await Ledger.over(MemoryStore(), limits=limits, clock=SlowClock()) as ledger:
+        store = ledger._process.store
+        await store.transact(add_claims, ledger)
+        await ledger._tending.tend()
+        left = await store.read(claims_left, None)
+        assert 0 < left < CLAIMS - 3
+        assert ledger._tending.is_behind
+        while ledger._tending.is_behind:
+            await ledger._tending.tend()
+        assert await store.read(claims_left, None) == 0

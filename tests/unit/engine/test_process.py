@@ -1,4 +1,4 @@
-"""One process: its home, its flushes, the reads its readers share, its house-keeping, and its probe."""
+"""One process: its home, its flushes, the reads its readers share, and its probe."""
 
 from __future__ import annotations
 
@@ -22,12 +22,10 @@ from tests.unit.testing.simulation import run
 from turnledger import Ledger, Limits, RunningTurn
 from turnledger.chat import Chat
 from turnledger.engine.attempt.stored_events import LookRequest, Over, Runs, look
-from turnledger.engine.ports import Tables
 from turnledger.engine.process import FlushRequest, flush
 from turnledger.errors import LedgerElsewhere, StoreCorrupt, StoreUnavailable, Superseded
-from turnledger.model.conversation import Claim
 from turnledger.model.event import Event, TextDelta
-from turnledger.model.ids import ConversationId, TurnId
+from turnledger.model.ids import TurnId
 from turnledger.stores.memory import Database, MemoryStore, MemoryTables
 from turnledger.testing.fake_clock import FakeClock
 from turnledger.testing.gates import GatedStore
@@ -440,57 +438,3 @@ async def test_probe_of_a_store_with_one_damaged_chat_passes(path: Path) -> None
 async def test_probe_of_an_empty_store_passes(tmp_path: Path) -> None:
     async with await Ledger.open(f"sqlite:///{tmp_path / 'new.db'}") as ledger:
         await ledger.probe()
-
-
-CLAIMS = 50
-
-
-class SlowClock(FakeClock):
-    """A clock by which each look at it takes a second."""
-
-    def monotonic(self) -> float:
-        self.advance(1.0)
-        return super().monotonic()
-
-
-async def ledger_with_claims(clock: FakeClock, limits: Limits) -> Ledger:
-    ledger = await Ledger.over(MemoryStore(), limits=limits, clock=clock, random=Random(1))
-    await ledger._process.store.transact(add_claims, ledger)
-    return ledger
-
-
-async def add_claims(tables: Tables, ledger: Ledger) -> None:
-    ids = ledger._process.ids
-    for number in range(CLAIMS):
-        await tables.save_claim(
-            Claim(
-                owner="ann",
-                idempotency_key=f"key {number}",
-                fingerprint=b"",
-                conversation=ids.new(ConversationId),
-                attempt=ids.new(TurnId),
-                expires_at=1,
-            )
-        )
-
-
-async def claims_left(tables: Tables, _: None) -> int:
-    return len(await tables.all_claims(None, CLAIMS))
-
-
-async def test_purge_with_more_due_than_one_step_takes_removes_all() -> None:
-    async with await ledger_with_claims(FakeClock(), Limits(purge_rows=3)) as ledger:
-        await ledger._tending.tend()
-        assert await ledger._process.store.read(claims_left, None) == 0
-        assert not ledger._tending.is_behind
-
-
-async def test_purge_that_takes_too_long_stops_and_goes_on_in_the_next_round() -> None:
-    async with await ledger_with_claims(SlowClock(), Limits(purge_rows=3, purge_time=5.0)) as ledger:
-        await ledger._tending.tend()
-        left = await ledger._process.store.read(claims_left, None)
-        assert 0 < left < CLAIMS - 3
-        assert ledger._tending.is_behind
-        while ledger._tending.is_behind:
-            await ledger._tending.tend()
-        assert await ledger._process.store.read(claims_left, None) == 0
