@@ -42,12 +42,3 @@ async def stage(open_store: OpenStore) -> AsyncIterator[Stage]:
 async def chat(stage: Stage) -> Chat:
     """A new conversation in the first process of the stage."""
     return await (await stage.process()).chat()
-
-
-@pytest.fixture
-async def stores(open_store: OpenStore) -> AsyncIterator[list[Store]]:
-    """Two bare handles on one database."""
-    stores = [await open_store(), await open_store()]
-    yield stores
-    for store in stores:
-        await store.close()
