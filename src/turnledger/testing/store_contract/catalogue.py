@@ -188,7 +188,7 @@ class PagedWhileChatsChange(Contract):
 
     async def test_no_chat_comes_twice_and_none_is_missed_that_nobody_used(self, stage: Stage) -> None:
         processes = await stage.processes()
-        for seed in range(6):
+        for seed in range(12):
             walk = Walk(stage, Random(seed), *processes)
             await walk.settle(count=14)
             await walk.go(size=walk.random.randint(1, 4))
