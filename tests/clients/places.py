@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import signal
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Mapping
@@ -13,9 +14,10 @@ from typing import Any
 
 import msgspec
 
-from tests.clients.nursery import Nursery
+from tests.crash.killed_server import environment
 from tests.crash.served import Served, served
 from tests.crash.several_workers import SeveralWorkers, several_workers
+from tests.nursery import Forked
 from turnledger import Ledger
 from turnledger.engine.clock import SystemClock
 from turnledger.model.access.token import TokenScope
@@ -23,6 +25,8 @@ from turnledger.runners.demo import DemoModel
 from turnledger.server.config.settings import Settings
 from turnledger.stores.memory import MemoryStore
 from turnledger.testing.fault_proxy import Fault, FaultProxy
+
+SERVE = ("tests.tuned", "pace=0.005", "serve", "--port", "0", "--grace", "0.2", "--log-level", "warning")
 
 
 class MovingClock(SystemClock):
@@ -129,27 +133,35 @@ class ProcessPlace(ProxiedPlace):
     def __init__(self, proxy: FaultProxy, folder: Path) -> None:
         super().__init__(proxy)
         self.store = f"sqlite:///{folder / 'chats.db'}"
-        self._nursery = Nursery(folder)
-        self._pid: int | None = None
+        self._folder = folder
+        self._process: Forked | None = None
 
     async def begin(self) -> None:
         await super().begin()
-        if self._pid is None:
+        if self._process is None:
             await self.server("start")
 
     async def at_work(self, *, running: int | None = None, waiting: int | None = None) -> None:
         raise AssertionError("nobody looks inside a process")
 
     async def server(self, what: str) -> None:
+        errors = self._folder / "errors"
         if what == "start":
-            assert self._pid is None, "it runs"
-            self._pid, url = await self._nursery.born(self.store)
-            self.proxy.server_port = int(url.rpartition(":")[2])
+            assert self._process is None, "it runs"
+            with errors.open("a") as file:
+                env = environment(self._folder)
+                self._process = Forked(*SERVE, "--store", self.store, stderr=file, env=env)
+            line = await asyncio.to_thread(self._process.stdout.readline)
+            found = re.search(r"http://[\d.]+:(\d+)", line)
+            assert found is not None, errors.read_text()
+            self.proxy.server_port = int(found[1])
             return
-        pid, self._pid = self._pid, None
-        assert pid is not None, "it does not run"
-        code = await self._nursery.end(pid, {"kill": signal.SIGKILL, "end": signal.SIGTERM}[what])
-        assert code == (0 if what == "end" else -signal.SIGKILL), self._nursery.errors.read_text()
+        process, self._process = self._process, None
+        assert process is not None, "it does not run"
+        process.send_signal({"kill": signal.SIGKILL, "end": signal.SIGTERM}[what])
+        code = await asyncio.to_thread(process.wait)
+        process.close()
+        assert code == (0 if what == "end" else -signal.SIGKILL), errors.read_text()
 
     async def lose(self) -> None:
         """Have it killed, and another one in its place."""
@@ -166,9 +178,8 @@ class ProcessPlace(ProxiedPlace):
         await self.server("end")
 
     async def close(self) -> None:
-        if self._pid is not None:
+        if self._process is not None:
             await self.server("kill")
-        self._nursery.close()
 
 
 class WorkersPlace(ProxiedPlace):

@@ -11,8 +11,6 @@ import asyncio
 import os
 import re
 import signal
-import subprocess
-import sys
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
@@ -23,10 +21,10 @@ from random import Random
 import aiohttp
 
 from tests.crash.promises import check_chain, check_file
+from tests.nursery import ROOT, Forked
 from turnledger import Ledger, Turn, TurnKind
 from turnledger.testing.upstream import ScriptedUpstream
 
-ROOT = Path(__file__).parents[2]
 WORDS = [f"word{number} " for number in range(12)]
 ANSWER = "".join(WORDS)
 LANES = ("lane-a", "lane-b", "lane-c")
@@ -46,23 +44,18 @@ def environment(folder: Path) -> dict[str, str]:
 class ServerProcess:
     """`turnledger serve` as a process, on a file in a folder."""
 
-    def __init__(self, folder: Path, upstream: str, *flags: str, module: str = "turnledger") -> None:
+    def __init__(
+        self, folder: Path, upstream: str, *flags: str, command: Sequence[str] = ("turnledger",)
+    ) -> None:
         self.store = f"sqlite:///{folder / 'chats.db'}"
-        command = [module, "serve", "--port", "0", "--store", self.store, "--upstream", upstream]
+        options = ["--port", "0", "--store", self.store, "--upstream", upstream, "--log-level", "warning"]
         self.errors = folder / "errors"
         with self.errors.open("a") as errors:
-            self.process = subprocess.Popen(
-                [sys.executable, "-m", *command, "--log-level", "warning", *flags],
-                stdout=subprocess.PIPE,
-                stderr=errors,
-                text=True,
-                env=environment(folder),
-            )
+            self.process = Forked(*command, "serve", *options, *flags, stderr=errors, env=environment(folder))
         self.url = ""
 
     async def announced(self) -> str:
         """Wait until it can be asked; return its URL."""
-        assert self.process.stdout is not None
         line = await asyncio.to_thread(self.process.stdout.readline)
         found = re.search(r"http://[\d.]+:\d+", line)
         assert found is not None, self.errors.read_text()
@@ -74,8 +67,7 @@ class ServerProcess:
         if number is not None:
             self.process.send_signal(number)
         code = await asyncio.to_thread(self.process.wait)
-        assert self.process.stdout is not None
-        self.process.stdout.close()
+        self.process.close()
         return code
 
 
@@ -194,14 +186,10 @@ class Storm:
         assert self.notes.problems == [], self.notes.problems
 
     async def _histories(self, lanes: Collection[str] = LANES) -> dict[str, list[Turn]]:
-        command = [sys.executable, "-m", "turnledger", "check", f"sqlite:///{self._folder / 'chats.db'}"]
-        env = environment(self._folder)
-        checked = await asyncio.to_thread(subprocess.run, command, env=env, capture_output=True, text=True)
-        assert (checked.returncode, checked.stderr) == (0, ""), checked.stdout
-        assert "nothing is wrong" in checked.stdout
         check_file(self._folder)
         histories = {}
         async with await Ledger.open(f"sqlite:///{self._folder / 'chats.db'}") as ledger:
+            assert await ledger.check() == []
             for lane in lanes:
                 chat = await ledger.conversation(conversation_key=lane)
                 turns = await chat.turns(limit=1000)

@@ -13,8 +13,6 @@ import os
 import re
 import secrets
 import signal
-import subprocess
-import sys
 import tempfile
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -25,6 +23,7 @@ from typing import Any
 import aiohttp
 
 from tests.crash.killed_server import environment
+from tests.nursery import Forked
 from turnledger.testing.upstream import ScriptedUpstream
 
 CLIENTS = 6
@@ -68,15 +67,9 @@ class Server:
         config = folder / "turnledger.toml"
         config.write_text(CONFIG.format(store=folder / "chats.db", upstream=upstream))
         with (folder / "log").open("a") as log:
-            self.process = subprocess.Popen(
-                [sys.executable, "-m", "turnledger", "serve", "--config", str(config)],
-                stdout=subprocess.PIPE,
-                stderr=log,
-                text=True,
-                start_new_session=True,
-                env={**environment(folder), "TMPDIR": str(folder / "tmp")},
-            )
-        assert self.process.stdout is not None
+            env = {**environment(folder), "TMPDIR": str(folder / "tmp")}
+            serve = ("turnledger", "serve", "--config", str(config))
+            self.process = Forked(*serve, stderr=log, env=env, start_new_session=True)
         found = re.search(r"http://[\d.]+:\d+", self.process.stdout.readline())
         assert found is not None, (folder / "log").read_text()
         self.url = found[0]
@@ -90,8 +83,7 @@ class Server:
         """Kill what there is of it, and wait for that."""
         self.kill()
         self.process.wait()
-        assert self.process.stdout is not None
-        self.process.stdout.close()
+        self.process.close()
 
 
 def body(mark: str, *, stream: bool) -> dict[str, Any]:
