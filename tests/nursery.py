@@ -227,6 +227,9 @@ def become(
     os.close(status)
     if session:
         os.setsid()
+    # Whatever the run of the tests ignores: that it was started in the background, or with nohup.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
     sys.stdin, sys.stdout = os.fdopen(0), os.fdopen(1, "w")
     sys.stderr = os.fdopen(2, "w", buffering=1, errors="backslashreplace")
     os.chdir(folder)

@@ -11,11 +11,10 @@ import argparse
 import asyncio
 import os
 import signal
-import sqlite3
 import tempfile
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import closing, suppress
+from contextlib import suppress
 from pathlib import Path
 from random import Random
 from typing import Any, NamedTuple
@@ -25,6 +24,7 @@ import msgspec
 
 from tests.crash.several_workers import SeveralWorkers, several_workers
 from turnledger import Chat, Ledger, Limits, RunningTurn
+from turnledger.engine.ports import Tables
 from turnledger.errors import TurnledgerError
 from turnledger.ledger import OWNER
 from turnledger.model.change import Position
@@ -139,7 +139,7 @@ class LiveStorm:
                     for each in self.followers:
                         await asyncio.wait_for(each.began.wait(), PATIENCE)
                     await self._storm(server, url, ledger, session, seconds)
-                    position = await self._come_to_rest(ledger, server.store)
+                    position = await self._come_to_rest(ledger)
                     await self._all_told(position)
                 finally:
                     for task in following:
@@ -279,13 +279,14 @@ class LiveStorm:
 
     # Rest.
 
-    async def _come_to_rest(self, ledger: Ledger, store: str) -> str:
+    async def _come_to_rest(self, ledger: Ledger) -> str:
         async with asyncio.timeout(PATIENCE):
             while True:
                 await ledger.recover()
                 position = await ledger.position()
                 found = await ledger.check(at_rest=True)
-                if not found and not _at_work(store) and position == await ledger.position():
+                at_work = await ledger._process.store.read(_at_work, None)
+                if not found and not at_work and position == await ledger.position():
                     return position
                 await asyncio.sleep(0.2)
 
@@ -297,12 +298,11 @@ class LiveStorm:
                 await asyncio.sleep(0.05)
 
 
-def _at_work(store: str) -> int:
-    """How many turns run or wait: some go on though their clients have left."""
-    with closing(sqlite3.connect(store.removeprefix("sqlite:///"))) as file:
-        asked = "SELECT (SELECT count(*) FROM attempt WHERE ended = 0) + (SELECT count(*) FROM ticket)"
-        [(count,)] = file.execute(asked)
-    return int(count)
+async def _at_work(tables: Tables, _: None) -> bool:
+    """Whether turns run or wait: some go on though their clients have left. Read with the SQLite that has the
+    file open: when another one in the same process closes it, all locks on it are gone."""
+    leases = [lease.id for lease in await tables.leases()]
+    return any([await tables.running_of(id) or await tables.tickets_of(id) for id in leases])
 
 
 async def _answer(turn: RunningTurn) -> None:

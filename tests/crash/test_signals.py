@@ -38,6 +38,7 @@ async def streaming(
             yield server, heard, asking
         finally:
             server.process.kill()
+            server.process.close()
 
 
 def port_of(url: str) -> int:
@@ -147,7 +148,7 @@ async def test_paused_server_whose_lane_was_taken_over_commits_nothing_and_repor
         finally:
             for each in (paused, other):
                 each.process.kill()
-                each.process.wait()
+                each.process.close()
     async with await Ledger.open(paused.store) as ledger:
         history = await (await ledger.conversation(conversation_key="one")).turns()
     check_chain(history)
