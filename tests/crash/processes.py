@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import signal
+from contextlib import suppress
 from pathlib import Path
 from queue import SimpleQueue
+from subprocess import TimeoutExpired
 from threading import Thread
 from typing import Protocol
 
 import apsw
 
 from tests.nursery import Forked
+
+PATIENCE = 60.0
 
 
 class Worker:
@@ -50,7 +54,11 @@ class Worker:
         self.process.send_signal(number)
 
     def end(self) -> int:
-        """Wait for its end, take in its last words, and return its exit code."""
+        """Wait for its end, take in its last words, and return its exit code. One that does not end is
+        killed."""
+        with suppress(TimeoutExpired):
+            self.process.wait(PATIENCE)
+        self.process.kill()
         code = self.process.wait()
         self._listener.join()
         while (line := self._lines.get()) is not None:
