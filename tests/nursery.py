@@ -56,8 +56,8 @@ NUMBER = struct.Struct("i")
 
 
 class Forked:
-    """A process that runs a module, with as much of `subprocess.Popen` as tests need. Its standard input and
-    output are pipes, and so is its standard error unless a file is given for it."""
+    """A process that runs a module, with as much of `subprocess.Popen` as tests need. It leads a session of
+    its own. Its standard input and output are pipes, and so is its standard error unless a file is given."""
 
     def __init__(
         self,
@@ -65,7 +65,6 @@ class Forked:
         *arguments: str,
         env: Mapping[str, str] | None = None,
         stderr: IO[Any] | None = None,
-        start_new_session: bool = False,
     ) -> None:
         self.returncode: int | None = None
         self._lock = threading.Lock()
@@ -87,7 +86,6 @@ class Forked:
             "argv": [module, *arguments],
             "folder": os.getcwd(),
             "env": env,
-            "session": start_new_session,
         }
         said = json.dumps(order).encode()
         with _lock:
@@ -194,9 +192,9 @@ def main(connection: socket.socket) -> list[str]:
                 pass  # a keeper that has done its work
         if not head:
             os._exit(0)
-        said = b""
-        while len(said) < NUMBER.unpack(head)[0]:
-            said += connection.recv(65_536)
+        said, size = b"", NUMBER.unpack(head)[0]
+        while len(said) < size:
+            said += connection.recv(size - len(said))
         if os.fork() == 0:
             connection.close()
             return become(descriptors, **json.loads(said))
@@ -204,9 +202,7 @@ def main(connection: socket.socket) -> list[str]:
             os.close(each)
 
 
-def become(
-    descriptors: list[int], argv: list[str], folder: str, env: dict[str, str], *, session: bool
-) -> list[str]:
+def become(descriptors: list[int], argv: list[str], folder: str, env: dict[str, str]) -> list[str]:
     """Be the keeper, and never return; or be what is kept."""
     status = descriptors.pop()
     child = os.fork()
@@ -225,8 +221,7 @@ def become(
             ended = not os.WIFSTOPPED(told)
         os._exit(0)
     os.close(status)
-    if session:
-        os.setsid()
+    os.setsid()
     # Whatever the run of the tests ignores: that it was started in the background, or with nohup.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGHUP, signal.SIG_DFL)

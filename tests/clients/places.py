@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import re
 import signal
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Mapping
@@ -14,10 +13,9 @@ from typing import Any
 
 import msgspec
 
-from tests.crash.killed_server import environment
+from tests.crash.killed_server import ServerProcess
 from tests.crash.served import Served, served
 from tests.crash.several_workers import SeveralWorkers, several_workers
-from tests.nursery import Forked
 from turnledger import Ledger
 from turnledger.engine.clock import SystemClock
 from turnledger.model.access.token import TokenScope
@@ -26,7 +24,7 @@ from turnledger.server.config.settings import Settings
 from turnledger.stores.memory import MemoryStore
 from turnledger.testing.fault_proxy import Fault, FaultProxy
 
-SERVE = ("tests.tuned", "pace=0.005", "serve", "--port", "0", "--grace", "0.2", "--log-level", "warning")
+QUICK = ("tests.tuned", "pace=0.005")
 
 
 class MovingClock(SystemClock):
@@ -134,7 +132,7 @@ class ProcessPlace(ProxiedPlace):
         super().__init__(proxy)
         self.store = f"sqlite:///{folder / 'chats.db'}"
         self._folder = folder
-        self._process: Forked | None = None
+        self._process: ServerProcess | None = None
 
     async def begin(self) -> None:
         await super().begin()
@@ -145,23 +143,16 @@ class ProcessPlace(ProxiedPlace):
         raise AssertionError("nobody looks inside a process")
 
     async def server(self, what: str) -> None:
-        errors = self._folder / "errors"
         if what == "start":
             assert self._process is None, "it runs"
-            with errors.open("a") as file:
-                env = environment(self._folder)
-                self._process = Forked(*SERVE, "--store", self.store, stderr=file, env=env)
-            line = await asyncio.to_thread(self._process.stdout.readline)
-            found = re.search(r"http://[\d.]+:(\d+)", line)
-            assert found is not None, errors.read_text()
-            self.proxy.server_port = int(found[1])
+            self._process = ServerProcess(self._folder, None, "--grace", "0.2", command=QUICK)
+            url = await self._process.announced()
+            self.proxy.server_port = int(url.rpartition(":")[2])
             return
         process, self._process = self._process, None
         assert process is not None, "it does not run"
-        process.send_signal({"kill": signal.SIGKILL, "end": signal.SIGTERM}[what])
-        code = await asyncio.to_thread(process.wait)
-        process.close()
-        assert code == (0 if what == "end" else -signal.SIGKILL), errors.read_text()
+        code = await process.end({"kill": signal.SIGKILL, "end": signal.SIGTERM}[what])
+        assert code == (0 if what == "end" else -signal.SIGKILL), process.errors.read_text()
 
     async def lose(self) -> None:
         """Have it killed, and another one in its place."""

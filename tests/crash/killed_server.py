@@ -14,6 +14,7 @@ import signal
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
@@ -35,23 +36,25 @@ MOMENTS = ("asked", "heard", "told")
 
 
 def environment(folder: Path) -> dict[str, str]:
-    """Nothing of the user's configuration, and our sources."""
+    """Nothing of the user's configuration, temporary files in the folder, and our sources."""
     sources = f"{ROOT / 'src'}{os.pathsep}{ROOT}"
-    home = {name: str(folder) for name in ("HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME")}
-    return {**os.environ, **home, "PYTHONPATH": sources}
+    places = dict.fromkeys(("HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "TMPDIR"), str(folder))
+    return {**os.environ, **places, "PYTHONPATH": sources}
 
 
 class ServerProcess:
     """`turnledger serve` as a process, on a file in a folder."""
 
     def __init__(
-        self, folder: Path, upstream: str, *flags: str, command: Sequence[str] = ("turnledger",)
+        self, folder: Path, upstream: str | None, *flags: str, command: Sequence[str] = ("turnledger",)
     ) -> None:
         self.store = f"sqlite:///{folder / 'chats.db'}"
-        options = ["--port", "0", "--store", self.store, "--upstream", upstream, "--log-level", "warning"]
+        options = ["--port", "0", "--store", self.store, "--log-level", "warning", *flags]
+        if upstream is not None:
+            options += ["--upstream", upstream]
         self.errors = folder / "errors"
         with self.errors.open("a") as errors:
-            self.process = Forked(*command, "serve", *options, *flags, stderr=errors, env=environment(folder))
+            self.process = Forked(*command, "serve", *options, stderr=errors, env=environment(folder))
         self.url = ""
 
     async def announced(self) -> str:
@@ -61,6 +64,11 @@ class ServerProcess:
         assert found is not None, self.errors.read_text()
         self.url = found[0]
         return self.url
+
+    def kill(self) -> None:
+        """Have all its processes die now."""
+        with suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
 
     async def end(self, number: signal.Signals | None = None) -> int:
         """Tell it to end, if so asked, and wait for it."""

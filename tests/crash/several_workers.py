@@ -166,8 +166,7 @@ async def several_workers(
     command = ["turnledger", "serve", "--port", "0", "--workers", str(workers), "--store", store]
     if upstream is not None:
         command += ["--upstream", upstream]
-    env = {**environment(folder), "TMPDIR": str(folder)}
-    process = Forked(*command, *flags, env=env, start_new_session=True)
+    process = Forked(*command, *flags, env=environment(folder))
     server = SeveralWorkers(process, store)
     try:
         await server.announced(workers)

@@ -42,6 +42,7 @@ def endings(mark: Markers) -> Iterable[list[Step]]:
 async def test_no_byte_is_left_of_what_is_not_kept_and_what_is_kept_is_found(tmp_path: Path) -> None:
     async with ScriptedUpstream(remembers=0) as upstream, aiohttp.ClientSession() as session:
         mark, server = Markers(), Server(tmp_path, upstream.url)
+        await server.announced()
         try:
             for no in ({"X_Conversation_Scope": "desk"}, {"X_Conversation_Keep": "no"}):
                 await answer_all(session, server.url, upstream, mark, no)
@@ -56,9 +57,10 @@ async def test_no_byte_is_left_of_what_is_not_kept_and_what_is_kept_is_found(tmp
             kept = await keep(session, server.url, upstream)
             await leave(session, server.url, upstream, mark, no, kills=server)
         finally:
-            server.end()
+            server.kill()
+            await server.end()
     assert mark.found_in(tmp_path) == set()
-    assert "request" in (tmp_path / "log").read_text()  # else there is no log to search
+    assert "request" in server.errors.read_text()  # else there is no log to search
     assert [each.found_in(tmp_path) for each in kept] == [{"chats.db-wal"}] * 3
 
 
@@ -106,7 +108,8 @@ async def leave(
     asking = asyncio.create_task(ask(session, url, mark(), stream=True, **no))
     await gate.arrived()
     if kills is not None:
-        kills.end()
+        kills.kill()
+        await kills.end()
     asking.cancel()
     await asyncio.wait((asking,))
     gate.release()
