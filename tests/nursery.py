@@ -192,9 +192,7 @@ def main(connection: socket.socket) -> list[str]:
                 pass  # a keeper that has done its work
         if not head:
             os._exit(0)
-        said, size = b"", NUMBER.unpack(head)[0]
-        while len(said) < size:
-            said += connection.recv(size - len(said))
+        said = connection.recv(NUMBER.unpack(head)[0], socket.MSG_WAITALL)
         if os.fork() == 0:
             connection.close()
             return become(descriptors, **json.loads(said))
