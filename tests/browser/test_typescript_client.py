@@ -1,5 +1,5 @@
 """The TypeScript client as one small file, in a page that browsers do not trust, through a wire that breaks.
-What else it does in pages: tests/clients/test_browser.py."""
+What else it does in pages: tests/clients/test_contract.py."""
 
 from __future__ import annotations
 

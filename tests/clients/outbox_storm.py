@@ -10,8 +10,6 @@ from __future__ import annotations
 import argparse
 import os
 import signal
-import subprocess
-import sys
 import tempfile
 import threading
 from contextlib import ExitStack
@@ -19,6 +17,7 @@ from pathlib import Path
 from random import Random
 
 from tests.crash.killed_server import environment
+from tests.nursery import Forked
 from tests.unit.server.processes import started
 from turnledger.client import Answer, Client, Outbox
 
@@ -72,15 +71,11 @@ class Storm:
 
     def kill_one(self, program: int) -> None:
         """Start it, and kill it when it has had some answers, or soon behind that."""
-        command = [sys.executable, "-m", "tests.clients.outbox_storm", "--send", self._url]
-        with subprocess.Popen(
-            [*command, "--folder", str(self._folder), "--program", str(program)],
-            stdout=subprocess.PIPE,
-            env=environment(self._folder),
-        ) as process:
-            assert process.stdout is not None
+        options = ("--send", self._url, "--folder", str(self._folder), "--program", str(program))
+        env = environment(self._folder)
+        with Forked("tests.clients.outbox_storm", *options, env=env) as process:
             for _ in range(self._random.randrange(1, 8)):
-                assert process.stdout.read(1) == b"."
+                assert process.stdout.read(1) == "."
             process.send_signal(signal.SIGKILL)
         with client_of(self._url, self._folder, program) as client:
             self._recorded |= {each.asked["input"] for each in client.outbox.pending()}

@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from tests.clients.nursery import Nursery
+from tests.crash.killed_server import ServerProcess
 from tests.crash.served import Served, served
 from tests.crash.several_workers import SeveralWorkers, several_workers
 from turnledger import Ledger
@@ -23,6 +23,8 @@ from turnledger.runners.demo import DemoModel
 from turnledger.server.config.settings import Settings
 from turnledger.stores.memory import MemoryStore
 from turnledger.testing.fault_proxy import Fault, FaultProxy
+
+QUICK = ("tests.tuned", "pace=0.005")
 
 
 class MovingClock(SystemClock):
@@ -129,12 +131,12 @@ class ProcessPlace(ProxiedPlace):
     def __init__(self, proxy: FaultProxy, folder: Path) -> None:
         super().__init__(proxy)
         self.store = f"sqlite:///{folder / 'chats.db'}"
-        self._nursery = Nursery(folder)
-        self._pid: int | None = None
+        self._folder = folder
+        self._process: ServerProcess | None = None
 
     async def begin(self) -> None:
         await super().begin()
-        if self._pid is None:
+        if self._process is None:
             await self.server("start")
 
     async def at_work(self, *, running: int | None = None, waiting: int | None = None) -> None:
@@ -142,14 +144,15 @@ class ProcessPlace(ProxiedPlace):
 
     async def server(self, what: str) -> None:
         if what == "start":
-            assert self._pid is None, "it runs"
-            self._pid, url = await self._nursery.born(self.store)
+            assert self._process is None, "it runs"
+            self._process = ServerProcess(self._folder, None, "--grace", "0.2", command=QUICK)
+            url = await self._process.announced()
             self.proxy.server_port = int(url.rpartition(":")[2])
             return
-        pid, self._pid = self._pid, None
-        assert pid is not None, "it does not run"
-        code = await self._nursery.end(pid, {"kill": signal.SIGKILL, "end": signal.SIGTERM}[what])
-        assert code == (0 if what == "end" else -signal.SIGKILL), self._nursery.errors.read_text()
+        process, self._process = self._process, None
+        assert process is not None, "it does not run"
+        code = await process.end({"kill": signal.SIGKILL, "end": signal.SIGTERM}[what])
+        assert code == (0 if what == "end" else -signal.SIGKILL), process.errors.read_text()
 
     async def lose(self) -> None:
         """Have it killed, and another one in its place."""
@@ -166,9 +169,8 @@ class ProcessPlace(ProxiedPlace):
         await self.server("end")
 
     async def close(self) -> None:
-        if self._pid is not None:
+        if self._process is not None:
             await self.server("kill")
-        self._nursery.close()
 
 
 class WorkersPlace(ProxiedPlace):

@@ -1,15 +1,29 @@
-"""The conversation contract: the same scenarios on the embedded ledger and on every client."""
+"""The conversation contract: the same scenarios on the embedded ledger, on every client, and in a page that
+comes from another origin than the server. The page plays those in which browsers have a say;
+`python -m tests.clients.play --client browser` plays all."""
 
+from __future__ import annotations
+
+import asyncio
 from collections.abc import AsyncIterator
+from pathlib import Path
 
+import httpx2
 import pytest
 
 from tests.clients.drivers.driver import Driver
 from tests.clients.drivers.embedded import EmbeddedDriver
 from tests.clients.places import Place, ServedPlace, embedded_place
+from tests.clients.play import can_play, stage
 from tests.clients.playing import Play
 from tests.clients.scenario import all_scenarios
+from turnledger import Ledger
+from turnledger.client import AsyncClient
+from turnledger.errors import NotAdmitted
 from turnledger.runners.demo import DemoModel
+from turnledger.server.app import make_app
+from turnledger.server.config.settings import Settings
+from turnledger.server.models.models import Models, ResolvedModel
 
 GUARDED = [name for name, scenario in all_scenarios().items() if scenario.server == "guarded"]
 CONTRACT = [name for name, scenario in all_scenarios().items() if scenario.is_contract]
@@ -34,3 +48,56 @@ async def test_a_client(name: str, client: Driver, served: ServedPlace) -> None:
 @pytest.mark.parametrize("name", GUARDED)
 async def test_a_client_with_a_token(name: str, client: Driver, guarded: ServedPlace) -> None:
     await Play(all_scenarios()[name], client, guarded).run()
+
+
+ABOUT = (
+    "keeping:",
+    "following:",
+    "branching: back",
+    "stopping: a stop by",
+    "lost: a rename of",
+    "wire: a stream that falls",
+    "wire: a request that arrives twice",
+    "wire: a turn whose reader",
+    "wire: a server that is not there",
+)
+NAMES = [
+    name
+    for name, scenario in all_scenarios().items()
+    if name.startswith(ABOUT) and can_play("browser", scenario)
+]
+
+
+@pytest.fixture(scope="module")
+async def page(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[tuple[Driver, Place]]:
+    async with stage("browser", Path(tmp_path_factory.mktemp("browser"))) as (driver, places):
+        yield driver, places[None]
+
+
+@pytest.mark.parametrize("name", NAMES)
+async def test_a_page(name: str, page: tuple[Driver, Place]) -> None:
+    await Play(all_scenarios()[name], *page).run()
+
+
+async def at_once(_: float) -> None:
+    await asyncio.sleep(0)
+
+
+@pytest.mark.parametrize("options", [{}, {"idempotency_key": "k", "settings": {"temperature": 1.0}}])
+async def test_an_answer_that_may_not_be_looked_up_is_told_by_asking_again(
+    options: dict[str, object],
+) -> None:
+    async with await Ledger.open() as ledger:
+        _, text = await ledger.tokens.create(owner="ada", scopes=["turns:run"])
+        app = make_app(ledger, Models({"demo": ResolvedModel(DemoModel(sleep=at_once), "demo")}), Settings())
+        async with (
+            httpx2.AsyncClient(transport=httpx2.ASGITransport(app)) as http,
+            AsyncClient("http://localhost:8383", text, model="demo", http=http) as client,
+        ):
+            answer = await client.chats.open(conversation_key="k").send("Grüße 1.0", **options)  # type: ignore[call-overload]
+            assert answer.text.startswith('You said "Grüße 1.0".')
+            assert (answer.state, answer.is_replayed, answer.chat.preview) == ("created", False, "")
+            with pytest.raises(NotAdmitted):
+                await client.chats.open(str(answer.chat.id)).read()
+        chat = await ledger.conversation(conversation_key="k", owner="ada")
+        assert [turn.id for turn in await chat.turns()] == [answer.turn.id]

@@ -1,11 +1,22 @@
-"""Clients on a wire that breaks and on servers that die: what they tell is whole, and comes once."""
+"""Clients on a wire that breaks and on servers that die: what they tell is whole, and comes once.
+
+`python -m tests.clients.every_byte` and `python -m tests.clients.storm` try much more of the same.
+"""
+
+from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tests.clients.drivers.driver import Driver
+from tests.clients import every_byte
+from tests.clients.drivers import all_drivers
+from tests.clients.drivers.driver import Command, Driver, Refused, Tell
+from tests.clients.drivers.python import AsyncDriver
+from tests.clients.every_byte import Case
 from tests.clients.places import ProcessPlace, ServedPlace
 from tests.clients.playing import Play
 from tests.clients.scenario import all_scenarios
+from tests.clients.storm import Notes, Weather, storm
 
 WIRE = [name for name, each in all_scenarios().items() if each.needs == "wire" and each.server is None]
 SERVERS = [name for name, each in all_scenarios().items() if each.server == "process"]
@@ -26,3 +37,54 @@ async def test_a_broken_wire(name: str, client: Driver, served: ServedPlace) -> 
 @pytest.mark.parametrize(("client", "name"), KILLED, indirect=["client"])
 async def test_a_server_that_ends(name: str, client: Driver, killable: ProcessPlace) -> None:
     await Play(all_scenarios()[name], client, killable).run()
+
+
+CASES = 60
+
+
+@pytest.mark.parametrize("client", all_drivers.CLIENTS)
+async def test_a_sample_of_all_bytes(client: str) -> None:
+    problems, happened = await every_byte.sampled(client, CASES, seed=7)
+    assert problems == []
+    assert set(happened) == set(every_byte.KINDS)
+    assert happened.total() > CASES * 0.8
+
+
+class Naive(AsyncDriver):
+    """A client as one writes it in a minute: what went wrong is sent again, as another request."""
+
+    async def do(self, command: Command, tell: Tell) -> Any:
+        if command.do == "client":
+            command.arguments["retries"] = {"times": 0}
+        for _ in range(3):
+            try:
+                return await super().do(command, tell)
+            except Refused as problem:
+                if problem.code != "server_unavailable":
+                    raise
+        raise AssertionError("three times in vain")
+
+
+async def test_a_client_that_sends_twice_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    def naive(_: str) -> Driver:
+        return Naive()
+
+    monkeypatch.setattr(all_drivers, "made", naive)
+    async with every_byte.every_byte("async", 1) as trying:
+        cases = [Case(operation, 0, "received", 5, "cut") for operation in ("send", "fork", "create")]
+        problems = await trying.run(cases)
+    assert len(problems) == 3
+
+
+WEATHER = Weather(
+    workers=4, words=(3, 20), silence=0.3, strikes=("break", "kill", "cut", "break", "stall", "end")
+)
+
+
+async def test_everything_is_told_once_and_is_there_once(tmp_path: Path) -> None:
+    def is_over(notes: Notes) -> bool:
+        return notes.strikes.total() >= len(WEATHER.strikes)
+
+    notes = await storm("mixed", tmp_path, 3, is_over, WEATHER)
+    assert notes.answered
+    assert notes.strikes["kill"] >= 1

@@ -6,13 +6,14 @@ import json
 import re
 import signal
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.clients.typescript_package import PACKAGE, built
-from tests.unit.server.processes import started
+from tests.unit.server.processes import ServerProcess, started
 from turnledger import errors
 from turnledger.client.errors import OF_THE_PROCESS
 
@@ -72,17 +73,37 @@ console.log(JSON.stringify([texts.length, isSame, isNamed, states.length % 2]));
 UNTOLD = {"TurnReplayed", "TurnAttached", "NotAStore", "StoreTooNew", "UnsafeSqlite"}
 """What no server tells: it answers with the turn instead; or it never started."""
 TREE = """
-const { errors } = await import(process.argv[1]);
-const named = Object.fromEntries([["Error", Error], ...Object.entries(errors)]);
-const above = (kind) => Object.keys(named).find((name) => named[name] === Object.getPrototypeOf(kind));
-const tree = Object.entries(errors).map(([name, kind]) => [name, above(kind)]);
-console.log(JSON.stringify(Object.fromEntries(tree)));
+const tree = ({ errors }) => {
+  const named = Object.fromEntries([["Error", Error], ...Object.entries(errors)]);
+  const above = (kind) => Object.keys(named).find((name) => named[name] === Object.getPrototypeOf(kind));
+  return Object.fromEntries(Object.entries(errors).map(([name, kind]) => [name, above(kind)]));
+};
+const files = ["./dist/src/index.js", "./dist/turnledger.min.js"];
+console.log(JSON.stringify((await Promise.all(files.map((file) => import(file)))).map(tree)));
 """
 
 
 @pytest.fixture(scope="module")
 def package() -> Path:
     return built()
+
+
+@pytest.fixture(scope="module")
+def size(package: Path) -> dict[str, int]:
+    """The sizes of the small file, which is there from then on."""
+    told: dict[str, int] = json.loads(run(package, "npm", "--silent", "run", "size"))
+    return told
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[ServerProcess]:
+    with started("turnledger", "serve", "--port", "0", "--store", "memory:") as server:
+        yield server
+
+
+def script(package: Path, text: str, *arguments: str) -> Any:
+    """What a program prints."""
+    return json.loads(run(package, "node", "--input-type=module", "-e", text, *arguments))
 
 
 def run(package: Path, *command: str) -> str:
@@ -92,35 +113,35 @@ def run(package: Path, *command: str) -> str:
 
 
 def test_its_own_tests_pass(package: Path) -> None:
-    told = run(package, "npm", "--silent", "test")
+    files = sorted(path.name for path in (package / "dist" / "test").glob("*.test.js"))
+    script = "".join(
+        f'await import("./dist/test/{name}");' for name in files
+    )  # `npm test` starts a process each
+    told = run(package, "node", "--input-type=module", "-e", script)
     count = re.search(r"^(?:#|ℹ) pass (\d+)$", told, re.MULTILINE)
     assert count is not None
-    assert int(count[1]) > 60
+    assert int(count[1]) > 140
 
 
-def test_all_of_it_is_small(package: Path) -> None:
-    size = json.loads(run(package, "npm", "--silent", "run", "size"))
+def test_the_small_file_is_small_and_does_the_same(
+    package: Path, size: dict[str, int], server: ServerProcess
+) -> None:
     assert size["gzipped"] < MOST_BYTES
-
-
-def test_the_small_file_does_the_same(package: Path) -> None:
-    run(package, "npm", "--silent", "run", "size")
-    with started("turnledger", "serve", "--port", "0", "--store", "memory:") as server:
-        told = json.loads(run(package, "node", "--input-type=module", "-e", TALK, server.url))
+    told = script(package, TALK, server.url)
     assert told == [ANSWER, True, "Small", 1, "InvalidId", "turn.started", "turn.finished", True]
 
 
 def test_a_chat_that_is_not_kept_remembers_by_itself(package: Path) -> None:
     with started("turnledger", "serve", "--port", "0", "--store", "memory:") as server:
-        told = json.loads(run(package, "node", "--input-type=module", "-e", UNKEPT, server.url))
+        told = script(package, UNKEPT, server.url)
     more = 'You said "More". I remember 1 message of yours before that, the last one "One two three".'
     assert told == [[ANSWER, more], "ModelUnavailable", 4, {"role": "assistant", "content": "You"}, []]
 
 
-def test_what_is_paused_and_connected_anew_all_the_time_is_told_once(package: Path) -> None:
-    with started("turnledger", "serve", "--port", "0", "--store", "memory:") as server:
-        told = json.loads(run(package, "node", "--input-type=module", "-e", PAUSED, server.url))
-    assert told == [60, True, True, 0]
+def test_what_is_paused_and_connected_anew_all_the_time_is_told_once(
+    package: Path, server: ServerProcess
+) -> None:
+    assert script(package, PAUSED, server.url) == [60, True, True, 0]
 
 
 def test_who_uses_none_of_it_bundles_none_of_it(package: Path) -> None:
@@ -132,10 +153,7 @@ def test_who_uses_none_of_it_bundles_none_of_it(package: Path) -> None:
     assert len(bundled.stdout) < 400
 
 
-@pytest.mark.parametrize("file", ["src/index.js", "turnledger.min.js"])
-def test_it_has_the_errors_of_the_tree(package: Path, file: str) -> None:
-    run(package, "npm", "--silent", "run", "size")
-
+def test_it_has_the_errors_of_the_tree(package: Path, size: dict[str, int]) -> None:
     def below(kind: type[errors.TurnledgerError]) -> dict[str, str]:
         here = {
             each.__name__: kind.__name__
@@ -144,10 +162,10 @@ def test_it_has_the_errors_of_the_tree(package: Path, file: str) -> None:
         }
         return here | {name: parent for each in kind.__subclasses__() for name, parent in below(each).items()}
 
-    told = json.loads(run(package, "node", "--input-type=module", "-e", TREE, f"./dist/{file}"))
     tree = below(errors.TurnledgerError)
-    assert told == {"TurnledgerError": "Error", **{name: tree[name] for name in tree if name not in UNTOLD}}
     assert tree.keys() > UNTOLD
+    told = {"TurnledgerError": "Error", **{name: tree[name] for name in tree if name not in UNTOLD}}
+    assert script(package, TREE) == [told, told]
 
 
 def test_a_code_is_the_name_of_its_class() -> None:
@@ -178,8 +196,7 @@ def test_it_needs_nothing_but_what_builds_it(package: Path) -> None:
     assert "://" not in (package / "package-lock.json").read_text()
 
 
-def test_what_is_published_has_all_that_it_exports(package: Path) -> None:
-    run(package, "npm", "--silent", "run", "size")
+def test_what_is_published_has_all_that_it_exports(package: Path, size: dict[str, int]) -> None:
     [packed] = json.loads(run(package, "npm", "pack", "--dry-run", "--json", "--ignore-scripts"))
     files = {f"./{each['path']}" for each in packed["files"]}
     exports = json.loads((package / "package.json").read_text())["exports"].values()
@@ -196,11 +213,10 @@ def test_it_uses_nothing_of_node(package: Path) -> None:
 
 
 def test_what_a_program_was_about_to_say_when_it_was_killed_is_said_once(
-    package: Path, tmp_path: Path
+    package: Path, server: ServerProcess, tmp_path: Path
 ) -> None:
-    script, box = str(package / "dist" / "test" / "crashing.js"), str(tmp_path / "unsent")
-    with started("turnledger", "serve", "--port", "0", "--store", "memory:") as server:
-        killed = subprocess.run(["node", script, server.url, box, "send"], timeout=60, check=False)
-        assert killed.returncode == -signal.SIGKILL
-        told = json.loads(run(package, "node", script, server.url, box, "resend"))
+    program, box = str(package / "dist" / "test" / "crashing.js"), str(tmp_path / "unsent")
+    killed = subprocess.run(["node", program, server.url, box, "send"], timeout=60, check=False)
+    assert killed.returncode == -signal.SIGKILL
+    told = json.loads(run(package, "node", program, server.url, box, "resend"))
     assert told == {"answers": [ANSWER], "turns": 1, "left": 0}

@@ -19,7 +19,7 @@ from tests.crash.promises import check_promises, recovered
 SLOTS = 3
 MOMENTS = ("acked", "begun", "acted")
 LAST_WORDS = ("acked", "failed", "stopped", "refused")
-LEASE_TIME = 2.0
+LEASE_TIME = 1.2
 
 
 class ProcessStorm:

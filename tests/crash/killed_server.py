@@ -11,11 +11,10 @@ import asyncio
 import os
 import re
 import signal
-import subprocess
-import sys
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
@@ -23,10 +22,10 @@ from random import Random
 import aiohttp
 
 from tests.crash.promises import check_chain, check_file
+from tests.nursery import ROOT, Forked
 from turnledger import Ledger, Turn, TurnKind
 from turnledger.testing.upstream import ScriptedUpstream
 
-ROOT = Path(__file__).parents[2]
 WORDS = [f"word{number} " for number in range(12)]
 ANSWER = "".join(WORDS)
 LANES = ("lane-a", "lane-b", "lane-c")
@@ -37,45 +36,46 @@ MOMENTS = ("asked", "heard", "told")
 
 
 def environment(folder: Path) -> dict[str, str]:
-    """Nothing of the user's configuration, and our sources."""
+    """Nothing of the user's configuration, temporary files in the folder, and our sources."""
     sources = f"{ROOT / 'src'}{os.pathsep}{ROOT}"
-    home = {name: str(folder) for name in ("HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME")}
-    return {**os.environ, **home, "PYTHONPATH": sources}
+    places = dict.fromkeys(("HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "TMPDIR"), str(folder))
+    return {**os.environ, **places, "PYTHONPATH": sources}
 
 
 class ServerProcess:
     """`turnledger serve` as a process, on a file in a folder."""
 
-    def __init__(self, folder: Path, upstream: str, *flags: str, module: str = "turnledger") -> None:
+    def __init__(
+        self, folder: Path, upstream: str | None, *flags: str, command: Sequence[str] = ("turnledger",)
+    ) -> None:
         self.store = f"sqlite:///{folder / 'chats.db'}"
-        command = [module, "serve", "--port", "0", "--store", self.store, "--upstream", upstream]
+        options = ["--port", "0", "--store", self.store, "--log-level", "warning", *flags]
+        if upstream is not None:
+            options += ["--upstream", upstream]
         self.errors = folder / "errors"
         with self.errors.open("a") as errors:
-            self.process = subprocess.Popen(
-                [sys.executable, "-m", *command, "--log-level", "warning", *flags],
-                stdout=subprocess.PIPE,
-                stderr=errors,
-                text=True,
-                env=environment(folder),
-            )
+            self.process = Forked(*command, "serve", *options, stderr=errors, env=environment(folder))
         self.url = ""
 
     async def announced(self) -> str:
         """Wait until it can be asked; return its URL."""
-        assert self.process.stdout is not None
         line = await asyncio.to_thread(self.process.stdout.readline)
         found = re.search(r"http://[\d.]+:\d+", line)
         assert found is not None, self.errors.read_text()
         self.url = found[0]
         return self.url
 
+    def kill(self) -> None:
+        """Have all its processes die now."""
+        with suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+
     async def end(self, number: signal.Signals | None = None) -> int:
         """Tell it to end, if so asked, and wait for it."""
         if number is not None:
             self.process.send_signal(number)
         code = await asyncio.to_thread(self.process.wait)
-        assert self.process.stdout is not None
-        self.process.stdout.close()
+        self.process.close()
         return code
 
 
@@ -194,14 +194,10 @@ class Storm:
         assert self.notes.problems == [], self.notes.problems
 
     async def _histories(self, lanes: Collection[str] = LANES) -> dict[str, list[Turn]]:
-        command = [sys.executable, "-m", "turnledger", "check", f"sqlite:///{self._folder / 'chats.db'}"]
-        env = environment(self._folder)
-        checked = await asyncio.to_thread(subprocess.run, command, env=env, capture_output=True, text=True)
-        assert (checked.returncode, checked.stderr) == (0, ""), checked.stdout
-        assert "nothing is wrong" in checked.stdout
         check_file(self._folder)
         histories = {}
         async with await Ledger.open(f"sqlite:///{self._folder / 'chats.db'}") as ledger:
+            assert await ledger.check() == []
             for lane in lanes:
                 chat = await ledger.conversation(conversation_key=lane)
                 turns = await chat.turns(limit=1000)

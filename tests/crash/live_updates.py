@@ -3,8 +3,7 @@
 Clients talk, stop, give up, rename, edit, fork, undo, switch and delete at random while workers are killed. A
 few follow the stream of events over HTTP, leave when they like, are cut off by the kills, and go on from the
 last id. At the end what each of them was told is held against the changes that are stored, and these against
-the conversations, turns and attempts themselves.
-"""
+the conversations, turns and attempts themselves."""
 
 from __future__ import annotations
 
@@ -12,25 +11,27 @@ import argparse
 import asyncio
 import os
 import signal
-import sqlite3
 import tempfile
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import closing, suppress
+from contextlib import suppress
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import Any, NamedTuple
 
 import aiohttp
 import msgspec
 
 from tests.crash.several_workers import SeveralWorkers, several_workers
-from tests.crash.told import Told, check_told
 from turnledger import Chat, Ledger, Limits, RunningTurn
+from turnledger.engine.ports import Tables
 from turnledger.errors import TurnledgerError
+from turnledger.ledger import OWNER
 from turnledger.model.change import Position
+from turnledger.model.ids import ConversationId
 from turnledger.server.access.cursors import Seal
 from turnledger.server.routes.events import POSITION
+from turnledger.testing.change_audit import Stored, all_stored, broken_by_telling
 
 LANES = [f"lane-{number}" for number in range(6)]
 SAID = ("Hi", "Tell me more", "/fail", "/fail after 2", "/cut", "/slow one two")
@@ -40,6 +41,14 @@ PATIENCE = 60.0
 """Seconds until everything must have come to rest, and must have been told."""
 USUAL = {"chat.created", "turn.running", "turn.committed", "turn.failed"}
 """Changes that every follower must have heard of."""
+
+
+class Told(NamedTuple):
+    """One event as it was heard."""
+
+    id: str
+    kind: str
+    data: dict[str, Any]
 
 
 class Follower:
@@ -130,7 +139,7 @@ class LiveStorm:
                     for each in self.followers:
                         await asyncio.wait_for(each.began.wait(), PATIENCE)
                     await self._storm(server, url, ledger, session, seconds)
-                    position = await self._come_to_rest(ledger, server.store)
+                    position = await self._come_to_rest(ledger)
                     await self._all_told(position)
                 finally:
                     for task in following:
@@ -270,13 +279,14 @@ class LiveStorm:
 
     # Rest.
 
-    async def _come_to_rest(self, ledger: Ledger, store: str) -> str:
+    async def _come_to_rest(self, ledger: Ledger) -> str:
         async with asyncio.timeout(PATIENCE):
             while True:
                 await ledger.recover()
                 position = await ledger.position()
                 found = await ledger.check(at_rest=True)
-                if not found and not _at_work(store) and position == await ledger.position():
+                at_work = await ledger._process.store.read(_at_work, None)
+                if not found and not at_work and position == await ledger.position():
                     return position
                 await asyncio.sleep(0.2)
 
@@ -288,16 +298,51 @@ class LiveStorm:
                 await asyncio.sleep(0.05)
 
 
-def _at_work(store: str) -> int:
-    """How many turns run or wait: some go on though their clients have left."""
-    with closing(sqlite3.connect(store.removeprefix("sqlite:///"))) as file:
-        asked = "SELECT (SELECT count(*) FROM attempt WHERE ended = 0) + (SELECT count(*) FROM ticket)"
-        [(count,)] = file.execute(asked)
-    return int(count)
+async def _at_work(tables: Tables, _: None) -> bool:
+    """Whether turns run or wait: some go on though their clients have left. Read with the SQLite that has the
+    file open: when another one in the same process closes it, all locks on it are gone."""
+    leases = [lease.id for lease in await tables.leases()]
+    return any([await tables.running_of(id) or await tables.tickets_of(id) for id in leases])
 
 
 async def _answer(turn: RunningTurn) -> None:
     turn.emit("Yes.")
+
+
+async def check_told(ledger: Ledger, heard: Sequence[Sequence[Told]]) -> Counter[str]:
+    """Raise AssertionError for what was told wrongly, twice or not; return how often which kind was told."""
+    stored = await ledger._process.store.read(all_stored, OWNER)
+    problems = list(broken_by_telling(stored))
+    assert problems == [], problems
+    changes = {str(change.position): change for change in stored.changes}
+    expected = list(changes)
+    for each in heard:
+        ids = [told.id for told in each]
+        assert ids == expected[expected.index(ids[0]) :], "not in order, or not all"
+        for told in each:
+            change = changes[told.id]
+            assert (told.kind, told.data["chat"]) == (change.kind, change.conversation)
+            assert told.data.get("turn") == change.turn
+    whole = max(heard, key=len)
+    assert len(whole) == len(expected), "nobody heard all of it"
+    _check_chats(whole, stored)
+    return Counter(told.kind for told in whole)
+
+
+def _check_chats(heard: Sequence[Told], stored: Stored) -> None:
+    """Who goes by the last that he was told of each chat knows how it is."""
+    shown: dict[str, dict[str, Any]] = {}
+    for told in heard:
+        if "revision" in told.data:
+            shown.setdefault(told.data["chat"], {}).update(told.data)
+    for id, data in shown.items():
+        found = stored.conversations[ConversationId(id)]
+        if found.state == "live":
+            assert (data["title"], data["revision"], data["branch"]) == (
+                found.title,
+                found.revision,
+                found.branch,
+            )
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

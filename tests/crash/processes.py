@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import signal
-import sys
+from contextlib import suppress
 from pathlib import Path
 from queue import SimpleQueue
-from subprocess import PIPE, Popen
+from subprocess import TimeoutExpired
 from threading import Thread
 from typing import Protocol
 
-ROOT = Path(__file__).parents[2]
+import apsw
+
+from tests.nursery import Forked
+
+PATIENCE = 60.0
 
 
 class Worker:
@@ -20,21 +24,13 @@ class Worker:
     def __init__(self, errors: Path, *command: str) -> None:
         self.errors = errors
         with errors.open("w") as file:
-            self.process = Popen(
-                [sys.executable, "-m", "tests.crash.worker", *command],
-                cwd=ROOT,
-                stdin=PIPE,
-                stdout=PIPE,
-                stderr=file,
-                text=True,
-            )
+            self.process = Forked("tests.crash.worker", *command, stderr=file)
         self.said: list[str] = []
         self._lines: SimpleQueue[str | None] = SimpleQueue()
         self._listener = Thread(target=self._listen, daemon=True)
         self._listener.start()
 
     def _listen(self) -> None:
-        assert self.process.stdout is not None
         for line in self.process.stdout:
             self._lines.put(line.rstrip("\n"))
         self._lines.put(None)
@@ -51,7 +47,6 @@ class Worker:
         raise AssertionError(f"it ended and never said {word!r}: {self.errors.read_text()}")
 
     def tell(self, line: str) -> None:
-        assert self.process.stdin is not None
         self.process.stdin.write(f"{line}\n")
         self.process.stdin.flush()
 
@@ -59,19 +54,33 @@ class Worker:
         self.process.send_signal(number)
 
     def end(self) -> int:
-        """Wait for its end, take in its last words, and return its exit code."""
+        """Wait for its end, take in its last words, and return its exit code. One that does not end is
+        killed."""
+        with suppress(TimeoutExpired):
+            self.process.wait(PATIENCE)
+        self.process.kill()
         code = self.process.wait()
         self._listener.join()
         while (line := self._lines.get()) is not None:
             self.said.append(line)
-        for pipe in (self.process.stdin, self.process.stdout):
-            assert pipe is not None
-            pipe.close()
+        self.process.close()
         return code
 
     def kill(self) -> None:
         self.process.kill()
         assert self.end() == -signal.SIGKILL
+
+
+def suspend(process: Forked, database: Path) -> None:
+    """Stop it while it waits for a write lock at most: stopped with one, it would stop everyone."""
+    connection = apsw.Connection(str(database))
+    connection.set_busy_timeout(10_000)
+    try:
+        connection.execute("BEGIN IMMEDIATE")
+        process.send_signal(signal.SIGSTOP)
+        process.wait_until_stopped()
+    finally:
+        connection.close()
 
 
 class Start(Protocol):

@@ -161,13 +161,13 @@ class Heard:
     """What a client has received so far."""
 
     def __init__(self) -> None:
-        self.raw = b""
+        self._pieces: list[bytes] = []
         self.is_over = False
         """Whether the connection is closed."""
         self._changed = asyncio.Event()
 
     def take(self, piece: bytes) -> None:
-        self.raw += piece
+        self._pieces.append(piece)
         self.is_over = not piece
         self._changed.set()
 
@@ -176,6 +176,11 @@ class Heard:
         while not condition(self):
             self._changed.clear()
             await self._changed.wait()
+
+    @property
+    def raw(self) -> bytes:
+        self._pieces = [b"".join(self._pieces)]
+        return self._pieces[0]
 
     @property
     def headers(self) -> dict[str, str]:
@@ -193,13 +198,11 @@ class Heard:
         rest = self.raw.partition(b"\r\n\r\n")[2]
         if "content-length" in self.headers:
             return rest
-        body = b""
-        while True:
-            size, found, rest = rest.partition(b"\r\n")
-            if not found or not int(size, 16):
-                return body
-            body += rest[: int(size, 16)]
-            rest = rest[int(size, 16) + 2 :]
+        chunks, place = [], 0
+        while (end := rest.find(b"\r\n", place)) >= 0 and (size := int(rest[place:end], 16)):
+            place = end + 2 + size + 2
+            chunks.append(rest[end + 2 : place - 2])
+        return b"".join(chunks)
 
     @property
     def payloads(self) -> list[bytes]:

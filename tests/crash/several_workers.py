@@ -6,7 +6,6 @@ import asyncio
 import os
 import re
 import signal
-import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from itertools import count
@@ -17,6 +16,7 @@ import msgspec
 
 from tests.crash.killed_server import environment
 from tests.crash.served import Heard, exchange, request
+from tests.nursery import Forked
 
 Event = dict[str, Any]
 
@@ -56,7 +56,7 @@ class Line:
 class SeveralWorkers:
     """A running server, as it shows itself: its socket, its processes and its log."""
 
-    def __init__(self, process: asyncio.subprocess.Process, store: str) -> None:
+    def __init__(self, process: Forked, store: str) -> None:
         self.process = process
         self.store = store
         self.port = 0
@@ -68,19 +68,23 @@ class SeveralWorkers:
         self._reading = asyncio.create_task(self._read_log())
 
     async def _read_log(self) -> None:
-        assert self.process.stderr is not None
-        async for line in self.process.stderr:
+        reader = asyncio.StreamReader()
+        loop = asyncio.get_running_loop()
+        pipe, _ = await loop.connect_read_pipe(
+            lambda: asyncio.StreamReaderProtocol(reader), self.process.stderr
+        )
+        async for line in reader:
             try:
                 self.events.append(msgspec.json.decode(line))
             except msgspec.DecodeError:
                 self.other_lines.append(line.decode())
             self._logged.set()
+        pipe.close()
 
     async def announced(self, workers: int) -> None:
         """Wait until it can be asked, and has logged so many workers."""
-        assert self.process.stdout is not None
-        line = await self.process.stdout.readline()
-        found = re.search(rb"http://127\.0\.0\.1:(\d+)", line)
+        line = await asyncio.to_thread(self.process.stdout.readline)
+        found = re.search(r"http://127\.0\.0\.1:(\d+)", line)
         assert found is not None, (line, self.events, self.other_lines)
         self.port = int(found[1])
         await self.logged(lambda _: len(self.pids()) == workers)
@@ -144,7 +148,7 @@ class SeveralWorkers:
     async def all_ended(self) -> int:
         """Wait until no process is left, supervisor or worker: none has the log open. The exit code."""
         await self._reading
-        return await self.process.wait()
+        return await asyncio.to_thread(self.process.wait)
 
     def close(self) -> None:
         for line in self._lines:
@@ -159,18 +163,10 @@ async def several_workers(
 ) -> AsyncIterator[SeveralWorkers]:
     """Start a server with several workers, and leave nothing of it behind."""
     store = f"sqlite:///{folder / 'chats.db'}"
-    command = ["-m", "turnledger", "serve", "--port", "0", "--workers", str(workers), "--store", store]
+    command = ["turnledger", "serve", "--port", "0", "--workers", str(workers), "--store", store]
     if upstream is not None:
         command += ["--upstream", upstream]
-    process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        *command,
-        *flags,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-        env={**environment(folder), "TMPDIR": str(folder)},
-        start_new_session=True,
-    )
+    process = Forked(*command, *flags, env=environment(folder))
     server = SeveralWorkers(process, store)
     try:
         await server.announced(workers)
@@ -178,3 +174,4 @@ async def several_workers(
     finally:
         server.close()
         await server.all_ended()
+        process.close()

@@ -1,23 +1,192 @@
-"""Clients that begin and do not go on, leave at the wrong moment, or vanish: none of them holds anything for
-longer than it may."""
+"""Clients that stop reading, begin and do not go on, leave at the wrong moment, or vanish: none of them holds
+anything for longer than it may, and a turn is committed as if its client read."""
 
 from __future__ import annotations
 
 import asyncio
 import socket
 import struct
-from contextlib import suppress
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 
+import msgspec
 import pytest
 
 from tests.crash.served import Heard, Served, completion, exchange, request, served
-from tests.crash.test_slow_clients import PIECE, SMALL, TCP_REPAIR, SlowClient, Talker
 from turnledger.model.attempt import AttemptState
+from turnledger.model.messages.messages import checked_messages
+from turnledger.runners.chat_model import ModelRequest
 from turnledger.runners.demo import DemoModel
 from turnledger.server.config.settings import ServerLimits, Settings
 from turnledger.server.listen import socket as listening_module
 from turnledger.server.listen.socket import bind
 from turnledger.server.wire.client_stream import BACKLOG
+
+PIECE = "x" * 8_000
+SMALL = 4_096
+TCP_REPAIR = 19
+"""A socket option of Linux: what is closed in this state is closed without a word."""
+
+
+class Talker(DemoModel):
+    """Says as many long words as it is asked for, as fast as it can."""
+
+    @asynccontextmanager
+    async def stream(self, asked: ModelRequest) -> AsyncIterator[AsyncIterator[list[bytes]]]:
+        yield self._pieces(int(checked_messages(asked.messages)[-1]["content"]))
+
+    async def _pieces(self, count: int) -> AsyncIterator[list[bytes]]:
+        for _ in range(count):
+            await asyncio.sleep(0)  # others have their turn
+            yield [chunk({"content": PIECE})]
+        yield [chunk({}, "stop")]
+
+
+def limited(**limits: float) -> Settings:
+    return Settings(limits=ServerLimits(**limits))  # type: ignore[arg-type]
+
+
+def talking(send_wait: float = 60, **limits: float) -> AbstractAsyncContextManager[Served]:
+    """A server with a talker, whose clients may take so long to read."""
+    return served(Talker(), limited(send_wait=send_wait, **limits), send_buffer=SMALL)
+
+
+def chunk(delta: dict[str, str], finish_reason: str | None = None) -> bytes:
+    choice = {"index": 0, "delta": delta, "finish_reason": finish_reason}
+    whole = {"id": "talk", "object": "chat.completion.chunk", "created": 0, "model": "demo"}
+    return msgspec.json.encode({**whole, "choices": [choice]})
+
+
+class SlowClient:
+    """Sends its request, and reads nothing until it is told to."""
+
+    def __init__(self) -> None:
+        self._socket = socket.socket()
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, SMALL)
+        self._socket.setblocking(False)
+        self._loop = asyncio.get_running_loop()
+
+    async def ask(self, port: int, asked: bytes) -> None:
+        await self._loop.sock_connect(self._socket, ("127.0.0.1", port))
+        await self._loop.sock_sendall(self._socket, asked)
+
+    async def read_all(self) -> Heard:
+        heard = Heard()
+        while piece := await self._loop.sock_recv(self._socket, 65_536):
+            heard.take(piece)
+        self._socket.close()
+        return heard
+
+    async def read_until(self, told: bytes) -> None:
+        heard = b""
+        while told not in heard:
+            heard += await self._loop.sock_recv(self._socket, 65_536)
+
+    def leave(self) -> None:
+        self._socket.close()
+
+    def vanish(self) -> None:
+        """As when the machine loses its power: nobody is told."""
+        self._socket.setsockopt(socket.IPPROTO_TCP, TCP_REPAIR, 1)
+        self._socket.close()
+
+
+async def lane_is_free(port: int) -> None:
+    """Wait in line behind the slow client's turn."""
+    heard = await exchange(port, completion("1", X_Conversation_Id="one"))
+    assert heard.payloads[-1] == b"[DONE]"
+
+
+async def test_the_turn_is_committed_while_its_client_has_read_nothing_of_it() -> None:
+    count = BACKLOG // 2 // len(PIECE)
+    async with talking() as serving:
+        client = SlowClient()
+        await client.ask(serving.port, completion(str(count), X_Conversation_Id="one"))
+        await serving.running()
+        await lane_is_free(serving.port)
+        chat = await serving.ledger.conversation(conversation_key="one")
+        assert [len(turn.text) for turn in await chat.turns()] == [count * len(PIECE), len(PIECE)]
+        heard = await client.read_all()
+        assert heard.is_whole
+        assert (len(heard.text), heard.payloads[-1]) == (count * len(PIECE), b"[DONE]")
+
+
+async def test_the_same_words_while_the_first_answer_is_being_sent_are_a_second_message() -> None:
+    """Even as a later try of their client, whose first try never arrived."""
+    count = str(BACKLOG // 2 // len(PIECE))
+    headers = {"X_Conversation_Id": "one", "X_Conversation_Messages": "new"}
+    tries = [completion(count, X_Stainless_Retry_Count=each, **headers) for each in "01"]
+    async with talking() as serving:
+        client = SlowClient()
+        await client.ask(serving.port, tries[0])
+        await serving.running()
+        second = await exchange(serving.port, tries[1])
+        first = await client.read_all()
+        assert (first.payloads[-1], second.payloads[-1]) == (b"[DONE]", b"[DONE]")
+        chat = await serving.ledger.conversation(conversation_key="one")
+        told = [heard.headers["x-turn-id"] for heard in (first, second)]
+        assert [str(turn.id) for turn in await chat.turns()] == told
+
+
+async def test_beyond_the_backlog_the_client_is_cut_off_and_can_read_the_turn_again() -> None:
+    count = 2 * BACKLOG // len(PIECE)
+    async with talking() as serving:
+        client = SlowClient()
+        await client.ask(serving.port, completion(str(count), X_Conversation_Id="one"))
+        await serving.running()
+        await lane_is_free(serving.port)
+        await serving.answered()  # nobody waits for the one that was cut off
+        heard = await client.read_all()
+        assert not heard.is_whole
+        assert b"[DONE]" not in heard.raw
+        chat = await serving.ledger.conversation(conversation_key="one")
+        turn, _ = await chat.turns()
+        assert len(turn.text) == count * len(PIECE)
+        follow = request(f"/api/turns/{heard.headers['x-turn-id']}/events", method="GET")
+        events = await exchange(serving.port, follow)
+        assert events.is_whole
+        assert events.body.count(PIECE.encode()) >= count
+
+
+async def test_without_a_conversation_the_model_waits_for_its_client() -> None:
+    count = 2 * BACKLOG // len(PIECE)
+    async with talking() as serving:
+        client = SlowClient()
+        await client.ask(serving.port, completion(str(count)))
+        await exchange(serving.port, completion(str(count)))  # who reads need not wait
+        heard = await client.read_all()
+        assert heard.is_whole
+        assert (len(heard.text), heard.payloads[-1]) == (count * len(PIECE), b"[DONE]")
+
+
+async def test_a_client_that_never_reads_the_end_is_not_waited_for_without_end() -> None:
+    count = BACKLOG // 2 // len(PIECE)
+    async with talking(send_wait=0) as serving:
+        client = SlowClient()
+        await client.ask(serving.port, completion(str(count), X_Conversation_Id="one"))
+        await serving.running()
+        await lane_is_free(serving.port)
+        await serving.answered()
+        client.leave()
+        await serving.all_lost(2)
+
+
+async def test_a_reader_of_events_that_stops_reading_is_in_nobodys_way() -> None:
+    count = 2 * BACKLOG // len(PIECE)
+    async with talking() as serving:
+        asking = asyncio.create_task(
+            exchange(serving.port, completion(str(count), X_Conversation_Id="one"), asked := Heard())
+        )
+        await asked.until(lambda heard: "x-turn-id" in heard.headers)
+        client = SlowClient()
+        follow = request(f"/api/turns/{asked.headers['x-turn-id']}/events", method="GET")
+        await client.ask(serving.port, follow)
+        assert (await asking).payloads[-1] == b"[DONE]"
+        await lane_is_free(serving.port)
+        heard = await client.read_all()
+        assert heard.is_whole
+        assert b"turn.finished" in heard.payloads[-1]
+
 
 SOON = 0.02
 """Seconds: a limit that a test waits for."""
@@ -25,10 +194,6 @@ SOON = 0.02
 
 def quick() -> DemoModel:
     return DemoModel(pace=0, slow_pace=0, patience=3600)
-
-
-def limited(**limits: float) -> Settings:
-    return Settings(limits=ServerLimits(**limits))  # type: ignore[arg-type]
 
 
 async def trickle(serving: Served, first: bytes, drop: bytes) -> Heard:
@@ -152,7 +317,7 @@ async def until(is_so: object) -> None:
 @pytest.mark.parametrize("policy", ["keep", "discard"])
 async def test_a_client_that_was_cut_off_counts_as_gone_at_once(policy: str) -> None:
     """It does not read, so nothing but the backlog can tell; and the turn would go on for ever."""
-    async with served(Talker(), limited(send_wait=3600), send_buffer=SMALL) as serving:
+    async with talking(send_wait=3600) as serving:
         client = SlowClient()
         headers = {"X_Conversation_Id": "one", "X_Turn_On_Disconnect": policy}
         await client.ask(serving.port, completion(str(10**9), **headers))
@@ -193,7 +358,7 @@ async def test_a_client_that_was_cut_off_hears_so_while_the_turn_goes_on() -> No
 async def test_a_client_that_takes_nothing_more_is_cut_off(key: dict[str, str]) -> None:
     """Without a conversation the model waits for its client, but not without end."""
     count = 2 * BACKLOG // len(PIECE) if not key else BACKLOG // 2 // len(PIECE)
-    async with served(Talker(), limited(send_wait=SOON), send_buffer=SMALL) as serving:
+    async with talking(send_wait=SOON) as serving:
         client = SlowClient()
         await client.ask(serving.port, completion(str(count), **key))
         await serving.connected(1)
@@ -203,7 +368,7 @@ async def test_a_client_that_takes_nothing_more_is_cut_off(key: dict[str, str]) 
 
 async def test_a_reader_of_events_that_takes_nothing_more_is_cut_off() -> None:
     count = 2 * BACKLOG // len(PIECE)
-    async with served(Talker(), limited(send_wait=SOON), send_buffer=SMALL) as serving:
+    async with talking(send_wait=SOON) as serving:
         asked = await exchange(serving.port, completion(str(count), X_Conversation_Id="one"))
         client = SlowClient()
         await client.ask(
@@ -216,7 +381,7 @@ async def test_a_reader_of_events_that_takes_nothing_more_is_cut_off() -> None:
 @pytest.mark.parametrize("close", ["Connection: close\r\n", ""])
 async def test_what_is_left_of_a_complete_answer_is_not_kept_for_ever(close: str) -> None:
     """The server is done with it: it waits in the connection alone, too little of it to hold up anything."""
-    async with served(Talker(), limited(send_wait=SOON, idle_wait=3600), send_buffer=SMALL) as serving:
+    async with talking(send_wait=SOON, idle_wait=3600) as serving:
         client = SlowClient()
         asked = completion("5", stream=True).replace(b"Connection: close\r\n", close.encode())
         await client.ask(serving.port, asked)

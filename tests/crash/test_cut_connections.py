@@ -20,7 +20,7 @@ from turnledger.testing.gates import Gate, GatedStore
 
 QUESTION = "How are you?"
 POLICIES = ("continue", "keep", "discard")
-STRIDE = int(os.environ.get("CUT_EVERY", "67"))
+STRIDE = int(os.environ.get("CUT_EVERY", "101"))
 """Bytes between two cuts; `python -m tests.proof every_cut` cuts at every byte."""
 
 

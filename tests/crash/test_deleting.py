@@ -3,17 +3,15 @@ should be, what can be restored whole, and forks whole."""
 
 from __future__ import annotations
 
-import os
-import sys
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from random import Random
-from subprocess import PIPE, Popen
 from typing import Any
 
 import pytest
 
 from tests.crash.deleting import LIMITS, TURNS, made
+from tests.nursery import Forked
 from turnledger import Chat, Ledger, errors
 from turnledger.engine.attempt.takeover import PurgeRequest, purge
 from turnledger.engine.lifecycle.delete import EndDueRequest, end_due
@@ -25,7 +23,6 @@ from turnledger.stores.sqlite import SqliteStore
 from turnledger.testing.fake_clock import FakeClock
 from turnledger.testing.faulty_disk import FaultyDisk
 
-ROOT = Path(__file__).parents[2]
 LIVE, DELETED, PURGED = ConversationState.LIVE, ConversationState.DELETED, ConversationState.PURGED
 
 
@@ -63,10 +60,7 @@ async def test_a_killed_process_leaves_each_chat_as_it_was_or_as_it_should_be(
 
 def lived(folder: Path, seed: str, lines: int) -> list[str]:
     """What a process said until it was killed, after so many lines, wherever it was by then."""
-    environ = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}"}
-    command = [sys.executable, "-m", "tests.crash.deleting", str(folder), seed]
-    with Popen(command, cwd=ROOT, env=environ, stdout=PIPE, text=True) as process:
-        assert process.stdout is not None
+    with Forked("tests.crash.deleting", str(folder), seed) as process:
         said = [process.stdout.readline().rstrip() for _ in range(lines)]
         process.kill()
         said += [line.rstrip() for line in process.stdout if line.endswith("\n")]

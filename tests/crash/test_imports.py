@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import signal
-import sys
 from pathlib import Path
 from random import Random
-from subprocess import PIPE, Popen
 
 import pytest
 
+from tests.nursery import Forked
 from turnledger import Ledger, Limits
 from turnledger.errors import StoreError
 from turnledger.model.transfer import Did
@@ -18,7 +17,6 @@ from turnledger.stores.sqlite.tables.tables import SqliteTables
 from turnledger.testing.scripted_model import ScriptedModel
 
 CHATS, TURNS = 9, 40
-ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="module")
@@ -57,11 +55,9 @@ async def exported(url: str) -> list[bytes]:
 
 def import_and_die(url: str, file: Path, after: int) -> None:
     """Import in a process of its own, which is killed when it has told of so many chats."""
-    command = [sys.executable, "-m", "turnledger", "chats", "import", str(file), "--store", url]
-    with Popen(command, cwd=ROOT, stdout=PIPE, stderr=PIPE) as process:
-        assert process.stdout is not None
+    with Forked("turnledger", "chats", "import", str(file), "--store", url) as process:
         for _ in range(after):
-            assert process.stdout.readline().startswith(b"line ")
+            assert process.stdout.readline().startswith("line ")
         process.send_signal(signal.SIGKILL)
 
 

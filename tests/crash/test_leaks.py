@@ -281,12 +281,11 @@ async def test_nothing_is_left_of_them_in_a_server_as_it_is_run(tmp_path: Path) 
             await asyncio.gather(*(behave(port, f"{round}-{behave.__name__}") for behave in BEHAVIOURS))
             async with asyncio.timeout(60):
                 while not counts_are_zero(server.get("/metrics")):
-                    await asyncio.sleep(0)
+                    await asyncio.sleep(0.02)  # asking without a pause slows down what is waited for
             return len(os.listdir(descriptors))
 
         before = await all_of_them("first")
-        for number in range(2):
-            await all_of_them(str(number))
+        await all_of_them("second")
         assert await all_of_them("last") <= before + 1  # the connection that asks may still be there
         assert server.end(signal.SIGTERM)[0] == 0
 

@@ -12,6 +12,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from http.client import HTTPException
 from pathlib import Path
@@ -20,13 +21,14 @@ from threading import Event, Thread
 import apsw
 import pytest
 
+from tests.nursery import Forked
 from tests.unit.server.processes import ROOT, ServerProcess, started
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="disks are filled in the way of Linux")
 
 PATIENCE = 60.0
 # Nobody reads the log while it runs: it must not fill its pipe.
-SERVE = ("turnledger", "serve", "--port", "0", "--log-level", "error", "--store")
+SERVE = ("tests.tuned", "fresh=0.05", "pace=0", "serve", "--port", "0", "--log-level", "error", "--store")
 
 
 def readiness(server: ServerProcess) -> tuple[int, str]:
@@ -35,38 +37,12 @@ def readiness(server: ServerProcess) -> tuple[int, str]:
 
 
 def becomes(server: ServerProcess, status: int, *codes: str) -> None:
-    """Ask until the answer is this: what was found out is good for a second."""
+    """Ask until the answer is this: what was found out is good for a moment."""
     deadline = time.monotonic() + PATIENCE
     while (found := readiness(server))[0] != status:
         assert time.monotonic() < deadline, f"{found}, and not {status}"
         time.sleep(0.02)  # asking without a pause slows down what is waited for
     assert found[1] in codes
-
-
-def test_a_file_that_may_grow_no_more_and_then_may(tmp_path: Path) -> None:
-    import resource
-
-    store = f"sqlite:///{tmp_path}/chats.db"
-    with started(*SERVE, store) as server:
-        assert readiness(server) == (200, "ready")
-        pid = server.process.pid
-        _, hard = resource.prlimit(pid, resource.RLIMIT_FSIZE)
-        resource.prlimit(pid, resource.RLIMIT_FSIZE, (0, hard))
-        becomes(server, 503, "store_full", "store_unavailable")
-        assert '{"status":"ok"}' in server.get("/healthz")
-        resource.prlimit(pid, resource.RLIMIT_FSIZE, (hard, hard))
-        becomes(server, 200, "ready")
-
-
-def test_a_file_that_was_moved_away_and_comes_back(tmp_path: Path) -> None:
-    store = tmp_path / "chats.db"
-    with started(*SERVE, f"sqlite:///{store}") as server:
-        assert readiness(server) == (200, "ready")
-        store.rename(tmp_path / "elsewhere")
-        becomes(server, 503, "store_unavailable")
-        assert str(tmp_path) not in server.get("/readyz")
-        (tmp_path / "elsewhere").rename(store)
-        becomes(server, 200, "ready")
 
 
 @contextmanager
@@ -79,7 +55,7 @@ def on_a_small_disk(folder: Path) -> Iterator[ServerProcess]:
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
+        env={**os.environ, "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}"},
     )
     with process:
         try:
@@ -124,11 +100,31 @@ def say(server: ServerProcess, text: str, chat: str = "chat") -> None:
         assert answer.status == 200
 
 
-def test_server_whose_log_was_removed_is_not_ready_and_a_kill_loses_no_turn(tmp_path: Path) -> None:
+def test_server_whose_file_fails_is_not_ready_until_it_is_mended_and_a_kill_loses_no_turn(
+    tmp_path: Path,
+) -> None:
+    import resource
+
     store = tmp_path / "chats.db"
     with started(*SERVE, f"sqlite:///{store}") as server:
+        assert readiness(server) == (200, "ready")
         for number in range(5):
             say(server, f"Question {number}")
+
+        pid = server.process.pid
+        _, hard = resource.prlimit(pid, resource.RLIMIT_FSIZE)
+        resource.prlimit(pid, resource.RLIMIT_FSIZE, (0, hard))  # it may grow no more
+        becomes(server, 503, "store_full", "store_unavailable")
+        assert '{"status":"ok"}' in server.get("/healthz")
+        resource.prlimit(pid, resource.RLIMIT_FSIZE, (hard, hard))
+        becomes(server, 200, "ready")
+
+        store.rename(tmp_path / "elsewhere")
+        becomes(server, 503, "store_unavailable")
+        assert str(tmp_path) not in server.get("/readyz")
+        (tmp_path / "elsewhere").rename(store)
+        becomes(server, 200, "ready")
+
         Path(f"{store}-wal").unlink()
         becomes(server, 503, "store_unavailable")
         with pytest.raises(urllib.error.HTTPError, match="503"):
@@ -141,6 +137,15 @@ def test_server_whose_log_was_removed_is_not_ready_and_a_kill_loses_no_turn(tmp_
     connection = apsw.Connection(str(store))
     assert connection.execute("SELECT count(*) FROM turn").get == 6
     connection.close()
+
+
+def refusal(server: ServerProcess) -> str | None:
+    """Why a turn is refused; None if it is answered."""
+    try:
+        say(server, "Are you there?")
+    except urllib.error.HTTPError as error:
+        return str(json.load(error)["error"]["code"])
+    return None
 
 
 class Talker(Thread):
@@ -176,13 +181,9 @@ def test_two_workers_whose_index_is_removed_under_load_refuse_turns_and_lose_non
             talker.has_begun.wait()
         Path(f"{store}-shm").unlink()
         becomes(server, 503, "store_unavailable")
-        refused: list[str] = []
-        while len(refused) < 20:  # in a row: so many connections meet both workers
-            try:
-                say(server, "Are you there?")
-                refused.clear()
-            except urllib.error.HTTPError as error:
-                refused.append(json.load(error)["error"]["code"])
+        with ThreadPoolExecutor(20) as pool:  # so many connections meet both workers
+            while None in (refused := list(pool.map(refusal, [server] * 20))):
+                pass
         assert set(refused) == {"store_unavailable"}
         assert [readiness(server) for _ in range(8)] == [(503, "store_unavailable")] * 8
         pids = [server.process.pid, *workers_of(server)]
@@ -191,12 +192,13 @@ def test_two_workers_whose_index_is_removed_under_load_refuse_turns_and_lose_non
             os.kill(pid, signal.SIGKILL)
         for talker in talkers:
             talker.join()
-    asked = [sys.executable, "-m", "turnledger", "check", "--store", f"sqlite:///{store}"]
     with started(*SERVE, f"sqlite:///{store}") as server:
         assert readiness(server) == (200, "ready")
         say(server, "Again", "chat 0")
         server.end(signal.SIGTERM)
-    subprocess.run(asked, check=True, env={**os.environ, "PYTHONPATH": str(ROOT / "src")})
+    with Forked("turnledger", "check", "--store", f"sqlite:///{store}") as checking:
+        assert checking.communicate()[1] == ""
+        assert checking.returncode == 0
     connection = apsw.Connection(str(store))
     kept = dict(
         connection.execute(

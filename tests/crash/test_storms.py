@@ -5,11 +5,11 @@ from importlib import import_module
 import pytest
 
 STORMS = {
-    "killed_processes": ["--kills", "5", "--seed", "1"],
+    "killed_processes": ["--kills", "3", "--seed", "1"],
     "killed_server": ["--rounds", "2", "--seed", "3"],
-    "killed_workers": ["--kills", "3", "--workers", "2", "--seed", "5"],
+    "killed_workers": ["--kills", "2", "--workers", "2", "--seed", "5"],
     "live_updates": ["--seconds", "0", "--workers", "2", "--kill-every", "0.4", "--seed", "3"],
-    "unkept": ["--rounds", "2", "--seed", "5"],
+    "unkept": ["--rounds", "1", "--seed", "5"],
 }
 
 

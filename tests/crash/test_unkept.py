@@ -4,11 +4,10 @@ log or the metrics, however its turn ended, `kill -9` included."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 
 import aiohttp
-import pytest
 
 from tests.crash.unkept import Markers, Server, body
 from turnledger.testing.gates import Gate
@@ -40,16 +39,11 @@ def endings(mark: Markers) -> Iterable[list[Step]]:
     yield [mark(), Data(b'{"choices": "%s"}' % mark().encode())]
 
 
-@pytest.fixture
-async def upstream(anyio_backend: str) -> AsyncIterator[ScriptedUpstream]:
-    async with ScriptedUpstream(remembers=0) as upstream:
-        yield upstream
-
-
-async def test_no_byte_of_it_is_left(tmp_path: Path, upstream: ScriptedUpstream) -> None:
-    mark, server = Markers(), Server(tmp_path, upstream.url)
-    try:
-        async with aiohttp.ClientSession() as session:
+async def test_no_byte_is_left_of_what_is_not_kept_and_what_is_kept_is_found(tmp_path: Path) -> None:
+    async with ScriptedUpstream(remembers=0) as upstream, aiohttp.ClientSession() as session:
+        mark, server = Markers(), Server(tmp_path, upstream.url)
+        await server.announced()
+        try:
             for no in ({"X_Conversation_Scope": "desk"}, {"X_Conversation_Keep": "no"}):
                 await answer_all(session, server.url, upstream, mark, no)
                 status, state, told = await refuse(session, server.url, mark, no)
@@ -60,11 +54,24 @@ async def test_no_byte_of_it_is_left(tmp_path: Path, upstream: ScriptedUpstream)
                 text = await metrics.text()
             assert not any(each in text for each in mark.made)
             assert mark.found_in(tmp_path) == set()
+            kept = await keep(session, server.url, upstream)
             await leave(session, server.url, upstream, mark, no, kills=server)
-    finally:
-        server.end()
+        finally:
+            server.kill()
+            await server.end()
     assert mark.found_in(tmp_path) == set()
-    assert "request" in (tmp_path / "log").read_text()  # else there is no log to search
+    assert "request" in server.errors.read_text()  # else there is no log to search
+    assert [each.found_in(tmp_path) for each in kept] == [{"chats.db-wal"}] * 3
+
+
+async def keep(session: aiohttp.ClientSession, url: str, upstream: ScriptedUpstream) -> list[Markers]:
+    """Have a turn kept: what was asked, answered, and the name of the conversation."""
+    marks = [Markers() for _ in range(3)]
+    asked, answered, conversation_key = (mark() for mark in marks)
+    upstream.scripts.append([answered])
+    _, state, _ = await ask(session, url, asked, stream=True, X_Conversation_Id=conversation_key)
+    assert state == "created"
+    return marks
 
 
 async def answer_all(
@@ -101,23 +108,8 @@ async def leave(
     asking = asyncio.create_task(ask(session, url, mark(), stream=True, **no))
     await gate.arrived()
     if kills is not None:
-        kills.end()
+        kills.kill()
+        await kills.end()
     asking.cancel()
     await asyncio.wait((asking,))
     gate.release()
-
-
-async def test_what_is_kept_is_found_by_the_same_search(tmp_path: Path, upstream: ScriptedUpstream) -> None:
-    marks = [Markers() for _ in range(3)]
-    asked, answered, conversation_key = (mark() for mark in marks)
-    server = Server(tmp_path, upstream.url)
-    try:
-        upstream.scripts.append([answered])
-        async with aiohttp.ClientSession() as session:
-            _, state, _ = await ask(
-                session, server.url, asked, stream=True, X_Conversation_Id=conversation_key
-            )
-        assert state == "created"
-    finally:
-        server.end()
-    assert [mark.found_in(tmp_path) for mark in marks] == [{"chats.db-wal"}] * 3

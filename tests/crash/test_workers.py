@@ -95,10 +95,11 @@ class Begin(Protocol):
 
 @pytest.fixture(scope="module")
 async def begin(anyio_backend: str, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Begin]:
-    """Begin a turn in a chat of its own, on a server that several tests share: none ends a process of it."""
+    """Begin a turn in a chat of its own, on a server that several tests share: a worker that a test kills has
+    been replaced when it ends."""
     numbers = count()
     async with (
-        ScriptedUpstream() as upstream,
+        ScriptedUpstream(otherwise=["Again"]) as upstream,
         several_workers(tmp_path_factory.mktemp("shared"), upstream.url) as server,
     ):
 
@@ -111,22 +112,20 @@ async def begin(anyio_backend: str, tmp_path_factory: pytest.TempPathFactory) ->
         yield begin
 
 
-async def test_a_killed_workers_turn_is_ended_at_once_and_its_retry_completes_elsewhere(
-    tmp_path: Path,
-) -> None:
-    async with streaming(tmp_path, Gate(), Idempotency_Key="once") as turn:
-        server, dead = turn.server, turn.here.worker
-        os.kill(server.pids()[dead], signal.SIGKILL)
-        await turn.asking
-        assert not turn.heard.is_whole
-        # Nobody has asked for the lane: the others were told that somebody died.
-        await server.event("recovered", worker=turn.there.worker)
-        assert (await turn.attempts(), await turn.turns()) == (["failed"], [])
-        again = await turn.there.ask(turn.asked)
-        assert (again.status, again.text, again.payloads[-1]) == (200, "Again", b"[DONE]")
-        await server.logged(lambda events: len(server.pids()) == 2)
-        await server.line(lambda worker: worker != turn.there.worker)
-        assert await turn.turns() == ["Again"]
+async def test_a_killed_workers_turn_is_ended_at_once_and_its_retry_completes_elsewhere(begin: Begin) -> None:
+    turn = await begin(Gate(), Idempotency_Key="killed")
+    server, dead, before = turn.server, turn.here.worker, len(turn.server.events)
+    os.kill(server.pids()[dead], signal.SIGKILL)
+    await turn.asking
+    assert not turn.heard.is_whole
+    # Nobody has asked for the lane: the others were told that somebody died.
+    await server.event("recovered", before, worker=turn.there.worker)
+    assert (await turn.attempts(), await turn.turns()) == (["failed"], [])
+    again = await turn.there.ask(turn.asked)
+    assert (again.status, again.text, again.payloads[-1]) == (200, "Again", b"[DONE]")
+    await server.event("worker_started", before, worker=dead)
+    await server.line(lambda worker: worker == dead)
+    assert await turn.turns() == ["Again"]
 
 
 async def test_a_turn_is_stopped_by_way_of_another_worker(begin: Begin) -> None:
@@ -182,15 +181,17 @@ async def test_the_last_reader_leaves_another_worker_and_the_turn_ends_as_was_as
     assert (await turn.attempts(), await turn.turns()) == (["discarded"], [])
 
 
-async def test_a_worker_dies_with_the_last_reader_and_the_turn_ends_as_was_asked(tmp_path: Path) -> None:
-    async with streaming(tmp_path, Gate(), X_Turn_On_Disconnect="keep") as turn:
-        events, following = turn.follow(turn.there)
-        await events.until(lambda heard: b"Hel" in heard.body)
-        await turn.leave()
-        os.kill(turn.server.pids()[turn.there.worker], signal.SIGKILL)
-        await following
-        await turn.answered()
-        assert await turn.turns() == ["Hel"]
+async def test_a_worker_dies_with_the_last_reader_and_the_turn_ends_as_was_asked(begin: Begin) -> None:
+    turn = await begin(Gate(), X_Turn_On_Disconnect="keep")
+    events, following = turn.follow(turn.there)
+    await events.until(lambda heard: b"Hel" in heard.body)
+    await turn.leave()
+    before = len(turn.server.events)
+    os.kill(turn.server.pids()[turn.there.worker], signal.SIGKILL)
+    await following
+    await turn.answered()
+    assert await turn.turns() == ["Hel"]
+    await turn.server.event("worker_started", before, worker=turn.there.worker)
 
 
 async def test_without_a_supervisor_the_workers_end_when_their_turns_have(tmp_path: Path) -> None:
@@ -210,15 +211,10 @@ async def test_without_a_supervisor_the_workers_end_when_their_turns_have(tmp_pa
             assert [each.text for each in await chat.turns()] == ["Hello"]
 
 
-@pytest.mark.parametrize("told", [signal.SIGINT, signal.SIGTERM])
-async def test_told_to_end_all_turns_end_well_within_the_grace(told: signal.Signals, tmp_path: Path) -> None:
+async def test_told_to_end_all_turns_end_well_within_the_grace(tmp_path: Path) -> None:
     gate = Gate()
     async with streaming(tmp_path, gate) as turn:
-        # A terminal or a service manager tells each process, and the supervisor each worker: it is one order.
-        turn.server.signal_all(told)
-        await turn.server.event("shutting_down", worker=turn.here.worker)
-        await turn.server.event("worker_ended", worker=turn.there.worker)
-        assert not turn.asking.done()
+        await is_told_to_end(turn, signal.SIGINT)
         gate.release()
         await turn.asking
         assert (turn.heard.text, turn.heard.is_whole) == ("Hello", True)
@@ -226,14 +222,22 @@ async def test_told_to_end_all_turns_end_well_within_the_grace(told: signal.Sign
         assert turn.server.other_lines == []
 
 
+async def is_told_to_end(turn: Streaming, told: signal.Signals) -> None:
+    """A terminal or a service manager tells each process, and the supervisor each worker: it is one order."""
+    turn.server.signal_all(told)
+    await turn.server.event("shutting_down", worker=turn.here.worker)
+    await turn.server.event("worker_ended", worker=turn.there.worker)
+    assert not turn.asking.done()
+
+
 async def test_told_again_it_does_not_wait_and_the_history_is_as_before(tmp_path: Path) -> None:
     async with streaming(tmp_path, Gate()) as turn:
-        turn.server.signal(signal.SIGTERM)
-        await turn.server.event("shutting_down", worker=turn.here.worker)
+        await is_told_to_end(turn, signal.SIGTERM)
         turn.server.signal(signal.SIGTERM)
         await turn.asking
         assert msgspec.json.decode(turn.heard.payloads[-1])["error"]["code"] == "shutting_down"
         assert await turn.server.all_ended() == 0
+        assert turn.server.other_lines == []
         async with await Ledger.open(turn.server.store) as ledger:
             chat = await ledger.conversation(conversation_key="one")
             assert await chat.turns() == []

@@ -9,37 +9,19 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import os
-import re
 import secrets
-import signal
-import subprocess
-import sys
 import tempfile
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from pathlib import Path
 from random import Random
 from typing import Any
 
 import aiohttp
 
-from tests.crash.killed_server import environment
+from tests.crash.killed_server import MOMENTS, ServerProcess
 from turnledger.testing.upstream import ScriptedUpstream
 
 CLIENTS = 6
-MOMENTS = ("asked", "heard", "told")
-CONFIG = """
-[server]
-port = 0
-workers = 2
-log_level = "debug"
-store = "sqlite:///{store}"
-upstream = "{upstream}"
-
-[chats.scopes.desk]
-keep = false
-"""
 
 
 class Markers:
@@ -60,38 +42,13 @@ class Markers:
         return {path.name for path in files if any(form in path.read_bytes() for form in forms)}
 
 
-class Server:
+class Server(ServerProcess):
     """`turnledger serve` with two workers, all of whose files are in one folder."""
 
     def __init__(self, folder: Path, upstream: str) -> None:
-        (folder / "tmp").mkdir(exist_ok=True)
         config = folder / "turnledger.toml"
-        config.write_text(CONFIG.format(store=folder / "chats.db", upstream=upstream))
-        with (folder / "log").open("a") as log:
-            self.process = subprocess.Popen(
-                [sys.executable, "-m", "turnledger", "serve", "--config", str(config)],
-                stdout=subprocess.PIPE,
-                stderr=log,
-                text=True,
-                start_new_session=True,
-                env={**environment(folder), "TMPDIR": str(folder / "tmp")},
-            )
-        assert self.process.stdout is not None
-        found = re.search(r"http://[\d.]+:\d+", self.process.stdout.readline())
-        assert found is not None, (folder / "log").read_text()
-        self.url = found[0]
-
-    def kill(self) -> None:
-        """Have all its processes die now."""
-        with suppress(ProcessLookupError):
-            os.killpg(self.process.pid, signal.SIGKILL)
-
-    def end(self) -> None:
-        """Kill what there is of it, and wait for that."""
-        self.kill()
-        self.process.wait()
-        assert self.process.stdout is not None
-        self.process.stdout.close()
+        config.write_text("[chats.scopes.desk]\nkeep = false\n")
+        super().__init__(folder, upstream, "--config", str(config), "--workers", "2", "--log-level", "debug")
 
 
 def body(mark: str, *, stream: bool) -> dict[str, Any]:
@@ -105,7 +62,8 @@ def body(mark: str, *, stream: bool) -> dict[str, Any]:
 
 
 class Storm:
-    """One folder, one seed: rounds that end with a kill, and the files are searched after each."""
+    """One folder, one seed: rounds that end with a kill, so many and until one has cut off a turn that is not
+    kept; the files are searched after each."""
 
     def __init__(self, folder: Path, seed: int) -> None:
         self._folder = folder
@@ -119,17 +77,16 @@ class Storm:
     async def run(self, rounds: int) -> None:
         """Raises AssertionError for a byte that should not be there, or for a turn that should."""
         async with ScriptedUpstream(otherwise=["word "] * 6, remembers=0) as upstream:
-            for _ in range(rounds):
+            while rounds > 0 or not (self.told and self.kept.made and len(self.unkept.made) > self.told):
                 await self._round(upstream.url)
                 assert self.unkept.found_in(self._folder) == set()
+                rounds -= 1
         raw = b"".join(path.read_bytes() for path in self._folder.glob("chats.db*") if path.is_file())
         assert [mark for mark in self.kept.made if mark.encode() not in raw] == []
-        assert self.told
-        assert self.kept.made
-        assert len(self.unkept.made) > self.told, "no kill cut a request off: this shows nothing"
 
     async def _round(self, upstream: str) -> None:
-        server = await asyncio.to_thread(Server, self._folder, upstream)
+        server = Server(self._folder, upstream)
+        url = await server.announced()
         kind, left = self._dice.choice(MOMENTS), self._dice.randint(1, 60)
 
         def moment(what: str) -> None:
@@ -139,9 +96,9 @@ class Storm:
                 server.kill()
 
         async with aiohttp.ClientSession() as session:
-            clients = [self._ask_on(session, server.url, moment) for _ in range(CLIENTS)]
+            clients = [self._ask_on(session, url, moment) for _ in range(CLIENTS)]
             await asyncio.gather(*clients)
-        server.end()
+        await server.end()
 
     async def _ask_on(self, session: aiohttp.ClientSession, url: str, moment: Callable[[str], None]) -> None:
         try:

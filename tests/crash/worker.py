@@ -82,7 +82,7 @@ async def hold(ledger: Ledger, effects: Path, key: str, then: str) -> None:
             act(effects, name)
             return "done"
 
-        first, second = call("held/0"), call("held/1")
+        first, second = call(f"{key}/0"), call(f"{key}/1")
         await turn.call(first, lambda: tool(name_of(first)))
         say("holding")
         assert await heard() == "go"
@@ -105,17 +105,16 @@ async def wait(ledger: Ledger, effects: Path, key: str) -> None:
     acknowledge("waited", await ledger.run(run, "waited", conversation_key=key))
 
 
-async def obey(ledger: Ledger, effects: Path, key: str) -> None:
-    """Do what the parent says, line by line: `hold` and `ask` start a turn, `stop ID` stops one."""
-    chat = await ledger.conversation(conversation_key=key)
+async def obey(ledger: Ledger, effects: Path) -> None:
+    """Do as told: `hold LANE TOKEN` and `ask LANE TOKEN` start a turn, `stop LANE ID` stops one."""
     tasks = []
-    say("ready")
     while (line := await heard()) != "end":
-        word, *more = line.split()
+        word, lane, name = line.split()
+        chat = await ledger.conversation(conversation_key=lane)
         if word == "stop":
-            tasks.append(asyncio.create_task(_stop(chat, more[0])))
+            tasks.append(asyncio.create_task(_stop(chat, name)))
         else:
-            tasks.append(asyncio.create_task(_take_turn(chat, more[0], holds=word == "hold")))
+            tasks.append(asyncio.create_task(_take_turn(chat, name, holds=word == "hold")))
     await asyncio.gather(*tasks)
 
 

@@ -1,6 +1,6 @@
 """SQLite and the memory reference give the same answers and hold the same rows after any operations.
 
-`make test` tries some of them; this tries ten times as many.
+`make test` tries some of them; this tries twenty times as many.
 """
 
 from __future__ import annotations

@@ -137,19 +137,21 @@ class Others(logging.Handler):
 
 def reach_processes(folder: Path) -> None:
     """Have every process that is started from now on double its log, whatever environment it is given."""
-    os.environ.update(_reached(os.environ, folder))
+    os.environ[FOLDER] = str(folder)
+    os.environ.update(reached(os.environ))
     begin = subprocess.Popen.__init__
 
     def begin_reached(process: Any, *arguments: Any, **options: Any) -> None:
         if options.get("env") is not None:
-            options["env"] = _reached(options["env"], folder)
+            options["env"] = reached(options["env"])
         begin(process, *arguments, **options)
 
     subprocess.Popen.__init__ = begin_reached  # type: ignore[method-assign]
 
 
-def _reached(environ: Mapping[str, str], folder: Path) -> dict[str, str]:
+def reached(environ: Mapping[str, str]) -> dict[str, str]:
+    """An environment in which a process doubles its log."""
     places = environ.get("PYTHONPATH", "").split(os.pathsep)
     if str(IN_PROCESSES) not in places:
         places.insert(0, str(IN_PROCESSES))
-    return {**environ, FOLDER: str(folder), "PYTHONPATH": os.pathsep.join(filter(None, places))}
+    return {**environ, FOLDER: os.environ[FOLDER], "PYTHONPATH": os.pathsep.join(filter(None, places))}

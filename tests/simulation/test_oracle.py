@@ -16,7 +16,7 @@ from turnledger.model.item import Item, message, result_of
 from turnledger.model.messages.calls import closed
 from turnledger.model.turn import Turn, TurnKind
 from turnledger.testing.simulation.clients.meaning import broken_by_resent
-from turnledger.testing.simulation.clients.reader import Listener
+from turnledger.testing.simulation.clients.readers import Listener
 from turnledger.testing.simulation.clients.transcript import Message, SentHistory, shown_as, words_of
 from turnledger.testing.simulation.oracle.agreement import agrees, begins_with
 from turnledger.testing.simulation.oracle.promises import RestingBranch

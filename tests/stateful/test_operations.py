@@ -499,6 +499,6 @@ class Branched(Operations):
 
 
 TestOperations = Operations.TestCase
-TestOperations.settings = repeatable(examples=25, steps=50)
+TestOperations.settings = repeatable(examples=12, steps=50)
 TestBranched = Branched.TestCase
-TestBranched.settings = repeatable(examples=25, steps=40)
+TestBranched.settings = repeatable(examples=12, steps=40)

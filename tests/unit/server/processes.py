@@ -6,18 +6,16 @@ import os
 import re
 import socket
 import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
-ROOT = Path(__file__).parents[3]
+from tests.nursery import ROOT, Forked
 
 
 class ServerProcess:
     """A running server, and where it can be asked."""
 
-    def __init__(self, process: subprocess.Popen[str]) -> None:
+    def __init__(self, process: subprocess.Popen[str] | Forked) -> None:
         self.process = process
         assert process.stdout is not None
         self.announced = process.stdout.readline()
@@ -73,15 +71,8 @@ def read_until(connection: socket.socket, text: str) -> str:
 @contextmanager
 def started(*command: str, **environ: str) -> Iterator[ServerProcess]:
     """Run `python -m` with this, until the block is left."""
-    source = f"{ROOT / 'src'}{os.pathsep}{ROOT}"
-    process = subprocess.Popen(
-        [sys.executable, "-m", *command],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env={**os.environ, "PYTHONPATH": source, **environ},
-    )
-    with process:
+    source = f"{ROOT / 'src'}{os.pathsep}{ROOT}"  # for what it starts
+    with Forked(*command, env={**os.environ, "PYTHONPATH": source, **environ}) as process:
         try:
             yield ServerProcess(process)
         finally:

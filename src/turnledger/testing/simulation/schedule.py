@@ -24,8 +24,7 @@ from turnledger.testing.simulation.faults import CALM, Medium, Weather
 from turnledger.testing.simulation.oracle.checker import Violation, check
 from turnledger.testing.simulation.oracle.lapses import PERIOD
 from turnledger.testing.simulation.power import SHARE, Power
-from turnledger.testing.simulation.scene import Scene
-from turnledger.testing.simulation.servers import Servers
+from turnledger.testing.simulation.servers import Scene, Servers
 from turnledger.testing.simulation.stores import machine, open_inner
 from turnledger.testing.simulation.wall_clock import WallClock
 from turnledger.testing.simulation.world import LEASE_TIME, World

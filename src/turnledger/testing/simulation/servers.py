@@ -1,4 +1,5 @@
-"""Servers: simulated processes that serve turns, die, are replaced, and do what clients ask of them."""
+"""Servers: simulated processes that serve turns, die, are replaced, and do what clients ask of them; and the
+scene, which is all that the clients of one schedule share."""
 
 from __future__ import annotations
 
@@ -13,6 +14,7 @@ from turnledger.engine.ports import Store
 from turnledger.ledger import Ledger
 from turnledger.model.ids import LeaseId
 from turnledger.testing.loop import SimulatedLoop, SimulatedProcess
+from turnledger.testing.simulation.clients.names import Names
 from turnledger.testing.simulation.faults import FaultyStore, Medium
 from turnledger.testing.simulation.oracle.observer import observed
 from turnledger.testing.simulation.power import lost
@@ -172,3 +174,13 @@ class Servers:
         if ledger is not None and server.process.alive:
             task = server.process.spawn(ledger.close())
             await asyncio.wait((task, server.death), return_when=asyncio.FIRST_COMPLETED)
+
+
+@dataclass(frozen=True)
+class Scene:
+    """The dice, the log of what happens, the conversations there are, and who serves them."""
+
+    random: Random
+    world: World
+    names: Names
+    servers: Servers

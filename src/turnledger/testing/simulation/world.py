@@ -9,7 +9,7 @@ from copy import copy
 from dataclasses import dataclass, field
 from enum import Enum, auto
 from random import Random
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import msgspec
 
@@ -23,8 +23,10 @@ from turnledger.model.item import Item, ItemLike
 from turnledger.model.turn import Turn, TurnKind
 from turnledger.testing.loop import SimulatedLoop
 from turnledger.testing.simulation.clients.briefing_options import SILENT, Briefing
-from turnledger.testing.simulation.clients.reader import Listener
 from turnledger.testing.simulation.clients.transcript import SentHistory
+
+if TYPE_CHECKING:
+    from turnledger.testing.simulation.clients.readers import Listener
 
 CLIENT_CALL = "client_call"
 LEASE_TIME = 10.0

@@ -8,8 +8,7 @@ from turnledger.errors import TurnledgerError
 from turnledger.ledger import Ledger
 from turnledger.model.attempt import OnBusy, OnStop
 from turnledger.model.ids import TurnId
-from turnledger.testing.simulation.scene import Scene
-from turnledger.testing.simulation.servers import Work
+from turnledger.testing.simulation.servers import Scene, Work
 
 
 def stop(scene: Scene, name: str, *, any_turn: bool = True) -> Work:

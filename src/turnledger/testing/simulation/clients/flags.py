@@ -14,8 +14,7 @@ from turnledger.model.turn import Turn
 from turnledger.testing.simulation.clients.briefing_options import SILENT, Briefing
 from turnledger.testing.simulation.clients.requests import Asking
 from turnledger.testing.simulation.oracle.promises import RestingBranch
-from turnledger.testing.simulation.scene import Scene
-from turnledger.testing.simulation.servers import Work
+from turnledger.testing.simulation.servers import Scene, Work
 from turnledger.testing.simulation.world import World
 
 

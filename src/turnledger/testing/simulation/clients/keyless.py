@@ -21,8 +21,7 @@ from turnledger.model.attempt import OnBusy
 from turnledger.model.turn import Turn
 from turnledger.testing.simulation.clients.briefing_options import SILENT
 from turnledger.testing.simulation.clients.requests import Asking
-from turnledger.testing.simulation.scene import Scene
-from turnledger.testing.simulation.servers import Work
+from turnledger.testing.simulation.servers import Scene, Work
 from turnledger.testing.simulation.world import ClientRequest, ClientView, ModelFailed, World
 
 WORDS = ("yes", "go on")

@@ -21,8 +21,7 @@ from turnledger.model.turn import Turn, TurnKind
 from turnledger.testing.simulation.clients import deeds
 from turnledger.testing.simulation.clients.briefing_options import Briefing
 from turnledger.testing.simulation.oracle.lapses import LONG_TURN
-from turnledger.testing.simulation.scene import Scene
-from turnledger.testing.simulation.servers import Work
+from turnledger.testing.simulation.servers import Scene, Work
 from turnledger.testing.simulation.world import (
     LEASE_TIME,
     ClientRequest,

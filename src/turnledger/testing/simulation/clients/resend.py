@@ -13,7 +13,7 @@ from turnledger.model.attempt import OnBusy
 from turnledger.testing.simulation.clients.briefing_options import Briefing
 from turnledger.testing.simulation.clients.requests import Asking
 from turnledger.testing.simulation.clients.transcript import Message, SentHistory, answered_with, shown_as
-from turnledger.testing.simulation.scene import Scene
+from turnledger.testing.simulation.servers import Scene
 from turnledger.testing.simulation.world import RequestKind
 
 INSTRUCTIONS = "be brief", "be kind"

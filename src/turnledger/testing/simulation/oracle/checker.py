@@ -20,9 +20,8 @@ from turnledger.testing.change_audit import all_stored, broken_by_telling
 from turnledger.testing.simulation.clients.flags import broken_by_flags
 from turnledger.testing.simulation.clients.keyless import broken_by_keyless
 from turnledger.testing.simulation.clients.meaning import broken_by_resent
-from turnledger.testing.simulation.clients.reader import Listener
-from turnledger.testing.simulation.oracle.findable import broken_by_search
-from turnledger.testing.simulation.oracle.listed import broken_by_list
+from turnledger.testing.simulation.clients.readers import Listener
+from turnledger.testing.simulation.oracle.catalogue import broken_by_list, broken_by_search
 from turnledger.testing.simulation.oracle.pointer import turns_on
 from turnledger.testing.simulation.oracle.promises import RestingBranch, broken_by, broken_by_requests
 from turnledger.testing.simulation.oracle.shown_to_models import broken_by_what_was_shown

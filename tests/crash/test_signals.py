@@ -1,4 +1,4 @@
-"""A server that is told to end while answers stream: turns end well within the grace, or leave no trace."""
+"""A server that is told to end, or suspended, while it answers: the turn ends well, or leaves no trace."""
 
 from __future__ import annotations
 
@@ -11,10 +11,15 @@ from pathlib import Path
 import msgspec
 
 from tests.crash.killed_server import ServerProcess
+from tests.crash.processes import suspend
+from tests.crash.promises import check_chain
 from tests.crash.served import Heard, completion, exchange, request
 from turnledger import AttemptState, Chat, Ledger
 from turnledger.testing.gates import Gate
 from turnledger.testing.upstream import ScriptedUpstream
+
+SHORT_LEASE = ("tests.tuned", "lease_time=1.2")
+"""Long enough for a busy machine to beat within."""
 
 
 @asynccontextmanager
@@ -33,6 +38,7 @@ async def streaming(
             yield server, heard, asking
         finally:
             server.process.kill()
+            server.process.close()
 
 
 def port_of(url: str) -> int:
@@ -110,3 +116,40 @@ async def test_told_twice_it_ends_at_once_and_the_history_is_as_before(tmp_path:
     assert msgspec.json.decode(heard.payloads[-1])["error"]["code"] == "shutting_down"
     async with left_behind(server) as chat:
         assert await chat.turns() == []
+
+
+async def test_paused_server_whose_lane_was_taken_over_commits_nothing_and_reports_an_error(
+    tmp_path: Path,
+) -> None:
+    gate = Gate()
+    scripts = ["Too", gate, " late"], ["Second"]
+    async with ScriptedUpstream(*scripts, otherwise=["Third"]) as upstream:
+        paused, other = (ServerProcess(tmp_path, upstream.url, command=SHORT_LEASE) for _ in range(2))
+        try:
+            port, other_port = [port_of(await each.announced()) for each in (paused, other)]
+            heard = Heard()
+            asking = asyncio.create_task(exchange(port, completion("First", X_Conversation_Id="one"), heard))
+            await heard.until(lambda heard: heard.text == "Too")
+            suspend(paused.process, tmp_path / "chats.db")
+            answered = await exchange(other_port, completion("Second", X_Conversation_Id="one"))
+            assert (answered.status, answered.text) == (200, "Second")
+
+            paused.process.send_signal(signal.SIGCONT)
+            gate.release()
+            await asking
+            assert heard.payloads[-1] != b"[DONE]"
+            assert msgspec.json.decode(heard.payloads[-1])["error"]["code"] == "superseded"
+
+            # It goes on as a living process, behind what the other has committed.
+            assert (await exchange(port, request("/readyz", method="GET"))).status == 200
+            third = completion("Third", X_Conversation_Id="one", X_Conversation_Messages="new")
+            assert (await exchange(port, third)).text == "Third"
+            assert [await each.end(signal.SIGTERM) for each in (paused, other)] == [0, 0]
+        finally:
+            for each in (paused, other):
+                each.process.kill()
+                each.process.close()
+    async with await Ledger.open(paused.store) as ledger:
+        history = await (await ledger.conversation(conversation_key="one")).turns()
+    check_chain(history)
+    assert [(turn.input[0].text, turn.text) for turn in history] == [("Second", "Second"), ("Third", "Third")]

@@ -1,0 +1,187 @@
+"""Processes that share a store: one is killed, suspended or told to end, or stops the turn of another. What
+was acknowledged is there, what tools did is told once, and who lost a lane can write nothing."""
+
+from __future__ import annotations
+
+import signal
+import tempfile
+from collections.abc import Iterator
+from itertools import product
+from pathlib import Path
+
+import pytest
+
+from tests.crash.killed_processes import LAST_WORDS
+from tests.crash.processes import Start, Worker, suspend
+from tests.crash.promises import check_chain, check_promises, recovered
+from turnledger.model.messages.calls import open_calls
+
+NO_TIMER = 1e6
+"""A lease time so long that no timer of the engine goes off within a test, nor any wait that it bounds: what
+happens then happens because a process noticed that another had written."""
+BEATS = 1.2
+
+
+async def test_a_waiter_gets_the_lane_of_a_killed_holder(start: Start, tmp_path: Path) -> None:
+    holder = start("hold", "lane", "commit")
+    holder.hear("holding")
+    waiter = start("wait-without-time", "lane", lease_time=0.4)
+    waiter.hear("queued")
+    holder.kill()
+    acknowledged = waiter.hear("acked").split()
+    assert waiter.end() == 0
+    histories = await recovered(tmp_path, ["lane"])
+    settled, taken, *_ = histories["lane"]
+    assert [settled.kind, taken.kind] == ["settled", "completed"]
+    assert acknowledged[2] == taken.id
+    assert [item.fields["call_id"] for item in settled.output if item.is_call] == ["lane/0"]
+
+
+async def test_a_process_that_ends_without_closing_its_ledger_loses_nothing(
+    start: Start, tmp_path: Path
+) -> None:
+    said: list[str] = []
+    told = {number: start("loop", 2, number, 0, 0) for number in (signal.SIGINT, signal.SIGTERM)}
+    for number, worker in told.items():
+        worker.hear("acked", 10)
+        worker.send(number)
+        assert worker.end() == -number
+        said += worker.said
+    worker = start("a-few", 3, 20)
+    assert worker.end() == 0
+    assert worker.errors.read_text() == ""
+    assert sum(line.split()[0] in LAST_WORDS for line in worker.said) == 20
+    check_promises(await recovered(tmp_path), [*said, *worker.said], tmp_path / "effects")
+
+
+async def test_holders_that_were_suspended_and_superseded_can_write_nothing(
+    start: Start, tmp_path: Path
+) -> None:
+    cases = {
+        f"{hold}-{then}": (hold, then) for hold, then in product(["hold", "hold-deaf"], ["commit", "act"])
+    }
+    holders = {lane: start(hold, lane, then, lease_time=BEATS) for lane, (hold, then) in cases.items()}
+    for holder in holders.values():
+        holder.hear("holding")
+        suspend(holder.process, tmp_path / "chats.db")
+    others = {lane: start("wait", lane, lease_time=BEATS) for lane in cases}
+    acknowledged = {lane: other.hear("acked").split()[2] for lane, other in others.items()}
+    assert [other.end() for other in others.values()] == [0] * 4
+    for lane, holder in holders.items():
+        holder.send(signal.SIGCONT)
+        holder.tell("go")
+        assert holder.hear("refused") == "refused held Superseded", lane
+        assert holder.end() == 0
+
+    for lane, history in (await recovered(tmp_path, list(cases))).items():
+        check_chain(history)
+        assert open_calls([item for turn in history for item in turn.items]) == (), lane
+        assert [turn.kind for turn in history] == ["settled", "completed", "completed", "completed"], lane
+        assert history[1].id == acknowledged[lane]
+        assert "too late" not in "".join(turn.text for turn in history), lane
+        # What it had done before is told; what it would have done after was not even started.
+        assert [item.fields["call_id"] for item in history[0].output if item.is_call] == [f"{lane}/0"]
+    effects = (tmp_path / "effects").read_text().splitlines()
+    assert sorted(effects) == sorted(f"{lane}/0" for lane in cases)
+
+
+async def test_a_holder_that_was_suspended_and_missed_by_nobody_still_commits(
+    start: Start, tmp_path: Path
+) -> None:
+    holder = start("hold", "lane", "act", lease_time=0.05)
+    holder.hear("holding")
+    suspend(holder.process, tmp_path / "chats.db")
+    holder.send(signal.SIGCONT)
+    holder.tell("go")
+    acknowledged = holder.hear("acked").split()
+    assert holder.end() == 0
+    history = (await recovered(tmp_path, ["lane"]))["lane"]
+    assert history[0].id == acknowledged[2]
+    assert (tmp_path / "effects").read_text().splitlines() == ["lane/0", "lane/1"]
+
+
+# A stop from another process: it reaches who runs and who waits, and its answer tells the outcome.
+
+
+@pytest.fixture(scope="module")
+def three() -> Iterator[list[Worker]]:
+    """A holder, a waiter and a stopper; each test has a lane of its own."""
+    with tempfile.TemporaryDirectory() as folder:
+        command = ("obey", folder, str(NO_TIMER))
+        workers = [Worker(Path(folder) / f"errors-{number}", *command) for number in range(3)]
+        yield workers
+        end(*workers)
+
+
+def asked(worker: Worker, what: str, lane: str, token: str) -> str:
+    """Have a turn started; return its id."""
+    worker.tell(f"{what} {lane} {token}")
+    return worker.hear("asking").split()[2]
+
+
+def in_line(worker: Worker, lane: str, token: str) -> str:
+    """Have a turn started that finds the lane busy; return its id when it waits for a bell."""
+    turn = asked(worker, "ask", lane, token)
+    worker.hear("queued", times=2)
+    return turn
+
+
+def end(*workers: Worker) -> None:
+    for worker in workers:
+        worker.tell("end")
+        assert worker.end() == 0, worker.errors.read_text()
+
+
+def test_a_running_turn_is_stopped_and_all_learn_of_it(three: list[Worker]) -> None:
+    holder, waiter, stopper = three
+    turn = asked(holder, "hold", "one", "q0")
+    holder.hear("running")
+    in_line(waiter, "one", "q1")
+    stopper.tell(f"stop one {turn}")
+    assert stopper.hear("ended") == f"ended {turn} kept"
+    assert holder.hear("stopped") == "stopped q0 kept"
+    assert waiter.hear("done") == "done q1"
+
+
+def test_a_waiting_turn_is_stopped_though_it_is_not_the_first_in_line(three: list[Worker]) -> None:
+    holder, waiter, stopper = three
+    held = asked(holder, "hold", "two", "q2")
+    holder.hear("running")
+    in_line(waiter, "two", "q3")
+    second = in_line(waiter, "two", "q4")
+    stopper.tell(f"stop two {second}")
+    assert stopper.hear("ended") == f"ended {second} discarded"
+    assert waiter.hear("stopped") == "stopped q4 discarded"
+    assert not any(line.startswith(("running q3", "running q4")) for line in waiter.said)
+    stopper.tell(f"stop two {held}")
+    assert waiter.hear("done") == "done q3"
+    stopper.hear("ended")
+
+
+def test_a_turn_is_stopped_as_soon_as_it_has_begun(three: list[Worker]) -> None:
+    """The stop is sent when the turn is only asked for: it may find it before, in or after its begin."""
+    holder, _, stopper = three
+    for number in range(10):
+        turn = asked(holder, "hold", "three", f"r{number}")
+        stopper.tell(f"stop three {turn}")
+        answer = stopper.hear("ended").split()[2]
+        if answer == "None":  # it came before there was anything to stop
+            holder.hear("running")
+            stopper.tell(f"stop three {turn}")
+            answer = stopper.hear("ended").split()[2]
+        assert answer == "kept"
+        assert holder.hear("stopped") == f"stopped r{number} kept"
+
+
+def test_a_stop_of_a_process_that_hangs_is_honoured_without_it(start: Start, tmp_path: Path) -> None:
+    holder, stopper = start("obey", lease_time=BEATS), start("obey", lease_time=BEATS)
+    turn = asked(holder, "hold", "lane", "q0")
+    holder.hear("running")
+    suspend(holder.process, tmp_path / "chats.db")
+    stopper.tell(f"stop lane {turn}")
+    assert stopper.hear("ended") == f"ended {turn} kept"
+    stopper.tell("ask lane q1")
+    stopper.hear("done")
+    holder.send(signal.SIGCONT)
+    assert holder.hear("superseded") == "superseded q0"
+    end(holder, stopper)

@@ -1,0 +1,35 @@
+"""The command line with times that it has no settings for: `python -m tests.tuned lease_time=1.2 serve …`."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+
+from turnledger.cli import main
+from turnledger.runners.demo import DemoModel
+from turnledger.server.listen import serve
+from turnledger.server.ops import readiness
+
+
+def lease_time(seconds: float) -> None:
+    """How long a process may be silent before it counts as dead."""
+    usual = serve.engine_limits
+    serve.engine_limits = lambda settings: replace(usual(settings), lease_time=seconds)
+
+
+def pace(seconds: float) -> None:
+    """How long the demo model takes for a word."""
+    assert DemoModel.__init__.__kwdefaults__ is not None
+    DemoModel.__init__.__kwdefaults__["pace"] = seconds
+
+
+def fresh(seconds: float) -> None:
+    """How long it is known whether the store can be written to."""
+    readiness.FRESH = seconds
+
+
+if __name__ == "__main__":
+    while "=" in sys.argv[1]:
+        name, _, value = sys.argv.pop(1).partition("=")
+        {"lease_time": lease_time, "pace": pace, "fresh": fresh}[name](float(value))
+    main()
