@@ -62,7 +62,7 @@ ELSEWHERE = {
     "clean": "removes the environment that runs the tests",
     "format": "changes files",
     "help": "only prints",
-    "layers": "tests/architecture/test_layers.py",
+    "layers": "tests/architecture/test_house.py",
     "lint": ".ci/run",
     "lock": "asks the registry",
     "screenshots": "tests/web/test_screenshots.py",
