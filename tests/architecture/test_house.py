@@ -14,55 +14,22 @@ import pytest
 from importlinter.cli import EXIT_STATUS_SUCCESS, lint_imports
 
 ROOT = Path(__file__).parents[2]
-
-
 SOURCES = sorted((ROOT / "src").rglob("*.py"))
-
-
 SCRIPT_PLACES = (ROOT / "web" / "src", ROOT / "clients" / "typescript" / "src")
-
-
 SCRIPTS = sorted(path for top in SCRIPT_PLACES for path in top.rglob("*.ts*"))
-
-
 SCRIPT_COLUMNS = 120
-
-
 VAGUE_NAMES = {"utils", "util", "helpers", "common", "misc"}
-
-
 MODULES_IN_A_FOLDER = 20
-
-
 NOUNS = {"all_or_nothing", "meaning"}
-
-
 """They end like gerunds, and name things."""
-
-
 SAME_NAMES = {"api", "client"}
-
-
 """What goes over the wire is called by the names of the library. The API and its client have each once."""
-
-
 ASKING = re.compile(r"(?<![\w.#])fetch\(|\bXMLHttpRequest\b|\bEventSource\(|\bsendBeacon\(|\bWebSocket\(")
-
-
 MAY_ASK = {"clients/typescript/src/wire.ts"}
-
-
 MAY_REPORT = {"web/src/view/error-boundary.tsx"}
-
-
 """Reports the error of a view that threw."""
-
-
 EXPORTED = re.compile(r"^export (?:class|interface|type|function|const) ([A-Z]\w*[a-z]\w*)", re.MULTILINE)
-
-
 """Classes, types and components, which have a capital letter first."""
-
 
 # Written with character classes so that this file does not match itself.
 FOREIGN_PLACES = re.compile(r"[.][.]/shared|(?<!\w)/[w]ork/|[p]ypi\.org|[p]ythonhosted|[n]pmjs\.(org|com)")

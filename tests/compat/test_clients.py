@@ -26,8 +26,6 @@ from turnledger.testing.gates import Gate
 from turnledger.testing.upstream import CUT
 
 ASKED: Any = {"model": MODEL, "messages": [user("Hi")]}
-
-
 CITIES = [("weather", '{"city": "Rome"}'), ("weather", '{"city": "Oslo"}')]
 
 

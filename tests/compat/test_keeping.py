@@ -18,14 +18,8 @@ from turnledger.testing.gates import Gate
 from turnledger.testing.upstream import CUT, Data, Status
 
 LIFE = {"renew", "find"}
-
-
 """What the store is asked for by the server itself: signs of life, and who is let in."""
-
-
 NOTHING_KEPT = Settings(port=0, grace=0.0, chats=ChatSettings(keep=False))
-
-
 DESK_UNKEPT = Settings(port=0, grace=0.0, chats=ChatSettings(scopes={"desk": ScopeSettings(keep=False)}))
 
 

@@ -23,11 +23,7 @@ from turnledger.testing.gates import Fate, Gate
 from turnledger.testing.upstream import CUT, Refusal, Status
 
 Retry: TypeAlias = Callable[..., Retrying]
-
-
 HELLO = [("user", "Hi"), ("assistant", "Hello.")]
-
-
 broken = pytest.mark.parametrize(("way", "fault"), [(whole, Fault.TIMES_OUT), (streamed, Fault.DROPPED)])
 
 
@@ -300,11 +296,7 @@ class TestAsynchronous:
 
 
 KEY: Any = {"extra_headers": {"Idempotency-Key": "once"}}
-
-
 crossed = pytest.mark.parametrize("other", [whole, streamed])
-
-
 """How an answer is delivered is no part of what was asked."""
 
 

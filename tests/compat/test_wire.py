@@ -22,8 +22,6 @@ from turnledger.testing.gates import Fate, Gate
 from turnledger.testing.upstream import CUT, Data, End
 
 HI: dict[str, Any] = {"messages": [user("Hi")], "stream": True}
-
-
 DONE = "data: [DONE]"
 
 
@@ -156,11 +154,7 @@ def test_an_outcome_that_stays_unknown_is_told_as_such(serve: Serve, way: Way, f
 
 
 HELLO = [("user", "Hi"), ("assistant", "Hello.")]
-
-
 MARK_ONLY = End(None)
-
-
 """The script brings its own finish_reason."""
 
 
@@ -173,8 +167,6 @@ def chunk(delta: dict[str, Any] | None = None, finish_reason: str | None = None,
 
 
 FIRST, LAST = {"role": "assistant", "content": "Hel"}, {"content": "lo."}
-
-
 STREAMS: dict[str, list[Data]] = {
     "text and end in one chunk": [chunk(FIRST), chunk(LAST, "stop")],
     "all in one chunk": [chunk({"role": "assistant", "content": "Hello."}, "stop")],

@@ -30,11 +30,7 @@ from tests.unit.server.processes import ServerProcess, started
 from turnledger.testing.upstream import CUT, Data, End, ScriptedUpstream, Status, Step
 
 TURNLEDGER = "http://127.0.0.1:8383"
-
-
 IS_PROVING = os.environ.get("CI") == "true"
-
-
 CURL = pytest.mark.skipif(shutil.which("curl") is None and not IS_PROVING, reason="no curl here")
 
 
@@ -124,8 +120,6 @@ def test_no_recipe_is_left_out() -> None:
 
 
 SECRET = "shared with the service"
-
-
 PATIENCE = 20
 
 
@@ -218,20 +212,10 @@ def test_a_channel_bot_does_what_every_row_of_its_table_says(server: ServerProce
 
 
 PAGE = (FOLDER / "local-models.md").read_text()
-
-
 ROW = re.compile(r"^\| (Ollama|vLLM|llama\.cpp|all) \| (.+) \| (.+) \|$", re.MULTILINE)
-
-
 PORTS = {"ollama": 11434, "vllm": 8000, "llama-cpp": 8080}
-
-
 ARGUMENTS = '{"city":"Rome"}'
-
-
 MARK_ONLY = End(None)
-
-
 NO_MARK = End(None, done=False)
 
 
@@ -251,11 +235,7 @@ def refusal(status: int, message: str, **fields: Any) -> list[Step]:
 
 
 ASSISTANT = {"role": "assistant"}
-
-
 TOO_LONG = {"type": "exceed_context_size_error", "n_prompt_tokens": 40000, "n_ctx": 32768}
-
-
 HABITS: dict[tuple[str, str], Sequence[Step]] = {
     (
         "Ollama",

@@ -97,8 +97,6 @@ SERVERS = {
     TOKEN: {"has_tokens": True, "shows_one": True},
     "without a token, where one is asked for": {"has_tokens": True, "shows_one": False},
 }
-
-
 MODES = (GenerationMode.POSITIVE, GenerationMode.NEGATIVE)
 
 

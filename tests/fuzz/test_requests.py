@@ -16,14 +16,8 @@ from tests.fuzz.replies import check_reply
 from tests.fuzz.requests import BODIES, CONVERSING, HEADERS, METHODS, QUERIES, paths
 
 CHAT = "/v1/chat/completions"
-
-
 EXAMPLES = int(os.environ.get("FUZZ_EXAMPLES", "60"))
-
-
 """More of them, and others each time, for a longer run: FUZZ_EXAMPLES=5000."""
-
-
 fuzzed = settings(
     derandomize="FUZZ_EXAMPLES" not in os.environ,
     max_examples=EXAMPLES,

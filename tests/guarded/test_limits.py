@@ -31,8 +31,6 @@ from turnledger.testing.gates import Gate
 from turnledger.tokens import Tokens
 
 PATH = "/v1/chat/completions"
-
-
 Told = TypeVar("Told")
 
 

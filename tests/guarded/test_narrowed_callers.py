@@ -16,8 +16,6 @@ from turnledger.server.requests.allowed_fields import LENGTHS
 from turnledger.testing.upstream import Data, Status
 
 ALL = tuple(TokenScope)
-
-
 STRAY: dict[str, Any] = {
     "plugins": [{"id": "web"}],
     "mcp_servers": [{"url": "http://evil.example"}],
@@ -29,8 +27,6 @@ STRAY: dict[str, Any] = {
     "metadata": {"tags": ["x"]},
     "store": True,
 }
-
-
 NARROWED: dict[str, dict[str, Any]] = {
     "models": {"models": [MODEL]},
     "chat_scope": {"chat_scope": "shop"},
@@ -200,14 +196,8 @@ def test_stream_options_of_narrowed_callers_may_be_null_and_are_checked_otherwis
 
 
 SECRET = "org-Zk3VeryPrivate"
-
-
 TOLD = {"message": f"Rate limit reached in organization {SECRET}.", "type": SECRET, "code": SECRET}
-
-
 REFUSED = [Status(400, json.dumps({"error": TOLD}).encode())]
-
-
 IN_BAND = [Data(json.dumps({"error": TOLD}).encode())]
 
 

@@ -117,8 +117,6 @@ async def test_limit_of_all_holds_for_all_workers_until_a_turn_ends_or_its_worke
 
 
 MOST = 5
-
-
 VISITORS = 12
 
 

@@ -221,8 +221,6 @@ def test_a_build_that_fails_is_told_and_does_not_keep_the_server_from_running(
 
 
 IN_WHEEL = "turnledger/server/chat_page/dist/"
-
-
 BUILD = "import sys; from hatchling import build; print(getattr(build, 'build_' + sys.argv[1])(sys.argv[2]))"
 
 

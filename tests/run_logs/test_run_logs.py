@@ -16,16 +16,12 @@ from tests.run_logs.searching import Report, search
 from tests.unit.server.processes import started
 
 ROOT = Path(__file__).parents[2]
-
-
 REGISTERED = """
 from tests.run_logs.plugin import RunLogs
 
 def pytest_configure(config):
     config.pluginmanager.register(RunLogs(config), "run_logs")
 """
-
-
 LEAKS = """
 import logging
 import subprocess
@@ -97,11 +93,7 @@ def test_the_log_of_a_server_that_a_test_starts_is_in_the_folder_of_the_run() ->
 
 
 TEXT = 'The heron\'s password is "Grüße",\nsaid the gardener on Sunday.'
-
-
 CREDENTIAL = "a1b2-c3d4-e5f6"
-
-
 TOKEN = "tlt_" + "0aZ9" * 9 + "xyz"
 
 
