@@ -87,13 +87,6 @@ class TestSynchronous:
             client.chat.completions.create(**ASKED)
         assert len(served.server.server_state.connections) == 1
 
-    def test_the_demo_model_remembers(self, serve: Serve, store_url: str) -> None:
-        served = serve(store=store_url)
-        client = served.client("k")
-        for text, remembered in [("Hello", "nothing before"), ("And now?", 'the last one "Hello"')]:
-            answer = client.chat.completions.create(model="demo", messages=[user(text)])
-            assert remembered in (answer.choices[0].message.content or "")
-
     def test_messages_go_back_as_the_client_has_them(self, serve: Serve) -> None:
         served = serve(["One."], ["Two."], ["Three."])
         client, messages = served.client("k"), [user("first")]
@@ -152,27 +145,6 @@ class TestAsynchronous:
             said = [chunk.choices[0].delta.content or "" async for chunk in chunks]
         assert "".join(said) == "Two."
         assert len(served.shown("k")["turns"]) == 2
-
-    async def test_the_helper_streams_and_has_the_whole_at_the_end(self, serve: Serve) -> None:
-        served = serve(["Hel", "lo.", *TWO_CALLS])
-        async with (
-            served.async_client("k") as client,
-            client.chat.completions.stream(**ASKED, tools=[WEATHER]) as stream,
-        ):
-            deltas = [event.delta async for event in stream if event.type == "content.delta"]
-            completion = await stream.get_final_completion()
-        assert deltas == ["Hel", "lo."]
-        calls = completion.choices[0].message.tool_calls or []
-        assert [(call.function.name, call.function.arguments) for call in calls] == CITIES
-
-    async def test_the_helper_raises_what_broke_the_stream(self, serve: Serve) -> None:
-        served = serve(["Hel", CUT])
-        async with served.async_client("k") as client:
-            with pytest.raises(openai.APIError) as problem:
-                async with client.chat.completions.stream(**ASKED) as stream:
-                    await stream.until_done()
-        assert problem.value.code == "model_unavailable"
-        assert served.turns("k") == b"[]"
 
     async def test_many_at_once_keep_their_conversations_apart(self, serve: Serve, store_url: str) -> None:
         served = serve(store=store_url)

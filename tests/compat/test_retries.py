@@ -48,6 +48,16 @@ def running(served: Served) -> str:
     return str(attempt["id"])
 
 
+def commit_unheard(served: Served, gate: Gate) -> str:
+    """Have the turn commit whose client has gone; return its id."""
+    served.alone()
+    served.arrived(gate)
+    turn = running(served)
+    served.release(gate)
+    served.do(served.chat("k").outcome(turn))
+    return turn
+
+
 @both_ways
 @pytest.mark.parametrize("failure", [[Status(500)], [Status(429)], [CUT]], ids=["5xx", "429", "cut"])
 def test_after_a_failed_try_the_next_commits_once(
@@ -88,16 +98,8 @@ def test_an_answer_that_nobody_waited_for_is_given_to_the_retry(
 ) -> None:
     gate = Gate()
     served = serve([gate, "Hello."], ["Hello, twice."], store=store_url)
-    turns = []
-
-    def commit() -> None:
-        served.alone()
-        served.arrived(gate)
-        turns.append(running(served))
-        served.release(gate)
-        served.do(served.chat("k").outcome(turns[0]))
-
-    told = way(retrying(served, Line(fault), commit), "Hi")
+    turns: list[str] = []
+    told = way(retrying(served, Line(fault), lambda: turns.append(commit_unheard(served, gate))), "Hi")
     assert (told.text, told.turn, told.is_replayed) == ("Hello.", turns[0], True)
     assert len(served.upstream.received) == 1
     assert served.history("k") == HELLO
@@ -165,16 +167,9 @@ def test_a_resent_history_is_retried_likewise(serve: Serve, retrying: Retry, way
     gate = Gate()
     served = serve(["One."], [gate, "Hello."], ["Hello, twice."])
     whole(served.client("k"), "first")
-
-    def commit() -> None:
-        served.alone()
-        served.arrived(gate)
-        turn = running(served)
-        served.release(gate)
-        served.do(served.chat("k").outcome(turn))
-
     served.close_clients()
-    told = way(retrying(served, Line(Fault.DROPPED), commit), [user("first"), assistant("One."), user("Hi")])
+    client = retrying(served, Line(Fault.DROPPED), lambda: commit_unheard(served, gate))
+    told = way(client, [user("first"), assistant("One."), user("Hi")])
     assert (told.text, told.state) == ("Hello.", "continued")
     assert served.history("k")[2:] == HELLO
 
@@ -195,39 +190,24 @@ def test_a_commit_of_unknown_outcome_is_not_repeated_if_it_happened(
 
 
 @both_ways
+@pytest.mark.parametrize(
+    ("faults", "failures", "tries"),
+    [
+        ((), (), ["0", "0"]),
+        ([Fault.NOTHING, Fault.NEVER_SENT], (), ["0", "0", "1"]),
+        ((), [[Status(500)]], ["0", "0", "1"]),
+    ],
+    ids=["at once", "first try lost", "first try failed"],
+)
 def test_a_second_identical_message_is_a_second_turn(
-    serve: Serve, store_url: str, retrying: Retry, way: Way
+    serve: Serve, store_url: str, retrying: Retry, way: Way, faults: Any, failures: Any, tries: list[str]
 ) -> None:
-    served = serve(["One."], ["Two."], store=store_url)
-    client = retrying(served, Line())
-    told = [way(client, "Yes"), way(client, "Yes")]
-    assert [each.text for each in told] == ["One.", "Two."]
-    assert [text for _, text in served.history("k")] == ["Yes", "One.", "Yes", "Two."]
-
-
-@both_ways
-def test_a_second_identical_message_whose_first_try_got_lost_is_a_second_turn(
-    serve: Serve, store_url: str, retrying: Retry, way: Way
-) -> None:
-    served = serve(["One."], ["Two."], store=store_url)
-    line = Line(Fault.NOTHING, Fault.NEVER_SENT)
+    served = serve(["One."], *failures, ["Two."], store=store_url)
+    line = Line(*faults)
     client = retrying(served, line)
     told = [way(client, "Yes"), way(client, "Yes")]
-    assert line.tries == ["0", "0", "1"]
+    assert line.tries == tries
     assert [(each.text, each.is_replayed) for each in told] == [("One.", False), ("Two.", False)]
-    assert [text for _, text in served.history("k")] == ["Yes", "One.", "Yes", "Two."]
-
-
-@both_ways
-def test_a_second_identical_message_that_failed_first_is_a_second_turn(
-    serve: Serve, retrying: Retry, way: Way
-) -> None:
-    served = serve(["One."], [Status(500)], ["Two."])
-    line = Line()
-    client = retrying(served, line)
-    told = [way(client, "Yes"), way(client, "Yes")]
-    assert line.tries == ["0", "0", "1"]
-    assert [each.text for each in told] == ["One.", "Two."]
     assert [text for _, text in served.history("k")] == ["Yes", "One.", "Yes", "Two."]
 
 
@@ -235,14 +215,8 @@ def test_a_second_identical_message_that_failed_first_is_a_second_turn(
 def test_a_replayed_answer_is_not_given_a_third_time(serve: Serve, retrying: Retry, way: Way) -> None:
     gate = Gate()
     served = serve([gate, "One."], ["Two."])
-
-    def commit() -> None:
-        served.alone()
-        served.arrived(gate)
-        served.release(gate)
-
     line = Line(Fault.DROPPED, Fault.NOTHING, Fault.NEVER_SENT)
-    client = retrying(served, line, commit)
+    client = retrying(served, line, lambda: commit_unheard(served, gate))
     assert way(client, "Yes").text == "One."
     client._between = nothing
     assert way(client, "Yes").text == "Two."
@@ -280,15 +254,8 @@ class TestAsynchronous:
     ) -> None:
         gate = Gate()
         served = serve([gate, "Hello."], ["Hello, twice."], store=store_url)
-
-        def commit() -> None:
-            served.alone()
-            served.arrived(gate)
-            turn = running(served)
-            served.release(gate)
-            served.do(served.chat("k").outcome(turn))
-
-        async with AsyncRetrying(served, "k", Line(Fault.DROPPED), commit) as client:
+        line, between = Line(Fault.DROPPED), lambda: commit_unheard(served, gate)
+        async with AsyncRetrying(served, "k", line, between) as client:
             answer = await client.chat.completions.create(model=MODEL, messages=[user("Hi")])
         assert answer.choices[0].message.content == "Hello."
         assert len(served.upstream.received) == 1

@@ -61,23 +61,21 @@ class TestStop:
         assert [each for each in seen if each in kept] == kept
         assert seen[:2] + seen[-1:] == [user("first"), assistant("One."), user("third")]
 
-    def test_an_unknown_turn_cannot_be_stopped(self, serve: Serve) -> None:
-        served = serve()
-        answer = served.http.post(f"/api/turns/{UNKNOWN}/stop")
-        assert (answer.status_code, answer.json()["error"]["code"]) == (404, "turn_not_found")
-
     def test_a_committed_turn_stays_committed(self, serve: Serve) -> None:
         served = serve(["One."])
-        told = whole(served.client("k"), "Hi")
+        turn = f"/api/turns/{whole(served.client('k'), 'Hi').turn}"
         before = served.turns("k")
-        assert served.http.post(f"/api/turns/{told.turn}/stop").status_code == 200
+        assert served.http.post(f"{turn}/stop").status_code == 200
+        assert served.http.post(f"{turn}/stop", json={"policy": "perhaps"}).status_code == 400
+        assert served.http.get(f"{turn}/events", headers={"Last-Event-ID": "last"}).status_code == 400
         assert served.turns("k") == before
 
-    def test_an_unknown_policy_is_refused(self, serve: Serve) -> None:
-        served = serve(["One."])
-        told = whole(served.client("k"), "Hi")
-        answer = served.http.post(f"/api/turns/{told.turn}/stop", json={"policy": "perhaps"})
-        assert answer.status_code == 400
+    @pytest.mark.parametrize(("method", "path"), [("POST", "stop"), ("GET", "events")])
+    def test_an_unknown_turn_can_be_neither_stopped_nor_followed(
+        self, serve: Serve, method: str, path: str
+    ) -> None:
+        answer = serve().http.request(method, f"/api/turns/{UNKNOWN}/{path}")
+        assert (answer.status_code, answer.json()["error"]["code"]) == (404, "turn_not_found")
 
 
 class TestBusy:
@@ -196,19 +194,6 @@ class TestEvents:
             assert late[-1][1] == "turn.finished"
             assert list(events(served, turn, after=early[-1][0])) == late
 
-    def test_a_client_that_left_reads_the_rest_of_its_answer(self, serve: Serve) -> None:
-        gate = Gate()
-        served = serve(["Hel", gate, "lo."])
-        with served.client("k") as client:
-            chunks = client.chat.completions.create(model=MODEL, messages=[user("Hi")], stream=True)
-            turn = next(chunks).id
-            chunks.close()
-        served.alone()
-        served.arrived(gate)
-        served.release(gate)
-        assert text_of(events(served, turn)) == "Hello."
-        assert served.history("k") == [("user", "Hi"), ("assistant", "Hello.")]
-
     def test_a_failed_turn_tells_that_it_failed(self, serve: Serve) -> None:
         served = serve(["Hel", CUT])
         with pytest.raises(openai.APIError):
@@ -217,17 +202,6 @@ class TestEvents:
         *_, last = events(served, attempt["id"])
         assert last[1] == "turn.finished"
         assert last[2]["state"] == "failed"
-
-    def test_an_unknown_turn_has_none(self, serve: Serve) -> None:
-        served = serve()
-        answer = served.http.get(f"/api/turns/{UNKNOWN}/events")
-        assert (answer.status_code, answer.json()["error"]["code"]) == (404, "turn_not_found")
-
-    def test_a_place_that_is_no_number_is_refused(self, serve: Serve) -> None:
-        served = serve(["One."])
-        told = whole(served.client("k"), "Hi")
-        answer = served.http.get(f"/api/turns/{told.turn}/events", headers={"Last-Event-ID": "last"})
-        assert answer.status_code == 400
 
 
 Told = tuple[int, str, Any]
@@ -275,29 +249,20 @@ def leave(served: Served, client: OpenAI, chunks: Stream[ChatCompletionChunk]) -
     served.until(lambda: len(served.server.server_state.connections) == others)
 
 
-@pytest.mark.parametrize("policy", ["discard", "keep"])
-def test_a_turn_goes_on_while_somebody_else_reads_it(serve: Serve, policy: str) -> None:
+@pytest.mark.parametrize(
+    ("policy", "leaves"), [("discard", "first"), ("keep", "first"), ("discard", "second")]
+)
+def test_a_turn_goes_on_while_somebody_else_reads_it(serve: Serve, policy: str, leaves: str) -> None:
     gate = Gate()
     served = serve(["Hel", gate, "lo."])
-    asking, reading = [served.client("k", X_Turn_On_Disconnect=policy) for _ in range(2)]
-    asked, first = begin(asking)
-    attached, early = begin(reading)
-    assert early.id == first.id
-    leave(served, asking, asked)
+    readers = [served.client("k", X_Turn_On_Disconnect=policy) for _ in range(2)]
+    heard_of = [(client, *begin(client)) for client in readers]
+    assert heard_of[0][2].id == heard_of[1][2].id
+    (client, chunks, _), (_, others, early) = heard_of if leaves == "first" else reversed(heard_of)
+    leave(served, client, chunks)
     served.release(gate)
-    assert heard([early, *attached]).text == "Hello."
+    assert heard([early, *others]).text == "Hello."
     assert served.history("k") == [("user", "Hi"), ("assistant", "Hello.")]
-
-
-def test_a_turn_goes_on_when_only_the_other_reader_leaves(serve: Serve) -> None:
-    gate = Gate()
-    served = serve(["Hel", gate, "lo."])
-    asking, reading = [served.client("k", X_Turn_On_Disconnect="discard") for _ in range(2)]
-    asked, first = begin(asking)
-    attached, _ = begin(reading)
-    leave(served, reading, attached)
-    served.release(gate)
-    assert heard([first, *asked]).text == "Hello."
 
 
 def test_a_turn_ends_when_its_last_reader_leaves(serve: Serve) -> None:
