@@ -116,6 +116,7 @@ def asyncio_level() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("asyncio_level")
+@pytest.mark.filterwarnings("ignore:.* found in sys.modules after import:RuntimeWarning")
 @pytest.mark.parametrize("module", SHORT_FORMS)
 def test_short_form_of_command_succeeds(
     module: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
