@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import hmac
 import json
@@ -14,7 +13,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import AsyncExitStack, ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -26,8 +25,9 @@ from openai import APIError
 from tests.compat.served import MODEL, Served, serving
 from tests.compat.talking import user, whole
 from tests.docs.recipe import FOLDER, Recipe, at_work, environment
+from tests.terminal.upstream import scripted
 from tests.unit.server.processes import ServerProcess, started
-from turnledger.testing.upstream import CUT, Data, End, ScriptedUpstream, Status, Step
+from turnledger.testing.upstream import CUT, Data, End, Status, Step
 
 TURNLEDGER = "http://127.0.0.1:8383"
 IS_PROVING = os.environ.get("CI") == "true"
@@ -380,43 +380,20 @@ def test_what_fails_is_told_and_leaves_nothing(
         assert json.loads(status.body)["error"]["message"] in failed.value.message
 
 
-@contextmanager
-def upstreams() -> Iterator[dict[str, ScriptedUpstream]]:
-    """A scripted server for each of the three, in a loop of their own."""
-    loop = asyncio.new_event_loop()
-    thread = threading.Thread(target=loop.run_forever, daemon=True)
-    thread.start()
-    scripted = {
-        name: ScriptedUpstream(otherwise=[f"I am {name}, and was shown ", shown, "."])
-        for name, shown in zip(PORTS, ("1 message", "3 messages", "5 messages"), strict=True)
-    }
-    stack = AsyncExitStack()
-
-    async def enter() -> None:
-        for each in scripted.values():
-            await stack.enter_async_context(each)
-
-    try:
-        asyncio.run_coroutine_threadsafe(enter(), loop).result(20)
-        yield scripted
-    finally:
-        asyncio.run_coroutine_threadsafe(stack.aclose(), loop).result(20)
-        loop.call_soon_threadsafe(loop.stop)
-        thread.join(20)
-        loop.close()
-
-
 def test_the_settings_lead_to_all_three(tmp_path: Path) -> None:
     with ExitStack() as running:
-        scripted = running.enter_context(upstreams())
-        moved = {f"http://127.0.0.1:{PORTS[name]}/v1": each.url for name, each in scripted.items()}
+        upstreams = {
+            name: running.enter_context(scripted([f"I am {name}, and was shown ", shown, "."]))
+            for name, shown in zip(PORTS, ("1 message", "3 messages", "5 messages"), strict=True)
+        }
+        moved = {f"http://127.0.0.1:{PORTS[name]}/v1": each.url for name, each in upstreams.items()}
         config = tmp_path / "turnledger.toml"
         config.write_text(Recipe("local-models", tmp_path, moved).settings)
         command = ["serve", "--config", str(config), "--port", "0", "--store", "memory:"]
         server = running.enter_context(started("turnledger", *command, VLLM_API_KEY="secret"))
         moved[TURNLEDGER] = server.url
         assert Recipe("local-models", tmp_path, moved).check() == 1
-    received = {name: each.received[0] for name, each in scripted.items()}
+    received = {name: each.received[0] for name, each in upstreams.items()}
     assert {name: len(each.body["messages"]) for name, each in received.items()} == {
         "ollama": 1,
         "vllm": 3,
