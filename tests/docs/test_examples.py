@@ -6,14 +6,15 @@ import re
 import shlex
 import shutil
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.clients.typescript_package import built
+from tests.compat.served import Served, serving
 from tests.docs.recipe import COMMAND, CONSOLE, ROOT
 from tests.docs.scripts import run_script
-from tests.unit.server.processes import ServerProcess
 
 DOCS = ROOT / "docs"
 PAGES = [ROOT / "README.md", *sorted(DOCS.rglob("*.md")), ROOT / "clients" / "typescript" / "README.md"]
@@ -23,6 +24,13 @@ URL = "http://127.0.0.1:8383"
 LOCAL = r"```python\n(.*?)```\s*(?:```text\n(.*?)```)?"
 SERVED = r"```py\n(.*?)```\s*```text\n(.*?)```"
 TYPESCRIPT = r"```ts\n(.*?)```\s*```text\n(.*?)```"
+
+
+@pytest.fixture
+def server() -> Iterator[Served]:
+    """A server of its own for each example."""
+    with serving(has_upstream=False) as server:
+        yield server
 
 
 def found(pattern: str, *apart: Path) -> list[object]:
@@ -49,16 +57,15 @@ def test_example_runs_as_printed(code: str, printed: str | None, tmp_path: Path)
 
 @pytest.mark.parametrize(("code", "printed"), found(SERVED, *APART))
 def test_example_with_a_server_runs_as_printed(
-    server: ServerProcess, code: str, printed: str, tmp_path: Path
+    server: Served, code: str, printed: str, tmp_path: Path
 ) -> None:
-    code = re.sub(r'"X-Conversation-Id": "(\w+)"', rf'"X-Conversation-Id": "\1-{tmp_path.name}"', code)
     (tmp_path / "example.py").write_text(code.replace(URL, server.url))
     done = run_script(tmp_path / "example.py", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert done.stdout == printed
 
 
-def test_examples_of_branches_are_one_program(server: ServerProcess, tmp_path: Path) -> None:
+def test_examples_of_branches_are_one_program(server: Served, tmp_path: Path) -> None:
     page = (DOCS / "branches.md").read_text()
     examples = re.findall(SERVED, page, re.DOTALL)
     assert len(examples) == page.count("```py\n") == 5
@@ -70,19 +77,17 @@ def test_examples_of_branches_are_one_program(server: ServerProcess, tmp_path: P
 
 
 @pytest.mark.parametrize(("code", "printed"), found(TYPESCRIPT))
-def test_typescript_example_runs_as_printed(
-    other_server: ServerProcess, code: str, printed: str, tmp_path: Path
-) -> None:
+def test_typescript_example_runs_as_printed(server: Served, code: str, printed: str, tmp_path: Path) -> None:
     (tmp_path / "node_modules").mkdir()
     (tmp_path / "node_modules" / "turnledger").symlink_to(built())
-    (tmp_path / "example.mjs").write_text(code.replace(URL, other_server.url))
+    (tmp_path / "example.mjs").write_text(code.replace(URL, server.url))
     done = subprocess.run(["node", "example.mjs"], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip() == printed.strip()
 
 
 @pytest.mark.skipif(shutil.which("curl") is None, reason="no curl here")
-def test_curl_commands_print_what_their_page_says(server: ServerProcess) -> None:
+def test_curl_commands_print_what_their_page_says(server: Served) -> None:
     pages = [page.read_text() for page in PAGES if page not in APART]
     commands = COMMAND.findall("".join(block for page in pages for block in CONSOLE.findall(page)))
     asked = [(command, printed) for command, printed in commands if command.startswith("curl ")]

@@ -34,6 +34,14 @@ IS_PROVING = os.environ.get("CI") == "true"
 CURL = pytest.mark.skipif(shutil.which("curl") is None and not IS_PROVING, reason="no curl here")
 
 
+@pytest.fixture(scope="module")
+def server() -> Iterator[ServerProcess]:
+    # No test reads the log while the server runs: it must not fill its pipe.
+    flags = ("--port", "0", "--store", "memory:", "--log-level", "error")
+    with started("turnledger", "serve", *flags) as server:
+        yield server
+
+
 def test_the_openai_client_needs_one_header(server: ServerProcess, tmp_path: Path) -> None:
     recipe = Recipe("openai-client", tmp_path, {TURNLEDGER: server.url})
     assert recipe.check() == 4
