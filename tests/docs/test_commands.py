@@ -66,7 +66,7 @@ ELSEWHERE = {
     "lint": ".ci/run",
     "lock": "asks the registry",
     "screenshots": "tests/web/test_screenshots.py",
-    "serve": "tests/docs/test_served_examples.py",
+    "serve": "tests/docs/test_page_commands.py",
     "setup": "every run of the tests",
     "test": "every run of the tests",
     "types": ".ci/run",
@@ -90,6 +90,9 @@ def test_commands_that_are_run_elsewhere_are_called_there() -> None:
         text = (ROOT / test).read_text("utf-8")
         assert module.rpartition(".")[2] in text, module
         assert "main(" in text, module
+    assert [
+        test for test in ELSEWHERE.values() if test.startswith("tests/") and not (ROOT / test).exists()
+    ] == []
 
 
 def test_make_targets_run_a_command_with_a_short_form() -> None:
