@@ -100,9 +100,10 @@ def _import_beforehand(code: str) -> None:
 def _import_unseen(name: str) -> None:
     """Import a module, and have no package of ours show it or what it imports."""
     importlib.import_module(name)
-    for loaded in [each for each in sys.modules if each.startswith("turnledger.")]:
+    for loaded, module in list(sys.modules.items()):
         package, _, last = loaded.rpartition(".")
-        vars(sys.modules[package]).pop(last, None)
+        if loaded.startswith("turnledger.") and vars(sys.modules[package]).get(last) is module:
+            delattr(sys.modules[package], last)
 
 
 def _become(command: list[str], cwd: str, files: list[str]) -> None:
