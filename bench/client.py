@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import os
 import resource
 import subprocess
 import sys
@@ -163,19 +162,18 @@ def main() -> None:
         return
     rounds, streams = (1, 2) if options.quick else (options.rounds, SLICE)
     command = [sys.executable, "-m", "bench.client", "--serve"]
-    server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env={**os.environ})
-    try:
-        assert server.stdout is not None
-        address = f"http://127.0.0.1:{server.stdout.readline().strip()}"
-        lines = [
-            Line("CPU of a stream, of bare httpx2", blocking(address, rounds, streams), MOST),
-            Line("the same, awaited", asyncio.run(awaited(address, rounds, streams)), MOST),
-            Line("seconds to import the client", seconds_more(IMPORTED, rounds), MOST_SECONDS),
-            Line("and to make the first one", seconds_more(MADE, rounds), MOST_SECONDS_TO_MAKE),
-        ]
-    finally:
-        server.kill()
-        server.wait()
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
+        try:
+            assert server.stdout is not None
+            address = f"http://127.0.0.1:{server.stdout.readline().strip()}"
+            lines = [
+                Line("CPU of a stream, of bare httpx2", blocking(address, rounds, streams), MOST),
+                Line("the same, awaited", asyncio.run(awaited(address, rounds, streams)), MOST),
+                Line("seconds to import the client", seconds_more(IMPORTED, rounds), MOST_SECONDS),
+                Line("and to make the first one", seconds_more(MADE, rounds), MOST_SECONDS_TO_MAKE),
+            ]
+        finally:
+            server.kill()
     for line in lines:
         print(f"{line.name:40} {line.ratio:7.3f} {line.target:7.2f} {'' if line.holds else 'too much'}")
     sys.exit(0 if options.quick or all(line.holds for line in lines) else 1)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from statistics import median
 
@@ -128,7 +128,7 @@ async def with_tokens(folder: Path, upstream: int, rounds: int, each: int) -> li
     with (
         serving(folder, "guarded", upstream) as guarded,
         serving(folder, "open", upstream) as unguarded,
-        serving(folder, "control", upstream) as control,
+        serving(folder, "control", upstream) if rounds > 1 else nullcontext(unguarded) as control,
     ):
         loads = Load(unguarded), Load(guarded, tokens), Load(control)
         for stream in (True, False):

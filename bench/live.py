@@ -113,22 +113,17 @@ def following(port: int, tokens: list[str]) -> Iterator[None]:
     if not tokens:
         yield
         return
-    process = subprocess.Popen(
-        [sys.executable, "-m", "bench.live", "--follow", str(port)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    try:
-        assert process.stdin is not None
-        assert process.stdout is not None
-        process.stdin.write(" ".join(tokens) + "\n")
-        process.stdin.flush()
-        process.stdout.readline()
-        yield
-    finally:
-        process.kill()
-        process.wait()
+    command = [sys.executable, "-m", "bench.live", "--follow", str(port)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdin is not None
+            assert process.stdout is not None
+            process.stdin.write(" ".join(tokens) + "\n")
+            process.stdin.flush()
+            process.stdout.readline()
+            yield
+        finally:
+            process.kill()
 
 
 async def measure(folder: Path, *, quick: bool) -> list[str]:

@@ -67,30 +67,27 @@ def started(*command: str) -> Iterator[Running]:
         text=True,
         start_new_session=True,
     )
-    try:
-        assert process.stdout is not None
-        line = process.stdout.readline()
-        found = re.search(r"127\.0\.0\.1:(\d+)|^(\d+)$", line)
-        if found is None:
-            raise RuntimeError(f"{command} did not start: {line!r}")
-        yield Running(process, int(found[1] or found[2]))
-    finally:
-        # Open streams would hold up an orderly end, and nothing is measured any more.
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
+    with process:
+        try:
+            assert process.stdout is not None
+            line = process.stdout.readline()
+            found = re.search(r"127\.0\.0\.1:(\d+)|^(\d+)$", line)
+            if found is None:
+                raise RuntimeError(f"{command} did not start: {line!r}")
+            yield Running(process, int(found[1] or found[2]))
+        finally:
+            # Open streams would hold up an orderly end, and nothing is measured any more.
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
 
 
 @contextmanager
-def both(folder: Path, path: str = "/v1") -> Iterator[tuple[Running, Running]]:
-    """The bare server and ours, asking the same upstream."""
-    with started("-m", "bench.http.upstream") as upstream:
-        url = f"http://127.0.0.1:{upstream.port}{path}"
-        store = f"sqlite:///{folder}/bench{path.replace('/', '-')}.db"
-        ours = ("serve", "--port", "0", "--store", store, "--upstream", url, "--log-level", "warning")
-        run = "from turnledger.cli import main; main()"
-        with started("-m", "bench.http.bare", url) as bare, started("-c", run, *ours) as served:
-            yield bare, served
+def serving(folder: Path, upstream: str) -> Iterator[Running]:
+    """Our server, asking an upstream."""
+    store = f"sqlite:///{folder}/bench{upstream.rpartition('/')[2]}.db"
+    flags = ("serve", "--port", "0", "--store", store, "--upstream", upstream, "--log-level", "warning")
+    with started("-c", "from turnledger.cli import main; main()", *flags) as ours:
+        yield ours
 
 
 def in_conversation(*, stream: bool, run: int) -> Callable[[int, int], bytes]:
@@ -162,12 +159,14 @@ def line(name: str, value: float, bound: str, holds: bool) -> str:
 
 async def measure(folder: Path, *, quick: bool) -> list[str]:
     rounds, each = (1, 1) if quick else (6, 40)
-    with both(folder) as (bare, ours):
-        lines = await throughput(bare, ours, rounds, each, stream=False)
-        lines += await throughput(bare, ours, rounds, max(each // 4, 1), stream=True)
-        lines += await first_token(bare, ours, 2 if quick else 300)
-    with both(folder, "/held") as (_, ours):
-        lines += await idle_streams(ours, 20 if quick else 2_000)
+    with started("-m", "bench.http.upstream") as upstream:
+        url = f"http://127.0.0.1:{upstream.port}"
+        with started("-m", "bench.http.bare", f"{url}/v1") as bare, serving(folder, f"{url}/v1") as ours:
+            lines = await throughput(bare, ours, rounds, each, stream=False)
+            lines += await throughput(bare, ours, rounds, max(each // 4, 1), stream=True)
+            lines += await first_token(bare, ours, 2 if quick else 300)
+        with serving(folder, f"{url}/held") as ours:
+            lines += await idle_streams(ours, 20 if quick else 2_000)
     return lines
 
 

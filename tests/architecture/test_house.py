@@ -1,6 +1,8 @@
-"""House rules that no linter knows: clear names, no swallowed errors, no foreign places."""
+"""House rules: imports point one way, names are clear, no errors are swallowed, no place is foreign."""
 
 import ast
+import functools
+import logging
 import re
 import shutil
 import subprocess
@@ -9,12 +11,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from importlinter.cli import EXIT_STATUS_SUCCESS, lint_imports
 
 ROOT = Path(__file__).parents[2]
 SOURCES = sorted((ROOT / "src").rglob("*.py"))
 SCRIPT_PLACES = (ROOT / "web" / "src", ROOT / "clients" / "typescript" / "src")
 SCRIPTS = sorted(path for top in SCRIPT_PLACES for path in top.rglob("*.ts*"))
-
 SCRIPT_COLUMNS = 120
 VAGUE_NAMES = {"utils", "util", "helpers", "common", "misc"}
 MODULES_IN_A_FOLDER = 20
@@ -22,7 +24,6 @@ NOUNS = {"all_or_nothing", "meaning"}
 """They end like gerunds, and name things."""
 SAME_NAMES = {"api", "client"}
 """What goes over the wire is called by the names of the library. The API and its client have each once."""
-
 ASKING = re.compile(r"(?<![\w.#])fetch\(|\bXMLHttpRequest\b|\bEventSource\(|\bsendBeacon\(|\bWebSocket\(")
 MAY_ASK = {"clients/typescript/src/wire.ts"}
 MAY_REPORT = {"web/src/view/error-boundary.tsx"}
@@ -38,10 +39,9 @@ def place(path: Path, node: ast.AST) -> str:
     return f"{path.relative_to(ROOT)}:{getattr(node, 'lineno', 0)}"
 
 
-def nodes() -> Iterator[tuple[Path, ast.AST]]:
-    for path in SOURCES:
-        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
-            yield path, node
+@functools.cache
+def parsed(path: Path) -> ast.Module:
+    return ast.parse(path.read_text("utf-8"))
 
 
 def swallows_everything(node: ast.AST) -> bool:
@@ -103,7 +103,7 @@ def test_no_two_public_classes_share_a_name() -> None:
     homes: dict[tuple[bool, str], list[str]] = {}
     for path in product_modules():
         is_wire = path.relative_to(ROOT / "src" / "turnledger").parts[0] in SAME_NAMES
-        for node in ast.parse(path.read_text("utf-8")).body:
+        for node in parsed(path).body:
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                 homes.setdefault((is_wire, node.name), []).append(place(path, node))
     assert {name: at for (_, name), at in homes.items() if len(at) > 1} == {}
@@ -121,7 +121,8 @@ def test_no_two_exported_script_types_share_a_name(top: Path) -> None:
 
 
 def test_no_error_is_swallowed() -> None:
-    assert [place(path, node) for path, node in nodes() if swallows_everything(node)] == []
+    found = [(path, node) for path in SOURCES for node in ast.walk(parsed(path)) if swallows_everything(node)]
+    assert [place(path, node) for path, node in found] == []
 
 
 def test_no_file_names_a_registry_or_a_place_on_one_machine() -> None:
@@ -133,3 +134,19 @@ def test_no_file_names_a_registry_or_a_place_on_one_machine() -> None:
             continue  # not a text file
         found += [f"{path.relative_to(ROOT)}: {match[0]}" for match in FOREIGN_PLACES.finditer(text)]
     assert found == []
+
+
+@pytest.fixture
+def loggers_stay_on() -> Iterator[None]:
+    """The linter configures logging and turns off every logger there is, for all tests that come after."""
+    yield
+    for logger in logging.root.manager.loggerDict.values():
+        if isinstance(logger, logging.Logger):
+            logger.disabled = False
+
+
+@pytest.mark.usefixtures("loggers_stay_on")
+def test_imports_point_one_way(capsys: pytest.CaptureFixture[str]) -> None:
+    # No cache: it goes stale when a module appears, and parallel workers would share it.
+    status = lint_imports(config_filename=str(ROOT / "pyproject.toml"), no_cache=True, no_logo=True)
+    assert status == EXIT_STATUS_SUCCESS, capsys.readouterr().out

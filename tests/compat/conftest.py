@@ -1,4 +1,4 @@
-"""Servers for the compatibility tests, on each store."""
+"""Servers for the compatibility tests."""
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -18,10 +18,10 @@ def anyio_backend() -> str:
     return "asyncio"
 
 
-@pytest.fixture(params=["memory", "sqlite"])
-def store_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """A store of each kind."""
-    return "memory:" if request.param == "memory" else f"sqlite:///{tmp_path / 'chats.db'}"
+@pytest.fixture
+def store_url(tmp_path: Path) -> str:
+    """A store in a file, for tests in which that may matter; others have one in memory."""
+    return f"sqlite:///{tmp_path / 'chats.db'}"
 
 
 @pytest.fixture

@@ -222,9 +222,10 @@ def serving(
     timeouts: Timeouts | None = None,
     settings: Settings | None = None,
     limits: Limits | None = None,
+    has_upstream: bool = True,
 ) -> Iterator[Served]:
     """Start a server, and end it. The upstream is asked once for each request: nothing is retried behind the
-    scenes."""
+    scenes. Without one, there is the demo model alone, at its own pace."""
     loop = uvloop.new_event_loop()
     thread = threading.Thread(target=loop.run_forever, name="served", daemon=True)
     thread.start()
@@ -233,7 +234,7 @@ def serving(
     started = threading.Event()
     options = settings or Settings(port=0, grace=0.0)
     running = asyncio.run_coroutine_threadsafe(
-        _serve(served, options, store, timeouts or Timeouts(), limits, started.set, ended), loop
+        _serve(served, options, store, timeouts or Timeouts(), limits, has_upstream, started.set, ended), loop
     )
     running.add_done_callback(lambda _: started.set())
     try:
@@ -256,13 +257,16 @@ async def _serve(
     store: str,
     timeouts: Timeouts,
     limits: Limits | None,
+    has_upstream: bool,
     started: Callable[[], None],
     ended: asyncio.Event,
 ) -> None:
     async with served.upstream:
         upstream = Upstream(served.upstream.url, timeouts=timeouts, retries=Retries(limit=0))
-        demo = ResolvedModel(DemoModel(pace=0, slow_pace=0, patience=0), DEMO)
-        models = Models({DEMO: demo}, upstream, length_field=settings.length_field)
+        hurried = DemoModel(pace=0, slow_pace=0, patience=0)
+        demo = ResolvedModel(hurried if has_upstream else DemoModel(), DEMO)
+        rest = upstream if has_upstream else None
+        models = Models({DEMO: demo}, rest, length_field=settings.length_field)
         served.store = GatedStore(await open_store(store))
         served.ledger = await Ledger.over(served.store, clock=served.clock, limits=limits)
         served.app = make_app(served.ledger, models, settings)

@@ -1,17 +1,26 @@
-"""The official client as it is used: synchronous and asynchronous, with its streaming helpers."""
+"""The official client as it is used: synchronous and asynchronous, with its streaming helpers, on a server in
+a process of its own."""
 
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from subprocess import PIPE, Popen
 from typing import Any
 
 import openai
 import pytest
+from openai import OpenAI
 from pydantic import BaseModel
 
 from tests.compat.conftest import Serve
-from tests.compat.served import MODEL
-from tests.compat.talking import result, user
+from tests.compat.served import MODEL, PATIENCE
+from tests.compat.talking import CONTINUED, CREATED, assistant, result, streamed, user, whole
 from tests.compat.test_client_tools import TWO_CALLS, WEATHER
 from turnledger.testing.gates import Gate
 from turnledger.testing.upstream import CUT
@@ -78,13 +87,6 @@ class TestSynchronous:
             client.chat.completions.create(**ASKED)
         assert len(served.server.server_state.connections) == 1
 
-    def test_the_demo_model_remembers(self, serve: Serve, store_url: str) -> None:
-        served = serve(store=store_url)
-        client = served.client("k")
-        for text, remembered in [("Hello", "nothing before"), ("And now?", 'the last one "Hello"')]:
-            answer = client.chat.completions.create(model="demo", messages=[user(text)])
-            assert remembered in (answer.choices[0].message.content or "")
-
     def test_messages_go_back_as_the_client_has_them(self, serve: Serve) -> None:
         served = serve(["One."], ["Two."], ["Three."])
         client, messages = served.client("k"), [user("first")]
@@ -144,27 +146,6 @@ class TestAsynchronous:
         assert "".join(said) == "Two."
         assert len(served.shown("k")["turns"]) == 2
 
-    async def test_the_helper_streams_and_has_the_whole_at_the_end(self, serve: Serve) -> None:
-        served = serve(["Hel", "lo.", *TWO_CALLS])
-        async with (
-            served.async_client("k") as client,
-            client.chat.completions.stream(**ASKED, tools=[WEATHER]) as stream,
-        ):
-            deltas = [event.delta async for event in stream if event.type == "content.delta"]
-            completion = await stream.get_final_completion()
-        assert deltas == ["Hel", "lo."]
-        calls = completion.choices[0].message.tool_calls or []
-        assert [(call.function.name, call.function.arguments) for call in calls] == CITIES
-
-    async def test_the_helper_raises_what_broke_the_stream(self, serve: Serve) -> None:
-        served = serve(["Hel", CUT])
-        async with served.async_client("k") as client:
-            with pytest.raises(openai.APIError) as problem:
-                async with client.chat.completions.stream(**ASKED) as stream:
-                    await stream.until_done()
-        assert problem.value.code == "model_unavailable"
-        assert served.turns("k") == b"[]"
-
     async def test_many_at_once_keep_their_conversations_apart(self, serve: Serve, store_url: str) -> None:
         served = serve(store=store_url)
         async with served.async_client() as client:
@@ -190,3 +171,51 @@ class TestAsynchronous:
         ended = served.do(served.chat("k").outcome(turn))
         assert ended.turn is None
         assert served.turns("k") == b"[]"
+
+
+COMMAND = [sys.executable, "-m", "turnledger", "serve", "--port", "0"]
+
+
+@contextmanager
+def process(folder: Path, *flags: str) -> Iterator[OpenAI]:
+    """Start the server with its folders in this one; end it as an operator does."""
+    folders = {"HOME": str(folder), "XDG_DATA_HOME": str(folder), "XDG_CONFIG_HOME": str(folder)}
+    running = Popen([*COMMAND, *flags], env={**os.environ, **folders}, stdout=PIPE, stderr=PIPE, text=True)
+    try:
+        assert running.stdout is not None
+        url = next(word for word in running.stdout.readline().split() if word.startswith("http://"))
+        key = {"X-Conversation-Id": "k"}
+        with OpenAI(
+            base_url=f"{url}/v1", api_key="-", max_retries=0, timeout=PATIENCE, default_headers=key
+        ) as client:
+            yield client
+        running.send_signal(signal.SIGTERM)
+        _, errors = running.communicate(timeout=PATIENCE)
+        assert running.returncode == 0, errors
+        assert "Traceback" not in errors
+    finally:
+        running.kill()
+        running.communicate()
+
+
+@pytest.mark.skipif(os.name != "posix", reason="it is told to end by a signal")
+def test_a_conversation_goes_on_after_a_restart(tmp_path: Path) -> None:
+    with process(tmp_path) as client:
+        first = streamed(client, "Hello", model="demo")
+        assert [model.id for model in client.models.list()] == ["demo"]
+    with process(tmp_path) as client:
+        second = whole(client, "And now?", model="demo")
+    assert (first.state, second.state) == (CREATED, CONTINUED)
+    assert second.conversation == first.conversation
+    assert 'the last one "Hello"' in second.text
+
+
+@pytest.mark.skipif(os.name != "posix", reason="it is told to end by a signal")
+def test_an_upstream_is_asked_for_every_model(tmp_path: Path, serve: Serve) -> None:
+    upstream = serve(["One."], ["Two."]).upstream
+    with process(tmp_path, "--upstream", upstream.url, "--store", "memory:") as client:
+        assert streamed(client, "first").text == "One."
+        assert whole(client, "second").text == "Two."
+    asked = upstream.received[-1].body
+    assert asked["messages"] == [user("first"), assistant("One."), user("second")]
+    assert asked["model"] == "scripted"

@@ -240,31 +240,19 @@ class TestMessages:
         assert [each for each in seen(served) if each["role"] == "system"] == [system("Be long.")]
         assert [text for role, text in served.history("k") if role == "user"] == ["first", "second", "third"]
 
-    @pytest.mark.parametrize(
-        "messages",
-        [
-            [user("")],
-            [user(" \n\t")],
-            [system("Be brief.")],
-            [],
-            [user("first"), assistant("One.")],
-            [user("first"), assistant("One."), user("  ")],
-            [user("first"), assistant("One."), system("Be brief.")],
-        ],
-        ids=["empty", "blank", "instructions", "none", "answered", "blank behind", "instructions behind"],
-    )
     @both_ways
-    def test_without_new_input_nothing_changes(
-        self, serve: Serve, messages: list[dict[str, str]], way: Way
-    ) -> None:
+    def test_without_new_input_nothing_changes(self, serve: Serve, way: Way) -> None:
         served = serve(["One."])
         client = served.client("k")
         way(client, "first")
         before = served.shown("k")
-        with pytest.raises(openai.BadRequestError) as problem:
-            way(client, messages)
-        assert problem.value.code == "no_new_input"
-        assert served.shown("k") == before
+        answered = [user("first"), assistant("One.")]
+        blank = ([], [user("")], [user(" \n\t")], [system("Be brief.")])
+        for messages in (*blank, *([*answered, *more] for more in ([], [user("  ")], [system("Be brief.")]))):
+            with pytest.raises(openai.BadRequestError) as problem:
+                way(client, messages)
+            assert problem.value.code == "no_new_input", messages
+            assert served.shown("k") == before
         assert len(served.upstream.received) == 1
 
     def test_blank_input_makes_no_conversation(self, serve: Serve) -> None:
@@ -360,25 +348,21 @@ class TestParameters:
         assert told.usage.total_tokens == told.usage.prompt_tokens + told.usage.completion_tokens > 0
         assert whole(client, "Hi once more").usage.total_tokens > 0
 
-    @pytest.mark.parametrize(
-        ("header", "known"),
-        [
-            ("X_Turn_On_Busy", ["queue", "reject", "interrupt", "rollback"]),
-            ("X_Turn_On_Stop", ["keep", "discard"]),
-            ("X_Turn_On_Failure", ["settle", "keep", "forget"]),
-            ("X_Turn_On_Divergence", ["branch", "reject"]),
-            ("X_Turn_On_Disconnect", ["continue", "keep", "discard"]),
-            ("X_Conversation_Messages", ["new", "full"]),
-        ],
-    )
-    def test_an_unknown_policy_is_refused_with_those_that_are_known(
-        self, serve: Serve, header: str, known: list[str]
-    ) -> None:
+    def test_an_unknown_policy_is_refused_with_those_that_are_known(self, serve: Serve) -> None:
+        policies = {
+            "X_Turn_On_Busy": ["queue", "reject", "interrupt", "rollback"],
+            "X_Turn_On_Stop": ["keep", "discard"],
+            "X_Turn_On_Failure": ["settle", "keep", "forget"],
+            "X_Turn_On_Divergence": ["branch", "reject"],
+            "X_Turn_On_Disconnect": ["continue", "keep", "discard"],
+            "X_Conversation_Messages": ["new", "full"],
+        }
         served = serve()
-        with pytest.raises(openai.BadRequestError) as problem:
-            whole(served.client("k", **{header: "whatever"}), "Hi")
-        assert all(each in problem.value.message for each in known)
-        assert header.replace("_", "-").lower() in problem.value.message
+        for header, known in policies.items():
+            with pytest.raises(openai.BadRequestError) as problem:
+                whole(served.client("k", **{header: "whatever"}), "Hi")
+            assert all(each in problem.value.message for each in known), header
+            assert header.replace("_", "-").lower() in problem.value.message
         assert served.do(served.ledger.catalogue.list()).chats == ()
 
     @both_ways

@@ -1,4 +1,5 @@
-"""Looking inside: stopping a turn from elsewhere, following it by its events, and what waits for it."""
+"""Stopping a turn from elsewhere, following it by its events, waiting for it, and what becomes of it when its
+client goes away."""
 
 from __future__ import annotations
 
@@ -6,13 +7,17 @@ from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+import httpx2
 import msgspec
 import openai
 import pytest
+from openai import OpenAI, Stream
+from openai.types.chat import ChatCompletionChunk
 
 from tests.compat.conftest import Serve
-from tests.compat.served import MODEL, Served
-from tests.compat.talking import Way, assistant, both_ways, streamed, user, whole
+from tests.compat.retrying import MOMENT
+from tests.compat.served import MODEL, PATIENCE, Served
+from tests.compat.talking import Way, assistant, both_ways, heard, streamed, user, whole
 from turnledger.engine.limits import Limits
 from turnledger.testing.gates import Gate
 from turnledger.testing.upstream import CUT
@@ -56,23 +61,21 @@ class TestStop:
         assert [each for each in seen if each in kept] == kept
         assert seen[:2] + seen[-1:] == [user("first"), assistant("One."), user("third")]
 
-    def test_an_unknown_turn_cannot_be_stopped(self, serve: Serve) -> None:
-        served = serve()
-        answer = served.http.post(f"/api/turns/{UNKNOWN}/stop")
-        assert (answer.status_code, answer.json()["error"]["code"]) == (404, "turn_not_found")
-
     def test_a_committed_turn_stays_committed(self, serve: Serve) -> None:
         served = serve(["One."])
-        told = whole(served.client("k"), "Hi")
+        turn = f"/api/turns/{whole(served.client('k'), 'Hi').turn}"
         before = served.turns("k")
-        assert served.http.post(f"/api/turns/{told.turn}/stop").status_code == 200
+        assert served.http.post(f"{turn}/stop").status_code == 200
+        assert served.http.post(f"{turn}/stop", json={"policy": "perhaps"}).status_code == 400
+        assert served.http.get(f"{turn}/events", headers={"Last-Event-ID": "last"}).status_code == 400
         assert served.turns("k") == before
 
-    def test_an_unknown_policy_is_refused(self, serve: Serve) -> None:
-        served = serve(["One."])
-        told = whole(served.client("k"), "Hi")
-        answer = served.http.post(f"/api/turns/{told.turn}/stop", json={"policy": "perhaps"})
-        assert answer.status_code == 400
+    @pytest.mark.parametrize(("method", "path"), [("POST", "stop"), ("GET", "events")])
+    def test_an_unknown_turn_can_be_neither_stopped_nor_followed(
+        self, serve: Serve, method: str, path: str
+    ) -> None:
+        answer = serve().http.request(method, f"/api/turns/{UNKNOWN}/{path}")
+        assert (answer.status_code, answer.json()["error"]["code"]) == (404, "turn_not_found")
 
 
 class TestBusy:
@@ -191,19 +194,6 @@ class TestEvents:
             assert late[-1][1] == "turn.finished"
             assert list(events(served, turn, after=early[-1][0])) == late
 
-    def test_a_client_that_left_reads_the_rest_of_its_answer(self, serve: Serve) -> None:
-        gate = Gate()
-        served = serve(["Hel", gate, "lo."])
-        with served.client("k") as client:
-            chunks = client.chat.completions.create(model=MODEL, messages=[user("Hi")], stream=True)
-            turn = next(chunks).id
-            chunks.close()
-        served.alone()
-        served.arrived(gate)
-        served.release(gate)
-        assert text_of(events(served, turn)) == "Hello."
-        assert served.history("k") == [("user", "Hi"), ("assistant", "Hello.")]
-
     def test_a_failed_turn_tells_that_it_failed(self, serve: Serve) -> None:
         served = serve(["Hel", CUT])
         with pytest.raises(openai.APIError):
@@ -212,17 +202,6 @@ class TestEvents:
         *_, last = events(served, attempt["id"])
         assert last[1] == "turn.finished"
         assert last[2]["state"] == "failed"
-
-    def test_an_unknown_turn_has_none(self, serve: Serve) -> None:
-        served = serve()
-        answer = served.http.get(f"/api/turns/{UNKNOWN}/events")
-        assert (answer.status_code, answer.json()["error"]["code"]) == (404, "turn_not_found")
-
-    def test_a_place_that_is_no_number_is_refused(self, serve: Serve) -> None:
-        served = serve(["One."])
-        told = whole(served.client("k"), "Hi")
-        answer = served.http.get(f"/api/turns/{told.turn}/events", headers={"Last-Event-ID": "last"})
-        assert answer.status_code == 400
 
 
 Told = tuple[int, str, Any]
@@ -246,3 +225,90 @@ def events(served: Served, turn: str, *, after: int | None = None) -> Iterator[T
 
 def text_of(told: Iterable[Told]) -> str:
     return "".join(content["text"] for _, kind, content in told if kind == "text.delta")
+
+
+ASKED: Any = {
+    "model": MODEL,
+    "messages": [user("Hi")],
+    "stream": True,
+    "extra_headers": {"Idempotency-Key": "i"},
+}
+
+
+def begin(client: OpenAI) -> tuple[Stream[ChatCompletionChunk], ChatCompletionChunk]:
+    """Ask, or attach to what runs, and hear the first chunk."""
+    chunks = client.chat.completions.create(**ASKED)
+    return chunks, next(chunks)
+
+
+def leave(served: Served, client: OpenAI, chunks: Stream[ChatCompletionChunk]) -> None:
+    """Go away, and wait until the server has noticed."""
+    others = len(served.server.server_state.connections) - 1
+    chunks.close()
+    client.close()
+    served.until(lambda: len(served.server.server_state.connections) == others)
+
+
+@pytest.mark.parametrize(
+    ("policy", "leaves"), [("discard", "first"), ("keep", "first"), ("discard", "second")]
+)
+def test_a_turn_goes_on_while_somebody_else_reads_it(serve: Serve, policy: str, leaves: str) -> None:
+    gate = Gate()
+    served = serve(["Hel", gate, "lo."])
+    readers = [served.client("k", X_Turn_On_Disconnect=policy) for _ in range(2)]
+    heard_of = [(client, *begin(client)) for client in readers]
+    assert heard_of[0][2].id == heard_of[1][2].id
+    (client, chunks, _), (_, others, early) = heard_of if leaves == "first" else reversed(heard_of)
+    leave(served, client, chunks)
+    served.release(gate)
+    assert heard([early, *others]).text == "Hello."
+    assert served.history("k") == [("user", "Hi"), ("assistant", "Hello.")]
+
+
+def test_a_turn_ends_when_its_last_reader_leaves(serve: Serve) -> None:
+    gate = Gate()
+    served = serve(["Hel", gate, "lo."])
+    asking, reading = [served.client("k", X_Turn_On_Disconnect="discard") for _ in range(2)]
+    asked, first = begin(asking)
+    attached, _ = begin(reading)
+    leave(served, asking, asked)
+    leave(served, reading, attached)
+    assert served.do(served.chat("k").outcome(first.id)).turn is None
+    assert served.turns("k") == b"[]"
+
+
+def test_who_reads_the_events_counts_as_well(serve: Serve) -> None:
+    gate = Gate()
+    served = serve(["Hel", gate, "lo."])
+    asking = served.client("k", X_Turn_On_Disconnect="discard")
+    asked, first = begin(asking)
+    with served.http.stream("GET", f"/api/turns/{first.id}/events") as reading:
+        lines = reading.iter_lines()
+        next(lines)
+        leave(served, asking, asked)
+        served.release(gate)
+        assert "turn.finished" in "".join(lines)
+    assert served.history("k") == [("user", "Hi"), ("assistant", "Hello.")]
+
+
+@pytest.mark.parametrize("policy", ["continue", "discard"])
+def test_a_request_that_was_given_up_in_the_queue(
+    serve: Serve, threads: ThreadPoolExecutor, policy: str
+) -> None:
+    gate = Gate()
+    served = serve(["Zero", gate], ["One."], ["Two."])
+    first = threads.submit(whole, served.client("k"), "0")
+    served.arrived(gate)
+    impatient = served.client("k", X_Turn_On_Disconnect=policy).with_options(
+        timeout=httpx2.Timeout(PATIENCE, read=MOMENT)
+    )
+    with pytest.raises(openai.APITimeoutError):
+        whole(impatient, "1")
+    impatient.close()
+    served.until(lambda: len(served.server.server_state.connections) == 1)
+    served.queued("k", 1 if policy == "continue" else 0)
+    served.release(gate)
+    first.result()
+    whole(served.client("k"), "2")
+    said = [text for role, text in served.history("k") if role == "user"]
+    assert said == (["0", "1", "2"] if policy == "continue" else ["0", "2"])

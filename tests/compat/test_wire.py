@@ -1,7 +1,9 @@
-"""What the official client does not show: the bytes of a stream, and when they leave."""
+"""What the official client does not show: the bytes of a stream, and when they leave. Upstreams speak chat
+completions each in its own way: every answer is kept, and told by its turn's id."""
 
 from __future__ import annotations
 
+import json
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -10,14 +12,14 @@ import openai
 import pytest
 
 from tests.compat.conftest import Serve
-from tests.compat.served import Served
-from tests.compat.talking import Way, both_ways, user, whole
+from tests.compat.served import MODEL, Served
+from tests.compat.talking import Way, both_ways, streamed, user, whole
 from tests.compat.test_client_tools import TWO_CALLS
 from turnledger.engine.limits import Limits
 from turnledger.engine.turn.commit import commit, resolve_doubt
 from turnledger.errors import StoreFull
 from turnledger.testing.gates import Fate, Gate
-from turnledger.testing.upstream import CUT
+from turnledger.testing.upstream import CUT, Data, End
 
 HI: dict[str, Any] = {"messages": [user("Hi")], "stream": True}
 DONE = "data: [DONE]"
@@ -149,3 +151,154 @@ def test_an_outcome_that_stays_unknown_is_told_as_such(serve: Serve, way: Way, f
     way(client, "next")
     committed = [] if fate is Fate.LOST else [("user", "Hi"), ("assistant", "Hello.")]
     assert served.history("k") == [*committed, ("user", "next"), ("assistant", "Next.")]
+
+
+HELLO = [("user", "Hi"), ("assistant", "Hello.")]
+MARK_ONLY = End(None)
+"""The script brings its own finish_reason."""
+
+
+def chunk(delta: dict[str, Any] | None = None, finish_reason: str | None = None, **fields: Any) -> Data:
+    """A chunk; fields that are None are left out, and others stand first."""
+    choices = [] if delta is None else [{"index": 0, "delta": delta, "finish_reason": finish_reason}]
+    whole = {"id": "x", "object": "chat.completion.chunk", "created": 1, "model": "m", "choices": choices}
+    fields = {**fields, **{name: value for name, value in whole.items() if name not in fields}}
+    return Data(json.dumps({name: value for name, value in fields.items() if value is not None}).encode())
+
+
+FIRST, LAST = {"role": "assistant", "content": "Hel"}, {"content": "lo."}
+STREAMS: dict[str, list[Data]] = {
+    "text and end in one chunk": [chunk(FIRST), chunk(LAST, "stop")],
+    "all in one chunk": [chunk({"role": "assistant", "content": "Hello."}, "stop")],
+    "filter results before the first chunk": [
+        chunk(id="", prompt_filter_results=[{"prompt_index": 0}]),
+        chunk(FIRST),
+        chunk(LAST),
+        chunk({}, "stop"),
+    ],
+    "no id": [chunk(FIRST, id=None), chunk(LAST, id=None), chunk({}, "stop", id=None)],
+    "another id in each chunk": [chunk(FIRST, id="a"), chunk(LAST, id="b"), chunk({}, "stop", id="c")],
+    "an id that needs escapes": [chunk(each, id='a"b/ü') for each in (FIRST, LAST)]
+    + [chunk({}, "stop", id='a"b/ü')],
+    "an id that stands elsewhere, too": [
+        chunk(FIRST, model="m", id="m"),
+        chunk(LAST, model="m", id="m"),
+        chunk({}, "stop", model="m", id="m"),
+    ],
+    "an id that is the name of a field": [
+        chunk(FIRST, object="chat.completion.chunk", id="object"),
+        chunk(LAST, "stop", object="chat.completion.chunk", id="object"),
+    ],
+    "usage unasked": [chunk(FIRST), chunk(LAST), chunk({}, "stop"), chunk(usage={"total_tokens": 1})],
+    "nulls and nothings": [
+        chunk({"role": "assistant", "content": "", "tool_calls": None, "refusal": None}),
+        chunk({"content": "Hel", "function_call": None, "reasoning_content": "Hm."}),
+        chunk({"content": None}),
+        chunk({**LAST, "tool_calls": []}),
+        chunk({"content": ""}, "stop"),
+    ],
+}
+
+
+def test_streams_in_any_dialect_are_kept_and_told_under_the_id_of_their_turn(serve: Serve) -> None:
+    served = serve(*([*script, MARK_ONLY] for script in STREAMS.values()))
+    for name in STREAMS:
+        asked = served.client(name).chat.completions.create(model=MODEL, messages=[user("Hi")], stream=True)
+        with asked as chunks:
+            told = list(chunks)
+        [turn] = served.shown(name)["turns"]
+        assert {each.id for each in told} == {turn["id"]}, name
+        assert {each.object for each in told} == {"chat.completion.chunk"}, name
+        assert {each.model for each in told} == {"m"}, name
+        assert "".join(each.choices[0].delta.content or "" for each in told if each.choices) == "Hello.", name
+        assert [each.choices[0].finish_reason for each in told if each.choices][-1] == "stop", name
+        assert served.history(name) == HELLO, name
+
+
+def call_piece(arguments: str) -> dict[str, Any]:
+    function = {"name": "weather", "arguments": arguments}
+    return {"index": 0, "id": "call_a", "type": "function", "function": function}
+
+
+@pytest.mark.parametrize("conversation", ["k", None], ids=["kept", "passed through"])
+def test_what_an_upstream_repeats_is_told_once(serve: Serve, conversation: str | None) -> None:
+    """The helper of the official client joins whatever comes twice: roles, ids and names, too."""
+    said = {"role": "assistant", "reasoning": "Hm."}
+    served = serve(
+        [
+            chunk({**said, "content": "Hel"}),
+            chunk({**said, "content": "lo.", "tool_calls": [call_piece("{")]}),
+            chunk({**said, "content": "", "tool_calls": [call_piece("}")]}),
+            chunk({**said, "content": ""}, "tool_calls", x_timing=0.1),
+            MARK_ONLY,
+        ]
+    )
+    client = served.client(conversation)
+    with client.chat.completions.stream(model=MODEL, messages=[user("Hi")]) as stream:
+        told = [event.chunk for event in stream if event.type == "chunk"]
+        message = stream.get_final_completion().choices[0].message
+    assert (message.role, message.content) == ("assistant", "Hello.")
+    assert [(each.id, each.function.name, each.function.arguments) for each in message.tool_calls or ()] == [
+        ("call_a", "weather", "{}")
+    ]
+    assert [each.choices[0].delta.role for each in told] == ["assistant", None, None, None]
+    assert [getattr(each.choices[0].delta, "reasoning", None) for each in told] == ["Hm."] * 4
+    assert getattr(told[-1], "x_timing", None) == 0.1
+
+
+@pytest.mark.parametrize("conversation", ["k", None])
+def test_a_chunk_on_several_lines_reaches_the_client(serve: Serve, conversation: str | None) -> None:
+    said = {"index": 0, "delta": {"role": "assistant", "content": "Hello."}, "finish_reason": "stop"}
+    told = {"id": "x", "object": "chat.completion.chunk", "created": 1, "model": "m", "choices": [said]}
+    lines = [f"data: {line}\n".encode() for line in json.dumps(told, indent=2).split("\n")]
+    served = serve([b"".join([*lines, b"\n"]), MARK_ONLY])
+    assert streamed(served.client(conversation), "Hi").text == "Hello."
+
+
+@pytest.mark.parametrize("name", ["x", "", None, 'a"b/ü', "m", "object"])
+def test_a_whole_answer_is_told_under_the_id_of_its_turn(serve: Serve, name: str | None) -> None:
+    choice = {"index": 0, "message": {"role": "assistant", "content": "Hello."}, "finish_reason": "stop"}
+    answer = {"object": "chat.completion", "model": "m", "id": name, "created": 1, "choices": [choice]}
+    served = serve([Data(json.dumps(answer).encode())])
+    told = served.client("k").chat.completions.create(model=MODEL, messages=[user("Hi")])
+    [turn] = served.shown("k")["turns"]
+    assert (told.id, told.model, told.object) == (turn["id"], "m", "chat.completion")
+    assert served.history("k") == HELLO
+
+
+@pytest.mark.parametrize("name", ["x", None, 'a"b'])
+def test_a_character_in_two_halves_is_kept_as_one(serve: Serve, name: str | None) -> None:
+    halves = [
+        chunk({"role": "assistant", "content": "Hello \ud83c"}, id=name),
+        chunk({"content": "\udf0d"}, "stop", id=name),
+    ]
+    served = serve([*halves, MARK_ONLY])
+    text = streamed(served.client("k"), "Hi").text
+    assert text.encode("utf-16", "surrogatepass").decode("utf-16") == "Hello 🌍"
+    assert served.history("k") == [("user", "Hi"), ("assistant", "Hello 🌍")]
+
+
+def test_an_end_without_the_mark_of_the_end_is_one_if_the_model_said_how_it_ended(serve: Serve) -> None:
+    served = serve(["Hello.", End("stop", done=False)])
+    assert streamed(served.client("k"), "Hi").text == "Hello."
+    assert served.history("k") == HELLO
+
+
+@pytest.mark.parametrize("reason", ["length", "content_filter", "eos_token"])
+def test_every_finish_reason_is_told_and_told_again(serve: Serve, reason: str) -> None:
+    served = serve(["Hello.", End(reason)], ["Hello.", End(reason)])
+    for number, way in enumerate((whole, streamed)):
+        for _ in range(2):
+            told = way(served.client("k"), "Hi", extra_headers={"Idempotency-Key": str(number)})
+            assert (told.text, told.finish_reason) == ("Hello.", reason)
+
+
+@pytest.mark.parametrize("text", ["Grüße, 世界 🌍", "a\u2028b\x00c", 'q"\\/\r\n\t', "[DONE]", "data: x\n\n"])
+def test_any_text_comes_through(serve: Serve, text: str) -> None:
+    served = serve(otherwise=[*text])
+    client = served.client("k")
+    for way in (whole, streamed):
+        assert way(client, text).text == text
+    assert served.history("k") == [("user", text), ("assistant", text)] * 2
+    seen = served.upstream.received[-1].body["messages"]
+    assert [each["content"] for each in seen] == [text] * 3

@@ -1,13 +1,14 @@
 """Scripts of pages, each in a process of its own: a fork of one that has imported what others have written.
 
-The packages that pages use take longer to import than most examples run. Of Turnledger nothing is imported
-beforehand: what a script does not import itself, it does not have.
+The packages that pages use take longer to import than most examples run. A script still has only what it
+imports itself: packages do not show their modules that were imported beforehand.
 """
 
 from __future__ import annotations
 
 import atexit
 import functools
+import gc
 import importlib
 import json
 import os
@@ -19,8 +20,8 @@ import tempfile
 from pathlib import Path
 
 SOURCE = Path(__file__).parents[2] / "src"
-ALWAYS = ("apsw", "asyncio", "msgspec", "threading", "typing")
-IF_NAMED = {"openai": "openai", "turnledger.client": "httpx2"}
+ALWAYS = ("asyncio", "turnledger.ledger", "turnledger.testing.scripted_model")
+IF_NAMED = {"openai": "openai", "turnledger.client": "turnledger.client"}
 """What is imported beforehand, too, for scripts that import something."""
 
 
@@ -72,7 +73,7 @@ class Forking:
 def main() -> None:
     """Run scripts as told by lines on standard input, until it ends."""
     for name in ALWAYS:
-        importlib.import_module(name)
+        _import_unseen(name)
     line = b""
     while byte := os.read(0, 1):  # no more than one line: a fork has no part in the next
         line += byte
@@ -80,6 +81,8 @@ def main() -> None:
             continue
         asked, line = json.loads(line), b""
         _import_beforehand(Path(asked["command"][0]).read_text("utf-8"))
+        gc.collect()
+        gc.freeze()  # so that a fork leaves the pages of its parent alone
         child = os.fork()
         if child == 0:
             return _become(**asked)
@@ -91,7 +94,16 @@ def main() -> None:
 def _import_beforehand(code: str) -> None:
     for named, module in IF_NAMED.items():
         if re.search(rf"^(?:from|import) {re.escape(named)}\b", code, re.MULTILINE):
-            importlib.import_module(module)
+            _import_unseen(module)
+
+
+def _import_unseen(name: str) -> None:
+    """Import a module, and have no package of ours show it or what it imports."""
+    importlib.import_module(name)
+    for loaded, module in list(sys.modules.items()):
+        package, _, last = loaded.rpartition(".")
+        if loaded.startswith("turnledger.") and vars(sys.modules[package]).get(last) is module:
+            delattr(sys.modules[package], last)
 
 
 def _become(command: list[str], cwd: str, files: list[str]) -> None:
@@ -101,7 +113,6 @@ def _become(command: list[str], cwd: str, files: list[str]) -> None:
     for number, source in enumerate([nothing, *(os.open(name, os.O_WRONLY | os.O_CREAT) for name in files)]):
         os.dup2(source, number)
         os.close(source)
-    assert not [name for name in sys.modules if name.partition(".")[0] == "turnledger"]
     sys.argv = command
     sys.path[0] = str(Path(command[0]).parent)
     runpy.run_path(command[0], run_name="__main__")

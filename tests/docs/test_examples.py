@@ -1,43 +1,130 @@
-"""Documentation cannot lie: every Python example runs, and prints what the page says it prints."""
+"""Every example of a page runs, against a real server where it needs one, and prints what the page says."""
 
 from __future__ import annotations
 
 import re
+import shlex
+import shutil
+import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.clients.typescript_package import built
+from tests.compat.served import Served, serving
+from tests.docs.recipe import COMMAND, CONSOLE, ROOT
 from tests.docs.scripts import run_script
 
-ROOT = Path(__file__).parents[2]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
-EXAMPLE = re.compile(r"```python\n(.*?)```\s*(?:```text\n(.*?)```)?", re.DOTALL)
+DOCS = ROOT / "docs"
+PAGES = [ROOT / "README.md", *sorted(DOCS.rglob("*.md")), ROOT / "clients" / "typescript" / "README.md"]
+APART = (DOCS / "branches.md", *(DOCS / "recipes").iterdir())
+"""Pages whose examples build on each other, or are files of a program."""
+URL = "http://127.0.0.1:8383"
+LOCAL = r"```python\n(.*?)```\s*(?:```text\n(.*?)```)?"
+SERVED = r"```py\n(.*?)```\s*```text\n(.*?)```"
+TYPESCRIPT = r"```ts\n(.*?)```\s*```text\n(.*?)```"
 
 
-def examples() -> list[object]:
-    found = []
-    for page in PAGES:
-        for count, match in enumerate(EXAMPLE.finditer(page.read_text()), 1):
-            name = f"{page.relative_to(ROOT)}:{count}"
-            found.append(pytest.param(match.group(1), match.group(2), id=name))
-    return found
+@pytest.fixture
+def server() -> Iterator[Served]:
+    """A server of its own for each example."""
+    with serving(has_upstream=False) as server:
+        yield server
 
 
-@pytest.mark.parametrize(("code", "printed"), examples())
+def found(pattern: str, *apart: Path) -> list[object]:
+    return [
+        pytest.param(*match.groups(), id=f"{page.relative_to(ROOT)}:{count}")
+        for page in PAGES
+        if page not in apart
+        for count, match in enumerate(re.finditer(pattern, page.read_text(), re.DOTALL), 1)
+    ]
+
+
+def test_the_readme_shows_each_kind_of_example() -> None:
+    for pattern in (LOCAL, SERVED, TYPESCRIPT):
+        assert re.search(pattern, PAGES[0].read_text(), re.DOTALL), pattern
+
+
+@pytest.mark.parametrize(("code", "printed"), found(LOCAL))
 def test_example_runs_as_printed(code: str, printed: str | None, tmp_path: Path) -> None:
-    script = tmp_path / "example.py"
-    script.write_text(code)
-    done = run_script(script, cwd=tmp_path)
+    (tmp_path / "example.py").write_text(code)
+    done = run_script(tmp_path / "example.py", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert printed is None or done.stdout == printed
 
 
-def test_the_readme_shows_an_example() -> None:
-    assert any("README" in str(example) for example in map(str, examples()))
+@pytest.mark.parametrize(("code", "printed"), found(SERVED, *APART))
+def test_example_with_a_server_runs_as_printed(
+    server: Served, code: str, printed: str, tmp_path: Path
+) -> None:
+    (tmp_path / "example.py").write_text(code.replace(URL, server.url))
+    done = run_script(tmp_path / "example.py", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == printed
 
 
-def test_every_make_target_that_is_named_exists() -> None:
-    targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
-    for page in PAGES:
-        for name in re.findall(r"^make ([a-z]+)", page.read_text(), re.MULTILINE):
-            assert name in targets
+def test_examples_of_branches_are_one_program(server: Served, tmp_path: Path) -> None:
+    page = (DOCS / "branches.md").read_text()
+    examples = re.findall(SERVED, page, re.DOTALL)
+    assert len(examples) == page.count("```py\n") == 5
+    code = "print('---')\n".join(code for code, _ in examples)
+    (tmp_path / "examples.py").write_text(code.replace(URL, server.url))
+    done = run_script(tmp_path / "examples.py", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split("---\n") == [printed for _, printed in examples]
+
+
+@pytest.mark.parametrize(("code", "printed"), found(TYPESCRIPT))
+def test_typescript_example_runs_as_printed(server: Served, code: str, printed: str, tmp_path: Path) -> None:
+    (tmp_path / "node_modules").mkdir()
+    (tmp_path / "node_modules" / "turnledger").symlink_to(built())
+    (tmp_path / "example.mjs").write_text(code.replace(URL, server.url))
+    done = subprocess.run(["node", "example.mjs"], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() == printed.strip()
+
+
+@pytest.mark.skipif(shutil.which("curl") is None, reason="no curl here")
+def test_curl_commands_print_what_their_page_says(server: Served) -> None:
+    pages = [page.read_text() for page in PAGES if page not in APART]
+    commands = COMMAND.findall("".join(block for page in pages for block in CONSOLE.findall(page)))
+    asked = [(command, printed) for command, printed in commands if command.startswith("curl ")]
+    assert len(asked) == 8
+    for command, printed in asked:
+        words = shlex.split(command.replace(URL, server.url))
+        done = subprocess.run(["curl", "--silent", *words[1:]], capture_output=True, text=True, check=True)
+        expected = ".*".join(map(re.escape, printed.strip().split("…")))
+        assert re.fullmatch(expected, done.stdout.strip()), (command, done.stdout)
+
+
+WRONG = {
+    "raise ValueError('no')": "ValueError: no",
+    "import sys; sys.exit('ended')": "ended",
+    "import warnings; warnings.warn('old', DeprecationWarning)": "DeprecationWarning: old",
+    "asyncio.run": "NameError: name 'asyncio' is not defined",
+    "import turnledger; turnledger.client": "AttributeError: module 'turnledger' has no attribute 'client'",
+    "import tests": "ModuleNotFoundError: No module named 'tests'",
+    "input()": "EOFError: EOF when reading a line",
+}
+
+
+@pytest.mark.parametrize(("code", "told"), WRONG.items())
+def test_script_that_fails_is_seen_to_fail(code: str, told: str, tmp_path: Path) -> None:
+    (tmp_path / "wrong.py").write_text(f"print('begun')\n{code}\nprint('never printed')\n")
+    done = run_script(tmp_path / "wrong.py", cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (1, "begun\n")
+    assert done.stderr.splitlines()[-1] == told
+
+
+def test_script_has_its_arguments_its_folder_and_its_neighbours(tmp_path: Path) -> None:
+    (tmp_path / "neighbour.py").write_text("name = 'next door'\n")
+    (tmp_path / "right.py").write_text(
+        "import os, sys, atexit, neighbour\n"
+        "atexit.register(print, 'ended')\n"
+        "print(sys.argv[1:], os.getcwd(), neighbour.name, __name__)\n"
+    )
+    done = run_script(tmp_path / "right.py", "a b", "c", cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == f"['a b', 'c'] {tmp_path} next door __main__\nended\n"

@@ -1,13 +1,37 @@
-"""All pages: links lead somewhere, every page is found, and what a page starts it has installed before."""
+"""Pages agree with the code: links and places exist; no setting, flag, key, metric or code is left out."""
 
 from __future__ import annotations
 
+import asyncio
 import re
 from pathlib import Path
 
+import msgspec
 import pytest
+import typer
 
-from tests.docs.recipe import ROOT
+from tests.docs.recipe import CONSOLE, ROOT
+from tests.unit.server.asgi import serving
+from turnledger import errors
+from turnledger.api.requests import TurnBody
+from turnledger.api.turns import Branch
+from turnledger.cli.chat.commands import COMMANDS, KEYS
+from turnledger.cli.main import app
+from turnledger.engine.attempt.end import CLAIM_KEPT_MS, DELETED, DIED
+from turnledger.engine.recovery import NOT_COMMITTED, UNHELD
+from turnledger.engine.turn.begin import GAVE_UP
+from turnledger.engine.turn.commit import SUPERSEDED, failure_of
+from turnledger.server.config.file import load_settings
+from turnledger.server.config.settings import (
+    ChatSettings,
+    ModelSettings,
+    ModelTimeouts,
+    ScopeSettings,
+    ServerLimits,
+    Settings,
+)
+from turnledger.server.models.titles import AT_ONCE, PATIENCE, WAITING
+from turnledger.server.openapi.document import path_of
 
 PAGES = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), ROOT / "clients" / "typescript" / "README.md"]
 FENCED = re.compile(r"^```(\w*)\n(.*?)^```", re.DOTALL | re.MULTILINE)
@@ -22,6 +46,11 @@ NAMED = re.compile(rf"(?<![\w/.-])(?:{ROOMS})/[\w/.]*\w")
 BUILT = {"src/turnledger/server/chat_page/dist"}
 
 
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
 def links_of(page: Path) -> list[tuple[Path, str]]:
     told = LINK.findall(FENCED.sub("", page.read_text()))
     parts = [link.partition("#") for link in told if not link.startswith("https://")]
@@ -34,11 +63,11 @@ def anchors_of(page: Path) -> set[str]:
     return {heading.strip().replace(" ", "-") for heading in plain}
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_every_link_leads_somewhere(page: Path) -> None:
-    for path, anchor in links_of(page):
-        assert path.exists(), path
-        assert not anchor or anchor in anchors_of(path), (path, anchor)
+def test_every_link_leads_somewhere() -> None:
+    for page in PAGES:
+        for path, anchor in links_of(page):
+            assert path.exists(), (page, path)
+            assert not anchor or anchor in anchors_of(path), (page, path, anchor)
 
 
 def test_every_page_is_found_from_the_readme() -> None:
@@ -53,10 +82,9 @@ def test_every_page_is_found_from_the_readme() -> None:
     assert [page for page in PAGES if page not in found and page.parent not in (decisions, ROOT)] == []
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_what_is_started_was_installed(page: Path) -> None:
+def test_what_is_started_was_installed() -> None:
     """A block of commands that installs Turnledger and starts it does so with the extra that this needs."""
-    for _, block in FENCED.findall(page.read_text()):
+    for _, block in FENCED.findall("".join(page.read_text() for page in PAGES)):
         installed = EXTRAS.search(block)
         started = set(STARTED.findall(block)) if installed else set()
         extras = set((installed[1] or "").split(",")) if installed else set()
@@ -91,7 +119,171 @@ def is_there(place: str) -> bool:
     return False
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_every_place_that_a_page_names_exists(page: Path) -> None:
-    named = set(NAMED.findall(page.read_text())) - BUILT
+def test_every_place_that_a_page_names_exists() -> None:
+    named = {place for page in PAGES for place in NAMED.findall(page.read_text())} - BUILT
     assert sorted(place for place in named if not is_there(place)) == []
+
+
+def test_every_make_target_that_is_named_exists() -> None:
+    targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    named = {name for page in PAGES for name in re.findall(r"^make ([a-z]+)", page.read_text(), re.MULTILINE)}
+    assert named <= targets
+
+
+def text_of(name: str) -> str:
+    return (ROOT / "docs" / f"{name}.md").read_text()
+
+
+def flags_of(*names: str) -> set[str]:
+    """The flags of a command."""
+    command = typer.main.get_command(app)
+    for name in names:
+        command = command.commands[name]  # type: ignore[attr-defined]
+    return {flag for parameter in command.params for flag in parameter.opts if flag.startswith("--")}
+
+
+def shown_settings(folder: Path, toml: str) -> Settings:
+    """The settings of a file that a page shows."""
+    config = folder / "turnledger.toml"
+    config.write_text(toml)
+    environ = {"EXAMPLE_API_KEY": "secret"}
+    return load_settings({}, config=config, environ=environ, config_folder=folder, data_folder=folder)
+
+
+def test_settings_that_pages_show_are_understood(tmp_path: Path) -> None:
+    shown = {
+        name: re.findall(r"```toml\n(.*?)```", text_of(name), re.DOTALL)
+        for name in ("server", "sharing", "keeping")
+    }
+    server = shown_settings(tmp_path, "".join(shown["server"]))
+    assert set(server.models) == {"fast", "smart"}
+    assert server.models["smart"].timeouts == ModelTimeouts(first_byte=60, total=600)
+    sharing = shown_settings(tmp_path, "".join(shown["sharing"]))
+    assert sharing.frame_ancestors == ("https://shop.example.com",)
+    keeping, titles = shown["keeping"]
+    chats = shown_settings(tmp_path, keeping).chats
+    assert (chats.keep, chats.scopes) == (True, {"confessional": ScopeSettings(keep=False)})
+    assert shown_settings(tmp_path, titles).chats.title_model == "llama3.2"
+
+
+SERVER = text_of("server")
+
+
+def rows(first: str) -> dict[str, list[str]]:
+    """The rows of the table of the server's page whose head begins like this, by their first cell."""
+    table = SERVER[SERVER.index(f"| {first}") :].partition("\n\n")[0].splitlines()[2:]
+    cells = [[cell.strip().strip("`") for cell in row.strip("|").split(" | ")] for row in table]
+    return {row[0].strip("` "): [cell.strip("` ") for cell in row[1:]] for row in cells}
+
+
+@pytest.mark.parametrize(
+    ("first", "kind"),
+    [
+        ("`[server]`", Settings),
+        ("`[server.limits]`", ServerLimits),
+        ("`[server.timeouts]`", ModelTimeouts),
+        ("`[chats]`", ChatSettings),
+    ],
+)
+def test_server_page_lists_every_setting_with_its_default(first: str, kind: type[msgspec.Struct]) -> None:
+    listed = rows(first)
+    fields = {field.name: field.default for field in msgspec.structs.fields(kind)}
+    for apart in ("limits", "timeouts", "models", "chats", "scopes"):
+        fields.pop(apart, None)
+    assert set(listed) == set(fields)
+    for name, default in fields.items():
+        if isinstance(default, bool) or (isinstance(default, str) and default):
+            assert listed[name][0] == str(default).lower()
+        elif isinstance(default, int | float):
+            assert float(listed[name][0]) == default
+        else:  # none, empty, or as it comes
+            assert not re.match(r"\d", listed[name][0])
+
+
+def test_server_page_lists_every_flag_and_setting_of_a_model() -> None:
+    assert [name for name in ModelSettings.__struct_fields__ if f"`{name}`" not in SERVER] == []
+    flags = flags_of("serve")
+    assert [flag for flag in flags if f"`{flag}`" not in SERVER] == []
+    assert set(re.findall(r"`(--[a-z-]+)`", SERVER)) <= flags
+
+
+async def test_server_page_lists_every_path_and_metric() -> None:
+    async with serving() as asked:
+        paths = {path_of(endpoint) for endpoint in asked.endpoints}
+        told = asked.service.metrics.text().decode()
+    assert {path for cell in rows("path") for path in re.findall(r"/[^`]*", cell)} == paths
+    names = re.findall(r"^# HELP (\S+)", told, re.MULTILINE)
+    real = {name for name in names if not name.endswith("_created")}
+    assert set(re.findall(r"^\| `(turnledger_\w+)`", SERVER, re.MULTILINE)) == real
+
+
+def test_branches_page_names_every_field() -> None:
+    told = {*TurnBody.__struct_fields__, *Branch.__struct_fields__} - {"id", "is_current", "is_running"}
+    assert [name for name in told if f"`{name}`" not in text_of("branches")] == []
+
+
+def test_command_line_page_names_every_command_and_flag() -> None:
+    page = text_of("command-line")
+    for name in ("list", "search", "show", "rename", "pin", "archive", "delete", "restore"):
+        assert f"turnledger chats {name}" in page
+        assert [flag for flag in flags_of("chats", name) if f"`{flag}`" not in page] == []
+
+
+def test_terminal_page_names_every_command_key_and_flag() -> None:
+    page = text_of("terminal")
+    assert [each.name for each in COMMANDS if not re.search(rf"`/{each.name}\b", page)] == []
+    keys = [key for named, _ in KEYS for key in re.split(", | ", named) if key != "//…"]
+    assert [key for key in keys if key not in page] == []
+    assert [flag for flag in flags_of("chat") if flag not in page] == []
+    [pipes] = CONSOLE.findall(page)
+    assert pipes in (ROOT / "README.md").read_text()  # where they are run
+
+
+def test_keeping_page_has_the_numbers_of_the_server() -> None:
+    assert (AT_ONCE, WAITING, PATIENCE) == (4, 200, 60.0)
+    assert "Four titles" in text_of("keeping")
+    assert f"{WAITING} chats may wait" in text_of("keeping")
+
+
+SOURCES = ROOT / "web" / "src"
+SHORTCUT = re.compile(r'\{ name: "\w+", keys: \[([^\]]*)\], what: "([^"]+)", where: "(\w+)" \}')
+WHERE = {"writing": "in the field", "anywhere": "anywhere", "list": "in the list of chats"}
+
+
+def test_chat_page_lists_every_key_as_the_page_itself_does() -> None:
+    known = SHORTCUT.findall((SOURCES / "composer" / "shortcuts.ts").read_text())
+    quote = '"'
+    expected = [f"| {keys.replace(quote, '`')} | {what} | {WHERE[where]} |" for keys, what, where in known]
+    assert len(expected) > 8
+    page = text_of("page")
+    assert [row for row in expected if row not in page] == []
+    told = page.split("| keys | what they do | where |")[1].split("\n\n")[0].count("\n| `")
+    assert told == len(expected)
+
+
+def test_chat_page_names_everything_that_its_address_can_ask_for() -> None:
+    reading = [path.read_text() for path in SOURCES.rglob("*.ts") if "URLSearchParams" in path.read_text()]
+    asked = {name for text in reading for name in re.findall(r'\.get\("(\w+)"\)', text)}
+    names = {"embed", "scope", "theme", "keep"}
+    assert names <= asked
+    assert [name for name in names if f"`/?{name}=" not in text_of("page")] == []
+
+
+def codes_below(kind: type[errors.TurnledgerError]) -> set[str]:
+    return {kind.code}.union(*(codes_below(each) for each in kind.__subclasses__()))
+
+
+def test_retries_page_tells_failures_of_the_process_from_those_of_the_model() -> None:
+    page = text_of("retries")
+    table = page[page.index("| code |") :].partition("\n\n")[0]
+    listed = set(re.findall(r"`(\w+)`", "".join(row.split("|")[1] for row in table.splitlines())))
+    made = {each.code for each in (DIED, SUPERSEDED, GAVE_UP, NOT_COMMITTED, UNHELD)}
+    raised = {failure_of(each).code for each in (asyncio.CancelledError(), errors.LedgerClosed())}
+    # What no repetition mends, or nobody is told.
+    final = {"store_error", "store_corrupt", "not_a_store", "store_too_new", "unsafe_sqlite"}
+    assert made | raised | codes_below(errors.StoreError) - final == listed
+    rest = page.replace(table, "")
+    others = codes_below(errors.ModelError) - {errors.ModelError.code} | {DELETED.code, errors.EmptyTurn.code}
+    assert {each for each in others if f"`{each}`" in rest} == others
+    assert not others & listed
+    assert f"kept for {CLAIM_KEPT_MS // 3_600_000} hours" in page

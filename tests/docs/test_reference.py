@@ -1,14 +1,25 @@
-"""The reference pages say what the code says, all of it, and nothing else."""
+"""The reference pages say what the code says: they miss nothing public, and tell nothing private."""
 
 from __future__ import annotations
 
-from typing import Any
+import sys
+from enum import Enum
+from pathlib import Path
+from types import ModuleType
+from typing import Any, TypedDict, Unpack, overload
 
+import msgspec
 import pytest
 import typer
 
 from tools.reference.__main__ import main
+from tools.reference.markdown import prose, table
 from tools.reference.pages import FOLDER, PAGES
+from tools.reference.python_client import members, reachable, section
+from tools.reference.python_signatures import signatures
+from tools.reference.python_source import aliases, field_docs, set_when_made
+from tools.reference.typescript_client import section as typescript_section
+from tools.reference.typescript_source import declarations, exported
 from turnledger.cli.main import app
 
 
@@ -33,3 +44,287 @@ def test_every_command_and_option_is_told() -> None:
     serve = page[page.index("### turnledger serve\n") :].partition("\n###")[0]
     for option in ("--store URL", "--port N", "--host TEXT", "--workers N"):
         assert f"| `{option}` |" in serve
+
+
+class Options(TypedDict, total=False):
+    """What may be said."""
+
+    loud: bool
+    """Whether it is heard
+    far away."""
+    name: str
+
+
+class Told(msgspec.Struct):
+    """What was told."""
+
+    text: str
+    number: int = 3
+    """Of the telling."""
+
+
+class Base:
+    def inherited(self) -> None:
+        """Come from above."""
+
+
+class Teller(Base):
+    """Tells."""
+
+    limit = 3
+
+    def __init__(self, secret: object) -> None:
+        self._secret = secret
+
+    @overload
+    def tell(self, text: str, *, twice: bool = ..., **options: Unpack[Options]) -> Told: ...
+    @overload
+    def tell(self, text: int) -> None: ...
+    def tell(self, text: str | int, *, twice: bool = False, **options: Unpack[Options]) -> Told | None:
+        """Tell it."""
+
+    @property
+    def last(self) -> Told:
+        """The last one."""
+        raise NotImplementedError
+
+    def _hidden(self) -> None:
+        pass
+
+
+class AsyncTeller:
+    """Tells, too."""
+
+    async def tell(self) -> None: ...
+    async def aclose(self) -> None: ...
+
+
+def test_all_that_is_public_is_found_and_nothing_else() -> None:
+    assert [name for _, name, _ in members(Teller)] == ["limit", "tell", "last", "inherited"]
+
+
+def test_classes_lead_to_others() -> None:
+    package = ModuleType("package")
+    package.__all__ = ["Teller", "PATH"]  # type: ignore[attr-defined]
+    package.Teller, package.PATH = Teller, sys.path  # type: ignore[attr-defined]
+    assert list(reachable(package, (__name__,))) == [Teller, Options, Told]
+    assert list(reachable(package, ("elsewhere",))) == [Teller]
+
+
+def test_every_way_of_calling_is_told() -> None:
+    assert signatures("tell", Teller.tell).split("\n") == [
+        "tell(text: str, *, twice: bool = …, **options: Options) -> Told",
+        "tell(text: int) -> None",
+    ]
+
+
+def test_a_long_signature_has_a_line_for_each_parameter() -> None:
+    def ask(
+        first_question: str, second_question: str, *, third_question: str = "why", on: bool = True
+    ) -> None: ...
+
+    assert signatures("ask", ask) == (
+        "ask(\n    first_question: str,\n    second_question: str,\n    *,\n"
+        '    third_question: str = "why",\n    on: bool = True,\n) -> None'
+    )
+
+
+def test_what_stands_below_a_field_is_said_of_it() -> None:
+    assert field_docs(Options) == {"loud": "Whether it is heard\nfar away."}
+    assert "| `number` | `int = 3` | Of the telling. |" in section(Told, [])
+    assert "| `loud` | `bool` | Whether it is heard far away. |" in section(Options, [])
+
+
+class Colour(Enum):
+    """Of things."""
+
+    RED = "red"  # as blood
+    BLUE = "blue"
+    """As the sky."""
+
+    @property
+    def is_warm(self) -> bool:
+        """Whether it is."""
+        return self is Colour.RED
+
+
+def test_values_come_first_with_what_stands_behind_or_below_them() -> None:
+    told = section(Colour, [])
+    rows = [line for line in told.split("\n") if line.startswith("| `")]
+    assert rows == [
+        '| `RED` | `"red"` | as blood |',
+        '| `BLUE` | `"blue"` | As the sky. |',
+        "| `is_warm` | `bool` | Whether it is. |",
+    ]
+
+
+class Made:
+    def __init__(self, count: int) -> None:
+        self.teller = Teller(count)
+        """Who tells."""
+        self.count: int = count
+        self.both = count + 1
+        self._secret = 1
+
+
+def test_what_is_set_when_one_is_made_is_public_too() -> None:
+    assert list(set_when_made(Made)) == [
+        ("teller", "Teller", "Who tells."),
+        ("count", "int", ""),
+        ("both", "", ""),
+    ]
+
+
+def test_aliases_are_found_with_what_is_said_of_them() -> None:
+    stands_for, says = aliases("turnledger.client")["Said"]
+    assert stands_for.startswith("str | ")
+    assert says.startswith("A text, or items")
+
+
+def test_a_class_is_told_with_its_members_and_without_how_it_is_made() -> None:
+    told = section(Teller, [])
+    assert "secret" not in told
+    assert "_hidden" not in told
+    for part in (
+        "## Teller\n",
+        "### Teller.tell\n",
+        "### Teller.inherited\n",
+        "| `last` | `Told` | The last one. |",
+    ):
+        assert part in told
+
+
+def test_of_a_twin_only_the_difference_is_told() -> None:
+    told = section(AsyncTeller, [Teller, AsyncTeller])
+    assert "The members of [Teller](#teller), for asyncio. It alone has `aclose`." in told
+    assert "It has no `inherited`, `last`, `limit`." in told
+
+
+def test_paragraphs_are_joined_and_lists_are_not() -> None:
+    assert prose("One\ntwo.\n\n- a\n- b\n\nThree\nfour.") == "One two.\n\n- a\n- b\n\nThree four."
+    assert table(["a", "b"], [("x|y", "one\ntwo")]).endswith("| x\\|y | one two |\n")
+
+
+TYPESCRIPT = """import { x } from "./x.js";
+
+/** How it is told. */
+export type Told =
+  | { readonly type: "a" }
+  | {
+      readonly type: "b";
+    };
+
+const hidden = 1;
+
+/**
+ * Tells
+ * things.
+ */
+export class Teller<Thing> extends Base {
+  readonly #secret: string;
+  /** So many. */
+  readonly limit: number = 3;
+  private inner = new Map<string, () => void>();
+
+  constructor(secret: string) {
+    super();
+    this.#secret = secret;
+  }
+
+  /** The last one. */
+  get last(): Thing | null {
+    return null;
+  }
+
+  /** Tell it. */
+  tell(thing: Thing, options: { twice: true }): Promise<Thing>;
+  tell(
+    thing: Thing,
+    options?: Options,
+  ): Promise<void>;
+  async tell(thing: Thing, options: Options = {}): Promise<Thing | void> {
+    if (options.twice) {
+      other(thing);
+    }
+  }
+
+  /** @internal */
+  within(): void {}
+
+  async *[Symbol.asyncIterator](): AsyncGenerator<Thing> {
+    yield* this.all();
+  }
+
+  override async next(): Promise<Thing> {
+    return this.first;
+  }
+
+  declare readonly said: string;
+
+  #really(): void {}
+}
+
+export interface Options {
+  /** Once more. */
+  readonly twice?: boolean;
+  known?(): void;
+}
+
+export class Failed extends Error {}
+
+/** Do it. */
+export async function tell(
+  thing: string,
+): Promise<void> {
+  return;
+}
+"""
+
+
+def test_typescript_is_read_as_it_is_exported() -> None:
+    found = {each.name: each for each in declarations(TYPESCRIPT)}
+    assert list(found) == ["Told", "Teller", "Options", "Failed", "tell"]
+    assert found["Told"].declared.endswith('readonly type: "b";\n    }')
+    assert found["Teller"].declared == "class Teller<Thing> extends Base"
+    assert found["Teller"].says == "Tells\nthings."
+    assert found["tell"].declared == "async function tell(\n  thing: string,\n): Promise<void>"
+    assert found["Failed"].members == []
+    assert [(each.name, each.declared) for each in found["Teller"].members] == [
+        ("limit", "readonly limit: number"),
+        ("constructor", "constructor(secret: string)"),
+        ("last", "get last(): Thing | null"),
+        ("tell", "tell(thing: Thing, options: { twice: true }): Promise<Thing>"),
+        ("tell", "tell(\n  thing: Thing,\n  options?: Options,\n): Promise<void>"),
+        ("[Symbol.asyncIterator]", "async *[Symbol.asyncIterator](): AsyncGenerator<Thing>"),
+        ("next", "async next(): Promise<Thing>"),
+        ("said", "readonly said: string"),
+    ]
+    assert [(each.name, each.is_method, each.says) for each in found["Options"].members] == [
+        ("twice", False, "Once more."),
+        ("known", True, ""),
+    ]
+
+
+def test_typescript_is_told_with_its_members() -> None:
+    teller = next(each for each in declarations(TYPESCRIPT) if each.name == "Teller")
+    told = typescript_section(teller)
+    assert "| `limit` | `number` | So many. |" in told
+    assert "| `last` | `Thing \\| null` | The last one. |" in told
+    assert told.count("### Teller.tell\n") == 1
+
+
+@pytest.mark.parametrize(
+    "line", ['export { Teller, type Options } from "./teller.js";', 'export * from "./teller.js";']
+)
+def test_what_an_index_passes_on_is_found(tmp_path: Path, line: str) -> None:
+    (tmp_path / "teller.ts").write_text(TYPESCRIPT)
+    (tmp_path / "index.ts").write_text(f'{line}\n\nexport const VERSION: string = "1";\n')
+    names = [each.name for each in exported(tmp_path / "index.ts")]
+    assert {"Teller", "Options", "VERSION"} <= set(names)
+    assert ("Failed" in names) is ("*" in line)
+
+
+def test_what_is_exported_under_a_name_is_told_with_it(tmp_path: Path) -> None:
+    (tmp_path / "teller.ts").write_text(TYPESCRIPT)
+    (tmp_path / "index.ts").write_text('export * as telling from "./teller.js";\n')
+    assert "telling.Failed" in [each.full_name for each in exported(tmp_path / "index.ts")]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
 from collections.abc import Sequence
 from typing import Any
 from urllib.parse import unquote, urlsplit
@@ -47,7 +46,7 @@ Operation = schemathesis.APIOperation
 
 
 class Described:
-    """The document of an application, and what was seen of it."""
+    """The document of an application."""
 
     def __init__(self, endpoints: Sequence[Endpoint]) -> None:
         document = msgspec.json.decode(msgspec.json.encode(describe(endpoints)))
@@ -55,7 +54,6 @@ class Described:
         self.operations: dict[str, Operation] = {
             found.ok().label: found.ok() for found in self.schema.get_all_operations()
         }
-        self.observed: defaultdict[str, Counter[int]] = defaultdict(Counter)
 
     def coverage(self, operation: Operation, mode: GenerationMode) -> list[Case]:
         """Cases at the edges of what the description allows, within or beyond them."""
@@ -70,7 +68,6 @@ class Described:
         reply = _send(application, sent)
         shown = _shown(reply, sent)
         case.validate_response(shown, checks=CHECKS)
-        self.observed[case.operation.label][reply.status] += 1
         return shown
 
     def check(self, label: str, reply: Reply) -> None:
@@ -80,7 +77,6 @@ class Described:
         assert str(reply.status) in documented, f"{label}: {reply.told}"
         sent = requests.Request(operation.method, URL + operation.path).prepare()
         operation.validate_response(_shown(reply, sent))
-        self.observed[label][reply.status] += 1
 
 
 def _send(application: Application, sent: requests.PreparedRequest) -> Reply:

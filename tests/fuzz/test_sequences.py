@@ -55,9 +55,9 @@ def played(seed: int, kind: str, described: Described) -> list[str]:
     return crowd.log
 
 
-@pytest.mark.parametrize("kind", ["memory", "sqlite"])
 @pytest.mark.parametrize("seed", range(FIRST, FIRST + SEEDS))
-def test_nothing_is_left_of_a_crowd_but_its_turns(seed: int, kind: str, described: Described) -> None:
+def test_nothing_is_left_of_a_crowd_but_its_turns(seed: int, described: Described) -> None:
+    kind = "sqlite" if seed % 2 else "memory"
     assert len(played(seed, kind, described)) > CLIENTS / 2
 
 

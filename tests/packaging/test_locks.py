@@ -68,7 +68,7 @@ def database(answer: Any) -> Iterator[str]:
             pass
 
     server = HTTPServer(("127.0.0.1", 0), Answering)
-    thread = threading.Thread(target=server.serve_forever)
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
     thread.start()
     try:
         yield f"http://127.0.0.1:{server.server_port}/v1/querybatch"

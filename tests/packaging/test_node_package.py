@@ -1,14 +1,27 @@
-"""Packages that Node builds: installed and built when there is a reason to, with a remedy if that fails."""
+"""What Node builds, the chat page and the TypeScript client: built when there is a reason to, with a remedy
+where that fails, and packed so that no user needs Node."""
 
 from __future__ import annotations
 
 import json
+import re
 import stat
+import subprocess
+import sys
+import tarfile
+import zipfile
 from pathlib import Path
+from urllib.request import urlopen
 
 import pytest
+from hatchling.builders.wheel import WheelBuilder
 
+from tests import node_packages
+from tests.unit.server.processes import started
+from tools import node_package
 from tools.node_package import CLIENT, PAGE, ROOT, CannotBuild, NodePackage
+from tools.page import main
+from tools.page_hook import WITHOUT, PageHook
 from turnledger.server.chat_page import built
 
 NPM = """#!/bin/sh
@@ -154,3 +167,157 @@ def test_page_build_replaces_the_folder_the_server_reads_and_no_source() -> None
     """A build removes everything else from its folder."""
     assert PAGE.into == built.FOLDER
     assert PAGE.into not in Path(built.__file__).parents
+
+
+@pytest.fixture
+def page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Workshop:
+    return Workshop(tmp_path, monkeypatch, swaps=True)
+
+
+def test_it_is_built_when_asked_for(page: Workshop, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([], page.package) == 0
+    assert capsys.readouterr().out == f"The chat page is built: {page.package.into}\n"
+    assert main([], page.package) == 0
+    assert "up to date" in capsys.readouterr().out
+
+
+def test_who_wants_to_serve_hears_nothing_of_a_page_that_is_there(
+    page: Workshop, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page.package.build()
+    assert main(["--if-possible"], page.package) == 0
+    assert capsys.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize("is_there", [False, True])
+def test_without_node_who_wants_to_serve_is_told_in_a_line(
+    is_there: bool,
+    page: Workshop,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    if is_there:
+        page.package.build()
+        page.source.write_text("changed since")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert main(["--if-possible"], page.package) == 0
+    told = capsys.readouterr().out
+    assert told.count("\n") == 1
+    assert ("older than its sources" if is_there else "not built; the APIs work") in told
+    assert "Node 20.19 or newer" in told
+    assert "make page" in told
+    assert main([], page.package) == 1
+    assert "Node 20.19 or newer" in capsys.readouterr().err
+
+
+def test_a_build_that_fails_is_told_and_does_not_keep_the_server_from_running(
+    page: Workshop, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("NPM_FAILS", "1")
+    assert main(["--if-possible"], page.package) == 0
+    assert "failed" in capsys.readouterr().err
+    assert main([], page.package) == 1
+
+
+IN_WHEEL = "turnledger/server/chat_page/dist/"
+BUILD = "import sys; from hatchling import build; print(getattr(build, 'build_' + sys.argv[1])(sys.argv[2]))"
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A source distribution, unpacked."""
+    node_packages.built(PAGE)
+    folder = tmp_path_factory.mktemp("source")
+    with tarfile.open(made("sdist", ROOT, folder)) as archive:
+        archive.extractall(folder, filter="data")
+    [unpacked] = [path for path in folder.iterdir() if path.is_dir()]
+    return unpacked
+
+
+@pytest.fixture(scope="module")
+def wheel(source: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A wheel that was made of it, unpacked."""
+    folder = tmp_path_factory.mktemp("wheel")
+    with zipfile.ZipFile(made("wheel", source, folder)) as archive:
+        archive.extractall(folder / "site")
+    return folder / "site"
+
+
+def made(kind: str, project: Path, into: Path) -> Path:
+    """Make a package where there is no Node, and where nothing can be downloaded: what builds it is here."""
+    command = [sys.executable, "-c", BUILD, kind, str(into)]
+    done = subprocess.run(command, cwd=project, capture_output=True, text=True, env={"PATH": str(into)})
+    assert done.returncode == 0, done.stderr
+    return into / done.stdout.split()[-1]
+
+
+def test_a_source_distribution_has_the_page_and_its_sources_and_nothing_of_others(source: Path) -> None:
+    page = source / PAGE.into.relative_to(ROOT)
+    assert (page / "index.html").read_bytes() == (PAGE.into / "index.html").read_bytes()
+    assert (source / "web" / "src" / "main.tsx").exists()
+    assert not list(source.rglob("node_modules"))
+    assert not (source / "clients" / "typescript" / "dist").exists()
+
+
+def test_a_wheel_shows_the_page_without_node(wheel: Path, tmp_path: Path) -> None:
+    index = (wheel / IN_WHEEL / "index.html").read_text()
+    assets = re.findall(r'(?:src|href)="\./(assets/[^"]+)"', index)
+    licences = (wheel / IN_WHEEL / "THIRD_PARTY_NOTICES.txt").read_text()
+    for name in ("preact", "@preact/signals", "dompurify", "highlight.js", "marked"):
+        assert f"\n{name} " in licences
+    assert "Copyright" in licences
+    assert {Path(name).suffix for name in assets} == {".js", ".css"}
+    environ = {"PYTHONPATH": str(wheel), "PATH": str(tmp_path), "PYTHONDONTWRITEBYTECODE": "1"}
+    with started("turnledger", "serve", "--port", "0", "--store", "memory:", **environ) as server:
+        assert server.announced.endswith("Open it in a browser.\n")
+        for name in ("", *assets):
+            with urlopen(f"{server.url}/{name}", timeout=60) as answer:
+                assert answer.read() == (wheel / IN_WHEEL / (name or "index.html")).read_bytes()
+
+
+class Making:
+    """What the hook does for a page that cannot be built, or can."""
+
+    def __init__(self, workshop: Workshop) -> None:
+        self.workshop = workshop
+
+    def make(self, version: str = "standard") -> None:
+        builder = WheelBuilder(str(ROOT))
+        hook = PageHook(str(ROOT), {}, builder.config, builder.metadata, str(ROOT), "wheel", builder.app)
+        hook.initialize(version, {})
+
+
+@pytest.fixture
+def making(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Making:
+    workshop = Workshop(tmp_path, monkeypatch, swaps=True)
+    monkeypatch.setattr(node_package, "PAGE", workshop.package)
+    return Making(workshop)
+
+
+def test_it_is_built_when_a_package_is_made(making: Making) -> None:
+    making.make()
+    assert making.workshop.package.is_fresh
+
+
+def test_without_node_there_is_no_package_but_the_remedy(
+    making: Making, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
+    with pytest.raises(SystemExit) as stopped:
+        making.make()
+    assert "Node 20.19 or newer" in str(stopped.value)
+    assert f"{WITHOUT}=1" in str(stopped.value)
+
+
+def test_who_wants_one_without_the_page_gets_it(making: Making, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
+    monkeypatch.setenv(WITHOUT, "1")
+    making.make()
+    assert not making.workshop.package.is_there
+
+
+def test_who_works_on_a_clone_needs_no_page(making: Making) -> None:
+    making.make("editable")
+    assert not making.workshop.package.is_there
+    assert making.workshop.told() == []

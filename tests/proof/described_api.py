@@ -1,4 +1,5 @@
-"""Requests within and beyond the description of the API, 100 of each kind, for every way to authenticate."""
+"""Requests within and beyond the description of the API, 100 of each kind, for every way to authenticate, and
+200 crowds of clients."""
 
 from __future__ import annotations
 
@@ -9,13 +10,14 @@ from pathlib import Path
 
 SECONDS = 1800
 EXAMPLES = 100
+CROWDS = 200
 
 
 def prove() -> None:
     command = [sys.executable, "-m", "pytest", "-q", "-n", "auto", "--timeout", str(SECONDS)]
     subprocess.run(
-        [*command, "tests/fuzz/test_openapi_document.py"],
+        [*command, "tests/fuzz"],
         cwd=Path(__file__).parents[2],
-        env={**os.environ, "FUZZ_EXAMPLES": str(EXAMPLES)},
+        env={**os.environ, "FUZZ_EXAMPLES": str(EXAMPLES), "FUZZ_SEEDS": str(CROWDS)},
         check=True,
     )

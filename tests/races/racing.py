@@ -229,11 +229,11 @@ async def race(folder: Path, seed: int, rounds: int) -> Race:
     return racing
 
 
-def main() -> None:
+def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=500)
     parser.add_argument("--seed", type=int, default=0)
-    chosen = parser.parse_args()
+    chosen = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory() as folder:
         racing = asyncio.run(race(Path(folder), chosen.seed, chosen.rounds))
     for (kind, status), count in sorted(racing.answers.items()):

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from turnledger.testing.gates import Gate
-from turnledger.testing.upstream import ScriptedUpstream, Step
+from turnledger.testing.upstream import Received, ScriptedUpstream, Step
 
 
 class Scripted:
@@ -24,14 +24,19 @@ class Scripted:
         return self._upstream.url
 
     @property
+    def received(self) -> list[Received]:
+        """The requests that it got."""
+        return self._upstream.received
+
+    @property
     def asked_models(self) -> list[str]:
         """By which names it was asked."""
-        return [each.body["model"] for each in self._upstream.received]
+        return [each.body["model"] for each in self.received]
 
     @property
     def last_messages(self) -> list[Any]:
         """What it was told when it was last asked."""
-        return list(self._upstream.received[-1].body["messages"])
+        return list(self.received[-1].body["messages"])
 
     def says(self, *script: Step) -> None:
         """Have it say this the next time that it is asked for which nothing else is written."""

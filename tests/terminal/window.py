@@ -9,16 +9,16 @@ import re
 import select
 import signal
 import struct
-import sys
 import termios
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Self
 
 import pyte
 
-ROOT = Path(__file__).parents[2]
+from tests.terminal.programs import programs
+
 PATIENCE = 30.0
 """Seconds after which what is waited for will not come any more."""
 SCROLLED = 1_000
@@ -54,37 +54,30 @@ class Window:
     ) -> None:
         environ = {
             "PATH": os.environ["PATH"],
-            "PYTHONPATH": str(ROOT / "src"),
             "TERM": "xterm-256color",
             "LANG": "C.UTF-8",
             **{name: str(home) for name in ("HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME")},
             **(more or {}),
         }
-        command = [sys.executable, "-m", "turnledger", *arguments]
         self.raw = b""
         self.status: int | None = None
-        self._child, self._terminal = self._started(command, environ, columns, rows)
+        self._terminal, slave = pty.openpty()
+        self._set_size(columns, rows)
+        self._program = programs().start(os.ttyname(slave), arguments, environ)
+        os.close(slave)
         self._screen = _Screen(columns, rows, lambda data: os.write(self._terminal, data) and None)
         self._stream = pyte.ByteStream(self._screen)
 
-    @staticmethod
-    def _started(
-        command: Sequence[str], environ: Mapping[str, str], columns: int, rows: int
-    ) -> tuple[int, int]:
-        child, terminal = pty.fork()
-        if child == 0:  # pragma: no cover - another process
-            fcntl.ioctl(0, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
-            os.execve(command[0], command, dict(environ))
-        fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
-        return child, terminal
+    def _set_size(self, columns: int, rows: int) -> None:
+        fcntl.ioctl(self._terminal, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
         if self.status is None:
-            os.kill(self._child, signal.SIGKILL)
-            os.waitpid(self._child, 0)
+            os.kill(self._program, signal.SIGKILL)
+            programs().wait(self._program)
         os.close(self._terminal)
 
     # What a person does.
@@ -108,12 +101,12 @@ class Window:
 
     def send_signal(self, number: signal.Signals) -> None:
         """Tell the program something from outside."""
-        os.kill(self._child, number)
+        os.kill(self._program, number)
 
     def resize(self, columns: int, rows: int) -> None:
         """Make the window larger or smaller."""
         self._screen.resize(rows, columns)
-        fcntl.ioctl(self._terminal, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+        self._set_size(columns, rows)
 
     # What a person sees.
 
@@ -179,8 +172,7 @@ class Window:
         """Wait until the program has ended; return its exit code."""
         while self._read(PATIENCE):
             pass
-        _, status = os.waitpid(self._child, 0)
-        self.status = os.waitstatus_to_exitcode(status)
+        self.status = programs().wait(self._program)
         return self.status
 
     def _read(self, patience: float) -> bool:

@@ -1,4 +1,5 @@
-"""Two workers are one server also for its limits: what one has let in the other counts."""
+"""Two workers are one server also for its limits and links: what one has let in the other counts, and a use
+of a link is one use, also when a worker is killed."""
 
 from __future__ import annotations
 
@@ -8,12 +9,14 @@ import signal
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
-from tests.crash.served import Heard, completion, request
+from tests.crash.served import Heard, completion, exchange, request
 from tests.crash.several_workers import Line, SeveralWorkers, several_workers
 from turnledger import Ledger
+from turnledger.model.access.token import digest_of
 from turnledger.testing.gates import Gate
 from turnledger.testing.upstream import ScriptedUpstream
 
@@ -49,6 +52,9 @@ class Shared:
         """To the worker that does not run Ann's turn."""
         return await self.server.line(lambda worker: worker != self.worker)
 
+    async def same_line(self) -> Line:
+        return await self.server.line(lambda worker: worker == self.worker)
+
     async def ask_elsewhere(self, owner: str, chat: str = "two") -> Heard:
         return await (await self.other_line()).ask(self.asked(owner, chat))
 
@@ -80,47 +86,68 @@ def code(heard: Heard) -> str:
     return str(told)
 
 
-async def test_an_owners_turn_on_one_worker_counts_on_the_other_until_it_ends(tmp_path: Path) -> None:
-    async with shared(tmp_path, "--owner-turns", "1") as turn:
+async def test_limits_of_an_owner_hold_for_all_workers_together(tmp_path: Path) -> None:
+    flags = ("--owner-turns", "1", "--owner-streams", "1", "--owner-turns-per-minute", "2")
+    async with shared(tmp_path, *flags) as turn:
         assert code(await turn.ask_elsewhere("ann")) == "too_many_turns"
         assert (await turn.ask_elsewhere("bob")).text == "Again"
         assert await turn.refusals() == ['turnledger_refusals_total{limit="owner_turns"} 1.0']
-        turn.gate.release()
-        assert (await turn.asking).text == "Hello"
-        assert (await turn.ask_elsewhere("ann")).text == "Again"
-
-
-async def test_the_limit_of_all_holds_for_all_workers_together(tmp_path: Path) -> None:
-    async with shared(tmp_path, "--turns", "1") as turn:
-        assert code(await turn.ask_elsewhere("bob")) == "server_busy"
-        turn.gate.release()
-        await turn.asking
-        assert (await turn.ask_elsewhere("bob")).text == "Again"
-
-
-async def test_what_a_killed_worker_had_let_in_does_not_count_any_more(tmp_path: Path) -> None:
-    async with shared(tmp_path, "--owner-turns", "1") as turn:
-        line = await turn.other_line()
-        os.kill(turn.server.pids()[turn.worker], signal.SIGKILL)
-        await turn.server.event("recovered", worker=line.worker)
-        assert (await line.ask(turn.asked("ann", "two"))).text == "Again"
-
-
-async def test_a_stream_on_one_worker_counts_on_the_other(tmp_path: Path) -> None:
-    async with shared(tmp_path, "--owner-streams", "1") as turn:
         reading = Heard()
         following = asyncio.create_task(turn.follow(await turn.other_line(), reading))
         await reading.until(lambda heard: b"Hel" in heard.body)
-        same = await turn.server.line(lambda worker: worker == turn.worker)
-        assert code(await turn.follow(same)) == "too_many_streams"
+        assert code(await turn.follow(await turn.same_line())) == "too_many_streams"
         turn.gate.release()
+        assert (await turn.asking).text == "Hello"
         assert b"turn.finished" in (await following).body
-
-
-async def test_turns_of_a_minute_are_counted_together(tmp_path: Path) -> None:
-    async with shared(tmp_path, "--owner-turns-per-minute", "2") as turn:
-        turn.gate.release()
-        await turn.asking
         assert (await turn.ask_elsewhere("ann")).text == "Again"
-        same = await turn.server.line(lambda worker: worker == turn.worker)
-        assert code(await same.ask(turn.asked("ann", "two"))) == "too_many_turns_per_minute"
+        again = await (await turn.same_line()).ask(turn.asked("ann", "two"))
+        assert code(again) == "too_many_turns_per_minute"
+
+
+async def test_limit_of_all_holds_for_all_workers_until_a_turn_ends_or_its_worker_is_killed(
+    tmp_path: Path,
+) -> None:
+    async with shared(tmp_path, "--owner-turns", "1", "--turns", "1") as turn:
+        line = await turn.other_line()
+        assert code(await line.ask(turn.asked("bob", "two"))) == "server_busy"
+        os.kill(turn.server.pids()[turn.worker], signal.SIGKILL)
+        await turn.server.event("recovered", worker=line.worker)
+        assert (await turn.ask_elsewhere("ann")).text == "Again"
+        assert (await turn.ask_elsewhere("bob")).text == "Again"
+
+
+MOST = 5
+VISITORS = 12
+
+
+async def follow_link(server: SeveralWorkers, code: str, nonce: str) -> dict[str, Any]:
+    """Follow a link as the page does: until there is an answer, and with the same nonce."""
+    async with asyncio.timeout(60):
+        while True:
+            try:
+                body = {"code": code, "nonce": nonce}
+                heard = await exchange(server.port, request("/api/shares/exchange", body))
+                told: dict[str, Any] = msgspec.json.decode(heard.body)
+                return told
+            except (ConnectionError, msgspec.DecodeError):
+                await asyncio.sleep(0)
+
+
+async def test_each_use_of_a_link_is_one_though_workers_are_killed(tmp_path: Path) -> None:
+    async with several_workers(tmp_path, None) as server:
+        async with await Ledger.open(server.store) as ledger:
+            _, code = await ledger.shares.create(scope="fair", max_uses=MOST)
+        nonces = [f"made-up-by-the-page-of-{number:03}" for number in range(VISITORS)]
+        coming = [asyncio.create_task(follow_link(server, code, nonce)) for nonce in nonces for _ in range(2)]
+        os.kill(server.pids()[0], signal.SIGKILL)
+        told = await asyncio.gather(*coming)
+        again = await asyncio.gather(*(follow_link(server, code, nonce) for nonce in nonces))
+    let_in = {each["token"] for each in told if "token" in each}
+    assert len(let_in) == MOST
+    assert {each["error"]["code"] for each in told if "token" not in each} == {"link_not_valid"}
+    assert {each["token"] for each in again if "token" in each} == let_in
+    async with await Ledger.open(server.store) as ledger:
+        assert [each.uses for each in await ledger.shares.list()] == [MOST]
+        made = [each for each in await ledger.tokens.list() if each.share is not None]
+        assert {each.digest for each in made} == {digest_of(text) for text in let_in}
+        assert await ledger.check() == []

@@ -1,9 +1,12 @@
-"""What is counted of real turns."""
+"""What is counted and logged of real turns: how they ended, whose they were, and nothing of what was said."""
 
 from __future__ import annotations
 
 import contextlib
+import io
+import json
 import socket
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import httpx2
@@ -12,11 +15,12 @@ import pytest
 
 from tests.compat.conftest import Serve
 from tests.compat.served import Served
-from tests.compat.talking import streamed, user, whole
+from tests.compat.talking import Way, both_ways, streamed, user, whole
+from tests.unit.server.logging_kept import kept_logging
+from turnledger.server.ops import logs
 from turnledger.server.turns import run
-from turnledger.server.turns import run as run_module
 from turnledger.testing.gates import Gate
-from turnledger.testing.upstream import CUT, Data, Status
+from turnledger.testing.upstream import CUT, Data, End, Status
 
 
 def counts(served: Served) -> dict[str, float]:
@@ -106,8 +110,7 @@ def test_a_wait_for_others_is_no_part_of_the_time_to_the_first_token(
     serve: Serve, threads: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     gate, time = Gate(), SetTime()
-    for module in (run_module, run):
-        monkeypatch.setattr(module, "time", time)
+    monkeypatch.setattr(run, "time", time)
     served = serve([gate, "One."], ["Two."])
     first = threads.submit(streamed, served.client("k"), "1")
     served.arrived(gate)
@@ -129,8 +132,7 @@ def test_the_announcement_of_an_answer_is_not_its_first_token(
     serve: Serve, threads: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     gate, time = Gate(), SetTime()
-    for module in (run_module, run):
-        monkeypatch.setattr(module, "time", time)
+    monkeypatch.setattr(run, "time", time)
     announced = b'{"id":"c","model":"m","choices":[{"index":0,"delta":{"role":"assistant","content":""}}]}'
     said = b'{"id":"c","model":"m","choices":[{"index":0,"delta":{"content":"One."}}]}'
     served = serve([Data(announced), gate, Data(said)])
@@ -143,3 +145,63 @@ def test_the_announcement_of_an_answer_is_not_its_first_token(
     assert asked.result().text == "One."
     told = counts(served)
     assert (told["first_token_seconds_count"], told["first_token_seconds_sum"]) == (1, 40)
+
+
+SAID = "Nobody else's business"
+
+
+@pytest.fixture
+def lines() -> Iterator[io.StringIO]:
+    with kept_logging():
+        stream = io.StringIO()
+        logs.configure("json", "info", stream)
+        yield stream
+
+
+def test_each_request_is_a_line_with_its_ids_its_end_and_nothing_that_was_said(
+    serve: Serve, lines: io.StringIO
+) -> None:
+    served = serve(
+        [SAID],
+        [SAID, CUT],
+        [Status(400, json.dumps({"error": {"message": SAID}}).encode())],
+        [Data(SAID.encode())],
+    )
+    client = served.client("k", Authorization="Bearer of-a-token")
+    told = whole(client, SAID)
+    for _ in range(3):
+        with pytest.raises(openai.APIError):
+            streamed(client, SAID)
+    with pytest.raises(openai.APIError):
+        whole(client, " ")
+    served.close_clients()
+    served.alone()
+    text = lines.getvalue()
+    assert SAID not in text
+    assert "of-a-token" not in text
+    events = [json.loads(line) for line in text.splitlines()]
+    assert [(each["status"], each.get("code")) for each in events] == [
+        (200, None),
+        (200, "model_unavailable"),
+        (400, "model_refused"),
+        (502, "malformed_answer"),
+        (400, "no_new_input"),
+    ]
+    assert (events[0]["conversation"], events[0]["turn"]) == (told.conversation, told.turn)
+    assert {each["conversation"] for each in events[:-1]} == {told.conversation}
+    assert len({each["turn"] for each in events[:-1]}) == 4
+    assert len({each["request_id"] for each in events}) == 5
+
+
+@both_ways
+def test_request_without_a_conversation_is_unchanged_and_its_line_has_the_code_of_a_failed_end(
+    serve: Serve, lines: io.StringIO, way: Way
+) -> None:
+    served = serve(["Hel", End("abort")], ["Hello."])
+    aborted = way(served.client(), SAID)
+    assert (aborted.text, aborted.finish_reason) == ("Hel", "abort")
+    way(served.client(), SAID)
+    served.close_clients()
+    served.alone()
+    events = [json.loads(line) for line in lines.getvalue().splitlines()]
+    assert [each.get("code") for each in events] == ["model_unavailable", None]

@@ -1,7 +1,9 @@
-"""What a narrowed token or a visitor asks of an upstream: known fields, within the bounds of the token."""
+"""What narrowed tokens or visitors may ask of an upstream (known fields, within the token's bounds), and
+learn of its errors: their kind, for the text may name the organization of the operator."""
 
 from __future__ import annotations
 
+import json
 from typing import Any, Literal
 
 import httpx2
@@ -11,6 +13,7 @@ from tests.compat.served import MODEL, Served, serving
 from turnledger.model.access.token import TokenScope
 from turnledger.server.config.settings import ServerLimits, Settings
 from turnledger.server.requests.allowed_fields import LENGTHS
+from turnledger.testing.upstream import Data, Status
 
 ALL = tuple(TokenScope)
 STRAY: dict[str, Any] = {
@@ -190,3 +193,73 @@ def test_stream_options_of_narrowed_callers_may_be_null_and_are_checked_otherwis
     text = token(served, models=[MODEL])
     assert asked(served, text, path, stream_options=None).status_code == 200
     assert asked(served, text, path, stream_options=[1]).status_code == 400
+
+
+SECRET = "org-Zk3VeryPrivate"
+TOLD = {"message": f"Rate limit reached in organization {SECRET}.", "type": SECRET, "code": SECRET}
+REFUSED = [Status(400, json.dumps({"error": TOLD}).encode())]
+IN_BAND = [Data(json.dumps({"error": TOLD}).encode())]
+
+
+def say(served: Served, text: str, script: list[Any], path: str, *, stream: bool, key: str | None) -> str:
+    served.upstream.scripts.append(script)
+    headers = {"Authorization": f"Bearer {text}"}
+    body: dict[str, Any] = {"model": MODEL, "messages": [{"role": "user", "content": "Hi"}], "stream": stream}
+    if path == "/api/turns":
+        body = {"model": MODEL, "input": "Hi", "stream": stream, "conversation_key": key}
+    elif key is not None:
+        headers["X-Conversation-Id"] = key
+    answer = served.http.post(path, json=body, headers=headers)
+    return f"{answer.headers} {answer.text}"
+
+
+@pytest.mark.parametrize("script", [REFUSED, IN_BAND], ids=["refused", "in-band"])
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/api/turns"])
+def test_narrowed_caller_is_told_nothing_of_what_the_upstream_said(
+    served: Served, path: str, script: list[Any]
+) -> None:
+    everywhere = token(served)
+    for number, text in enumerate((visitor(served), token(served, chat_scope="shop"))):
+        for stream in (True, False):
+            for key in (f"chat {number} {stream}", None if path.startswith("/v1") else "other"):
+                told = say(served, text, script, path, stream=stream, key=key)
+                assert SECRET not in told
+                assert "model_refused" in told or "model_unavailable" in told, told
+    assert SECRET in say(served, everywhere, script, path, stream=True, key="mine")
+
+
+def test_narrowed_caller_reads_no_upstream_text_in_what_is_kept_of_a_failed_turn(served: Served) -> None:
+    everywhere, narrow = token(served), token(served, max_tokens=5)
+    told = say(served, everywhere, REFUSED, "/api/turns", stream=False, key="k")
+    assert SECRET in told
+    chat = served.do(served.ledger.conversation(conversation_key="k", owner="ann"))
+    [aside] = served.do(chat.attempts())
+    paths = (
+        f"/api/chats/{chat.id}",
+        f"/api/turns/{aside.attempt.id}",
+        f"/api/turns/{aside.attempt.id}/events",
+    )
+    for path in paths:
+        for text, is_told in ((everywhere, True), (narrow, False)):
+            answer = served.http.get(path, headers={"Authorization": f"Bearer {text}"})
+            assert answer.status_code == 200
+            assert (SECRET in answer.text) is is_told, path
+            assert "model_refused" in answer.text
+
+
+def test_upstream_text_goes_to_the_log(served: Served, caplog: pytest.LogCaptureFixture) -> None:
+    say(served, visitor(served), REFUSED, "/v1/chat/completions", stream=False, key=None)
+    [line] = [each for each in caplog.records if each.message == "model_failed"]
+    assert SECRET in line.details  # type: ignore[attr-defined]
+
+
+def test_upstream_that_knows_no_stream_options_is_asked_again_without(served: Served) -> None:
+    served.upstream.scripts.extend(
+        [[Status(400, b'{"error":{"message":"Unknown field stream_options"}}')], ["Hello."]]
+    )
+    told = served.http.post(
+        "/api/turns",
+        json={"model": MODEL, "input": "Hi", "stream": True},
+        headers={"Authorization": f"Bearer {visitor(served)}"},
+    )
+    assert "Hello." in told.text

@@ -1,14 +1,96 @@
-"""The search finds what is planted, in whatever form a log would have it, and nothing that may be there."""
+"""A run fails by its logs, whoever wrote them."""
 
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
+from tests.run_logs.plugin import FOLDER
 from tests.run_logs.process.said import Notes
 from tests.run_logs.searching import Report, search
+from tests.unit.server.processes import started
+
+ROOT = Path(__file__).parents[2]
+REGISTERED = """
+from tests.run_logs.plugin import RunLogs
+
+def pytest_configure(config):
+    config.pluginmanager.register(RunLogs(config), "run_logs")
+"""
+LEAKS = """
+import logging
+import subprocess
+import sys
+
+import pytest
+from tests.unit.server.asgi import HOST, JSON, ask, echo, serving
+from turnledger.server.config.settings import Settings
+from turnledger.server.ops.logs import log
+
+def test_a_token():
+    logging.getLogger("turnledger.server").info("request", extra={"path": "/tlt_" + "a" * 39})
+
+def test_an_authorization():
+    code = "import sys; print('Authorization: Bearer', 'abcdefghijkl', file=sys.stderr)"
+    subprocess.run([sys.executable, "-c", code], env={}, capture_output=True, check=True)
+
+@pytest.mark.anyio
+async def test_what_was_said(anyio_backend_name):
+    body = b'{"content": "Wolves at the garden gate"}'
+    headers = (HOST, JSON, (b"content-length", b"%d" % len(body)))
+    async with serving(None, echo(Settings())) as app:
+        await ask(app, "/echo", method="POST", headers=headers, parts=[body])
+    log.info("request", body="wolves at the garden")
+"""
+
+
+def run(folder: Path, test: str, *flags: str) -> subprocess.CompletedProcess[str]:
+    (folder / "conftest.py").write_text(REGISTERED)
+    (folder / "test_leaking.py").write_text(test)
+    (folder / "pytest.ini").write_text("[pytest]\n")
+    plugins = ["-p", "no:cacheprovider", "-p", "xdist.plugin", "-p", "anyio.pytest_plugin"]
+    command = [sys.executable, "-m", "pytest", "-q", *plugins, *flags, str(folder)]
+    env = {
+        **os.environ,
+        "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}",
+        "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",  # of all that are installed, one takes a second
+        "TMPDIR": str(folder),
+    }
+    return subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, check=False)
+
+
+@pytest.mark.parametrize("workers", ["-n0", "-n1"])
+def test_a_leak_fails_the_run(workers: str, tmp_path: Path) -> None:
+    done = run(tmp_path, LEAKS, workers)
+    assert "3 passed" in done.stdout, done.stdout + done.stderr
+    assert done.returncode != 0, done.stdout
+    for leak in ("a token", "an authorization", "what was said"):
+        assert f"{leak} (" in done.stdout or f"{leak}, in" in done.stdout
+    assert len(list(tmp_path.glob("turnledger-run-*"))) == 1
+
+
+def test_a_run_without_a_leak_passes_and_leaves_nothing(tmp_path: Path) -> None:
+    done = run(tmp_path, "def test(): pass", "-n1")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "1 passed" in done.stdout
+    assert not list(tmp_path.glob("turnledger-run-*"))
+
+
+def test_the_log_of_a_server_that_a_test_starts_is_in_the_folder_of_the_run() -> None:
+    folder = Path(os.environ[FOLDER])
+    with started("turnledger", "serve", "--port", "0", "--store", "memory:") as server:
+        server.get("/healthz", "X-Request-Id: in-the-folder", "Authorization: Bearer looked-for-there")
+        server.wait_for("in-the-folder")
+        (log,) = folder.glob(f"{server.process.pid}-*.log")
+        (said,) = folder.glob(f"{server.process.pid}-*.said")
+        assert '"request_id":"in-the-folder"' in log.read_text()
+        assert said.read_text() == '{"credential": "looked-for-there"}\n'
+
 
 TEXT = 'The heron\'s password is "Grüße",\nsaid the gardener on Sunday.'
 CREDENTIAL = "a1b2-c3d4-e5f6"

@@ -1,0 +1,443 @@
+"""A request that is sent again happens once: with an Idempotency-Key it is answered each time; the official
+client retries without one, and nothing is committed twice, no message swallowed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import openai
+import pytest
+
+from tests.compat.conftest import Serve
+from tests.compat.retrying import AsyncRetrying, Fault, Line, Retrying
+from tests.compat.served import MODEL, Served
+from tests.compat.talking import Told, Way, assistant, both_ways, heard, result, streamed, user, whole
+from tests.compat.test_client_tools import TWO_CALLS, WEATHER
+from turnledger.engine.limits import Limits
+from turnledger.engine.turn.commit import commit, resolve_doubt
+from turnledger.testing.gates import Fate, Gate
+from turnledger.testing.upstream import CUT, Refusal, Status
+
+Retry: TypeAlias = Callable[..., Retrying]
+HELLO = [("user", "Hi"), ("assistant", "Hello.")]
+broken = pytest.mark.parametrize(("way", "fault"), [(whole, Fault.TIMES_OUT), (streamed, Fault.DROPPED)])
+
+
+def nothing() -> None:
+    """Between the tries."""
+
+
+@pytest.fixture
+def retrying() -> Iterator[Retry]:
+    """Make clients that retry; `between` is done before each retry."""
+    with ExitStack() as clients:
+
+        def make(served: Served, line: Line, between: Callable[[], object] = nothing) -> Retrying:
+            return clients.enter_context(Retrying(served, "k", line, between))
+
+        yield make
+
+
+def running(served: Served) -> str:
+    """The turn that runs, once it does."""
+    [attempt] = [each for each in served.shown("k")["attempts"] if each["state"] == "running"]
+    return str(attempt["id"])
+
+
+def commit_unheard(served: Served, gate: Gate) -> str:
+    """Have the turn commit whose client has gone; return its id."""
+    served.alone()
+    served.arrived(gate)
+    turn = running(served)
+    served.release(gate)
+    served.do(served.chat("k").outcome(turn))
+    return turn
+
+
+@both_ways
+@pytest.mark.parametrize("failure", [[Status(500)], [Status(429)], [CUT]], ids=["5xx", "429", "cut"])
+def test_after_a_failed_try_the_next_commits_once(
+    serve: Serve, store_url: str, retrying: Retry, way: Way, failure: list[Status]
+) -> None:
+    served = serve(failure, failure, ["Hello."], store=store_url)
+    line = Line()
+    told = way(retrying(served, line), "Hi")
+    assert line.tries == ["0", "1", "2"]
+    assert (told.text, told.is_replayed) == ("Hello.", False)
+    assert [each.body["messages"] for each in served.upstream.received] == [[user("Hi")]] * 3
+    assert served.history("k") == HELLO
+
+
+@broken
+def test_a_try_that_was_given_up_is_joined_while_it_runs(
+    serve: Serve, store_url: str, threads: ThreadPoolExecutor, retrying: Retry, way: Way, fault: Fault
+) -> None:
+    gate = Gate()
+    served = serve([gate, "Hello."], ["Hello, twice."], store=store_url)
+    line = Line(fault)
+    asking = threads.submit(way, retrying(served, line, served.alone), "Hi")
+    served.arrived(gate)
+    turn = running(served)
+    served.until(lambda: len(line.tries) == 2)
+    served.attached()
+    served.release(gate)
+    told = asking.result()
+    assert (told.text, told.turn, told.is_replayed) == ("Hello.", turn, False)
+    assert line.tries == ["0", "1"]
+    assert len(served.upstream.received) == 1
+    assert served.history("k") == HELLO
+
+
+@broken
+def test_an_answer_that_nobody_waited_for_is_given_to_the_retry(
+    serve: Serve, store_url: str, retrying: Retry, way: Way, fault: Fault
+) -> None:
+    gate = Gate()
+    served = serve([gate, "Hello."], ["Hello, twice."], store=store_url)
+    turns: list[str] = []
+    told = way(retrying(served, Line(fault), lambda: turns.append(commit_unheard(served, gate))), "Hi")
+    assert (told.text, told.turn, told.is_replayed) == ("Hello.", turns[0], True)
+    assert len(served.upstream.received) == 1
+    assert served.history("k") == HELLO
+
+
+@both_ways
+def test_a_second_retry_joins_as_well(
+    serve: Serve, threads: ThreadPoolExecutor, retrying: Retry, way: Way
+) -> None:
+    gate = Gate()
+    served = serve([gate, "Hello."], ["Hello, twice."], ["Hello, thrice."])
+    line = Line(Fault.DROPPED, Fault.TIMES_OUT)
+    asking = threads.submit(way, retrying(served, line, served.alone), "Hi")
+    served.arrived(gate)
+    served.until(lambda: len(line.tries) == 3)
+    served.attached()
+    served.release(gate)
+    assert asking.result().text == "Hello."
+    assert line.tries == ["0", "1", "2"]
+    assert len(served.upstream.received) == 1
+    assert served.history("k") == HELLO
+
+
+@both_ways
+def test_a_try_that_was_given_up_in_the_queue_is_not_run_twice(
+    serve: Serve, store_url: str, threads: ThreadPoolExecutor, retrying: Retry, way: Way
+) -> None:
+    gate = Gate()
+    served = serve(["First", gate, "."], ["Hello."], ["Hello, twice."], store=store_url)
+    first = threads.submit(whole, served.client("k"), "first")
+    served.arrived(gate)
+    line = Line(Fault.DROPPED)
+    asking = threads.submit(way, retrying(served, line, lambda: served.queued("k")), "Hi")
+    served.queued("k", 2)
+    served.release(gate)
+    assert (first.result().text, asking.result().text) == ("First.", "Hello.")
+    assert line.tries == ["0", "1"]
+    assert served.history("k")[2:] == HELLO
+    assert len(served.upstream.received) == 2
+
+
+def test_a_try_that_was_given_up_in_the_queue_is_followed_as_it_runs(
+    serve: Serve, threads: ThreadPoolExecutor, retrying: Retry
+) -> None:
+    first_gate, gate = Gate(), Gate()
+    served = serve(["First", first_gate, "."], ["Hel", gate, "lo."], ["Hello, twice."])
+    first = threads.submit(whole, served.client("k"), "first")
+    served.arrived(first_gate)
+    client = retrying(served, Line(Fault.DROPPED), lambda: served.queued("k"))
+    asked: Any = {"model": MODEL, "messages": [user("Hi")], "stream": True}
+    asking = threads.submit(client.chat.completions.create, **asked)
+    served.queued("k", 2)
+    served.release(first_gate)
+    first.result()
+    with asking.result() as chunks:
+        early = next(chunks)
+        assert early.choices[0].delta.content == "Hel"
+        served.release(gate)
+        assert heard([early, *chunks]).text == "Hello."
+    assert served.history("k")[2:] == HELLO
+
+
+@both_ways
+def test_a_resent_history_is_retried_likewise(serve: Serve, retrying: Retry, way: Way) -> None:
+    gate = Gate()
+    served = serve(["One."], [gate, "Hello."], ["Hello, twice."])
+    whole(served.client("k"), "first")
+    served.close_clients()
+    client = retrying(served, Line(Fault.DROPPED), lambda: commit_unheard(served, gate))
+    told = way(client, [user("first"), assistant("One."), user("Hi")])
+    assert (told.text, told.state) == ("Hello.", "continued")
+    assert served.history("k")[2:] == HELLO
+
+
+@pytest.mark.parametrize("fate", Fate)
+def test_a_commit_of_unknown_outcome_is_not_repeated_if_it_happened(
+    serve: Serve, store_url: str, retrying: Retry, fate: Fate
+) -> None:
+    served = serve(["Hello."], ["Hello, again."], limits=Limits(doubt_patience=0), store=store_url)
+    served.store.lose_answer(commit, fate)
+    served.store.refuse(resolve_doubt)
+    line = Line()
+    told = whole(retrying(served, line, served.tend), "Hi")
+    assert line.tries == ["0", "1"]
+    assert told.is_replayed is (fate is not Fate.LOST)
+    assert served.history("k") == [("user", "Hi"), ("assistant", told.text)]
+    assert len(served.upstream.received) == (2 if fate is Fate.LOST else 1)
+
+
+@both_ways
+@pytest.mark.parametrize(
+    ("faults", "failures", "tries"),
+    [
+        ((), (), ["0", "0"]),
+        ([Fault.NOTHING, Fault.NEVER_SENT], (), ["0", "0", "1"]),
+        ((), [[Status(500)]], ["0", "0", "1"]),
+    ],
+    ids=["at once", "first try lost", "first try failed"],
+)
+def test_a_second_identical_message_is_a_second_turn(
+    serve: Serve, store_url: str, retrying: Retry, way: Way, faults: Any, failures: Any, tries: list[str]
+) -> None:
+    served = serve(["One."], *failures, ["Two."], store=store_url)
+    line = Line(*faults)
+    client = retrying(served, line)
+    told = [way(client, "Yes"), way(client, "Yes")]
+    assert line.tries == tries
+    assert [(each.text, each.is_replayed) for each in told] == [("One.", False), ("Two.", False)]
+    assert [text for _, text in served.history("k")] == ["Yes", "One.", "Yes", "Two."]
+
+
+@both_ways
+def test_a_replayed_answer_is_not_given_a_third_time(serve: Serve, retrying: Retry, way: Way) -> None:
+    gate = Gate()
+    served = serve([gate, "One."], ["Two."])
+    line = Line(Fault.DROPPED, Fault.NOTHING, Fault.NEVER_SENT)
+    client = retrying(served, line, lambda: commit_unheard(served, gate))
+    assert way(client, "Yes").text == "One."
+    client._between = nothing
+    assert way(client, "Yes").text == "Two."
+    assert line.tries == ["0", "1", "0", "1"]
+
+
+@both_ways
+def test_what_cannot_get_better_is_not_retried(
+    serve: Serve, threads: ThreadPoolExecutor, retrying: Retry, way: Way
+) -> None:
+    gate = Gate()
+    served = serve(["Hel", gate, "lo."])
+    asking = threads.submit(whole, served.client("k"), "first")
+    served.arrived(gate)
+    line = Line()
+    with pytest.raises(openai.ConflictError):
+        way(retrying(served, line), "second", extra_headers={"X-Turn-On-Busy": "reject"})
+    assert line.tries == ["0"]
+    served.release(gate)
+    asking.result()
+
+
+class TestAsynchronous:
+    async def test_after_a_failed_try_the_next_commits_once(self, serve: Serve) -> None:
+        served = serve([Status(503)], ["Hello."])
+        line = Line()
+        async with AsyncRetrying(served, "k", line, nothing) as client:
+            answer = await client.chat.completions.create(model=MODEL, messages=[user("Hi")])
+        assert answer.choices[0].message.content == "Hello."
+        assert line.tries == ["0", "1"]
+        assert served.history("k") == HELLO
+
+    async def test_an_answer_that_nobody_waited_for_is_given_to_the_retry(
+        self, serve: Serve, store_url: str
+    ) -> None:
+        gate = Gate()
+        served = serve([gate, "Hello."], ["Hello, twice."], store=store_url)
+        line, between = Line(Fault.DROPPED), lambda: commit_unheard(served, gate)
+        async with AsyncRetrying(served, "k", line, between) as client:
+            answer = await client.chat.completions.create(model=MODEL, messages=[user("Hi")])
+        assert answer.choices[0].message.content == "Hello."
+        assert len(served.upstream.received) == 1
+        assert served.history("k") == HELLO
+
+
+KEY: Any = {"extra_headers": {"Idempotency-Key": "once"}}
+crossed = pytest.mark.parametrize("other", [whole, streamed])
+"""How an answer is delivered is no part of what was asked."""
+
+
+def same(one: Told, other: Told) -> bool:
+    names = ("id", "text", "refusal", "finish_reason", "calls", "turn", "conversation")
+    return all(getattr(one, name) == getattr(other, name) for name in names)
+
+
+@both_ways
+@crossed
+def test_a_committed_answer_is_replayed(serve: Serve, store_url: str, way: Way, other: Way) -> None:
+    served = serve(["One."], ["Two."], store=store_url)
+    client = served.client("k")
+    first = way(client, "Hi", **KEY)
+    again = other(client, "Hi", **KEY)
+    assert same(first, again)
+    assert (first.is_replayed, again.is_replayed) == (False, True)
+    way(client, "Hi")
+    assert same(first, other(client, "Hi", **KEY))
+    assert len(served.upstream.received) == 2
+    assert len(served.shown("k")["turns"]) == 2
+
+
+@both_ways
+def test_the_conversation_may_be_named_by_its_id_the_next_time(serve: Serve, way: Way) -> None:
+    served = serve(["One."])
+    first = way(served.client("k"), "Hi", **KEY)
+    assert same(first, way(served.client(first.conversation), "Hi", **KEY))
+    assert len(served.shown("k")["turns"]) == 1
+
+
+@both_ways
+def test_calls_and_refusals_are_replayed_as_they_were(serve: Serve, way: Way) -> None:
+    served = serve(["Look.", *TWO_CALLS], [Refusal("No.")])
+    client = served.client("k")
+    first = way(client, "Weather?", tools=[WEATHER], **KEY)
+    assert same(first, way(client, "Weather?", tools=[WEATHER], **KEY))
+    results = [result("call_a", "1"), result("call_b", "2")]
+    other: Any = {"extra_headers": {"Idempotency-Key": "other"}}
+    refused = way(client, results, **other)
+    assert refused.refusal == "No."
+    assert same(refused, way(client, results, **other))
+
+
+def test_usage_is_replayed_where_it_is_asked_for(serve: Serve) -> None:
+    served = serve(["One."])
+    client = served.client("k")
+    options: Any = {"stream_options": {"include_usage": True}, **KEY}
+    first = streamed(client, "Hi", **options)
+    assert streamed(client, "Hi", **options).usage == first.usage is not None
+    assert streamed(client, "Hi", **KEY).usage is None
+    assert whole(client, "Hi", **KEY).usage == first.usage
+
+
+@both_ways
+def test_a_replay_outlives_the_server(serve: Serve, tmp_path: Path, way: Way) -> None:
+    store = f"sqlite:///{tmp_path / 'chats.db'}"
+    first = way(serve(["One."], store=store).client("k"), "Hi", **KEY)
+    other = serve(store=store)
+    assert same(first, way(other.client("k"), "Hi", **KEY))
+    assert other.upstream.received == []
+
+
+@crossed
+def test_who_asks_while_it_runs_attaches(
+    serve: Serve, store_url: str, threads: ThreadPoolExecutor, other: Way
+) -> None:
+    gate = Gate()
+    served = serve(["Hel", gate, "lo."], store=store_url)
+    first = threads.submit(whole, served.client("k"), "Hi", **KEY)
+    served.arrived(gate)
+    second = threads.submit(other, served.client("k"), "Hi", **KEY)
+    served.attached()
+    served.release(gate)
+    assert same(first.result(), second.result())
+    assert len(served.upstream.received) == 1
+    assert len(served.shown("k")["turns"]) == 1
+
+
+def test_who_attaches_hears_what_was_said_before_he_came(serve: Serve) -> None:
+    gate = Gate()
+    served = serve(["Hel", gate, "lo.", *TWO_CALLS])
+    asked: Any = {"model": MODEL, "messages": [user("Hi")], "stream": True, "tools": [WEATHER], **KEY}
+    with served.client("k").chat.completions.create(**asked) as running:
+        first = next(running)
+        with served.client("k").chat.completions.create(**asked) as attached:
+            early = next(attached)
+            assert (early.id, early.choices[0].delta.content) == (first.id, "Hel")
+            served.release(gate)
+            told = heard([early, *attached])
+        assert same_said(told, heard([first, *running]))
+    assert len(served.upstream.received) == 1
+
+
+def same_said(one: Told, other: Told) -> bool:
+    names = ("id", "text", "finish_reason", "calls")
+    return all(getattr(one, name) == getattr(other, name) for name in names)
+
+
+@crossed
+def test_who_attached_shares_the_failure(serve: Serve, threads: ThreadPoolExecutor, other: Way) -> None:
+    gate = Gate()
+    served = serve(["Hel", gate, CUT])
+    first = threads.submit(streamed, served.client("k"), "Hi", **KEY)
+    served.arrived(gate)
+    second = threads.submit(other, served.client("k"), "Hi", **KEY)
+    served.attached()
+    served.release(gate)
+    for each in (first, second):
+        assert isinstance(each.exception(), openai.APIError)
+    assert served.turns("k") == b"[]"
+
+
+@both_ways
+def test_after_a_failure_the_same_key_tries_again(serve: Serve, way: Way) -> None:
+    served = serve([Status(500)], ["Hel", CUT], ["Hello."])
+    client = served.client("k")
+    for _ in range(2):
+        with pytest.raises(openai.APIError):
+            way(client, "Hi", **KEY)
+    told = way(client, "Hi", **KEY)
+    assert (told.text, told.is_replayed) == ("Hello.", False)
+    assert same(told, way(client, "Hi", **KEY))
+    assert served.history("k") == [("user", "Hi"), ("assistant", "Hello.")]
+
+
+@both_ways
+@pytest.mark.parametrize("change", [{"messages": "Bye"}, {"temperature": 1}, {"conversation": "other"}])
+def test_another_request_with_the_same_key_is_refused(serve: Serve, way: Way, change: dict[str, Any]) -> None:
+    served = serve(["One."], ["Two."])
+    way(served.client("k"), "Hi", **KEY)
+    before = served.turns("k")
+    change = dict(change)
+    client = served.client(change.pop("conversation", "k"))
+    with pytest.raises(openai.UnprocessableEntityError) as problem:
+        way(client, change.pop("messages", "Hi"), **change, **KEY)
+    assert problem.value.code == "idempotency_mismatch"
+    assert served.turns("k") == before
+    assert len(served.upstream.received) == 1
+
+
+@both_ways
+def test_a_turn_that_was_stopped_and_discarded_stays_so(serve: Serve, way: Way) -> None:
+    gate = Gate()
+    served = serve(["Hel", gate])
+    client = served.client("k", X_Turn_On_Stop="discard")
+    asked: Any = {"model": MODEL, "messages": [user("Hi")], "stream": True, **KEY}
+    with client.chat.completions.create(**asked) as chunks:
+        turn = next(chunks).id
+        assert served.http.post(f"/api/turns/{turn}/stop").json()["state"] == "discarded"
+    with pytest.raises(openai.ConflictError) as problem:
+        way(client, "Hi", **KEY)
+    assert problem.value.code == "turn_stopped"
+    assert problem.value.response.headers["x-should-retry"] == "false"
+    assert served.turns("k") == b"[]"
+
+
+@both_ways
+def test_a_turn_that_was_stopped_and_kept_is_replayed(serve: Serve, way: Way) -> None:
+    gate = Gate()
+    served = serve(["Hel", gate])
+    client = served.client("k")
+    asked: Any = {"model": MODEL, "messages": [user("Hi")], "stream": True, **KEY}
+    with client.chat.completions.create(**asked) as chunks:
+        turn = next(chunks).id
+        assert served.http.post(f"/api/turns/{turn}/stop").json()["state"] == "kept"
+    told = way(client, "Hi", **KEY)
+    assert (told.turn, told.text, told.is_replayed) == (turn, "Hel", True)
+
+
+def test_a_key_replayed_after_its_conversation_was_deleted_is_gone(serve: Serve) -> None:
+    served = serve(["One."])
+    whole(served.client("k"), "Hi", **KEY)
+    served.do(served.chat("k").delete())
+    with pytest.raises(openai.APIStatusError) as problem:
+        whole(served.client("k"), "Hi", **KEY)
+    assert (problem.value.status_code, problem.value.code) == (410, "conversation_deleted")

@@ -1,0 +1,284 @@
+"""Commands of pages, run in the order in which they stand there."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import re
+import shlex
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from typer.testing import CliRunner
+
+from tests.docs.recipe import COMMAND, CONSOLE, ROOT, environment
+from tests.terminal.window import Window
+from tests.unit.server.processes import started
+from turnledger import Ledger
+from turnledger.cli.main import app
+
+README = (ROOT / "README.md").read_text()
+SHELL = re.compile(r"```sh\n(.*?)```", re.DOTALL)
+
+
+def page(name: str) -> str:
+    return (ROOT / "docs" / f"{name}.md").read_text()
+
+
+def require(*programs: str) -> None:
+    missing = [name for name in programs if shutil.which(name) is None]
+    if missing and os.environ.get("CI") == "true":
+        pytest.fail(f"not installed: {', '.join(missing)}")
+    if missing:
+        pytest.skip(f"not installed: {', '.join(missing)}")
+
+
+def run(command: str, *more: str) -> str:
+    """Run a command of `turnledger` in this process; what it printed."""
+    name, *words = shlex.split(command)
+    assert name == "turnledger"
+    done = CliRunner().invoke(app, [*words, *more])
+    assert done.exit_code == 0, (command, done.output, done.exception)
+    return done.stdout
+
+
+async def talk(url: str, chats: dict[str, list[tuple[str, str]]]) -> list[str]:
+    """Make chats by their keys, with questions and answers; their ids."""
+    made = []
+    async with await Ledger.open(url) as ledger:
+        for conversation_key, said in chats.items():
+            chat = await ledger.conversation(conversation_key=conversation_key)
+            made.append(str(chat.id))
+            for question, answer in said:
+                async with chat.turn(question) as turn:
+                    turn.emit(answer)
+    return made
+
+
+def test_commands_for_chats_print_what_their_page_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME"):
+        monkeypatch.setenv(name, str(tmp_path))
+    (tmp_path / "turnledger").mkdir()
+    said = {
+        "my-order": [("Where is my order?", "On its way."), ("Since when?", "Since yesterday.")],
+        "weather": [("How is the weather in Rome?", "It rains in Rome.")],
+    }
+    asyncio.run(talk(f"sqlite:///{tmp_path / 'turnledger' / 'chats.db'}", said))
+    commands = COMMAND.findall("".join(CONSOLE.findall(page("command-line"))))
+    assert len(commands) == 7
+    for command, printed in commands:
+        expected = r"[^\n]*".join(map(re.escape, printed.strip().split("…")))
+        assert re.fullmatch(expected, run(command).strip()), command
+
+
+def test_commands_for_exports_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    url = f"sqlite:///{tmp_path / 'chats.db'}"
+    [chat] = asyncio.run(talk(url, {"lunch": [("Hello", "Hi")]}))
+    [commands] = SHELL.findall(page("export"))
+    printed = [run(line, "--store", url) for line in commands.splitlines()]
+    assert printed[0] == ""
+    assert "## User" in printed[1]
+    assert printed[2] == f"line 1: unchanged {chat} (1 turns) It is here already.\n"
+
+
+def test_pipe_is_one_message_and_the_next_goes_on(tmp_path: Path) -> None:
+    [block] = [block for block in CONSOLE.findall(README) if "turnledger chat" in block]
+    home = {name: str(tmp_path) for name in ("HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME")}
+    commands = COMMAND.findall(block)
+    assert len(commands) == 2
+    for command, printed in commands:
+        told = re.sub(r"\bturnledger ", "python -m turnledger ", command)
+        shell, env = ["bash", "-c", told], {**environment(), **home}
+        done = subprocess.run(shell, env=env, capture_output=True, text=True, check=False)
+        assert (done.returncode, done.stdout) == (0, printed), done.stderr
+
+
+def test_screen_of_the_terminal_is_what_its_page_shows(tmp_path: Path) -> None:
+    [screen] = re.findall(r"```text\n\$ turnledger chat\n(.*?)```", page("terminal"), re.DOTALL)
+    where = {"XDG_DATA_HOME": ""}  # as with most people
+    with Window("chat", home=tmp_path, columns=80, rows=40, more=where) as window:
+        for typed in re.findall(r"^[0-9]+ › (.*)", screen, re.MULTILINE):
+            window.ready()
+            window.say(typed)
+        window.ready()
+        assert window.everything.startswith(screen.rstrip())
+
+
+def printed_by(block: str, shell: dict[str, str]) -> list[Any]:
+    """What the commands of a block print, each a document."""
+    done = subprocess.run(["bash", "-ec", block], capture_output=True, text=True, env=shell, check=False)
+    assert done.returncode == 0, done.stderr
+    decoder, told, text = json.JSONDecoder(), [], done.stdout.strip()
+    while text:
+        document, end = decoder.raw_decode(text)
+        told.append(document)
+        text = text[end:].strip()
+    return told
+
+
+def test_commands_for_sharing_do_what_their_page_says(tmp_path: Path) -> None:
+    require("bash", "curl")
+    store = f"sqlite:///{tmp_path / 'chats.db'}"
+    [create] = re.findall(r"turnledger tokens create .*?(?=`)", page("sharing"), re.DOTALL)
+    token = run(create, "--store", store).strip()
+    for_user, link, look_after, follow = SHELL.findall(page("sharing"))
+    with started("turnledger", "serve", "--port", "0", "--store", store) as server:
+        shell = {
+            **os.environ,
+            "SERVER": server.url,
+            "TOKEN": token,
+            "NONCE": "made-up-by-the-page-of-a-visitor",
+        }
+        [made] = printed_by(for_user, shell)
+        assert made["token"].startswith("tlt_")
+        assert (made["owner"], made["chat_scope"], made["models"]) == ("user-42", "shop", ["demo"])
+        [share] = printed_by(link, shell)
+        assert share["path"] == f"/share#{share['code']}"
+        shell |= {"CODE": share["code"], "SHARE": share["id"]}
+        [visit], [again] = printed_by(follow, shell), printed_by(follow, shell)
+        assert visit == again
+        assert (visit["kind"], visit["scope"], visit["models"]) == ("scope", "shop", ["demo"])
+        listed, revoked = printed_by(look_after, shell)
+        assert [(each["id"], each["uses"]) for each in listed["data"]] == [(share["id"], 1)]
+        assert revoked["revoked_at"] is not None
+        [refused] = printed_by(follow, shell)
+        assert refused["error"]["code"] == "link_not_valid"
+
+
+def free_port() -> int:
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))
+        port: int = bound.getsockname()[1]
+        return port
+
+
+class Shell:
+    """Runs blocks of the page for somebody who has nothing yet but an empty home."""
+
+    def __init__(self, home: Path) -> None:
+        self.home = home
+        self._ports = {"8383": str(free_port()), "8443": str(free_port())}
+        programs = home / "bin"
+        programs.mkdir()
+        program = programs / "turnledger"
+        program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m turnledger "$@"\n')
+        program.chmod(0o700)
+        kept = {name: os.environ[name] for name in ("PYTHONPATH",) if name in os.environ}
+        self._environ = {
+            **kept,
+            "HOME": str(home),
+            "PATH": os.pathsep.join([str(programs), os.environ["PATH"]]),
+            "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), kept.get("PYTHONPATH", "")]),
+        }
+        self._serving: subprocess.Popen[str] | None = None
+
+    def run(self, block: str) -> str:
+        """Run a block to its end; what it printed."""
+        # Into files: a proxy that stays would hold a pipe open.
+        printed, problems = self.home / "printed", self.home / "problems"
+        with printed.open("w") as out, problems.open("w") as err:
+            done = subprocess.run(
+                self._command(block), env=self._environ, cwd=self.home, stdout=out, stderr=err, check=False
+            )
+        assert done.returncode == 0, f"{block}\n{printed.read_text()}\n{problems.read_text()}"
+        return printed.read_text()
+
+    def serve(self, block: str) -> str:
+        """Run the block that goes on in the background; the line it announces itself with."""
+        log = (self.home / "server.log").open("w")
+        with log:
+            self._serving = subprocess.Popen(
+                self._command(block),
+                env=self._environ,
+                cwd=self.home,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+            )
+        assert self._serving.stdout is not None
+        return self._serving.stdout.readline()
+
+    def _command(self, block: str) -> list[str]:
+        for printed, port in self._ports.items():
+            block = block.replace(printed, port)
+        block = block.replace("[server]\n", f"[server]\nport = {self._ports['8383']}\n", 1)
+        return ["bash", "-euo", "pipefail", "-c", block]
+
+    def close(self) -> None:
+        for name in ("turnledger.pid", "proxy/nginx.pid"):
+            file = self.home / name
+            if file.exists():
+                os.kill(int(file.read_text()), signal.SIGTERM)
+        if self._serving is not None:
+            assert self._serving.stdout is not None
+            self._serving.stdout.read()  # to the end of the server, which holds it open
+            self._serving.stdout.close()
+            self._serving.wait()
+
+
+OPERATING = SHELL.findall(page("operating"))
+
+
+@pytest.fixture
+def shell(tmp_path: Path) -> Iterator[Shell]:
+    require("bash", "curl", "nginx", "openssl")
+    shell = Shell(tmp_path)
+    try:
+        yield shell
+    finally:
+        shell.close()
+
+
+def block_with(text: str) -> str:
+    """The block of the page for operators that has this text."""
+    (found,) = [block for block in OPERATING if text in block]
+    return found
+
+
+@pytest.mark.timeout(300)
+def test_commands_for_operators_lead_from_nothing_to_a_guarded_server_behind_tls(shell: Shell) -> None:
+    left = [block for block in OPERATING if "pip install" not in block]
+
+    def run(text: str) -> str:
+        left.remove(block_with(text))
+        return shell.run(block_with(text))
+
+    run("mkdir -p ~/.config/turnledger")
+    assert "FAIL" not in run("turnledger doctor")
+    run("--scopes chats:read,chats:write,turns:run,admin")
+    assert (shell.home / "operator.token").stat().st_mode & 0o077 == 0
+    left.remove(block_with("turnledger serve &"))
+    assert "Turnledger is at http://127.0.0.1:" in shell.serve(block_with("turnledger serve &"))
+    told = run("/readyz")
+    assert told.startswith('{"status":"ready"}')
+    assert '"id":"demo"' in told
+    run("nginx -p")
+    # Without it, the server would take a client of the proxy for one on its own machine.
+    assert "X-Forwarded-For" in block_with("nginx -p")
+    assert '"id":"demo"' in run("--cacert")
+    made = msgspec.json.decode(run("/api/tokens"))
+    assert (made["owner"], made["chat_scope"], made["models"]) == ("user-42", "support", ["demo"])
+    answer = msgspec.json.decode(run("X-Conversation-Id: my-order"))
+    assert answer["choices"][0]["message"]["content"]
+    assert "Revoked" in run("turnledger tokens revoke")
+    with pytest.raises(AssertionError):
+        shell.run(block_with("X-Conversation-Id: my-order"))
+    counted = run("8383/metrics")
+    assert 'turnledger_turns_total{outcome="completed"} 1.0' in counted
+    assert "nothing is wrong" in counted
+    run("kill -HUP")
+    assert shell.run(block_with("/readyz")).startswith('{"status":"ready"}')
+    assert "1 conversations" in run("turnledger backup")
+    assert left == []
