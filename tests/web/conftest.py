@@ -59,12 +59,12 @@ def profile(browser: Browser) -> Iterator[Profile]:
     wrong: list[str] = []
 
     def make(who: Person | None = None, **options: Any) -> BrowserContext:
-        if who is not None:
-            options["storage_state"] = who.storage_state
         # What turns while somebody waits would be drawn sixty times a second, without a graphics card.
         options.setdefault("reduced_motion", "reduce")
         context = browser.new_context(**options)
         context.set_default_timeout(PATIENCE * 1000)
+        if who is not None:
+            who.enter(context)
         context.on("weberror", lambda error: wrong.append(str(error.error)))
         context.on("console", lambda said: wrong.append(said.text) if _is_wrong(said) else None)
         opened.append(context)

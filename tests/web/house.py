@@ -29,6 +29,13 @@ PATIENCE = 20.0
 SCOPES = ("admin", "chats:read", "chats:write", "turns:run")
 STORED = "turnledger page:own:token"
 """Where the page keeps the token of who signed in."""
+ENTER = """try {
+  if (document.cookie.includes("enters=yes")) {
+    localStorage.setItem(%s, %s);
+    document.cookie = "enters=; Max-Age=0; Path=/";
+  }
+} catch { /* a frame without storage */ }"""
+"""Once: whoever signs out stays out."""
 
 Done = TypeVar("Done")
 Profile = Callable[..., BrowserContext]
@@ -88,11 +95,11 @@ class Person:
         self.owner = owner
         self.token = token
 
-    @property
-    def storage_state(self) -> Any:
-        """For a browser context in which he is signed in."""
-        kept = [{"name": STORED, "value": self.token}]
-        return {"cookies": [], "origins": [{"origin": self.house.url, "localStorage": kept}]}
+    def enter(self, context: BrowserContext) -> None:
+        """Sign in when a page of this context is first loaded. Playwright's own `storage_state` would open a
+        page just for that."""
+        context.add_cookies([{"name": "enters", "value": "yes", "url": self.house.url}])
+        context.add_init_script(ENTER % (json.dumps(STORED), json.dumps(self.token)))
 
     def ask(self, method: str, path: str, body: Any = None, **headers: str) -> Any:
         """Ask as a program does, and return what is answered."""

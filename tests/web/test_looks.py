@@ -285,7 +285,8 @@ def test_a_page_that_is_printed_is_the_whole_chat(person: Person, profile: Profi
 def test_a_part_that_breaks_takes_nothing_with_it(person: Person, browser: Browser) -> None:
     """Neither the other parts, nor what was written."""
     chat = hostile_chat(person)
-    context = browser.new_context(storage_state=person.storage_state)
+    context = browser.new_context()
+    person.enter(context)
     page = context.new_page()
     # Whatever shows a time breaks, and an answer does.
     page.add_init_script(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -274,8 +273,7 @@ def test_connections_that_break_again_and_again_lose_and_double_nothing(
     gates = [Gate() for _ in words[1:]]
     pauses = [step for gate, word in zip(gates, words[1:], strict=True) for step in (gate, word)]
     with wire(person) as (url, proxy, loop):
-        state = json.loads(json.dumps(person.storage_state).replace(person.house.url, url))
-        tab = profile(storage_state=state).new_page()
+        tab = profile(person).new_page()
         tab.goto(url)
         person.house.model.says(words[0], *pauses)
         write(tab, "Say all of it")
