@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from playwright.sync_api import Page, expect
 
 from tests.web.coming_in import field
 from tests.web.composing import open_new, said, send, shows, stop
-from tests.web.house import House, Person, Profile, housed
+from tests.web.house import House, Person, Profile
 from turnledger.testing.gates import Gate
 
 LINES = "\n".join(f"line {number}" for number in range(200))
@@ -185,19 +183,6 @@ def test_two_clicks_on_stop_stop_one_answer(tab: Page, person: Person) -> None:
     assert len(stops) == 1
 
 
-def test_without_a_connection_messages_leave_the_field_and_wait(tab: Page, person: Person) -> None:
-    send(tab, "Before")
-    shows(tab, 1)
-    tab.context.set_offline(True)
-    send(tab, "Meanwhile", "and then")
-    expect(field(tab)).to_have_value("")
-    expect(tab.get_by_text("and then")).to_be_visible()
-    assert said(person) == [["Before"]]
-    tab.context.set_offline(False)
-    shows(tab, 3)
-    assert said(person) == [["Before", "Meanwhile", "and then"]]
-
-
 def test_who_may_only_read_is_told_so(house: House, profile: Profile) -> None:
     person = house.person(scopes=("chats:read", "chats:write"))
     tab = profile(person).new_page()
@@ -213,22 +198,6 @@ def test_where_there_is_no_model_it_says_so_and_keeps_the_text(house: House, pro
     send(tab, "Anybody?")
     expect(field(tab)).to_have_value("Anybody?")
     assert person.chats() == []
-
-
-def test_a_message_that_is_too_large_for_the_server_comes_back_with_the_reason(
-    tmp_path: Path, profile: Profile
-) -> None:
-    with housed(tmp_path, "[server.limits]\nbody_bytes = 20000") as house:
-        person = house.person()
-        tab = profile(person).new_page()
-        open_new(tab, person)
-        long = "too long " * 4_000
-        send(tab, long)
-        expect(tab.get_by_text("body_bytes").or_(tab.get_by_text("too large")).first).to_be_visible()
-        expect(field(tab)).to_have_value(long.rstrip())
-        send(tab, "Short")
-        shows(tab, 1)
-        assert said(person) == [["Short"]]
 
 
 def test_a_message_that_cannot_be_written_down_stays_with_the_reason(tab: Page, person: Person) -> None:

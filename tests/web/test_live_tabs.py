@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import sqlite3
 from contextlib import closing
-from pathlib import Path
 
 from playwright.sync_api import Page, Request, expect
 
 from tests.web.chats import choose, line, listed, make_chats, scroll_to, titles
-from tests.web.house import Person, Profile, housed
+from tests.web.house import House, Person, Profile
 from turnledger import Ledger
 from turnledger.testing.gates import Gate
 
@@ -81,39 +80,36 @@ def test_a_chat_that_runs_says_so_and_then_that_there_is_an_answer(person: Perso
 
 
 def test_after_a_gap_everything_is_read_anew_and_nothing_flickers_or_moves(
-    tmp_path: Path, profile: Profile
+    house: House, person: Person, profile: Profile
 ) -> None:
-    with housed(tmp_path) as house:
-        person = house.person()
-        ids = make_chats(person, [f"Chat number {at}" for at in range(150)])
-        context = profile(person)
-        pages = [context.new_page(), context.new_page()]
-        for page in pages:
-            page.goto(house.url)
-            expect(line(page, "Chat number 0")).to_be_visible()
-            scroll_to(page, "Chat number 85")
-            expect(line(page, "Chat number 68")).to_be_in_viewport()
-            page.evaluate(WATCH)
-        before = [line(page, "Chat number 68").bounding_box() for page in pages]
-        house.serving.kill()
+    ids = make_chats(person, [f"Chat number {at}" for at in range(150)])
+    context = profile(person)
+    pages = [context.new_page(), context.new_page()]
+    for page in pages:
+        page.goto(house.url)
+        expect(line(page, "Chat number 0")).to_be_visible()
+        scroll_to(page, "Chat number 85")
+        expect(line(page, "Chat number 68")).to_be_in_viewport()
+        page.evaluate(WATCH)
+    before = [line(page, "Chat number 68").bounding_box() for page in pages]
 
-        async def change(ledger: Ledger) -> None:
-            chat = await ledger.conversation(ids[69], owner=person.owner)
-            await chat.update(title="Renamed meanwhile")
-            await (await ledger.conversation(ids[70], owner=person.owner)).delete()
+    async def change(ledger: Ledger) -> None:
+        chat = await ledger.conversation(ids[69], owner=person.owner)
+        await chat.update(title="Renamed meanwhile")
+        await (await ledger.conversation(ids[70], owner=person.owner)).delete()
 
+    with house.away():
         house.on_ledger(change)
         for page in pages:
             expect(page.locator(".banner", has_text="No connection")).to_be_visible()
-        with closing(sqlite3.connect(tmp_path / "served.db")) as store, store:
+        with closing(sqlite3.connect(house.serving.folder / "served.db")) as store, store:
             store.execute("DELETE FROM change")  # as after a long time
-        house.serving.start()
-        for page, place in zip(pages, before, strict=True):
-            expect(line(page, "Renamed meanwhile")).to_be_visible()
-            expect(line(page, "Chat number 70")).to_have_count(0)
-            expect(page.locator(".banner", has_text="No connection")).to_have_count(0)
-            assert line(page, "Chat number 68").bounding_box() == place
-            assert page.evaluate("window.fewest") > 20
+    for page, place in zip(pages, before, strict=True):
+        expect(line(page, "Renamed meanwhile")).to_be_visible()
+        expect(line(page, "Chat number 70")).to_have_count(0)
+        expect(page.locator(".banner", has_text="No connection")).to_have_count(0)
+        assert line(page, "Chat number 68").bounding_box() == place
+        assert page.evaluate("window.fewest") > 20
 
 
 WATCH = """() => {

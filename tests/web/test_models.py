@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-
-import pytest
 from playwright.sync_api import Locator, Page, expect
 
 from tests.web.coming_in import field
 from tests.web.composing import open_new, send, shows
-from tests.web.house import House, Person, Profile, housed
+from tests.web.house import House, Person, Profile
 
 
 def picker(tab: Page) -> Locator:
@@ -110,18 +106,10 @@ def test_a_single_one_is_only_told(house: House, profile: Profile) -> None:
     expect(picker(tab)).to_have_count(0)
 
 
-@pytest.fixture(scope="module")
-def with_many(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
-    """A server with many models."""
-    folder = tmp_path_factory.mktemp("many")
-    tables = [f'[models.model-{number}]\nupstream = "http://127.0.0.1:9"' for number in range(40)]
-    with housed(Path(folder), *tables) as house:
-        yield house
-
-
-def test_among_many_one_is_found_by_its_name(with_many: House, profile: Profile) -> None:
-    person = with_many.person()
+def test_among_many_one_is_found_by_its_name(person: Person, profile: Profile) -> None:
+    many = {"object": "list", "data": [{"id": f"model-{number}"} for number in range(40)]}
     tab = profile(person).new_page()
+    tab.route("**/v1/models", lambda route: route.fulfill(json=many))
     open_new(tab, person)
     picker(tab).click()
     sought = tab.get_by_role("combobox", name="Find a model")

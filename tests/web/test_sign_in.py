@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -9,7 +11,10 @@ from playwright.sync_api import Page, expect
 
 from tests.web.axe import violations
 from tests.web.coming_in import expire, field, give_token, sign_in, sign_out
-from tests.web.house import STORED, House, Person, Profile, housed
+from tests.web.composing import send, shows
+from tests.web.house import HASTE, PATIENCE, SCOPES, STORED, House, Person, Profile, housed
+from tests.web.test_unkept import says_that_nothing_is_kept
+from turnledger import Ledger
 
 
 @pytest.fixture
@@ -40,34 +45,38 @@ def test_whoever_pastes_a_token_is_in_and_stays_in(stranger: Page, person: Perso
     assert not [each for each in names if person.token in each]
 
 
-@pytest.mark.parametrize("spoilt", ["", "hello", "cut off", "mistyped"])
-def test_what_is_no_token_is_told_at_once_and_sent_to_nobody(
-    spoilt: str, stranger: Page, person: Person
+def test_what_is_no_token_is_refused_with_the_reason_and_not_kept(
+    stranger: Page, person: Person, tmp_path: Path
 ) -> None:
+    """And what cannot be one is sent to nobody."""
     last = "a" if person.token[10] != "a" else "b"
-    given = {"cut off": person.token[:-1], "mistyped": person.token[:10] + last + person.token[11:]}
+    spoilt = ["", "hello", person.token[:-1], person.token[:10] + last + person.token[11:]]
     expect(stranger.get_by_label("Token")).to_be_focused()
     asked: list[str] = []
     stranger.on("request", lambda request: asked.append(request.url))
-    give_token(stranger, given.get(spoilt, spoilt))
-    expect(stranger.get_by_role("alert")).to_contain_text("not a token")
-    expect(stranger.get_by_label("Token")).to_have_attribute("aria-invalid", "true")
+    for text in spoilt:
+        give_token(stranger, text)
+        expect(stranger.get_by_role("alert")).to_contain_text("not a token")
+        expect(stranger.get_by_label("Token")).to_have_attribute("aria-invalid", "true")
     assert violations(stranger) == []
     assert asked == []
-    sign_in(stranger, person)
-    expect(field(stranger)).to_be_visible()
-
-
-def test_a_token_that_the_server_does_not_know_is_not_kept(
-    stranger: Page, person: Person, tmp_path: Path
-) -> None:
-    with housed(tmp_path) as elsewhere:
-        foreign = elsewhere.person().token
-    give_token(stranger, foreign)
+    give_token(stranger, of_another_server(tmp_path))
     expect(stranger.get_by_role("alert")).to_contain_text("not known here")
     assert stranger.evaluate("Object.keys(localStorage)") == []
     sign_in(stranger, person)
     expect(field(stranger)).to_be_visible()
+
+
+def of_another_server(folder: Path) -> str:
+    """A token that is sound, and known elsewhere."""
+
+    async def make() -> str:
+        async with await Ledger.open(f"sqlite:///{folder}/other.db") as ledger:
+            return (await ledger.tokens.create(scopes=SCOPES, owner="local"))[1]
+
+    # Playwright keeps a loop running in this thread.
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(lambda: asyncio.run(make())).result(PATIENCE)
 
 
 def test_the_chat_that_the_address_names_is_shown_after_signing_in(
@@ -101,6 +110,7 @@ def test_whose_token_is_revoked_is_back_at_the_door_and_can_come_in_again(
 ) -> None:
     said = person.say("Nightingale marmalade")
     tab = profile(person).new_page()
+    tab.add_init_script(HASTE)
     tab.goto(f"{house.url}/#{said['chat']['id']}")
     expect(tab.get_by_text("Nightingale marmalade").first).to_be_visible()
     person.ask("DELETE", "/api/tokens/self")
@@ -149,14 +159,26 @@ def test_while_the_server_is_away_it_is_asked_again(tab: Page, person: Person) -
     expect(field(tab)).to_be_visible()
 
 
-def test_where_no_token_is_needed_nobody_is_asked_for_one(tmp_path: Path, profile: Profile) -> None:
-    with housed(tmp_path) as house:
+def test_a_server_without_tokens_asks_nobody_for_one_until_it_has_some(
+    tmp_path: Path, profile: Profile
+) -> None:
+    """This one keeps no chats, either, and takes no long messages."""
+    with housed(tmp_path, "[chats]\nkeep = false", "[server.limits]\nbody_bytes = 20000") as house:
         page = profile().new_page()
+        page.add_init_script(HASTE)
         page.goto(house.url)
         expect(field(page)).to_be_visible()
         expect(page.get_by_role("button", name="Signed in as")).to_have_count(0)
+        says_that_nothing_is_kept(page, house)
+        long = "too long " * 4_000
+        send(page, long)
+        expect(page.get_by_text("body_bytes").or_(page.get_by_text("too large")).first).to_be_visible()
+        expect(field(page)).to_have_value(long.rstrip())
+        send(page, "Short")
+        shows(page, 1)
         # From the first token on everybody needs one, also who is in.
         person = house.person(owner="local")
         expect(page.get_by_role("heading", name="Sign in")).to_be_visible()
         sign_in(page, person)
-        expect(field(page)).to_be_visible()
+        says_that_nothing_is_kept(page, house)
+        assert person.chats() == []
