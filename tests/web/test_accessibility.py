@@ -130,18 +130,6 @@ def test_everything_is_done_without_a_mouse(tab: Page, person: Person) -> None:
     assert [each["title"] for each in person.chats()] == ["Renamed"]
 
 
-def test_what_happens_is_said_in_one_place(tab: Page, person: Person) -> None:
-    """To those who do not see it: words at the edge of the page, what begins, and what is complete."""
-    person.house.model.says("An answer.")
-    tab.get_by_role("textbox", name="Message").fill("A question")
-    tab.keyboard.press("Enter")
-    spoken = tab.locator(".page > [role=status]")
-    expect(spoken).to_contain_text("The answer is complete.")
-    assert spoken.get_attribute("aria-atomic") == "false"
-    log = tab.get_by_role("log")
-    assert log.get_attribute("aria-live") == "off"
-
-
 def test_the_first_key_leads_past_the_list(tab: Page, person: Person) -> None:
     tab.evaluate("document.activeElement.blur()")
     skip = tab.get_by_role("button", name="Skip to the chat")
