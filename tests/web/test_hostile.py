@@ -1,19 +1,24 @@
-"""A text that was written to do something does nothing: it is read."""
+"""A text that was written to do something does nothing: it is read. And the sanitiser by itself, in a real
+browser: HTML as no text can come to, and what is left of it."""
 
 from __future__ import annotations
 
 import itertools
 import json
+import os
 import re
+import subprocess
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from playwright.sync_api import expect
+from playwright.sync_api import Browser, Page, expect
 
+from tests.node_packages import built
 from tests.web.chatting import chat_of, messages, said, write
 from tests.web.house import House, Person, Profile
 from tests.web.showing import END, Watched
+from tools.node_package import PAGE
 from turnledger.testing.upstream import Status
 
 HTML = [
@@ -50,6 +55,8 @@ HTML = [
     "<x/onpointerenter=owned('x') style=position:fixed;inset:0>",
     "<a href=\"javascript:owned('a')\">a</a>",
 ]
+
+
 LINKS = [
     "javascript:owned(1)",
     "JaVaScRiPt:owned(2)",
@@ -82,6 +89,8 @@ LINKS = [
     "javascript://elsewhere.example/%0Aowned(23)",
     "java\\script:owned(24)",
 ]
+
+
 LOADING = [
     "![a](https://elsewhere.example/a.png)",
     "![a](//elsewhere.example/b.png)",
@@ -110,6 +119,8 @@ LOADING = [
 
 
 TURNING = set("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
+
+
 MODELS = {"object": "list", "data": [{"id": "scripted"}, {"id": "one \u202ereh"}, {"id": "one \u202emih"}]}
 
 
@@ -243,6 +254,8 @@ Words \u202eturned\u202c and &#x2066;isolated&#x2069;, [a \u202elink](https://a.
 if x: #\u2066 ok\u2069
     a\u200bb = 1
 ```"""
+
+
 PRETENDS = {
     "[https://bank.example/login](https://thief.example/a)": "https://bank.example/login (thief.example)",
     "[bank.example](https://bank.example.thief.example)": "bank.example (bank.example.thief.example)",
@@ -272,6 +285,8 @@ def test_text_that_deceives_is_seen_through(profile: Profile, person: Person) ->
 
 
 NAME = "a\u202eb\u2067c<img src=x onerror=owned('name')>"
+
+
 TURNED = """() => {
   const turning = /[\\u202a-\\u202e\\u2066-\\u2069]/;
   const found = turning.test(document.title) ? ["the title of the document"] : [];
@@ -347,3 +362,82 @@ def test_whatever_somebody_calls_anything_nothing_is_turned_round_or_broken(
     assert page.evaluate(TURNED) == []
     assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0
     watched.is_untouched()
+
+
+BUILD = """
+import { build } from "vite";
+const lib = { entry: "test/markdown/in-browser.ts", formats: ["iife"], name: "hands", fileName: "hands" };
+const into = { outDir: process.env.INTO, lib, copyPublicDir: false };
+await build({ configFile: false, logLevel: "error", build: into });
+"""
+
+
+KEPT = [
+    "<p>a <em>b</em> <strong>c</strong> <del>d</del> <code>e</code><br></p>",
+    '<ol start="3"><li>a</li></ol>',
+    '<table><thead><tr><th scope="col" align="right">a</th></tr></thead></table>',
+    "<table><tbody><tr><td>b</td></tr></tbody></table>",
+    '<a href="https://a.example" title="b">c</a>',
+    '<a href="mailto:a@b.example">c</a>',
+    '<span data-picture="https://a.example" data-alt="b"></span>',
+    '<pre data-language="js">a</pre>',
+]
+
+
+GONE = [
+    "<script>owned()</script>",
+    "<p onclick=owned()>",
+    "<img src=x onerror=owned()>",
+    "<svg><a href=javascript:owned()></a><animate onbegin=owned()></svg>",
+    "<math><mi href=javascript:owned()></mi></math>",
+    "<iframe src=https://a.example></iframe>",
+    "<form action=https://a.example><input name=x><button></button></form>",
+    "<style>p {}</style>",
+    "<p style='color: red' class=x>",
+    "<p id=page name=body>",
+    "<a href=javascript:owned()>",
+    "<a href='java&Tab;script:owned()'>",
+    "<a href=#new>",
+    "<a href=/api/chats>",
+    "<a href=//a.example>",
+    "<link rel=prefetch href=https://a.example><base href=https://a.example>",
+    "<p aria-label=x data-x=y role=alert>",
+    "<template><img src=x onerror=owned()></template>",
+    "<form><math><mtext></form><form><mglyph><style></math><img src onerror=owned()>",
+    "<math><mtext><table><mglyph><style><!--</style><img title='--&gt;&lt;img src=1 onerror=owned()&gt;'>",
+    "<svg></p><style><a id='</style><img src=1 onerror=owned()>'>",
+    "<noscript><p title='</noscript><img src=x onerror=owned()>'></noscript>",
+    "<svg><foreignobject><p><style><!--</style><img src=x onerror=owned()>--></style>",
+    "<a xlink:href=javascript:owned()>",
+    "<p is=x-x slot=y part=z popovertarget=w>",
+    "<div><template shadowrootmode=open><script>owned()</script></template></div>",
+]
+
+
+SILENT = r"(?:[^<]|</?[pa]>)*"
+
+
+"""What may be left of those: words, and what neither does anything nor leads anywhere."""
+
+
+@pytest.fixture(scope="module")
+def hands(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
+    """A page that has the sanitiser in its hands."""
+    into = tmp_path_factory.mktemp("hands")
+    command = ["node", "--input-type=module", "-e", BUILD]
+    subprocess.run(command, cwd=built(PAGE), env=os.environ | {"INTO": str(into)}, check=True)
+    context = browser.new_context()
+    page = context.new_page()
+    page.add_script_tag(path=into / "hands.iife.js")
+    yield page
+    context.close()
+
+
+def test_the_sanitiser_leaves_what_a_text_is_made_of_and_nothing_else(hands: Page) -> None:
+    left = {html: hands.evaluate("html => hands.left(html)", html) for html in (*KEPT, *GONE)}
+    assert [html for html in KEPT if left[html] != html] == []
+    assert [(html, left[html]) for html in GONE if not re.fullmatch(SILENT, left[html])] == []
+
+
+def test_in_a_real_browser_texts_that_come_bit_by_bit_end_the_same_too(hands: Page) -> None:
+    assert hands.evaluate("hands.differing()") == []
