@@ -98,6 +98,7 @@ def test_everything_is_done_without_a_mouse(tab: Page, person: Person) -> None:
     keys.press("Enter")
     expect(log).to_contain_text("As far as this")
     expect(log).not_to_contain_text("The other")
+    expect(log.get_by_role("button", name="Previous version")).to_be_focused()
 
     # Renaming.
     keys.press("ControlOrMeta+K")
