@@ -156,27 +156,6 @@ def test_a_message_that_never_left_is_sent_after_a_reload_once(tab: Page, person
     assert person.turns(chat["id"]) == [("Good morning", "Hello."), ("Are you there?", "I am.")]
 
 
-def test_a_first_message_whose_chat_was_never_made_is_sent_after_a_reload_once(
-    tab: Page, person: Person
-) -> None:
-    def refuse(route: Route) -> None:
-        if route.request.method == "POST":
-            route.abort()
-        else:
-            route.continue_()
-
-    tab.route("**/api/chats", refuse)
-    write(tab, "Good morning")
-    expect(messages(tab)).to_have_text(["Good morning"])
-    person.house.model.says("Hello.")  # before the page can try again
-    tab.unroute("**/api/chats")
-    tab.reload()
-    expect(committed(tab)).to_have_count(1)
-    expect(messages(tab)).to_have_text(["Good morning"])
-    [chat] = person.chats()
-    assert person.turns(chat["id"]) == [("Good morning", "Hello.")]
-
-
 def test_a_chat_that_is_made_while_the_page_reloads_is_the_one_that_is_shown(
     tab: Page, person: Person
 ) -> None:
@@ -235,19 +214,18 @@ def test_a_hidden_tab_lets_go_of_the_stream_and_takes_it_up_where_it_was(tab: Pa
     expect(committed(tab)).to_have_count(1)
     expect(answers(tab)).to_have_text("Zero one two three four.")
 
-
-def test_what_ends_while_nobody_looks_is_there_when_somebody_does(tab: Page, person: Person) -> None:
+    # What ends while nobody looks is there when somebody does.
     gate = Gate()
-    person.house.model.says("Zero one ", gate, "two.")
-    write(tab, "Count")
-    expect(answers(tab)).to_have_text("Zero one")
+    person.house.model.says("Five six ", gate, "seven.")
+    write(tab, "Go on")
+    expect(answers(tab).last).to_have_text("Five six")
     hide(tab)
     person.house.model.release(gate)
-    expect(committed(tab)).to_have_count(1)
+    expect(committed(tab)).to_have_count(2)
     hide(tab, hidden=False)
-    expect(answers(tab)).to_have_text("Zero one two.")
+    expect(answers(tab).last).to_have_text("Five six seven.")
     [chat] = person.chats()
-    assert person.turns(chat["id"]) == [("Count", "Zero one two.")]
+    assert person.turns(chat["id"]) == [("Count", "Zero one two three four."), ("Go on", "Five six seven.")]
 
 
 def test_connections_that_break_again_and_again_lose_and_double_nothing(

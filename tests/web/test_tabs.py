@@ -114,21 +114,17 @@ def _ask(person: Person, text: str, chat: str) -> None:
         answer.read()
 
 
-def _tabs(person: Person, profile: Profile, count: int = 2) -> list[Page]:
-    """Tabs of one browser, and last the page in another browser."""
+def test_what_is_done_to_a_chat_and_that_it_runs_are_seen_everywhere(
+    person: Person, profile: Profile
+) -> None:
+    """In two tabs of a browser, and in another browser."""
+    make_chats(person, ["One", "Other"])
     context = profile(person)
-    pages = [*(context.new_page() for _ in range(count)), profile(person).new_page()]
+    pages = first, second, elsewhere = context.new_page(), context.new_page(), profile(person).new_page()
     for page in pages:
         page.goto(person.house.url)
         expect(page.get_by_role("textbox", name="Message")).to_be_visible()
-    return pages
-
-
-def test_renaming_pinning_archiving_and_deleting_are_seen_everywhere(
-    person: Person, profile: Profile
-) -> None:
-    make_chats(person, ["One", "Other"])
-    first, *others = _tabs(person, profile)
+    others = (second, elsewhere)
     asked: list[Request] = []
     for page in others:
         page.on("request", lambda request: asked.append(request))
@@ -158,12 +154,9 @@ def test_renaming_pinning_archiving_and_deleting_are_seen_everywhere(
     for page in others:
         expect(line(page, "Renamed")).to_be_visible()
 
-
-def test_a_chat_that_runs_says_so_and_then_that_there_is_an_answer(person: Person, profile: Profile) -> None:
-    make_chats(person, ["Last", "Runs elsewhere"])
-    chat = person.chats()[1]["id"]
+    # A chat that runs says so, and then that there is an answer.
+    [_, chat] = make_chats(person, ["Last", "Runs elsewhere"])
     gate = Gate()
-    first, second, elsewhere = _tabs(person, profile)
     person.house.model.says("Half", gate, " and whole.")
     elsewhere.goto(f"{person.house.url}/#{chat}")
     elsewhere.get_by_role("textbox", name="Message").fill("Go")
