@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import http.client
+import json
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import cache
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import pytest
 from playwright.sync_api import Browser, Page
@@ -14,6 +18,8 @@ from tests.browser.attacks import TOOLS
 from tests.browser.chromium import browsing, installed
 from tests.browser.site import Rebinding, site
 from tests.browser.victim import PATIENCE, Victim, attacked
+from tests.node_packages import built
+from tools.node_package import PAGE
 
 Open: TypeAlias = Callable[[str], Page]
 
@@ -44,10 +50,44 @@ def victim(sites: Sites, tmp_path_factory: pytest.TempPathFactory) -> Iterator[V
         yield victim
 
 
+class Guarded(NamedTuple):
+    """A server that has a token, and what its owner can ask."""
+
+    victim: Victim
+    token: str
+
+    def ask(self, method: str, path: str, body: Any = None) -> Any:
+        connection = http.client.HTTPConnection(self.victim.address, self.victim.port, timeout=PATIENCE)
+        headers = {"Authorization": f"Bearer {self.token}", "Content-Type": "application/json"}
+        try:
+            connection.request(method, path, None if body is None else json.dumps(body), headers)
+            answer = connection.getresponse()
+            told = json.loads(answer.read())
+        finally:
+            connection.close()
+        assert answer.status < 300, told
+        return told
+
+
+@pytest.fixture(scope="package")
+def guarded(sites: Sites, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
+    """A server with the chat page and a token. Pages of a friend are let in, and may frame it."""
+    built(PAGE)
+    friend, folder = sites.of("friend.test"), tmp_path_factory.mktemp("guarded")
+    with attacked(folder, friend, frames=(friend,)) as victim:
+        command = [sys.executable, "-m", "turnledger", "tokens", "create", "--owner", "local"]
+        scopes = ["--scopes", "admin,chats:read,chats:write,turns:run"]
+        store = ["--store", f"sqlite:///{folder / 'chats.db'}"]
+        made = subprocess.run([*command, *scopes, *store], capture_output=True, text=True, check=False)
+        assert made.returncode == 0, made.stderr
+        yield Guarded(victim, made.stdout.strip())
+
+
 @pytest.fixture(scope="package")
 def browser(sites: Sites) -> Iterator[Browser]:
     rebound = f"MAP rebound.test 127.0.0.1:{sites.rebinding.port}"
-    with browsing(rebound, "MAP *.test 127.0.0.1", "MAP *.localhost 127.0.0.1", public=sites.port) as browser:
+    names = (rebound, "MAP *.test 127.0.0.1", "MAP *.localhost 127.0.0.1")
+    with browsing(*names, public=sites.port, is_light=True) as browser:
         yield browser
 
 

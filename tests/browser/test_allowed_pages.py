@@ -1,4 +1,5 @@
-"""What pages may do that are let in: those of configured origins, and the server's own."""
+"""What pages may do that are let in: those of configured origins, and the server's own. With tokens a page
+needs both: to come from where it may, and to have one."""
 
 from __future__ import annotations
 
@@ -8,7 +9,8 @@ from collections.abc import Iterator
 import pytest
 from playwright.sync_api import Browser, Page
 
-from tests.browser.conftest import Open, Sites
+from tests.browser.attacks import RUNNING
+from tests.browser.conftest import Guarded, Open, Sites
 from tests.browser.victim import COMPLETIONS, PATIENCE, SECRET, Victim, question
 
 ASK = """async ([url, headers, body]) => {
@@ -25,20 +27,16 @@ ASK = """async ([url, headers, body]) => {
 }"""
 
 
-@pytest.fixture(params=["a configured origin", "the server's own"])
-def page(
-    request: pytest.FixtureRequest, victim: Victim, sites: Sites, visit: Open, browser: Browser
-) -> Iterator[Page]:
-    if request.param == "a configured origin":
-        yield visit(sites.of("friend.test"))
-    else:
-        # What the server shows by itself may call nobody, so the page is one that could.
-        context = browser.new_context(bypass_csp=True)
-        context.set_default_timeout(PATIENCE * 1000)
-        page = context.new_page()
-        page.goto(victim.url("/healthz"))
-        yield page
-        context.close()
+@pytest.fixture(scope="module", params=["a configured origin", "the server's own"])
+def page(request: pytest.FixtureRequest, victim: Victim, sites: Sites, browser: Browser) -> Iterator[Page]:
+    # What the server shows by itself may call nobody, so the page is one that could.
+    is_own = request.param == "the server's own"
+    context = browser.new_context(bypass_csp=is_own)
+    context.set_default_timeout(PATIENCE * 1000)
+    page = context.new_page()
+    page.goto(victim.url("/healthz") if is_own else sites.of("friend.test"))
+    yield page
+    context.close()
 
 
 @pytest.fixture
@@ -106,3 +104,41 @@ def test_what_the_server_shows_by_itself_calls_nobody(victim: Victim, visit: Ope
     assert page.evaluate("url => tried(async () => read(await fetch(url)))", victim.url("/metrics")) == {
         "error": "TypeError"
     }
+
+
+ASK_WITH = """([url, token, body]) => tried(async () => read(await fetch(url, {method: 'POST', body,
+    headers: {'Content-Type': 'application/json', ...(token ? {Authorization: `Bearer ${token}`} : {})}})))"""
+
+
+HELLO = json.dumps(question("Hello with a token"))
+
+
+def test_a_token_does_not_let_in_a_page_from_elsewhere(guarded: Guarded, page_of: Open) -> None:
+    victim, token = guarded
+    with victim.unharmed(COMPLETIONS) as seen:
+        told = page_of("evil.test").evaluate(ASK_WITH, [victim.url(COMPLETIONS), token, HELLO])
+    assert told == {"error": "TypeError"}
+    assert [line["method"] for line in seen] == ["OPTIONS"]
+
+
+def test_a_page_that_is_let_in_needs_a_token_and_is_told_so(guarded: Guarded, page_of: Open) -> None:
+    victim, token = guarded
+    page = page_of("friend.test")
+    without, wrong, right = (
+        page.evaluate(ASK_WITH, [victim.url(COMPLETIONS), each, HELLO]) for each in ("", token[:-1], token)
+    )
+    assert (without["status"], wrong["status"], right["status"]) == (401, 401, 200)
+    assert json.loads(without["body"])["error"]["message"]
+    assert "One two three." in right["body"]
+
+
+def test_no_attack_finds_a_token_in_the_browser(guarded: Guarded, page_of: Open) -> None:
+    """There is no cookie that a browser would send along for a page that knows nothing."""
+    victim, token = guarded
+    page_of("friend.test").evaluate(ASK_WITH, [victim.url(COMPLETIONS), token, HELLO])
+    for attack in ("fetch of text without cors", "form of text", "beacon of text"):
+        asked, _ = victim.everything()
+        with victim.watched(COMPLETIONS) as seen:
+            page_of("evil.test").evaluate(RUNNING[attack], [victim.url(COMPLETIONS), HELLO])
+        assert [line["status"] for line in seen] == [403], attack
+        assert victim.everything()[0] == asked, attack

@@ -84,7 +84,7 @@ def breaking(port: int, *faults: Fault | None) -> Iterator[str]:
 WHOLE = ["turn.started", "text.delta", "text.delta", "text.delta", "item.done", "turn.finished"]
 
 
-def test_a_turn_is_whole_and_there_once(victim: Victim, page: Page) -> None:
+def test_a_turn_is_whole_and_there_once_and_an_error_is_of_its_class(victim: Victim, page: Page) -> None:
     asked, preflight = victim.everything()[0], None
     faults = (preflight, Fault(received=0, resets=True), Fault(received=1200))
     with breaking(victim.port, *faults) as url:
@@ -94,9 +94,7 @@ def test_a_turn_is_whole_and_there_once(victim: Victim, page: Page) -> None:
     assert told["turnCount"] == 1
     assert told["isSecure"] is False
     assert victim.everything()[0] == asked + 1
-
-
-def test_an_error_is_of_its_class(victim: Victim, page: Page) -> None:
+    # And an error is of its class.
     assert page.evaluate(REFUSED, victim.url()) == {
         "name": "ConversationNotFound",
         "code": "conversation_not_found",

@@ -36,6 +36,12 @@ def open_new(tab: Page, person: Person) -> None:
     expect(field(tab)).to_be_visible()
 
 
+def begin_another(tab: Page) -> None:
+    """Go from a chat to a new one."""
+    tab.get_by_role("button", name="New chat").first.click()
+    expect(tab.locator("[data-turn]")).to_have_count(0)
+
+
 def until(tab: Page, condition: str) -> None:
     """Wait until this is so in the page, whose policy lets nobody evaluate texts there."""
     tab.evaluate(

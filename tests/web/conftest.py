@@ -9,6 +9,7 @@ import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, expect
 
 from tests.browser.chromium import browsing
+from tests.browser.site import site
 from tests.node_packages import built
 from tests.terminal.serving import Serving
 from tests.terminal.upstream import scripted
@@ -17,6 +18,7 @@ from tools.node_package import PAGE
 
 OPERATOR = "http://operator.test"
 """Whose pages may frame the server with the demo model."""
+NOT_KEPT = "[chats.scopes.gossip]\nkeep = false"
 
 expect.set_options(timeout=PATIENCE * 1000)
 
@@ -28,8 +30,16 @@ def browser() -> Iterator[Browser]:
 
 
 @pytest.fixture(scope="package")
-def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
-    with housed(tmp_path_factory.mktemp("house")) as house:
+def operator() -> Iterator[str]:
+    """The origin of somebody's pages, on another site than the server's, which may frame it."""
+    with site() as port:
+        yield f"http://localhost:{port}"
+
+
+@pytest.fixture(scope="package")
+def house(operator: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
+    frames = f'[server]\nframe_ancestors = ["{operator}"]'
+    with housed(tmp_path_factory.mktemp("house"), frames, NOT_KEPT) as house:
         yield house
 
 
@@ -59,12 +69,12 @@ def profile(browser: Browser) -> Iterator[Profile]:
     wrong: list[str] = []
 
     def make(who: Person | None = None, **options: Any) -> BrowserContext:
-        if who is not None:
-            options["storage_state"] = who.storage_state
         # What turns while somebody waits would be drawn sixty times a second, without a graphics card.
         options.setdefault("reduced_motion", "reduce")
         context = browser.new_context(**options)
         context.set_default_timeout(PATIENCE * 1000)
+        if who is not None:
+            who.enter(context)
         context.on("weberror", lambda error: wrong.append(str(error.error)))
         context.on("console", lambda said: wrong.append(said.text) if _is_wrong(said) else None)
         opened.append(context)

@@ -1,7 +1,7 @@
 """A server with the page, a model that says what a test has written down, and people with tokens.
 
 Tests share a server where they can: each has an owner of its own, whom nobody else's chats concern. Those
-that kill it, or want it without tokens, start their own.
+that want it without tokens, or with other settings, start their own.
 """
 
 from __future__ import annotations
@@ -29,6 +29,20 @@ PATIENCE = 20.0
 SCOPES = ("admin", "chats:read", "chats:write", "turns:run")
 STORED = "turnledger page:own:token"
 """Where the page keeps the token of who signed in."""
+MODELS = ("scripted", "other", "mistral-small", "qwen3")
+"""The last two are for pictures: one reads such names every day."""
+ENTER = """try {
+  if (document.cookie.includes("enters=yes")) {
+    localStorage.setItem(%s, %s);
+    document.cookie = "enters=; Max-Age=0; Path=/";
+  }
+} catch { /* a frame without storage */ }"""
+"""Once: whoever signs out stays out."""
+HASTE = """for (const name of ["setTimeout", "setInterval"]) {
+  const set = window[name];
+  window[name] = (work, pause) => set(work, pause >= 2000 && pause <= 15000 ? pause / 50 : pause);
+}"""
+"""Has a page do some times a second what it does every few seconds, such as asking again."""
 
 Done = TypeVar("Done")
 Profile = Callable[..., BrowserContext]
@@ -50,6 +64,15 @@ class House:
     @property
     def store(self) -> str:
         return f"sqlite:///{self.serving.folder}/served.db"
+
+    @contextmanager
+    def away(self) -> Iterator[None]:
+        """Kill the server, and start it again in the end."""
+        self.serving.kill()
+        try:
+            yield
+        finally:
+            self.serving.start()
 
     def on_ledger(
         self, work: Callable[[Ledger], Coroutine[Any, Any, Done]], patience: float = PATIENCE
@@ -88,11 +111,11 @@ class Person:
         self.owner = owner
         self.token = token
 
-    @property
-    def storage_state(self) -> Any:
-        """For a browser context in which he is signed in."""
-        kept = [{"name": STORED, "value": self.token}]
-        return {"cookies": [], "origins": [{"origin": self.house.url, "localStorage": kept}]}
+    def enter(self, context: BrowserContext) -> None:
+        """Sign in when a page of this context is first loaded. Playwright's own `storage_state` would open a
+        page just for that."""
+        context.add_cookies([{"name": "enters", "value": "yes", "url": self.house.url}])
+        context.add_init_script(ENTER % (json.dumps(STORED), json.dumps(self.token)))
 
     def ask(self, method: str, path: str, body: Any = None, **headers: str) -> Any:
         """Ask as a program does, and return what is answered."""
@@ -129,7 +152,7 @@ def housed(folder: Path, *settings: str, flags: tuple[str, ...] = ()) -> Iterato
     built(PAGE)
     with scripted() as model:
         config = folder / "turnledger.toml"
-        tables = [f'[models.{name}]\nupstream = "{model.url}"\n' for name in ("scripted", "other")]
+        tables = [f'[models.{name}]\nupstream = "{model.url}"\n' for name in MODELS]
         config.write_text("\n".join((*settings, *tables)))
         with Serving(folder, "--config", str(config), *flags) as serving:
             yield House(serving, model)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -111,9 +110,10 @@ class Scene:
         return size is not None and size["width"] < 832
 
     def show_chats(self) -> None:
-        if self.is_narrow:
+        chats = self.page.get_by_role("navigation", name="Chats")
+        if self.is_narrow and chats.count() == 0:
             self.page.get_by_role("button", name="Show the chats").click()
-        expect(self.page.get_by_role("navigation", name="Chats")).to_be_visible()
+        expect(chats).to_be_visible()
 
 
 def welcome(scene: Scene) -> None:
@@ -168,7 +168,8 @@ def running(scene: Scene) -> None:
 
 
 def queued(scene: Scene) -> None:
-    running(scene)
+    if not scene.gates:
+        running(scene)
     scene.ask("One more thing, when you are done")
     expect(scene.page.locator("[data-state=queued]")).to_be_visible()
 
@@ -262,13 +263,15 @@ WITH_DEMO = {"welcome", "vanished"}
 """Those that are seen with the demo model."""
 
 
-@contextmanager
-def staged(name: str, page: Page, person: Person) -> Iterator[Scene]:
-    """Have a scene for a while."""
+def staged(page: Page, person: Person, names: Iterable[str]) -> Iterator[tuple[str, Scene]]:
+    """Have one scene after the other in a page, as the same person."""
     scene = Scene(page, person)
     try:
-        SCENES[name](scene)
-        yield scene
+        for name in names:
+            SCENES[name](scene)
+            yield name, scene
+            page.context.set_offline(False)
+            if not scene.gates:  # it would stop what runs
+                page.keyboard.press("Escape")
     finally:
-        page.context.set_offline(False)
         scene.end()

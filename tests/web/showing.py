@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 
 from playwright.sync_api import Locator, Page, expect
 
+from tests.web.chatting import chat_of, said, show, write
 from tests.web.house import Person, Profile
 
 END = "This is the end of it."
@@ -38,6 +40,7 @@ class Watched:
         self.person = person
         self.ran: list[str] = []
         self.asked: list[str] = []
+        self._chats = itertools.count()
         context = profile(person)
         context.on("request", lambda request: self.asked.append(request.url))
         context.expose_function("owned", lambda *words: self.ran.append(str(words)))
@@ -46,20 +49,21 @@ class Watched:
         )
         self.page: Page = context.new_page()
 
-    def shows(self, text: str) -> Locator:
-        """Open a chat in which a model has said this."""
-        self.person.house.model.says(f"{text}\n\n{END}")
-        self.person.say("Tell me")
-        self.page.goto(self.person.house.url)
-        return self._shown()
+    def shows(self, *texts: str) -> Locator:
+        """Open a chat in which a model has said this, or each of these; a chat opens with twelve at most."""
+        turns = [
+            {"input": [said("Tell me")], "output": [said(f"{each}\n\n{END}", "assistant")]} for each in texts
+        ]
+        show(self.page, self.person, chat_of(self.person, turns, f"Said {next(self._chats)}"))
+        return self._shown(len(texts))
 
-    def streams(self, *chunks: str) -> Locator:
-        """Ask a model that says this bit by bit."""
+    def streams(self, *chunks: str, before: int = 0) -> Locator:
+        """Ask a model that says this bit by bit; so many turns were there before."""
         self.person.house.model.says(*chunks, f"\n\n{END}")
-        self.page.goto(self.person.house.url)
-        self.page.get_by_role("textbox", name="Message").fill("Tell me")
-        self.page.keyboard.press("Enter")
-        return self._shown()
+        if before == 0:
+            self.page.goto(self.person.house.url)
+        write(self.page, "Tell me")
+        return self._shown(before + 1)
 
     def is_untouched(self) -> None:
         """Nothing ran, nothing was asked for elsewhere, and the text is made of what it may be made of."""
@@ -72,9 +76,9 @@ class Watched:
         self.page.get_by_role("textbox", name="Message").fill("Still here")
         expect(self.page.get_by_role("textbox", name="Message")).to_have_value("Still here")
 
-    def _shown(self) -> Locator:
+    def _shown(self, count: int) -> Locator:
         shown = self.page.locator("[data-turn] .markdown").filter(has_text=END)
-        expect(shown).to_have_count(1)
+        expect(shown).to_have_count(count)
         return shown
 
 

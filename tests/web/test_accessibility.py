@@ -2,50 +2,54 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 import pytest
 from playwright.sync_api import Locator, Page, ViewportSize, expect
 
-from tests.web.axe import violations
+from tests.web.axe import violations_in_each_theme
 from tests.web.house import House, Person, Profile
 from tests.web.scenes import SCENES, WITH_DEMO, staged
 from turnledger.testing.gates import Gate
 
-SIZES = {"desktop": ViewportSize(width=1280, height=800), "phone": ViewportSize(width=390, height=844)}
-THEMES: tuple[Literal["light", "dark"], ...] = ("light", "dark")
-NOT_ON_PHONES = {"shortcuts"}
-"""There are no keys to learn of."""
-OTHERWISE_ON_PHONES = {"chats", "search", "menu", "rename", "deleted"}
-"""The list is reached another way there, and goes when the window gets narrow."""
+DESKTOP, PHONE = ViewportSize(width=1280, height=800), ViewportSize(width=390, height=844)
+LIST = ("chats", "search", "menu", "rename", "deleted")
+"""On phones it is reached another way, and goes when the window gets narrow."""
+ON_DESKTOPS = {"shortcuts", *LIST}
+"""On phones there are no keys to learn of."""
+WALKS = [
+    ("empty", "shortcuts", "branches", "temporary", "sign_in"),
+    ("thread", "edit", "steps", "failed", "offline", "embedded", "reader"),
+    ("running", "queued"),
+    LIST,
+    ("welcome", "vanished"),
+]
+"""Scenes that follow each other in one page."""
 
 
-@pytest.mark.parametrize("name", SCENES)
+def test_all_scenes_are_walked_through() -> None:
+    assert sorted(name for walk in WALKS for name in walk) == sorted(SCENES)
+
+
+@pytest.mark.parametrize("walk", WALKS, ids="-".join)
 def test_nothing_is_wrong_in_any_state(
-    name: str, house: House, profile: Profile, request: pytest.FixtureRequest
+    walk: tuple[str, ...], house: House, profile: Profile, request: pytest.FixtureRequest
 ) -> None:
-    person = (request.getfixturevalue("demo") if name in WITH_DEMO else house).person()
-    with staged(name, profile(person, viewport=SIZES["desktop"]).new_page(), person) as scene:
-        assert wrong(scene.page) == {}
-        if name not in NOT_ON_PHONES | OTHERWISE_ON_PHONES:
-            scene.page.set_viewport_size(SIZES["phone"])
-            expect(scene.page.get_by_role("navigation", name="Chats")).to_have_count(0)
-            assert wrong(scene.page) == {}
+    person = (request.getfixturevalue("demo") if WITH_DEMO & set(walk) else house).person()
+    page = profile(person, viewport=DESKTOP).new_page()
+    wrong = {}
+    for name, _ in staged(page, person, walk):
+        wrong[name] = violations_in_each_theme(page)
+        if name not in ON_DESKTOPS:
+            page.set_viewport_size(PHONE)
+            expect(page.get_by_role("navigation", name="Chats")).to_have_count(0)
+            wrong[f"{name} on a phone"] = violations_in_each_theme(page)
+            page.set_viewport_size(DESKTOP)
+    assert {name: found for name, found in wrong.items() if found} == {}
 
 
-@pytest.mark.parametrize("name", sorted(OTHERWISE_ON_PHONES))
-def test_nothing_is_wrong_in_the_list_on_a_phone(name: str, person: Person, profile: Profile) -> None:
-    with staged(name, profile(person, viewport=SIZES["phone"]).new_page(), person) as scene:
-        assert wrong(scene.page) == {}
-
-
-def wrong(page: Page) -> dict[str, list[str]]:
-    """What is wrong in the page, in each theme in which something is."""
-    found = {}
-    for theme in THEMES:
-        page.emulate_media(color_scheme=theme)
-        found[theme] = violations(page)
-    return {theme: each for theme, each in found.items() if each}
+def test_nothing_is_wrong_in_the_list_on_a_phone(person: Person, profile: Profile) -> None:
+    page = profile(person, viewport=PHONE).new_page()
+    wrong = {name: violations_in_each_theme(page) for name, _ in staged(page, person, LIST)}
+    assert {name: found for name, found in wrong.items() if found} == {}
 
 
 def reach(page: Page, target: Locator, key: str = "Tab") -> None:
@@ -94,6 +98,7 @@ def test_everything_is_done_without_a_mouse(tab: Page, person: Person) -> None:
     keys.press("Enter")
     expect(log).to_contain_text("As far as this")
     expect(log).not_to_contain_text("The other")
+    expect(log.get_by_role("button", name="Previous version")).to_be_focused()
 
     # Renaming.
     keys.press("ControlOrMeta+K")
@@ -124,18 +129,6 @@ def test_everything_is_done_without_a_mouse(tab: Page, person: Person) -> None:
         keys.press("Enter")
     expect(line).to_be_visible()
     assert [each["title"] for each in person.chats()] == ["Renamed"]
-
-
-def test_what_happens_is_said_in_one_place(tab: Page, person: Person) -> None:
-    """To those who do not see it: words at the edge of the page, what begins, and what is complete."""
-    person.house.model.says("An answer.")
-    tab.get_by_role("textbox", name="Message").fill("A question")
-    tab.keyboard.press("Enter")
-    spoken = tab.locator(".page > [role=status]")
-    expect(spoken).to_contain_text("The answer is complete.")
-    assert spoken.get_attribute("aria-atomic") == "false"
-    log = tab.get_by_role("log")
-    assert log.get_attribute("aria-live") == "off"
 
 
 def test_the_first_key_leads_past_the_list(tab: Page, person: Person) -> None:

@@ -23,65 +23,72 @@ def spoken(tab: Page, person: Person) -> Page:
     return tab
 
 
-def test_an_edited_message_takes_the_place_of_the_first_which_is_not_lost(
+def test_another_wording_or_answer_takes_the_place_of_the_first_which_is_not_lost(
     spoken: Page, person: Person
 ) -> None:
-    person.house.model.says("Eins.")
-    spoken.get_by_role("button", name="Edit message").first.click()
-    field = spoken.get_by_role("textbox", name="Edit message")
+    model, field = person.house.model, spoken.get_by_role("textbox", name="Edit message")
+    edit = spoken.get_by_role("button", name="Edit message").first
+    siblings = spoken.locator(".siblings")
+    edit.click()
     expect(field).to_be_focused()
     expect(field).to_have_value("One")
+    field.fill("Something else")
+    spoken.keyboard.press("Escape")
+    expect(messages(spoken)).to_have_text(["One", "Two"])
+    expect(edit).to_be_focused()
+
+    # An edit that fails leaves all as it was.
+    model.says(Status(400))
+    edit.click()
     field.fill("Ein")
     field.press("Shift+Enter")
     field.type("s")
     field.press("Enter")
-    expect(answers(spoken)).to_have_text(["Eins."])
+    expect(spoken.locator("[data-failed]")).to_be_visible()
+    expect(messages(spoken)).to_have_text(["One", "Two"])
+    model.says("Eins.")
+    spoken.get_by_role("button", name="Retry").click()
     expect(messages(spoken)).to_have_text(["Ein\ns"])
-    expect(spoken.locator(".siblings")).to_have_text("2/2")
+    expect(answers(spoken)).to_have_text(["Eins."])
+    expect(siblings).to_have_text("2/2")
     spoken.get_by_role("button", name="Previous version").press("Enter")
     expect(messages(spoken)).to_have_text(["One", "Two"])
-    expect(spoken.locator(".siblings")).to_have_text("1/2")
+    expect(siblings).to_have_text("1/2")
     expect(spoken.get_by_role("button", name="Previous version")).to_be_focused()
     [chat] = person.chats()
     assert person.turns(chat["id"]) == [("One", "One."), ("Two", "Two.")]
 
-
-def test_escape_leaves_the_message_as_it_was(spoken: Page) -> None:
-    spoken.get_by_role("button", name="Edit message").first.click()
-    spoken.get_by_role("textbox", name="Edit message").fill("Something else")
-    spoken.keyboard.press("Escape")
-    expect(messages(spoken)).to_have_text(["One", "Two"])
-    expect(spoken.get_by_role("button", name="Edit message").first).to_be_focused()
-
-
-def test_an_edit_that_fails_leaves_all_as_it_was(spoken: Page, person: Person) -> None:
-    person.house.model.says(Status(400))
-    spoken.get_by_role("button", name="Edit message").first.click()
-    spoken.get_by_role("textbox", name="Edit message").fill("Eins")
-    spoken.keyboard.press("Enter")
-    expect(spoken.locator("[data-failed]")).to_be_visible()
-    expect(messages(spoken)).to_have_text(["One", "Two"])
-    person.house.model.says("Eins.")
-    spoken.get_by_role("button", name="Retry").click()
-    expect(messages(spoken)).to_have_text(["Eins"])
-    expect(answers(spoken)).to_have_text(["Eins."])
-
-
-def test_any_answer_can_be_asked_for_again_and_by_another_model(spoken: Page, person: Person) -> None:
+    # Any answer can be asked for again, and by another model.
     gate = Gate()
-    person.house.model.says("Uno", gate, ".")
+    model.says("Uno", gate, ".")
     spoken.get_by_role("button", name="Answer again").first.click()
     expect(answers(spoken)).to_have_text(["Uno"])
-    person.house.model.release(gate)
-    expect(spoken.locator(".siblings")).to_have_text("2/2")
-    person.house.model.says("Ichi.")
+    model.release(gate)
+    expect(siblings).to_have_text("3/3")
+    model.says("Ichi.")
     spoken.get_by_role("button", name="More about this answer").click()
     spoken.get_by_role("menuitem", name="Answer again with other").click()
     expect(answers(spoken)).to_have_text(["Ichi."])
-    expect(spoken.locator(".siblings")).to_have_text("3/3")
+    expect(siblings).to_have_text("4/4")
+    assert model.asked_models[-1] == "other"
 
 
-def test_a_fork_is_a_chat_of_its_own_that_begins_alike(spoken: Page, person: Person) -> None:
+def test_a_chat_is_saved_forked_and_its_last_turn_taken_back(spoken: Page, person: Person) -> None:
+    [chat] = person.chats()
+    person.ask("PATCH", f"/api/chats/{chat['id']}", {"title": "One/Two: ..\\numbers?"})
+    expect(spoken.get_by_role("heading", level=1)).to_contain_text("numbers")
+    spoken.get_by_role("button", name="About this chat").click()
+    with spoken.expect_download() as text:
+        spoken.get_by_role("menuitem", name="Save as text").click()
+    assert text.value.suggested_filename == "One Two numbers.md"
+    assert "One." in text.value.path().read_text()
+    spoken.get_by_role("button", name="About this chat").click()
+    with spoken.expect_download() as data:
+        spoken.get_by_role("menuitem", name="Save as data").click()
+    assert data.value.suggested_filename == "One Two numbers.jsonl"
+    lines = [json.loads(line) for line in data.value.path().read_text().splitlines()]
+    assert [line["type"] for line in lines] == ["chat", "turn", "turn"]
+
     before = spoken.url
     spoken.get_by_role("button", name="More about this answer").first.click()
     spoken.get_by_role("menuitem", name="Fork from here").click()
@@ -89,12 +96,11 @@ def test_a_fork_is_a_chat_of_its_own_that_begins_alike(spoken: Page, person: Per
     assert spoken.url != before
     assert len(person.chats()) == 2
 
-
-def test_the_last_turn_can_be_taken_back(spoken: Page, person: Person) -> None:
+    spoken.goto(before)
+    expect(messages(spoken)).to_have_text(["One", "Two"])
     spoken.get_by_role("button", name="More about this answer").last.click()
     spoken.get_by_role("menuitem", name="Take back this message").click()
     expect(messages(spoken)).to_have_text(["One"])
-    [chat] = person.chats()
     assert person.turns(chat["id"]) == [("One", "One.")]
 
 
@@ -112,20 +118,3 @@ def test_a_switch_far_up_stays_where_the_reader_is(tab: Page, person: Person) ->
     tab.get_by_role("button", name="Previous version").click()
     expect(messages(tab).filter(has_text="Question 10")).to_be_in_viewport()
     expect(tab.locator(".siblings")).to_have_text("1/2")
-
-
-def test_the_chat_can_be_saved_as_text_and_as_data(spoken: Page, person: Person) -> None:
-    [chat] = person.chats()
-    person.ask("PATCH", f"/api/chats/{chat['id']}", {"title": "One/Two: ..\\numbers?"})
-    expect(spoken.get_by_role("heading", level=1)).to_contain_text("numbers")
-    spoken.get_by_role("button", name="About this chat").click()
-    with spoken.expect_download() as text:
-        spoken.get_by_role("menuitem", name="Save as text").click()
-    assert text.value.suggested_filename == "One Two numbers.md"
-    assert "One." in text.value.path().read_text()
-    spoken.get_by_role("button", name="About this chat").click()
-    with spoken.expect_download() as data:
-        spoken.get_by_role("menuitem", name="Save as data").click()
-    assert data.value.suggested_filename == "One Two numbers.jsonl"
-    lines = [json.loads(line) for line in data.value.path().read_text().splitlines()]
-    assert [line["type"] for line in lines] == ["chat", "turn", "turn"]

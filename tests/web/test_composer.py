@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Locator, Page, expect
 
 from tests.web.coming_in import field
 from tests.web.composing import open_new, said, send, shows, stop
-from tests.web.house import House, Person, Profile, housed
+from tests.web.house import House, Person, Profile
 from turnledger.testing.gates import Gate
+from turnledger.testing.upstream import Status
 
 LINES = "\n".join(f"line {number}" for number in range(200))
+LONG = "".join(f"{number:07} a long line without an end " for number in range(8_000))
+REFUSED = Status(400)
 
 
 def height(tab: Page) -> float:
@@ -20,7 +21,8 @@ def height(tab: Page) -> float:
     return box["height"]
 
 
-def test_it_grows_with_its_text_up_to_a_bound_and_then_scrolls(tab: Page) -> None:
+def test_it_grows_with_its_text_up_to_a_bound_and_then_scrolls(tab: Page, person: Person) -> None:
+    """And a long text is pasted and sent whole."""
     empty = height(tab)
     field(tab).fill("one\ntwo\nthree\nfour")
     some = height(tab)
@@ -30,30 +32,57 @@ def test_it_grows_with_its_text_up_to_a_bound_and_then_scrolls(tab: Page) -> Non
     assert field(tab).evaluate("field => field.scrollHeight > field.clientHeight")
     field(tab).fill("")
     assert height(tab) == empty
+    tab.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    tab.evaluate("text => navigator.clipboard.writeText(text)", LONG)
+    field(tab).press("ControlOrMeta+V")
+    expect(field(tab)).to_have_value(LONG)
+    assert height(tab) < 0.4 * 720
+    assert tab.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    field(tab).press("Enter")
+    shows(tab, 1)
+    assert said(person) == [[LONG.rstrip()]]
 
 
-def test_enter_sends_and_shift_enter_begins_a_line(tab: Page, person: Person) -> None:
+def test_what_is_written_is_sent_once_by_the_keys_and_clicks_that_send(tab: Page, person: Person) -> None:
+    expect(tab.get_by_role("button", name="Send")).to_have_attribute("aria-disabled", "true")
+    send(tab, "  \n ")
+    tab.get_by_role("button", name="Send").click(force=True)
+    field(tab).fill("")
+
     field(tab).press_sequentially("First")
     field(tab).press("Shift+Enter")
     field(tab).press_sequentially("second")
     field(tab).press("Enter")
     expect(field(tab)).to_have_value("")
     shows(tab, 1)
-    assert said(person) == [["First\nsecond"]]
+    # What was written can be undone, also when it was sent.
+    field(tab).press("ControlOrMeta+Z")
+    expect(field(tab)).to_have_value("First\nsecond")
 
-
-def test_a_key_that_is_held_down_sends_once(tab: Page, person: Person) -> None:
+    # A key that is held down.
     field(tab).fill("Once")
     tab.keyboard.down("Enter")
     tab.keyboard.down("Enter")
     tab.keyboard.up("Enter")
-    shows(tab, 1)
+    shows(tab, 2)
     expect(field(tab)).to_have_value("")
-    assert said(person) == [["Once"]]
 
+    field(tab).fill("Hello")
+    field(tab).press("ControlOrMeta+Enter")
+    shows(tab, 3)
 
-def test_enter_that_picks_a_word_sends_nothing(tab: Page, person: Person) -> None:
-    field(tab).focus()
+    # A double click sends once, and stops nothing.
+    gate = Gate()
+    person.house.model.says("Half", gate, " of it.")
+    field(tab).fill("Once\n\nand for all\n\non five lines")
+    tab.get_by_role("button", name="Send").dblclick()
+    expect(tab.get_by_text("Half")).to_be_visible()
+    expect(field(tab)).to_be_focused()
+    person.house.model.release(gate)
+    expect(tab.get_by_text("Half of it.")).to_be_visible()
+    shows(tab, 4)
+
+    # Enter that picks a word sends nothing.
     keyboard = tab.context.new_cdp_session(tab)
     keyboard.send("Input.imeSetComposition", {"text": "にほ", "selectionStart": 2, "selectionEnd": 2})
     expect(field(tab)).to_have_value("にほ")
@@ -63,8 +92,10 @@ def test_enter_that_picks_a_word_sends_nothing(tab: Page, person: Person) -> Non
     keyboard.send("Input.insertText", {"text": "日本"})
     expect(field(tab)).to_have_value("日本")
     field(tab).press("Enter")
-    shows(tab, 1)
-    assert said(person) == [["日本"]]
+    shows(tab, 5)
+    assert said(person) == [
+        ["First\nsecond", "Once", "Hello", "Once\n\nand for all\n\non five lines", "日本"]
+    ]
 
 
 def test_where_fingers_type_enter_begins_a_line_and_the_button_sends(
@@ -82,95 +113,32 @@ def test_where_fingers_type_enter_begins_a_line_and_the_button_sends(
     assert said(person) == [["First\nsecond"]]
 
 
-def test_a_long_text_is_pasted_and_sent_whole(person: Person, profile: Profile) -> None:
-    pasted = "".join(f"{number:07} a long line without an end " for number in range(8_000))
-    tab = profile(person, permissions=["clipboard-read", "clipboard-write"]).new_page()
-    open_new(tab, person)
-    tab.evaluate("text => navigator.clipboard.writeText(text)", pasted)
-    field(tab).press("ControlOrMeta+V")
-    expect(field(tab)).to_have_value(pasted)
-    assert height(tab) < 0.4 * 720
-    assert tab.evaluate("document.documentElement.scrollWidth <= innerWidth")
-    field(tab).press("Enter")
-    shows(tab, 1)
-    assert said(person) == [[pasted.rstrip()]]
-
-
-def test_what_was_written_can_be_undone_also_when_it_was_sent(tab: Page, person: Person) -> None:
-    field(tab).press_sequentially("Hello")
-    field(tab).press("Enter")
-    expect(field(tab)).to_have_value("")
-    shows(tab, 1)
-    field(tab).press("ControlOrMeta+Z")
-    expect(field(tab)).to_have_value("Hello")
-
-
-def test_a_double_click_on_send_sends_once_and_stops_nothing(tab: Page, person: Person) -> None:
-    gate = Gate()
-    person.house.model.says("Half", gate, " of it.")
-    field(tab).fill("Once\n\nand for all\n\non five lines")
-    tab.get_by_role("button", name="Send").dblclick()
-    expect(tab.get_by_text("Half")).to_be_visible()
-    expect(field(tab)).to_be_focused()
-    person.house.model.release(gate)
-    expect(tab.get_by_text("Half of it.")).to_be_visible()
-    shows(tab, 1)
-    assert said(person) == [["Once\n\nand for all\n\non five lines"]]
-
-
-def test_nothing_is_sent_where_nothing_is_written(tab: Page, person: Person) -> None:
-    expect(tab.get_by_role("button", name="Send")).to_have_attribute("aria-disabled", "true")
-    send(tab, "  \n ")
-    tab.get_by_role("button", name="Send").click(force=True)
-    send(tab, "Something")
-    shows(tab, 1)
-    assert said(person) == [["Something"]]
-
-
-def test_stop_keeps_what_there_is(tab: Page, person: Person) -> None:
+def test_stop_keeps_what_there_is_unless_it_is_to_be_discarded(tab: Page, person: Person) -> None:
     gate = Gate()
     person.house.model.says("Half", gate)
     send(tab, "Tell me")
     expect(tab.get_by_text("Half")).to_be_visible()
     stop(tab).click()
     shows(tab, 1)
+    expect(tab.locator("[data-kind=interrupted]")).to_contain_text(
+        "Interrupted. It is kept as far as it got."
+    )
     expect(field(tab)).to_be_focused()
     expect(field(tab)).to_have_value("")
-    [chat] = person.chats()
-    assert person.turns(chat["id"]) == [("Tell me", "Half")]
 
-
-def test_escape_stops_too_and_what_is_written_stays(tab: Page, person: Person) -> None:
-    gate = Gate()
-    person.house.model.says("Half", gate)
-    send(tab, "Tell me")
-    expect(tab.get_by_text("Half")).to_be_visible()
+    # Escape stops too, and what is written stays.
+    person.house.model.says("A quarter", gate)
+    send(tab, "Tell me more")
+    expect(tab.get_by_text("A quarter")).to_be_visible()
     field(tab).fill("And then")
     field(tab).press("Escape")
-    shows(tab, 1)
+    shows(tab, 2)
     expect(field(tab)).to_have_value("And then")
-    [chat] = person.chats()
-    assert person.turns(chat["id"]) == [("Tell me", "Half")]
 
-
-def test_stop_and_discard_leaves_nothing_and_gives_the_message_back(tab: Page, person: Person) -> None:
-    gate = Gate()
-    person.house.model.says("Half", gate)
-    send(tab, "Tell me")
-    expect(tab.get_by_text("Half")).to_be_visible()
-    tab.get_by_role("button", name="Other ways to end it").click()
-    tab.get_by_role("menuitem", name="Stop and discard").click()
-    expect(field(tab)).to_have_value("Tell me")
-    shows(tab, 0)
-    [chat] = person.chats()
-    assert person.turns(chat["id"]) == []
-
-
-def test_two_clicks_on_stop_stop_one_answer(tab: Page, person: Person) -> None:
-    gate = Gate()
-    person.house.model.says("Half", gate)
-    send(tab, "Tell me")
-    expect(tab.get_by_text("Half")).to_be_visible()
+    # Two clicks stop one answer.
+    person.house.model.says("An eighth", gate)
+    field(tab).press("Enter")
+    expect(tab.get_by_text("An eighth")).to_be_visible()
     person.house.model.says("The next one", gate, ", whole.")
     send(tab, "And this")
     stops: list[str] = []
@@ -179,23 +147,24 @@ def test_two_clicks_on_stop_stop_one_answer(tab: Page, person: Person) -> None:
     expect(tab.get_by_text("The next one")).to_be_visible()
     stop(tab).dispatch_event("click", {"detail": 2})
     person.house.model.release(gate)
-    shows(tab, 2)
-    [chat] = person.chats()
-    assert person.turns(chat["id"]) == [("Tell me", "Half"), ("And this", "The next one, whole.")]
+    shows(tab, 4)
     assert len(stops) == 1
 
-
-def test_without_a_connection_messages_leave_the_field_and_wait(tab: Page, person: Person) -> None:
-    send(tab, "Before")
-    shows(tab, 1)
-    tab.context.set_offline(True)
-    send(tab, "Meanwhile", "and then")
-    expect(field(tab)).to_have_value("")
-    expect(tab.get_by_text("and then")).to_be_visible()
-    assert said(person) == [["Before"]]
-    tab.context.set_offline(False)
-    shows(tab, 3)
-    assert said(person) == [["Before", "Meanwhile", "and then"]]
+    # What is discarded leaves nothing, and the message is given back.
+    person.house.model.says("Never said", Gate())
+    send(tab, "Say nothing")
+    expect(tab.get_by_text("Never said")).to_be_visible()
+    tab.get_by_role("button", name="Other ways to end it").click()
+    tab.get_by_role("menuitem", name="Stop and discard").click()
+    expect(field(tab)).to_have_value("Say nothing")
+    shows(tab, 4)
+    [chat] = person.chats()
+    assert person.turns(chat["id"]) == [
+        ("Tell me", "Half"),
+        ("Tell me more", "A quarter"),
+        ("And then", "An eighth"),
+        ("And this", "The next one, whole."),
+    ]
 
 
 def test_who_may_only_read_is_told_so(house: House, profile: Profile) -> None:
@@ -213,22 +182,6 @@ def test_where_there_is_no_model_it_says_so_and_keeps_the_text(house: House, pro
     send(tab, "Anybody?")
     expect(field(tab)).to_have_value("Anybody?")
     assert person.chats() == []
-
-
-def test_a_message_that_is_too_large_for_the_server_comes_back_with_the_reason(
-    tmp_path: Path, profile: Profile
-) -> None:
-    with housed(tmp_path, "[server.limits]\nbody_bytes = 20000") as house:
-        person = house.person()
-        tab = profile(person).new_page()
-        open_new(tab, person)
-        long = "too long " * 4_000
-        send(tab, long)
-        expect(tab.get_by_text("body_bytes").or_(tab.get_by_text("too large")).first).to_be_visible()
-        expect(field(tab)).to_have_value(long.rstrip())
-        send(tab, "Short")
-        shows(tab, 1)
-        assert said(person) == [["Short"]]
 
 
 def test_a_message_that_cannot_be_written_down_stays_with_the_reason(tab: Page, person: Person) -> None:
@@ -251,3 +204,131 @@ def test_a_message_that_cannot_be_written_down_stays_with_the_reason(tab: Page, 
     field(tab).press("Enter")
     shows(tab, 2)
     assert said(person) == [["First", "Second"]]
+
+
+def test_a_message_that_failed_is_written_again_and_the_history_knows_nothing_of_it(
+    tab: Page, person: Person
+) -> None:
+    person.house.model.says(REFUSED)
+    send(tab, "Will fail")
+    expect(field(tab)).to_have_value("Will fail")
+    shows(tab, 0)
+    [chat] = person.chats()
+    assert person.turns(chat["id"]) == []
+    tab.reload()
+    expect(field(tab)).to_have_value("Will fail")
+    field(tab).press("End")
+    field(tab).press_sequentially(" no more")
+    field(tab).press("Enter")
+    shows(tab, 1)
+
+    # Asking again takes it away.
+    person.house.model.says(REFUSED)
+    send(tab, "Fails once")
+    expect(field(tab)).to_have_value("Fails once")
+    tab.get_by_role("button", name="Retry").click()
+    expect(field(tab)).to_have_value("")
+    shows(tab, 2)
+
+    # It stays when the next message is answered.
+    gate = Gate()
+    person.house.model.says(gate, REFUSED)
+    send(tab, "Fails for good", "Will not")
+    person.house.model.release(gate)
+    shows(tab, 3)
+    expect(field(tab)).to_have_value("Fails for good")
+    assert said(person) == [["Will fail no more", "Fails once", "Will not"]]
+
+
+def failed_meanwhile(tab: Page, person: Person) -> Locator:
+    """Have a message fail while something else is written, and return where it is offered."""
+    gate = Gate()
+    person.house.model.says(gate, REFUSED)
+    send(tab, "Will fail")
+    expect(stop(tab)).to_be_visible()
+    field(tab).fill("Something else")
+    person.house.model.release(gate)
+    return tab.get_by_role("group", name="Message that was not answered")
+
+
+def test_a_message_that_failed_is_offered_where_something_else_is_written(tab: Page, person: Person) -> None:
+    offered = failed_meanwhile(tab, person)
+    expect(offered).to_contain_text("Will fail")
+    expect(field(tab)).to_have_value("Something else")
+    tab.reload()
+    expect(field(tab)).to_have_value("Something else")
+    offered.get_by_role("button", name="Put it back").click()
+    expect(field(tab)).to_have_value("Will fail\n\nSomething else")
+    expect(offered).to_have_count(0)
+    expect(field(tab)).to_be_focused()
+    failed_meanwhile(tab, person).get_by_role("button", name="Do without it").click()
+    expect(offered).to_have_count(0)
+    expect(field(tab)).to_have_value("Something else")
+
+
+def test_sent_messages_come_back_with_the_arrows_which_lead_through_their_lines(tab: Page) -> None:
+    long = "second\nof two lines"
+    send(tab, "first", long, "third", "fourth")
+    shows(tab, 4)
+    for key, text in (
+        ("ArrowUp", "fourth"),
+        ("ArrowUp", "third"),
+        ("ArrowDown", "fourth"),
+        ("ArrowDown", ""),
+        ("ArrowUp", "fourth"),
+        ("ArrowUp", "third"),
+        ("ArrowUp", long),
+        ("ArrowUp", long),
+        ("ArrowUp", "first"),
+    ):
+        field(tab).press(key)
+        expect(field(tab)).to_have_value(text)
+    field(tab).fill("mine")
+    field(tab).press("ArrowUp")
+    expect(field(tab)).to_have_value("mine")
+
+
+def test_every_control_is_reached_with_keys_and_the_shortcuts_are_listed(tab: Page) -> None:
+    expect(field(tab)).to_be_focused()
+    names = []
+    for _ in range(3):
+        tab.keyboard.press("Tab")
+        names.append(tab.evaluate("document.activeElement.getAttribute('aria-label')"))
+    assert names == ["Model: scripted", "Keyboard shortcuts", "Send"]
+
+    button, panel = (
+        tab.get_by_role("button", name="Keyboard shortcuts"),
+        tab.get_by_role("region", name="Keyboard shortcuts"),
+    )
+    button.click()
+    expect(panel).to_be_visible()
+    for what in ("Send the message", "Begin a new line", "New chat", "Search the chats"):
+        expect(panel.get_by_text(what)).to_be_visible()
+    field(tab).fill("It is in nobody's way")
+    expect(panel).to_be_visible()
+    panel.get_by_role("button", name="Close").click()
+    expect(panel).to_have_count(0)
+    expect(button).to_have_attribute("aria-expanded", "false")
+
+    # A question mark opens the list unless somebody writes it.
+    field(tab).fill("")
+    field(tab).press("?")
+    expect(field(tab)).to_have_value("?")
+    expect(panel).to_have_count(0)
+    model = tab.get_by_role("button", name="Model: ")
+    model.focus()
+    tab.keyboard.press("?")
+    expect(panel).to_be_focused()
+    tab.keyboard.press("Escape")
+    expect(panel).to_have_count(0)
+    expect(model).to_be_focused()
+
+    # Keys lead to where one writes, and to a new chat.
+    tab.keyboard.press("ControlOrMeta+J")
+    expect(field(tab)).to_be_focused()
+    send(tab, "Hello")
+    shows(tab, 1)
+    tab.keyboard.press("ControlOrMeta+Shift+O")
+    expect(tab.locator("[data-turn]")).to_have_count(0)
+    expect(field(tab)).to_be_focused()
+    assert tab.url.endswith("#new")

@@ -1,13 +1,70 @@
-"""Who loses the server is told so, for as long as it is so, and goes on where he was."""
+"""Reloads, lost connections and dead servers: no character is lost, and none comes twice."""
 
 from __future__ import annotations
 
-from pathlib import Path
+import asyncio
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from urllib.parse import urlsplit
 
-from playwright.sync_api import Locator, Page, expect
+import apsw
+from playwright.sync_api import Locator, Page, Route, expect
 
-from tests.web.chatting import write
-from tests.web.house import Person, Profile, housed
+from tests.web.chatting import answers, committed, hide, messages, second_tab, write
+from tests.web.house import House, Person, Profile
+from turnledger.testing.fault_proxy import Fault, FaultProxy
+from turnledger.testing.gates import Gate
+
+WATCH = """
+  window.seen = [];
+  const look = () => {
+    for (const { textContent } of document.querySelectorAll(".message.assistant"))
+      if (window.seen.at(-1) !== textContent) window.seen.push(textContent);
+  };
+  new MutationObserver(look).observe(document, { childList: true, subtree: true, characterData: true });
+"""
+"""Notes each state in which the answer is ever seen."""
+
+
+def test_reloads_and_a_lost_connection_go_on_where_the_answer_is(tab: Page, person: Person) -> None:
+    """Nothing that is ever seen of it is anything but its beginning."""
+    words = ["Zero one ", "two three ", "four five ", "six seven ", "eight."]
+    gates = [Gate() for _ in words[1:]]
+    seen: list[str] = []
+    tab.context.add_init_script(WATCH)
+    tab.reload()
+    pauses = [step for gate, word in zip(gates, words[1:], strict=True) for step in (gate, word)]
+    person.house.model.says(words[0], *pauses)
+    write(tab, "Count")
+    for number, gate in enumerate(gates):
+        so_far = "".join(words[: number + 1]).strip()
+        expect(answers(tab)).to_have_text(so_far)
+        if number < 2:
+            seen += tab.evaluate("window.seen")
+            tab.reload()
+            expect(answers(tab)).to_have_text(so_far)
+            expect(messages(tab)).to_have_text(["Count"])
+        if number == 2:
+            tab.context.set_offline(True)
+            expect(tab.locator(".turn-state")).to_contain_text("Connection lost.")
+        person.house.model.release(gate)
+        tab.context.set_offline(False)
+    expect(committed(tab)).to_have_count(1)
+    expect(answers(tab)).to_have_text("".join(words))
+    seen += tab.evaluate("window.seen")
+    assert seen[-1].strip() == "".join(words)
+    assert [each for each in seen if not "".join(words).startswith(each.strip())] == []
+    [chat] = person.chats()
+    assert person.turns(chat["id"]) == [("Count", "".join(words))]
+
+
+def all_are_queued(house: House, count: int) -> None:
+    """Wait until so many turns wait in line."""
+    store = apsw.Connection(f"{house.serving.folder}/served.db", flags=apsw.SQLITE_OPEN_READONLY)
+    while store.execute("SELECT count(*) FROM ticket").get != count:
+        pass
+    store.close()
 
 
 def banner(page: Page) -> Locator:
@@ -18,34 +75,194 @@ def spoken(page: Page, words: str) -> None:
     expect(page.get_by_role("status").filter(has_text=words)).to_have_count(1)
 
 
-def test_a_device_that_is_offline_says_so_until_it_is_back(tab: Page, person: Person) -> None:
-    write(tab, "Before")
-    expect(tab.locator("[data-turn]")).to_have_count(1)
+def test_a_turn_whose_server_is_killed_begins_anew_and_happens_once(tab: Page, person: Person) -> None:
+    """The server is missed until it is back, and whoever sees the turn begin anew is told so."""
+    house, first, second = person.house, Gate(), Gate()
+    house.model.says("This never ", first, "happened.")
+    write(tab, "What happened?")
+    expect(answers(tab)).to_have_text("This never")
+    # Those that wait stay in their order, though the server has forgotten its line.
+    waiting = ["And then?", "And in the end?"]
+    for text in waiting:
+        write(tab, text)
+    expect(tab.get_by_role("button", name="Take back")).to_have_count(2)
+    all_are_queued(house, 2)  # one that was never sent could not know what the server forgot
+    house.model.says("This ", second, "happened.")
+    with house.away():
+        expect(banner(tab)).to_be_visible()
+    expect(tab.locator(".turn-state").first).to_contain_text("This answer began anew.")
+    expect(answers(tab)).to_have_text("This")
+    expect(banner(tab)).to_have_count(0)
+    house.model.release(second)
+    expect(committed(tab)).to_have_count(3)
+    expect(answers(tab)).to_have_text(["This happened.", "Well.", "Well."])
+    house.model.release(first)
+    [chat] = person.chats()
+    assert [said for said, _ in person.turns(chat["id"])] == ["What happened?", *waiting]
+
+
+def test_a_device_that_is_offline_says_so_and_goes_on_when_it_is_back(tab: Page, person: Person) -> None:
+    """What runs goes on, what is sent waits or is taken back, what is written stays."""
+    gate = Gate()
+    person.house.model.says("Before and ", gate, "after.")
+    write(tab, "When?")
+    expect(answers(tab)).to_have_text("Before and")
     expect(banner(tab)).to_have_count(0)
     tab.context.set_offline(True)
     expect(banner(tab)).to_be_visible()
     spoken(tab, "No connection. Trying again…")
+    expect(tab.locator(".turn-state")).to_contain_text("Connection lost.")
+    person.house.model.release(gate)
     tab.get_by_role("textbox", name="Message").fill("Meanwhile")
     tab.context.set_offline(False)
+    expect(committed(tab)).to_have_count(1)
+    expect(answers(tab)).to_have_text("Before and after.")
     expect(banner(tab)).to_have_count(0)
     spoken(tab, "Connected again.")
     expect(tab.get_by_role("textbox", name="Message")).to_have_value("Meanwhile")
-    tab.keyboard.press("Enter")
-    expect(tab.locator("[data-turn]")).to_have_count(2)
+    tab.context.set_offline(True)
+    for text in ("Are you there?", "And then?", "Never mind"):
+        write(tab, text)
+        expect(tab.get_by_role("textbox", name="Message")).to_have_value("")
+    expect(tab.locator(".turn-state").first).to_contain_text("Waiting for the connection.")
+    tab.get_by_role("button", name="Take back").last.click()
+    expect(messages(tab)).to_have_text(["When?", "Are you there?", "And then?"])
+    [chat] = person.chats()
+    turns = [("When?", "Before and after.")]
+    assert person.turns(chat["id"]) == turns
+    for number, text in enumerate(("Are you there?", "And then?")):
+        person.house.model.says(f"Answer {number}.")
+        turns.append((text, f"Answer {number}."))
+    tab.context.set_offline(False)
+    expect(committed(tab)).to_have_count(3)
+    tab.reload()
+    expect(committed(tab)).to_have_count(3)
+    assert person.turns(chat["id"]) == turns
 
 
-def test_a_server_that_is_away_is_missed_until_it_is_back(tmp_path: Path, profile: Profile) -> None:
-    with housed(tmp_path) as house:
-        person = house.person()
-        page = profile(person).new_page()
-        page.goto(house.url)
-        write(page, "Before")
-        expect(page.locator("[data-turn]")).to_have_count(1)
-        house.serving.kill()
-        expect(banner(page)).to_be_visible()
-        house.serving.start()
-        expect(banner(page)).to_have_count(0)
-        write(page, "After")
-        expect(page.locator("[data-turn]")).to_have_count(2)
-        [chat] = person.chats()
-        assert [asked for asked, _ in person.turns(chat["id"])] == ["Before", "After"]
+def test_a_message_that_never_left_is_sent_after_a_reload_once(tab: Page, person: Person) -> None:
+    person.house.model.says("Hello.")
+    write(tab, "Good morning")
+    expect(committed(tab)).to_have_count(1)
+    tab.route("**/api/turns", lambda route: route.abort())
+    write(tab, "Are you there?")
+    expect(tab.locator(".turn-state")).to_contain_text("Sending…")
+    person.house.model.says("I am.")  # before the page can try again
+    tab.unroute("**/api/turns")
+    tab.reload()
+    expect(committed(tab)).to_have_count(2)
+    expect(messages(tab)).to_have_text(["Good morning", "Are you there?"])
+    [chat] = person.chats()
+    assert person.turns(chat["id"]) == [("Good morning", "Hello."), ("Are you there?", "I am.")]
+
+
+def test_a_chat_that_is_made_while_the_page_reloads_is_the_one_that_is_shown(
+    tab: Page, person: Person
+) -> None:
+    person.house.model.says("Hello.")
+    held: dict[str, Route] = {}
+
+    def hold(route: Route) -> None:
+        held["loading" if route.request.is_navigation_request() else "creating"] = route
+        if len(held) == 2:
+            held["creating"].continue_()
+
+    tab.route(
+        "**/api/chats", lambda route: hold(route) if route.request.method == "POST" else route.continue_()
+    )
+    write(tab, "Good morning")
+    expect(messages(tab)).to_have_text(["Good morning"])
+    tab.route(f"{person.house.url}/", hold)
+    with tab.expect_response("**/api/turns"):
+        tab.evaluate("setTimeout(() => location.reload())")
+    tab.unroute("**/api/chats")
+    held["loading"].continue_()
+    expect(committed(tab)).to_have_count(1)
+    expect(messages(tab)).to_have_text(["Good morning"])
+    [chat] = person.chats()
+    assert person.turns(chat["id"]) == [("Good morning", "Hello.")]
+    assert tab.url.endswith(f"#{chat['id']}")
+
+
+def test_what_a_tab_left_behind_is_sent_by_another_one(tab: Page, person: Person) -> None:
+    other = second_tab(tab, person)
+    tab.route("**/api/turns", lambda route: route.abort())
+    write(tab, "Are you there?")
+    expect(tab.locator(".turn-state")).to_contain_text("Sending…")
+    expect(committed(other)).to_have_count(1)
+    person.house.model.says("I am.")
+    tab.close()
+    expect(committed(other)).to_have_count(2)
+    expect(messages(other)).to_have_text(["Good morning", "Are you there?"])
+    [chat] = person.chats()
+    assert person.turns(chat["id"]) == [("Good morning", "Hello."), ("Are you there?", "I am.")]
+
+
+def test_a_hidden_tab_lets_go_of_the_stream_and_takes_it_up_where_it_was(tab: Page, person: Person) -> None:
+    gates = [Gate(), Gate()]
+    person.house.model.says("Zero one ", gates[0], "two three ", gates[1], "four.")
+    write(tab, "Count")
+    expect(answers(tab)).to_have_text("Zero one")
+    with tab.expect_event("requestfailed", lambda request: request.url.endswith("/api/turns")):
+        hide(tab)
+    person.house.model.release(gates[0])
+    with tab.expect_request("**/api/turns/*/events") as taken_up:
+        hide(tab, hidden=False)
+    assert int(taken_up.value.headers["last-event-id"]) > 0
+    expect(answers(tab)).to_have_text("Zero one two three")
+    person.house.model.release(gates[1])
+    expect(committed(tab)).to_have_count(1)
+    expect(answers(tab)).to_have_text("Zero one two three four.")
+
+    # What ends while nobody looks is there when somebody does.
+    gate = Gate()
+    person.house.model.says("Five six ", gate, "seven.")
+    write(tab, "Go on")
+    expect(answers(tab).last).to_have_text("Five six")
+    hide(tab)
+    person.house.model.release(gate)
+    expect(committed(tab)).to_have_count(2)
+    hide(tab, hidden=False)
+    expect(answers(tab).last).to_have_text("Five six seven.")
+    [chat] = person.chats()
+    assert person.turns(chat["id"]) == [("Count", "Zero one two three four."), ("Go on", "Five six seven.")]
+
+
+def test_connections_that_break_again_and_again_lose_and_double_nothing(
+    person: Person, profile: Profile
+) -> None:
+    words = [f"word{number} é😀 " for number in range(7)]
+    gates = [Gate() for _ in words[1:]]
+    pauses = [step for gate, word in zip(gates, words[1:], strict=True) for step in (gate, word)]
+    with wire(person) as (url, proxy, loop):
+        tab = profile(person).new_page()
+        tab.goto(url)
+        person.house.model.says(words[0], *pauses)
+        write(tab, "Say all of it")
+        for number, gate in enumerate(gates):
+            expect(answers(tab)).to_have_text("".join(words[: number + 1]).strip())
+            # What is asked for next is cut, too: within its head, and at a byte within a character.
+            loop.call_soon_threadsafe(proxy.plan, Fault(received=40 * number), Fault(received=700 + number))
+            loop.call_soon_threadsafe(proxy.cut)
+            person.house.model.release(gate)
+        expect(committed(tab)).to_have_count(1)
+        expect(answers(tab)).to_have_text("".join(words).strip())
+    [chat] = person.chats()
+    assert person.turns(chat["id"]) == [("Say all of it", "".join(words))]
+
+
+@contextmanager
+def wire(person: Person) -> Iterator[tuple[str, FaultProxy, asyncio.AbstractEventLoop]]:
+    """A way to the server that breaks on command."""
+    loop = asyncio.new_event_loop()
+    running = threading.Thread(target=loop.run_forever, name="wire")
+    running.start()
+    proxy = FaultProxy(urlsplit(person.house.url).port or 0)
+    try:
+        asyncio.run_coroutine_threadsafe(proxy.__aenter__(), loop).result(10)
+        yield f"http://127.0.0.1:{proxy.port}", proxy, loop
+    finally:
+        asyncio.run_coroutine_threadsafe(proxy.__aexit__(), loop).result(10)
+        loop.call_soon_threadsafe(loop.stop)
+        running.join()
+        loop.close()

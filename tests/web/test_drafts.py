@@ -1,17 +1,19 @@
-"""What is written and not sent is there again: in its chat, after a reload, in another tab."""
+"""What is written and not sent is there again: in its chat, after a reload, in another tab. The first
+messages of a new chat make one chat, however fast they come, and whatever is lost on the way."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Page, Route, expect
 
 from tests.web.coming_in import field
-from tests.web.composing import open_new, send, shows, until
+from tests.web.composing import begin_another, open_new, said, send, shows, until
 from tests.web.house import Person, Profile
 from turnledger.testing.gates import Gate
 
 DRAFTS = "Object.keys(localStorage).filter(name => name.includes(':draft:'))"
+FIVE = ["one", "two", "three", "four", "five"]
 
 
 def made(person: Person, *texts: str) -> list[str]:
@@ -28,7 +30,7 @@ def kept(tab: Page) -> Any:
     return tab.evaluate(DRAFTS)
 
 
-def test_each_chat_has_a_draft_of_its_own_and_so_has_the_new_one(person: Person, profile: Profile) -> None:
+def test_each_chat_has_a_draft_of_its_own_which_goes_with_it(person: Person, profile: Profile) -> None:
     one, other = made(person, "One", "Other")
     tab = profile(person).new_page()
     at(tab, person, one)
@@ -45,29 +47,29 @@ def test_each_chat_has_a_draft_of_its_own_and_so_has_the_new_one(person: Person,
     expect(field(tab)).to_have_value("for the other")
     open_new(tab, person)
     expect(field(tab)).to_have_value("for a new one")
+    until(tab, f"{DRAFTS}.length === 3")
+    person.ask("DELETE", f"/api/chats/{one}")
+    until(tab, f"{DRAFTS}.length === 2")
 
 
-def test_a_draft_is_there_after_a_reload_however_soon_that_is(tab: Page, person: Person) -> None:
+def test_a_draft_is_there_after_a_reload_until_it_is_sent(tab: Page, person: Person) -> None:
     expect(field(tab)).to_be_visible()
     field(tab).press_sequentially("almost")
     field(tab).press("Shift+Enter")
     field(tab).press_sequentially("lost")
-    tab.reload()
+    tab.reload()  # however soon that is
     expect(field(tab)).to_have_value("almost\nlost")
-
-
-def test_what_was_sent_is_no_draft_any_more(tab: Page, person: Person) -> None:
-    send(tab, "Said")
+    field(tab).press("Enter")
     shows(tab, 1)
     assert kept(tab) == []
     tab.reload()
     shows(tab, 1)
     expect(field(tab)).to_have_value("")
 
-
-def test_what_is_written_while_the_chat_is_made_stays_with_it(tab: Page, person: Person) -> None:
+    # What is written while a chat is made stays with it.
     gate = Gate()
     person.house.model.says("Half", gate)
+    begin_another(tab)
     send(tab, "First")
     field(tab).press_sequentially("and the next")
     expect(tab.get_by_text("Half")).to_be_visible()
@@ -80,12 +82,23 @@ def test_what_is_written_while_the_chat_is_made_stays_with_it(tab: Page, person:
     expect(field(tab)).to_have_value("")
 
 
-def test_two_tabs_of_one_chat_show_one_draft(person: Person, profile: Profile) -> None:
+def test_two_tabs_share_the_draft_of_a_chat_but_not_of_new_ones(person: Person, profile: Profile) -> None:
     [chat] = made(person, "Here")
     context = profile(person)
     one, other = context.new_page(), context.new_page()
     for tab in (one, other):
+        open_new(tab, person)
+    field(one).press_sequentially("One")
+    field(other).press_sequentially("Other")
+    field(one).press("Enter")
+    shows(one, 1)
+    expect(field(other)).to_have_value("Other")
+    other.reload()
+    expect(field(other)).to_have_value("Other")
+
+    for tab in (one, other):
         at(tab, person, chat)
+        expect(tab.locator("[data-turn]")).to_contain_text("Here")
     one.bring_to_front()
     field(one).press_sequentially("Begun here")
     expect(field(other)).to_have_value("Begun here")
@@ -99,37 +112,92 @@ def test_two_tabs_of_one_chat_show_one_draft(person: Person, profile: Profile) -
     expect(one.locator("[data-turn]")).to_have_count(2)
 
 
-def test_new_chats_of_two_tabs_have_nothing_to_do_with_each_other(person: Person, profile: Profile) -> None:
-    context = profile(person)
-    one, other = context.new_page(), context.new_page()
-    for tab in (one, other):
-        open_new(tab, person)
-    field(one).press_sequentially("One")
-    field(other).press_sequentially("Other")
-    field(one).press("Enter")
-    shows(one, 1)
-    expect(field(other)).to_have_value("Other")
-    other.reload()
-    expect(field(other)).to_have_value("Other")
-
-
-def test_the_draft_of_a_deleted_chat_goes(person: Person, profile: Profile) -> None:
-    one, other = made(person, "One", "Other")
+def test_first_messages_make_one_chat_in_order_also_when_its_making_takes_time_or_fails(
+    person: Person, profile: Profile
+) -> None:
     tab = profile(person).new_page()
-    at(tab, person, one)
-    field(tab).fill("kept")
-    at(tab, person, other)
-    until(tab, f"{DRAFTS}.length === 1")
-    person.ask("DELETE", f"/api/chats/{one}")
-    until(tab, f"{DRAFTS}.length === 0")
+    open_new(tab, person)
+    send(tab, *FIVE)
+    shows(tab, 5)
+    assert said(person) == [FIVE]
+    assert tab.url.endswith("#" + person.chats()[0]["id"])
 
+    posts: list[Route] = []
 
-def test_a_chat_that_is_not_kept_leaves_no_draft(person: Person, profile: Profile) -> None:
-    tab = profile(person).new_page()
-    tab.goto(person.house.url + "/?keep=no")
-    field(tab).press_sequentially("between us")
-    tab.evaluate("dispatchEvent(new Event('pagehide'))")
-    assert kept(tab) == []
-    assert "between us" not in tab.evaluate("JSON.stringify(localStorage)")
-    tab.reload()
+    def lose(route: Route) -> None:
+        if route.request.method != "POST":
+            return route.continue_()
+        posts.append(route)
+        if len(posts) == 2:
+            return route.abort()
+        if len(posts) == 3:  # this one is made, and nobody hears of it
+            route.fetch()
+            return route.abort()
+        return None if len(posts) == 1 else route.continue_()
+
+    tab.route("**/api/chats", lose)
+    begin_another(tab)
+    with tab.expect_request(lambda request: request.method == "POST" and request.url.endswith("/api/chats")):
+        send(tab, *FIVE)
     expect(field(tab)).to_have_value("")
+    assert len(posts) == 1
+    posts[0].continue_()  # they have waited for it
+    shows(tab, 5)
+    assert said(person) == [FIVE, FIVE]
+
+    begin_another(tab)
+    send(tab, *FIVE)
+    shows(tab, 5)
+    assert said(person) == [FIVE] * 3
+    assert len(posts) == 4
+
+
+def test_messages_of_chats_that_are_being_made_survive_a_reload_and_do_not_mix(
+    person: Person, profile: Profile
+) -> None:
+    tab = profile(person).new_page()
+    open_new(tab, person)
+    tab.route(
+        "**/api/chats", lambda route: route.abort() if route.request.method == "POST" else route.continue_()
+    )
+    send(tab, "one", "two")
+    expect(tab.get_by_text("two")).to_be_visible()
+    tab.unroute_all()
+    tab.reload()
+    expect(tab.get_by_text("two").first).to_be_visible()
+    shows(tab, 2)
+    assert said(person) == [["one", "two"]]
+    for text in ("three", "four"):
+        begin_another(tab)
+        send(tab, text)
+    shows(tab, 1)
+    expect(tab.locator("[data-turn]").get_by_text("four")).to_be_visible()
+    tab.go_back()
+    shows(tab, 1)
+    assert sorted(said(person)) == [["four"], ["one", "two"], ["three"]]
+
+
+def test_what_is_sent_before_the_models_are_known_waits_for_them_or_is_a_draft(
+    person: Person, profile: Profile
+) -> None:
+    tab = profile(person).new_page()
+    held: list[Route] = []
+    tab.route("**/v1/models", lambda route: route.continue_() if len(held) == 2 else held.append(route))
+    with tab.expect_request("**/v1/models"):
+        open_new(tab, person)
+    send(tab, "one", "two")
+    expect(tab.get_by_text("2 messages wait")).to_be_visible()
+    expect(field(tab)).to_have_value("")
+    assert person.chats() == []
+    held[0].continue_()
+    shows(tab, 2)
+    assert said(person) == [["one", "two"]]
+    assert kept(tab) == []
+    begin_another(tab)
+    with tab.expect_request("**/v1/models"):
+        tab.reload()
+    send(tab, "three", "four")
+    expect(tab.get_by_text("2 messages wait")).to_be_visible()
+    tab.reload()
+    expect(field(tab)).to_have_value("three\n\nfour")
+    assert said(person) == [["one", "two"]]

@@ -12,9 +12,8 @@ import pytest
 from playwright.sync_api import Browser, BrowserContext, Frame, FrameLocator, Page, expect
 
 from tests.browser.chromium import installed
-from tests.browser.site import site
 from tests.web.coming_in import field, shared, sign_in, sign_out, visit
-from tests.web.house import PATIENCE, House, Person, Profile, housed
+from tests.web.house import PATIENCE, House, Person, Profile
 
 BARE = "allow-scripts allow-same-origin allow-downloads"
 """What a frame needs for the page to work: no forms, dialogs or windows. It saves files where it may."""
@@ -25,33 +24,14 @@ NO_DIALOGS = """
 
 
 @pytest.fixture(scope="module")
-def operator() -> Iterator[str]:
-    """The origin of somebody's pages, on another site than the server's."""
-    with site() as port:
-        yield f"http://localhost:{port}"
-
-
-@pytest.fixture(scope="module")
-def framed(operator: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
-    """A server that may be shown there."""
-    settings = f'[server]\nframe_ancestors = ["{operator}"]'
-    with housed(tmp_path_factory.mktemp("framed"), settings) as house:
-        yield house
-
-
-@pytest.fixture
-def person(framed: House) -> Person:
-    return framed.person()
-
-
-@pytest.fixture
-def denying(browser: Browser, tmp_path: Path) -> Iterator[BrowserContext]:
+def denying(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrowserContext]:
     """A browser that gives no storage, and no locks, to frames of other sites."""
-    (tmp_path / "Default").mkdir()
+    folder = tmp_path_factory.mktemp("denying")
+    (folder / "Default").mkdir()
     wanted = {"profile": {"block_third_party_cookies": True, "cookie_controls_mode": 1}}
-    (tmp_path / "Default" / "Preferences").write_text(json.dumps(wanted))
+    (folder / "Default" / "Preferences").write_text(json.dumps(wanted))
     context = browser.browser_type.launch_persistent_context(
-        tmp_path, executable_path=installed(), chromium_sandbox=False, args=["--disable-dev-shm-usage"]
+        folder, executable_path=installed(), chromium_sandbox=False, args=["--disable-dev-shm-usage"]
     )
     context.set_default_timeout(PATIENCE * 1000)
     wrong: list[str] = []
@@ -76,10 +56,8 @@ def inner(page: Page) -> Frame:
     return page.frames[1]
 
 
-def test_people_sign_in_and_chat_there(
-    framed: House, operator: str, person: Person, profile: Profile
-) -> None:
-    page, within = embedded(profile(), operator, framed.url)
+def test_people_sign_in_and_chat_there(house: House, operator: str, person: Person, profile: Profile) -> None:
+    page, within = embedded(profile(), operator, house.url)
     expect(within.get_by_label("Token")).to_be_visible()
     expect(page.locator("#own")).to_be_focused()  # nobody takes the focus from the operator's page
     sign_in(within, person)
@@ -94,9 +72,9 @@ def test_people_sign_in_and_chat_there(
 
 
 def test_a_frame_that_is_denied_its_storage_works_for_as_long_as_it_is_there(
-    framed: House, operator: str, person: Person, denying: BrowserContext
+    house: House, operator: str, person: Person, denying: BrowserContext
 ) -> None:
-    page, within = embedded(denying, operator, framed.url, width="1000", height="700")
+    page, within = embedded(denying, operator, house.url, width="1000", height="700")
     expect(within.get_by_label("Token")).to_be_visible()
     told = inner(page).evaluate(
         "() => { try { return localStorage.length } catch (problem) { return problem.name } }"
@@ -119,7 +97,7 @@ def test_a_frame_that_is_denied_its_storage_works_for_as_long_as_it_is_there(
 @pytest.mark.parametrize("storage", ["its own", "none"])
 def test_a_link_lets_the_operators_visitors_in(
     storage: str,
-    framed: House,
+    house: House,
     operator: str,
     person: Person,
     profile: Profile,
@@ -136,14 +114,14 @@ def test_a_link_lets_the_operators_visitors_in(
 
 
 def test_nothing_needs_a_dialog_a_form_or_a_window(
-    framed: House, operator: str, person: Person, profile: Profile
+    house: House, operator: str, person: Person, profile: Profile
 ) -> None:
     context = profile()
     context.add_init_script(NO_DIALOGS)
     opened: list[str] = []
     context.on("dialog", lambda dialog: (opened.append(dialog.message), dialog.dismiss()))
     person.say("To be deleted")
-    page, within = embedded(context, operator, framed.url, sandbox=BARE, width="1000", height="700")
+    page, within = embedded(context, operator, house.url, sandbox=BARE, width="1000", height="700")
     within.get_by_label("Token").fill(person.token)
     within.get_by_label("Token").press("Enter")
     expect(within.get_by_role("log").get_by_text("To be deleted")).to_be_visible()
@@ -178,10 +156,10 @@ def test_nothing_needs_a_dialog_a_form_or_a_window(
 
 
 def test_where_there_is_little_room_the_chats_are_shown_on_demand(
-    framed: House, operator: str, person: Person, profile: Profile
+    house: House, operator: str, person: Person, profile: Profile
 ) -> None:
     person.say("Something to find")
-    _, within = embedded(profile(), operator, f"{framed.url}/?embed=1", width="1000", height="600")
+    _, within = embedded(profile(), operator, f"{house.url}/?embed=1", width="1000", height="600")
     sign_in(within, person)
     row = within.get_by_role("link", name="Something to find")
     expect(row).to_be_hidden()

@@ -35,15 +35,6 @@ def told(page: Page, words: str) -> None:
     expect(page.get_by_role("status").filter(has_text=words)).to_have_count(1)
 
 
-def test_a_failed_turn_vanishes(page: Page, newcomer: Person) -> None:
-    begin(page, VANISH)
-    told(page, "the turn never happened")
-    expect(page.get_by_role("textbox", name="Message")).to_have_value("/fail after 3")
-    expect(page.locator("[data-turn]")).to_have_count(0)
-    [chat] = newcomer.chats()
-    assert newcomer.turns(chat["id"]) == []
-
-
 def test_a_stopped_answer_is_kept(page: Page, newcomer: Person) -> None:
     begin(page, STOP)
     told(page, "Press Stop")
@@ -74,9 +65,15 @@ def test_two_tabs_agree(page: Page, newcomer: Person) -> None:
     assert answers(page).all_inner_texts() == answers(second).all_inner_texts()
 
 
-def test_what_was_tried_is_remembered_until_it_is_closed(page: Page) -> None:
+def test_a_failed_turn_vanishes_and_what_was_tried_is_remembered_until_it_is_closed(
+    page: Page, newcomer: Person
+) -> None:
     begin(page, VANISH)
-    told(page, "never happened")
+    told(page, "the turn never happened")
+    expect(page.get_by_role("textbox", name="Message")).to_have_value("/fail after 3")
+    expect(page.locator("[data-turn]")).to_have_count(0)
+    [chat] = newcomer.chats()
+    assert newcomer.turns(chat["id"]) == []
     page.reload()
     # The turn is gone, and so the chat is empty: the experiments are large in it.
     tried = page.get_by_role("button", name=f"Tried: {VANISH}")

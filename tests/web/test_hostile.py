@@ -1,17 +1,24 @@
-"""A text that was written to do something does nothing: it is read."""
+"""A text that was written to do something does nothing: it is read. And the sanitiser by itself, in a real
+browser: HTML as no text can come to, and what is left of it."""
 
 from __future__ import annotations
 
+import itertools
 import json
+import os
+import re
+import subprocess
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from playwright.sync_api import expect
+from playwright.sync_api import Browser, Page, expect
 
-from tests.web.chats import line, make_chats, notice
-from tests.web.chatting import chat_of, committed, messages, said, show, write
+from tests.node_packages import built
+from tests.web.chatting import chat_of, messages, said, write
 from tests.web.house import House, Person, Profile
 from tests.web.showing import END, Watched
+from tools.node_package import PAGE
 from turnledger.testing.upstream import Status
 
 HTML = [
@@ -48,6 +55,8 @@ HTML = [
     "<x/onpointerenter=owned('x') style=position:fixed;inset:0>",
     "<a href=\"javascript:owned('a')\">a</a>",
 ]
+
+
 LINKS = [
     "javascript:owned(1)",
     "JaVaScRiPt:owned(2)",
@@ -80,6 +89,8 @@ LINKS = [
     "javascript://elsewhere.example/%0Aowned(23)",
     "java\\script:owned(24)",
 ]
+
+
 LOADING = [
     "![a](https://elsewhere.example/a.png)",
     "![a](//elsewhere.example/b.png)",
@@ -108,7 +119,9 @@ LOADING = [
 
 
 TURNING = set("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
-MODELS = {"object": "list", "data": [{"id": "one \u202ereh"}, {"id": "one \u202emih"}]}
+
+
+MODELS = {"object": "list", "data": [{"id": "scripted"}, {"id": "one \u202ereh"}, {"id": "one \u202emih"}]}
 
 
 def as_links(address: str) -> str:
@@ -123,35 +136,24 @@ GIVEN = {
 }
 
 
-@pytest.mark.parametrize("text", GIVEN.values(), ids=GIVEN.keys())
-def test_hostile_text_is_shown_and_nothing_comes_of_it(text: str, profile: Profile, person: Person) -> None:
+def test_hostile_text_is_shown_and_nothing_comes_of_it(profile: Profile, person: Person) -> None:
     watched = Watched(profile, person)
-    shown = watched.shows(text)
+    shown = watched.shows(*GIVEN.values(), "\n\n".join(f"[words](<{each}>)" for each in LINKS))
     for place in shown.locator("a").all():
         place.hover()
     watched.is_untouched()
-
-
-@pytest.mark.parametrize("text", GIVEN.values(), ids=GIVEN.keys())
-@pytest.mark.parametrize("piece", [1, 7])
-def test_hostile_text_does_nothing_while_it_comes(
-    text: str, piece: int, profile: Profile, person: Person
-) -> None:
-    watched = Watched(profile, person)
-    watched.streams(*(text[at : at + piece] for at in range(0, len(text), piece)))
-    watched.is_untouched()
-
-
-def test_html_is_read_as_it_was_written(profile: Profile, person: Person) -> None:
-    shown = Watched(profile, person).shows("\n\n".join(HTML))
     for each in ("<script>owned('script')</script>", "<img src=x onerror=owned('img')>", "<!--><img src=x"):
-        expect(shown).to_contain_text(each)
+        expect(shown.first).to_contain_text(each)
+    # What leads nowhere is no link; https:elsewhere is a place.
+    expect(shown.last.get_by_text("words").first).to_be_visible()
+    expect(shown.last.get_by_role("link", name="words")).to_have_count(1)
 
 
-def test_what_leads_nowhere_is_no_link(profile: Profile, person: Person) -> None:
-    shown = Watched(profile, person).shows("\n\n".join(f"[words](<{each}>)" for each in LINKS))
-    expect(shown.get_by_text("words").first).to_be_visible()
-    expect(shown.get_by_role("link", name="words")).to_have_count(1)  # https:elsewhere is a place
+def test_hostile_text_does_nothing_while_it_comes(profile: Profile, person: Person) -> None:
+    watched = Watched(profile, person)
+    for before, (piece, text) in enumerate(itertools.product((1, 7), GIVEN.values())):
+        watched.streams(*(text[at : at + piece] for at in range(0, len(text), piece)), before=before)
+        watched.is_untouched()
 
 
 TWISTED = {
@@ -192,12 +194,25 @@ TWISTED = {
 }
 
 
-@pytest.mark.parametrize("text", TWISTED.values(), ids=TWISTED.keys())
+def in_chats() -> Iterator[list[str]]:
+    """The names of those that a chat shows when it is opened: there are bounds for their number and size."""
+    chat: list[str] = []
+    size = 0
+    for name, text in TWISTED.items():
+        size += len(json.dumps(text))
+        if len(chat) == 10 or (chat and size > 700_000):
+            yield chat
+            chat, size = [], len(json.dumps(text))
+        chat.append(name)
+    yield chat
+
+
+@pytest.mark.parametrize("names", list(in_chats()), ids=lambda names: f"{names[0]} to {names[-1]}")
 def test_twisted_text_neither_stops_the_page_nor_breaks_out_of_its_place(
-    text: str, profile: Profile, person: Person
+    names: list[str], profile: Profile, person: Person
 ) -> None:
     watched = Watched(profile, person)
-    watched.shows(text)
+    watched.shows(*(TWISTED[name] for name in names))
     watched.is_untouched()
     wide = "document.querySelector('.thread').scrollWidth - document.querySelector('.thread').clientWidth"
     assert watched.page.evaluate(wide) <= 0
@@ -215,28 +230,63 @@ def test_a_token_that_comes_without_end_leaves_the_page_to_its_reader(
     watched.is_untouched()
 
 
-def test_all_of_long_code_is_there_for_who_asks(profile: Profile, person: Person) -> None:
-    watched = Watched(profile, person)
-    shown = watched.shows("```\n" + "a line\n" * 10_000 + "the last line\n```")
-    expect(shown).not_to_contain_text("the last line")
-    shown.get_by_role("button", name="Show all 70,013 characters").click()
-    expect(shown).to_contain_text("the last line")
-
-
-def test_what_turns_text_round_is_seen_in_code_and_gone_elsewhere(profile: Profile, person: Person) -> None:
+def test_long_code_is_unfolded_and_long_text_has_its_end_behind_all_of_it(
+    profile: Profile, person: Person
+) -> None:
+    code = "```\n" + "a line\n" * 10_000 + "the last line\n```"
+    # Long texts are shown over several frames: what is behind them must not come before.
     shown = Watched(profile, person).shows(
-        "Words \u202eturned\u202c and &#x2066;isolated&#x2069;, [a \u202elink](https://a.example).\n\n"
-        "`a\u202eb`\n\n```py\nif x: #\u2066 ok\u2069\n    a\u200bb = 1\n```"
+        code, "\n\n".join(f"{number} " + "*a_" * 190 for number in range(100))
     )
+    expect(shown.first).not_to_contain_text("the last line")
+    shown.first.get_by_role("button", name="Show all 70,013 characters").click()
+    expect(shown.first).to_contain_text("the last line")
+    expect(shown.last.locator(":scope > *")).to_have_count(101)
+    expect(shown.last.locator(":scope > *").last).to_have_text(END)
+
+
+TURNS_ROUND = """\
+Words \u202eturned\u202c and &#x2066;isolated&#x2069;, [a \u202elink](https://a.example).
+
+`a\u202eb`
+
+```py
+if x: #\u2066 ok\u2069
+    a\u200bb = 1
+```"""
+
+
+PRETENDS = {
+    "[https://bank.example/login](https://thief.example/a)": "https://bank.example/login (thief.example)",
+    "[bank.example](https://bank.example.thief.example)": "bank.example (bank.example.thief.example)",
+    "[www.bank.example](https://bank.example/x)": "www.bank.example",
+    "[Sign in](https://bank.example@thief.example/)": "Sign in (thief.example)",
+    "[you@bank.example](mailto:me@thief.example)": "you@bank.example (me@thief.example)",
+    "[ba\u200bnk.example](https://thief.example)": "ba\u200bnk.example (thief.example)",
+    "[see here](https://fine.example 'https://bank.example')": "see here",
+}
+
+
+def test_text_that_deceives_is_seen_through(profile: Profile, person: Person) -> None:
+    """What turns text round is seen in code and gone elsewhere; a link that pretends says where it leads."""
+    both = Watched(profile, person).shows(TURNS_ROUND, "\n\n".join(PRETENDS))
+    shown = both.first
     for letter in TURNING:
         expect(shown).not_to_contain_text(letter)
     expect(shown).to_contain_text("Words turned and isolated, a link.")
     expect(shown.locator("p > code")).to_have_text("a⟨U+202E⟩b")
     expect(shown.locator("pre")).to_contain_text("#⟨U+2066⟩ ok⟨U+2069⟩")
     expect(shown.locator("pre")).to_contain_text("a⟨U+200B⟩b")
+    links = both.last.get_by_role("link")
+    assert links.all_inner_texts() == list(PRETENDS.values())
+    assert links.last.get_attribute("title") == "https://bank.example (fine.example)"
+    assert links.last.get_attribute("target") == "_blank"
+    assert links.last.get_attribute("rel") == "noopener noreferrer nofollow"
 
 
 NAME = "a\u202eb\u2067c<img src=x onerror=owned('name')>"
+
+
 TURNED = """() => {
   const turning = /[\\u202a-\\u202e\\u2066-\\u2069]/;
   const found = turning.test(document.title) ? ["the title of the document"] : [];
@@ -265,17 +315,32 @@ def hostile_turns() -> list[dict[str, Any]]:
 def test_whatever_somebody_calls_anything_nothing_is_turned_round_or_broken(
     house: House, profile: Profile
 ) -> None:
+    """And whoever copies a message has it as it was written."""
     person = house.person(owner=f"{NAME} of test_hostile")
     watched = Watched(profile, person)
     page = watched.page
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    page.route("**/v1/models", lambda route: route.fulfill(json=MODELS))
     chat = chat_of(person, hostile_turns(), title=NAME)
     person.ask("POST", "/api/chats", {"scope": NAME})
     page.goto(f"{house.url}/?scope=#{chat}")
-    expect(page.get_by_role("log")).to_contain_text("Look for the needle abc<img")
+    expect(messages(page)).to_contain_text("Look for the needle abc<img")
+    expect(page.locator("h1")).to_contain_text("abc<img")
+    expect(page).to_have_title(re.compile("^abc<img"))
+    expect(page.locator(".step-name").first).to_contain_text("abc<img")
+    expect(page.locator(".usage")).to_contain_text("abc<img")
+    expect(page.locator(".who")).to_contain_text("abc<img")
+    page.get_by_role("button", name="Copy message").click()
+    expect(page.get_by_text("Copied")).to_be_attached()
+    assert page.evaluate("navigator.clipboard.readText()") == f"Look for the needle {NAME}"
     for folded in page.locator("[data-turn] details > summary").all():
         folded.click()
     expect(page.get_by_role("log")).to_contain_text("Not started: a⟨U+202E⟩b")
     assert page.evaluate(TURNED) == []
+    page.get_by_role("button", name="Model: scripted").click()
+    expect(page.get_by_role("option")).to_have_text(["scripted", "one reh", "one mih"])
+    assert page.evaluate(TURNED) == []
+    page.keyboard.press("Escape")
     page.get_by_role("button", name="Scope: all").click()
     expect(page.get_by_role("menuitemradio", name="abc<img")).to_be_visible()
     assert page.evaluate(TURNED) == []
@@ -299,80 +364,80 @@ def test_whatever_somebody_calls_anything_nothing_is_turned_round_or_broken(
     watched.is_untouched()
 
 
-def test_names_and_messages_turn_nothing_round_wherever_they_stand(house: House, profile: Profile) -> None:
-    """And who copies a message has it as it was written."""
-    person = house.person(owner="Ada \u202eecilA")
-    step = {"call_id": "c1", "name": "a \u202elooc", "arguments": "{}", "type": "function_call"}
-    turn = {
-        "input": [said("Pay \u2066this\u202e 001")],
-        "output": [step, {"type": "function_call_output", "call_id": "c1", "output": ""}],
-        "details": {"model": "a \u202eledom"},
-    }
-    chat = chat_of(person, [turn], "An \u202eemanrevo")
-    make_chats(person, ["In a \u202eredlof"], scope="A \u202eepocs")
-    context = profile(person, permissions=["clipboard-read", "clipboard-write"])
-    context.route("**/v1/models", lambda route: route.fulfill(json=MODELS))
+BUILD = """
+import { build } from "vite";
+const lib = { entry: "test/markdown/in-browser.ts", formats: ["iife"], name: "hands", fileName: "hands" };
+const into = { outDir: process.env.INTO, lib, copyPublicDir: false };
+await build({ configFile: false, logLevel: "error", build: into });
+"""
+
+
+KEPT = [
+    "<p>a <em>b</em> <strong>c</strong> <del>d</del> <code>e</code><br></p>",
+    '<ol start="3"><li>a</li></ol>',
+    '<table><thead><tr><th scope="col" align="right">a</th></tr></thead></table>',
+    "<table><tbody><tr><td>b</td></tr></tbody></table>",
+    '<a href="https://a.example" title="b">c</a>',
+    '<a href="mailto:a@b.example">c</a>',
+    '<span data-picture="https://a.example" data-alt="b"></span>',
+    '<pre data-language="js">a</pre>',
+]
+
+
+GONE = [
+    "<script>owned()</script>",
+    "<p onclick=owned()>",
+    "<img src=x onerror=owned()>",
+    "<svg><a href=javascript:owned()></a><animate onbegin=owned()></svg>",
+    "<math><mi href=javascript:owned()></mi></math>",
+    "<iframe src=https://a.example></iframe>",
+    "<form action=https://a.example><input name=x><button></button></form>",
+    "<style>p {}</style>",
+    "<p style='color: red' class=x>",
+    "<p id=page name=body>",
+    "<a href=javascript:owned()>",
+    "<a href='java&Tab;script:owned()'>",
+    "<a href=#new>",
+    "<a href=/api/chats>",
+    "<a href=//a.example>",
+    "<link rel=prefetch href=https://a.example><base href=https://a.example>",
+    "<p aria-label=x data-x=y role=alert>",
+    "<template><img src=x onerror=owned()></template>",
+    "<form><math><mtext></form><form><mglyph><style></math><img src onerror=owned()>",
+    "<math><mtext><table><mglyph><style><!--</style><img title='--&gt;&lt;img src=1 onerror=owned()&gt;'>",
+    "<svg></p><style><a id='</style><img src=1 onerror=owned()>'>",
+    "<noscript><p title='</noscript><img src=x onerror=owned()>'></noscript>",
+    "<svg><foreignobject><p><style><!--</style><img src=x onerror=owned()>--></style>",
+    "<a xlink:href=javascript:owned()>",
+    "<p is=x-x slot=y part=z popovertarget=w>",
+    "<div><template shadowrootmode=open><script>owned()</script></template></div>",
+]
+
+
+SILENT = r"(?:[^<]|</?[pa]>)*"
+
+
+"""What may be left of those: words, and what neither does anything nor leads anywhere."""
+
+
+@pytest.fixture(scope="module")
+def hands(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
+    """A page that has the sanitiser in its hands."""
+    into = tmp_path_factory.mktemp("hands")
+    command = ["node", "--input-type=module", "-e", BUILD]
+    subprocess.run(command, cwd=built(PAGE), env=os.environ | {"INTO": str(into)}, check=True)
+    context = browser.new_context()
     page = context.new_page()
-    seen: list[str] = []
-
-    def look() -> None:
-        seen.append(page.evaluate("document.title + document.documentElement.outerHTML"))
-
-    show(page, person, chat)
-    expect(committed(page)).to_have_count(1)
-    expect(page.locator("h1")).to_have_text("An emanrevo")
-    expect(page).to_have_title("An emanrevo · Turnledger")
-    expect(messages(page)).to_have_text("Pay this 001")
-    expect(page.locator(".step-name")).to_have_text("a looc")
-    expect(page.locator(".usage")).to_contain_text("a ledom")
-    expect(page.locator(".who")).to_have_text("Ada ecilA")
-    look()
-    page.get_by_role("button", name="Copy message").click()
-    expect(page.get_by_text("Copied")).to_be_attached()
-    assert page.evaluate("navigator.clipboard.readText()") == "Pay \u2066this\u202e 001"
-    page.get_by_role("button", name="Model: one reh").click()
-    expect(page.get_by_role("option")).to_have_text(["one reh", "one mih"])
-    look()
-    page.get_by_role("button", name="Scope: all").click()
-    expect(page.get_by_role("menuitemradio", name="A epocs")).to_be_visible()
-    look()
-    page.keyboard.press("Escape")
-    line(page, "In a redlof").get_by_role("link").focus()
-    page.keyboard.press("Delete")
-    page.keyboard.press("Delete")
-    expect(notice(page, "“In a redlof” is deleted.")).to_be_visible()
-    look()
-    page.get_by_role("searchbox").fill("emanrevo")
-    expect(page.locator(".hit")).to_have_count(1)
-    look()
-    assert [set(each) & TURNING for each in seen] == [set()] * 5
+    page.add_script_tag(path=into / "hands.iife.js")
+    yield page
+    context.close()
 
 
-def test_a_link_that_pretends_says_where_it_leads(profile: Profile, person: Person) -> None:
-    shown = Watched(profile, person).shows(
-        "[https://bank.example/login](https://thief.example/a)\n\n[bank.example](https://bank.example.thief.example)\n\n"
-        "[www.bank.example](https://bank.example/x)\n\n[Sign in](https://bank.example@thief.example/)\n\n"
-        "[you@bank.example](mailto:me@thief.example)\n\n[ba\u200bnk.example](https://thief.example)\n\n"
-        "[see here](https://fine.example 'https://bank.example')"
-    )
-    said = [link.inner_text() for link in shown.get_by_role("link").all()]
-    assert said == [
-        "https://bank.example/login (thief.example)",
-        "bank.example (bank.example.thief.example)",
-        "www.bank.example",
-        "Sign in (thief.example)",
-        "you@bank.example (me@thief.example)",
-        "ba\u200bnk.example (thief.example)",
-        "see here",
-    ]
-    last = shown.get_by_role("link").last
-    assert last.get_attribute("title") == "https://bank.example (fine.example)"
-    assert last.get_attribute("target") == "_blank"
-    assert last.get_attribute("rel") == "noopener noreferrer nofollow"
+def test_the_sanitiser_leaves_what_a_text_is_made_of_and_nothing_else(hands: Page) -> None:
+    left = {html: hands.evaluate("html => hands.left(html)", html) for html in (*KEPT, *GONE)}
+    assert [html for html in KEPT if left[html] != html] == []
+    assert [(html, left[html]) for html in GONE if not re.fullmatch(SILENT, left[html])] == []
 
 
-def test_the_end_of_a_text_is_shown_behind_all_of_it(profile: Profile, person: Person) -> None:
-    # Long texts are shown over several frames: what is behind them must not come before.
-    shown = Watched(profile, person).shows("\n\n".join(f"{number} " + "*a_" * 190 for number in range(100)))
-    expect(shown.locator(":scope > *")).to_have_count(101)
-    expect(shown.locator(":scope > *").last).to_have_text(END)
+def test_in_a_real_browser_texts_that_come_bit_by_bit_end_the_same_too(hands: Page) -> None:
+    assert hands.evaluate("hands.differing()") == []

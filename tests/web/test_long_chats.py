@@ -44,7 +44,7 @@ def test_a_chat_of_ten_thousand_turns_opens_at_its_end_by_reading_only_that(
 def test_older_messages_come_when_somebody_goes_up_and_what_he_reads_stays_in_place(
     tab: Page, person: Person
 ) -> None:
-    show(tab, person, long_chat(person, 200, "Answer {}. " * 20))
+    show(tab, person, long_chat(person, 100, "Answer {}. " * 20))
     expect(messages(tab).last).to_be_in_viewport()
     before = committed(tab).count()
     place = tab.evaluate(
@@ -59,24 +59,38 @@ def test_older_messages_come_when_somebody_goes_up_and_what_he_reads_stays_in_pl
     )
     tab.wait_for_function("count => document.querySelectorAll('[data-turn]').length > count", arg=before)
     tab.wait_for_function("place => Math.abs(window.held.getBoundingClientRect().top - place) < 4", arg=place)
-
-
-def test_the_very_beginning_can_be_reached(tab: Page, person: Person) -> None:
-    show(tab, person, long_chat(person, 130))
-    expect(messages(tab).last).to_be_in_viewport()
+    # The very beginning can be reached.
     tab.get_by_role("log", name="Messages").focus()
     while messages(tab).first.inner_text() != "Question 1":
         # What comes above stays above what is read: whoever wants to see it goes up again.
         tab.keyboard.press("Home")
         tab.evaluate("new Promise(requestAnimationFrame)")
-    expect(committed(tab)).to_have_count(130)
-    expect(messages(tab)).to_have_text([f"Question {number}" for number in range(1, 131)])
+    expect(committed(tab)).to_have_count(100)
+    expect(messages(tab)).to_have_text([f"Question {number}" for number in range(1, 101)])
+
+
+PLACE = """(() => {
+  const [asked, answered] = document.querySelectorAll(".turn:last-of-type .message");
+  const [row] = document.querySelectorAll(".turn:last-of-type");
+  return [answered.getBoundingClientRect().top - asked.getBoundingClientRect().top, row.offsetHeight];
+})()"""
+"""Where the last answer is, and how high its turn."""
 
 
 def test_the_end_stays_in_sight_while_an_answer_comes_unless_somebody_has_gone_up(
     tab: Page, person: Person
 ) -> None:
     show(tab, person, long_chat(person, 30))
+    gate = Gate()
+    person.house.model.says("Some words ", gate, "and a few more.")
+    write(tab, "Tell me")
+    expect(answers(tab).last).to_have_text("Some words")
+    before = tab.evaluate(PLACE)
+    person.house.model.release(gate)
+    expect(answers(tab).last).to_have_text("Some words and a few more.")
+    expect(tab.locator("[data-state]")).to_have_count(0)
+    assert tab.evaluate(PLACE) == pytest.approx(before, abs=3)  # nothing moves when it is committed
+
     gates = [Gate(), Gate()]
     lines = "".join(f"Line {number}\n\n" for number in range(60))
     person.house.model.says("Begin\n\n", lines, gates[0], "Middle\n\n", lines, gates[1], "End")
@@ -95,24 +109,6 @@ def test_the_end_stays_in_sight_while_an_answer_comes_unless_somebody_has_gone_u
     person.house.model.release(gates[1])
     expect(answers(tab).last.get_by_text("End")).to_be_in_viewport()
     expect(committed(tab).last).to_contain_text("End")
-
-
-def test_nothing_moves_when_an_answer_is_committed(tab: Page, person: Person) -> None:
-    gate = Gate()
-    person.house.model.says("Some words ", gate, "and a few more.")
-    show(tab, person, long_chat(person, 30))
-    write(tab, "Tell me")
-    expect(answers(tab).last).to_have_text("Some words")
-    place = """(() => {
-      const [asked, answered] = document.querySelectorAll(".turn:last-of-type .message");
-      const [row] = document.querySelectorAll(".turn:last-of-type");
-      return [answered.getBoundingClientRect().top - asked.getBoundingClientRect().top, row.offsetHeight];
-    })()"""
-    before = tab.evaluate(place)
-    person.house.model.release(gate)
-    expect(answers(tab).last).to_have_text("Some words and a few more.")
-    expect(tab.locator("[data-state]")).to_have_count(0)
-    assert tab.evaluate(place) == pytest.approx(before, abs=3)
 
 
 def test_a_long_message_is_folded(tab: Page, person: Person) -> None:

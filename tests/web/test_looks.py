@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import re
-from typing import Any
+from typing import Any, Literal
 
-import pytest
 from playwright.sync_api import Browser, Page, ViewportSize, expect
 
+from tests.web.chatting import show
 from tests.web.house import Person, Profile
 from turnledger.testing.gates import Gate
 
 SIZES = [(320, 568), (390, 844), (844, 390), (768, 1024), (1280, 800), (3840, 2160)]
+FORCED_COLOURS: tuple[Literal["none", "active"], ...] = ("none", "active")
 WORD = "Donaudampfschifffahrtselektrizitäten" * 30
 RTL = "مرحبا بالعالم، هذا نص يكتب من اليمين"
 HOSTILE = f"""\
@@ -112,60 +113,82 @@ def test_it_is_as_dark_as_the_system_until_somebody_chooses(person: Person, prof
     expect(page.get_by_role("menuitemradio", name="Light")).to_be_checked()
     page.get_by_role("menuitemradio", name="As the system").click()
     assert is_dark(page)
+    # The address may ask for a theme, too.
+    for theme in ("light", "dark"):
+        page.goto(f"{person.house.url}/?theme={theme}")
+        expect(page.get_by_role("textbox", name="Message")).to_be_visible()
+        assert is_dark(page) is (theme == "dark")
+        page.emulate_media(color_scheme="light")
 
 
-def test_the_address_may_ask_for_a_theme(person: Person, profile: Profile) -> None:
-    assert is_dark(opened(profile, person, at="?theme=dark", color_scheme="light"))
-    assert not is_dark(opened(profile, person, at="?theme=light", color_scheme="dark"))
-
-
-@pytest.mark.parametrize("direction", ["ltr", "rtl"])
-@pytest.mark.parametrize(("width", "height"), SIZES)
-def test_nothing_breaks_the_layout(
-    width: int, height: int, direction: str, person: Person, profile: Profile
-) -> None:
+def test_nothing_breaks_the_layout(person: Person, profile: Profile) -> None:
+    page = profile(person).new_page()
     chat = hostile_chat(person)
-    page = opened(profile, person, width, height, at=f"#{chat}")
-    page.evaluate("direction => { document.documentElement.dir = direction }", direction)
-    expect(page.get_by_role("heading", level=1, name=WORD[:500])).to_be_visible()
-    expect(page.locator("[data-turn]")).to_have_count(1)
-    assert sideways(page) == {}
-    if page.get_by_role("button", name="Show the chats").is_visible():
-        page.get_by_role("button", name="Show the chats").click()
-    expect(page.get_by_role("navigation", name="Chats")).to_be_visible()
-    page.locator(".side").evaluate("side => Promise.all(side.getAnimations().map((each) => each.finished))")
-    side, main = page.locator(".side").bounding_box(), page.get_by_role("main").bounding_box()
-    assert side is not None
-    assert main is not None
-    assert sideways(page) == {}
-    is_first = side["x"] <= main["x"] + (1 if side["width"] < main["width"] else width)
-    assert is_first is (direction == "ltr") or side["width"] >= width
-    box = page.get_by_role("textbox", name="Message").bounding_box()
-    assert box is not None
-    assert box["y"] + box["height"] <= height
+    for width, height in SIZES:
+        size = f"{width} x {height}"
+        page.set_viewport_size({"width": width, "height": height})
+        show(page, person, chat)
+        expect(page.get_by_role("heading", level=1, name=WORD[:500])).to_be_visible()
+        expect(page.locator("[data-turn]")).to_have_count(1)
+        for direction in ("ltr", "rtl"):
+            turn(page, direction)
+            assert sideways(page) == {}, f"{size}, {direction}"
+        if page.get_by_role("button", name="Show the chats").is_visible():
+            page.get_by_role("button", name="Show the chats").click()
+        expect(page.get_by_role("navigation", name="Chats")).to_be_visible()
+        for direction in ("rtl", "ltr"):
+            turn(page, direction)
+            side, main = page.locator(".side").bounding_box(), page.get_by_role("main").bounding_box()
+            assert side is not None
+            assert main is not None
+            assert sideways(page) == {}, f"{size}, {direction}, with the chats"
+            is_first = side["x"] <= main["x"] + (1 if side["width"] < main["width"] else width)
+            assert is_first is (direction == "ltr") or side["width"] >= width, f"{size}, {direction}"
+            box = page.get_by_role("textbox", name="Message").bounding_box()
+            assert box is not None
+            assert box["y"] + box["height"] <= height, f"{size}, {direction}"
 
 
-def test_a_line_is_no_longer_than_is_good_to_read(person: Person, profile: Profile) -> None:
-    person.house.model.says("Many words. " * 200)
-    chat = person.say("Tell me")["chat"]["id"]
+def turn(page: Page, direction: str) -> None:
+    """Have lines run this way, and wait until what moves has come to rest."""
+    page.evaluate(
+        """direction => {
+          document.documentElement.dir = direction;
+          const side = document.querySelector(".side");
+          return Promise.all(side ? side.getAnimations().map((each) => each.finished) : []);
+        }""",
+        direction,
+    )
+
+
+def test_text_runs_as_it_is_written_in_short_lines_and_is_printed_whole(
+    person: Person, profile: Profile
+) -> None:
+    person.house.model.says(f"{RTL}\n\n{'Many words. ' * 200}" + "\n\nA long answer." * 60)
+    chat = person.say(RTL)["chat"]["id"]
     page = opened(profile, person, 3840, 2160, at=f"#{chat}")
+    of = "element => getComputedStyle(element).direction"
+    assert page.get_by_text(RTL, exact=True).last.evaluate(of) == "rtl"
+    assert page.get_by_text("Many words.").evaluate(of) == "ltr"
     box = page.get_by_text("Many words.").bounding_box()
     assert box is not None
     assert 500 <= box["width"] <= 48 * 16
-
-
-def test_text_runs_as_it_is_written(person: Person, profile: Profile) -> None:
-    person.house.model.says(f"{RTL}\n\nAnd in English.")
-    chat = person.say(RTL)["chat"]["id"]
-    page = opened(profile, person, at=f"#{chat}")
-    of = "element => getComputedStyle(element).direction"
-    assert page.get_by_text(RTL, exact=True).last.evaluate(of) == "rtl"
-    assert page.get_by_text("And in English.", exact=True).evaluate(of) == "ltr"
+    page.set_viewport_size({"width": 1280, "height": 800})
+    page.emulate_media(media="print")
+    expect(page.get_by_role("navigation", name="Chats")).not_to_be_visible()
+    expect(page.get_by_role("textbox", name="Message")).not_to_be_visible()
+    assert page.evaluate("document.documentElement.scrollHeight") > 1200
 
 
 def test_the_drawer_keeps_what_is_behind_it_out_of_reach(person: Person, profile: Profile) -> None:
-    person.say("One")
-    page = opened(profile, person, 390, 844)
+    chat = hostile_chat(person)
+    page = opened(profile, person, 390, 844, at=f"#{chat}")
+    expect(page.locator("[data-turn]")).to_have_count(1)
+    # The keyboard of a phone leaves the field in sight.
+    page.set_viewport_size({"width": 390, "height": 420})
+    expect(page.get_by_role("textbox", name="Message")).to_be_in_viewport(ratio=1)
+    expect(page.get_by_role("heading", level=1)).to_be_in_viewport()
+    page.set_viewport_size({"width": 390, "height": 844})
     button = page.get_by_role("button", name="Show the chats")
     expect(page.get_by_role("navigation", name="Chats")).to_have_count(0)
     button.click()
@@ -179,9 +202,18 @@ def test_the_drawer_keeps_what_is_behind_it_out_of_reach(person: Person, profile
     page.mouse.click(380, 400)
     expect(page.locator("main")).not_to_have_attribute("inert", "")
     button.click()
-    page.get_by_role("navigation", name="Chats").get_by_role("link", name="One").click()
+    page.get_by_role("navigation", name="Chats").get_by_role("link", name=WORD[:60]).click()
     expect(page.get_by_role("navigation", name="Chats")).to_have_count(0)
     expect(page.locator("main")).not_to_have_attribute("inert", "")
+    searches(page)
+
+
+def searches(page: Page) -> None:
+    """A search shows the list that was put away."""
+    page.get_by_role("button", name="Show the chats").focus()
+    page.keyboard.press("/")
+    expect(page.get_by_role("searchbox")).to_be_focused()
+    expect(page.get_by_role("searchbox")).to_have_value("")
 
 
 def test_the_list_can_be_put_away_and_stays_so(person: Person, profile: Profile) -> None:
@@ -195,17 +227,8 @@ def test_the_list_can_be_put_away_and_stays_so(person: Person, profile: Profile)
     expect(page.get_by_role("navigation", name="Chats")).to_have_count(0)
     page.get_by_role("button", name="Show the chats").click()
     expect(page.get_by_role("navigation", name="Chats")).to_be_visible()
-
-
-def test_a_search_shows_the_list_that_was_put_away(person: Person, profile: Profile) -> None:
-    for width in (1280, 390):
-        page = opened(profile, person, width)
-        if width == 1280:
-            page.get_by_role("button", name="Hide the chats").click()
-        page.get_by_role("button", name="Show the chats").focus()
-        page.keyboard.press("/")
-        expect(page.get_by_role("searchbox")).to_be_focused()
-        expect(page.get_by_role("searchbox")).to_have_value("")
+    page.get_by_role("button", name="Hide the chats").click()
+    searches(page)
 
 
 def test_a_reader_has_the_whole_page(person: Person, profile: Profile) -> None:
@@ -218,14 +241,6 @@ def test_a_reader_has_the_whole_page(person: Person, profile: Profile) -> None:
     page.get_by_role("button", name="Colours").click()
     page.get_by_role("menuitemradio", name="Dark").click()
     assert is_dark(page)
-
-
-def test_the_keyboard_of_a_phone_leaves_the_field_in_sight(person: Person, profile: Profile) -> None:
-    chat = hostile_chat(person)
-    page = opened(profile, person, 390, 844, at=f"#{chat}")
-    page.set_viewport_size({"width": 390, "height": 420})
-    expect(page.get_by_role("textbox", name="Message")).to_be_in_viewport(ratio=1)
-    expect(page.get_by_role("heading", level=1)).to_be_in_viewport()
 
 
 def test_the_title_of_the_tab_is_the_chats_with_a_dot_while_it_runs(tab: Page, person: Person) -> None:
@@ -260,8 +275,9 @@ def test_nothing_moves_for_who_wants_no_motion(person: Person, profile: Profile)
 
 def test_everything_that_has_the_focus_shows_it(person: Person, profile: Profile) -> None:
     person.say("One")
-    for colours in ("none", "active"):
-        page = opened(profile, person, forced_colors=colours)
+    page = opened(profile, person)
+    for colours in FORCED_COLOURS:
+        page.emulate_media(forced_colors=colours)
         seen = set()
         for _ in range(30):
             page.keyboard.press("Tab")
@@ -272,20 +288,11 @@ def test_everything_that_has_the_focus_shows_it(person: Person, profile: Profile
         assert len(seen) >= 6
 
 
-def test_a_page_that_is_printed_is_the_whole_chat(person: Person, profile: Profile) -> None:
-    person.house.model.says("A long answer.\n\n" * 60 + "The end.")
-    chat = person.say("Tell me")["chat"]["id"]
-    page = opened(profile, person, at=f"#{chat}")
-    page.emulate_media(media="print")
-    expect(page.get_by_role("navigation", name="Chats")).not_to_be_visible()
-    expect(page.get_by_role("textbox", name="Message")).not_to_be_visible()
-    assert page.evaluate("document.documentElement.scrollHeight") > 1200
-
-
 def test_a_part_that_breaks_takes_nothing_with_it(person: Person, browser: Browser) -> None:
     """Neither the other parts, nor what was written."""
     chat = hostile_chat(person)
-    context = browser.new_context(storage_state=person.storage_state)
+    context = browser.new_context()
+    person.enter(context)
     page = context.new_page()
     # Whatever shows a time breaks, and an answer does.
     page.add_init_script(

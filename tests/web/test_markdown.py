@@ -1,14 +1,17 @@
-"""Markdown in the page: shown as it comes, and the same when it has come."""
+"""Markdown in the page: shown as it comes, and the same when it has come. Images in the text are there, those
+elsewhere come when somebody asks for them."""
 
 from __future__ import annotations
 
-from typing import Literal
+import base64
+import struct
+import zlib
 
-from playwright.sync_api import Page, ViewportSize, expect
+from playwright.sync_api import Page, Request, Route, ViewportSize, expect
 
-from tests.web.axe import violations
+from tests.web.axe import violations_in_each_theme
 from tests.web.house import Person, Profile
-from tests.web.showing import END, Watched
+from tests.web.showing import END, Watched, foreign
 from turnledger.testing.gates import Gate
 
 TEXT = """# Of the text
@@ -39,8 +42,9 @@ def answer(question: str) -> int:
 
 [one]: https://one.example "The one"
 """
+
+
 NARROW = ViewportSize(width=390, height=844)
-THEMES: tuple[Literal["light", "dark"], ...] = ("light", "dark")
 
 
 def ask(page: Page, person: Person) -> None:
@@ -85,86 +89,75 @@ def test_what_cannot_change_any_more_is_not_made_anew(profile: Profile, person: 
     assert shown.evaluate(kept) == [True, True, True, False, False]
 
 
-def test_code_has_a_language_colours_and_its_own_scrolling(profile: Profile, person: Person) -> None:
-    page = Watched(profile, person).page
+def test_code_and_wide_tables_scroll_by_themselves(profile: Profile, person: Person) -> None:
+    watched = Watched(profile, person)
+    page = watched.page
     page.set_viewport_size(NARROW)
-    watched_text = "```python\nx = '" + "long " * 100 + "'\n```\n\n- nested:\n\n  ```ts\n  const a = 1\n  ```"
-    person.house.model.says(f"{watched_text}\n\n{END}")
-    person.say("Tell me")
-    page.goto(person.house.url)
-    python, ts = (
-        page.get_by_role("group", name="Python code"),
-        page.get_by_role("group", name="TypeScript code"),
-    )
+    names = [f"Column{number}" for number in range(12)]
+    table = f"|{'|'.join(names)}|\n|{'-|' * 12}\n|{'|'.join(names)}|"
+    code = "```python\nx = '" + "long " * 100 + "'\n```\n\n- nested:\n\n  ```ts\n  const a = 1\n  ```"
+    shown = watched.shows(code, table)
+    python, ts = (shown.get_by_role("group", name=f"{name} code") for name in ("Python", "TypeScript"))
     expect(python.locator(".code-string")).to_be_visible()
     expect(ts.locator(".code-keyword")).to_have_text("const")
-    python.focus()
-    page.keyboard.press("ArrowRight")
-    page.wait_for_function("pre => pre.scrollLeft > 0", arg=python.element_handle())
+    for region in (python, shown.get_by_role("group", name="Table")):
+        region.focus()
+        page.keyboard.press("ArrowRight")
+        page.wait_for_function("region => region.scrollLeft > 0", arg=region.element_handle())
     block = page.locator(".code-block").first
     block.get_by_role("button", name="Wrap").click()
     expect(block.get_by_role("button", name="Wrap")).to_have_attribute("aria-pressed", "true")
     assert python.evaluate("pre => pre.scrollWidth <= pre.clientWidth")
+    expect(shown.get_by_role("columnheader")).to_have_text(names)
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
 
 
-def test_code_is_copied_as_it_was_written(profile: Profile, person: Person) -> None:
+def test_code_is_copied_as_it_was_written_or_selected_where_nothing_may_be(
+    profile: Profile, person: Person
+) -> None:
     watched = Watched(profile, person)
     watched.page.context.grant_permissions(["clipboard-read", "clipboard-write"])
-    shown = watched.shows("```python\ndef f():\n\n\treturn '\u202ex'\n```")
-    shown.get_by_role("button", name="Copy").click()
-    expect(shown.get_by_role("status")).to_have_text("Copied")
+    shown = watched.shows("```python\ndef f():\n\n\treturn '\u202ex'\n```", "```\none\n\ntwo\n```\n\nOther")
+    first, second = shown.first, shown.last
+    first.get_by_role("button", name="Copy").click()
+    expect(first.get_by_role("status")).to_have_text("Copied")
     assert watched.page.evaluate("navigator.clipboard.readText()") == "def f():\n\n\treturn '\u202ex'"
-
-
-def test_where_nothing_may_be_copied_it_is_selected(profile: Profile, person: Person) -> None:
-    watched = Watched(profile, person)
-    refuse = (
-        "navigator.clipboard.writeText = () => Promise.reject(new DOMException('No.', 'NotAllowedError'))"
+    watched.page.evaluate(
+        """() => { navigator.clipboard.writeText = () =>
+             Promise.reject(new DOMException("No.", "NotAllowedError")) }"""
     )
-    watched.page.add_init_script(refuse)
-    shown = watched.shows("```\none\n\ntwo\n```\n\nOther")
-    shown.get_by_role("button", name="Copy").click()
-    expect(shown.get_by_role("status")).to_have_text("Selected: copy it with your keyboard or menu")
+    second.get_by_role("button", name="Copy").click()
+    expect(second.get_by_role("status")).to_have_text("Selected: copy it with your keyboard or menu")
     assert watched.page.evaluate("getSelection().toString()").strip() == "one\n\ntwo"
 
 
-def test_a_wide_table_scrolls_by_itself_and_names_its_columns(profile: Profile, person: Person) -> None:
-    watched = Watched(profile, person)
-    watched.page.set_viewport_size(NARROW)
-    names = [f"Column{number}" for number in range(12)]
-    table = f"|{'|'.join(names)}|\n|{'-|' * 12}\n|{'|'.join(names)}|"
-    shown = watched.shows(table)
-    region = shown.get_by_role("group", name="Table")
-    region.focus()
-    watched.page.keyboard.press("ArrowRight")
-    watched.page.wait_for_function("region => region.scrollLeft > 0", arg=region.element_handle())
-    expect(shown.get_by_role("columnheader")).to_have_text(names)
-    assert watched.page.evaluate("document.documentElement.scrollWidth <= innerWidth")
-
-
-def test_headings_are_below_that_of_the_page_and_leave_no_level_out(profile: Profile, person: Person) -> None:
-    shown = Watched(profile, person).shows("### A\n\n# B\n\n## C\n\n###### D\n\n# E")
+def test_headings_directions_and_tasks_mean_what_they_say(profile: Profile, person: Person) -> None:
+    headed, directed, tasks = (
+        Watched(profile, person)
+        .shows(
+            "### A\n\n# B\n\n## C\n\n###### D\n\n# E",
+            "שלום world\n\nHello עולם\n\n- פריט\n- item\n\n```\nקוד = 1\n```",
+            "- [x] this\n- [ ] that",
+        )
+        .all()
+    )
+    # Headings are below that of the page, and leave no level out.
     level = "heading => [heading.innerText, +(heading.ariaLevel ?? heading.tagName[1])]"
-    levels = [each.evaluate(level) for each in shown.get_by_role("heading").all()]
+    levels = [each.evaluate(level) for each in headed.get_by_role("heading").all()]
     assert levels == [["A", 2], ["B", 2], ["C", 3], ["D", 4], ["E", 2]]
-
-
-def test_each_paragraph_runs_its_own_way(profile: Profile, person: Person) -> None:
-    shown = Watched(profile, person).shows("שלום world\n\nHello עולם\n\n- פריט\n- item\n\n```\nקוד = 1\n```")
+    # Each paragraph runs its own way.
     direction = "each => getComputedStyle(each).direction"
-    assert [each.evaluate(direction) for each in shown.locator("p").all()] == ["rtl", "ltr", "ltr"]
-    assert shown.locator("ul").evaluate(direction) == "rtl"
-    assert shown.locator("pre").evaluate(direction) == "ltr"
-
-
-def test_tasks_say_whether_they_are_done(profile: Profile, person: Person) -> None:
-    shown = Watched(profile, person).shows("- [x] this\n- [ ] that")
-    expect(shown.get_by_role("listitem").first.get_by_role("img", name="Done")).to_be_visible()
-    expect(shown.get_by_role("listitem").last.get_by_role("img", name="To do")).to_be_visible()
+    assert [each.evaluate(direction) for each in directed.locator("p").all()] == ["rtl", "ltr", "ltr"]
+    assert directed.locator("ul").evaluate(direction) == "rtl"
+    assert directed.locator("pre").evaluate(direction) == "ltr"
+    # Tasks say whether they are done.
+    expect(tasks.get_by_role("listitem").first.get_by_role("img", name="Done")).to_be_visible()
+    expect(tasks.get_by_role("listitem").last.get_by_role("img", name="To do")).to_be_visible()
 
 
 LINES = "a line of code\n" * 4_000
+
+
 EVERYTHING = f"""{TEXT}
 > A [link](https://a.example), `code` and **strong** words in a quotation.
 
@@ -196,7 +189,108 @@ def test_nothing_in_a_text_keeps_anybody_from_reading_it(profile: Profile, perso
     watched = Watched(profile, person)
     shown = watched.shows(EVERYTHING)
     expect(shown.locator(".code-type").first).to_be_visible()
-    for theme in THEMES:
-        watched.page.emulate_media(color_scheme=theme)
-        found = violations(watched.page)
-        assert found == [], found
+    assert violations_in_each_theme(watched.page) == {}
+
+
+ADDRESS = "https://pictures.example/cat.png?a=b&c=%20d"
+
+
+def png(width: int, height: int) -> bytes:
+    """A red image."""
+
+    def chunk(kind: bytes, body: bytes) -> bytes:
+        return struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
+
+    head = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
+    rows = (b"\0" + b"\xff\0\0" * width) * height
+    return (
+        b"\x89PNG\r\n\x1a\n"
+        + chunk(b"IHDR", head)
+        + chunk(b"IDAT", zlib.compress(rows))
+        + chunk(b"IEND", b"")
+    )
+
+
+def in_text(width: int, height: int) -> str:
+    return f"data:image/png;base64,{base64.b64encode(png(width, height)).decode()}"
+
+
+def test_an_image_in_the_text_is_shown_within_its_place_or_said_to_be_none(
+    profile: Profile, person: Person
+) -> None:
+    watched = Watched(profile, person)
+    shown = watched.shows(
+        f"![Red]({in_text(4_000, 300)})\n\nIn line ![small]({in_text(5, 5)}) it is, too.",
+        "![Broken](data:image/png;base64,AAAA)\n\n![Drawn](data:image/svg+xml;base64,AAAA)\n\n![Here](/favicon.svg)",
+    )
+    image = shown.get_by_role("img", name="Red")
+    expect(image).to_be_visible()
+    assert image.evaluate("image => image.naturalWidth") == 4_000
+    assert image.bounding_box()["width"] <= shown.first.bounding_box()["width"]  # type: ignore[index]
+    expect(shown.get_by_role("img", name="small")).to_be_visible()
+    for words in ("Broken", "Drawn", "Here"):
+        expect(shown.get_by_text(f"Image that cannot be shown: {words}")).to_be_visible()
+    expect(shown.last.get_by_role("img")).to_have_count(0)
+    watched.is_untouched()
+
+
+def test_a_large_image_that_comes_bit_by_bit_is_said_to_be_on_its_way(
+    profile: Profile, person: Person
+) -> None:
+    gate = Gate()
+    line = f"![Red]({in_text(300, 200)})"
+    watched = Watched(profile, person)
+    person.house.model.says(line[:60], gate, line[60:])
+    watched.page.goto(person.house.url)
+    watched.page.get_by_role("textbox", name="Message").fill("Show me")
+    watched.page.keyboard.press("Enter")
+    expect(watched.page.get_by_text("Image on its way: Red")).to_be_visible()
+    person.house.model.release(gate)
+    expect(watched.page.locator("[data-turn]").get_by_role("img", name="Red")).to_be_visible()
+
+
+def test_an_image_elsewhere_is_loaded_on_a_click_and_not_before(profile: Profile, person: Person) -> None:
+    watched = Watched(profile, person)
+    asked: list[Request] = []
+
+    def answer(route: Route) -> None:
+        asked.append(route.request)
+        if "gone" in route.request.url:
+            route.fulfill(status=404)
+        else:
+            route.fulfill(body=png(640, 480), content_type="image/png")
+
+    watched.page.context.route("https://pictures.example/**", answer)
+    shown = watched.shows(
+        f"![A cat]({ADDRESS})",
+        "![A dog](https://pictures.example/gone.png)",
+        f"[![A bird]({ADDRESS})](https://site.example/page)",
+    )
+    cat, dog, bird = shown.all()
+    ask = cat.get_by_role("button", name="Load image from pictures.example")
+    expect(ask).to_have_attribute("title", ADDRESS)
+    expect(cat).to_contain_text("A cat")
+    watched.is_untouched()
+    ask.click()
+    # Nobody else tells its size.
+    watched.page.evaluate("postMessage({turnledgerPicture: {width: 9999, height: 1}}, '*')")
+    frame = cat.locator("iframe[data-fits]")
+    expect(frame).to_have_attribute("title", "A cat")
+    expect(frame).to_have_attribute("sandbox", "allow-scripts")
+    assert frame.evaluate("frame => frame.style.getPropertyValue('--width')") == "640px"
+    box = frame.bounding_box()
+    assert box is not None
+    assert abs(box["width"] / box["height"] - 640 / 480) < 0.02
+    [request] = asked
+    assert request.url == ADDRESS
+    assert "referer" not in request.headers
+    assert foreign(watched.asked, person.house.url) == [ADDRESS]
+
+    # One that does not come leaves words.
+    dog.get_by_role("button", name="Load image").click()
+    expect(dog.get_by_text("No image came from pictures.example: A dog")).to_be_visible()
+
+    # One in a link is beside it.
+    expect(bird.get_by_role("link", name="site.example")).to_be_visible()
+    expect(bird.get_by_role("link").get_by_role("button")).to_have_count(0)
+    expect(bird.get_by_role("button", name="Load image from pictures.example")).to_be_visible()

@@ -1,9 +1,11 @@
-"""The page does what it may, and no more: no other host, no way past the client, no dialog; it is small."""
+"""The page does what it may, and no more: no other host, no way past the client, no dialog; it is small. Its
+own tests pass, and its types are right."""
 
 from __future__ import annotations
 
 import gzip
 import re
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -11,20 +13,32 @@ from urllib.parse import urlsplit
 import pytest
 from playwright.sync_api import Browser, Request, expect
 
-from tests.node_packages import built
+from tests.node_packages import built, lacks
 from tests.web.house import House, Person, Profile
 from tools.node_package import PAGE
 
 ROOT = Path(__file__).parents[2]
+
+
 LARGEST = 130_000
+
+
 """Bytes of everything that a browser loads, compressed."""
+
+
 ASKING = re.compile(
     r"\bfetch\s*\(|\bXMLHttpRequest\b|\bEventSource\b|\bWebSocket\b|\bsendBeacon\b|\bimportScripts\b"
 )
+
+
 SECURE = re.compile(r"crypto\.(?:randomUUID|subtle)\b")
+
+
 MODAL = re.compile(
     r"(?<![.\w])(?:alert|confirm|prompt)\s*\(|window\.(?:alert|confirm|prompt)\b|\bshowModal\b"
 )
+
+
 REMOTE = (
     "![far](https://far.example/image.png) [away](https://far.example/) <img src=https://far.example/2.png>"
 )
@@ -111,3 +125,32 @@ def test_a_script_in_the_page_does_not_run(house: House, browser: Browser) -> No
     )
     context.close()
     assert "TrustedScriptURL" in refused
+
+
+COLOURS = re.compile(r"\x1b\[[0-9;]*m")
+
+
+@pytest.fixture(scope="module")
+def package() -> Path:
+    folder = built(PAGE)
+    # A page that was built elsewhere needs no Node; its tests do.
+    if PAGE.missing is not None or not (folder / "node_modules").is_dir():
+        lacks(PAGE.missing or "The packages of the page are not installed. Run `npm ci` in web/.")
+    return folder
+
+
+def run(package: Path, *command: str) -> str:
+    done = subprocess.run(command, cwd=package, capture_output=True, text=True, timeout=100)
+    assert done.returncode == 0, f"{' '.join(command)}:\n{done.stdout}{done.stderr}"
+    return COLOURS.sub("", done.stdout)
+
+
+def test_its_own_tests_pass(package: Path) -> None:
+    told = run(package, "npm", "--silent", "test")
+    count = re.search(r"^ *Tests +(\d+) passed \(\1\)$", told, re.MULTILINE)
+    assert count is not None, told
+    assert int(count[1]) > 400
+
+
+def test_its_types_are_right(package: Path) -> None:
+    run(package, "npm", "--silent", "run", "types")

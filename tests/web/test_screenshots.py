@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -12,13 +11,9 @@ from typing import Any, Literal, NamedTuple
 import pytest
 from playwright.sync_api import ViewportSize
 
-from tests.node_packages import built
-from tests.terminal.serving import Serving
-from tests.terminal.upstream import scripted
 from tests.web.chatting import AT
 from tests.web.house import House, Profile
 from tests.web.scenes import WITH_DEMO, staged
-from tools.node_package import PAGE
 
 ROOT = Path(__file__).parents[2]
 FOLDER = "SCREENSHOTS"
@@ -42,66 +37,45 @@ class Picture(NamedTuple):
         return f"page-{self.scene.replace('_', '-')}-{self.theme}-{self.size}.png"
 
 
-PICTURES = [
-    Picture("welcome"),
-    Picture("welcome", "dark", "phone"),
-    Picture("vanished"),
-    Picture("thread"),
-    Picture("thread", "dark"),
-    Picture("thread", "light", "phone"),
-    Picture("steps", "dark"),
-    Picture("running", "dark"),
-    Picture("queued"),
-    Picture("failed"),
-    Picture("failed", "dark", "phone"),
-    Picture("search"),
-    Picture("chats", "dark", "phone"),
-    Picture("menu", "light", "phone"),
-    Picture("sign_in"),
-]
-
-NAMES = ["Ada", "Alan", "Barbara", "Dennis", "Edsger", "Frances", "Grace", "Hedy", "Jean", "Joan", "Karen"]
-NAMES += ["Leslie", "Margaret", "Mary", "Niklaus"]
-"""Somebody for each: nobody is in the picture of another."""
+WALKS = {
+    "Ada": [Picture("welcome"), Picture("vanished")],
+    "Alan": [Picture("welcome", "dark", "phone")],
+    "Dennis": [Picture("thread"), Picture("thread", "dark"), Picture("search")],
+    "Frances": [
+        Picture("thread", "light", "phone"),
+        Picture("chats", "dark", "phone"),
+        Picture("menu", "light", "phone"),
+    ],
+    "Grace": [Picture("steps", "dark"), Picture("sign_in")],
+    "Hedy": [Picture("running", "dark"), Picture("queued")],
+    "Joan": [Picture("failed")],
+    "Karen": [Picture("failed", "dark", "phone")],
+}
+"""What follows each other in one page, by who is seen in it."""
+PICTURES = [picture for walk in WALKS.values() for picture in walk]
 
 
-@pytest.fixture(scope="module")
-def restaurant(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
-    """A server whose models have names that one reads every day."""
-    built(PAGE)
-    folder = tmp_path_factory.mktemp("restaurant")
-    with scripted() as model:
-        config = folder / "turnledger.toml"
-        config.write_text("".join(f'[models."{name}"]\nupstream = "{model.url}"\n' for name in MODELS))
-        with Serving(folder, "--config", str(config)) as serving:
-            yield House(serving, model)
-
-
-@pytest.mark.parametrize("picture", PICTURES, ids=lambda picture: picture.name)
-def test_a_picture_is_made(
-    picture: Picture,
-    restaurant: House,
-    profile: Profile,
-    tmp_path: Path,
-    request: pytest.FixtureRequest,
+@pytest.mark.parametrize("name", WALKS)
+def test_pictures_are_made(
+    name: str, house: House, profile: Profile, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     folder = Path(os.environ[FOLDER]).resolve() if FOLDER in os.environ else tmp_path
     folder.mkdir(parents=True, exist_ok=True)
-    home: House = request.getfixturevalue("demo") if picture.scene in WITH_DEMO else restaurant
-    person = home.person(owner=NAMES[PICTURES.index(picture)])
-    context = profile(
-        person,
-        **SIZES[picture.size],
-        color_scheme=picture.theme,
-        reduced_motion="reduce",
-        timezone_id="UTC",
-        locale="en-GB",
+    walk = WALKS[name]
+    is_demo = walk[0].scene in WITH_DEMO
+    person = (
+        request.getfixturevalue("demo").person(owner=name)
+        if is_demo
+        else house.person(owner=name, models=MODELS)
     )
+    context = profile(person, **SIZES[walk[0].size], timezone_id="UTC", locale="en-GB")
     context.clock.set_fixed_time(datetime.fromtimestamp(AT / 1000 + 3600, UTC))
-    with staged(picture.scene, context.new_page(), person) as scene:
-        path = folder / picture.name
-        scene.page.screenshot(path=path, caret="hide", animations="disabled")
-    assert 5_000 < path.stat().st_size < LARGEST
+    page = context.new_page()
+    scenes = staged(page, person, (picture.scene for picture in walk))
+    for picture, _ in zip(walk, scenes, strict=True):
+        page.emulate_media(color_scheme=picture.theme)
+        page.screenshot(path=folder / picture.name, caret="hide", animations="disabled")
+        assert 5_000 < (folder / picture.name).stat().st_size < LARGEST
 
 
 def test_the_documentation_shows_what_is_made_here_and_all_of_it() -> None:

@@ -32,90 +32,132 @@ def result(call_id: str, output: Any) -> dict[str, Any]:
     return {"type": "function_call_output", "call_id": call_id, "output": output}
 
 
-def shown(tab: Page, person: Person, *turns: Any) -> None:
-    show(tab, person, chat_of(person, turns))
-    expect(committed(tab)).to_have_count(len(turns))
+def step(within: Page | Locator, name: str) -> Locator:
+    page = within.page if isinstance(within, Locator) else within
+    return within.locator(".step").filter(has=page.locator(".step-name").get_by_text(name, exact=True))
 
 
-def step(tab: Page, name: str) -> Locator:
-    return tab.locator(".step").filter(has=tab.locator(".step-name", has_text=name))
+PICTURE = {"type": "input_image", "image_url": DOT}
+USAGE = {"prompt_tokens": 1_200, "completion_tokens": 4}
+TURNS: list[dict[str, Any]] = [
+    {
+        "input": [said("Where is **it**?")],
+        "output": [
+            call("find_order", "c1", number=42),
+            result("c1", '{"state": "shipped"}'),
+            said("It is *on* its way.", "assistant"),
+        ],
+        "details": {"model": "scripted", "usage": USAGE},
+    },
+    {
+        "input": [said("The same id twice")],
+        "output": [
+            call("first", "c1"),
+            result("c1", "of the first"),
+            call("second", "c1"),
+            result("c1", "of the second"),
+            said("Both.", "assistant"),
+        ],
+    },
+    {"input": [said("Look it up")], "output": [call("look_up", "c1")]},
+    {"input": [result("c1", "a red coat")], "output": [said("A red coat.", "assistant")]},
+    {
+        "input": [said("Pay my bills")],
+        "kind": "interrupted",
+        "output": [
+            call("look", "c1"),
+            result("c1", "two bills"),
+            call("pay", "c2"),
+            call("thank", "c3"),
+            result("c2", OUTCOME_UNKNOWN),
+            result("c3", NOT_STARTED),
+            call("report", "c4"),
+            result("c4", "Not started: the printer was off. Three letters were sent."),
+            said("I have", "assistant", status="incomplete"),
+        ],
+    },
+    {
+        "input": [
+            {
+                "type": "message",
+                "role": "user",
+                "content": [{"type": "input_text", "text": "What is this?"}, PICTURE],
+            }
+        ],
+        "output": [call("draw", "c1"), result("c1", [PICTURE]), said("A dot.", "assistant")],
+    },
+    {
+        "input": [said("Well?")],
+        "output": [
+            said("Not for you.", "assistant"),
+            {"type": "future_thing", "of": "another version"},
+            {"type": "web_search_call", "id": "ws_1", "status": "completed"},
+            {"type": "mcp_call", "id": "mcp_1", "name": "ask_map", "arguments": "{}", "status": "failed"},
+            call("print", "c1"),
+            {**result("c1", "No paper."), "status": "failed"},
+            said("For you.", "assistant"),
+        ],
+        "flags": [{"item": 1, "to_user": False}],
+    },
+]
 
 
-def test_a_tool_is_a_step_that_unfolds_to_what_it_was_given_and_gave_back(tab: Page, person: Person) -> None:
-    """And what was said around it can be copied as it was written, with what it took below."""
-    output = [
-        call("find_order", "c1", number=42),
-        result("c1", '{"state": "shipped"}'),
-        said("It is *on* its way.", "assistant"),
-    ]
-    usage = {"prompt_tokens": 1_200, "completion_tokens": 4}
-    details = {"model": "scripted", "usage": usage}
-    shown(tab, person, {"input": [said("Where is **it**?")], "output": output, "details": details})
+def test_what_was_done_for_an_answer_is_shown_as_steps(tab: Page, person: Person) -> None:
+    show(tab, person, chat_of(person, TURNS))
+    turns = committed(tab)
+    expect(turns).to_have_count(len(TURNS))
+
+    # A tool unfolds to what it was given and gave back.
     found = step(tab, "find_order")
     expect(found).to_contain_text("Done")
     expect(found.get_by_text("shipped")).to_have_count(0)
     found.locator("summary").press("Enter")
     expect(found).to_contain_text('"number": 42')
     expect(found).to_contain_text('"state": "shipped"')
-    expect(answers(tab)).to_have_text("It is on its way.")
-    expect(tab.locator(".usage")).to_contain_text("1,204 tokens · 0.9 s")
-    expect(tab.locator(".usage")).to_have_attribute(
+
+    # What was said around it can be copied as it was written, with what it took below.
+    first = turns.first
+    expect(first.locator(".message.assistant")).to_have_text("It is on its way.")
+    expect(first.locator(".usage")).to_contain_text("1,204 tokens · 0.9 s")
+    expect(first.locator(".usage")).to_have_attribute(
         "title", "1,204 tokens: 1,200 read, 4 written. Took 0.9 s"
     )
     tab.context.grant_permissions(["clipboard-read", "clipboard-write"])
     for name, text in (("Copy message", "Where is **it**?"), ("Copy answer", "It is *on* its way.")):
-        tab.get_by_role("button", name=name).click()
-        expect(tab.get_by_role("button", name=name)).to_have_attribute("title", "Copied")
+        first.get_by_role("button", name=name).click()
+        expect(first.get_by_role("button", name=name)).to_have_attribute("title", "Copied")
         assert tab.evaluate("navigator.clipboard.readText()") == text
 
-
-def test_ids_of_calls_that_repeat_are_paired_each_with_its_own_result(tab: Page, person: Person) -> None:
-    output = [
-        call("first", "c1"),
-        result("c1", "of the first"),
-        call("second", "c1"),
-        result("c1", "of the second"),
-        said("Both.", "assistant"),
-    ]
-    shown(tab, person, {"input": [said("Twice")], "output": output})
-    for name in ("first", "second"):
+    # Each result stands at its call: where an id repeats, and where it came with the next message.
+    for name, text in (("first", "of the first"), ("second", "of the second"), ("look_up", "a red coat")):
         step(tab, name).locator("summary").click()
-        expect(step(tab, name)).to_contain_text(f"of the {name}")
+        expect(step(tab, name)).to_contain_text(text)
+    expect(turns.nth(2).locator(".step")).to_have_count(1)
+    expect(turns.nth(3).locator(".step")).to_have_count(0)
 
+    # An interrupted turn says of each tool what is known of it.
+    interrupted = turns.nth(4)
+    for name, text in (
+        ("look", "Done"),
+        ("pay", "Started, outcome unknown"),
+        ("thank", "Not started"),
+        ("report", "Done"),
+    ):
+        expect(step(interrupted, name)).to_contain_text(text)
+    expect(interrupted).to_contain_text("Interrupted. It is kept as far as it got.")
 
-def test_results_that_came_with_the_next_message_stand_at_their_calls(tab: Page, person: Person) -> None:
-    asked = {"input": [said("Look it up")], "output": [call("look_up", "c1")]}
-    told = {"input": [result("c1", "a red coat")], "output": [said("A red coat.", "assistant")]}
-    shown(tab, person, asked, told)
-    expect(tab.locator(".step")).to_have_count(1)
-    step(tab, "look_up").locator("summary").click()
-    expect(step(tab, "look_up")).to_contain_text("a red coat")
+    # Pictures are shown in questions and results.
+    expect(turns.nth(5).locator(".asked img")).to_have_count(1)
+    step(tab, "draw").locator("summary").click()
+    expect(step(tab, "draw").locator("img")).to_have_count(1)
 
-
-def test_an_interrupted_turn_says_of_each_tool_what_is_known_of_it(tab: Page, person: Person) -> None:
-    turns = [
-        {
-            "input": [said("Pay my bills")],
-            "kind": "interrupted",
-            "output": [
-                call("look", "c1"),
-                result("c1", "two bills"),
-                call("pay", "c2"),
-                call("thank", "c3"),
-                result("c2", OUTCOME_UNKNOWN),
-                result("c3", NOT_STARTED),
-                call("report", "c4"),
-                result("c4", "Not started: the printer was off. Three letters were sent."),
-                said("I have", "assistant", status="incomplete"),
-            ],
-        }
-    ]
-    shown(tab, person, *turns)
-    expect(step(tab, "look")).to_contain_text("Done")
-    expect(step(tab, "pay")).to_contain_text("Started, outcome unknown")
-    expect(step(tab, "thank")).to_contain_text("Not started")
-    expect(step(tab, "report")).to_contain_text("Done")
-    expect(tab.locator("[data-turn]")).to_contain_text("Interrupted. It is kept as far as it got.")
+    # What is hidden is not shown, and what is unknown is a step.
+    last = turns.last
+    expect(last.locator(".message.assistant")).to_have_text(["For you."])
+    expect(last.locator(".step").first).to_contain_text("future_thing")
+    expect(step(tab, "web search")).to_contain_text("Done")
+    expect(step(tab, "ask_map")).to_contain_text("Failed")
+    expect(step(tab, "print")).to_contain_text("Failed")
 
 
 def test_a_tool_is_seen_to_run_and_who_stops_it_is_told_what_is_known(tab: Page, person: Person) -> None:
@@ -158,64 +200,23 @@ def test_the_page_knows_the_words_of_the_ledger_from_those_of_a_tool() -> None:
     }
 
 
-def test_a_settled_turn_says_that_it_failed_and_shows_what_its_tools_did(tab: Page, person: Person) -> None:
+def test_a_settled_turn_says_that_it_failed_and_thoughts_are_folded(tab: Page, person: Person) -> None:
     async def fail(ledger: Ledger) -> str:
         chat = await ledger.conversation(owner=person.owner)
         model = ScriptedModel(
-            [Tool("pay", result="paid 40"), RuntimeError("the model broke")], ["Anything else?"]
+            [Tool("pay", result="paid 40"), RuntimeError("the model broke")],
+            [Think("They want a number."), "Forty-two."],
         )
         with suppress(RuntimeError):
             await chat.run(model, "Pay my bill")
-        await chat.run(model, "Hello?")
+        await chat.run(model, "What is it?")
         return str(chat.id)
 
     show(tab, person, person.house.on_ledger(fail))
     expect(committed(tab)).to_have_count(2)
     expect(tab.locator('[data-kind="settled"]')).to_contain_text("This failed. What its tools did is kept.")
     expect(step(tab, "pay")).to_contain_text("Done")
-
-
-def test_thoughts_are_folded(tab: Page, person: Person) -> None:
-    async def think(ledger: Ledger) -> str:
-        chat = await ledger.conversation(owner=person.owner)
-        await chat.run(ScriptedModel([Think("They want a number."), "Forty-two."]), "What is it?")
-        return str(chat.id)
-
-    show(tab, person, person.house.on_ledger(think))
-    expect(answers(tab)).to_have_text("Forty-two.")
+    expect(answers(tab).last).to_have_text("Forty-two.")
     expect(tab.get_by_text("They want a number.")).to_have_count(0)
     tab.locator(".thought summary").click()
     expect(tab.get_by_text("They want a number.")).to_be_visible()
-
-
-def test_pictures_are_shown_in_questions_and_results(tab: Page, person: Person) -> None:
-    picture = {"type": "input_image", "image_url": DOT}
-    asked = {
-        "type": "message",
-        "role": "user",
-        "content": [{"type": "input_text", "text": "What is this?"}, picture],
-    }
-    output = [call("draw", "c1"), result("c1", [picture]), said("A dot.", "assistant")]
-    shown(tab, person, {"input": [asked], "output": output})
-    expect(tab.locator(".asked img")).to_have_count(1)
-    step(tab, "draw").locator("summary").click()
-    expect(step(tab, "draw").locator("img")).to_have_count(1)
-
-
-def test_what_is_hidden_is_not_shown_and_what_is_unknown_is_a_step(tab: Page, person: Person) -> None:
-    output = [
-        said("Not for you.", "assistant"),
-        {"type": "future_thing", "of": "another version"},
-        {"type": "web_search_call", "id": "ws_1", "status": "completed"},
-        {"type": "mcp_call", "id": "mcp_1", "name": "ask_map", "arguments": "{}", "status": "failed"},
-        call("print", "c1"),
-        {**result("c1", "No paper."), "status": "failed"},
-        said("For you.", "assistant"),
-    ]
-    flags = [{"item": 1, "to_user": False}]
-    shown(tab, person, {"input": [said("Well?")], "output": output, "flags": flags})
-    expect(answers(tab)).to_have_text(["For you."])
-    expect(tab.locator(".step").first).to_contain_text("future_thing")
-    expect(step(tab, "web search")).to_contain_text("Done")
-    expect(step(tab, "ask_map")).to_contain_text("Failed")
-    expect(step(tab, "print")).to_contain_text("Failed")

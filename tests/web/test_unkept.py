@@ -10,7 +10,7 @@ from playwright.sync_api import Page, expect
 from tests.web.axe import violations
 from tests.web.chatting import write
 from tests.web.coming_in import field, kept
-from tests.web.house import House, Person, Profile, housed
+from tests.web.house import House, Person, Profile
 from turnledger.testing.gates import Gate
 from turnledger.testing.upstream import Status
 
@@ -24,17 +24,30 @@ def left_by(page: Page, house: House) -> str:
     return kept(page) + page.evaluate("location.href") + page.title() + b"".join(files).decode("latin-1")
 
 
-def test_a_temporary_chat_leaves_nothing(tab: Page, person: Person) -> None:
-    stays = person.say("Something that is kept")["chat"]["id"]
+def test_a_temporary_chat_is_known_to_the_model_and_leaves_nothing(tab: Page, person: Person) -> None:
+    toggle = tab.get_by_role("switch", name="Temporary chat")
+    toggle.click()
+    expect(toggle).to_be_checked()
+    toggle.click()  # an empty one is left without a question
+    expect(toggle).not_to_be_checked()
+    write(tab, "Something that is kept")
+    expect(tab.locator("[data-turn]")).to_have_count(1)
+    [stays] = [each["id"] for each in person.chats()]
     tab.get_by_role("button", name="New chat").click()
-    tab.get_by_role("switch", name="Temporary chat").click()
+    toggle.click()
     expect(tab.get_by_text(SAID)).to_be_visible()
     person.house.model.says(ANSWER)
     write(tab, SECRET)
     expect(tab.get_by_role("log").get_by_text(ANSWER)).to_be_visible()
     expect(tab.get_by_text(SAID)).to_be_visible()
+    person.house.model.says("As I said.")
+    write(tab, "Once more")
+    expect(tab.get_by_role("log").get_by_text("As I said.")).to_be_visible()
+    told = [(each["role"], each["content"]) for each in person.house.model.last_messages]
+    assert told == [("user", SECRET), ("assistant", ANSWER), ("user", "Once more")]
     field(tab).fill(DRAFT)
     expect(field(tab)).to_have_value(DRAFT)
+    tab.evaluate("dispatchEvent(new Event('pagehide'))")
     left = left_by(tab, person.house)
     assert "Something that is kept" in left  # that is where it would be
     assert not [each for each in (SECRET, ANSWER, DRAFT) if each in left]
@@ -42,21 +55,9 @@ def test_a_temporary_chat_leaves_nothing(tab: Page, person: Person) -> None:
     assert [each["id"] for each in person.chats()] == [stays]
     expect(tab.get_by_role("navigation", name="Chats").get_by_text(SECRET)).to_have_count(0)
     tab.reload()
-    expect(field(tab)).to_be_visible()
+    expect(field(tab)).to_have_value("")
     expect(tab.get_by_text(SAID)).to_have_count(0)
     assert not [each for each in (SECRET, ANSWER, DRAFT) if each in tab.content()]
-
-
-def test_the_model_is_told_all_that_was_said(tab: Page, person: Person) -> None:
-    tab.get_by_role("switch", name="Temporary chat").click()
-    person.house.model.says(ANSWER)
-    write(tab, SECRET)
-    expect(tab.get_by_role("log").get_by_text(ANSWER)).to_be_visible()
-    person.house.model.says("As I said.")
-    write(tab, "Once more")
-    expect(tab.get_by_role("log").get_by_text("As I said.")).to_be_visible()
-    told = [(each["role"], each["content"]) for each in person.house.model.last_messages]
-    assert told == [("user", SECRET), ("assistant", ANSWER), ("user", "Once more")]
 
 
 def test_whoever_leaves_it_is_asked_in_the_page_and_may_stay(tab: Page, person: Person) -> None:
@@ -83,17 +84,6 @@ def test_whoever_leaves_it_is_asked_in_the_page_and_may_stay(tab: Page, person: 
     assert SECRET not in tab.content()
 
 
-def test_an_empty_one_is_left_without_a_question(tab: Page, person: Person) -> None:
-    toggle = tab.get_by_role("switch", name="Temporary chat")
-    toggle.click()
-    expect(toggle).to_be_checked()
-    toggle.click()
-    expect(toggle).not_to_be_checked()
-    write(tab, "This is kept")
-    expect(tab.locator("[data-turn]")).to_have_count(1)
-    assert len(person.chats()) == 1
-
-
 def test_it_stops_fails_and_is_asked_again_like_any_other(tab: Page, person: Person) -> None:
     gate = Gate()
     person.house.model.says("Peppermint ", gate, "locomotive")
@@ -114,28 +104,27 @@ def test_it_stops_fails_and_is_asked_again_like_any_other(tab: Page, person: Per
     assert person.chats() == []
 
 
-NOT_KEPT = {
-    "the server": ("[chats]\nkeep = false", ""),
-    "the scope": ("[chats.scopes.gossip]\nkeep = false", ""),
-    "the scope that the address names": ("[chats.scopes.gossip]\nkeep = false", "?scope=gossip"),
-    "the address": ("", "?keep=no"),
-}
+def says_that_nothing_is_kept(page: Page, house: House) -> None:
+    """It says so of each chat, and nothing of what is said in one is left."""
+    expect(page.get_by_text(SAID)).to_be_visible()
+    expect(page.get_by_role("switch", name="Temporary chat")).to_have_count(0)
+    write(page, SECRET)
+    expect(page.locator("[data-turn]")).to_have_count(1)
+    assert SECRET not in left_by(page, house)
+    page.get_by_role("button", name="New chat").click()
+    page.get_by_role("button", name="Leave and forget").click()
+    expect(page.locator("[data-turn]")).to_have_count(0)
+    expect(page.get_by_text(SAID)).to_be_visible()
 
 
-@pytest.mark.parametrize("who", NOT_KEPT)
-def test_where_nothing_is_kept_every_chat_says_so(who: str, tmp_path: Path, profile: Profile) -> None:
-    settings, query = NOT_KEPT[who]
-    with housed(tmp_path, settings) as house:
-        person = house.person(chat_scope="gossip" if who == "the scope" else None)
-        page = profile(person).new_page()
-        page.goto(f"{house.url}/{query}")
-        expect(page.get_by_text(SAID)).to_be_visible()
-        expect(page.get_by_role("switch", name="Temporary chat")).to_have_count(0)
-        write(page, SECRET)
-        expect(page.locator("[data-turn]")).to_have_count(1)
-        assert SECRET not in left_by(page, house)
-        page.get_by_role("button", name="New chat").click()
-        page.get_by_role("button", name="Leave and forget").click()
-        expect(page.locator("[data-turn]")).to_have_count(0)
-        expect(page.get_by_text(SAID)).to_be_visible()
-        assert person.chats() == []
+@pytest.mark.parametrize(("own", "query"), [("gossip", ""), (None, "?scope=gossip"), (None, "?keep=no")])
+def test_where_nothing_is_kept_every_chat_says_so(
+    own: str | None, query: str, house: House, profile: Profile
+) -> None:
+    """By the scope of the token, or of the address, or because the address asks for it. By the settings of
+    the server: see test_sign_in."""
+    person = house.person(chat_scope=own)
+    page = profile(person).new_page()
+    page.goto(f"{house.url}/{query}")
+    says_that_nothing_is_kept(page, house)
+    assert person.chats() == []

@@ -1,0 +1,189 @@
+"""The chat page in a real browser: nothing else runs on it, it is framed where the operator says so, and a
+foreign page has nothing of a share link. Its frame for images from elsewhere shows one image to the page
+around it, and does nothing else for anybody. What people see of all this: tests/web."""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from typing import Any
+from urllib.parse import quote
+
+from playwright.sync_api import Page, Request, Route
+
+from tests.browser.conftest import Guarded, Open, Sites
+from turnledger.server.chat_page.built import POLICY
+
+PATHS = ("/", "/share")
+
+
+EXCHANGE = "/api/shares/exchange"
+
+
+def test_nothing_but_its_own_script_runs_on_the_page(guarded: Guarded, visit: Open) -> None:
+    page = visit("about:blank")
+    for path in PATHS:
+        page.goto(guarded.victim.url(path))
+        page.evaluate("""() => {
+            for (const add of [
+                () => { const s = document.createElement("script"); s.textContent = "window.ran = 1";
+                        document.body.append(s); },
+                () => { document.body.insertAdjacentHTML(
+                            "beforeend", "<img src=x onerror='window.ran = 2'>"); },
+                () => { const s = document.createElement("script"); s.src = "/openapi.json";
+                        document.body.append(s); },
+                () => { document.body.innerHTML = "<b>taken over</b>"; },
+            ]) { try { add(); } catch {} }
+        }""")
+        told = page.evaluate("fetch('http://evil.test/').then(() => 'sent', problem => problem.name)")
+        assert (page.evaluate("window.ran"), told) == (None, "TypeError"), path
+        assert "taken over" not in page.inner_text("body"), path
+
+
+def test_it_is_framed_where_the_operator_says_so(guarded: Guarded, sites: Sites, visit: Open) -> None:
+    add = """url => { const frame = document.createElement("iframe"); frame.src = url;
+        document.body.append(frame); }"""
+    page = visit("about:blank")
+    for url in map(guarded.victim.url, PATHS):
+        page.goto(sites.of("friend.test"))
+        page.evaluate(add, url)
+        page.wait_for_function("frames.length === 1")
+        page.frames[1].wait_for_url(f"{url}**")
+        assert page.frames[1].query_selector("#page") is not None, url
+        page.goto(sites.of("evil.test"))
+        with page.expect_console_message(lambda said: "frame-ancestors" in said.text):
+            page.evaluate(add, url)
+        assert not page.frames[1].url.startswith(guarded.victim.url()), url
+
+
+def test_a_foreign_page_cannot_follow_a_link_by_itself(guarded: Guarded, page_of: Open) -> None:
+    link = guarded.ask("POST", "/api/shares", {"chat": guarded.victim.chat})
+    told = page_of("evil.test").evaluate(
+        """([url, code]) => tried(async () => read(await fetch(url, {method: "POST", headers: {
+            "Content-Type": "application/json"}, body: JSON.stringify({code, nonce: "n".repeat(32)})})))""",
+        [guarded.victim.url(EXCHANGE), link["code"]],
+    )
+    assert told == {"error": "TypeError"}
+    [left] = [each for each in guarded.ask("GET", "/api/shares")["data"] if each["id"] == link["id"]]
+    assert left["uses"] == 0
+
+
+IMAGE = "http://pictures.test/one image.png?a=1&b=#c"
+
+
+HOLDER = "/holder"
+
+
+FRAMED = """([url, isSandboxed]) => new Promise(resolve => {
+    addEventListener("message", event => resolve({told: event.data.turnledgerPicture, origin: event.origin}));
+    const frame = document.createElement("iframe");
+    if (isSandboxed) frame.sandbox = "allow-scripts";
+    frame.src = url;
+    document.body.append(frame);
+})"""
+
+
+LOADED = """url => new Promise(resolve => {
+    const frame = document.createElement("iframe");
+    frame.src = url;
+    frame.onload = resolve;
+    document.body.append(frame);
+})"""
+
+
+DENIED = """() => { const out = {};
+    try { localStorage.length; out.storage = "there"; } catch (problem) { out.storage = problem.name; }
+    try { parent.document; out.parent = "there"; } catch (problem) { out.parent = problem.name; }
+    return out; }"""
+
+
+def png(width: int, height: int) -> bytes:
+    def chunk(kind: bytes, content: bytes) -> bytes:
+        checked = kind + content
+        return struct.pack(">I", len(content)) + checked + struct.pack(">I", zlib.crc32(checked))
+
+    head = struct.pack(">IIBBBBB", width, height, 8, 0, 0, 0, 0)
+    rows = zlib.compress((b"\0" + b"\x80" * width) * height)
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + chunk(b"IDAT", rows) + chunk(b"IEND", b"")
+
+
+def holding(page: Page, frames: str) -> list[Request]:
+    """A page of the server's own with its policy, and an image elsewhere; who asks for the image."""
+    asked: list[Request] = []
+
+    def give(route: Route) -> None:
+        asked.append(route.request)
+        route.fulfill(status=200, content_type="image/png", body=png(30, 20))
+
+    policy = f"{POLICY.decode()}; frame-ancestors {frames}"
+    head = {"content-security-policy": policy, "content-type": "text/html"}
+    page.context.route(f"**{HOLDER}", lambda route: route.fulfill(status=200, headers=head, body="<p>Holder"))
+    page.context.route("http://pictures.test/**", give)
+    return asked
+
+
+def address(url: str) -> str:
+    return f"/picture#{quote(url, safe='')}"
+
+
+def test_an_image_is_shown_to_the_page_and_told_apart_from_everything_else(
+    guarded: Guarded, visit: Open
+) -> None:
+    server, page = guarded.victim, visit("about:blank")
+    asked = holding(page, "'none'")
+    for is_sandboxed in (True, False):
+        page.goto(server.url(HOLDER))
+        told = page.evaluate(FRAMED, [address(IMAGE), is_sandboxed])
+        assert told == {"told": {"width": 30, "height": 20}, "origin": "null"}
+        [request] = asked
+        assert request.url.startswith("http://pictures.test/one%20image.png?a=1&b=")
+        assert "referer" not in request.all_headers()
+        frame = page.frames[1]
+        assert frame.evaluate("document.querySelector('img').naturalWidth") == 30
+        assert frame.evaluate(DENIED) == {"storage": "SecurityError", "parent": "SecurityError"}
+        send = "url => fetch(url).then(() => 'sent', problem => problem.name)"
+        assert frame.evaluate(send, "http://pictures.test/sent") == "TypeError"
+        assert frame.evaluate(send, server.url("/healthz")) == "TypeError"
+        asked.clear()
+
+
+def test_what_is_no_address_or_no_image_is_neither_followed_nor_shown(guarded: Guarded, visit: Open) -> None:
+    page = visit("about:blank")
+    asked = holding(page, "'none'")
+    for url in ("javascript:parent.ran = 1", "data:image/png;base64,AA", "file:///etc/passwd", "", "%"):
+        page.goto(guarded.victim.url(HOLDER))
+        src = address(url) if url != "%" else "/picture#%"
+        assert page.evaluate(FRAMED, [src, True]) == {"told": None, "origin": "null"}, url
+        assert (asked, page.evaluate("window.ran")) == ([], None), url
+    page.context.route("http://text.test/**", lambda route: route.fulfill(status=200, body="no image"))
+    page.goto(guarded.victim.url(HOLDER))
+    assert page.evaluate(FRAMED, [address("http://text.test/x"), True])["told"] is None
+
+
+def test_the_page_itself_may_not_load_an_image_and_in_a_window_of_its_own_the_frame_shows_none(
+    guarded: Guarded, visit: Open
+) -> None:
+    page = visit("about:blank")
+    asked = holding(page, "'none'")
+    page.goto(guarded.victim.url(HOLDER))
+    load = """url => new Promise(resolve => { const image = new Image();
+        image.onload = () => resolve("shown"); image.onerror = () => resolve("refused");
+        image.src = url; })"""
+    assert (page.evaluate(load, IMAGE), asked) == ("refused", [])
+    page.goto(guarded.victim.url(address(IMAGE)))
+    assert page.evaluate("document.images.length") == 0
+    assert asked == []
+
+
+def test_an_image_is_shown_where_the_page_is_framed_and_not_to_others(
+    guarded: Guarded, sites: Sites, visit: Open
+) -> None:
+    server, page = guarded.victim, visit(sites.of("evil.test"))
+    asked = holding(page, sites.of("friend.test"))
+    with page.expect_console_message(lambda said: "frame-ancestors" in said.text):
+        page.evaluate(LOADED, server.url(address(IMAGE)))
+    assert asked == []
+    page.goto(sites.of("friend.test"))
+    page.evaluate(LOADED, server.url(HOLDER))
+    told: Any = page.frames[1].evaluate(FRAMED, [address(IMAGE), True])
+    assert told["told"] == {"width": 30, "height": 20}

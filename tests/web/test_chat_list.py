@@ -1,0 +1,494 @@
+"""The list of chats: by day, of any length, changed in its place, and searched. A chat is deleted by two
+clicks, and brought back by one."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from typing import Any
+
+from playwright.sync_api import Page, Route, expect
+
+from tests.web.chats import DAY, choose, line, listed, make_chats, notice, reopen, scroll_to, titles, use
+from tests.web.house import Person, Profile
+
+
+def test_chats_stand_by_the_day_on_which_they_were_used_pinned_ones_over_all(
+    person: Person, profile: Profile
+) -> None:
+    names = [
+        "Of today",
+        "Of yesterday",
+        "Of this week",
+        "Of last month",
+        "Of long ago",
+        "An old one that matters",
+    ]
+    ids = make_chats(person, names)
+    noon = 1_789_992_000_000  # 2026-09-21T12:00:00Z
+    ages = [0, 1, 4, 31, 500, 400]
+    use(person, {id: noon - age * DAY for id, age in zip(ids, ages, strict=True)})
+    person.ask("PATCH", f"/api/chats/{ids[5]}", {"pinned": True})
+    page = profile(person, timezone_id="UTC", locale="en-GB").new_page()
+    page.clock.install(time=noon / 1000)
+    page.goto(person.house.url)
+    expect(listed(page)).to_have_count(6)
+    shown = page.locator(".lines li").evaluate_all(
+        "(lines) => lines.sort((one, other) => one.offsetTop - other.offsetTop)"
+        ".map((line) => line.querySelector('h3, .title').textContent)"
+    )
+    assert shown == [
+        *("Pinned", "An old one that matters", "Today", "Of today", "Yesterday", "Of yesterday"),
+        *("Previous 7 days", "Of this week", "August 2026", "Of last month", "May 2025", "Of long ago"),
+    ]
+    # The chat that was used last is open, not the one that is pinned.
+    expect(line(page, "Of today").get_by_role("link")).to_have_attribute("aria-current", "page")
+    page.clock.fast_forward(12 * 3_600_000 + 60_000)
+    expect(page.get_by_role("heading", name="Today", exact=True)).to_have_count(0)
+    assert titles(page)[1] == "Of today"
+    expect(page.get_by_role("heading", name="Yesterday", exact=True)).to_be_visible()
+
+
+def test_thousands_of_chats_are_scrolled_through_with_few_of_them_there(person: Person, tab: Page) -> None:
+    make_chats(person, [f"Chat number {at}" for at in range(2_000)])
+    reopen(tab, person)
+    expect(line(tab, "Chat number 0")).to_be_visible()
+    most = tab.evaluate(
+        """async () => {
+          const list = document.querySelector(".lines");
+          let most = 0;
+          const stood = performance.now();
+          while (list.querySelector("li:last-child .title")?.textContent !== "Chat number 1999") {
+            if (performance.now() - stood > 18000) throw new Error(list.lastChild.textContent);
+            list.scrollTop += 4000;
+            await new Promise(requestAnimationFrame);
+            most = Math.max(most, list.querySelectorAll("li").length);
+          }
+          return most;
+        }"""
+    )
+    assert most < 80
+    last = line(tab, "Chat number 1999")
+    expect(last).to_have_attribute("aria-posinset", "2000")
+    expect(last).to_have_attribute("aria-setsize", "2000")
+    numbers = [int(name.removeprefix("Chat number ")) for name in titles(tab)]
+    assert numbers == list(range(numbers[0], 2_000))
+    tab.locator(".lines").evaluate("(list) => { list.scrollTop = list.scrollHeight / 2 }")
+    expect(line(tab, "Chat number 1000")).to_be_visible()
+    assert listed(tab).count() < 80
+
+
+def test_the_list_is_walked_by_keys_and_the_focus_is_kept_whatever_scrolls_or_moves(
+    person: Person, tab: Page
+) -> None:
+    ids = make_chats(person, [f"Chat number {at}" for at in range(100)])
+    reopen(tab, person)
+    first = line(tab, "Chat number 0").get_by_role("link")
+    first.focus()
+    for _ in range(30):
+        tab.keyboard.press("ArrowDown")
+    expect(line(tab, "Chat number 30").get_by_role("link")).to_be_focused()
+    tab.locator(".lines").evaluate("(list) => { list.scrollTop = 0 }")
+    expect(line(tab, "Chat number 0")).to_be_visible()
+    expect(line(tab, "Chat number 30").get_by_role("link")).to_be_focused()
+    person.say("It is used again", ids[30])
+    expect(line(tab, "Chat number 30")).to_have_attribute("aria-posinset", "1")
+    expect(line(tab, "Chat number 30").get_by_role("link")).to_be_focused()
+    tab.keyboard.press("ArrowDown")
+    expect(line(tab, "Chat number 0").get_by_role("link")).to_be_focused()
+    tab.keyboard.press("End")
+    tab.keyboard.press("Home")
+    tab.keyboard.press("Enter")
+    expect(tab).to_have_url(f"{person.house.url}/#{ids[30]}")
+    # Where the line with the focus goes, the next one has it.
+    person.ask("DELETE", f"/api/chats/{ids[30]}")
+    expect(line(tab, "Chat number 0").get_by_role("link")).to_be_focused()
+    # What is seen stays in its place when chats come above it.
+    scroll_to(tab, "Chat number 60")
+    expect(line(tab, "Chat number 50")).to_be_visible()
+    before = line(tab, "Chat number 50").bounding_box()
+    top = tab.locator(".lines").evaluate("(list) => list.scrollTop")
+    person.ask("POST", "/api/chats", {"title": "Another one"})
+    expect(tab.locator(".lines")).not_to_have_js_property("scrollTop", top)
+    assert line(tab, "Chat number 50").bounding_box() == before
+
+
+def test_a_chat_is_renamed_in_its_place(person: Person, tab: Page) -> None:
+    ids = make_chats(person, ["Before", *(f"Chat number {at}" for at in range(3))])
+    reopen(tab, person)
+    field = tab.get_by_role("textbox", name="Name of the chat")
+    line(tab, "Before").get_by_role("link").focus()
+    tab.keyboard.press("F2")
+    expect(field).to_be_focused()
+    field.fill("Never")
+    tab.keyboard.press("Escape")
+    expect(line(tab, "Before").get_by_role("link")).to_be_focused()
+    tab.keyboard.press("F2")
+    field.fill("After <b>")
+    with _changed(tab):
+        tab.keyboard.press("Enter")
+    expect(line(tab, "After <b>").get_by_role("link")).to_be_focused()
+    assert person.ask("GET", f"/api/chats/{ids[0]}")["title"] == "After <b>"
+    tab.keyboard.press("F2")
+    field.fill("By going elsewhere")
+    with _changed(tab):
+        tab.get_by_role("searchbox").focus()
+    expect(line(tab, "By going elsewhere")).to_be_visible()
+    assert person.ask("GET", f"/api/chats/{ids[0]}")["title"] == "By going elsewhere"
+
+    # Whoever renames a chat goes on writing when it moves.
+    line(tab, "Chat number 2").get_by_role("link").focus()
+    tab.keyboard.press("F2")
+    tab.keyboard.type("Half of")
+    person.say("It is used meanwhile", ids[3])
+    expect(listed(tab).filter(has=field)).to_have_attribute("aria-posinset", "1")
+    tab.keyboard.type(" a name")
+    expect(field).to_have_value("Half of a name")
+    with _changed(tab):
+        tab.keyboard.press("Enter")
+    expect(line(tab, "Half of a name").get_by_role("link")).to_be_focused()
+    assert titles(tab) == ["Half of a name", "By going elsewhere", "Chat number 0", "Chat number 1"]
+
+    # Whoever renames what somebody else renamed is told so.
+    line(tab, "Chat number 0").get_by_role("link").focus()
+    tab.keyboard.press("F2")
+    person.ask("PATCH", f"/api/chats/{ids[1]}", {"title": "Theirs"})
+    field.fill("Mine")
+    tab.keyboard.press("Enter")
+    expect(notice(tab, "It is called “Theirs”")).to_be_visible()
+    expect(line(tab, "Theirs")).to_be_visible()
+    with _changed(tab):
+        tab.get_by_role("button", name="Rename to “Mine”").click()
+    expect(line(tab, "Mine")).to_be_visible()
+    assert person.ask("GET", f"/api/chats/{ids[1]}")["title"] == "Mine"
+
+
+def test_a_chat_is_pinned_and_archived_by_its_menu_and_the_archive_is_undone(
+    person: Person, tab: Page
+) -> None:
+    ids = make_chats(person, ["One", "Other"])
+    reopen(tab, person)
+    choose(tab, "Other", "Pin")
+    expect(tab.get_by_role("heading", name="Pinned")).to_be_visible()
+    assert titles(tab) == ["Other", "One"]
+    choose(tab, "One", "Archive")
+    expect(line(tab, "One")).to_have_count(0)
+    tab.get_by_role("button", name="Undo").click()
+    expect(line(tab, "One")).to_be_visible()
+    choose(tab, "One", "Archive")
+    expect(line(tab, "One")).to_have_count(0)
+    tab.get_by_role("button", name="More chats").click()
+    tab.get_by_role("menuitem", name="Archive").click()
+    expect(tab.get_by_role("heading", name="Archive")).to_be_visible()
+    expect(line(tab, "One")).to_be_visible()
+    expect(line(tab, "Other")).to_have_count(0)
+    person.ask("PATCH", f"/api/chats/{ids[1]}", {"archived": True})
+    expect(line(tab, "Other")).to_be_visible()
+    choose(tab, "One", "Move back to the list")
+    expect(line(tab, "One")).to_have_count(0)
+    tab.get_by_role("button", name="Back to the chats").click()
+    expect(line(tab, "One")).to_be_visible()
+
+
+def test_scopes_are_chosen_from_where_there_are_several_and_remembered(
+    person: Person, profile: Profile
+) -> None:
+    make_chats(person, ["Of the shop"], scope="shop")
+    context = profile(person)
+    page = context.new_page()
+    page.goto(person.house.url)
+    expect(line(page, "Of the shop")).to_be_visible()
+    scope = page.get_by_role("button", name="Scope:")
+    expect(scope).to_have_count(0)
+    make_chats(person, ["Of the wiki"], scope="wiki")
+    expect(line(page, "Of the wiki")).to_be_visible()
+    scope.click()
+    page.get_by_role("menuitemradio", name="wiki").click()
+    expect(line(page, "Of the shop")).to_have_count(0)
+    page.reload()
+    expect(line(page, "Of the wiki")).to_be_visible()
+    expect(line(page, "Of the shop")).to_have_count(0)
+    make_chats(person, ["Later, of the shop"], scope="shop")
+    make_chats(person, ["Later, of the wiki"], scope="wiki")
+    expect(line(page, "Later, of the wiki")).to_be_visible()
+    expect(line(page, "Later, of the shop")).to_have_count(0)
+    fixed = context.new_page()
+    fixed.goto(person.house.url + "/?scope=shop")
+    expect(line(fixed, "Later, of the shop")).to_be_visible()
+    expect(line(fixed, "wiki")).to_have_count(0)
+    expect(fixed.get_by_role("button", name="Scope:")).to_have_count(0)
+
+
+def _changed(page: Page) -> AbstractContextManager[Any]:
+    """Wait until the server has answered a change."""
+    return page.expect_response(lambda answer: answer.request.method == "PATCH")
+
+
+def test_the_first_click_arms_for_a_while_and_undo_is_offered_for_a_while(
+    person: Person, profile: Profile
+) -> None:
+    make_chats(person, ["One", "Other"])
+    page = profile(person).new_page()
+    page.clock.install()
+    page.goto(person.house.url)
+    line(page, "One").hover()
+    page.get_by_role("button", name="Delete “One”").click()
+    again = page.get_by_role("button", name="Delete “One”? Press again")
+    expect(again).to_have_text("Delete?")
+    page.clock.fast_forward(4_100)
+    expect(again).to_have_count(0)
+    page.clock.pause_at(page.evaluate("Date.now()") / 1000 + 60)
+    page.get_by_role("button", name="Delete “One”").click()
+    expect(again).to_be_visible()
+    page.get_by_role("searchbox").focus()
+    expect(again).to_have_count(0)
+    assert len(person.chats()) == 2
+    page.clock.resume()
+    _delete(page, "One")
+    undo = page.get_by_role("button", name="Undo")
+    expect(undo).to_be_visible()
+    page.clock.run_for(9_500)
+    expect(undo).to_be_visible()
+    page.clock.run_for(1_000)
+    expect(undo).to_have_count(0)
+    page.reload()
+    page.get_by_role("button", name="More chats").click()
+    page.get_by_role("menuitem", name="Recently deleted").click()
+    expect(listed(page)).to_have_count(1)
+    page.get_by_role("button", name="Restore “One”").click()
+    expect(page.get_by_text("Nothing was deleted lately.")).to_be_visible()
+    page.get_by_role("button", name="Back to the chats").click()
+    expect(line(page, "One")).to_be_visible()
+
+
+def test_it_takes_two_steps_to_delete_a_chat_and_undo_brings_it_back(person: Person, tab: Page) -> None:
+    [id, _] = make_chats(person, ["One", "Other"])
+    reopen(tab, person)
+    again = tab.get_by_role("button", name="Delete “One”? Press again")
+    line(tab, "One").hover()
+    tab.get_by_role("button", name="Delete “One”").dblclick()
+    expect(again).to_be_focused()
+    tab.keyboard.press("Escape")
+    line(tab, "One").get_by_role("link").focus()
+    for _ in range(3):  # held
+        tab.keyboard.down("Delete")
+    tab.keyboard.up("Delete")
+    expect(again).to_be_visible()
+    line(tab, "One").get_by_role("button", name="More about").click()
+    tab.get_by_role("menuitem", name="Delete").dblclick()
+    expect(tab.get_by_role("menuitem", name="Delete?")).to_be_visible()
+    tab.keyboard.press("Escape")
+    tab.get_by_role("button", name="Delete “One”").focus()
+    for _ in range(3):
+        tab.keyboard.down("Enter")
+    tab.keyboard.up("Enter")
+    expect(again).to_be_focused()
+    assert [chat["title"] for chat in person.chats()] == ["One", "Other"]
+    tab.keyboard.press("Escape")
+
+    # What the server refuses is taken back.
+    refusal = {"error": {"message": "Not now."}}
+    tab.route("**/api/chats/*", lambda route: route.fulfill(status=400, json=refusal))
+    choose(tab, "One", "Archive")
+    expect(notice(tab, "could not be archived: Not now.")).to_be_visible()
+    expect(line(tab, "One")).to_be_visible()
+    _delete(tab, "One")
+    expect(notice(tab, "could not be deleted: Not now.")).to_be_visible()
+    expect(line(tab, "One")).to_be_visible()
+    tab.unroute_all()
+
+    expect(tab).to_have_url(f"{person.house.url}/#{id}")
+    with tab.expect_response(lambda answer: answer.request.method == "DELETE"):
+        _delete(tab, "One")
+    expect(line(tab, "One")).to_have_count(0)
+    expect(tab).to_have_url(f"{person.house.url}/#new")
+    assert [chat["title"] for chat in person.chats()] == ["Other"]
+    with tab.expect_response("**/restore"):
+        tab.get_by_role("button", name="Undo").click()
+    expect(line(tab, "One")).to_be_visible()
+    expect(tab).to_have_url(f"{person.house.url}/#{id}")
+    assert titles(tab) == ["One", "Other"]
+    assert [chat["title"] for chat in person.chats()] == ["One", "Other"]
+
+    # By keys, and by the menu.
+    line(tab, "Other").get_by_role("link").focus()
+    tab.keyboard.press("Delete")
+    expect(tab.get_by_text("Press again to delete this chat.")).to_be_attached()
+    tab.keyboard.press("Escape")
+    expect(tab.get_by_text("Press again to delete this chat.")).to_have_count(0)
+    tab.keyboard.press("Delete")
+    tab.keyboard.press("Delete")
+    expect(line(tab, "Other")).to_have_count(0)
+    expect(line(tab, "One").get_by_role("link")).to_be_focused()
+    line(tab, "One").hover()
+    line(tab, "One").get_by_role("button", name="More about").click()
+    tab.get_by_role("menuitem", name="Delete").click()
+    expect(line(tab, "One")).to_be_visible()
+    tab.get_by_role("menuitem", name="Delete?").click()
+    expect(line(tab, "One")).to_have_count(0)
+
+
+def _delete(page: Page, title: str) -> None:
+    line(page, title).hover()
+    page.get_by_role("button", name=f"Delete “{title}”").click()
+    page.get_by_role("button", name=f"Delete “{title}”? Press again").click()
+
+
+def test_what_was_sought_is_marked_in_a_snippet_and_is_text(person: Person, tab: Page) -> None:
+    person.house.model.says("A 🦩 <img src=x onerror=alert(1)> flamingo it is.")
+    person.say("Which bird is pink?")
+    person.house.model.says("A heron.")
+    person.say("And grey?")
+    expect(listed(tab)).to_have_count(2)
+    tab.keyboard.press("Control+k")
+    expect(tab.get_by_role("searchbox", name="Search chats")).to_be_focused()
+    tab.keyboard.type("flamingo")
+    expect(listed(tab)).to_have_count(1)
+    hit = listed(tab)
+    expect(hit.locator("mark")).to_have_text("flamingo")
+    expect(hit).to_contain_text("A 🦩 <img src=x onerror=alert(1)> flamingo it is.")
+    assert hit.locator("img").count() == 0
+    tab.keyboard.press("ArrowDown")
+    tab.keyboard.press("Enter")
+    expect(tab.locator("[data-turn]")).to_contain_text("Which bird is pink?")
+    expect(tab.get_by_text("1 chat found.")).to_be_visible()
+    tab.get_by_role("button", name="Clear the search").click()
+    expect(listed(tab)).to_have_count(2)
+
+    # A slash begins a search, but not in a message.
+    tab.get_by_role("textbox", name="Message").fill("")
+    tab.get_by_role("textbox", name="Message").press("/")
+    expect(tab.get_by_role("textbox", name="Message")).to_have_value("/")
+    tab.get_by_role("textbox", name="Message").fill("")
+    tab.get_by_role("button", name="New chat").focus()
+    tab.keyboard.press("/")
+    expect(tab.get_by_role("searchbox")).to_be_focused()
+    tab.keyboard.type("nothing of the kind")
+    expect(tab.get_by_text("Nothing found for “nothing of the kind”.")).to_be_visible()
+    tab.keyboard.press("Escape")
+    expect(tab.get_by_role("searchbox")).to_have_value("")
+
+
+def test_a_search_shows_what_was_typed_last_and_says_where_it_may_miss_something(
+    person: Person, tab: Page
+) -> None:
+    make_chats(person, ["Slow herons", "Quick flamingos"])
+    held: list[Route] = []
+    tab.route("**/api/search?q=herons*", lambda route: held.append(route))
+    field = tab.get_by_role("searchbox")
+    with tab.expect_request("**/api/search?q=herons*"):
+        field.fill("herons")
+    field.fill("flamingos")
+    expect(line(tab, "Quick flamingos")).to_be_visible()
+    for route in held:
+        route.continue_()
+    tab.unroute_all(behavior="wait")
+    with tab.expect_response("**/api/search?q=quick*"):
+        field.fill("quick")
+    expect(line(tab, "Quick flamingos")).to_be_visible()
+    expect(line(tab, "Slow herons")).to_have_count(0)
+
+    # The index may be behind.
+    def answer(route: Route) -> None:
+        told: dict[str, Any] = route.fetch().json()
+        route.fulfill(json={**told, "complete": False})
+
+    tab.route("**/api/search*", answer)
+    tab.get_by_role("searchbox").fill("herons")
+    expect(tab.get_by_text("The newest messages cannot be found yet")).to_be_visible()
+    expect(line(tab, "Slow herons")).to_be_visible()
+
+
+def test_a_hit_is_opened_on_the_branch_that_has_it_and_scrolled_to(person: Person, tab: Page) -> None:
+    person.house.model.says("Flamingos are pink.")
+    said = person.say("Which bird?")
+    chat, turn = said["chat"]["id"], said["turn"]["id"]
+    person.house.model.says("Herons are grey.")
+    person.ask(
+        "POST", "/api/turns", {"model": "scripted", "chat": chat, "input": "Another bird?", "replaces": turn}
+    )
+    reopen(tab, person)
+    expect(tab.locator("[data-turn]")).to_contain_text("Herons are grey.")
+    tab.get_by_role("searchbox").fill("flamingos")
+    listed(tab).get_by_role("link").click()
+    expect(tab.locator("[data-turn]")).to_contain_text("Flamingos are pink.")
+
+    # However far above it is.
+    person.house.model.says("Pelicans are white.")
+    chat = person.say("Which else?")["chat"]["id"]
+    for number in range(40):
+        person.say(f"Something else, {number}", chat)
+    tab.get_by_role("button", name="Clear the search").click()
+    reopen(tab, person)
+    expect(tab.get_by_text("Something else, 39", exact=True).last).to_be_visible()
+    tab.get_by_role("searchbox").fill("pelicans")
+    listed(tab).get_by_role("link").click()
+    expect(tab.get_by_text("Pelicans are white.").last).to_be_in_viewport()
+
+
+def test_hits_come_page_by_page(person: Person, tab: Page) -> None:
+    make_chats(person, [f"Heron {number}" for number in range(120)])
+    tab.get_by_role("searchbox").fill("heron")
+    expect(listed(tab).first).to_be_visible()
+    assert listed(tab).count() < 60
+    tab.evaluate(
+        """() => {
+          const list = document.querySelector(".lines");
+          const scroll = () => { list.scrollTop = list.scrollHeight; requestAnimationFrame(scroll) };
+          scroll();
+        }"""
+    )
+    expect(tab.get_by_text("120 chats found.")).to_be_visible()
+    expect(line(tab, "Heron 0")).to_be_visible()
+
+
+def test_the_chat_that_was_used_last_is_opened_once(person: Person, tab: Page) -> None:
+    expect(tab).to_have_url(f"{person.house.url}/#new")
+    ids = make_chats(person, ["Last", "Pinned, and older"])
+    person.ask("PATCH", f"/api/chats/{ids[1]}", {"pinned": True})
+    expect(listed(tab)).to_have_count(2)
+    expect(tab).to_have_url(f"{person.house.url}/#new")
+    tab.reload()
+    expect(listed(tab)).to_have_count(2)
+    expect(tab).to_have_url(f"{person.house.url}/#new")
+    tab.goto(person.house.url + "/?again")
+    expect(tab).to_have_url(f"{person.house.url}/?again#{ids[0]}")
+    tab.get_by_role("button", name="New chat").click()
+    expect(tab).to_have_url(f"{person.house.url}/?again#new")
+    person.say("Somebody else goes on", ids[0])
+    person.say("Somebody else begins")
+    expect(listed(tab)).to_have_count(3)
+    expect(tab).to_have_url(f"{person.house.url}/?again#new")
+
+
+def test_a_new_chat_of_another_tab_leaves_this_one_new(person: Person, profile: Profile) -> None:
+    context = profile(person)
+    one, other = context.new_page(), context.new_page()
+    for page in (one, other):
+        page.goto(person.house.url)
+        expect(page).to_have_url(f"{person.house.url}/#new")
+    other.get_by_role("textbox", name="Message").fill("Hello from the other tab")
+    other.keyboard.press("Enter")
+    expect(line(one, "Hello from the other tab")).to_be_visible()
+    expect(one).to_have_url(f"{person.house.url}/#new")
+    expect(one.locator("[data-turn]")).to_have_count(0)
+
+
+def test_new_chat_twice_is_one_new_chat(person: Person, tab: Page) -> None:
+    make_chats(person, ["One"])
+    tab.goto(person.house.url + "/?again")
+    expect(line(tab, "One").get_by_role("link")).to_have_attribute("aria-current", "page")
+    tab.get_by_role("button", name="New chat").click()
+    tab.get_by_role("textbox", name="Message").fill("Half of a thought")
+    tab.get_by_role("textbox", name="Message").evaluate("(field) => { window.field = field }")
+    tab.get_by_role("button", name="New chat").click()
+    assert tab.get_by_role("textbox", name="Message").evaluate("(field) => field === window.field")
+    expect(tab.get_by_role("textbox", name="Message")).to_have_value("Half of a thought")
+    tab.go_back()
+    expect(line(tab, "One").get_by_role("link")).to_have_attribute("aria-current", "page")
+    tab.go_forward()
+    tab.get_by_role("textbox", name="Message").fill("Said")
+    tab.keyboard.press("Enter")
+    expect(tab.locator("[data-turn]")).to_have_count(1)
+    tab.get_by_role("button", name="New chat").click()
+    expect(tab).to_have_url(f"{person.house.url}/?again#new")
+    expect(tab.locator("[data-turn]")).to_have_count(0)

@@ -1,0 +1,359 @@
+"""Tabs, other machines and programs at the same chats: all of them see the same. The tabs of a browser share
+one stream, whichever of them reads it, and miss nothing when that one ends."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import threading
+from contextlib import closing
+from urllib import request as web
+
+from playwright.sync_api import BrowserContext, Page, Request, Route, expect
+
+from tests.web.chats import choose, line, listed, make_chats, scroll_to, titles
+from tests.web.chatting import answers, committed, messages, second_tab, write
+from tests.web.house import HASTE, PATIENCE, House, Person, Profile
+from turnledger import Ledger
+from turnledger.testing.gates import Gate
+from turnledger.testing.upstream import Status
+
+
+def test_two_tabs_show_an_answer_as_it_comes_whoever_asks(tab: Page, person: Person) -> None:
+    other = second_tab(tab, person)
+    pages, model, gates = (tab, other), person.house.model, [Gate(), Gate(), Gate()]
+    model.says("Half of ", gates[0], "it.")
+    write(tab, "Tell me")
+    for page in pages:
+        expect(answers(page).nth(1)).to_have_text("Half of")
+        expect(messages(page)).to_have_text(["Good morning", "Tell me"])
+    expect(other.locator(".turn-state")).to_contain_text("Asked in another tab or on another device.")
+
+    # What the second tab sends meanwhile waits in line in both.
+    model.says("Two.")
+    write(other, "Second")
+    for page in pages:
+        expect(page.locator(".turn-state").nth(1)).to_contain_text("Waiting in line: next.")
+    model.release(gates[0])
+    for page in pages:
+        expect(committed(page)).to_have_count(3)
+        expect(messages(page)).to_have_text(["Good morning", "Tell me", "Second"])
+        expect(answers(page)).to_have_text(["Hello.", "Half of it.", "Two."])
+
+    # What a program elsewhere asks.
+    model.says("Said ", gates[1], "elsewhere.")
+    [chat] = person.chats()
+    elsewhere = threading.Thread(target=_ask, args=(person, "From afar", chat["id"]))
+    elsewhere.start()
+    try:
+        expect(answers(tab).nth(3)).to_have_text("Said")
+        expect(messages(tab).last).to_have_text("From afar")
+    finally:
+        model.release(gates[1])
+        elsewhere.join()
+    for page in pages:
+        expect(committed(page)).to_have_count(4)
+        expect(answers(page).last).to_have_text("Said elsewhere.")
+
+    # What one tab stops is stopped in the other.
+    model.says("As far as ", gates[2], "this.")
+    write(tab, "How far?")
+    expect(answers(other).nth(4)).to_have_text("As far as")
+    other.get_by_role("button", name="Stop").first.click()
+    for page in pages:
+        expect(page.locator('[data-kind="interrupted"]')).to_contain_text("As far as")
+    model.release(gates[2])
+
+
+def test_edits_switches_and_failures_are_seen_in_the_other_tab(tab: Page, person: Person) -> None:
+    other = second_tab(tab, person)
+    pages, model = (tab, other), person.house.model
+    model.says("Good evening.")
+    turn = tab.locator("[data-turn]")
+    turn.get_by_role("button", name="Edit message").click()
+    tab.get_by_role("textbox", name="Edit message").fill("Good evening")
+    tab.keyboard.press("Enter")
+    for page in pages:
+        expect(messages(page)).to_have_text(["Good evening"])
+        expect(answers(page)).to_have_text(["Good evening."])
+        expect(page.locator(".siblings")).to_have_text("2/2")
+    model.says("And to you.")
+    # What somebody is about to say in the place of what is replaced elsewhere is not lost.
+    turn.get_by_role("button", name="Edit message").click()
+    tab.get_by_role("textbox", name="Edit message").fill("Good night")
+    other.get_by_role("button", name="Answer again").click()
+    for page in pages:
+        expect(answers(page)).to_have_text(["And to you."])
+        expect(page.locator(".siblings")).to_have_text("3/3")
+    expect(tab.get_by_role("group", name="Message that was not answered")).to_contain_text("Good night")
+    tab.get_by_role("button", name="Previous version").click()
+    expect(tab.locator(".siblings")).to_have_text("2/3")
+    tab.get_by_role("button", name="Previous version").click()
+    for page in pages:
+        expect(messages(page)).to_have_text(["Good morning"])
+        expect(answers(page)).to_have_text(["Hello."])
+        expect(page.locator(".siblings")).to_have_text("1/3")
+
+    model.says(Status(400))
+    write(tab, "What is the weather?")
+    for page in pages:
+        expect(page.locator("[data-failed]")).to_contain_text("The model refused this request.")
+        expect(committed(page)).to_have_count(1)
+    model.says("Fine.")
+    other.locator("[data-failed]").get_by_role("button", name="Retry").click()
+    for page in pages:
+        expect(committed(page)).to_have_count(2)
+        expect(page.locator("[data-failed]")).to_have_count(0)
+
+
+def _ask(person: Person, text: str, chat: str) -> None:
+    """Ask as a program does that reads the answer as it comes."""
+    body = json.dumps({"model": "scripted", "input": text, "chat": chat, "stream": True}).encode()
+    headers = {"Authorization": f"Bearer {person.token}", "Content-Type": "application/json"}
+    with web.urlopen(web.Request(person.house.url + "/api/turns", body, headers), timeout=PATIENCE) as answer:
+        answer.read()
+
+
+def test_what_is_done_to_a_chat_and_that_it_runs_are_seen_everywhere(
+    person: Person, profile: Profile
+) -> None:
+    """In two tabs of a browser, and in another browser."""
+    make_chats(person, ["One", "Other"])
+    context = profile(person)
+    pages = first, second, elsewhere = context.new_page(), context.new_page(), profile(person).new_page()
+    for page in pages:
+        page.goto(person.house.url)
+        expect(page.get_by_role("textbox", name="Message")).to_be_visible()
+    others = (second, elsewhere)
+    asked: list[Request] = []
+    for page in others:
+        page.on("request", lambda request: asked.append(request))
+        expect(listed(page)).to_have_count(2)
+    link = line(first, "One").get_by_role("link")
+    link.focus()
+    first.keyboard.press("F2")
+    first.get_by_role("textbox", name="Name of the chat").fill("Renamed")
+    first.keyboard.press("Enter")
+    for page in others:
+        expect(line(page, "Renamed")).to_be_visible()
+    choose(first, "Other", "Pin")
+    for page in others:
+        expect(line(page, "Other")).to_have_attribute("aria-posinset", "1")
+        assert titles(page) == ["Other", "Renamed"]
+    choose(first, "Other", "Archive")
+    for page in others:
+        expect(line(page, "Other")).to_have_count(0)
+    line(first, "Renamed").hover()
+    first.get_by_role("button", name="Delete “Renamed”").click()
+    first.get_by_role("button", name="Delete “Renamed”? Press again").click()
+    for page in others:
+        expect(line(page, "Renamed")).to_have_count(0)
+    # All of that was told by the changes themselves.
+    assert [request.url for request in asked if request.url.endswith("?limit=1")] == []
+    first.get_by_role("button", name="Undo").last.click()
+    for page in others:
+        expect(line(page, "Renamed")).to_be_visible()
+
+    # A chat that runs says so, and then that there is an answer.
+    [_, chat] = make_chats(person, ["Last", "Runs elsewhere"])
+    gate = Gate()
+    person.house.model.says("Half", gate, " and whole.")
+    elsewhere.goto(f"{person.house.url}/#{chat}")
+    elsewhere.get_by_role("textbox", name="Message").fill("Go")
+    elsewhere.keyboard.press("Enter")
+    for page in (first, second):
+        expect(line(page, "Runs elsewhere").get_by_label("Answering:")).to_be_visible()
+    second.reload()
+    expect(line(second, "Runs elsewhere").get_by_label("Answering:")).to_be_visible()
+    person.house.model.release(gate)
+    for page in (first, second):
+        expect(line(page, "Runs elsewhere").get_by_label("New answer:")).to_be_visible()
+        expect(line(page, "Runs elsewhere")).to_have_attribute("aria-posinset", "1")
+    line(first, "Runs elsewhere").get_by_role("link").click()
+    expect(line(first, "Runs elsewhere").get_by_label("New answer:")).to_have_count(0)
+
+
+def test_after_a_gap_everything_is_read_anew_and_nothing_flickers_or_moves(
+    house: House, person: Person, profile: Profile
+) -> None:
+    ids = make_chats(person, [f"Chat number {at}" for at in range(150)])
+    context = profile(person)
+    pages = [context.new_page(), context.new_page()]
+    for page in pages:
+        page.goto(house.url)
+        expect(line(page, "Chat number 0")).to_be_visible()
+        scroll_to(page, "Chat number 85")
+        expect(line(page, "Chat number 68")).to_be_in_viewport()
+        page.evaluate(WATCH)
+    before = [line(page, "Chat number 68").bounding_box() for page in pages]
+
+    async def change(ledger: Ledger) -> None:
+        chat = await ledger.conversation(ids[69], owner=person.owner)
+        await chat.update(title="Renamed meanwhile")
+        await (await ledger.conversation(ids[70], owner=person.owner)).delete()
+
+    with house.away():
+        house.on_ledger(change)
+        for page in pages:
+            expect(page.locator(".banner", has_text="No connection")).to_be_visible()
+        with closing(sqlite3.connect(house.serving.folder / "served.db")) as store, store:
+            store.execute("DELETE FROM change")  # as after a long time
+    for page, place in zip(pages, before, strict=True):
+        expect(line(page, "Renamed meanwhile")).to_be_visible()
+        expect(line(page, "Chat number 70")).to_have_count(0)
+        expect(page.locator(".banner", has_text="No connection")).to_have_count(0)
+        assert line(page, "Chat number 68").bounding_box() == place
+        assert page.evaluate("window.fewest") > 20
+
+
+WATCH = """() => {
+  window.fewest = Infinity;
+  const count = () => document.querySelectorAll(".lines li").length;
+  new MutationObserver(() => { window.fewest = Math.min(window.fewest, count()) })
+    .observe(document.querySelector(".lines"), { childList: true, subtree: true, attributes: true });
+}"""
+
+
+"""Have the page count the lines that are there, whenever they change."""
+
+
+class Browser:
+    """Tabs of one browser, and how many streams they read."""
+
+    def __init__(self, person: Person, context: BrowserContext) -> None:
+        self.person = person
+        self.context = context
+        self.pages: list[Page] = []
+        self.streams: dict[Request, Page] = {}
+        context.on("request", self._asked)
+        context.on("requestfinished", self._ended)
+        context.on("requestfailed", self._ended)
+
+    def open(self, path: str = "") -> Page:
+        page = self.context.new_page()
+        page.goto(self.person.house.url + path)
+        expect(page.get_by_role("textbox", name="Message")).to_be_visible()
+        page.on("close", self._closed)
+        self.pages.append(page)
+        return page
+
+    @property
+    def leader(self) -> Page:
+        [leader] = self.streams.values()
+        return leader
+
+    def hears(self, title: str) -> None:
+        """Each tab shows a chat that is made now."""
+        make_chats(self.person, [title])
+        for page in self.pages:
+            expect(line(page, title)).to_have_count(1)
+
+    def _asked(self, request: Request) -> None:
+        if request.url.endswith("/api/events"):
+            self.streams[request] = request.frame.page
+
+    def _closed(self, page: Page) -> None:
+        self.streams = {request: of for request, of in self.streams.items() if of is not page}
+
+    def _ended(self, request: Request) -> None:
+        self.streams.pop(request, None)
+
+
+def test_six_tabs_read_one_stream_and_there_is_room_for_more(person: Person, profile: Profile) -> None:
+    """Browsers give a server six connections, for all their tabs."""
+    browser = Browser(person, profile(person))
+    for _ in range(6):
+        browser.open()
+    browser.hears("Heard by all")
+    assert len(browser.streams) == 1
+    seventh = browser.open("/#new")
+    seventh.get_by_role("textbox", name="Message").fill("Is there room for me?")
+    seventh.keyboard.press("Enter")
+    expect(seventh.locator("[data-turn]")).to_have_count(1)
+    for page in browser.pages:
+        expect(line(page, "Is there room for me?")).to_have_count(1)
+    assert len(browser.streams) == 1
+
+
+def test_when_the_tab_that_reads_is_closed_another_goes_on_where_it_was(
+    person: Person, profile: Profile
+) -> None:
+    browser = Browser(person, profile(person))
+    for _ in range(3):
+        browser.open()
+    browser.hears("Before")
+    held: list[Route] = []
+    for number in range(2):
+        leader = browser.leader
+        browser.pages.remove(leader)
+        browser.context.route("**/api/events", lambda route: held.append(route))
+        with browser.context.expect_event("request", lambda request: request.url.endswith("/api/events")):
+            leader.close()
+        # Nobody reads by now: it is told later all the same.
+        make_chats(person, [f"Said while nobody listened, {number}"])
+        browser.context.unroute_all()
+        while held:
+            held.pop().continue_()
+        browser.hears(f"Behind the end of leader {number}")
+        for page in browser.pages:
+            expect(line(page, f"Said while nobody listened, {number}")).to_have_count(1)
+        assert browser.leader is not leader
+    assert len(browser.streams) == 1
+
+
+def test_a_tab_that_is_frozen_with_the_stream_is_relieved(person: Person, profile: Profile) -> None:
+    browser = Browser(person, profile(person))
+    frozen, other = browser.open(), browser.open()
+    other.add_init_script(HASTE)
+    other.reload()
+    browser.hears("Before")
+    assert browser.leader is frozen
+    # Nothing runs there, as in a tab that the browser has frozen; and it holds the lock.
+    debugger = browser.context.new_cdp_session(frozen)
+    debugger.send("Debugger.enable")
+    debugger.send("Debugger.pause")
+    make_chats(person, ["While it was frozen"])
+    expect(line(other, "While it was frozen")).to_have_count(1)
+    debugger.send("Debugger.disable")
+    browser.hears("When it was back")
+    expect(line(frozen, "While it was frozen")).to_have_count(1)
+    assert len(browser.streams) == 1
+
+
+def test_a_tab_that_comes_back_from_another_page_has_missed_nothing(person: Person, profile: Profile) -> None:
+    browser = Browser(person, profile(person))
+    away, stays = browser.open(), browser.open()
+    browser.hears("Before")
+    away.goto(person.house.url + "/livez")
+    make_chats(person, ["While it was away"])
+    expect(line(stays, "While it was away")).to_have_count(1)
+    away.go_back()
+    expect(line(away, "While it was away")).to_have_count(1)
+    browser.hears("When it was back")
+    assert len(browser.streams) == 1
+
+
+def test_each_credential_has_a_stream_of_its_own(person: Person, profile: Profile) -> None:
+    browser = Browser(person, profile(person))
+    browser.open()
+    made = person.ask("POST", "/api/shares", {"scope": "shop"})
+    guest = browser.open(made["path"])
+    browser.pages.remove(guest)
+    browser.hears("Of this person")
+    assert len(browser.streams) == 2
+    expect(line(guest, "Of this person")).to_have_count(0)
+    guest.get_by_role("textbox", name="Message").fill("Of a guest")
+    guest.keyboard.press("Enter")
+    expect(line(guest, "Of a guest")).to_have_count(1)
+    browser.hears("Of this person, later")
+    expect(line(browser.pages[0], "Of a guest")).to_have_count(0)
+
+
+def test_without_locks_each_tab_that_is_seen_reads_for_itself(person: Person, profile: Profile) -> None:
+    context = profile(person)
+    context.add_init_script("delete Navigator.prototype.locks")
+    browser = Browser(person, context)
+    browser.open()
+    browser.open()
+    browser.hears("Heard by both")
+    assert len(browser.streams) == 2

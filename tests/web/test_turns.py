@@ -1,0 +1,152 @@
+"""How a turn stands is seen: sending, queued, running, interrupted, failed, taken back. Writing and sending
+go on while an answer comes, and people choose what becomes of it."""
+
+from __future__ import annotations
+
+from playwright.sync_api import Page, expect
+
+from tests.web.chatting import answers, committed, messages, write
+from tests.web.coming_in import field
+from tests.web.composing import begin_another, said, send, shows, stop
+from tests.web.house import Person
+from turnledger.testing.gates import Gate
+from turnledger.testing.upstream import Status
+
+
+def test_an_answer_is_shown_as_it_comes_and_is_then_in_the_history(tab: Page, person: Person) -> None:
+    """By the same elements. Whoever does not see it hears that it began, and that it is there."""
+    gate = Gate()
+    person.house.model.says("Half of ", gate, "it.")
+    write(tab, "Tell me")
+    heard = tab.locator(".page > [role=status]")
+    expect(heard).to_contain_text("Answering")
+    assert heard.get_attribute("aria-atomic") == "false"
+    expect(answers(tab)).to_have_text("Half of")
+    tab.evaluate(
+        """() => [".turn", ".message.user", ".markdown", ".markdown > *"].forEach(
+             each => { document.querySelector(".turn").parentElement.querySelector(each).known = true; })"""
+    )
+    person.house.model.release(gate)
+    expect(committed(tab)).to_have_count(1)
+    expect(answers(tab)).to_have_text("Half of it.")
+    known = tab.evaluate(
+        """() => ["[data-turn]", ".message.user", ".markdown"].map(
+             each => document.querySelector(".rows").querySelector(each).known === true)"""
+    )
+    assert known == [True, True, True]
+    expect(heard).to_contain_text("The answer is complete.")
+    expect(tab.get_by_role("log", name="Messages")).to_have_attribute("aria-live", "off")
+    [chat] = person.chats()
+    assert person.turns(chat["id"]) == [("Tell me", "Half of it.")]
+    assert tab.url.endswith(f"#{chat['id']}")
+
+
+def test_a_failed_turn_is_gone_and_its_reason_told_until_it_is_retried_or_dismissed(
+    tab: Page, person: Person
+) -> None:
+    model, failure = person.house.model, tab.locator("[data-failed]")
+    model.says("Hello.")
+    write(tab, "Good morning")
+    expect(committed(tab)).to_have_count(1)
+    model.says(Status(400))
+    write(tab, "What is the weather?")
+    expect(failure).to_contain_text("The model refused this request.")
+    expect(committed(tab)).to_have_count(1)
+    expect(messages(tab)).to_have_count(1)
+    [chat] = person.chats()
+    assert person.turns(chat["id"]) == [("Good morning", "Hello.")]
+    model.says("Fine.")
+    failure.get_by_role("button", name="Retry").click()
+    expect(failure).to_have_count(0)
+    expect(committed(tab)).to_have_count(2)
+    assert person.turns(chat["id"])[1] == ("What is the weather?", "Fine.")
+    model.says(Status(400))
+    write(tab, "And tomorrow?")
+    expect(failure).to_be_visible()
+    tab.reload()
+    expect(failure).to_contain_text("And tomorrow?")
+    failure.get_by_role("button", name="Dismiss").click()
+    expect(failure).to_have_count(0)
+    tab.reload()
+    expect(committed(tab)).to_have_count(2)
+    expect(failure).to_have_count(0)
+
+
+def begin(tab: Page, person: Person, text: str = "Half") -> Gate:
+    """Begin a chat with an answer that goes on when the gate is released."""
+    gate = Gate()
+    person.house.model.says(text, gate, " of it.")
+    begin_another(tab)
+    send(tab, "Begin")
+    expect(answers(tab)).to_have_text(text)
+    return gate
+
+
+def choose(tab: Page, policy: str) -> None:
+    tab.get_by_role("radio", name=policy).check()
+
+
+def test_messages_wait_in_line_and_are_answered_in_order_unless_they_are_taken_back(
+    tab: Page, person: Person
+) -> None:
+    gate = begin(tab, person)
+    choices = tab.get_by_role("group", name="If you send now").get_by_role("radio")
+    expect(choices).to_have_count(3)
+    expect(tab.get_by_role("radio", name="Queue")).to_be_checked()
+    expect(tab.get_by_role("radio", name="Steer")).to_have_count(0)
+    standing = tab.locator(".turn-state")
+    send(tab, "on second thoughts")
+    expect(standing.nth(1)).to_contain_text("Waiting in line: next.")
+    standing.nth(1).get_by_role("button", name="Take back").click()
+    expect(tab.locator("[data-failed]")).to_contain_text("Stopped. Nothing of it was kept.")
+    expect(messages(tab)).to_have_text(["Begin"])
+    expect(field(tab)).to_have_value("on second thoughts")
+    texts = ["second", "third", "fourth"]
+    for text in texts:
+        person.house.model.says(f"The {text}.")
+    send(tab, *texts)
+    expect(field(tab)).to_have_value("")
+    expect(standing.nth(1)).to_contain_text("Waiting in line: next.")
+    expect(standing.nth(2)).to_contain_text("Waiting in line: 2 before this one.")
+    person.house.model.release(gate)
+    shows(tab, 4)
+    expect(choices).to_have_count(0)
+    expect(messages(tab)).to_have_text(["Begin", *texts])
+    [chat] = person.chats()
+    assert person.turns(chat["id"]) == [("Begin", "Half of it."), *((each, f"The {each}.") for each in texts)]
+
+
+def test_who_sends_while_an_answer_comes_chooses_what_becomes_of_it(tab: Page, person: Person) -> None:
+    # What is interrupted is kept, and the message goes first.
+    begin(tab, person)
+    send(tab, "waits")
+    choose(tab, "Interrupt")
+    send(tab, "goes first")
+    shows(tab, 3)
+    [chat] = person.chats()
+    assert person.turns(chat["id"]) == [("Begin", "Half"), ("goes first", "Well."), ("waits", "Well.")]
+
+    # The choice stays, in other chats too, and is made with the keyboard.
+    begin(tab, person, "Again")
+    expect(tab.get_by_role("radio", name="Interrupt")).to_be_checked()
+    send(tab, "now")
+    shows(tab, 2)
+    assert said(person)[0] == ["Begin", "now"]
+    begin(tab, person, "Gone")
+    tab.get_by_role("radio", name="Interrupt").focus()
+    tab.keyboard.press("ArrowRight")
+    expect(tab.get_by_role("radio", name="Roll back")).to_be_checked()
+
+    # What is rolled back leaves nothing.
+    send(tab, "instead")
+    shows(tab, 1)
+    expect(field(tab)).to_have_value("")
+    assert person.turns(person.chats()[0]["id"]) == [("instead", "Well.")]
+
+    # Where something waits in line, stopping lets it begin.
+    begin(tab, person, "As far as")
+    choose(tab, "Queue")
+    send(tab, "next")
+    stop(tab).click()
+    shows(tab, 2)
+    assert person.turns(person.chats()[0]["id"]) == [("Begin", "As far as"), ("next", "Well.")]
