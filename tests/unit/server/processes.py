@@ -19,6 +19,7 @@ class ServerProcess:
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
         self.process = process
+        self.logged = ""
         assert process.stdout is not None
         self.announced = process.stdout.readline()
         found = re.search(r"http://([\d.]+|\[::1\]):(\d+)", self.announced)
@@ -39,12 +40,14 @@ class ServerProcess:
         """Tell it to end; its exit code, and what it has printed since."""
         self.process.send_signal(signal)
         out, err = self.process.communicate(timeout=60)
+        self.logged += err
         return self.process.returncode, out, err
 
     def wait_for(self, text: str) -> str:
         """Read the log up to the line that has the text."""
         assert self.process.stderr is not None
         for line in self.process.stderr:
+            self.logged += line
             if text in line:
                 return line
         raise AssertionError(f"{text} was not logged")
