@@ -13,7 +13,7 @@ import typer
 from typer.testing import CliRunner
 
 from tests.unit.cli.commands.test_chats import say
-from turnledger.cli import INTERRUPTED, NEEDS_SERVER
+from turnledger.cli import NEEDS_SERVER
 from turnledger.cli.failures import NEEDS_CLI, CommandGroup
 from turnledger.errors import StoreFull
 
@@ -95,12 +95,6 @@ def test_ctrl_c_ends_what_waits_for_input(url: str) -> None:
             assert (importing.wait(30), importing.stderr.read()) == (130, b"")
         finally:
             importing.kill()
-
-
-def test_ctrl_c_before_anything_is_done_is_no_mistake_of_ours() -> None:
-    code = "import signal, turnledger.cli as c; c._run = lambda: signal.raise_signal(2); c.main()"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=False, timeout=60)
-    assert (done.returncode, done.stderr) == (INTERRUPTED, b"")
 
 
 def test_what_is_opened_never_takes_the_place_of_a_stream_that_was_closed(tmp_path: Path) -> None:
