@@ -65,7 +65,7 @@ def of_the_first_version() -> apsw.Connection:
     return connection
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def migrated() -> apsw.Connection:
     connection = of_the_first_version()
     migrate(connection, ":memory:")
