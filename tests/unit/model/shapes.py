@@ -16,7 +16,7 @@ from turnledger.model.item import Item
 from turnledger.model.journal import Journal
 from turnledger.model.turn import Turn, TurnKind
 
-EXAMPLES = int(os.environ.get("MODEL_EXAMPLES", "30"))
+EXAMPLES = int(os.environ.get("MODEL_EXAMPLES", "50"))
 """More of them, and others each time, for a longer run: MODEL_EXAMPLES=1000."""
 repeatable = settings(
     derandomize="MODEL_EXAMPLES" not in os.environ, max_examples=EXAMPLES, deadline=None, database=None

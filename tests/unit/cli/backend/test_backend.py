@@ -235,6 +235,14 @@ def test_completions_come_from_a_server(server: str) -> None:
     assert (done.exit_code, done.output.strip()) == (0, "")
 
 
+def test_doctor_beside_a_running_server_recognizes_and_does_not_disturb_it(store: str, server: str) -> None:
+    done = run("doctor", "--store", store, "--port", server.rpartition(":")[2], "--json")
+    told = {each["subject"]: each["told"] for each in json.loads(done.stdout)["findings"]}
+    assert told["processes"] == "1 process at work in the store"
+    assert "a server runs" in told["port"]
+    assert "Where is my order?" in run("chats", "list", "--server", server).stdout
+
+
 def test_tokens_of_a_server(url: str) -> None:
     scopes = "chats:read,chats:write,turns:run,admin"
     admin = run("tokens", "create", "--scopes", scopes, "--store", url).stdout.strip()

@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from tests.unit.server.processes import started
 from turnledger import Ledger
 from turnledger.cli import NEEDS_SERVER
 from turnledger.cli.commands.doctor import as_lines, summary_of
@@ -63,17 +62,6 @@ def test_programs_are_told_in_json_and_never_the_api_key(monkeypatch: pytest.Mon
     [upstream] = [each for each in told["findings"] if each["subject"] == "upstream 127.0.0.1:9"]
     assert upstream["level"] == "FAIL"
     assert "sk-very-secret" not in done.stdout
-
-
-def test_beside_a_server_that_runs_it_is_in_nobodys_way(tmp_path: Path) -> None:
-    store = f"sqlite:///{tmp_path}/chats.db"
-    with started("turnledger", "serve", "--port", "0", "--store", store) as server:
-        command = ["doctor", "--store", store, "--port", str(server.address[1]), "--json"]
-        findings = json.loads(run(app, command).stdout)["findings"]
-        told = {each["subject"]: each["told"] for each in findings}
-        assert told["processes"] == "1 process at work in the store"
-        assert "a server runs" in told["port"]
-        assert '{"status":"ready"}' in server.get("/readyz")
 
 
 def test_lines_stand_under_each_other_and_hold_nothing_that_a_terminal_obeys() -> None:

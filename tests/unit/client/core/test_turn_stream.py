@@ -647,7 +647,7 @@ class Anything(Script):
             self._log = [*self._log[: 1 + written], finished(2 + written, "failed", "process_died")]
 
 
-@settings(repeatable, max_examples=3 * EXAMPLES)
+@settings(repeatable, max_examples=2 * EXAMPLES)
 @given(faults=st.lists(FAULTS, max_size=12))
 def test_every_event_once_and_in_order_since_the_last_restart(faults: list[tuple[str, int]]) -> None:
     script = Anything(faults)

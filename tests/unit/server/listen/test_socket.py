@@ -70,17 +70,11 @@ def test_more_than_there_may_be_is_not_had(few_allowed: int) -> None:
     assert allowed_files(few_allowed - 1) == few_allowed - 1
 
 
-@pytest.mark.skipif(not hasattr(resource, "prlimit"), reason="only Linux tells of other processes")
-def test_a_server_as_it_is_run_does_so(few_allowed: int) -> None:
+@pytest.mark.skipif(not hasattr(resource, "prlimit"), reason="the limit of another process cannot be set")
+def test_server_allows_itself_files_and_logs_once_that_connections_beyond_them_wait(few_allowed: int) -> None:
     with started("turnledger", "serve", "--port", "0", "--store", "memory:") as server:
         soft, _ = resource.prlimit(server.process.pid, resource.RLIMIT_NOFILE)
         assert soft == allowed_files(needed_for(ServerLimits().requests))
-        assert os.listdir(f"/proc/{server.process.pid}/fd")
-
-
-@pytest.mark.skipif(not hasattr(resource, "prlimit"), reason="the limit of another process cannot be set")
-def test_connections_beyond_the_open_files_wait_and_the_log_says_so_once() -> None:
-    with started("turnledger", "serve", "--port", "0", "--store", "memory:") as server:
         used = len(os.listdir(f"/proc/{server.process.pid}/fd"))
         resource.prlimit(server.process.pid, resource.RLIMIT_NOFILE, (used + 30, used + 30))
         clients = [server.connect() for _ in range(100)]

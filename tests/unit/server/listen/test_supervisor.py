@@ -216,10 +216,10 @@ def test_started_with_nohup_it_outlives_its_terminal(tmp_path: Path) -> None:
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
         for descriptor in (1, 2):
             os.dup2(writes, descriptor)
+        code = f"from turnledger.server.listen import supervisor; supervisor.BOOT = {STAND_IN!r}\n"
+        code += "from turnledger.cli import main; main()"
         flags = ["--port", "0", "--workers", "2", "--store", f"sqlite:///{tmp_path}/chats.db"]
-        os.execve(
-            sys.executable, [sys.executable, "-m", "turnledger", "serve", *flags], environment(tmp_path)
-        )
+        os.execve(sys.executable, [sys.executable, "-c", code, "serve", *flags], environment(tmp_path))
     os.close(writes)
     told = b""
     with os.fdopen(reads, "rb", 0) as log:

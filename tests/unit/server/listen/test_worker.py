@@ -6,7 +6,6 @@ import asyncio
 import os
 import signal
 import socket
-import subprocess
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -140,6 +139,16 @@ async def test_what_keeps_it_from_beginning_is_told_under_its_own_code(tmp_path:
         assert worker.code == 2
 
 
+async def test_modules_in_the_current_folder_are_not_taken_for_ours(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("msgspec", "turnledger", "uvicorn"):
+        (tmp_path / f"{name}.py").write_text("raise SystemExit('a stranger')")
+    monkeypatch.chdir(tmp_path)
+    async with started(tmp_path, Settings(store=file_in(tmp_path), workers=2)) as worker:
+        assert (await worker.ready()).models == ["demo"]
+
+
 async def test_one_that_dies_before_it_is_ready_has_failed(tmp_path: Path) -> None:
     async with started(tmp_path, Settings(store=file_in(tmp_path), workers=2)) as worker:
         worker.kill()
@@ -172,25 +181,6 @@ async def test_a_worker_hides_its_settings_and_descriptors_and_ends_when_told(tm
         worker.end(Order.END, PATIENCE)
         await worker.ended.wait()
         assert worker.code == 0
-
-
-def test_modules_in_the_current_folder_are_not_taken_for_ours(tmp_path: Path) -> None:
-    for name in ("msgspec", "turnledger", "uvicorn"):
-        (tmp_path / f"{name}.py").write_text("raise SystemExit('a stranger')")
-    flags = ["--port", "0", "--workers", "2", "--store", file_in(tmp_path)]
-    process = subprocess.Popen(
-        [sys.executable, "-P", "-m", "turnledger", "serve", *flags],
-        cwd=tmp_path,
-        env=environment(tmp_path),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    with process:
-        assert process.stdout is not None
-        assert "Turnledger is at" in process.stdout.readline()
-        process.terminate()
-        assert "a stranger" not in process.communicate(timeout=PATIENCE)[1]
 
 
 async def test_one_that_cannot_be_started_leaves_no_descriptor_open(

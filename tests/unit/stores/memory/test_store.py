@@ -181,7 +181,7 @@ async def take_and_raise(tables: MemoryTables, taken: list[Step]) -> None:
     raise Abandoned
 
 
-@settings(repeatable, max_examples=3 * EXAMPLES)
+@settings(repeatable, max_examples=2 * EXAMPLES)
 @given(st.lists(steps, max_size=12), st.lists(steps, max_size=12), st.sampled_from([None, 1, 2]))
 def test_what_a_failed_transaction_did_is_undone(
     before: list[Step], failed: list[Step], maximum: int | None
