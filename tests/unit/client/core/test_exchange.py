@@ -11,12 +11,13 @@ import pytest
 
 from tests.unit.client.scripted import CHAT, CUT, UNREACHED, Script, refused, told
 from turnledger import errors
-from turnledger.client import AsyncClient, Client
+from turnledger.client import AsyncClient, ChatInfo, Client
 from turnledger.client.core import response
 from turnledger.client.core.exchange import Pacing, RepeatedExchange, Retries, RetryCount, Timeouts
 from turnledger.client.core.response import Whole
 from turnledger.client.core.steps import Broken, Reply, Request
 from turnledger.client.core.transport import PROBLEMS, Address
+from turnledger.client.shapes import decoded
 from turnledger.errors import InvalidInput, RequestFailed, ServerUnavailable
 
 
@@ -132,8 +133,8 @@ def test_a_server_that_points_elsewhere_is_not_followed() -> None:
 ROOM = 1000
 
 
-@pytest.fixture(autouse=True)
-def _little_room(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def little_room(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(response, "MOST_BYTES", ROOM)
     monkeypatch.setattr(response, "MOST_OF_A_REFUSAL", ROOM)
 
@@ -163,7 +164,7 @@ class Endless(httpx2.SyncByteStream, httpx2.AsyncByteStream):
 
 
 @pytest.mark.parametrize("status", [200, 404, 503])
-def test_an_answer_without_end_is_not_read_to_it(status: int) -> None:
+def test_an_answer_without_end_is_not_read_to_it(status: int, little_room: None) -> None:
     body = Endless()
     transport = httpx2.MockTransport(lambda _: httpx2.Response(status, stream=body))
     with (
@@ -179,7 +180,7 @@ def test_an_answer_without_end_is_not_read_to_it(status: int) -> None:
 
 
 @pytest.mark.parametrize("status", [200, 404])
-async def test_nor_where_it_is_awaited(status: int) -> None:
+async def test_an_awaited_answer_without_end_is_not_read_to_it(status: int, little_room: None) -> None:
     body = Endless()
     transport = httpx2.MockTransport(lambda _: httpx2.Response(status, stream=body))
     async with httpx2.AsyncClient(transport=transport) as http, AsyncClient(http=http) as client:
@@ -189,7 +190,7 @@ async def test_nor_where_it_is_awaited(status: int) -> None:
     assert body.is_closed
 
 
-def test_nor_is_the_refusal_of_a_stream() -> None:
+def test_a_refusal_of_a_stream_without_end_is_not_read_to_it(little_room: None) -> None:
     body = Endless()
     transport = httpx2.MockTransport(lambda _: httpx2.Response(404, stream=body))
     with (
@@ -201,7 +202,7 @@ def test_nor_is_the_refusal_of_a_stream() -> None:
     assert body.read == ROOM + 100
 
 
-def test_what_has_room_is_taken_whole() -> None:
+def test_what_has_room_is_taken_whole(little_room: None) -> None:
     whole = Whole(httpx2.Response(200))
     assert whole.add(b"x" * ROOM)
     assert whole.outcome == Reply(200, httpx2.Headers(), b"x" * ROOM)
@@ -361,3 +362,9 @@ def test_timeouts_are_above_zero() -> None:
         Timeouts(silence=0)
     with pytest.raises(InvalidInput):
         Timeouts(connect=nan)
+
+
+@pytest.mark.parametrize("raw", [b"", b"{", b"[]", b"\xff", b'{"id":5}', b'{"id":"conv_1"}', b"[" * 5000])
+def test_answer_that_makes_no_sense_is_an_error(raw: bytes) -> None:
+    with pytest.raises(errors.RequestFailed, match="understands"):
+        decoded(ChatInfo, raw)

@@ -99,11 +99,10 @@ def test_cut_off_within_an_event_it_reads_on_behind_the_last_whole_one() -> None
     assert script.asked[1].path == f"/api/turns/{TURN}/events"
 
 
-@pytest.mark.parametrize("cut_at", range(len(b"".join(WHOLE)) + 1))
-def test_cut_off_anywhere_every_event_comes_once(cut_at: int) -> None:
+def test_cut_off_anywhere_every_event_comes_once() -> None:
     whole = b"".join(WHOLE)
-    script = Script(begun(whole[:cut_at], end=CUT), reading(*WHOLE))
-    assert followed(script) == TOLD
+    for cut_at in range(len(whole) + 1):
+        assert followed(Script(begun(whole[:cut_at], end=CUT), reading(*WHOLE))) == TOLD, cut_at
 
 
 def test_events_that_come_twice_are_told_once() -> None:
