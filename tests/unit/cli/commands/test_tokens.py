@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import subprocess
-import sys
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -297,14 +295,3 @@ def test_the_servers_file_names_the_store_also_where_the_server_would_not_start(
     done = run("create", "--config", str(config))
     assert done.exit_code == 2
     assert done.stderr.startswith(f"invalid_settings: {config}, line 3: `store` is a URL in quotes.")
-
-
-def test_the_servers_store_is_known_without_its_packages(tmp_path: Path) -> None:
-    missing = ("starlette", "structlog", "uvicorn", "httptools", "prometheus_client")
-    code = (
-        f"import sys; sys.modules.update(dict.fromkeys({missing})); from turnledger.cli import main; main()"
-    )
-    command = [sys.executable, "-c", code, "tokens", "create"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
-    [file] = tmp_path.rglob("turnledger/chats.db")
-    assert found(f"sqlite:///{file}", done.stdout.strip()).token is not None
