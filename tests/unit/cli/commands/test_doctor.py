@@ -20,9 +20,7 @@ run = CliRunner().invoke
 
 
 @pytest.fixture(autouse=True)
-def a_home_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("HOME", "XDG_DATA_HOME", "XDG_CONFIG_HOME", "APPDATA", "LOCALAPPDATA"):
-        monkeypatch.setenv(name, str(tmp_path / name))
+def enough_open_files(own_folders: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doctor, "allowed_files", lambda wanted: wanted)  # as few as there may be here
 
 

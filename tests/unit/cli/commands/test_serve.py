@@ -16,14 +16,7 @@ from turnledger.cli import NEEDS_SERVER
 from turnledger.cli.main import app
 
 run = CliRunner().invoke
-
-
-@pytest.fixture(autouse=True)
-def a_home_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("HOME", "XDG_DATA_HOME", "XDG_CONFIG_HOME", "APPDATA", "LOCALAPPDATA"):
-        monkeypatch.setenv(name, str(tmp_path / name))
-    (tmp_path / "here").mkdir()
-    monkeypatch.chdir(tmp_path / "here")
+pytestmark = pytest.mark.usefixtures("own_folders")
 
 
 def test_without_flags_it_serves_the_demo_model_from_the_data_folder(tmp_path: Path) -> None:

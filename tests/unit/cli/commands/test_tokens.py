@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import pytest
 from click.testing import Result
 from typer.testing import CliRunner
 
+from tests.unit.cli.commands.test_chats import asked
 from tests.unit.model.shapes import some_id
 from turnledger import Admission, Ledger, TokenScope
 from turnledger.api import access
@@ -23,28 +24,12 @@ from turnledger.errors import StoreFull
 from turnledger.model.access.token import Token, digest_of, is_token_text
 from turnledger.model.ids import TokenId
 
-Answer = TypeVar("Answer")
 UNKNOWN = some_id(TokenId, 1)
-
-
-@pytest.fixture(autouse=True)
-def a_home_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("HOME", "XDG_DATA_HOME", "XDG_CONFIG_HOME", "APPDATA", "LOCALAPPDATA"):
-        monkeypatch.setenv(name, str(tmp_path / name))
-    (tmp_path / "here").mkdir()
-    monkeypatch.chdir(tmp_path / "here")
+pytestmark = pytest.mark.usefixtures("own_folders")
 
 
 def run(*arguments: str) -> Result:
     return CliRunner().invoke(app, ["tokens", *arguments])
-
-
-def asked(url: str, ask: Callable[[Ledger], Awaitable[Answer]]) -> Answer:
-    async def answer() -> Answer:
-        async with await Ledger.open(url) as ledger:
-            return await ask(ledger)
-
-    return asyncio.run(answer())
 
 
 def found(url: str, text: str) -> Admission:
