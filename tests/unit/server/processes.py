@@ -12,6 +12,17 @@ from contextlib import contextmanager
 from pathlib import Path
 
 ROOT = Path(__file__).parents[3]
+STAND_IN = """
+import json, socket, sys
+channel = socket.socket(fileno=int(sys.argv[1])).makefile("rwb", 0)
+if json.loads(channel.readline())["settings"]["models"]:
+    channel.write(b'{"type": "failed", "code": "worker_failed", "message": "No."}\\n')
+    sys.exit(2)
+channel.write(b'{"type": "ready", "models": ["demo"]}\\n')
+while channel.readline() not in (b"", b'"end"\\n', b'"leave"\\n'):
+    pass
+"""
+"""A worker of a supervisor that reports and obeys, and serves nothing: it is there at once."""
 
 
 class ServerProcess:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 from msgspec.structs import replace
@@ -26,6 +26,7 @@ from tests.crash.killed_server import environment
 from tests.crash.served import completion
 from tests.crash.several_workers import SeveralWorkers, several_workers
 from tests.unit.server.logging_kept import kept_logging
+from tests.unit.server.processes import STAND_IN
 from turnledger.cli.main import app
 from turnledger.server.config.settings import ModelSettings, ServerLimits, Settings
 from turnledger.server.listen import supervisor as module
@@ -44,17 +45,6 @@ from turnledger.server.listen.supervisor import (
 from turnledger.server.ops.counters import SharedBoard
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="several workers need POSIX")
-
-STAND_IN = """
-import json, socket, sys
-channel = socket.socket(fileno=int(sys.argv[1])).makefile("rwb", 0)
-if json.loads(channel.readline())["settings"]["models"]:
-    channel.write(b'{"type": "failed", "code": "worker_failed", "message": "No."}\\n')
-    sys.exit(2)
-channel.write(b'{"type": "ready", "models": ["demo"]}\\n')
-while channel.readline() not in (b"", b'"end"\\n', b'"leave"\\n'):
-    pass
-"""
 
 
 @pytest.fixture
@@ -194,13 +184,18 @@ def test_a_store_in_memory_is_refused() -> None:
     assert "--store sqlite:" in done.stderr
 
 
+def serve(folder: Path) -> NoReturn:
+    """Become a server with stand-ins for its workers."""
+    code = f"from turnledger.server.listen import supervisor; supervisor.BOOT = {STAND_IN!r}\n"
+    code += "from turnledger.cli import main; main()"
+    flags = ["--port", "0", "--workers", "2", "--store", f"sqlite:///{folder}/chats.db"]
+    os.execve(sys.executable, [sys.executable, "-c", code, "serve", *flags], environment(folder))
+
+
 def test_it_ends_when_its_terminal_is_closed(tmp_path: Path) -> None:
     pid, terminal = pty.fork()
     if not pid:
-        flags = ["--port", "0", "--workers", "2", "--store", f"sqlite:///{tmp_path}/chats.db"]
-        os.execve(
-            sys.executable, [sys.executable, "-m", "turnledger", "serve", *flags], environment(tmp_path)
-        )
+        serve(tmp_path)
     told = b""
     while b"Turnledger is at" not in told:
         told += os.read(terminal, 4096)
@@ -216,10 +211,7 @@ def test_started_with_nohup_it_outlives_its_terminal(tmp_path: Path) -> None:
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
         for descriptor in (1, 2):
             os.dup2(writes, descriptor)
-        code = f"from turnledger.server.listen import supervisor; supervisor.BOOT = {STAND_IN!r}\n"
-        code += "from turnledger.cli import main; main()"
-        flags = ["--port", "0", "--workers", "2", "--store", f"sqlite:///{tmp_path}/chats.db"]
-        os.execve(sys.executable, [sys.executable, "-c", code, "serve", *flags], environment(tmp_path))
+        serve(tmp_path)
     os.close(writes)
     told = b""
     with os.fdopen(reads, "rb", 0) as log:

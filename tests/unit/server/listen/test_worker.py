@@ -14,7 +14,9 @@ from pathlib import Path
 import pytest
 
 from tests.crash.killed_server import environment
+from tests.unit.server.processes import STAND_IN
 from turnledger.server.config.settings import ModelSettings, ServerLimits, Settings
+from turnledger.server.listen import supervisor
 from turnledger.server.listen.channel import (
     Channel,
     Failed,
@@ -120,7 +122,10 @@ def file_in(folder: Path) -> str:
     return f"sqlite:///{folder / 'chats.db'}"
 
 
-async def test_one_that_does_not_end_in_time_is_killed(tmp_path: Path) -> None:
+async def test_one_that_does_not_end_in_time_is_killed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(supervisor, "BOOT", STAND_IN)
     async with started(tmp_path, Settings(store=file_in(tmp_path), workers=2)) as worker:
         await worker.ready()
         os.kill(worker.pid, signal.SIGSTOP)
@@ -168,7 +173,9 @@ def flags_of_descriptors(pid: int) -> list[int]:
 
 
 @pytest.mark.skipif(not Path("/proc/self/cmdline").exists(), reason="no /proc here")
-async def test_a_worker_hides_its_settings_and_descriptors_and_ends_when_told(tmp_path: Path) -> None:
+async def test_a_worker_hides_its_settings_and_descriptors_and_ends_when_told(
+    tmp_path: Path,
+) -> None:
     models = {"m": ModelSettings(upstream="http://upstream.invalid/v1", api_key_env="SECRET_NAME")}
     settings = Settings(store=file_in(tmp_path), workers=2, models=models)
     async with started(tmp_path, settings, SECRET_NAME="secret") as worker:
@@ -178,6 +185,8 @@ async def test_a_worker_hides_its_settings_and_descriptors_and_ends_when_told(tm
         flags = flags_of_descriptors(worker.pid)
         assert flags
         assert all(each & os.O_CLOEXEC for each in flags)
+        for number in (signal.SIGINT, signal.SIGHUP):  # from a terminal, for the supervisor to decide on
+            os.kill(worker.pid, number)
         worker.end(Order.END, PATIENCE)
         await worker.ended.wait()
         assert worker.code == 0
