@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from contextlib import suppress
+from itertools import groupby
 from types import MappingProxyType
 from typing import Any
 
@@ -680,13 +681,19 @@ def test_the_messages_are_the_callers_to_change() -> None:
 
 @repeatable
 @given(histories)
-def test_every_call_and_every_result_is_there_once_and_in_order(items: list[Item]) -> None:
+def test_calls_and_texts_are_there_in_order_and_results_in_that_of_each_message(items: list[Item]) -> None:
     shown = messages_of(items)
     calls = [each["id"] for found in shown for each in found.get("tool_calls", ())]
-    results = [found["tool_call_id"] for found in shown if found["role"] == "tool"]
+    behind = [
+        [(each["tool_call_id"], each["content"]) for each in run]
+        for is_result, run in groupby(shown, lambda each: each["role"] == "tool")
+        if is_result
+    ]
     texts = [found["content"] for found in shown if found["role"] != "tool" and found["content"] is not None]
     assert calls == [item.call_id for item in items if item.is_call]
-    assert results == [item.call_id for item in items if item.is_result]
+    given = [(item.call_id, item.fields["output"]) for item in items if item.is_result]
+    assert sorted(each for run in behind for each in run) == sorted(given)
+    assert all(run == [each for each in given if each in run] for run in behind)
     assert texts == [item.text for item in items if item.type == "message"]
 
 
