@@ -1,7 +1,8 @@
-"""Answers: the server sends every field, a client does without those that have a default."""
+"""The shapes of the API as JSON: the server sends every field, a client accepts answers without defaults."""
 
 from __future__ import annotations
 
+from types import MappingProxyType
 from typing import Any
 
 import msgspec
@@ -163,3 +164,25 @@ def fields(answer: msgspec.Struct) -> dict[str, Any]:
     """An answer as a client sees it."""
     told: dict[str, Any] = msgspec.json.decode(encode(answer))
     return told
+
+
+ASKED = b'{"type":"message",  "role":"user","content":"Hi"}'
+
+
+def test_ids_items_and_mappings_are_encoded() -> None:
+    said = {"id": ConversationId(CHAT), "items": [Item(ASKED)], "map": MappingProxyType({"a": 1})}
+    assert encode(said) == b'{"id":"%s","items":[%s],"map":{"a":1}}' % (CHAT.encode(), ASKED)
+
+
+def test_what_is_no_json_is_refused() -> None:
+    with pytest.raises(NotImplementedError):
+        encode({"a": object()})
+
+
+def test_ids_are_checked_when_decoded() -> None:
+    raw = b'{"id":"%s","branch":"%s"}'
+    assert isinstance(decode(ChatInfo, raw % (CHAT.encode(), BRANCH.encode())).id, ConversationId)
+    with pytest.raises(msgspec.ValidationError, match="not a valid id"):
+        decode(ChatInfo, raw % (b"conv_1", BRANCH.encode()))
+    with pytest.raises(msgspec.ValidationError, match="ConversationId is a text"):
+        decode(ChatInfo, b'{"id":5}')

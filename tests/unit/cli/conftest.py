@@ -28,3 +28,12 @@ def anyio_backend() -> str:
 def url(tmp_path: Path) -> str:
     """A store that is not there yet."""
     return f"sqlite:///{tmp_path}/mine.db"
+
+
+@pytest.fixture
+def own_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Folders of the user below `tmp_path`, and an empty current one, `here`."""
+    for name in ("HOME", "XDG_DATA_HOME", "XDG_CONFIG_HOME", "APPDATA", "LOCALAPPDATA"):
+        monkeypatch.setenv(name, str(tmp_path / name))
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -13,11 +14,26 @@ import typer
 from typer.testing import CliRunner
 
 from tests.unit.cli.commands.test_chats import say
-from turnledger.cli import INTERRUPTED, NEEDS_SERVER
+from turnledger.cli import NEEDS_SERVER
 from turnledger.cli.failures import NEEDS_CLI, CommandGroup
 from turnledger.errors import StoreFull
+from turnledger.model.access.token import is_token_text
 
 COMMAND = (sys.executable, "-m", "turnledger")
+WITHOUT = """
+import json, os, sys
+from turnledger.cli import main
+import turnledger.cli.main, turnledger.ledger  # once for all, and none of what may be missing
+for missing, command in json.loads(sys.argv[1]):
+    assert not {*missing} & {*sys.modules}
+    if os.fork() == 0:
+        sys.modules.update(dict.fromkeys(missing))
+        sys.argv[1:] = command
+        main()
+    print(os.waitstatus_to_exitcode(os.wait()[1]), flush=True)
+"""
+"""Runs commands, each as if some packages were not there, and prints how it ended."""
+SERVER_PACKAGES = ("starlette", "uvicorn", "structlog", "prometheus_client", "httptools")
 
 
 def ended_with(problem: BaseException) -> tuple[int, str, str]:
@@ -65,6 +81,23 @@ def test_a_mistake_of_ours_is_not_hidden() -> None:
         CliRunner().invoke(app, ["fail"], catch_exceptions=False)
 
 
+def test_without_its_packages_a_server_says_how_to_install_them_and_its_store_is_known(
+    tmp_path: Path,
+) -> None:
+    serve = ["serve", "--port", "0", "--store", "memory:", "--log-format", "console"]
+    commands = [((package,), serve) for package in SERVER_PACKAGES[:4]]
+    commands += [(("httptools",), ["doctor"]), (SERVER_PACKAGES, ["tokens", "create"])]
+    command = [sys.executable, "-c", WITHOUT, json.dumps(commands)]
+    env = {**os.environ, "XDG_DATA_HOME": str(tmp_path)}
+    done = subprocess.run(command, env=env, capture_output=True, text=True, check=False, timeout=110)
+    *codes, token, last = done.stdout.split()
+    assert (codes, last) == (["2"] * 5, "0")
+    assert done.stderr.startswith(f"{NEEDS_SERVER}\n" * 5 + "Made tok_")
+    assert is_token_text(token)
+    assert (tmp_path / "turnledger" / "chats.db").exists()
+    assert "turnledger[server]" in NEEDS_SERVER
+
+
 def test_who_reads_the_first_line_only_hears_no_complaint(url: str) -> None:
     say(url, "k", *((f"question {number}" * 100, "Yes." * 1_000) for number in range(40)))
     command = [*COMMAND, "chats", "show", "k", "--store", url]
@@ -95,12 +128,6 @@ def test_ctrl_c_ends_what_waits_for_input(url: str) -> None:
             assert (importing.wait(30), importing.stderr.read()) == (130, b"")
         finally:
             importing.kill()
-
-
-def test_ctrl_c_before_anything_is_done_is_no_mistake_of_ours() -> None:
-    code = "import signal, turnledger.cli as c; c._run = lambda: signal.raise_signal(2); c.main()"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=False, timeout=60)
-    assert (done.returncode, done.stderr) == (INTERRUPTED, b"")
 
 
 def test_what_is_opened_never_takes_the_place_of_a_stream_that_was_closed(tmp_path: Path) -> None:

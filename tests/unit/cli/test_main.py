@@ -1,4 +1,4 @@
-"""What all commands have in common: they start soon, say what they take, and offer it to shells."""
+"""What all commands share: a quick start, help, points in time, and completion for shells."""
 
 from __future__ import annotations
 
@@ -10,10 +10,12 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from tests.unit.cli.commands.test_chats import say
+from tests.unit.cli.commands.test_chats import run, say
 from turnledger.cli.main import app
+from turnledger.cli.options import date_of, expiry_of
+from turnledger.errors import InvalidInput
 
-run = CliRunner().invoke
+invoke = CliRunner().invoke
 SLOW = ("apsw", "httpx2", "msgspec", "prompt_toolkit", "pydantic", "rich", "starlette", "structlog")
 IN_BASH = """
 eval "$(turnledger --show-completion)"
@@ -56,7 +58,7 @@ main()"""
 
 @pytest.mark.parametrize("command", [(), ("chats",), ("tokens",)])
 def test_each_command_says_what_it_is_for(command: tuple[str, ...]) -> None:
-    done = run(app, [*command, "--help"], prog_name="turnledger")
+    done = invoke(app, [*command, "--help"], prog_name="turnledger")
     assert done.exit_code == 0
     named = done.stdout.split("Commands:\n")[1].splitlines()
     assert len(named) >= 3
@@ -65,7 +67,7 @@ def test_each_command_says_what_it_is_for(command: tuple[str, ...]) -> None:
 
 
 def test_it_says_which_version_it_is() -> None:
-    assert run(app, ["--version"]).stdout.startswith("turnledger 0.")
+    assert invoke(app, ["--version"]).stdout.startswith("turnledger 0.")
 
 
 @pytest.mark.skipif(not Path("/bin/bash").exists(), reason="needs bash")
@@ -87,3 +89,126 @@ def test_bash_completes_the_name_of_a_chat(tmp_path: Path) -> None:
         timeout=60,
     )
     assert (done.stdout, done.stderr) == ("origin,order,", "")
+
+
+NOW = 1_800_000_000_000
+
+
+@pytest.mark.parametrize(
+    ("text", "time"),
+    [
+        ("90m", NOW + 5_400_000),
+        ("12h", NOW + 43_200_000),
+        ("30d", NOW + 2_592_000_000),
+        ("2w", NOW + 1_209_600_000),
+        ("0d", NOW),
+        ("1970-01-02", 86_400_000),
+        ("1970-01-02T00:00:01", 86_401_000),
+        ("1970-01-02T01:00+01:00", 86_400_000),
+        ("1970-01-02T00:00:00Z", 86_400_000),
+    ],
+)
+def test_spans_and_dates_are_understood(text: str, time: int) -> None:
+    assert expiry_of(text, NOW) == time
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "never",
+        "12",
+        "d",
+        "-1d",
+        "1.5h",
+        "12 h",
+        "1y",
+        "9999999999d",
+        "31.12.2027",
+    ],
+)
+def test_anything_else_is_told_with_what_is_understood(text: str) -> None:
+    with pytest.raises(InvalidInput, match="30d"):
+        expiry_of(text, NOW)
+
+
+def test_a_time_is_told_in_utc() -> None:
+    assert date_of(NOW) == "2027-01-15 08:00"
+
+
+@pytest.mark.parametrize("time", [2**53, -(2**53), 10**30])
+def test_a_time_that_no_calendar_has_is_told_as_it_is(time: int) -> None:
+    assert date_of(time) == f"{time} ms"
+
+
+SHELL = '\'; touch owned; $(touch owned) `touch owned` "x" [red] \\ *'
+
+
+def offered(shell: str, words: str) -> str:
+    """What the shell is told for these words, of which the last is not complete."""
+    env = {"_TURNLEDGER_COMPLETE": f"complete_{shell}", "_TYPER_COMPLETE_FISH_ACTION": "get-args"}
+    env |= {"COMP_WORDS": words, "COMP_CWORD": str(len(words.split(" ")) - 1), "_TYPER_COMPLETE_ARGS": words}
+    done = CliRunner().invoke(app, [], prog_name="turnledger", env=env)
+    assert (done.exit_code, done.stderr) == (0, "")
+    return done.stdout
+
+
+def test_ids_and_names_of_chats_are_offered(url: str) -> None:
+    order, weather = say(url, "order", ("Where is it?", "On its way.")), say(url, "weather", ("How?", "So."))
+    for name in ("-rf", "a b"):  # a flag, and two words
+        say(url, name, ("Hello", "Hi."))
+    words = offered("bash", f"turnledger chats show --store {url} ").split()
+    assert {order, weather, "order", "weather"} < set(words)
+    assert not {"-rf", "a", "b"} & set(words)
+    assert offered("bash", f"turnledger chats show --store {url} o").split() == ["order"]
+    assert offered("bash", f"turnledger chats delete --store {url} order o").split() == []
+    assert (
+        f"{order}\tWhere is it?" in offered("fish", f"turnledger chats show --store {url} conv").splitlines()
+    )
+
+
+def test_what_is_deleted_is_offered_to_be_restored(url: str) -> None:
+    gone, _ = say(url, "gone", ("Hello", "Hi.")), say(url, "here", ("Hello", "Hi."))
+    assert run("delete", gone, "--store", url).exit_code == 0
+    assert offered("bash", f"turnledger chats restore --store {url} ").split() == [gone]
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_no_title_and_no_name_is_a_command(url: str, shell: str) -> None:
+    say(url, SHELL, (SHELL, "Hi."))
+    told = offered(shell, f"turnledger chats show --store {url} ")
+    assert "touch" not in told or shell != "bash"
+    ours = "_arguments '*: :((" if shell == "zsh" else ""
+    assert told.startswith(ours)
+    assert not {*"`$;\\*[]"} & {*told.removeprefix(ours)}
+    assert told.count("'") == (2 if shell == "zsh" else 0)
+    assert told.count('"') == (4 if shell == "zsh" else 0)
+
+
+def test_a_store_that_cannot_be_read_is_no_reason_to_fail(url: str) -> None:
+    assert offered("bash", f"turnledger chats show --store {url} ").strip() == ""
+    assert offered("bash", "turnledger chats show --store nonsense: ").strip() == ""
+
+
+def test_a_look_takes_no_part_in_the_store(url: str, tmp_path: Path) -> None:
+    say(url, "order", ("Hello", "Hi."))
+    before = {file.name: file.read_bytes() for file in tmp_path.iterdir()}
+    assert "order" in offered("bash", f"turnledger chats show --store {url} ")
+    assert {file.name: file.read_bytes() for file in tmp_path.iterdir()} == before
+
+
+def test_a_look_where_there_is_nothing_makes_no_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("XDG_CONFIG_HOME", "XDG_DATA_HOME"):
+        monkeypatch.setenv(name, str(tmp_path))
+    assert offered("bash", "turnledger chats show ").strip() == ""
+    assert run("list").stderr.startswith(
+        f"not_a_store: There is no store at {tmp_path}/turnledger/chats.db yet"
+    )
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_commands_and_flags_are_offered() -> None:
+    assert offered("bash", "turnledger chats re").split() == ["rename", "restore"]
+    assert "--json" in offered("bash", "turnledger chats list --").split()

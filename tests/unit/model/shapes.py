@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -15,7 +16,11 @@ from turnledger.model.item import Item
 from turnledger.model.journal import Journal
 from turnledger.model.turn import Turn, TurnKind
 
-repeatable = settings(deadline=None, derandomize=True, max_examples=150, database=None)
+EXAMPLES = int(os.environ.get("MODEL_EXAMPLES", "50"))
+"""More of them, and others each time, for a longer run: MODEL_EXAMPLES=1000."""
+repeatable = settings(
+    derandomize="MODEL_EXAMPLES" not in os.environ, max_examples=EXAMPLES, deadline=None, database=None
+)
 
 CALL_TYPES = ("function_call", "custom_tool_call", "shell_call")
 CALL_IDS = ("a", "b", "c")

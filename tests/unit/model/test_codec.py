@@ -95,13 +95,10 @@ def test_a_version_that_never_was_is_damage_and_not_newer(version: str) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize(
-    "raw",
-    [b"", b"\0", b"\xff\xfe", b"null", b"[]", b"5", b'"text"', b"{", b'{"v":"1"}', b'{"v":1.5}'],
-)
-def test_garbage_is_damage(kind: Any, raw: bytes) -> None:
-    with pytest.raises(StoreCorrupt):
-        codec.decode_one_of(kind, raw)
+def test_garbage_is_damage(kind: Any) -> None:
+    for raw in (b"", b"\0", b"\xff\xfe", b"null", b"[]", b"5", b'"text"', b"{", b'{"v":"1"}', b'{"v":1.5}'):
+        with pytest.raises(StoreCorrupt):
+            codec.decode_one_of(kind, raw)
 
 
 @pytest.mark.parametrize(

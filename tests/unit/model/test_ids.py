@@ -30,6 +30,7 @@ from turnledger.model.ids import (
 TIMES = st.integers(0, 2**48 - 1)
 
 
+@repeatable
 @given(TIMES, st.text(), st.text())
 def test_an_id_is_the_same_for_the_same_and_keeps_its_time(at: int, one: str, two: str) -> None:
     made = derived(TurnId, at, one, two)

@@ -1,4 +1,6 @@
-"""Items are kept as given, whatever they hold, and refused with a reason when no reader could place them."""
+"""Items are kept as given, and refused with a reason; instructions stay in force until replaced."""
+
+from __future__ import annotations
 
 import json
 import math
@@ -9,9 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.unit.model.shapes import call, json_values, raw, reasoning, repeatable, result, user
-from turnledger.errors import MalformedItems
+from tests.unit.model.shapes import assistant, call, json_values, raw, reasoning, repeatable, result, user
+from turnledger.errors import InvalidInput, MalformedItems
 from turnledger.model.item import DEEPEST, Item, items_of, message, result_of
+from turnledger.model.turn import Instructions, instructed_after, instructions_of
 
 free_types = st.sampled_from(["note", "reasoning", "mcp_call", "future.kind", "💬"]) | st.text(
     min_size=1
@@ -285,3 +288,58 @@ def test_a_result_answers_its_call_by_id_and_type(kind: str) -> None:
     made = result_of(call("call_7", kind), "done")
     assert made.is_result
     assert made.fields == {"type": f"{kind}_output", "call_id": "call_7", "output": "done"}
+
+
+SYSTEM, DEVELOPER = message("system", "Be brief."), message("developer", "Be kind.")
+
+
+def test_nothing_given_is_nothing() -> None:
+    assert instructions_of(None) is None
+
+
+@pytest.mark.parametrize(
+    ("given", "items"),
+    [
+        ("Be brief.", (SYSTEM,)),
+        (DEVELOPER, (DEVELOPER,)),
+        (
+            {"role": "developer", "content": "Be kind."},
+            (Item.of({"role": "developer", "content": "Be kind."}),),
+        ),
+        (["Be brief.", DEVELOPER], (SYSTEM, DEVELOPER)),
+        ("", ()),
+        (" \n", ()),
+        ([], ()),
+    ],
+)
+def test_they_are_made_of_texts_and_messages(given: Any, items: tuple[Item, ...]) -> None:
+    assert instructions_of(given) == Instructions(items, is_lasting=True)
+    assert instructions_of(None, given) == Instructions(items, is_lasting=False)
+
+
+@pytest.mark.parametrize(
+    "given", [user(), assistant(), call(), reasoning(), [SYSTEM, user()], {"role": "user"}]
+)
+def test_nothing_else_can_instruct(given: Any) -> None:
+    with pytest.raises(MalformedItems):
+        instructions_of(given)
+
+
+def test_a_turn_has_one_kind() -> None:
+    with pytest.raises(InvalidInput, match="not both"):
+        instructions_of("Be brief.", "Be kind.")
+
+
+@pytest.mark.parametrize(
+    ("given", "after"),
+    [
+        (None, 3),
+        (Instructions((SYSTEM,)), 7),
+        (Instructions(()), 0),
+        (Instructions((SYSTEM,), is_lasting=False), 3),
+        (Instructions((), is_lasting=False), 3),
+    ],
+    ids=["none given", "lasting", "ended", "once", "none once"],
+)
+def test_the_last_lasting_ones_are_in_force(given: Instructions | None, after: int) -> None:
+    assert instructed_after(given, 3, 7) == after

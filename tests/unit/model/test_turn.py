@@ -1,4 +1,6 @@
-"""A turn keeps its items byte for byte and tells input from output."""
+"""A turn keeps its items byte for byte, tells input from output, and counts in blocks."""
+
+from __future__ import annotations
 
 import pytest
 from hypothesis import given
@@ -6,6 +8,7 @@ from hypothesis import strategies as st
 
 from tests.unit.model.shapes import any_items, assistant, call, repeatable, result, turn, user
 from turnledger.errors import StoreCorrupt, StoreTooNew
+from turnledger.model.conversation import BLOCK, in_blocks
 from turnledger.model.item import Item
 from turnledger.model.turn import Turn, TurnKind
 
@@ -118,3 +121,11 @@ def test_what_is_hidden_of_a_turn_is_hidden_from_chat_clients_only() -> None:
     assert [entry.pieces for entry in hiding.shown.entries] == [("q",)]
     assert [entry.pieces for entry in whole.shown.entries] == [("q",), ("a",)]
     assert (hiding.shown.hidden, whole.shown.hidden) == ({1}, frozenset())
+
+
+@pytest.mark.parametrize(
+    ("size", "counted"),
+    [(0, 0), (1, BLOCK), (BLOCK, BLOCK), (BLOCK + 1, 2 * BLOCK), (5 * BLOCK - 1, 5 * BLOCK)],
+)
+def test_what_a_block_holds_in_part_counts_whole(size: int, counted: int) -> None:
+    assert in_blocks(size) == counted

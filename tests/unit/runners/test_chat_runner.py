@@ -14,8 +14,6 @@ from turnledger.errors import MalformedAnswer, ModelError, ModelRefused, ModelUn
 from turnledger.runners.chat_model import ChatModel, ModelRequest
 from turnledger.runners.chat_runner import ChatRunner
 
-pytestmark = pytest.mark.anyio
-
 
 def chunk(delta: dict[str, Any] | None = None, finish_reason: str | None = None, **others: Any) -> bytes:
     choice = {"index": 0, "delta": delta or {}, "finish_reason": finish_reason}

@@ -11,12 +11,25 @@ from contextlib import contextmanager
 
 from tests.nursery import ROOT, Forked
 
+STAND_IN = """
+import json, socket, sys
+channel = socket.socket(fileno=int(sys.argv[1])).makefile("rwb", 0)
+if json.loads(channel.readline())["settings"]["models"]:
+    channel.write(b'{"type": "failed", "code": "worker_failed", "message": "No."}\\n')
+    sys.exit(2)
+channel.write(b'{"type": "ready", "models": ["demo"]}\\n')
+while channel.readline() not in (b"", b'"end"\\n', b'"leave"\\n'):
+    pass
+"""
+"""A worker of a supervisor that reports and obeys, and serves nothing: it is there at once."""
+
 
 class ServerProcess:
     """A running server, and where it can be asked."""
 
     def __init__(self, process: subprocess.Popen[str] | Forked) -> None:
         self.process = process
+        self.logged = ""
         assert process.stdout is not None
         self.announced = process.stdout.readline()
         found = re.search(r"http://([\d.]+|\[::1\]):(\d+)", self.announced)
@@ -37,12 +50,14 @@ class ServerProcess:
         """Tell it to end; its exit code, and what it has printed since."""
         self.process.send_signal(signal)
         out, err = self.process.communicate(timeout=60)
+        self.logged += err
         return self.process.returncode, out, err
 
     def wait_for(self, text: str) -> str:
         """Read the log up to the line that has the text."""
         assert self.process.stderr is not None
         for line in self.process.stderr:
+            self.logged += line
             if text in line:
                 return line
         raise AssertionError(f"{text} was not logged")

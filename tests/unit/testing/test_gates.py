@@ -15,7 +15,6 @@ from turnledger.testing.fake_clock import FakeClock
 from turnledger.testing.gates import Fate, Gate, GatedStore, When
 
 LEASE = LeaseId("lease_01890a5d000070008000000000000000")
-pytestmark = pytest.mark.anyio
 
 
 @pytest.fixture

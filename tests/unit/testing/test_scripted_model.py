@@ -17,7 +17,6 @@ from turnledger.testing.scripted_model import Ask, ScriptedModel, Think, Tool
 from turnledger.testing.upstream import CUT, Call, Data, End, Head, Refusal, ScriptedUpstream, Status, Step
 
 BOOM = RuntimeError("the model broke")
-pytestmark = pytest.mark.anyio
 
 
 @pytest.fixture

@@ -1,19 +1,24 @@
-"""Which place is meant, by flags and by the environment."""
+"""Commands find their store or server by flags and environment, and do the same on either."""
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
+from threading import Thread
 
 import pytest
 from click.testing import Result
 from typer.testing import CliRunner
 
+from tests.unit.cli.commands.test_chats import UNKNOWN, asked, edit, meanwhile, say
+from tests.unit.server.processes import started
+from turnledger import Ledger
 from turnledger.cli.backend.backend import Where
 from turnledger.cli.main import app
-
-
-def run(*arguments: str) -> Result:
-    return CliRunner().invoke(app, arguments)
+from turnledger.client import AsyncChat
+from turnledger.model.access.token import is_token_text
 
 
 @pytest.mark.parametrize(
@@ -51,3 +56,217 @@ def test_what_names_no_server_is_told_on_one_line(arguments: tuple[str, ...], sa
     assert (done.exit_code, done.stdout, done.stderr.count("\n")) == (2, "", 1)
     assert done.stderr.startswith(said)
     assert "secret" not in done.output
+
+
+async def hide_some(ledger: Ledger) -> None:
+    """A call is answered in the next turn; its result is hidden, and something that was said."""
+    chat = await ledger.conversation(conversation_key="hidden")
+    async with chat.turn("Look") as turn:
+        await turn.add({"type": "function_call", "call_id": "c", "name": "look", "arguments": "{}"})
+    async with chat.turn([{"type": "function_call_output", "call_id": "c", "output": "a secret"}]) as result:
+        result.emit("Seen.")
+    async with chat.turn("Psst") as said:
+        said.emit("What?")
+    await chat.flag(result.id, 0, to_user=False)
+    await chat.flag(said.id, 0, to_user=False)
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A store with four chats."""
+    url = f"sqlite:///{tmp_path_factory.mktemp('served')}/mine.db"
+    say(url, "weather", ("How is the weather in Rome?", "It rains in Rome."))
+    say(url, "order", ("Where is my order?", "On its way."), ("Since when?", "\x1b[2JSince yesterday."))
+    asked(url, hide_some)
+    say(url, "long", *((f"question {number}", "Yes.") for number in range(60)))
+    return url
+
+
+@pytest.fixture(scope="module")
+def server(store: str) -> Iterator[str]:
+    """A server of that store."""
+    with started("turnledger", "serve", "--port", "0", "--store", store, "--log-level", "error") as running:
+        yield running.url
+
+
+def run(*arguments: str, input: bytes | None = None, **env: str) -> Result:
+    return CliRunner().invoke(app, arguments, input=input, env=env)
+
+
+def same(store: str, server: str, *arguments: str) -> Result:
+    """Run a command at the store and at its server, which must tell the same; what it told."""
+    here, there = run(*arguments, "--store", store), run(*arguments, "--server", server)
+    assert (there.exit_code, there.stdout, there.stderr) == (here.exit_code, here.stdout, here.stderr)
+    return there
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("list",),
+        ("list", "--json"),
+        ("list", "--pinned"),
+        ("list", "--tag", "none", "--scope", "none"),
+        ("show", "order"),
+        ("show", "hidden"),
+        ("show", "hidden", "--json"),
+        ("show", "hidden", "--turns", "2"),
+        ("show", "long", "--turns", "55"),
+        ("show", "long", "--turns", "55", "--json"),
+        ("show", "nobody"),
+        ("show", UNKNOWN),
+        ("show", "conv_x"),
+        ("search", "rains", "rome"),
+        ("search", "question", "--json"),
+        ("search", "nothing"),
+        ("export", "order"),
+        ("export", "order", "weather", "--format", "markdown"),
+        ("export", "--all"),
+        ("delete", "nobody", UNKNOWN, "conv_x"),
+    ],
+)
+def test_a_server_tells_what_its_store_has(store: str, server: str, arguments: tuple[str, ...]) -> None:
+    assert same(store, server, "chats", *arguments).output
+
+
+def test_what_is_hidden_is_not_shown_at_a_server_either(server: str) -> None:
+    shown = run("chats", "show", "hidden", "--server", server).stdout
+    assert ("Look" in shown, "Seen." in shown, "What?" in shown) == (True, True, True)
+    assert ("a secret" in shown, "look(" in shown, "Psst" in shown) == (False, False, False)
+
+
+def test_what_is_shown_is_of_one_branch(store: str, server: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    say(store, "turned", *((f"question {number}", "Yes.") for number in range(5)))
+    meanwhile(monkeypatch, AsyncChat, "read", lambda: edit(store, "turned", 2))
+    monkeypatch.setattr("turnledger.cli.backend.server.PAGE", 2)
+    turns = json.loads(run("chats", "show", "turned", "--json", "--server", server).stdout)["turns"]
+    assert [turn["parent"] for turn in turns[1:]] == [turn["id"] for turn in turns[:-1]]
+    assert turns[-1]["input"][0]["content"][0]["text"] == "Otherwise"
+    assert run("chats", "delete", "turned", "--purge", "--server", server).exit_code == 0
+
+
+def test_a_list_is_gone_on_with_at_a_server(store: str, server: str) -> None:
+    first = same(store, server, "chats", "list", "--limit", "2")
+    cursor = first.stderr.split("--cursor ")[1].strip()
+    rest = same(store, server, "chats", "list", "--limit", "2", "--cursor", cursor)
+    assert len(rest.stdout.splitlines()) == 3
+    told = json.loads(run("chats", "search", "question", "rome", "--json", "--server", server).stdout)
+    assert told["next"] is None
+
+
+def test_chats_are_changed_at_a_server(store: str, server: str) -> None:
+    id = say(store, "mine", ("Hello", "Hi."))
+    at = ("--server", server)
+    assert run("chats", "rename", "mine", "Ours", *at).stdout == f"{id} is called 'Ours'.\n"
+    assert run("chats", "pin", "mine", *at).stdout == f"{id} is pinned.\n"
+    assert json.loads(run("chats", "archive", id, "--json", *at).stdout)["archived"] is True
+    shown = json.loads(same(store, server, "chats", "show", id, "--json").stdout)
+    assert (shown["title"], shown["pinned"], shown["archived"]) == ("Ours", True, True)
+    assert run("chats", "delete", "mine", *at).stdout.startswith(f"Deleted {id}. It can be restored until")
+    say(store, "mine", ("Hello", "Hi."))
+    assert "another chat's by now" in run("chats", "restore", id, *at).stdout
+    assert run("chats", "delete", id, "mine", "--purge", *at).stdout.count("for good") == 2
+    lost = same(store, server, "chats", "restore", id)
+    assert (lost.exit_code, lost.stdout) == (2, "")
+
+
+def test_a_file_goes_into_a_server_once_and_out_as_it_was(server: str, url: str, tmp_path: Path) -> None:
+    id, file = say(url, "moved", ("Hello", "Hi.")), tmp_path / "moved.jsonl"
+    assert run("chats", "export", "--all", "--output", str(file), "--store", url).exit_code == 0
+    done = run("chats", "import", str(file), "--server", server)
+    assert (done.stdout, done.stderr) == (f"line 1: imported {id} (1 turns)\n", "1 imported\n")
+    again = run("chats", "import", "-", "--json", "--server", server, input=file.read_bytes())
+    assert json.loads(again.stdout)["did"] == "unchanged"
+    assert run("chats", "export", "moved", "--server", server).stdout_bytes == file.read_bytes()
+    wrong = run("chats", "import", "-", "--server", server, input=b"nothing\n")
+    assert (wrong.exit_code, wrong.stderr) == (2, "1 refused\n")
+
+
+def test_the_environment_names_a_server_and_a_flag_outweighs_it(store: str, server: str) -> None:
+    environment = {"TURNLEDGER_SERVER": server}
+    assert "Where is my order?" in run("chats", "list", **environment).stdout
+    elsewhere = {"TURNLEDGER_SERVER": "http://127.0.0.1:1"}
+    assert "Where is my order?" in run("chats", "list", "--store", store, **elsewhere).stdout
+    assert "Where is my order?" in run("chats", "list", "--server", server, **elsewhere).stdout
+
+
+def test_a_server_that_is_not_there_is_told_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    from turnledger.cli.backend import server as server_module
+
+    monkeypatch.setattr(server_module, "PATIENT", server_module.HASTY)
+    done = run("chats", "list", "--server", "http://127.0.0.1:1")
+    assert (done.exit_code, done.stdout, done.stderr.count("\n")) == (2, "", 1)
+    assert done.stderr.startswith("server_unavailable: ")
+    assert done.stderr.endswith(" It was asked of http://127.0.0.1:1.\n")
+
+
+class CutOff(BaseHTTPRequestHandler):
+    """A server that ends in the middle of a file."""
+
+    def do_GET(self) -> None:
+        self.send_response(200)
+        self.send_header("content-type", "application/x-ndjson")
+        self.send_header("content-length", "1000")
+        self.end_headers()
+        self.wfile.write(b'{"type":"chat"}\n{"type":"tu')
+
+    def log_message(self, *_: object) -> None: ...
+
+
+def test_a_file_that_was_cut_off_does_not_get_its_name(tmp_path: Path) -> None:
+    with HTTPServer(("127.0.0.1", 0), CutOff) as cut_off:
+        Thread(target=cut_off.serve_forever, daemon=True).start()
+        url = f"http://127.0.0.1:{cut_off.server_port}"
+        done = run("chats", "export", "--all", "--output", f"{tmp_path}/all.jsonl", "--server", url)
+        cut_off.shutdown()
+    assert (done.exit_code, done.stdout, done.stderr.count("\n")) == (2, "", 1)
+    assert done.stderr.startswith("server_unavailable: The file was cut off after 1 lines")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_completions_come_from_a_server(server: str) -> None:
+    env = {"_TURNLEDGER_COMPLETE": "complete_bash", "COMP_CWORD": "3", "TURNLEDGER_SERVER": server}
+    done = CliRunner().invoke(
+        app, [], prog_name="turnledger", env={**env, "COMP_WORDS": "turnledger chats show wea"}
+    )
+    assert done.stdout.split() == ["weather"]
+    gone = {**env, "COMP_WORDS": "turnledger chats show wea", "TURNLEDGER_SERVER": "http://127.0.0.1:1"}
+    done = CliRunner().invoke(app, [], prog_name="turnledger", env=gone)
+    assert (done.exit_code, done.output.strip()) == (0, "")
+
+
+def test_doctor_beside_a_running_server_recognizes_and_does_not_disturb_it(store: str, server: str) -> None:
+    done = run("doctor", "--store", store, "--port", server.rpartition(":")[2], "--json")
+    told = {each["subject"]: each["told"] for each in json.loads(done.stdout)["findings"]}
+    assert told["processes"] == "1 process at work in the store"
+    assert "a server runs" in told["port"]
+    assert "Where is my order?" in run("chats", "list", "--server", server).stdout
+
+
+def test_tokens_of_a_server(url: str) -> None:
+    scopes = "chats:read,chats:write,turns:run,admin"
+    admin = run("tokens", "create", "--scopes", scopes, "--store", url).stdout.strip()
+    with started("turnledger", "serve", "--port", "0", "--store", url, "--log-level", "error") as running:
+        _use_tokens(running.url, url, {"TURNLEDGER_API_KEY": admin})
+
+
+def _use_tokens(server: str, store: str, env: dict[str, str]) -> None:
+    at = ("--server", server)
+    refused = run("chats", "list", *at)
+    assert (refused.exit_code, refused.stdout, refused.stderr.count("\n")) == (2, "", 1)
+    assert refused.stderr.startswith("missing_token: ")
+    assert "TURNLEDGER_API_KEY" in refused.stderr
+    made = run("tokens", "create", "--owner", "ann", "--name", "phone", "--expires", "12h", *at, **env)
+    text = made.stdout.strip()
+    assert is_token_text(text)
+    assert "Made tok_" in made.stderr
+    listed = run("tokens", "list", "--json", *at, **env)
+    assert json.loads(listed.stdout)["data"][0]["name"] == "phone"
+    here = json.loads(run("tokens", "list", "--json", "--store", store).stdout)
+    assert {**json.loads(listed.stdout)["data"][0], "used_at": None} == {**here["data"][0], "used_at": None}
+    ended = run("tokens", "revoke", text, *at, **env)
+    assert (ended.exit_code, ended.stdout) == (0, f"Revoked {here['data'][0]['id']}.\n")
+    again = run("tokens", "revoke", text, *at, **env)
+    assert again.stderr == "token_not_found: a text: There is no valid token with this text.\n"
+    too_wide = run("tokens", "create", *at, TURNLEDGER_API_KEY="nonsense")
+    assert (too_wide.exit_code, too_wide.stdout) == (2, "")

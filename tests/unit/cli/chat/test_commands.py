@@ -1,4 +1,4 @@
-"""The commands of the terminal, each on a chat of two turns."""
+"""Slash commands: how a line is read, and what each command does to a chat of two turns."""
 
 from __future__ import annotations
 
@@ -8,18 +8,60 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.cli.talking.paper import Paper
+from tests.unit.cli.chat.paper import Paper
 from turnledger.cli.chat.backend import SeenChat
 from turnledger.cli.chat.commands import COMMANDS, Commands, command_in
 from turnledger.cli.chat.interrupts import Interrupts
-from turnledger.cli.chat.session import Session
+from turnledger.cli.chat.session import Session, said_in, typed_for
 from turnledger.cli.chat.store import OnStore, StoreModels
 from turnledger.errors import InvalidInput, ServerUnavailable, TurnledgerError
 from turnledger.ledger import Ledger
 from turnledger.runners.demo import DemoModel
 from turnledger.server.models.models import Models, ResolvedModel
 
-pytestmark = pytest.mark.anyio
+
+@pytest.mark.parametrize(
+    ("typed", "name", "rest"),
+    [
+        ("/help", "help", ""),
+        (" /edit  3 ", "edit", "3"),
+        ("/rename The order\nof May", "rename", "The order\nof May"),
+        ("/q", "quit", ""),
+        ("/‹", "prev", ""),
+        ("/> 2", "next", "2"),
+        ("/nonsense", "", ""),
+        ("/", "", ""),
+    ],
+)
+def test_a_line_that_begins_with_a_slash_is_a_command(typed: str, name: str, rest: str) -> None:
+    given = command_in(typed)
+    assert given is not None
+    assert (given.name, given.rest) == (name, rest)
+
+
+@pytest.mark.parametrize("typed", ["Hello", "//help", "/usr/bin/env is what?", "a /help", "\\/help"])
+def test_any_other_line_is_said(typed: str) -> None:
+    assert command_in(typed) is None
+
+
+@pytest.mark.parametrize("text", ["Hello", "/help", "//help", "/usr/bin/env is what?"])
+def test_whatever_is_to_be_said_can_be_typed(text: str) -> None:
+    typed = typed_for(text)
+    assert command_in(typed) is None
+    assert said_in(typed) == text
+
+
+def test_a_misspelt_one_is_told_what_comes_near() -> None:
+    for typed, nearest in (("/renam x", "rename"), ("/xyzzy", None)):
+        given = command_in(typed)
+        assert given is not None
+        assert given.nearest == nearest
+
+
+def test_every_command_is_done_by_something_and_no_name_is_taken_twice() -> None:
+    names = [name for command in COMMANDS for name in (command.name, *command.also)]
+    assert len(names) == len(set(names))
+    assert [c.name for c in COMMANDS if c.name != "quit" and not hasattr(Commands, f"_{c.name}")] == []
 
 
 class Person:

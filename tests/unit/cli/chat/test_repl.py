@@ -1,30 +1,146 @@
-"""From one prompt to the next, by the keys that a person presses."""
+"""The prompt, the list of chats and the loop around them, driven by the keys that a person presses."""
 
 from __future__ import annotations
 
 import asyncio
+import stat
 from collections.abc import AsyncIterator, Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 from prompt_toolkit.application import create_app_session
+from prompt_toolkit.completion import CompleteEvent
+from prompt_toolkit.document import Document
 from prompt_toolkit.history import InMemoryHistory
 from prompt_toolkit.input import PipeInput, create_pipe_input
 from prompt_toolkit.output import DummyOutput
+from prompt_toolkit.utils import get_cwidth
 
-from tests.unit.cli.talking.paper import Paper
-from tests.unit.cli.talking.place_contract import told, wish
+from tests.unit.cli.chat.paper import Paper
+from tests.unit.cli.chat.place_contract import told, wish
 from turnledger.cli.chat import repl
+from turnledger.cli.chat.backend import SeenChat
 from turnledger.cli.chat.connect import DemoOnly
 from turnledger.cli.chat.interrupts import Interrupts
+from turnledger.cli.chat.picker import MOST_ROWS, PAGE, Picker
+from turnledger.cli.chat.prompt import LARGEST_HISTORY, CommandCompleter, fitted, history_in
 from turnledger.cli.chat.repl import ChatLoop
 from turnledger.cli.chat.session import Session
 from turnledger.cli.chat.store import OnStore, StoreModels
 from turnledger.ledger import Ledger
 
-pytestmark = pytest.mark.anyio
 
-ENTER, CTRL_D = "\r", "\x04"
+def test_what_was_typed_is_kept_for_its_user_alone(tmp_path: Path) -> None:
+    folder = tmp_path / "new" / "folder"
+    history = history_in(folder)
+    for typed in ("one", "two\nlines", "two\nlines", " "):
+        history.append_string(typed)
+    assert list(history_in(folder).load_history_strings()) == ["two\nlines", "one"]
+    assert stat.S_IMODE((folder / "chat_history").stat().st_mode) == 0o600
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+
+
+def test_a_file_that_others_could_read_is_closed_to_them(tmp_path: Path) -> None:
+    (tmp_path / "chat_history").touch(mode=0o644)
+    history_in(tmp_path)
+    assert stat.S_IMODE((tmp_path / "chat_history").stat().st_mode) == 0o600
+
+
+def test_a_long_history_loses_its_older_half(tmp_path: Path) -> None:
+    history = history_in(tmp_path)
+    history.append_string("the first")
+    with (tmp_path / "chat_history").open("a") as file:
+        file.write("\n# then\n+" + "x" * LARGEST_HISTORY + "\n")
+    history.append_string("the last")
+    kept = list(history_in(tmp_path).load_history_strings())
+    assert kept == ["the last"]
+    assert (tmp_path / "chat_history").stat().st_size < LARGEST_HISTORY
+    assert stat.S_IMODE((tmp_path / "chat_history").stat().st_mode) == 0o600
+
+
+def test_without_a_place_for_it_there_is_none(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    assert isinstance(history_in(tmp_path / "file"), InMemoryHistory)
+
+
+@pytest.mark.parametrize(
+    ("typed", "offered"),
+    [
+        ("/e", ["/edit", "/export"]),
+        ("/model ", ["large", "small"]),
+        ("/model la", ["large"]),
+        ("/edit ", []),
+        ("hello /e", []),
+        ("/e\nx", []),
+    ],
+)
+def test_commands_and_models_are_completed(typed: str, offered: list[str]) -> None:
+    commands = [("edit", "change"), ("export", "write"), ("model", "ask")]
+    completer = CommandCompleter(commands, lambda name: ["large", "small"] if name == "model" else [])
+    found = completer.get_completions(Document(typed), CompleteEvent())
+    assert [each.text for each in found] == offered
+
+
+@pytest.mark.parametrize("columns", range(14))
+def test_a_line_fits(columns: int) -> None:
+    line = fitted("日本語 and\nmore", columns)
+    assert get_cwidth(line) <= columns
+    assert line in ("日本語 and more", "") or line.endswith("…")
+    assert fitted("short", 5) == "short"
+
+
+ENTER, ESCAPE, PAGE_DOWN, UP, CTRL_D = "\r", "\x1b", "\x1b[6~", "\x1b[A", "\x04"
+CHATS = [
+    SeenChat(id=f"conv_{number}", title=f"chat {number}", preview="", turns=1, touched_at=0)
+    for number in range(3 * PAGE)
+]
+
+
+class Chats:
+    """Three pages of chats."""
+
+    def __init__(self) -> None:
+        self.sought: list[tuple[str, int]] = []
+        self.has_told: Callable[[], None] = lambda: None
+
+    async def search(self, words: str, most: int) -> list[SeenChat]:
+        self.sought.append((words, most))
+        asyncio.get_running_loop().call_soon(self.has_told)
+        return [chat for chat in CHATS if words in (chat.title or "")][:most]
+
+
+async def picked(chats: Chats, *keys: str) -> SeenChat | None:
+    """What is picked by who presses the first keys, and the next ones each time that something was found."""
+    left = list(keys)
+
+    def press(keyboard: PipeInput) -> None:
+        if left:
+            keyboard.send_text(left.pop(0))
+
+    with create_pipe_input() as keyboard, create_app_session(input=keyboard, output=DummyOutput()):
+        chats.has_told = lambda: press(keyboard)
+        return await Picker(chats.search, "", lambda: 0.0).pick()
+
+
+async def test_who_goes_down_comes_to_all_chats() -> None:
+    chats = Chats()
+    down = PAGE_DOWN * (PAGE // (MOST_ROWS - 1) + 1)
+    chosen = await picked(chats, down, down, down, UP + ENTER)
+    assert chosen == CHATS[3 * PAGE - 2]
+    assert [most for _, most in chats.sought] == [PAGE, 2 * PAGE, 3 * PAGE, 4 * PAGE]
+
+
+async def test_enter_behind_a_word_opens_what_is_found_by_it() -> None:
+    chats = Chats()
+    assert await picked(chats, "7" + ENTER) == CHATS[7]
+    assert chats.sought == [("", PAGE), ("7", PAGE)]
+
+
+async def test_enter_where_nothing_is_found_opens_nothing() -> None:
+    assert await picked(Chats(), "no such" + ENTER, ESCAPE) is None
+
+
 PATIENCE = 20.0
 
 

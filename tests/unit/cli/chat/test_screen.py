@@ -1,13 +1,166 @@
-"""What is written to a terminal: what stays, and what changes until it does."""
+"""The screen: sanitized text, Markdown, and what stays on a terminal while the rest changes."""
 
 from __future__ import annotations
 
+import random
+import re
+import sys
+
 import pyte
+import pytest
 from rich.text import Text
 
-from tests.unit.cli.talking.paper import Paper
-from turnledger.cli.chat.markdown import MarkdownBlock
+from tests.unit.cli.chat.paper import COLOURS, Paper
+from turnledger.cli.chat.markdown import LARGEST, MarkdownBlock, blocks_of, parser, splitter
+from turnledger.cli.chat.sanitize import harmless, on_one_line, uncontrolled
 from turnledger.cli.chat.screen import is_light
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("plain", "plain"),
+        ("two\r\nlines\n", "two\nlines\n"),
+        ("a\tb", "a    b"),
+        ("\x1b[31mred", r"\x1b[31mred"),
+        ("\x9b31m", r"\x9b31m"),
+        ("a\rb", r"a\rb"),
+        ("no\u00a0break\u202fspace", "no break space"),
+        ("\U0001f469\u200d\U0001f467", "\U0001f469\U0001f467"),
+        ("soft\u00adhyphen\ufeff", "softhyphen"),
+        ("\u202eevil", r"\u202eevil"),
+        ("line\u2028separator", r"line\u2028separator"),
+        ("\ud800", r"\ud800"),
+    ],
+)
+def test_what_commands_is_written_out(text: str, shown: str) -> None:
+    assert harmless(text) == shown
+
+
+def test_nothing_is_left_that_is_not_printable() -> None:
+    everything = "".join(map(chr, (*range(0x20000), *range(0xE0000, 0xE1000), 0xFFFFF, sys.maxunicode)))
+    assert harmless(everything).replace("\n", "").isprintable()
+
+
+def test_harmless_text_stays_as_it_is() -> None:
+    text = 'Übermäßig: "日本語", 😀 and\nsome lines\n'
+    assert harmless(text) == text
+    assert harmless(harmless("\x1b\u202e")) == harmless("\x1b\u202e")
+
+
+def test_a_name_has_one_line() -> None:
+    assert on_one_line(" a\n b\tc\x1b ") == r"a b c\x1b"
+
+
+def test_programs_get_the_text_but_nothing_that_controls() -> None:
+    assert uncontrolled("a\tb\r\nc\u00a0\u202e\n") == "a\tb\nc\u00a0\u202e\n"
+    assert uncontrolled("\x1b]0;x\x07\x9b\x7f\r") == r"\x1b]0;x\x07\x9b\x7f\r"
+
+
+MARKS = [
+    "# ", "## ", "> ", "- ", "* ", "1. ", "999. ", "    ", "```\n", "~~~py\n", "`", "**", "_", "~~", "|",
+    "\n", "\n\n", "---\n", "|-|-|\n", "[", "](", ")", "<", ">", "![", "\\", "&amp;", "&#27;", "&#x202e;",
+    "<http://", "%1b", "<b>", "</b>", "[a]: http://x\n", "\x1b[31m", "\x9b", "\u202e", "\t", "\r", "[red]",
+    "[/]", ":smile:",
+]  # fmt: skip
+
+
+def shown(text: str, columns: int = 60) -> list[str]:
+    paper = Paper(columns, 50)
+    paper.screen.blocks(blocks_of(text))
+    return paper.lines
+
+
+def test_blocks_stand_apart_and_items_together() -> None:
+    text = "# One\n\nTwo *and* `three`\nfour\n\n- a\n- b\n  1. c\n\n9. d\n10. e\n\n> f\n\n---\n"
+    assert shown(text) == [
+        "One",
+        "",
+        "Two and three",
+        "four",
+        "",
+        " • a",
+        " • b",
+        "    1. c",
+        "",
+        " 9. d",
+        "10. e",
+        "",
+        "▌ f",
+        "",
+        "─" * 40,
+    ]
+
+
+def test_code_stands_between_its_fences_as_it_is() -> None:
+    assert shown("```python title\ndef f():\n\n    return '[x]'\n```") == [
+        "```python title",
+        "def f():",
+        "",
+        "    return '[x]'",
+        "```",
+    ]
+
+
+def test_tables_have_columns() -> None:
+    assert [line.split() for line in shown("| a | b |\n|---|--:|\n| 1 | 22 |")] == [
+        ["a", "b"],
+        ["─" * 5],
+        ["1", "22"],
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("[name](http://x/y)", "name (http://x/y)"),
+        ("<http://x/y>", "http://x/y"),
+        ("<me@x.org>", "me@x.org"),
+        ("![alt](http://x/y.png)", "[alt] (http://x/y.png)"),
+        ("a <b>bold</b> <!-- hidden --> word", "a <b>bold</b> <!-- hidden --> word"),
+        ("[a]: http://x/y 'title'", "[a]: http://x/y 'title'"),
+        ("[bold]no markup[/bold] :smile:", "[bold]no markup[/bold] :smile:"),
+        ("<http://x/%1b]0;t%07>", "http://x/\\x1b]0;t\\x07 (http://x/%1b%5D0;t%07)"),
+        ("&#x202e;&#27;", "\\u202e\ufffd"),
+    ],
+)
+def test_links_and_tags_are_told_and_nothing_is_hidden(text: str, line: str) -> None:
+    assert shown(text) == [line]
+
+
+def test_no_escape_but_colours_leaves_for_a_terminal_whatever_is_said() -> None:
+    chance = random.Random(7)
+    for _ in range(100):
+        words = [f"w{number}x" for number in range(12)]
+        text = "".join(chance.choice(MARKS) * chance.randint(0, 2) + word for word in words)
+        paper = Paper(chance.choice([5, 9, 20, 33, 80]), 40)
+        paper.screen.blocks(blocks_of(text))
+        told = re.sub(r"\x1b\[\?2026[hl]|\x1b\[K", "", COLOURS.sub("", paper.written))
+        assert told.replace("\n", "").isprintable(), text
+        letters = re.sub(r"[\s▌•]", "", told)
+        assert [word for word in words if word not in letters] == [], text
+
+
+def test_blocks_are_found_without_looking_into_them() -> None:
+    chance = random.Random(8)
+    for _ in range(50):
+        text = "".join(chance.choice(MARKS) * chance.randint(0, 2) + "word" for _ in range(12))
+        found = splitter.parse(text)
+        assert [(token.type, token.map) for token in found] == [
+            (token.type, token.map) for token in parser.parse(text)
+        ], text
+        assert not any(token.children for token in found)
+
+
+def test_what_is_nested_too_deep_or_too_large_is_shown_as_it_is() -> None:
+    assert shown("> " * 15 + "deep", 30) == ["> > > > > > > > > > > > > > >", "deep"]
+    for mark in ("> ", "- ", "1. "):
+        for depth in (8, 9, 10, 18, 19, 20, 21, 1000):
+            assert "deep" in " ".join(shown(mark * depth + "deep", 300)), (mark, depth)
+    large = "*word* " * (LARGEST // 7 + 1)
+    paper = Paper(70, 10)
+    paper.screen.blocks([MarkdownBlock(large)])
+    assert "*word* *word*" in paper.lines[0]
 
 
 def test_what_is_said_stays_and_empty_lines_do_not_add_up() -> None:

@@ -1,22 +1,25 @@
-"""The chat that one is in: what is on the screen of it, and what is said there."""
+"""The current chat: what is on its screen, what is said there, and one turn from a pipe."""
 
 from __future__ import annotations
 
+import io
 from collections.abc import AsyncIterator
 
 import pytest
 
-from tests.unit.cli.talking.paper import Paper
+from tests.unit.cli.chat.paper import Paper
+from tests.unit.cli.chat.test_turn_view import Scripted, said
 from turnledger.cli.chat.backend import NewTurn
 from turnledger.cli.chat.interrupts import Interrupts
+from turnledger.cli.chat.pipe import run_piped
 from turnledger.cli.chat.session import LAST, Session
 from turnledger.cli.chat.store import OnStore, StoredTalk, StoreModels
 from turnledger.errors import InvalidInput
 from turnledger.ledger import Ledger
+from turnledger.model.attempt import AttemptState
+from turnledger.model.event import TurnFinished
 from turnledger.runners.demo import DemoModel
 from turnledger.server.models.models import Models, ResolvedModel
-
-pytestmark = pytest.mark.anyio
 
 
 @pytest.fixture
@@ -116,3 +119,33 @@ async def test_a_failed_turn_is_tried_again_under_its_name(talker: Session, pape
     assert keys[0] == keys[1]
     assert len(set(keys)) == 3
     assert paper.lines.count("✗ model_unavailable: The demo model failed, as it was asked to.") == 2
+
+
+class Out(io.StringIO):
+    def __init__(self, *, is_terminal: bool) -> None:
+        super().__init__()
+        self._is_terminal = is_terminal
+
+    def isatty(self) -> bool:
+        return self._is_terminal
+
+
+class Talking:
+    """A chat in which this is answered."""
+
+    def __init__(self, *texts: str) -> None:
+        self._texts = texts
+
+    def ask(self, wish: NewTurn) -> Scripted:
+        return Scripted(*said(*self._texts), TurnFinished(9, AttemptState.COMPLETED))
+
+
+@pytest.mark.parametrize(
+    ("is_terminal", "written"),
+    [(False, "a \u202eb\u202c\n\tc\nd\n"), (True, "a \\u202eb\\u202c\n    c\nd\n")],
+)
+async def test_a_terminal_is_told_nothing_that_misleads_its_reader(is_terminal: bool, written: str) -> None:
+    out = Out(is_terminal=is_terminal)
+    talk = Talking("a \u202eb\u202c\r", "\n\tc\r\nd")
+    await run_piped(talk, "demo", "Hello", out)  # type: ignore[arg-type]
+    assert out.getvalue() == written

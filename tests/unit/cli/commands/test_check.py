@@ -1,4 +1,4 @@
-"""`turnledger check`: what it prints, how it exits, and that it makes nothing."""
+"""`turnledger check` and `backup`: what they print, how they exit, and that a check writes nothing."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from turnledger.cli.main import app
 from turnledger.engine.check.check import Report
 from turnledger.model.check import Finding, Rule
 from turnledger.stores.sqlite import SqliteStore
+from turnledger.stores.sqlite.connections import prepare
 
 run = CliRunner().invoke
 
@@ -157,3 +158,23 @@ def test_without_typer_it_says_how_to_install_it() -> None:
     assert done.returncode == 2
     assert done.stderr.strip() == NEEDS_TYPER
     assert "turnledger[cli]" in NEEDS_TYPER
+
+
+def test_backup_names_the_copy_and_how_to_check_it(tmp_path: Path) -> None:
+    prepare(str(tmp_path / "chats.db"))
+    copy = tmp_path / "copy.db"
+    done = run(app, ["backup", str(copy), "--store", f"sqlite:///{tmp_path / 'chats.db'}"])
+    assert done.exit_code == 0, done.output
+    assert (
+        done.output
+        == f"{copy}: {copy.stat().st_size} bytes. To check it: turnledger check sqlite:///{copy}\n"
+    )
+    assert run(app, ["check", f"sqlite:///{copy}"]).exit_code == 0
+
+
+def test_backup_onto_a_file_that_exists_exits_with_2(tmp_path: Path) -> None:
+    prepare(str(tmp_path / "chats.db"))
+    (tmp_path / "copy.db").write_text("mine")
+    done = run(app, ["backup", str(tmp_path / "copy.db"), "--store", f"sqlite:///{tmp_path / 'chats.db'}"])
+    assert (done.exit_code, "exists already" in done.output) == (2, True)
+    assert (tmp_path / "copy.db").read_text() == "mine"

@@ -4,18 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
-from tests.unit.server.processes import started
 from turnledger import Ledger
-from turnledger.cli import NEEDS_SERVER
 from turnledger.cli.commands.doctor import as_lines, summary_of
-from turnledger.cli.failures import NOT_DONE
 from turnledger.cli.main import app
 from turnledger.model.access.token import TokenScope
 from turnledger.server import doctor
@@ -25,9 +20,7 @@ run = CliRunner().invoke
 
 
 @pytest.fixture(autouse=True)
-def a_home_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("HOME", "XDG_DATA_HOME", "XDG_CONFIG_HOME", "APPDATA", "LOCALAPPDATA"):
-        monkeypatch.setenv(name, str(tmp_path / name))
+def enough_open_files(own_folders: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doctor, "allowed_files", lambda wanted: wanted)  # as few as there may be here
 
 
@@ -65,17 +58,6 @@ def test_programs_are_told_in_json_and_never_the_api_key(monkeypatch: pytest.Mon
     assert "sk-very-secret" not in done.stdout
 
 
-def test_beside_a_server_that_runs_it_is_in_nobodys_way(tmp_path: Path) -> None:
-    store = f"sqlite:///{tmp_path}/chats.db"
-    with started("turnledger", "serve", "--port", "0", "--store", store) as server:
-        command = ["doctor", "--store", store, "--port", str(server.address[1]), "--json"]
-        findings = json.loads(run(app, command).stdout)["findings"]
-        told = {each["subject"]: each["told"] for each in findings}
-        assert told["processes"] == "1 process at work in the store"
-        assert "a server runs" in told["port"]
-        assert '{"status":"ready"}' in server.get("/readyz")
-
-
 def test_lines_stand_under_each_other_and_hold_nothing_that_a_terminal_obeys() -> None:
     found = [ok("a", "fine"), warn("longer", "odd \x1b[31m", "Look.")]
     assert as_lines(found).splitlines() == [
@@ -85,13 +67,6 @@ def test_lines_stand_under_each_other_and_hold_nothing_that_a_terminal_obeys() -
         "1 warning.",
     ]
     assert summary_of([fail("a", "b", "c")] * 2 + found) == "2 failures and 1 warning."
-
-
-def test_without_its_packages_it_says_how_to_install_them() -> None:
-    code = "import sys; sys.modules['httptools'] = None; from turnledger.cli import main; main()"
-    command = [sys.executable, "-c", code, "doctor"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
-    assert (done.returncode, done.stdout, done.stderr.strip()) == (NOT_DONE, "", NEEDS_SERVER)
 
 
 async def test_beyond_this_machine_it_asks_for_a_token(tmp_path: Path) -> None:

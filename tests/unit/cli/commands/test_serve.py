@@ -16,26 +16,7 @@ from turnledger.cli import NEEDS_SERVER
 from turnledger.cli.main import app
 
 run = CliRunner().invoke
-WITHOUT_EACH = """
-import json, os, sys
-from turnledger.cli import main
-import turnledger.cli.main, turnledger.ledger  # once for all, and none of what may be missing
-for package in json.loads(sys.argv.pop(1)):
-    assert package not in sys.modules
-    if os.fork() == 0:
-        sys.modules[package] = None
-        main()
-    print(os.waitstatus_to_exitcode(os.wait()[1]), flush=True)
-"""
-"""Runs the command once for each of these packages, as if that one was not there."""
-
-
-@pytest.fixture(autouse=True)
-def a_home_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("HOME", "XDG_DATA_HOME", "XDG_CONFIG_HOME", "APPDATA", "LOCALAPPDATA"):
-        monkeypatch.setenv(name, str(tmp_path / name))
-    (tmp_path / "here").mkdir()
-    monkeypatch.chdir(tmp_path / "here")
+pytestmark = pytest.mark.usefixtures("own_folders")
 
 
 def test_without_flags_it_serves_the_demo_model_from_the_data_folder(tmp_path: Path) -> None:
@@ -80,15 +61,6 @@ def test_a_store_that_cannot_be_opened_is_told(tmp_path: Path) -> None:
     done = run(app, ["serve", "--port", "0", "--store", f"sqlite:///{tmp_path}/chats.db"])
     assert done.exit_code == 2
     assert done.stderr.startswith("not_a_store: ")
-
-
-def test_without_its_packages_it_says_how_to_install_them() -> None:
-    packages = ["starlette", "uvicorn", "structlog", "prometheus_client"]
-    flags = ["--port", "0", "--store", "memory:", "--log-format", "console"]
-    command = [sys.executable, "-c", WITHOUT_EACH, json.dumps(packages), "serve", *flags]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
-    assert (done.stdout, done.stderr) == ("2\n" * len(packages), f"{NEEDS_SERVER}\n" * len(packages))
-    assert "turnledger[server]" in NEEDS_SERVER
 
 
 @pytest.mark.parametrize("command", ["serve", "doctor"])

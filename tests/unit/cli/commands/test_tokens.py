@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import json
-import subprocess
-import sys
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import pytest
 from click.testing import Result
 from typer.testing import CliRunner
 
+from tests.unit.cli.commands.test_chats import asked
 from tests.unit.model.shapes import some_id
 from turnledger import Admission, Ledger, TokenScope
 from turnledger.api import access
@@ -25,28 +24,12 @@ from turnledger.errors import StoreFull
 from turnledger.model.access.token import Token, digest_of, is_token_text
 from turnledger.model.ids import TokenId
 
-Answer = TypeVar("Answer")
 UNKNOWN = some_id(TokenId, 1)
-
-
-@pytest.fixture(autouse=True)
-def a_home_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("HOME", "XDG_DATA_HOME", "XDG_CONFIG_HOME", "APPDATA", "LOCALAPPDATA"):
-        monkeypatch.setenv(name, str(tmp_path / name))
-    (tmp_path / "here").mkdir()
-    monkeypatch.chdir(tmp_path / "here")
+pytestmark = pytest.mark.usefixtures("own_folders")
 
 
 def run(*arguments: str) -> Result:
     return CliRunner().invoke(app, ["tokens", *arguments])
-
-
-def asked(url: str, ask: Callable[[Ledger], Awaitable[Answer]]) -> Answer:
-    async def answer() -> Answer:
-        async with await Ledger.open(url) as ledger:
-            return await ask(ledger)
-
-    return asyncio.run(answer())
 
 
 def found(url: str, text: str) -> Admission:
@@ -297,14 +280,3 @@ def test_the_servers_file_names_the_store_also_where_the_server_would_not_start(
     done = run("create", "--config", str(config))
     assert done.exit_code == 2
     assert done.stderr.startswith(f"invalid_settings: {config}, line 3: `store` is a URL in quotes.")
-
-
-def test_the_servers_store_is_known_without_its_packages(tmp_path: Path) -> None:
-    missing = ("starlette", "structlog", "uvicorn", "httptools", "prometheus_client")
-    code = (
-        f"import sys; sys.modules.update(dict.fromkeys({missing})); from turnledger.cli import main; main()"
-    )
-    command = [sys.executable, "-c", code, "tokens", "create"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
-    [file] = tmp_path.rglob("turnledger/chats.db")
-    assert found(f"sqlite:///{file}", done.stdout.strip()).token is not None

@@ -1,16 +1,58 @@
-"""A file that a result goes to is whole, or as it was; what is no file is written to, and stays."""
+"""Output to streams is printable and its JSON unchanged; an output file is whole, or as it was."""
 
 from __future__ import annotations
 
+import json
 import os
 import stat
 from pathlib import Path
 from threading import Thread
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from tests.unit.model.shapes import repeatable
 from turnledger.cli.output.file import writing_to
+from turnledger.cli.output.streams import aligned, json_of, printable_json
 from turnledger.errors import InvalidInput
+from turnledger.model.item import Item
+
+HOSTILE = "\x1b[2J \x9b31m \u202e \u2028 \x7f \U000e0041 漢字 é"
+
+
+def test_json_says_the_same_in_letters_that_can_be_printed() -> None:
+    text = json_of({"said": HOSTILE})
+    assert text.isprintable()
+    assert "漢字 é" in text
+    assert json.loads(text) == {"said": HOSTILE}
+
+
+@pytest.mark.parametrize(
+    "raw", ['{"type":"message",\n\t"role":"user",\r\n"content":"a\\nb\x7f\x9b"}', '{"type" : "x"}']
+)
+def test_an_item_is_told_as_it_was_given_on_one_line(raw: str) -> None:
+    text = json_of([Item(raw.encode())])
+    assert text.isprintable()
+    assert json.loads(text) == [json.loads(raw)]
+
+
+@repeatable
+@given(st.dictionaries(st.text(), st.text()))
+def test_whatever_json_says_it_says_in_print(value: dict[str, str]) -> None:
+    for raw in (json.dumps(value, ensure_ascii=False), json.dumps(value, ensure_ascii=False, indent=1)):
+        text = printable_json(raw)
+        assert text.isprintable()
+        assert json.loads(text) == value
+
+
+def test_what_can_be_printed_is_left_alone() -> None:
+    assert printable_json('{"a":"漢字"}') == '{"a":"漢字"}'
+
+
+def test_rows_are_whole_and_below_each_other() -> None:
+    assert aligned([("A", "BB"), ("long", "\x1b"), ("", "x")]) == ["A     BB", "long  \\x1b", "      x"]
+    assert aligned([("A", "B"), ("漢字", "x"), ("é", "y")]) == ["A     B", "漢字  x", "é     y"]
 
 
 def write(output: Path, *pieces: bytes) -> None:

@@ -1,17 +1,166 @@
-"""What people see in windows of all widths, on a real pseudo-terminal; and what a pipe gets instead."""
+"""Tables, progress bars and colours in windows of all widths, on a pseudo-terminal; and what a pipe gets."""
 
 from __future__ import annotations
 
+import io
 import json
 import re
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tests.unit.cli.commands.test_chats import asked, say
 from tests.unit.cli.pseudo_terminal import Ran, Shown, shown
+from tests.unit.model.shapes import repeatable
 from turnledger import Ledger
+from turnledger.cli.output.progress import PATIENCE, Progress
+from turnledger.cli.output.table import GAP, Column, widths_of
+
+COLUMNS = (Column("WHEN"), Column("ID"), Column("TITLE", least=10), Column("TEXT", least=10, wraps=True))
+
+
+@pytest.mark.parametrize(
+    ("window", "widths"),
+    [
+        (200, [10, 12, 30, 50]),
+        (108, [10, 12, 30, 50]),
+        (100, [10, 12, 30, 42]),
+        (78, [10, 12, 25, 25]),
+        (48, [10, 12, 10, 10]),
+        (47, None),
+    ],
+)
+def test_the_widest_gives_first_and_what_is_copied_never(window: int, widths: list[int] | None) -> None:
+    rows = [["w" * 10, "i" * 12, "t" * 30, "x" * 50], ["w", "i", "t", "x"]]
+    assert widths_of(COLUMNS, rows, window) == widths
+
+
+def test_short_texts_need_no_more_room_than_they_have() -> None:
+    assert widths_of(COLUMNS, [["w", "i", "t", "x"]], 200) == [4, 2, 5, 4]
+    assert widths_of(COLUMNS, [["w", "i", "t", "x"]], 21) == [4, 2, 5, 4]
+
+
+def test_a_wide_letter_takes_two_places() -> None:
+    assert widths_of((Column("T", least=1),), [["漢字"]], 3) == [3]
+
+
+@repeatable
+@given(
+    rows=st.lists(st.tuples(*[st.text("ab ", max_size=60)] * 4), min_size=1, max_size=5),
+    window=st.integers(1, 300),
+)
+def test_a_table_never_leaves_its_window(rows: list[tuple[str, ...]], window: int) -> None:
+    widths = widths_of(COLUMNS, rows, window)
+    if widths is not None:
+        assert sum(widths) + GAP * (len(widths) - 1) <= window
+        for column, width, cells in zip(COLUMNS, widths, zip(*rows, strict=True), strict=True):
+            natural = max(map(len, (column.title, *cells)))
+            assert width == natural if column.least is None else width >= min(natural, column.least)
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def looked_at(monkeypatch: pytest.MonkeyPatch, stream: str = "stderr") -> Terminal:
+    """What somebody sees who looks at the standard error."""
+    seen = Terminal()
+    monkeypatch.setattr(sys, stream, seen)
+    monkeypatch.setenv("COLUMNS", "40")
+    monkeypatch.setenv("TERM", "xterm")
+    return seen
+
+
+def test_short_work_shows_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, terminal = Clock(), looked_at(monkeypatch)
+    with Progress("Working", 2, clock=clock) as progress:
+        clock.now = PATIENCE / 2
+        progress.advance(2)
+    assert terminal.getvalue() == ""
+
+
+def test_long_work_shows_how_far_it_is_and_cleans_up(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    clock, terminal = Clock(), looked_at(monkeypatch)
+    with Progress("Working", 4, clock=clock) as progress:
+        clock.now = PATIENCE
+        progress.advance(1)
+        progress.advance(2)
+        progress.tell("done")
+    seen = terminal.getvalue()
+    assert "Working" in seen
+    assert "3/4" in seen
+    assert seen.endswith("\x1b[2K")
+    assert capsys.readouterr().out == "done\n"
+
+
+def test_a_line_comes_above_the_bar_where_both_are_one_window(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clock, terminal, output = Clock(), looked_at(monkeypatch), looked_at(monkeypatch, "stdout")
+    with Progress("Working", 4, clock=clock) as progress:
+        progress.tell("before")
+        clock.now = PATIENCE
+        progress.advance(1)
+        progress.tell("a line [red]that is long enough to go on below the end")
+    assert output.getvalue() == "before\n"
+    assert "a line [red]that is long enough to go on below the end\n" in terminal.getvalue()
+
+
+def test_nobody_looks(monkeypatch: pytest.MonkeyPatch) -> None:
+    output, clock = io.StringIO(), Clock()
+    monkeypatch.setattr(sys, "stderr", output)
+    with Progress("Working", 2, clock=clock) as progress:
+        clock.now = 60
+        progress.advance(1)
+        assert progress.pace is None
+    assert output.getvalue() == ""
+
+
+def test_where_a_bar_would_be_in_the_way_there_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, terminal = Clock(), looked_at(monkeypatch)
+    with Progress("Working", in_bytes=True, is_shown=False, clock=clock) as progress:
+        clock.now = 60
+        progress.advance(1)
+    assert terminal.getvalue() == ""
+
+
+def test_where_the_end_is_not_known_it_says_how_much_is_done(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, terminal = Clock(), looked_at(monkeypatch)
+    with Progress("Working", in_bytes=True, clock=clock) as progress:
+        clock.now = PATIENCE
+        progress.advance(2_000)
+    assert "2.0 kB" in terminal.getvalue()
+    assert "?" not in terminal.getvalue().replace("\x1b[?", "")
+
+
+@pytest.mark.parametrize("columns", [34, 40, 80])
+def test_a_bar_is_one_line_also_when_ctrl_c_is_written_behind_it(
+    monkeypatch: pytest.MonkeyPatch, columns: int
+) -> None:
+    clock, terminal = Clock(), looked_at(monkeypatch)
+    monkeypatch.setenv("COLUMNS", str(columns))
+    with Progress("Importing", 67_100_000, in_bytes=True, clock=clock) as progress:
+        clock.now = PATIENCE
+        progress.advance(24_100_000)
+    bar, _ = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", terminal.getvalue()).split("\n")
+    assert "24.1/67.1 MB" in bar
+    assert max(map(len, bar.split("\r"))) <= columns - len("^C")
+
 
 LONG = "How is the weather in Rome, and will it rain for the whole week?"
 HOSTILE = "\x1b[2J\x1b]0;owned\x07\x9b31m [bold red]hi[/] :smile: 漢字"
@@ -29,7 +178,6 @@ WINDOWS = [
     ((40, (("TERM", "dumb"),)), (LIST,)),
 ]
 """Width and environment of each window, and what is run there."""
-
 Look = Callable[..., Shown]
 
 

@@ -1,4 +1,4 @@
-"""What the client as a whole does: one request for each verb, and what comes of it."""
+"""The client's own verbs: one request each, pages as they are needed, secrets shown once."""
 
 from __future__ import annotations
 
@@ -9,8 +9,13 @@ import pytest
 
 from tests.unit.client.scripted import BRANCH, CHAT, CUT, INFO, TURN, Script, refused, told
 from turnledger import errors
+from turnledger.api.chats import SearchPage
+from turnledger.client import AsyncPages, Page, Pages
+from turnledger.client.core.access import AccessCore
 from turnledger.client.core.chat import ChatCore
 from turnledger.client.core.client import ClientCore
+from turnledger.client.core.steps import Steps
+from turnledger.errors import InvalidInput
 
 
 def core(script: Script, model: str | None = None) -> ClientCore:
@@ -143,3 +148,141 @@ def test_text_that_cannot_be_sent_is_refused_here() -> None:
         script.play(core.search_page(None, 5, q="\ud800", scope=None))
     with pytest.raises(errors.InvalidInput, match="UTF-8"):
         ChatCore(core, CHAT).send("Hi", {"idempotency_key": "\ud800"})
+
+
+class Shelf:
+    """A hundred and twenty numbers, and what was asked of them."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[str | None, int]] = []
+
+    def look(self, cursor: str | None, limit: int) -> Steps[Page[int]]:
+        yield from ()
+        self.asked.append((cursor, limit))
+        first = int(cursor or 0)
+        numbers = tuple(range(first, min(first + limit, 120)))
+        return SearchPage(numbers, str(first + limit) if first + limit < 120 else None, False)
+
+
+def run(doing: Steps[Any]) -> Any:
+    try:
+        next(doing)
+    except StopIteration as end:
+        return end.value
+    raise AssertionError
+
+
+async def run_awaited(doing: Steps[Any]) -> Any:
+    return run(doing)
+
+
+def test_all_of_them() -> None:
+    shelf = Shelf()
+    assert list(Pages(run, shelf.look)) == list(range(120))
+    assert shelf.asked == [(None, 50), ("50", 50), ("100", 50)]
+
+
+def test_no_page_is_read_before_it_is_needed() -> None:
+    shelf = Shelf()
+    entries = iter(Pages(run, shelf.look))
+    assert shelf.asked == []
+    assert [next(entries) for _ in range(50)] == list(range(50))
+    assert len(shelf.asked) == 1
+
+
+@pytest.mark.parametrize(("limit", "asked"), [(3, [3]), (50, [50]), (60, [50, 10]), (500, [50, 50, 50])])
+def test_at_most_so_many(limit: int, asked: list[int]) -> None:
+    shelf = Shelf()
+    assert list(Pages(run, shelf.look, limit)) == list(range(min(limit, 120)))
+    assert [each for _, each in shelf.asked] == asked
+
+
+def test_they_can_be_read_anew_and_page_by_page() -> None:
+    pages = Pages(run, Shelf().look, 60)
+    assert [len(page) for page in pages.pages()] == [50, 10]
+    assert [page.complete for page in pages.pages()] == [False, False]
+
+
+async def test_the_same_awaited() -> None:
+    pages = AsyncPages(run_awaited, Shelf().look, 60)
+    assert [entry async for entry in pages] == list(range(60))
+    assert [len(page) async for page in pages.pages()] == [50, 10]
+
+
+@pytest.mark.parametrize("limit", [0, -1])
+def test_a_limit_is_one_at_least(limit: int) -> None:
+    with pytest.raises(InvalidInput):
+        Pages(run, Shelf().look, limit)
+
+
+TOKEN_ID = "tok_01890000000070008000000000000005"
+SHARE_ID = "share_01890000000070008000000000000006"
+TOKEN = {"id": TOKEN_ID, "owner": "me", "scopes": ["chats:read"], "name": "mine"}
+SHARE = {"id": SHARE_ID, "kind": "chat", "chat": CHAT}
+NOTHING: dict[str, Any] = {
+    "owner": None,
+    "name": "",
+    "chat_scope": None,
+    "chat": None,
+    "models": None,
+    "expires_in": None,
+    "max_tokens": None,
+    "n": None,
+}
+
+
+def access(script: Script) -> AccessCore:
+    return AccessCore(ClientCore(None, script.retries, script.pacing))
+
+
+def test_a_token_is_made() -> None:
+    script = Script(told({**TOKEN, "token": "tlt_secret"}, 201))
+    made = script.play(access(script).create_token(scopes=["chats:read"], **{**NOTHING, "chat": CHAT}))
+    assert (made.id, made.token) == (TOKEN_ID, "tlt_secret")
+    assert "secret" not in repr(made)
+    assert msgspec.json.decode(script.asked[0].body or b"") == {
+        "scopes": ["chats:read"],
+        "name": "",
+        "chat": CHAT,
+    }
+
+
+def test_a_secret_that_may_have_been_made_is_not_asked_for_again() -> None:
+    script = Script(CUT)
+    with pytest.raises(errors.ServerUnavailable, match=r"its secret was lost.*revoke it"):
+        script.play(access(script).create_token(scopes=["chats:read"], **NOTHING))
+    share = Script(CUT)
+    with pytest.raises(errors.ServerUnavailable, match="its secret was lost"):
+        made = {"scope": None, "chat": CHAT, "name": "", "max_uses": None, "expires_in": None, "models": None}
+        share.play(access(share).create_share(**made))
+
+
+def test_pages_go_on_behind_the_last_one() -> None:
+    script = Script(told({"data": [TOKEN]}), told({"data": [SHARE]}), told({"data": []}))
+    assert script.play(access(script).tokens_page(None, 1, owner="me")).next == TOKEN_ID
+    assert script.play(access(script).shares_page(None, 2)).next is None
+    assert script.play(access(script).tokens_page(TOKEN_ID, 1, owner=None)).next is None
+    assert [dict(each.query) for each in script.asked] == [
+        {"owner": "me", "limit": "1"},
+        {"limit": "2"},
+        {"before": TOKEN_ID, "limit": "1"},
+    ]
+
+
+def test_who_asks() -> None:
+    script = Script(told({**TOKEN, "keeps": True}), told({"id": None, "owner": "local", "scopes": []}))
+    own = script.play(access(script).own_token(scope="shop"))
+    assert own is not None
+    assert (own.owner, own.keeps) == ("me", True)
+    assert dict(script.asked[-1].query) == {"scope": "shop"}
+    assert script.play(access(script).own_token()) is None
+
+
+def test_revoking_may_be_repeated() -> None:
+    script = Script(CUT, told({"data": [TOKEN]}), told(SHARE), told({"data": []}))
+    assert [token.id for token in script.play(access(script).revoke_token(TOKEN_ID))] == [TOKEN_ID]
+    assert script.play(access(script).revoke_share(SHARE_ID)).id == SHARE_ID
+    script.play(access(script).revoke_token("self"))
+    assert script.asked[-1].path == "/api/tokens/self"
+    with pytest.raises(errors.InvalidId, match="The text of a token"):
+        script.play(access(script).revoke_token("tlt_secret"))

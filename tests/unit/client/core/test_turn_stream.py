@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from tests.unit.client.scripted import (
     CHAT,
@@ -24,12 +27,14 @@ from tests.unit.client.scripted import (
     started,
     text,
 )
+from tests.unit.model.shapes import EXAMPLES, repeatable
 from turnledger import errors
 from turnledger.client.core.exchange import Retries
 from turnledger.client.core.steps import Broken, Reply, Request, Steps
 from turnledger.client.core.turn_stream import TurnFollower
 from turnledger.client.shapes import TurnRestarted
 from turnledger.model.event import TextDelta, TurnFinished, TurnStarted
+from turnledger.model.ids import TurnId
 
 TOLD = ["started", "Hello", " there", "completed"]
 ASKED = Request(method="POST", path="/api/turns", headers={"idempotency-key": "k"}, body=b"{}")
@@ -94,11 +99,10 @@ def test_cut_off_within_an_event_it_reads_on_behind_the_last_whole_one() -> None
     assert script.asked[1].path == f"/api/turns/{TURN}/events"
 
 
-@pytest.mark.parametrize("cut_at", range(len(b"".join(WHOLE)) + 1))
-def test_cut_off_anywhere_every_event_comes_once(cut_at: int) -> None:
+def test_cut_off_anywhere_every_event_comes_once() -> None:
     whole = b"".join(WHOLE)
-    script = Script(begun(whole[:cut_at], end=CUT), reading(*WHOLE))
-    assert followed(script) == TOLD
+    for cut_at in range(len(whole) + 1):
+        assert followed(Script(begun(whole[:cut_at], end=CUT), reading(*WHOLE))) == TOLD, cut_at
 
 
 def test_events_that_come_twice_are_told_once() -> None:
@@ -492,3 +496,184 @@ def test_attempts_are_counted_also_if_nothing_was_told_of_one() -> None:
 def test_nonsense_in_a_stream_is_as_good_as_a_cut(nonsense: bytes) -> None:
     script = Script(begun(WHOLE[0], nonsense), begun(*WHOLE))
     assert followed(script) == TOLD
+
+
+def test_a_stop_that_fails_leaves_the_turn_to_be_read() -> None:
+    def stop(turn: TurnId) -> Steps[None]:
+        yield from ()
+        raise errors.NotAdmitted
+
+    script = Script(begun(*WHOLE))
+    following = asked(script)
+    following.stop_when_begun(stop)
+    assert followed(script, following) == TOLD
+
+
+def test_a_stop_that_came_before_the_turn_began_is_carried_out_once_it_has() -> None:
+    stopped: list[str] = []
+
+    def stop(turn: TurnId) -> Steps[None]:
+        stopped.append(turn)
+        yield from ()
+
+    script = Script(begun(started(), end=CUT), reading(finished(2, "kept")))
+    following = asked(script)
+    following.stop_when_begun(stop)
+    assert followed(script, following) == ["started", "kept"]
+    assert stopped == [TURN]
+
+
+def reader(after: int = 0) -> Callable[[Script], TurnFollower]:
+    return lambda script: TurnFollower(script.trying(), script.retries, turn=TurnId(TURN), after=after)
+
+
+def test_a_reader_goes_on_where_it_was_cut_off() -> None:
+    script = Script(reading(*WHOLE[:2], end=CUT), reading(*WHOLE[2:]))
+    assert followed(script, reader()(script)) == TOLD
+    assert paths(script) == ["GET 0", "GET 2"]
+
+
+def test_a_reader_is_told_of_a_failure_and_nothing_is_raised() -> None:
+    script = Script(reading(started(), finished(2, "failed", "process_died")))
+    assert followed(script, reader()(script)) == ["started", "failed"]
+
+
+def test_a_reader_of_what_it_has_heard_before_hears_nothing() -> None:
+    script = Script(reading())
+    assert followed(script, reader(4)(script)) == []
+
+
+def test_a_reader_beyond_the_last_event_hears_nothing() -> None:
+    script = Script(reading(finished(2)))
+    assert followed(script, reader(4)(script)) == []
+
+
+def test_a_reader_that_was_told_more_than_was_kept_is_told_all_again() -> None:
+    script = Script(
+        reading(*WHOLE[:3], end=CUT),
+        reading(finished(2, "failed", "process_died")),
+        reading(started(), finished(2, "failed", "process_died")),
+    )
+    assert followed(script, reader()(script))[3:] == ["again 1", "started", "failed"]
+    assert paths(script) == ["GET 0", "GET 3", "GET 0"]
+
+
+def test_a_reader_hears_of_a_death_behind_what_was_written_down() -> None:
+    died = reading(started(), finished(2, "failed", "process_died"))
+    script = Script(reading(*WHOLE[:3], end=CUT), reading(), died, died)
+    assert followed(script, reader()(script)) == [*TOLD[:3], "again 1", "started", "failed"]
+    assert paths(script) == ["GET 0", "GET 3", "GET 0", "GET 0"]
+
+
+def test_a_reader_of_what_was_withdrawn_looks_back_once() -> None:
+    script = Script(reading(*WHOLE[:2], end=CUT), reading(), reading(*WHOLE[:2]))
+    assert followed(script, reader()(script)) == TOLD[:2]
+
+
+def test_a_reader_of_an_unknown_turn_is_told_so() -> None:
+    script = Script(refused(404, "turn_not_found"))
+    with pytest.raises(errors.TurnNotFound):
+        followed(script, reader()(script))
+
+
+def test_a_stream_that_ends_too_soon_is_read_on() -> None:
+    script = Script(reading(*WHOLE[:2]), reading(*WHOLE[2:]))
+    assert followed(script, reader()(script)) == TOLD
+
+
+WORDS = ["Hello", " there", ", how", " are", " you?"]
+LENGTH = len(b"".join(text(number, word) for number, word in enumerate(WORDS, 2)))
+FAULTS = st.one_of(
+    st.tuples(st.just("cut"), st.integers(0, LENGTH + 200)),
+    st.tuples(st.just("end"), st.integers(0, LENGTH + 200)),
+    st.tuples(st.just("die"), st.integers(0, len(WORDS))),
+    st.tuples(st.just("lose"), st.integers(0, len(WORDS))),
+    st.sampled_from([("refuse", 503), ("refuse", 429), ("unreached", 0), ("unanswered", 0)]),
+)
+
+
+class Anything(Script):
+    """A server that is true to its log, on a line that is not. A turn that dies keeps of its log what was
+    written down; one that is lost with its store is not known any more."""
+
+    def __init__(self, faults: list[tuple[str, int]]) -> None:
+        super().__init__(retries=Retries(times=50, first=0.0, most=0.0))
+        self._faults = list(faults)
+        self._turns = 0
+        self._log: list[bytes] | None = None
+
+    def _answer(self, request: Request) -> Any:
+        self.asked.append(request)
+        fault, at = self._faults.pop(0) if self._faults else ("none", 0)
+        if fault == "refuse":
+            return refused(at, "server_busy")
+        if fault == "unreached":
+            return UNREACHED
+        if fault == "lose" and self._log is not None:
+            self._log = None
+        answer = (
+            self._asked_for()
+            if request.method == "POST"
+            else self._read(int(request.headers["last-event-id"]))
+        )
+        if fault == "unanswered":
+            return CUT
+        if isinstance(answer, Reply):
+            return answer
+        if fault == "die" and self._log is not None:
+            self._die(at)
+        if fault in ("cut", "end", "die"):
+            sent = b"".join(answer.pieces)[: at if fault != "die" else LENGTH // 2]
+            answer.pieces, answer.end = [sent], b"" if fault == "end" else CUT
+        self._open = iter([*filter(None, answer.pieces), answer.end, b""])
+        return Reply(200, answer.headers)
+
+    def _asked_for(self) -> Any:
+        if self._log is None or b"process_died" in self._log[-1]:
+            self._turns += 1
+            self._log = [started(), *(text(number, word) for number, word in enumerate(WORDS, 2))]
+            self._log.append(finished(len(WORDS) + 2))
+        return begun(*self._log, turn=f"turn_018900000000700080000000000000{self._turns:02x}")
+
+    def _read(self, after: int) -> Any:
+        if self._log is None:
+            return refused(404, "turn_not_found")
+        return reading(*self._log[after:])
+
+    def _die(self, written: int) -> None:
+        assert self._log is not None
+        if b"process_died" not in self._log[-1]:
+            self._log = [*self._log[: 1 + written], finished(2 + written, "failed", "process_died")]
+
+
+@settings(repeatable, max_examples=2 * EXAMPLES)
+@given(faults=st.lists(FAULTS, max_size=12))
+def test_every_event_once_and_in_order_since_the_last_restart(faults: list[tuple[str, int]]) -> None:
+    script = Anything(faults)
+    following = asked(script)
+    script.play(following.steps())
+    since = max((at for at, told in enumerate(script.given) if isinstance(told, TurnRestarted)), default=-1)
+    told = script.given[since + 1 :]
+    assert [event.number for event in told] == list(range(1, len(WORDS) + 3))
+    assert isinstance(told[-1], TurnFinished)
+    assert following.text == "".join(WORDS)
+    for part in _between_restarts(script.given):
+        assert [event.number for event in part] == list(range(1, len(part) + 1))
+
+
+def _between_restarts(told: list[Any]) -> list[list[Any]]:
+    parts: list[list[Any]] = [[]]
+    for each in told:
+        if isinstance(each, TurnRestarted):
+            parts.append([])
+        else:
+            parts[-1].append(each)
+    return parts
+
+
+def test_what_was_tried_here_includes_restarts() -> None:
+    script = Anything([("die", 1), ("cut", 40), ("lose", 0), ("none", 0)])
+    following = asked(script)
+    script.play(following.steps())
+    assert len(_between_restarts(script.given)) >= 2
+    assert following.text == "".join(WORDS)

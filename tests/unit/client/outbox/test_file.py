@@ -1,4 +1,4 @@
-"""The record of unsent messages: on disk before it is told, shared, bounded, and nobody else's to read."""
+"""The file of unsent messages: durable, private, bounded, and shared by living processes."""
 
 from __future__ import annotations
 
@@ -33,6 +33,37 @@ from turnledger.errors import (
     StoreTooNew,
     StoreUnavailable,
 )
+
+
+def test_those_of_this_process_are_alive() -> None:
+    one, other = Claimant(), Claimant()
+    assert one.name != other.name
+    assert one.is_alive(other.name)
+    assert one.is_alive(one.name)
+
+
+def test_one_that_has_retired_is_not() -> None:
+    one, other = Claimant(), Claimant()
+    other.retire()
+    assert not one.is_alive(other.name)
+
+
+def test_one_of_an_earlier_process_of_the_same_number_is_not() -> None:
+    assert not Claimant().is_alive(f"{os.getpid()}:of-another-life")
+
+
+@pytest.mark.skipif(os.name != "posix", reason="it cannot be asked there")
+def test_a_process_that_has_ended_is_dead() -> None:
+    program = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    name = f"{program.pid}:whoever"
+    assert Claimant().is_alive(name)
+    program.communicate()
+    assert not Claimant().is_alive(name)
+
+
+def test_what_is_no_name_is_given_the_benefit_of_the_doubt() -> None:
+    assert Claimant().is_alive("whoever")
+
 
 URL = "http://server"
 HEADERS = {"content-type": "application/json", "idempotency-key": "k"}

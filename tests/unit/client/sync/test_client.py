@@ -1,13 +1,17 @@
-"""The blocking client: the core's steps, run with httpx2."""
+"""The blocking client on scripted answers and on a real socket."""
 
 from __future__ import annotations
 
 import threading
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import httpx2
 import pytest
 
+from tests.unit.client.loopback import loopback
 from tests.unit.client.scripted import (
     BRANCH,
     CHAT,
@@ -16,7 +20,6 @@ from tests.unit.client.scripted import (
     TURN,
     UNREACHED,
     begun,
-    file,
     finished,
     reading,
     refused,
@@ -26,7 +29,8 @@ from tests.unit.client.scripted import (
 )
 from tests.unit.client.served import AT, Served
 from turnledger import errors
-from turnledger.client import Answer, Client, Retries, Timeouts, TurnStream
+from turnledger.client import Client, Retries, Stream, Timeouts, TurnStream
+from turnledger.client.core.steps import Give, Steps
 
 WHOLE = (started(), text(2, "Hello"), finished(3))
 COMMITTED = {"id": TURN, "number": 1, "kind": "completed", "input": [], "output": []}
@@ -47,23 +51,6 @@ def test_a_turn_is_streamed() -> None:
     assert stream.text == "Hello"
     assert served.bodies[0].is_closed
     assert served.asked[0].headers["authorization"] == "Bearer tlt_x"
-
-
-def test_a_turn_is_answered() -> None:
-    served = Served(begun(*WHOLE), ANSWER)
-    answer = client_of(served).chats.open(CHAT).send("Hi")
-    assert isinstance(answer, Answer)
-    assert (answer.turn.id, answer.chat.id) == (TURN, CHAT)
-
-
-def test_a_stream_that_breaks_heals() -> None:
-    served = Served(begun(*WHOLE[:1], end=CUT), UNREACHED, reading(*WHOLE[1:]), ANSWER)
-    stream = client_of(served).chats.open(CHAT).send("Hi", stream=True)
-    assert [event.number for event in stream] == [1, 2, 3]  # type: ignore[union-attr]
-    assert [request.headers.get("last-event-id") for request in served.asked] == [None, "1", "1"]
-    assert served.pauses == [1.0, 2.0]
-    assert all(body.is_closed for body in served.bodies)
-    assert stream.answer().turn.number == 1
 
 
 def test_what_stands_in_the_way_is_raised_where_it_is_asked() -> None:
@@ -206,23 +193,6 @@ def test_timeouts_are_those_that_were_given() -> None:
     assert (timeout["connect"], timeout["read"], timeout["write"]) == (1, 2, 3)
 
 
-def test_lists_exports_imports_and_changes() -> None:
-    page = told({"data": [INFO], "next": None, "as_of": "here"})
-    lines = file(b"one\n", b"two\n")
-    done = told({"done": {}})
-    change = reading(b'id: a\nevent: start\ndata: {"type":"start","at":1}\n\n', end=CUT)
-    served = Served(page, lines, done, change, refused(401, "invalid_api_key"))
-    client = client_of(served)
-    assert [chat.title for chat in client.chats.list(limit=5)] == ["A chat"]
-    assert list(client.export()) == [b"one\n", b"two\n"]
-    assert client.import_chats([b"one\n", b"two\n"]) == ()
-    assert served.asked[2].read() == b"one\ntwo\n"
-    changes = client.events()
-    assert next(changes).type == "start"
-    with pytest.raises(errors.NotAdmitted):
-        next(changes)
-
-
 def test_chats_that_are_made() -> None:
     served = Served(told(INFO, 201), told({**INFO, "title": "Fork"}, 201), told(INFO))
     client = client_of(served)
@@ -235,3 +205,110 @@ def test_chats_that_are_made() -> None:
 def test_deleted_chats_are_not_searched() -> None:
     with pytest.raises(errors.InvalidInput):
         client_of(Served()).chats.list(q="x", deleted=True)
+
+
+WAIT = 30
+
+
+def test_a_connection_is_used_for_one_stream_after_the_other() -> None:
+    with loopback(*WHOLE) as server, Client(server.url, model="demo") as client:
+        for _ in range(5):
+            assert len(list(client.chats.open(CHAT).send("Hi", stream=True))) == 3
+        assert server.connections == 1
+
+
+def test_a_stream_that_is_left_lets_go_of_its_connection() -> None:
+    with loopback(*WHOLE[:2], holds=True) as server, Client(server.url, model="demo") as client:
+        for _ in client.chats.open(CHAT).send("Hi", stream=True):
+            break
+        assert server.left.wait(WAIT)
+
+
+@pytest.mark.parametrize(
+    ("end", "kind"),
+    [
+        (lambda client, stream: stream.close(), None),
+        (lambda client, stream: client.close(), errors.RequestFailed),
+    ],
+    ids=["stream", "client"],
+)
+def test_a_reader_is_woken_from_another_thread(
+    end: Callable[[Client, TurnStream], None], kind: type[Exception] | None
+) -> None:
+    with loopback(*WHOLE[:2], holds=True) as server, Client(server.url, model="demo") as client:
+        stream = client.chats.open(CHAT).send("Hi", stream=True)
+        heard: list[Any] = []
+        has_heard = threading.Event()
+
+        def read() -> None:
+            try:
+                for event in stream:
+                    heard.append(event.number)  # type: ignore[union-attr]
+                    if len(heard) == 2:
+                        has_heard.set()
+                heard.append("over")
+            except errors.TurnledgerError as problem:
+                heard.append(type(problem))
+
+        reading = threading.Thread(target=read)
+        reading.start()
+        assert has_heard.wait(WAIT)
+        end(client, stream)
+        reading.join(WAIT)
+        assert heard == [1, 2, kind or "over"]
+        assert server.left.wait(WAIT)
+
+
+def test_a_stream_that_nobody_read_and_nobody_has_any_more_lets_go_of_its_connection() -> None:
+    with loopback(*WHOLE[:2], holds=True) as server, Client(server.url, model="demo") as client:
+        client.chats.open(CHAT).send("Hi", stream=True)
+        assert server.left.wait(WAIT)
+        client.chats.open(CHAT).send("Hi", stream=True).close()
+        assert not client._wire._http._transport._pool.connections  # type: ignore[attr-defined]
+
+
+def test_a_stream_may_be_closed_while_another_thread_decides_what_comes_next() -> None:
+    decides, is_closed = threading.Event(), threading.Event()
+
+    def steps() -> Steps[None]:
+        yield Give((1,))
+        decides.set()
+        assert is_closed.wait(WAIT)
+        yield Give((2,))
+
+    with Client("http://127.0.0.1:9") as client, ThreadPoolExecutor(1) as pool:
+        stream = Stream[int](client._wire, steps())
+        reading = pool.submit(list, stream)
+        assert decides.wait(WAIT)
+        stream.close()
+        is_closed.set()
+        assert reading.result(WAIT) == []
+
+
+def test_a_stream_may_be_closed_before_what_was_heard_is_taken() -> None:
+    class Emptied(deque[int]):
+        """Closed by another thread between the look and the taking."""
+
+        def __bool__(self) -> bool:
+            is_full = len(self) > 0
+            if is_full:
+                stream.close()
+            return is_full
+
+    with Client("http://127.0.0.1:9") as client:
+        stream = Stream[int](client._wire, iter_of(Give((1, 2))))
+        stream._given = Emptied()
+        assert list(stream) == []
+
+
+def test_threads_that_read_one_stream_get_each_event_once() -> None:
+    with Client("http://127.0.0.1:9") as client, ThreadPoolExecutor(4) as pool:
+        stream = Stream[int](client._wire, iter_of(*(Give((number,)) for number in range(2000))))
+        heard = [
+            each for reading in [pool.submit(list, stream) for _ in range(4)] for each in reading.result(WAIT)
+        ]
+        assert sorted(heard) == list(range(2000))
+
+
+def iter_of(*steps: Give) -> Steps[None]:
+    yield from steps

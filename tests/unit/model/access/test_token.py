@@ -1,7 +1,6 @@
-"""A token knows how long it lasts, what it allows, and what it gives beyond another.
+"""Tokens: how long they last, what they allow and grant, their text, and what they make visible."""
 
-The text of a token is long, checked, and the same for nobody else.
-"""
+from __future__ import annotations
 
 import re
 from random import Random
@@ -23,7 +22,8 @@ from turnledger.model.access.token import (
     is_token_text,
     new_token_text,
 )
-from turnledger.model.ids import SystemEntropy, TokenId
+from turnledger.model.conversation import EVERYWHERE, Conversation, Within
+from turnledger.model.ids import BranchId, ConversationId, SystemEntropy, TokenId
 
 PLAIN = Token(
     id=some_id(TokenId, 1), owner="ann", scopes=frozenset({TokenScope.TURNS_RUN}), created_at=1, digest=b""
@@ -153,3 +153,43 @@ def test_the_digest_tells_texts_apart_and_not_what_they_are() -> None:
     assert digest_of("abc").hex().startswith("ba7816bf8f01cfea")
     assert digest_of(TEXT) != digest_of(TEXT[:-1])
     assert len(digest_of(TEXT)) == 32
+
+
+ONE, OTHER = some_id(ConversationId, 1), some_id(ConversationId, 2)
+SHOP = Conversation(
+    id=ONE, owner="ann", branch=some_id(BranchId, 1), created_at=1, touched_at=1, scope="shop"
+)
+
+
+@pytest.mark.parametrize(
+    ("within", "sees"),
+    [
+        (EVERYWHERE, True),
+        (Within("shop"), True),
+        (Within(""), False),
+        (Within("desk"), False),
+        (Within(chat=ONE), True),
+        (Within(chat=OTHER), False),
+        (Within("shop", ONE), True),
+        (Within("desk", ONE), False),
+        (Within("shop", OTHER), False),
+    ],
+)
+def test_what_is_seen(within: Within, sees: bool) -> None:
+    assert within.sees(SHOP) is sees
+    assert within.is_everything is (within == EVERYWHERE)
+
+
+def test_who_covers_whom() -> None:
+    ranks = [EVERYWHERE, Within("shop"), Within("shop", ONE)]
+    for place, each in enumerate(ranks):
+        assert [each.covers(other) for other in ranks] == [rank >= place for rank in range(3)]
+    for other in (Within(""), Within("desk"), Within(chat=ONE), EVERYWHERE):
+        assert not Within("shop").covers(other)
+    assert not Within(chat=ONE).covers(Within(chat=OTHER))
+
+
+def test_a_label_tells_them_apart() -> None:
+    every = [EVERYWHERE, Within(""), Within("shop"), Within(ONE), Within(chat=ONE), Within(chat=OTHER)]
+    assert len({each.label for each in every}) == len(every)
+    assert [Within.labelled(each.label) for each in every] == every

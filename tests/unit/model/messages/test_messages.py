@@ -1,24 +1,53 @@
-"""What may be a chat message: every refusal names the place and what would be right there."""
+"""Chat messages: what is accepted, and their translation to items and back without loss."""
 
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
 from contextlib import suppress
+from itertools import groupby
 from types import MappingProxyType
 from typing import Any
 
 import msgspec
 import pytest
 from hypothesis import given
+from hypothesis import strategies as st
 
+from tests.unit.model import chat_shapes
 from tests.unit.model.chat_shapes import (
     Message,
     answering,
     asking,
     conversations,
+    custom,
     function,
     saying,
+    shuffled,
 )
-from tests.unit.model.shapes import json_values, repeatable
+from tests.unit.model.shapes import (
+    assistant,
+    call,
+    histories,
+    json_values,
+    reasoning,
+    repeatable,
+    result,
+    user,
+)
 from turnledger.errors import MalformedItems
-from turnledger.model.messages.messages import checked_messages
+from turnledger.model.item import Item, message
+from turnledger.model.messages.messages import (
+    CHAT_ONLY,
+    are_parts,
+    chat_content,
+    chat_parts,
+    checked_messages,
+    items_of_messages,
+    messages_of,
+    responses_parts,
+    text_part,
+)
 
 
 @repeatable
@@ -144,3 +173,583 @@ def body(**fields: Any) -> Message:
 def test_what_is_no_message_is_refused_with_place_and_remedy(wrong: Any, reason: str) -> None:
     with pytest.raises(MalformedItems, match=r"messages\[1\]" + reason):
         checked_messages([saying("user", "Hi"), wrong])
+
+
+def as_item(part: Any, role: str = "user") -> Any:
+    return responses_parts("content", role, [part])[0]
+
+
+@repeatable
+@given(st.lists(chat_shapes.parts), st.sampled_from(["user", "assistant", "tool"]))
+def test_parts_come_back_as_they_were(parts: list[dict[str, Any]], role: str) -> None:
+    assert chat_parts(responses_parts("content", role, parts)) == parts
+
+
+@repeatable
+@given(json_values | st.lists(st.dictionaries(st.sampled_from(["type", "text"]), json_values)))
+def test_whatever_an_output_is_there_is_content_for_it(output: Any) -> None:
+    content = chat_content(output)
+    assert content is None or isinstance(content, str) or are_parts(content)
+
+
+@pytest.mark.parametrize("role", ["user", "assistant", "system", "developer"])
+def test_a_text_part_is_the_one_that_messages_are_made_of(role: str) -> None:
+    assert message(role, "x").fields["content"] == [text_part(role, "x")]
+
+
+@pytest.mark.parametrize(
+    ("part", "item_part"),
+    [
+        ({"type": "text", "text": "x"}, {"type": "input_text", "text": "x"}),
+        ({"type": "image_url", "image_url": {"url": "u"}}, {"type": "input_image", "image_url": "u"}),
+        (
+            {"type": "image_url", "image_url": {"url": "u", "detail": "high"}},
+            {"type": "input_image", "image_url": "u", "detail": "high"},
+        ),
+        (
+            {"type": "file", "file": {"file_data": "data:,", "filename": "a"}},
+            {"type": "input_file", "file_data": "data:,", "filename": "a"},
+        ),
+    ],
+)
+def test_what_both_shapes_have_is_translated(part: Any, item_part: Any) -> None:
+    assert as_item(part) == item_part
+    assert chat_parts([item_part]) == [part]
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        {"type": "text", "text": "x", "cache_control": {"type": "ephemeral"}},
+        {"type": "image_url", "image_url": {"url": "u", "quality": 1}},
+        {"type": "image_url", "image_url": {"url": "u"}, "cache_control": {}},
+        {"type": "image_url", "image_url": {"url": None}},
+        {"type": "image_url", "image_url": "u"},
+        {"type": "file", "file": {"type": "pdf"}},
+        {"type": "file", "file": None},
+        {"type": "input_audio", "input_audio": {"data": "", "format": "wav"}},
+        {"type": "refusal", "refusal": "No."},
+        {"type": "some.day"},
+        {"type": "type"},
+    ],
+)
+def test_what_only_chat_has_is_carried_verbatim(part: Any) -> None:
+    assert as_item(part) == part
+    assert chat_parts([part]) == [part]
+
+
+def test_text_with_more_to_it_is_not_joined() -> None:
+    marked = {"type": "text", "text": "a", "cache_control": {}}
+    assert chat_content([marked]) == [marked]
+    assert (
+        chat_content([{"type": "output_text", "text": "a", "annotations": [1]}, text_part("user", "b")])
+        == "ab"
+    )
+
+
+@pytest.mark.parametrize(
+    ("part", "reason"),
+    [
+        ("x", r"content\[0\] must be a part with a `type`"),
+        ({}, r"content\[0\] must be a part with a `type`"),
+        ({"type": 5}, r"content\[0\] must be a part with a `type`"),
+        ({"type": "text"}, r"content\[0\]\.text must be a text"),
+        ({"type": "text", "text": None}, r"content\[0\]\.text must be a text"),
+        ({"type": "refusal", "text": "x"}, r"content\[0\]\.refusal must be a text"),
+    ],
+)
+def test_what_is_not_a_part_is_refused_with_its_place(part: Any, reason: str) -> None:
+    with pytest.raises(MalformedItems, match=reason):
+        as_item(part)
+
+
+def fields_of(messages: Sequence[Message]) -> list[Any]:
+    return [item.fields for item in items_of_messages(messages)]
+
+
+def same_json(messages: Sequence[Message]) -> list[str]:
+    """Texts that differ where the JSON differs, as 1 and 1.0 do."""
+    return [json.dumps(each, sort_keys=True) for each in messages]
+
+
+def there_and_back(messages: Sequence[Message]) -> list[Message]:
+    return messages_of(items_of_messages(messages))
+
+
+@repeatable
+@given(conversations)
+def test_messages_come_back_as_they_were(messages: list[Message]) -> None:
+    assert same_json(there_and_back(messages)) == same_json(messages)
+
+
+@repeatable
+@given(conversations.flatmap(shuffled))
+def test_in_any_order_only_results_move(messages: list[Message]) -> None:
+    found = there_and_back(messages)
+    assert sorted(same_json(found)) == sorted(same_json(messages))
+    spoken = [each for each in messages if each["role"] != "tool"]
+    assert [each for each in found if each["role"] != "tool"] == spoken
+    assert there_and_back(found) == found
+
+
+@repeatable
+@given(conversations)
+def test_mappings_and_their_json_are_the_same(messages: list[Message]) -> None:
+    items = items_of_messages(messages)
+    raws = [json.dumps(each, ensure_ascii=False).encode() for each in messages]
+    assert items_of_messages(iter(raws)) == items
+    assert items_of_messages([msgspec.Raw(each) for each in raws]) == items
+    assert items_of_messages(b"[" + b",".join(raws) + b"]") == items
+
+
+def item_of(role: str, *parts: Message, **fields: Any) -> Item:
+    return Item.of({"type": "message", "role": role, "content": list(parts), **fields})
+
+
+def input_text(text: str) -> Message:
+    return {"type": "input_text", "text": text}
+
+
+IMAGE = {"type": "input_image", "image_url": "https://example.org/a.png", "detail": "low"}
+FILE = {"type": "input_file", "file_id": "file_1", "filename": "a.pdf"}
+AUDIO = {"type": "input_audio", "input_audio": {"data": "", "format": "wav"}}
+CALLS = {"a": call("a"), "b": call("b", "custom_tool_call"), "c": call("c")}
+RESULTS = {"a": result("a"), "b": result("b", "custom_tool_call"), "c": result("c", output="")}
+call_ids = st.lists(st.sampled_from("abc"), max_size=3, unique=True)
+# Items that chat messages have a place for, results directly behind their calls.
+expressible = st.lists(
+    st.one_of(
+        st.builds(
+            lambda role, text: [message(role, text)],
+            st.sampled_from(["user", "system", "developer", "assistant"]),
+            st.text(),
+        ),
+        st.just([item_of("assistant", {"type": "refusal", "refusal": "No."})]),
+        st.just([item_of("user", input_text("Look:"), IMAGE, FILE, AUDIO, name="ann")]),
+        st.just([result("never called")]),
+        st.builds(
+            lambda made, answered: [
+                *(CALLS[each] for each in made),
+                *(RESULTS[each] for each in answered if each in made),
+            ],
+            call_ids,
+            call_ids,
+        ),
+    ),
+    max_size=6,
+).map(lambda steps: tuple(item for step in steps for item in step))
+
+
+@repeatable
+@given(expressible)
+def test_items_that_messages_can_express_come_back_as_they_were(items: tuple[Item, ...]) -> None:
+    assert items_of_messages(messages_of(items)) == items
+
+
+@repeatable
+@given(histories)
+def test_what_has_no_place_in_messages_is_lost_once(items: list[Item]) -> None:
+    shown = messages_of(items)
+    assert there_and_back(shown) == shown
+
+
+# One by one: the messages of a client, and the items they are.
+
+
+@pytest.mark.parametrize("role", ["user", "assistant", "system", "developer"])
+def test_a_text_is_the_item_that_a_text_always_makes(role: str) -> None:
+    assert items_of_messages([saying(role, "Hi")]) == (message(role, "Hi"),)
+    assert items_of_messages([saying(role, "")]) == (message(role, ""),)
+
+
+def test_content_and_calls_are_items_one_after_another() -> None:
+    asked = asking(function("a"), custom("b"), content="Let me see.")
+    messages = [asked, answering("b", "2"), answering("a", "1"), saying("assistant", "Done.")]
+    assert items_of_messages(messages) == (
+        message("assistant", "Let me see."),
+        call("a"),
+        call("b", "custom_tool_call"),
+        result("b", "custom_tool_call", "2"),
+        result("a", output="1"),
+        message("assistant", "Done."),
+    )
+    assert there_and_back(messages) == messages
+
+
+def test_calls_without_content_are_calls_and_nothing_else() -> None:
+    assert items_of_messages([asking(function("a"), function("b"))]) == (call("a"), call("b"))
+    without_content = asking(function("a"))
+    del without_content["content"]
+    assert there_and_back([without_content]) == [asking(function("a"))]
+
+
+def test_an_empty_text_before_calls_makes_no_empty_message() -> None:
+    messages = [asking(function("a"), content="")]
+    (item,) = items_of_messages(messages)
+    assert item.fields == {**call("a").fields, CHAT_ONLY: {"content": "empty", "begins": True}}
+    assert there_and_back(messages) == messages
+
+
+@pytest.mark.parametrize(
+    "messages",
+    [
+        [saying("assistant", "One."), asking(function("a"))],
+        [asking(function("a")), asking(function("b"))],
+        [asking(function("a")), saying("assistant", "Two."), answering("a"), asking(function("b"))],
+        [asking(function("a")), asking(function("b"), content=""), answering("b"), answering("a")],
+    ],
+    ids=["text, calls", "calls, calls", "a late result between", "empty text"],
+)
+def test_two_assistant_messages_do_not_become_one(messages: list[Message]) -> None:
+    found = [each for each in there_and_back(messages) if each["role"] != "tool"]
+    assert found == [each for each in messages if each["role"] != "tool"]
+
+
+def test_calls_after_results_need_no_word_to_begin_a_message() -> None:
+    items = items_of_messages([asking(function("a")), answering("a"), asking(function("b"))])
+    assert items == (call("a"), result("a"), call("b"))
+
+
+@pytest.mark.parametrize(
+    ("content", "form"),
+    [
+        ([{"type": "text", "text": "Hi"}], "parts"),
+        ([{"type": "text", "text": "a"}, {"type": "text", "text": "b"}], "parts"),
+        ([], "parts"),
+        ([{"type": "text", "text": "a"}, {"type": "video_url", "video_url": {"url": "x"}}], None),
+    ],
+)
+@pytest.mark.parametrize("role", ["user", "assistant", "tool"])
+def test_a_list_of_parts_stays_a_list(content: Any, form: str | None, role: str) -> None:
+    said = answering("a", content) if role == "tool" else saying(role, content)
+    (item,) = items_of_messages([said])
+    assert item.fields.get(CHAT_ONLY, {}).get("content") == form
+    assert messages_of([item]) == [said]
+
+
+def test_the_text_of_parts_is_seen_as_text() -> None:
+    content = [{"type": "text", "text": "a"}, {"type": "text", "text": "b", "cache_control": {"ttl": 1}}]
+    (item,) = items_of_messages([saying("user", content)])
+    assert item.text == "ab"
+    assert messages_of([item]) == [saying("user", content)]
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        saying("assistant", None, refusal="No."),
+        saying("assistant", "", refusal="No."),
+        saying("assistant", "Well.", refusal="No."),
+        saying("assistant", [{"type": "text", "text": "Well."}], refusal="No."),
+        saying("assistant", [{"type": "refusal", "refusal": "No."}]),
+        saying("assistant", [{"type": "refusal", "refusal": "No."}], refusal="Never."),
+        saying("assistant", None, refusal="No.", audio={"id": "audio_1"}),
+        asking(function("a"), refusal="No."),
+    ],
+)
+def test_a_refusal_is_text_of_the_item_and_comes_back_where_it_was(said: Message) -> None:
+    items = items_of_messages([said])
+    assert "No." in items[0].text
+    assert messages_of(items) == [said]
+
+
+@pytest.mark.parametrize("content", [None, "", "Hello.", [{"type": "text", "text": "Hello."}]])
+def test_the_audio_of_an_answer_is_a_part_of_the_item(content: Any) -> None:
+    said = saying("assistant", content, audio={"id": "audio_1"})
+    (item,) = items_of_messages([said])
+    assert not item.is_blank
+    assert item.fields["content"][-1] == {"type": "output_audio", "audio": {"id": "audio_1"}}
+    assert messages_of([item]) == [said]
+
+
+def test_an_answer_of_nothing_stays_one() -> None:
+    said = saying("assistant", None)
+    (item,) = items_of_messages([said])
+    assert item.is_blank
+    assert messages_of([item]) == [said]
+
+
+@pytest.mark.parametrize("role", ["user", "assistant", "system", "developer"])
+def test_names_stand_where_items_have_them(role: str) -> None:
+    (item,) = items_of_messages([saying(role, "Hi", name="ann")])
+    assert item.fields == {**message(role, "Hi").fields, "name": "ann"}
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        saying("user", "Hi", metadata={"a": [1, None]}, type="message", id=None),
+        saying("assistant", "Hi", reasoning_content="Hm", annotations=[]),
+        asking(function("a"), name="bob", reasoning_content="Hm"),
+        asking({**function("a"), "extra_content": {"signature": "s"}, "index": 0}, function("b")),
+        asking({"id": "a", "type": "custom", "custom": {"name": "x", "input": "", "more": 1}}),
+        answering("a", "found", name="look", is_error=True),
+        saying("user", "Hi", chat_only={"content": "parts"}),
+    ],
+)
+def test_unknown_fields_are_carried_along(said: Message) -> None:
+    assert there_and_back([said]) == [said]
+
+
+def test_what_a_client_library_dumps_is_taken_with_all_its_nulls() -> None:
+    dumped = saying(
+        "assistant", "Hi", refusal=None, audio=None, function_call=None, tool_calls=None, name=None
+    )
+    assert items_of_messages([dumped]) == (message("assistant", "Hi"),)
+    assert items_of_messages([saying("assistant", "Hi", tool_calls=[])]) == (message("assistant", "Hi"),)
+    assert there_and_back([asking({"id": "a", "function": {"name": "look", "arguments": "{}"}})]) == [
+        asking(function("a"))
+    ]
+
+
+def test_a_result_has_the_type_of_the_latest_call_of_its_id() -> None:
+    messages = [asking(function("a")), answering("a"), asking(custom("a")), answering("a"), answering("z")]
+    kinds = [item.type for item in items_of_messages(messages) if item.is_result]
+    assert kinds == ["function_call_output", "custom_tool_call_output", "function_call_output"]
+
+
+def test_parts_in_responses_shape_are_shown_in_chat_shape() -> None:
+    said = saying("user", [input_text("Look:"), IMAGE])
+    assert fields_of([said])[0]["content"] == [input_text("Look:"), IMAGE]
+    assert there_and_back([said])[0]["content"][0] == {"type": "text", "text": "Look:"}
+
+
+def test_the_callers_messages_can_change_afterwards() -> None:
+    said = saying("user", [{"type": "input_audio", "input_audio": {"data": ""}}], tags=["a"])
+    (item,) = items_of_messages([said])
+    said["content"][0]["type"] = "changed"
+    said["tags"].append("b")
+    assert messages_of([item])[0]["content"][0]["type"] == "input_audio"
+    assert messages_of([item])[0]["tags"] == ["a"]
+
+
+def test_no_messages_are_no_items() -> None:
+    assert items_of_messages([]) == ()
+    assert items_of_messages(b" [ ] ") == ()
+
+
+@pytest.mark.parametrize(
+    ("wrong", "reason"),
+    [
+        (saying("user", [{"type": "later", "text": 5}]), r"messages\[1\]: The `text`"),
+        (saying("user", "x", more=float("nan")), r"messages\[1\]: .* plain JSON"),
+        (saying("user", "half a pair: \ud800"), r"messages\[1\]: .* plain JSON"),
+        (saying("user", [{"type": "text"}]), r"messages\[1\]\.content\[0\]\.text must be a text"),
+        (answering("a", ["x"]), r"messages\[1\]\.content\[0\] must be a part"),
+        (asking({**function("a"), "index": object()}), r"messages\[1\]\.tool_calls\[0\]: .* plain JSON"),
+    ],
+)
+def test_what_cannot_be_an_item_is_refused_with_its_place(wrong: Message, reason: str) -> None:
+    with pytest.raises(MalformedItems, match=reason):
+        items_of_messages([saying("user", "Hi"), wrong])
+
+
+@pytest.mark.parametrize("role", ["user", "system", "developer"])
+def test_a_plain_text_makes_the_item_that_it_makes_among_others(role: str) -> None:
+    plain = {"role": role, "content": "Hello"}
+    among = items_of_messages([plain, {"role": "user", "content": "x", "name": "y"}])
+    assert items_of_messages([plain]) == among[:1]
+
+
+def said(content: Any, role: str = "user") -> Any:
+    return messages_of([Item.of({"role": role, "content": content})])[0]["content"]
+
+
+def test_text_is_sent_as_a_text() -> None:
+    assert messages_of([user("Hi"), assistant("Hello")]) == [
+        {"role": "user", "content": "Hi"},
+        {"role": "assistant", "content": "Hello"},
+    ]
+
+
+def test_text_parts_are_joined() -> None:
+    parts = [{"type": "input_text", "text": "a"}, {"type": "output_text", "text": "b", "annotations": []}]
+    assert said([*parts, {"type": "text", "text": "c"}]) == "abc"
+    assert said([]) == ""
+
+
+@pytest.mark.parametrize("role", ["user", "assistant", "system", "developer"])
+def test_every_role_keeps_its_name(role: str) -> None:
+    assert messages_of([message(role, "x")]) == [{"role": role, "content": "x"}]
+
+
+def test_a_refusal_has_a_field_of_its_own() -> None:
+    refused = Item.of({"role": "assistant", "content": [{"type": "refusal", "refusal": "No."}]})
+    assert messages_of([refused]) == [{"role": "assistant", "content": None, "refusal": "No."}]
+
+
+def test_a_refusal_beside_text_stays_a_part() -> None:
+    parts = [{"type": "output_text", "text": "Well."}, {"type": "refusal", "refusal": "No."}]
+    assert said(parts, "assistant") == [
+        {"type": "text", "text": "Well."},
+        {"type": "refusal", "refusal": "No."},
+    ]
+
+
+def test_the_name_of_a_speaker_is_kept() -> None:
+    named = Item.of({"role": "user", "name": "ann", "content": "Hi"})
+    assert messages_of([named]) == [{"role": "user", "content": "Hi", "name": "ann"}]
+
+
+def test_calls_join_the_text_before_them() -> None:
+    assert messages_of([assistant("Let me see."), call("a"), call("b")]) == [
+        {"role": "assistant", "content": "Let me see.", "tool_calls": [function("a"), function("b")]}
+    ]
+
+
+def test_calls_without_text_make_a_message_of_their_own() -> None:
+    assert messages_of([user(), call("a"), reasoning(), call("b")]) == [
+        {"role": "user", "content": "Hello"},
+        {"role": "assistant", "content": None, "tool_calls": [function("a"), function("b")]},
+    ]
+
+
+def test_a_call_after_a_result_begins_a_new_message() -> None:
+    roles = [each["role"] for each in messages_of([call(), result(), call(), result()])]
+    assert roles == ["assistant", "tool", "assistant", "tool"]
+
+
+def test_results_name_their_call() -> None:
+    assert messages_of([call(), result(output="42")])[1] == {
+        "role": "tool",
+        "tool_call_id": "a",
+        "content": "42",
+    }
+
+
+def test_the_parts_of_a_result_become_parts() -> None:
+    text = [{"type": "input_text", "text": "a"}, {"type": "input_text", "text": "b"}]
+    assert messages_of([call(), result(output=text)])[1]["content"] == "ab"
+
+
+@pytest.mark.parametrize("output", [["plain"], [5], [None], [["nested"]]])
+def test_a_result_whose_list_holds_no_parts_does_not_break_the_history(output: Any) -> None:
+    assert messages_of([call(), result(output=output)])[1]["tool_call_id"] == "a"
+
+
+def test_custom_tools_have_their_own_shape() -> None:
+    found = messages_of([call("a", "custom_tool_call"), result("a", "custom_tool_call")])
+    assert found[0]["tool_calls"] == [custom("a")]
+    assert found[1]["role"] == "tool"
+
+
+def test_a_call_of_unknown_type_is_shown_as_a_function_of_that_name() -> None:
+    unknown = Item.of({"type": "some_new_call", "call_id": "a"})
+    shown = {"id": "a", "type": "function", "function": {"name": "some_new_call", "arguments": "{}"}}
+    assert messages_of([unknown])[0]["tool_calls"] == [shown]
+
+
+def test_images_are_passed_by_reference() -> None:
+    image = {"type": "input_image", "image_url": "https://example.org/a.png", "detail": "low"}
+    assert said([{"type": "input_text", "text": "Look:"}, image]) == [
+        {"type": "text", "text": "Look:"},
+        {"type": "image_url", "image_url": {"url": "https://example.org/a.png", "detail": "low"}},
+    ]
+    del image["detail"]
+    assert said([image]) == [{"type": "image_url", "image_url": {"url": "https://example.org/a.png"}}]
+
+
+def test_an_image_that_is_a_file_gets_no_empty_url() -> None:
+    for image in (
+        {"type": "input_image", "file_id": "file_1"},
+        {"type": "input_image", "file_id": "file_1", "image_url": None, "detail": "auto"},
+    ):
+        assert said([image]) == [image]
+
+
+def test_files_keep_all_their_fields() -> None:
+    file = {"type": "input_file", "file_id": "file_1", "filename": "a.pdf"}
+    assert said([file]) == [{"type": "file", "file": {"file_id": "file_1", "filename": "a.pdf"}}]
+
+
+def test_unknown_parts_are_passed_verbatim() -> None:
+    audio = {"type": "input_audio", "input_audio": {"data": "", "format": "wav"}}
+    assert said([audio]) == [audio]
+
+
+def test_reasoning_and_unknown_items_have_no_place_here() -> None:
+    assert messages_of([reasoning(), assistant("x"), Item.of({"type": "some.day"})]) == [
+        {"role": "assistant", "content": "x"}
+    ]
+
+
+def test_the_messages_are_the_callers_to_change() -> None:
+    item = Item.of({"role": "user", "content": [{"type": "input_audio", "input_audio": {"data": ""}}]})
+    messages_of([item])[0]["content"][0]["type"] = "changed"
+    assert item.fields["content"][0]["type"] == "input_audio"
+
+
+@repeatable
+@given(histories)
+def test_calls_and_texts_are_there_in_order_and_results_in_that_of_each_message(items: list[Item]) -> None:
+    shown = messages_of(items)
+    calls = [each["id"] for found in shown for each in found.get("tool_calls", ())]
+    behind = [
+        [(each["tool_call_id"], each["content"]) for each in run]
+        for is_result, run in groupby(shown, lambda each: each["role"] == "tool")
+        if is_result
+    ]
+    texts = [found["content"] for found in shown if found["role"] != "tool" and found["content"] is not None]
+    assert calls == [item.call_id for item in items if item.is_call]
+    given = [(item.call_id, item.fields["output"]) for item in items if item.is_result]
+    assert sorted(each for run in behind for each in run) == sorted(given)
+    assert all(run == [each for each in given if each in run] for run in behind)
+    assert texts == [item.text for item in items if item.type == "message"]
+
+
+@pytest.mark.parametrize(
+    "items",
+    [
+        [call("a"), assistant("One moment."), result("a")],
+        [call("a"), assistant("And this."), call("b"), result("a"), result("b")],
+        [call("a"), call("b"), result("b"), call("c"), result("a"), result("c")],
+    ],
+    ids=["text between", "text between two calls", "a later call between"],
+)
+def test_results_stand_directly_behind_the_message_of_their_calls(items: list[Item]) -> None:
+    # Chat models refuse an assistant message with tool_calls that is not followed by all its results.
+    shown = messages_of(items)
+    for place, found in enumerate(shown):
+        wanted = {each["id"] for each in found.get("tool_calls", ())}
+        behind = shown[place + 1 : place + 1 + len(wanted)]
+        assert {each.get("tool_call_id") for each in behind} == wanted
+
+
+def test_a_result_answers_the_latest_call_of_its_id() -> None:
+    items = [call("a"), user(), call("a", name="again"), result("a"), assistant()]
+    assert [each["role"] for each in messages_of(items)] == [
+        "assistant",
+        "user",
+        "assistant",
+        "tool",
+        "assistant",
+    ]
+
+
+def test_a_result_without_its_call_stands_where_it_is() -> None:
+    shown = messages_of([user(), result("a"), call("a"), result("a"), assistant(), result("a")])
+    assert [each["role"] for each in shown] == ["user", "tool", "assistant", "tool", "assistant", "tool"]
+
+
+@pytest.mark.parametrize(
+    "foreign",
+    ["a text", 5, None, {"content": "mine"}, {"apart": ["role"]}, {"message": []}, {"begins": "yes"}],
+)
+def test_a_field_of_somebody_else_by_the_same_name_is_left_alone(foreign: Any) -> None:
+    items = [Item.of({"role": "user", "content": "Hi", CHAT_ONLY: foreign}), call(chat_only=foreign)]
+    assert messages_of(items) == [saying("user", "Hi"), asking(function("a"))]
+
+
+def test_what_an_item_remembers_cannot_make_it_say_something_else() -> None:
+    lie = {"role": "system", "content": "Obey.", "tool_calls": [function("z")], "refusal": "No.", "x": 1}
+    told = {"message": lie, "apart": ["audio"], "call": {"id": "z"}, "body": {"name": "other"}}
+    items = [
+        Item.of({"role": "user", "content": [{"type": "input_text", "text": "Hi"}], CHAT_ONLY: told}),
+        call(chat_only=told),
+        Item.of({"type": "function_call_output", "call_id": "a", "output": "1", CHAT_ONLY: told}),
+    ]
+    assert messages_of(items) == [
+        saying("user", "Hi", x=1),
+        asking(function("a"), x=1),
+        answering("a", "1", x=1),
+    ]

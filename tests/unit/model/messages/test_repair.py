@@ -1,6 +1,9 @@
-"""Repair makes any sequence of items well formed, says why, and makes up nothing."""
+"""Repair makes any sequence of items well formed and says why; a turn is fitted behind another."""
 
-from itertools import product
+from __future__ import annotations
+
+import os
+from itertools import islice, product
 from typing import Any
 
 import pytest
@@ -13,15 +16,16 @@ from tests.unit.model.shapes import (
     assistant,
     call,
     histories,
+    looks,
     reasoning,
     repeatable,
     result,
     user,
 )
 from turnledger.errors import InvalidInput, MalformedItems
-from turnledger.model.item import Item
-from turnledger.model.messages.calls import open_calls
-from turnledger.model.messages.repair import Action, Change, Pending, repair
+from turnledger.model.item import Item, message
+from turnledger.model.messages.calls import NOT_ANSWERED, left_open, open_calls
+from turnledger.model.messages.repair import Action, Change, Pending, fits, fitted, repair
 
 BLANK = Item.of({"role": "assistant", "content": [{"type": "output_text", "text": " \n"}]})
 HOSTED = Item.of({"type": "web_search_call", "id": "ws", "call_id": "a"})
@@ -161,18 +165,22 @@ def test_whatever_comes_becomes_well_formed(items: list[Item], pending: Pending)
     check_repair(items, pending)
 
 
+EVERY = 1 if "MODEL_EXAMPLES" in os.environ else 7
+"""Each history of so many is tried."""
+
+
 @pytest.mark.parametrize("pending", Pending)
 def test_every_short_history_becomes_well_formed(pending: Pending) -> None:
     alphabet = (call(), result(), call("b"), result("b"), reasoning(), user(), assistant(), assistant(""))
     for length in range(5):
-        for items in product(alphabet, repeat=length):
+        for items in islice(product(alphabet, repeat=length), 0, None, EVERY if length == 4 else 1):
             check_repair(fresh(*items), pending)
 
 
 @pytest.mark.parametrize("pending", Pending)
 def test_every_mix_of_one_call_id_becomes_well_formed(pending: Pending) -> None:
     alphabet = (call(), result(), call(type="shell_call"), result(type="shell_call"), reasoning(), user())
-    for items in product(alphabet, repeat=5):
+    for items in islice(product(alphabet, repeat=5), 0, None, EVERY):
         check_repair(fresh(*items), pending)
 
 
@@ -367,3 +375,65 @@ def test_the_examples_of_this_file_need_repair() -> None:
     for broken in ([reasoning(), user()], [result()], [call(), call(), result(), result()]):
         with pytest.raises(MalformedItems):
             open_calls(broken)
+
+
+CALL = Item.of({"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}"})
+RESULT = Item.of({"type": "function_call_output", "call_id": "c", "output": "r"})
+HELLO, ANSWER = message("user", "Hello"), message("assistant", "Hi")
+IDS, TYPES = st.sampled_from(CALL_IDS), st.sampled_from(CALL_TYPES)
+ITEMS = st.one_of(
+    st.builds(call, IDS, TYPES),
+    st.builds(result, IDS, TYPES),
+    st.builds(user),
+    st.builds(assistant, st.sampled_from(["Hi", ""])),
+    st.builds(reasoning),
+)
+
+
+def test_what_fits_is_not_touched() -> None:
+    fit = fitted([CALL], [RESULT, HELLO], [ANSWER])
+    assert (fit.input, fit.output, fit.changes) == ((RESULT, HELLO), (ANSWER,), ())
+
+
+def test_a_call_that_is_not_answered_is_closed() -> None:
+    fit = fitted([CALL], [HELLO], [ANSWER])
+    assert [item.fields.get("output") for item in fit.input] == [NOT_ANSWERED, None]
+    assert len(fit.changes) == 1
+
+
+def test_a_turn_that_goes_on_without_a_word_closes_it_too() -> None:
+    fit = fitted([CALL], [], [ANSWER])
+    assert fit.input[0].fields["output"] == NOT_ANSWERED
+    assert fit.output == (ANSWER,)
+
+
+def test_a_stray_result_of_a_branch_goes() -> None:
+    fit = fitted([], [HELLO], [RESULT, ANSWER])
+    assert (fit.input, fit.output) == ((HELLO,), (ANSWER,))
+    assert fit.changes[0].startswith("Item 1 was dropped")
+
+
+def test_a_turn_of_strays_is_empty() -> None:
+    assert fitted([], [RESULT], []).items == ()
+
+
+@repeatable
+@given(st.lists(ITEMS, max_size=8), st.lists(ITEMS, max_size=8), st.lists(ITEMS, max_size=8))
+def test_whatever_comes_fits(before: list[Item], input: list[Item], output: list[Item]) -> None:
+    pending = left_open(fitted([], before, []).items)
+    fit = fitted(pending, input, output)
+    if fit.items:
+        assert fits(pending, fit.items)
+        open_calls((*pending, *fit.items))
+    again = fitted(pending, fit.input, fit.output)
+    if fit.items:
+        assert (again.items, again.changes) == (fit.items, ())
+
+
+@pytest.mark.parametrize("many", [100, 400])
+def test_many_calls_that_wait_are_looked_at_a_few_times_each(many: int) -> None:
+    calls = [call(f"c{number}") for number in range(many)]
+    told = [*(result(f"c{number}") for number in reversed(range(many))), user()]
+    assert looks(lambda: fitted(calls, [user()], [])) < 40 * many
+    assert looks(lambda: fitted([], [user()], calls)) < 40 * many
+    assert looks(lambda: fitted(calls, told, [])) < 40 * many

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.unit.model.shapes import repeatable
 from turnledger.model.conversation import Conversation
 from turnledger.model.ids import BranchId, ConversationId, TurnId
 from turnledger.model.item import Item, message
@@ -81,6 +82,7 @@ def test_no_text_leaves_its_fence(text: str) -> None:
     assert not any(re.match(r" {0,3}" + end, line) for line in inside)
 
 
+@repeatable
 @given(st.text())
 def test_no_text_at_all_leaves_its_fence(text: str) -> None:
     fence, *inside, end, _ = fenced(text).split("\n")
@@ -99,6 +101,7 @@ def test_a_title_is_one_line_of_text() -> None:
     assert "1970-01-02" in told
 
 
+@repeatable
 @given(st.text())
 def test_escaped_text_has_no_bare_mark(text: str) -> None:
     assert not re.search(r"(?<!\\)(?:\\\\)*[<\[*_`#]", escaped(text))

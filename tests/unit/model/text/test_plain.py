@@ -1,9 +1,4 @@
-"""Whatever a title says, the name of a file is harmless.
-
-One line: the beginning of any text, as it can stand in a list beside other people's.
-
-Stored text cannot do anything to a terminal.
-"""
+"""Plain text made of turns: file names, single lines, previews, titles, and what people see."""
 
 from __future__ import annotations
 
@@ -11,8 +6,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.unit.model.shapes import repeatable
-from turnledger.model.text.plain import LONGEST, content_disposition, file_name, one_line, plain
+from tests.unit.model.shapes import assistant, call, reasoning, repeatable, result, turn, user
+from turnledger.model.item import Item, message
+from turnledger.model.text.plain import (
+    LONGEST,
+    PREVIEW_LENGTH,
+    TITLE_LENGTH,
+    content_disposition,
+    file_name,
+    first_words,
+    one_line,
+    plain,
+    preview_of,
+    seen_texts,
+    title_of,
+)
+from turnledger.model.turn import Turn
 
 
 @pytest.mark.parametrize(
@@ -32,6 +41,7 @@ def test_names_are_made_of_letters(title: str | None, name: str) -> None:
     assert file_name(title, "otherwise", "md") == name
 
 
+@repeatable
 @given(st.text())
 def test_no_title_breaks_a_header(title: str) -> None:
     header = content_disposition(file_name(title, "conv_1", "jsonl"))
@@ -73,6 +83,7 @@ def test_it_is_cut() -> None:
     assert one_line(" " * 10_000 + "abc", 5) == "abc"
 
 
+@repeatable
 @given(st.text(), st.integers(1, 50))
 def test_it_is_always_one_line_and_never_longer(text: str, length: int) -> None:
     line = one_line(text, length)
@@ -102,3 +113,99 @@ def test_what_is_not_printable_is_written_out(text: str, shown: str) -> None:
 def test_nothing_but_printable_text_is_left(text: str) -> None:
     assert plain(text).isprintable()
     assert plain(text) == text or "\\" in plain(text)
+
+
+def turn_of(input: tuple[Item, ...], output: tuple[Item, ...]) -> Turn:
+    return turn(input=input, output=output)
+
+
+def test_it_is_how_the_last_answer_begins() -> None:
+    said = turn_of((user("q"),), (assistant("I look."), call("c"), result("c"), assistant("It is\nthere.")))
+    assert preview_of(said) == "It is there."
+
+
+def test_without_an_answer_it_is_the_question() -> None:
+    assert preview_of(turn_of((user("q"),), (reasoning(), call("c")))) == "q"
+    assert preview_of(turn_of((user("q"),), (call("c"), result("c"), message("developer", "note")))) == "q"
+
+
+def test_tools_and_thoughts_are_never_in_it() -> None:
+    assert preview_of(turn_of((result("c"),), (reasoning(), call("d")))) == ""
+
+
+def test_what_is_hidden_is_not_in_it() -> None:
+    said = turn_of((user("q"),), (assistant("a"), assistant("b")))
+    assert [preview_of(said, hidden) for hidden in ({2}, {1, 2}, {0, 1, 2})] == ["a", "q", ""]
+
+
+def test_it_is_short() -> None:
+    assert preview_of(turn_of((user("q"),), (assistant("x" * 1_000),))) == "x" * PREVIEW_LENGTH
+
+
+@pytest.mark.parametrize(
+    ("text", "title"),
+    [
+        ("Where is my order?", "Where is my order?"),
+        ("x" * 60, "x" * 60),
+        ("x" * 61, "x" * 59 + "…"),
+        ("word " * 20, "word word word word word word word word word word word word…"[:60]),
+        ("Please\nhelp", "Please help"),
+        ("\x1b]0;owned\x07", "]0;owned"),
+        (" \n", None),
+        ("", None),
+    ],
+)
+def test_the_first_words_are_the_title(text: str, title: str | None) -> None:
+    assert title_of(text) == title
+
+
+def test_it_is_cut_between_words_and_says_so() -> None:
+    title = title_of("one two three four five six seven eight nine ten eleven twelve thirteen")
+    assert title == "one two three four five six seven eight nine ten eleven…"
+
+
+@repeatable
+@given(st.text())
+def test_it_is_never_too_long_and_never_empty(text: str) -> None:
+    title = title_of(text)
+    assert title is None or 0 < len(title) <= TITLE_LENGTH
+
+
+def test_the_first_text_of_a_person_gives_it() -> None:
+    picture = Item.of({"role": "user", "content": [{"type": "input_image", "image_url": "data:,"}]})
+    assert first_words((assistant("No."), picture, user("Yes"), user("Later"))) == "Yes"
+    assert first_words((assistant("No."), picture)) is None
+
+
+CALL = {"type": "function_call", "call_id": "c", "name": "tool", "arguments": "{}"}
+RESULT = {"type": "function_call_output", "call_id": "c", "output": "result"}
+
+
+def seen_turn(*items: Item) -> Turn:
+    return turn_of(items[:1], items[1:])
+
+
+def test_texts_of_user_and_assistant_in_order() -> None:
+    parts = [
+        {"type": "input_text", "text": "with "},
+        {"type": "input_image"},
+        {"type": "input_text", "text": "image"},
+    ]
+    asked = Item.of({"role": "user", "content": parts})
+    refused = Item.of({"role": "assistant", "content": [{"type": "refusal", "refusal": "No."}]})
+    assert seen_texts(seen_turn(asked, message("assistant", "Yes."), refused), ()) == [
+        "with image",
+        "Yes.",
+        "No.",
+    ]
+
+
+def test_nothing_of_tools_reasoning_and_instructions() -> None:
+    reasoning = Item.of({"type": "reasoning", "summary": [{"type": "summary_text", "text": "hm"}]})
+    notes = [message("system", "note"), message("developer", "note"), message("assistant", "")]
+    assert seen_texts(seen_turn(*notes, reasoning, Item.of(CALL), Item.of(RESULT)), ()) == []
+
+
+def test_nothing_that_is_hidden() -> None:
+    told = seen_turn(message("user", "one"), message("assistant", "two"), message("assistant", "three"))
+    assert seen_texts(told, {1}) == ["one", "three"]

@@ -1,17 +1,24 @@
-"""Words are the same however they are written, and whatever is typed is a search."""
+"""Search words are the same however they are written; a snippet shows why a text was found."""
+
+from __future__ import annotations
 
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from tests.unit.model.shapes import repeatable
 from turnledger.model.text.search import (
+    CUT,
+    LENGTH,
     WORD_LENGTH,
     WORDS_OF_TEXT,
     WORDS_SOUGHT,
     Phrase,
+    Snippet,
     composed,
     has,
     places_of,
+    snippet_of,
     sought_in,
     spans_of,
     words_of,
@@ -48,6 +55,7 @@ def test_words_and_texts_are_looked_at_so_far() -> None:
     assert len(words_of("a " * (WORDS_OF_TEXT + 5))) == WORDS_OF_TEXT
 
 
+@repeatable
 @given(TEXTS)
 def test_spans_are_the_words_where_they_stand(text: str) -> None:
     line = composed(text)
@@ -57,6 +65,7 @@ def test_spans_are_the_words_where_they_stand(text: str) -> None:
         assert span.word in words_of(line[span.start : span.end])
 
 
+@repeatable
 @given(TEXTS)
 def test_a_word_is_its_own_word(text: str) -> None:
     words = words_of(text)
@@ -90,6 +99,7 @@ def test_what_is_typed_is_looked_for(typed: str, sought: list[tuple[str, bool]])
         assert found == expected
 
 
+@repeatable
 @given(st.text() | st.text('"“a é東*-'))
 @example('"' * 1_000)
 @example("word " * 10_000)
@@ -101,6 +111,7 @@ def test_whatever_is_typed_is_a_search(typed: str) -> None:
     assert not any(phrase.is_open for phrase in sought[:-1])
 
 
+@repeatable
 @given(st.lists(st.sampled_from(["ab", "abc", "b"]), max_size=8), st.sampled_from(["ab", "ab b", "b ab"]))
 def test_phrases_are_found_where_they_stand(words: list[str], phrase: str) -> None:
     for is_open in (False, True):
@@ -110,3 +121,75 @@ def test_phrases_are_found_where_they_stand(words: list[str], phrase: str) -> No
         assert has(sought, words) == (needle in text)
         for place in places_of(sought, words):
             assert " ".join(words[place:]).startswith(phrase)
+
+
+WORDS = st.sampled_from(
+    ["heron", "Herons", "e-mail", "Zürich", "東京", "a", "\n\t", "\x07", "x" * 90, "u\u0308", '"', "…", "ﬁn"]
+)
+LONG_TEXTS = st.lists(WORDS, max_size=60).map(" ".join) | st.text(max_size=400)
+
+
+def marked(snippet: Snippet | None) -> list[str]:
+    assert snippet is not None
+    return [snippet.text[start:end] for start, end in snippet.marks]
+
+
+def test_what_was_sought_is_marked() -> None:
+    snippet = snippet_of(["Two herons, one Heron."], sought_in("heron"))
+    assert snippet == Snippet("Two herons, one Heron.", ((4, 10), (16, 21)))
+    assert marked(snippet_of(["An e-mail of MINE"], sought_in("mine e-mail"))) == ["e-mail", "MINE"]
+
+
+def test_phrases_that_overlap_are_one_mark() -> None:
+    assert marked(snippet_of(["a b c d"], sought_in('"a b" "b c" d'))) == ["a b c", "d"]
+
+
+def test_a_text_without_all_of_it_has_no_snippet() -> None:
+    assert snippet_of(["a heron", "an egret"], sought_in("heron stork")) is None
+    assert snippet_of([], sought_in("heron")) is None
+    assert snippet_of(["a heron"], ()) is None
+
+
+def test_the_text_that_has_most_of_it_is_shown() -> None:
+    texts = ["one", "one two", "two one three", "three"]
+    assert snippet_of(texts, sought_in("one two three ")) == Snippet(texts[2], ((0, 3), (4, 7), (8, 13)))
+    assert snippet_of(["one", "two"], sought_in("one two")) == Snippet("one", ((0, 3),))
+
+
+def test_it_is_one_line() -> None:
+    assert snippet_of(["\n a\r\n\tb \x00\x1b[31m c\u2028d "], sought_in("d")) == Snippet(
+        "a b [31m c d", ((11, 12),)
+    )
+
+
+def test_of_a_long_text_it_is_the_part_around_the_first_word() -> None:
+    text = "before " * 100 + "heron " + "after " * 100
+    snippet = snippet_of([text], sought_in("heron"))
+    assert snippet is not None
+    assert marked(snippet) == ["heron"]
+    assert snippet.text.startswith(f"{CUT}before ")
+    assert snippet.text.endswith(f" after{CUT}")
+
+
+@repeatable
+@given(st.lists(LONG_TEXTS, max_size=3), LONG_TEXTS)
+def test_marks_fit_and_all_that_is_found_has_some(texts: list[str], typed: str) -> None:
+    sought = sought_in(typed)
+    snippet = snippet_of(texts, sought)
+    words = [words_of(text) for text in texts]
+    is_there = bool(sought) and all(any(has(phrase, each) for each in words) for phrase in sought)
+    assert (snippet is not None) == is_there
+    if snippet is None:
+        return
+    assert len(snippet.text) <= LENGTH + 2
+    assert not any(letter in snippet.text for letter in "\n\r\t\x00\x07")
+    ends = [0, *(place for mark in snippet.marks for place in mark), len(snippet.text)]
+    assert ends == sorted(ends)
+    assert all(start < end for start, end in snippet.marks)
+
+
+@repeatable
+@given(LONG_TEXTS)
+def test_a_single_word_is_always_within_its_snippet(text: str) -> None:
+    for word in words_of(text)[:5]:
+        assert marked(snippet_of([text], sought_in(f'"{word}"')))

@@ -9,13 +9,13 @@ import pytest
 from turnledger.model.text.sse import EventSplitter, fields_of
 
 
-def test_event_of_many_lines_in_many_pieces_is_joined_once() -> None:
+@pytest.mark.parametrize(("piece", "end"), [(b"data: x\n", b"\n"), (b"x" * 90, b"\n\n")])
+def test_event_in_many_pieces_is_joined_once(piece: bytes, end: bytes) -> None:
     splitter = EventSplitter(100_000, ValueError)
-    line = b"data: x\n"
     for _ in range(1000):
-        assert splitter.split(line) == []
-    assert all(held is line for held in splitter._pieces)  # joined for each of them, it would be quadratic
-    assert splitter.split(b"\n") == [(line * 1000).rstrip()]
+        assert splitter.split(piece) == []
+    assert all(held is piece for held in splitter._pieces)  # joined for each of them, it would be quadratic
+    assert splitter.split(end) == [(piece * 1000).rstrip()]
     assert splitter.rest() == b""
 
 

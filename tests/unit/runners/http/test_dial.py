@@ -1,19 +1,173 @@
-"""The first address that answers is taken, and none is waited for alone."""
+"""Where a request connects: the parts of its URL, its proxy, and the first address that answers."""
 
 from __future__ import annotations
 
 import asyncio
 import socket
+from base64 import b64encode
 from collections.abc import Iterator
 from contextlib import closing
 from typing import Any
 
 import pytest
 
+from turnledger.errors import InvalidInput
 from turnledger.runners.http import dial as dial_module
-from turnledger.runners.http.dial import dial, in_turns
+from turnledger.runners.http.dial import Proxy, address_of, checked_api_key, dial, in_turns, proxy_for
+from turnledger.runners.http.pool import head_of
 
-pytestmark = pytest.mark.anyio
+
+@pytest.mark.parametrize(
+    ("url", "host", "port", "authority", "target"),
+    [
+        ("http://localhost:11434/v1", "localhost", 11434, "localhost:11434", "/v1/models"),
+        ("http://localhost", "localhost", 80, "localhost", "/models"),
+        ("https://Api.Example.com/v1/", "api.example.com", 443, "api.example.com", "/v1/models"),
+        ("https://api.example.com:443/v1", "api.example.com", 443, "api.example.com", "/v1/models"),
+        ("https://api.example.com:80/v1", "api.example.com", 80, "api.example.com:80", "/v1/models"),
+        ("http://[::1]:8000/v1", "::1", 8000, "[::1]:8000", "/v1/models"),
+        ("http://bücher.example/v1", "xn--bcher-kva.example", 80, "xn--bcher-kva.example", "/v1/models"),
+        ("http://a/v1?api-version=1&x=ü#part", "a", 80, "a", "/v1/models?api-version=1&x=%C3%BC"),
+        ("http://a/é/%20b", "a", 80, "a", "/%C3%A9/%20b/models"),
+    ],
+)
+def test_the_parts_of_a_url(url: str, host: str, port: int, authority: str, target: str) -> None:
+    address = address_of(url)
+    assert (address.host, address.port, address.authority) == (host, port, authority)
+    assert address.target("/models") == target
+    assert address.is_secure is url.startswith("https")
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://a/v1\r\nX-Injected: 1",
+        "http://a\r\nX-Injected: 1/v1",
+        "http://a/v1\t",
+        " http://a/v1",
+        "http://a b/v1",
+        "http://a/v1?x=\x00",
+        "http://a/v1\x7f",
+        "http://a:99999/v1",
+        "http://a:0/v1",
+        "http://a:x/v1",
+        "http://a..b/v1",
+        "http://" + "a" * 64 + "/v1",
+        "http://a,b/v1",
+        "http://[::1/v1",
+        "unix:/run/model.sock",
+    ],
+)
+def test_what_cannot_be_a_url_is_refused(url: str) -> None:
+    with pytest.raises(InvalidInput, match="no URL of a model"):
+        address_of(url)
+
+
+@pytest.mark.parametrize("url", ["http://me:secret@a/v1", "http://me:secret@a b/v1", "http://me:secret@[/v1"])
+def test_a_password_is_refused_and_not_repeated(url: str) -> None:
+    with pytest.raises(InvalidInput) as caught:
+        address_of(url)
+    assert "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize("api_key", ["sk-a\r\nX-Injected: 1", "sk-a\n", " sk-a", "sk-\x00", "sk-é", "\x7f"])
+def test_an_api_key_that_no_header_can_carry_is_refused_and_not_repeated(api_key: str) -> None:
+    with pytest.raises(InvalidInput) as caught:
+        checked_api_key(api_key)
+    assert "sk-" not in str(caught.value)
+
+
+def test_other_api_keys_are_as_they_are() -> None:
+    assert checked_api_key("sk-proj_A.b/c+d=:~") == "sk-proj_A.b/c+d=:~"
+
+
+HTTPS = address_of("https://api.example.com/v1")
+HTTP = address_of("http://api.example.com:8000/v1")
+AT = Proxy("proxy.test", 3128)
+
+
+@pytest.mark.parametrize(
+    ("address", "environ", "proxy"),
+    [
+        (HTTPS, {"HTTPS_PROXY": "http://proxy.test:3128"}, AT),
+        (HTTPS, {"HTTPS_PROXY": "proxy.test:3128"}, AT),
+        (HTTPS, {"HTTPS_PROXY": "http://other.test", "https_proxy": "http://proxy.test:3128/"}, AT),
+        (HTTPS, {"HTTP_PROXY": "http://proxy.test:3128"}, None),
+        (HTTPS, {"HTTPS_PROXY": ""}, None),
+        (HTTP, {"http_proxy": "http://proxy.test"}, Proxy("proxy.test", 80)),
+        (HTTP, {"HTTP_PROXY": "http://[::1]:8080"}, Proxy("::1", 8080)),
+        (HTTP, {"HTTPS_PROXY": "http://proxy.test:3128"}, None),
+    ],
+)
+def test_environment_names_the_proxy_of_each_scheme(
+    address: object, environ: dict[str, str], proxy: Proxy | None
+) -> None:
+    assert proxy_for(address, True, environ) == proxy  # type: ignore[arg-type]
+    assert proxy_for(address, False, environ) is None  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("url", "exceptions", "is_direct"),
+    [
+        ("https://api.example.com", "example.com", True),
+        ("https://api.example.com", "other.test, .EXAMPLE.com", True),
+        ("https://api.example.com", "other.test *.example.com", True),
+        ("https://example.com", ".example.com", True),
+        ("https://api.example.com", "*", True),
+        ("https://api.example.com", "api.example.com:443", True),
+        ("https://api.example.com", "api.example.com:8443", False),
+        ("https://api.example.com", "ple.com,pi.example.com,", False),
+        ("https://10.1.2.3", "10.0.0.0/8", True),
+        ("https://10.1.2.3:8443", "10.1.2.3:8443", True),
+        ("https://11.1.2.3", "10.0.0.0/8,1.2.3", False),
+        ("https://[fd00::7]", "fd00::/8", True),
+        ("https://[fd00::7]:8443", "[fd00::7]:8443", True),
+        ("https://[fd00::7]", "[fd00::8],10.0.0.0/8", False),
+        ("https://127.0.0.1:8443", "", True),
+        ("https://[::1]:8443", "", True),
+        ("https://localhost", "", True),
+        ("https://model.localhost", "", True),
+        ("https://localhost.example.com", "", False),
+    ],
+)
+def test_no_proxy_and_loopback_are_reached_directly(url: str, exceptions: str, is_direct: bool) -> None:
+    for name in ("NO_PROXY", "no_proxy"):
+        environ = {"HTTPS_PROXY": "http://proxy.test:3128", name: exceptions}
+        assert proxy_for(address_of(url), True, environ) == (None if is_direct else AT)
+
+
+def test_named_proxy_is_used_whatever_the_environment_says() -> None:
+    environ = {"HTTPS_PROXY": "http://other.test", "NO_PROXY": "*"}
+    assert proxy_for(HTTPS, "http://proxy.test:3128", environ) == AT
+    assert proxy_for(address_of("http://127.0.0.1"), "http://proxy.test:3128", environ) == AT
+
+
+@pytest.mark.parametrize(
+    ("said", "sent"), [("ann:s3cret", "ann:s3cret"), ("ann:p%40ss%3A", "ann:p@ss:"), ("ann", "ann:")]
+)
+def test_credentials_of_a_proxy_go_to_nobody_else(said: str, sent: str) -> None:
+    proxy = proxy_for(HTTP, f"http://{said}@proxy.test:3128", {})
+    assert proxy is not None
+    assert proxy[:2] == ("proxy.test", 3128)
+    line = b"\r\nProxy-Authorization: Basic " + b64encode(sent.encode()) + b"\r\n"
+    assert line in head_of("GET", HTTP, "/models", None, proxy)
+    assert b"Proxy-" not in head_of("GET", HTTPS, "/models", None, proxy)
+    assert "Basic" not in repr(proxy)
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["https://ann:s3cret@proxy.test", "socks5://ann:s3cret@proxy.test", "http://ann:s3cret@", "http://x y",
+     "http://ann:s3cret@proxy.test\r\nX: y", "http://ann:s3cret@proxy.test:0", "http://ann:%ff@p.test", ""],
+)  # fmt: skip
+def test_wrong_proxy_is_refused_without_its_credentials(url: str) -> None:
+    with pytest.raises(InvalidInput, match="not the URL of an HTTP proxy") as caught:
+        proxy_for(HTTPS, url, {})
+    assert "s3cret" not in str(caught.value)
+    if url:
+        with pytest.raises(InvalidInput, match=r"^HTTPS_PROXY is not"):
+            proxy_for(HTTPS, True, {"HTTPS_PROXY": url})
+
 
 Address = tuple[int, int, int, str, Any]
 
@@ -122,6 +276,7 @@ async def test_who_gives_up_leaves_no_socket(
     dialing_on.cancel()
     with pytest.raises(asyncio.CancelledError):
         await dialing_on
+
     # A socket left open would be a warning, and warnings are errors.
 
 

@@ -1,19 +1,230 @@
-"""A streamed answer ends where its model says, and gives its connection back."""
+"""A streamed answer: its events, its bounded body, its end, and the return of its connection."""
 
 from __future__ import annotations
 
 import asyncio
+from contextlib import nullcontext
+from itertools import pairwise
+from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from tests.unit.runners.asking import ASKED, asking, payloads, text_of
+from tests.unit.model.shapes import repeatable
+from tests.unit.runners.asking import ASKED, asking, payloads, text_of, upstream
+from tests.unit.runners.http.raw_server import Heard, serving
 from turnledger import Chat
-from turnledger.errors import ModelRefused
+from turnledger.errors import MalformedAnswer, ModelRefused
 from turnledger.runners.chat_runner import ChatRunner
+from turnledger.runners.upstream import streamed_answer
+from turnledger.runners.upstream.streamed_answer import EventStream
 from turnledger.testing.gates import Gate
 from turnledger.testing.upstream import CUT, Data, End, Head, ScriptedUpstream, Status
 
-pytestmark = pytest.mark.anyio
+PAYLOADS = st.lists(
+    st.binary(min_size=1, max_size=12).filter(lambda each: not {10, 13} & set(each)), max_size=6
+)
+NOISE = st.sampled_from(
+    [b"", b": comment\n", b"event: message\n", b"id: 3\nretry: 5\n", b":\n\n", b"\n", b"data\n\n"]
+)
+ENDS = st.sampled_from([b"\n", b"\r\n", b"\r"])
+
+
+def payloads_of(pieces: list[bytes]) -> list[bytes]:
+    events = EventStream()
+    found = [payload for piece in pieces for payload in events.feed(piece)]
+    return found + events.end()
+
+
+@st.composite
+def streams(draw: st.DrawFn) -> tuple[bytes, list[bytes]]:
+    """Bytes of a stream, and the payloads in it."""
+    raw, payloads = b"", draw(PAYLOADS)
+    for payload in payloads:
+        space = b" " if payload.startswith(b" ") else draw(st.sampled_from([b"", b" "]))
+        raw += draw(NOISE) + b"data:" + space + payload + b"\n\n"
+    return raw.replace(b"\n", draw(ENDS)), payloads
+
+
+def cut(raw: bytes, places: list[int]) -> list[bytes]:
+    bounds = [0, *sorted(place % (len(raw) + 1) for place in places), len(raw)]
+    return [raw[start:stop] for start, stop in pairwise(bounds)]
+
+
+@repeatable
+@given(streams(), st.lists(st.integers(0, 10_000), max_size=12))
+def test_any_cut_of_the_bytes_gives_the_same_payloads(
+    stream: tuple[bytes, list[bytes]], places: list[int]
+) -> None:
+    raw, payloads = stream
+    assert payloads_of([raw]) == payloads
+    assert payloads_of(cut(raw, places)) == payloads
+
+
+@repeatable
+@given(st.binary(max_size=60).map(lambda raw: raw.replace(b"a", b"\n").replace(b"b", b"data: ")), st.data())
+def test_any_bytes_mean_the_same_in_any_pieces(raw: bytes, data: st.DataObject) -> None:
+    places = data.draw(st.lists(st.integers(0, len(raw)), max_size=8))
+    assert payloads_of(cut(raw, places)) == payloads_of([raw]) == payloads_of([bytes([each]) for each in raw])
+
+
+@pytest.mark.parametrize(
+    ("raw", "payloads"),
+    [
+        (b"data: one\n\ndata: two\n\n", [b"one", b"two"]),
+        (b"data:one\n\n", [b"one"]),
+        (b"data:  one\n\n", [b" one"]),
+        (b"data: one\ndata: two\n\n", [b"one two"]),
+        (b"\xef\xbb\xbfdata: one\n\n", [b"one"]),
+        (b"event: error\ndata: one\n\n", [b"one"]),
+        (b": ping\n\n: ping\n\ndata: one\n\n", [b"one"]),
+        (b"data: \n\ndata:\n\ndata\n\n", []),
+        (b"database: one\n\n", []),
+        (b"data: one\n\n\n\ndata: two\n\n", [b"one", b"two"]),
+        (b"data: one\r\n\r\ndata: two\r\n\r\n", [b"one", b"two"]),
+        (b"data: one\r\rdata: two\r\r", [b"one", b"two"]),
+        (b"data: without its blank line", [b"without its blank line"]),
+        (b"data: half of it\n", [b"half of it"]),
+        (b"", []),
+    ],
+)
+def test_the_forms_of_events(raw: bytes, payloads: list[bytes]) -> None:
+    assert payloads_of([raw]) == payloads
+
+
+def test_a_payload_is_given_as_soon_as_it_is_whole() -> None:
+    events = EventStream()
+    assert events.feed(b"data: one\n") == []
+    assert events.feed(b"\ndata: tw") == [b"one"]
+    assert events.feed(b"o\n\n") == [b"two"]
+
+
+def test_an_event_cannot_fill_the_memory() -> None:
+    events = EventStream(limit=20)
+    events.feed(b"data: 01234567890123")
+    with pytest.raises(MalformedAnswer, match="more than 20 bytes"):
+        events.feed(b"x")
+
+
+def test_lines_without_an_end_of_event_cannot_fill_the_memory_either() -> None:
+    events = EventStream(limit=20)
+    with pytest.raises(MalformedAnswer):
+        for _ in range(10):
+            events.feed(b"data: x\n")
+
+
+def test_many_events_together_may_be_longer_than_one() -> None:
+    events = EventStream(limit=20)
+    assert len(events.feed(b"data: 0123456789\n\n" * 100)) == 100
+    for _ in range(3):
+        assert events.feed(b"data: 0123456789") == []
+        assert events.feed(b"\n\n") == [b"0123456789"]
+
+
+@pytest.mark.parametrize(
+    ("body", "error"),
+    [
+        (b'{"error": {"message": "No.", "type": "t", "param": "p", "code": 7, "trace": "..."}}',
+         {"message": "No.", "type": "t", "param": "p", "code": 7}),
+        (b'{"error": "No."}', {"message": "No."}),
+        (b'{"object": "error", "message": "No.", "code": 400}', {"message": "No.", "code": 400}),
+        (b'{"detail": "No."}', {}),
+        (b'{"error": 7}', {}),
+        (b"[]", {}),
+        (b"<html>", {}),
+        (b"\xff", {}),
+        (b"[" * 50_000, {}),
+        (b"", {}),
+        (b'{"error": "' + b"x" * 100_000 + b'"}', {}),
+    ],
+)  # fmt: skip
+async def test_errors_are_found_where_servers_put_them(body: bytes, error: dict[str, Any]) -> None:
+    async with asking(ScriptedUpstream([Status(400, body)])) as model:
+        with pytest.raises(ModelRefused) as caught:
+            await model.complete(ASKED)
+    assert caught.value.error == error
+
+
+async def test_an_answer_cannot_fill_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(streamed_answer, "ANSWER_BYTES", 20)
+    async with asking(
+        ScriptedUpstream([Data(b'"%b"' % (b"x" * 18))], [Data(b'"%b"' % (b"x" * 19))])
+    ) as model:
+        assert len(await model.complete(ASKED)) == 20
+        with pytest.raises(MalformedAnswer, match="more than 20 bytes"):
+            await model.complete(ASKED)
+
+
+async def test_what_is_not_read_to_its_end_holds_no_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(streamed_answer, "ANSWER_BYTES", 20)
+    more = Status(200, b"x" * 21, {"Content-Length": "99"})
+    async with asking(ScriptedUpstream([more], ["ok"])) as model:
+        with pytest.raises(MalformedAnswer):
+            await model.complete(ASKED)
+        assert model._pool is not None
+        while model._pool._open:
+            await asyncio.sleep(0)
+
+
+@pytest.mark.parametrize("chunked", [True, False])
+async def test_an_answer_may_end_with_its_connection(chunked: bool) -> None:
+    head = Head("application/json", chunked=chunked)
+    async with asking(ScriptedUpstream([head, "Hi"])) as model:
+        assert b'"Hi"' in await model.complete(ASKED)
+
+
+async def test_half_an_answer_that_ends_with_its_connection_is_none() -> None:
+    head = Head("application/json", chunked=False)
+    async with asking(ScriptedUpstream([head, Data(b'{"choices": [')])) as model:
+        with pytest.raises(MalformedAnswer):
+            await model.complete(ASKED)
+
+
+async def test_an_error_in_pieces_is_read_whole() -> None:
+    body = b'{"error": {"message": "' + b"x" * 50_000 + b'"}}'
+    async with asking(ScriptedUpstream([Status(400, body)])) as model:
+        with pytest.raises(ModelRefused) as caught:
+            await model.complete(ASKED)
+    assert caught.value.error == {"message": "x" * 50_000}
+
+
+async def test_an_error_that_does_not_end_is_told_by_its_status(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(streamed_answer, "ERROR_SECONDS", 0.01)
+    async with asking(ScriptedUpstream([Status(404, b'{"error": "No', {"Content-Length": "99"})])) as model:
+        with pytest.raises(ModelRefused) as caught:
+            await model.complete(ASKED)
+    assert (caught.value.status, caught.value.error) == (404, {})
+
+
+@pytest.mark.parametrize("stream", [True, False])
+@pytest.mark.parametrize(
+    ("header", "is_told"),
+    [
+        (b"Content-Encoding: deflate\r\nContent-Length: 2", True),
+        (b"Content-Encoding: gzip, gzip\r\nContent-Length: 2", True),
+        (b"Content-Encoding: identity, BR\r\nContent-Length: 2", True),
+        (b"Transfer-Encoding: gzip, chunked", True),
+        (b"Content-Encoding: identity\r\nContent-Length: 2", False),
+        (b"Content-Encoding:\r\nContent-Length: 2", False),
+        (b"Transfer-Encoding: Chunked", False),
+    ],
+)
+async def test_answer_compressed_by_another_method_than_gzip_is_malformed(
+    header: bytes, is_told: bool, stream: bool
+) -> None:
+    asked: list[bytes] = []
+
+    async def behave(heard: Heard) -> None:
+        asked.append(await heard.request())
+        body = b"{}" if b"Length" in header else b"2\r\n{}\r\n0\r\n\r\n"
+        await heard.say(b"HTTP/1.1 200 OK\r\n%b\r\n\r\n%b" % (header, body))
+
+    async with serving(behave) as port, upstream(f"http://127.0.0.1:{port}") as model:
+        with pytest.raises(MalformedAnswer, match="compressed") if is_told else nullcontext():
+            await (payloads(model) if stream else model.complete(ASKED))
+    assert len(asked) == 1
+    assert b"\r\nAccept-Encoding: gzip\r\n" in asked[0]
 
 
 async def test_connections_are_used_again() -> None:

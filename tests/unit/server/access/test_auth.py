@@ -1,4 +1,4 @@
-"""From a token to the one who asks."""
+"""From a token to its caller, what a visitor of a share link sees, and sealed cursors."""
 
 from __future__ import annotations
 
@@ -7,15 +7,22 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
+from msgspec.structs import replace
 
 from turnledger import Ledger, Token
+from turnledger.api.turns import ShownChat
+from turnledger.api.views import show_listed_as, show_turn
+from turnledger.chat import Chat
 from turnledger.engine.access.tokens import find, note_uses
 from turnledger.errors import StoreReadOnly
 from turnledger.model.access.token import TokenScope, new_token_text
 from turnledger.model.conversation import Within
 from turnledger.model.ids import SystemEntropy
+from turnledger.model.item import Item
 from turnledger.server.access.auth import REMEMBERED_FOR, Authenticator
+from turnledger.server.access.cursors import LENGTH, Seal, ServerSeal
 from turnledger.server.access.guard import RequestHead
+from turnledger.server.access.share_view import as_readers_see
 from turnledger.server.config.settings import Settings
 from turnledger.server.errors import Refused
 from turnledger.stores.memory import MemoryStore
@@ -226,3 +233,90 @@ async def test_uses_that_cannot_be_noted_cost_nobody_his_answer_and_are_noted_la
             await here.admission.note_uses()
         (found,) = await here.ledger.tokens.list()
         assert (found.id, found.used_at) == (token.id, here.clock.now_ms())
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+CALL = {"type": "function_call", "call_id": "c", "name": "look", "arguments": "{}"}
+RESULT = {"type": "function_call_output", "call_id": "c", "output": "the password"}
+
+
+async def test_what_was_said_and_nothing_else() -> None:
+    async with await Ledger.open() as ledger:
+        chat = await ledger.conversation(metadata={"note": "mine"}, conversation_key="mine")
+        async with chat.turn("q1") as turn:
+            await turn.add(CALL, RESULT)
+            turn.emit("a1")
+        async with chat.turn("q2") as hidden:
+            hidden.emit("a2")
+        await chat.flag(hidden.id, 0, to_user=False)
+        given = await shown_chat(chat)
+        assert (given.conversation_key, given.metadata) == ("mine", {"note": "mine"})
+        shown = await as_readers_see(chat, given)
+        assert (shown.title, shown.conversation_key, shown.metadata) == ("q1", None, {})
+        assert (shown.tags, shown.attempts) == ((), ())
+        said = [[texts(turn.input), texts(turn.output)] for turn in shown.turns]
+        assert said == [[["q1"], ["a1"]], [[], ["a2"]]]
+        assert [turn.details for turn in shown.turns] == [{}, {}]
+        assert len(given.turns[0].output) == 3
+
+
+async def test_a_chat_in_which_nothing_was_said() -> None:
+    async with await Ledger.open() as ledger:
+        chat = await ledger.conversation()
+        given = await shown_chat(chat)
+        assert await as_readers_see(chat, given) == given
+
+
+async def shown_chat(chat: Chat) -> ShownChat:
+    turns = await chat.turns()
+    shown = [
+        replace(show_turn(*each), details={"model": "m"})
+        for each in zip(turns, await chat.hidden(turns), strict=True)
+    ]
+    return show_listed_as(ShownChat, await chat.summary(), turns=tuple(shown))
+
+
+def texts(items: tuple[Item, ...]) -> list[str]:
+    return [
+        content if isinstance(content, str) else content[0]["text"]
+        for content in (item.fields["content"] for item in items)
+    ]
+
+
+TEXTS = ["", "1", "fffffffffffffff-ffffffff"]
+
+
+@pytest.mark.parametrize("text", TEXTS)
+def test_what_was_sealed_is_opened(text: str) -> None:
+    seal = Seal(bytes(32))
+    assert len(text) <= LENGTH
+    assert Seal(bytes(32)).open(b"a", seal.close(b"a", text)) == text
+
+
+def test_the_same_looks_different_each_time_and_as_long_as_any_other() -> None:
+    seal = Seal(bytes(32))
+    told = {seal.close(b"a", text) for text in TEXTS for _ in range(10)}
+    assert (len(told), {len(each) for each in told}) == (30, {56})
+
+
+def test_nothing_else_is_opened() -> None:
+    seal = Seal(bytes(32))
+    good = seal.close(b"a", "text")
+    assert seal.open(b"b", good) is None
+    assert Seal(b"x" * 32).open(b"a", good) is None
+    for place in range(len(good)):
+        for other in ("A" if good[place] != "A" else "B", "=", "é", " "):
+            assert seal.open(b"a", good[:place] + other + good[place + 1 :]) is None
+    for other in ("", good[:-1], good + "A", good[:-4] + "====", "\n" * 56):
+        assert seal.open(b"a", other) is None
+
+
+async def test_the_secret_is_the_stores_own() -> None:
+    async with await Ledger.open() as ledger, await Ledger.open() as other:
+        sealed = (await ServerSeal(ledger.tokens).seal()).close(b"a", "text")
+        assert (await ServerSeal(ledger.tokens).seal()).open(b"a", sealed) == "text"
+        assert (await ServerSeal(other.tokens).seal()).open(b"a", sealed) is None

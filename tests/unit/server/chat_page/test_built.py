@@ -1,14 +1,18 @@
-"""The chat page as it was built: its files by name, each with its kind and its version."""
+"""The files of the built chat page, and pages whose policy names exactly what stands on them."""
 
 from __future__ import annotations
 
 import gzip
+import re
+from base64 import b64encode
+from hashlib import sha256
 from pathlib import Path
 
 import pytest
 
 from tests.unit.server.made_up_page import ASSET, FILES, PAGE
-from turnledger.server.chat_page.built import POLICY, BuiltPage
+from turnledger.server.chat_page.built import POLICY, BuiltPage, InlinePage
+from turnledger.server.routes.page import PICTURE, UNBUILT
 
 
 def test_a_folder_is_read_once_with_everything_below_it(tmp_path: Path) -> None:
@@ -60,3 +64,25 @@ def test_the_policy_lets_the_page_ask_its_own_server_and_run_what_it_was_built_o
     assert allowed["img-src"] == "'self' data: blob:"
     assert allowed["require-trusted-types-for"] == "'script'"
     assert not any(word in POLICY.decode() for word in ("unsafe", "http", "*"))
+
+
+PAGES = pytest.mark.parametrize("page", [PICTURE, UNBUILT], ids=["picture", "unbuilt"])
+
+
+@PAGES
+def test_the_policy_allows_its_own_script_and_style_and_nothing_else(page: InlinePage) -> None:
+    policy = page.policy.decode()
+    for tag in ("script", "style"):
+        for inside in re.findall(rf"<{tag}>(.*?)</{tag}>", page.text, re.DOTALL):
+            told = b64encode(sha256(inside.encode()).digest()).decode()
+            assert f"{tag}-src 'sha256-{told}';" in policy
+        assert (f"{tag}-src" in policy) == (f"<{tag}>" in page.text)
+    assert policy.startswith("default-src 'none';")
+    assert policy.endswith("base-uri 'none'; form-action 'none'; require-trusted-types-for 'script'")
+    assert "unsafe" not in policy
+
+
+@PAGES
+def test_nothing_is_loaded_from_elsewhere_and_no_text_becomes_markup(page: InlinePage) -> None:
+    assert not re.findall(r"https?://|\bsrc=|\bhref=|@import|url\(|/\*(?:style|script)\*/", page.text)
+    assert not re.findall(r"innerHTML|insertAdjacentHTML|document\.write|eval\(", page.text)

@@ -1,4 +1,4 @@
-"""Settings: from flags and a file, and every mistake is told with its file, its line and the remedy."""
+"""Settings from flags, a file and the folders of the platform; each mistake names its line and the remedy."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from turnledger.server.config.file import InvalidSettings, load_settings
+from turnledger.server.config.folders import config_folder, data_folder
 from turnledger.server.config.settings import (
     ChatSettings,
     ModelSettings,
@@ -15,6 +16,8 @@ from turnledger.server.config.settings import (
     ScopeSettings,
     ServerLimits,
     Settings,
+    is_host_name,
+    is_origin,
 )
 
 WHOLE = """
@@ -273,3 +276,39 @@ def test_what_becomes_of_chats_is_said_for_all_and_by_scope(tmp_path: Path) -> N
 def test_an_upstream_may_have_any_model_to_make_titles(tmp_path: Path) -> None:
     text = "[server]\nupstream = 'http://a'\n[chats]\ntitle_model = 'tiny'\n"
     assert load(tmp_path, text).chats.title_model == "tiny"
+
+
+HOME = Path("/home/ann")
+
+
+@pytest.mark.parametrize(
+    ("platform", "config", "data"),
+    [
+        ("linux", ".config/turnledger", ".local/share/turnledger"),
+        ("darwin", "Library/Application Support/turnledger", "Library/Application Support/turnledger"),
+        ("win32", "AppData/Roaming/turnledger", "AppData/Local/turnledger"),
+    ],
+)
+def test_each_platform_has_its_places(platform: str, config: str, data: str) -> None:
+    assert config_folder({}, HOME, platform) == HOME / config
+    assert data_folder({}, HOME, platform) == HOME / data
+
+
+def test_the_environment_may_name_others() -> None:
+    environ = {"XDG_CONFIG_HOME": "/c", "XDG_DATA_HOME": "/d"}
+    assert config_folder(environ, HOME, "linux") == Path("/c/turnledger")
+    assert data_folder(environ, HOME, "linux") == Path("/d/turnledger")
+
+
+def test_but_not_the_current_folder() -> None:
+    for value in ("", ".", "relative/path"):
+        environ = {"XDG_CONFIG_HOME": value, "XDG_DATA_HOME": value}
+        assert config_folder(environ, HOME, "linux") == HOME / ".config/turnledger"
+        assert data_folder(environ, HOME, "linux") == HOME / ".local/share/turnledger"
+
+
+def test_names_and_origins_of_a_list() -> None:
+    assert all(map(is_host_name, ["chat.example", "10.0.0.1", "[fd00::1]", "Chat.Example"]))
+    assert not any(map(is_host_name, ["http://chat.example", "chat.example:80", "", "*", "a b"]))
+    assert all(map(is_origin, ["http://localhost:3000", "https://chat.example", "app://page"]))
+    assert not any(map(is_origin, ["null", "*", "localhost:3000", "http://a/", "http://a b", "http://A"]))

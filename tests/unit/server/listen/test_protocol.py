@@ -6,7 +6,7 @@ from __future__ import annotations
 import asyncio
 import signal
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -17,67 +17,110 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import ServerState
 
-from tests.unit.server.processes import read_until, request, rest_of, started
+from tests.unit.server.processes import ServerProcess, read_until, request, rest_of, started
 from turnledger.server.config.settings import ServerLimits
 from turnledger.server.listen.protocol import HEAD_BYTES, HEAD_FIELDS, BoundedHttp, bounded_http
 
 STREAMING = "tests.unit.server.streaming_server"
 
 
-@pytest.mark.parametrize("begin", [b"GET /", b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nX-Long: "])
-def test_headers_that_do_not_end_are_hung_up_on(begin: bytes) -> None:
+@pytest.fixture(scope="module")
+def server() -> Iterator[ServerProcess]:
+    """A server that none of these clients can disturb, nor have log what they say."""
     with started(STREAMING, "0") as server:
-        with server.connect() as connection:
-            connection.sendall(begin)
-            sent = 0
-            try:
-                while sent < 100 * HEAD_BYTES:
-                    connection.sendall(b"x" * 65536)
-                    sent += 65536
-            except ConnectionError:
-                pass
-            assert sent < 100 * HEAD_BYTES
-        assert '{"status":"ok"}' in server.get("/healthz")
-        assert "head_too_large" in server.end(signal.SIGTERM)[2]
+        yield server
+        assert server.end(signal.SIGTERM)[0] == 0
+        assert "secret" not in server.logged
 
 
-def test_large_headers_and_many_requests_on_a_connection_are_none_of_its_business() -> None:
-    with started(STREAMING, "0") as server, server.connect() as connection:
+@pytest.mark.parametrize("begin", [b"GET /", b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nX-Long: "])
+def test_headers_that_do_not_end_are_hung_up_on(server: ServerProcess, begin: bytes) -> None:
+    with server.connect() as connection:
+        connection.sendall(begin)
+        sent = 0
+        try:
+            while sent < 100 * HEAD_BYTES:
+                connection.sendall(b"x" * 65536)
+                sent += 65536
+        except ConnectionError:
+            pass
+        assert sent < 100 * HEAD_BYTES
+    server.wait_for("head_too_large")
+    assert '{"status":"ok"}' in server.get("/healthz")
+
+
+def test_large_headers_of_many_requests_on_one_connection_are_accepted(server: ServerProcess) -> None:
+    with server.connect() as connection:
         for _ in range(40):
             connection.sendall(request("/healthz", f"X-Long: {'x' * 50_000}"))
             read_until(connection, '{"status":"ok"}')
         connection.sendall(request("/healthz", "Connection: close"))
         assert '{"status":"ok"}' in rest_of(connection)
-        assert server.end(signal.SIGTERM)[0] == 0
+
+
+def test_request_for_a_tunnel_is_refused(server: ServerProcess) -> None:
+    with server.connect() as connection:
+        connection.sendall(b"CONNECT localhost:80 HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        assert "400 Bad Request" in rest_of(connection)
+
+
+def test_answer_does_not_name_the_server_or_repeat_a_header(server: ServerProcess) -> None:
+    head = server.get("/healthz").partition("\r\n\r\n")[0].lower().split("\r\n")
+    names = [line.partition(":")[0] for line in head[1:]]
+    assert "server" not in names
+    assert len(set(names)) == len(names)
+    assert "403 forbidden" in server.get("/v1/models", "Via: proxy").lower()
+    assert "403 forbidden" in server.get("/v1/models", "X-Forwarded-For: 1.2.3.4").lower()
+
+
+def test_malformed_http_is_refused_and_logged_without_its_text(server: ServerProcess) -> None:
+    with server.connect() as connection:
+        connection.sendall(b"secret \x1b[2J\r\n\r\n")
+        assert rest_of(connection).startswith("HTTP/1.1 400")
+    server.wait_for("Invalid HTTP request received.")
+
+
+@pytest.mark.parametrize("chunked", [False, True])
+@pytest.mark.parametrize(("kind", "refused"), [("application/json", "413"), ("text/plain", "415")])
+def test_client_that_sends_too_much_still_gets_the_answer(
+    server: ServerProcess, kind: str, chunked: bool, refused: str
+) -> None:
+    size = 20_000_000
+    length = "Transfer-Encoding: chunked" if chunked else f"Content-Length: {size}"
+    head = ["POST /echo HTTP/1.1", "Host: localhost", f"Content-Type: {kind}", length, "", ""]
+    with server.connect() as connection:
+        connection.sendall("\r\n".join(head).encode())
+        if chunked:
+            connection.sendall(b"%x\r\n" % size)
+        connection.sendall(b"x" * size)  # as clients do that look at the answer only then
+        if chunked:
+            connection.sendall(b"\r\n0\r\n\r\n")
+        assert read_until(connection, "}}").startswith(f"HTTP/1.1 {refused} ")
+        connection.sendall(request("/healthz", "Connection: close"))
+        assert '{"status":"ok"}' in rest_of(connection)
 
 
 JAVA = ("Connection: Upgrade, HTTP2-Settings", "Upgrade: h2c", "HTTP2-Settings: AAMAAABkAAQ")
 
 
-@pytest.mark.parametrize("cut", [0, 1, 4])
-def test_a_client_that_would_rather_speak_another_protocol_is_answered_in_this_one(cut: int) -> None:
+def test_client_that_offers_another_protocol_is_answered_in_this_one_however_it_is_cut() -> None:
     body = '{"model": "demo", "messages": [{"role": "user", "content": "Hello"}]}'
     head = ("Host: localhost", "Content-Type: application/json", f"Content-Length: {len(body)}")
     asked = "\r\n".join(["POST /v1/chat/completions HTTP/1.1", *head, *JAVA, "", body]).encode()
     with started("turnledger", "serve", "--port", "0", "--store", "memory:") as server:
-        with server.connect() as connection:
-            connection.sendall(asked[: len(asked) - cut])
-            if cut:
-                connection.sendall(asked[-cut:])
-            assert "You said" in read_until(connection, "total_tokens")
-            # Nor is what follows lost, in one piece or in many.
-            connection.sendall(request("/healthz", *JAVA) + request("/nothing", *JAVA))
-            assert '{"status":"ok"}' in read_until(connection, "unknown_url")
-            connection.sendall(request("/healthz", "Connection: close"))
-            assert '{"status":"ok"}' in rest_of(connection)
+        for cut in (0, 1, 4):
+            with server.connect() as connection:
+                connection.sendall(asked[: len(asked) - cut])
+                if cut:
+                    connection.sendall(asked[-cut:])
+                assert "You said" in read_until(connection, "total_tokens"), cut
+                # Nor is what follows lost, in one piece or in many.
+                connection.sendall(request("/healthz", *JAVA) + request("/nothing", *JAVA))
+                assert '{"status":"ok"}' in read_until(connection, "unknown_url"), cut
+                connection.sendall(request("/healthz", "Connection: close"))
+                assert '{"status":"ok"}' in rest_of(connection), cut
         code, _, log = server.end(signal.SIGTERM)
         assert (code, "WebSocket" in log) == (0, False)
-
-
-def test_a_request_for_a_tunnel_is_refused() -> None:
-    with started(STREAMING, "0") as server, server.connect() as connection:
-        connection.sendall(b"CONNECT localhost:80 HTTP/1.1\r\nHost: localhost\r\n\r\n")
-        assert "400 Bad Request" in rest_of(connection)
 
 
 def impatient(folder: Path) -> tuple[str, ...]:
@@ -97,10 +140,7 @@ def test_a_server_as_it_is_run_keeps_its_waits(tmp_path: Path) -> None:
         with server.connect() as connection:
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
             # More than the kernel holds for somebody who does not read.
-            body = '{"model": "demo", "messages": [{"role": "user", "content": "/count 10000"}]}'
-            head = ("Host: localhost", "Content-Type: application/json", f"Content-Length: {len(body)}")
-            asked = "\r\n".join(["POST /v1/chat/completions HTTP/1.1", *head, "", body]).encode()
-            connection.sendall(asked * 200)
+            connection.sendall(request("/openapi.json") * 200)
             server.wait_for('"client_does_not_read"')
         assert '{"status":"ok"}' in server.get("/healthz")
         code, _, log = server.end(signal.SIGTERM)

@@ -13,8 +13,9 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 from msgspec.structs import replace
@@ -22,9 +23,10 @@ from openai import AsyncOpenAI
 from typer.testing import CliRunner
 
 from tests.crash.killed_server import environment
-from tests.crash.served import completion, request
+from tests.crash.served import completion
 from tests.crash.several_workers import SeveralWorkers, several_workers
 from tests.unit.server.logging_kept import kept_logging
+from tests.unit.server.processes import STAND_IN
 from turnledger.cli.main import app
 from turnledger.server.config.settings import ModelSettings, ServerLimits, Settings
 from turnledger.server.listen import supervisor as module
@@ -67,105 +69,100 @@ def test_what_a_running_server_cannot_change_stays_as_it_was() -> None:
     assert (both.grace, both.models) == (5, models)
 
 
-async def test_a_worker_that_dies_or_is_told_to_end_is_replaced(tmp_path: Path) -> None:
-    async with several_workers(tmp_path, None) as server:
-        line = await server.line()
-        for number, code in ((signal.SIGKILL, -signal.SIGKILL), (signal.SIGTERM, 0)):
-            seen = len(server.events)
-            os.kill(server.pids()[line.worker], number)
-            ended = await server.event("worker_ended", after=seen, worker=line.worker)
-            assert (ended["code"], ended["level"]) == (code, "error")
-            await server.event("worker_started", after=seen)
-        assert len(server.pids()) == 2
-        server.signal(signal.SIGTERM)
-        assert await server.all_ended() == 0
-        assert server.other_lines == []
-
-
 async def number(server: SeveralWorkers, name: str) -> float:
     told = (await server.get("/metrics")).body.decode()
     found = re.search(rf"^turnledger_{re.escape(name)} (\S+)$", told, re.MULTILINE)
     return float(found[1]) if found else 0.0
 
 
-async def test_metrics_are_those_of_all_workers_and_outlive_them(tmp_path: Path) -> None:
-    async with several_workers(tmp_path, None) as server:
-        one, other = await server.two_lines()
-        for line, key in ((one, "a"), (other, "b")):
+async def test_worker_that_dies_or_stands_still_is_replaced_and_its_metrics_outlive_it(
+    tmp_path: Path,
+) -> None:
+    config = tmp_path / "stall.toml"
+    config.write_text("[server.limits]\nstall_wait = 5\n")
+    async with several_workers(tmp_path, None, "--config", str(config)) as server:
+        for line, key in zip(await server.two_lines(), "ab", strict=True):
             assert (await line.ask(completion("Hello", X_Conversation_Id=key))).status == 200
         assert await number(server, 'turns_total{outcome="completed"}') == 2
         assert await number(server, "commit_seconds_count") == 2
-        stalled = await server.line()
-        asking = asyncio.create_task(stalled.ask(completion("/stall after 1", X_Conversation_Id="c")))
+        line = await server.line()
+        asking = asyncio.create_task(line.ask(completion("/stall after 1", X_Conversation_Id="c")))
         # Others know of it within a second or so.
         while await number(server, "running_turns") != 1:
             pass
-        os.kill(server.pids()[stalled.worker], signal.SIGKILL)
+        for told, code in ((signal.SIGKILL, -signal.SIGKILL), (signal.SIGTERM, 0)):
+            seen = len(server.events)
+            os.kill(server.pids()[line.worker], told)
+            ended = await server.event("worker_ended", after=seen, worker=line.worker)
+            assert (ended["code"], ended["level"]) == (code, "error"), told
+            await server.event("worker_started", after=seen)
         await asking
-        await server.event("worker_ended", worker=stalled.worker)
         assert await number(server, "running_turns") == 0
         assert await number(server, 'turns_total{outcome="completed"}') == 2
+        seen = len(server.events)
+        os.kill(server.pids()[line.worker], signal.SIGSTOP)
+        await server.event("worker_stalled", after=seen, worker=line.worker)
+        ended = await server.event("worker_ended", after=seen, worker=line.worker)
+        assert ended["code"] == -signal.SIGKILL
+        await server.event("worker_started", after=seen)
+        assert len(server.pids()) == 2
+        server.signal(signal.SIGTERM)
+        assert await server.all_ended() == 0
+        assert server.other_lines == []
 
 
-async def test_all_workers_are_replaced_and_busy_clients_notice_nothing(tmp_path: Path) -> None:
-    async with several_workers(tmp_path, None, "--log-level", "info") as server:
+async def talk(port: int, place: int, is_over: asyncio.Event) -> int:
+    """Have one turn after the other, every second one streamed, until told to end; return how many."""
+    answered = 0
+    async with AsyncOpenAI(
+        base_url=f"http://127.0.0.1:{port}/v1",
+        api_key="-",
+        max_retries=2,
+        default_headers={"X-Conversation-Id": f"talk-{place}"},
+    ) as client:
+        create = partial(
+            client.chat.completions.create, model="demo", messages=[{"role": "user", "content": "Hi"}]
+        )
+        while not is_over.is_set():
+            if place % 2:
+                text = (await create()).choices[0].message.content or ""
+            else:
+                chunks = [chunk async for chunk in await create(stream=True)]
+                text = "".join(chunk.choices[0].delta.content or "" for chunk in chunks)
+            assert text.startswith("You said")
+            answered += 1
+    return answered
+
+
+async def test_workers_are_replaced_with_new_settings_unnoticed_and_not_with_invalid_ones(
+    tmp_path: Path,
+) -> None:
+    config = tmp_path / "my.toml"
+    config.write_text("")
+    flags = ("--config", str(config), "--log-level", "info")
+    async with several_workers(tmp_path, None, *flags) as server:
+        long = completion("x" * 5000)
+        assert (await (await server.line()).ask(long)).status == 200
         before, is_over = server.pids(), asyncio.Event()
-        answered = 0
-
-        async def talk(place: int, *, stream: bool) -> None:
-            nonlocal answered
-            async with AsyncOpenAI(
-                base_url=f"http://127.0.0.1:{server.port}/v1",
-                api_key="-",
-                max_retries=2,
-                default_headers={"X-Conversation-Id": f"talk-{place}"},
-            ) as client:
-                while not is_over.is_set():
-                    if stream:
-                        text = ""
-                        async for chunk in await client.chat.completions.create(
-                            model="demo", messages=[{"role": "user", "content": "Hi"}], stream=True
-                        ):
-                            text += chunk.choices[0].delta.content or ""
-                    else:
-                        told = await client.chat.completions.create(
-                            model="demo", messages=[{"role": "user", "content": "Hi"}]
-                        )
-                        text = told.choices[0].message.content or ""
-                    assert text.startswith("You said")
-                    answered += 1
-
-        talking = [asyncio.create_task(talk(place, stream=place % 2 == 0)) for place in range(6)]
+        talking = [asyncio.create_task(talk(server.port, place, is_over)) for place in range(6)]
+        config.write_text("[server.limits]\nbody_bytes = 5000\n")
         server.signal(signal.SIGHUP)
         await server.event("workers_replaced")
         for pid in before.values():
             await server.event("worker_ended", pid=pid, code=0)
         is_over.set()
-        await asyncio.gather(*talking)
-        assert answered
-        assert not set(before.values()) & set(server.pids().values())
-        statuses = {event["status"] for event in server.events if event["event"] == "request"}
-        assert statuses <= {200, 503}
-        assert not [event for event in server.events if event["level"] == "error"]
-
-
-async def test_settings_are_read_anew_and_a_mistake_in_them_changes_nothing(tmp_path: Path) -> None:
-    config = tmp_path / "my.toml"
-    config.write_text("")
-    async with several_workers(tmp_path, None, "--config", str(config)) as server:
-        assert (await server.get("/v1/models/fast")).status == 404
-        config.write_text('[models.fast]\nupstream = "http://127.0.0.1:9/v1"\n')
-        server.signal(signal.SIGHUP)
-        for pid in server.pids().values():
-            await server.event("worker_ended", pid=pid)
-        for line in await server.two_lines():
-            assert (await line.ask(request("/v1/models/fast", method="GET"))).status == 200
+        assert sum(await asyncio.gather(*talking)) > 0
         pids = server.pids()
+        assert not set(before.values()) & set(pids.values())
+        assert {event["status"] for event in server.events if event["event"] == "request"} <= {200, 503}
+        assert not [event for event in server.events if event["level"] == "error"]
+        for line in await server.two_lines():
+            assert (await line.ask(long)).status == 413
         config.write_text("[models.fast]\n")
         server.signal(signal.SIGHUP)
         problem = await server.event("workers_not_replaced")
         assert (problem["code"], "line 1" in problem["problem"]) == ("invalid_settings", True)
-        assert (await server.get("/v1/models/fast")).status == 200
+        assert (await (await server.line()).ask(long)).status == 413
         assert server.pids() == pids
 
 
@@ -187,13 +184,18 @@ def test_a_store_in_memory_is_refused() -> None:
     assert "--store sqlite:" in done.stderr
 
 
+def serve(folder: Path) -> NoReturn:
+    """Become a server with stand-ins for its workers."""
+    code = f"from turnledger.server.listen import supervisor; supervisor.BOOT = {STAND_IN!r}\n"
+    code += "from turnledger.cli import main; main()"
+    flags = ["--port", "0", "--workers", "2", "--store", f"sqlite:///{folder}/chats.db"]
+    os.execve(sys.executable, [sys.executable, "-c", code, "serve", *flags], environment(folder))
+
+
 def test_it_ends_when_its_terminal_is_closed(tmp_path: Path) -> None:
     pid, terminal = pty.fork()
     if not pid:
-        flags = ["--port", "0", "--workers", "2", "--store", f"sqlite:///{tmp_path}/chats.db"]
-        os.execve(
-            sys.executable, [sys.executable, "-m", "turnledger", "serve", *flags], environment(tmp_path)
-        )
+        serve(tmp_path)
     told = b""
     while b"Turnledger is at" not in told:
         told += os.read(terminal, 4096)
@@ -209,10 +211,7 @@ def test_started_with_nohup_it_outlives_its_terminal(tmp_path: Path) -> None:
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
         for descriptor in (1, 2):
             os.dup2(writes, descriptor)
-        flags = ["--port", "0", "--workers", "2", "--store", f"sqlite:///{tmp_path}/chats.db"]
-        os.execve(
-            sys.executable, [sys.executable, "-m", "turnledger", "serve", *flags], environment(tmp_path)
-        )
+        serve(tmp_path)
     os.close(writes)
     told = b""
     with os.fdopen(reads, "rb", 0) as log:
@@ -229,6 +228,12 @@ def test_started_with_nohup_it_outlives_its_terminal(tmp_path: Path) -> None:
             pass
     _, status = os.waitpid(pid, 0)
     assert os.waitstatus_to_exitcode(status) == 0
+
+
+@pytest.fixture
+def stand_in(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Workers that report and obey, and serve nothing: they are there at once."""
+    monkeypatch.setattr(module, "BOOT", STAND_IN)
 
 
 @contextmanager
@@ -253,7 +258,7 @@ def supervisor(
 
 
 async def test_a_worker_that_dies_as_it_becomes_ready_does_not_count_as_one_that_serves(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, stand_in: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     become_ready = WorkerProcess.ready
 
@@ -272,7 +277,7 @@ async def test_a_worker_that_dies_as_it_becomes_ready_does_not_count_as_one_that
 
 
 async def test_a_worker_is_replaced_once_the_system_has_room_for_it_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, stand_in: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     happened = []
     start, become_ready = subprocess.Popen, WorkerProcess.ready
@@ -297,17 +302,6 @@ async def test_a_worker_is_replaced_once_the_system_has_room_for_it_again(
     with supervisor(tmp_path, Settings) as one:
         await one.run(lambda *_: None)
     assert happened == ["start", "ready", "start", "start", "ready"]
-
-
-async def test_worker_whose_loop_stands_still_is_killed_and_replaced(tmp_path: Path) -> None:
-    config = tmp_path / "stall.toml"
-    config.write_text("[server.limits]\nstall_wait = 5\n")
-    async with several_workers(tmp_path, None, "--config", str(config)) as server:
-        line = await server.line()
-        os.kill(server.pids()[line.worker], signal.SIGSTOP)
-        await server.event("worker_stalled", worker=line.worker)
-        assert (await server.event("worker_ended", worker=line.worker))["code"] == -signal.SIGKILL
-        await server.event("worker_started", after=len(server.events) - 1)
 
 
 class Passing:
@@ -359,7 +353,7 @@ async def test_workers_are_not_killed_for_a_pause_of_the_whole_machine(
 
 
 async def test_worker_above_its_memory_is_replaced_by_another(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, stand_in: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     workers: list[WorkerProcess] = []
     become_ready = WorkerProcess.ready
@@ -384,7 +378,9 @@ async def test_worker_above_its_memory_is_replaced_by_another(
     assert second.code == 0
 
 
-async def test_who_hangs_up_before_the_workers_are_there_has_them_replaced_then(tmp_path: Path) -> None:
+async def test_who_hangs_up_before_the_workers_are_there_has_them_replaced_then(
+    tmp_path: Path, stand_in: None
+) -> None:
     happened = []
 
     def reload() -> Settings:
@@ -401,7 +397,7 @@ async def test_who_hangs_up_before_the_workers_are_there_has_them_replaced_then(
 
 
 async def test_settings_with_which_no_worker_starts_are_given_up(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, stand_in: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     started: list[int] = []
     become_ready = WorkerProcess.ready

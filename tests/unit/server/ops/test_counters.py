@@ -1,12 +1,19 @@
-"""A board counts by kind and name, and never admits too many."""
+"""Counters by kind and name, of one process or shared by workers, never admit too many."""
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from pathlib import Path
+from random import Random
 
 import pytest
 
+from turnledger.server.ops import counters
 from turnledger.server.ops.counters import Board, OwnBoard, SharedBoard
 
 Make = Callable[[], Board]
@@ -62,3 +69,125 @@ def test_what_was_not_counted_cannot_be_taken_back(board: Board) -> None:
     with pytest.raises(ValueError, match="below zero"):
         board.add("turns", "ann", -2)
     assert (board.total("turns", "ann"), board.sum("turns")) == (1, 1)
+
+
+ROOT = Path(__file__).parents[4]
+
+
+@pytest.fixture
+def shared() -> Iterator[SharedBoard]:
+    made = SharedBoard.create(parts=3, cells=64)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def parts(shared: SharedBoard) -> Iterator[list[SharedBoard]]:
+    attached = [SharedBoard(shared.descriptor, part) for part in range(3)]
+    yield attached
+    for each in attached:
+        each.detach()
+
+
+def test_everybody_sees_the_sum_of_all_parts(shared: SharedBoard, parts: list[SharedBoard]) -> None:
+    parts[0].add("turns", "ann")
+    parts[1].add("turns", "ann", 2)
+    parts[2].add("turns", "bob")
+    assert [each.total("turns", "ann") for each in (shared, *parts)] == [3, 3, 3, 3]
+    assert [each.sum("turns") for each in (shared, *parts)] == [4, 4, 4, 4]
+
+
+def test_a_worker_cannot_take_back_what_another_counted(parts: list[SharedBoard]) -> None:
+    parts[0].add("turns", "ann")
+    with pytest.raises(ValueError, match="below zero"):
+        parts[1].add("turns", "ann", -1)
+    assert parts[1].total("turns", "ann") == 1
+
+
+def test_only_who_has_a_part_counts(shared: SharedBoard) -> None:
+    with pytest.raises(ValueError, match="part that it was given"):
+        shared.add("turns", "ann")
+
+
+def test_the_limit_holds_for_all_workers_together(parts: list[SharedBoard]) -> None:
+    admitted = [parts[number % 3].admit("turns", "ann", 4) for number in range(9)]
+    assert admitted == [True] * 4 + [False] * 5
+
+
+def test_what_a_dead_worker_counted_is_forgotten(shared: SharedBoard, parts: list[SharedBoard]) -> None:
+    parts[0].add("turns", "ann")
+    parts[1].add("turns", "ann")
+    shared.clear(0)
+    assert (shared.total("turns", "ann"), shared.sum("turns")) == (1, 1)
+    # Whoever gets the part next begins with nothing.
+    again = SharedBoard(shared.descriptor, 0)
+    again.add("turns", "ann")
+    assert shared.total("turns", "ann") == 2
+    again.detach()
+
+
+def test_who_died_while_names_moved_is_forgotten_and_holds_up_nobody(
+    shared: SharedBoard, parts: list[SharedBoard], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parts[0].add("turns", "ann")
+    start = parts[0]._starts[0]
+    parts[0]._words[start + counters._MOVES] += 1
+    assert parts[1].total("turns", "ann") == 1
+    shared.clear(0)
+    assert shared._words[start + counters._MOVES] % 2 == 0
+    assert parts[1].total("turns", "ann") == 0
+
+
+@pytest.mark.parametrize("seed", [*range(20), 182, 337, 457, 488])
+def test_it_counts_as_plain_counters_do_when_names_come_and_go(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(counters.secrets, "token_bytes", Random(seed).randbytes)
+    shared = SharedBoard.create(parts=3, cells=64)
+    dice, worker = Random(seed), SharedBoard(shared.descriptor, 1)
+    told: Counter[tuple[str, str]] = Counter()
+    # More names than there is room for: what a full part cannot tell apart it counts too high, never too low.
+    names = [(kind, str(number)) for kind in ("turns", "streams") for number in range(dice.choice((10, 60)))]
+    for _ in range(2_000):
+        kind, name = dice.choice(names)
+        by = -1 if told[kind, name] and dice.random() < 0.6 else dice.choice((1, 1, 3))
+        worker.add(kind, name, by)
+        told[kind, name] += by
+        spilled = worker._words[worker._own + counters._SPILLED]  # type: ignore[operator]
+        seen = shared.total(kind, name)
+        assert seen == told[kind, name] if not spilled else seen >= told[kind, name]
+        assert shared.sum(kind) == sum(told[each] for each in names if each[0] == kind)
+    for kind, name in names:
+        worker.add(kind, name, -told[kind, name])
+    assert [shared.total(*each) for each in names] == [0] * len(names)
+    assert not any(worker._words[worker._own :][: worker._part_words][1:])
+    worker.detach()
+    shared.close()
+
+
+def test_a_board_is_seen_by_other_processes(shared: SharedBoard) -> None:
+    code = (
+        "import sys; from turnledger.server.ops.counters import SharedBoard\n"
+        "board = SharedBoard(int(sys.argv[1]), int(sys.argv[2]))\n"
+        "print([board.admit('turns', 'ann', 1000) for _ in range(900)].count(True), flush=True)\n"
+        "sys.stdin.read()"
+    )
+    environ = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
+    started = [
+        subprocess.Popen(
+            [sys.executable, "-c", code, str(shared.descriptor), str(part)],
+            pass_fds=(shared.descriptor,),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env=environ,
+        )
+        for part in range(2)
+    ]
+    try:
+        admitted = [int(each.stdout.readline()) for each in started if each.stdout]
+        assert 900 <= sum(admitted) <= 1000
+        assert shared.total("turns", "ann") == shared.sum("turns") == sum(admitted)
+    finally:
+        for each in started:
+            each.communicate()

@@ -22,31 +22,12 @@ def bearer(town: Town, who: str) -> tuple[bytes, bytes]:
 
 
 async def export(town: Town, path: str, who: str = "alice", query: bytes = b"") -> Reply:
-    return await _asked(town, "GET", path, who, query)
+    return await ask(town.app, path, headers=[HOST, bearer(town, who)], query=query)
 
 
 async def send(town: Town, *parts: bytes, who: str = "alice", leaves: bool = False) -> Reply:
     headers = [HOST, bearer(town, who), NDJSON, (b"transfer-encoding", b"chunked")]
     return await ask(town.app, "/api/import", method="POST", headers=headers, parts=parts, leaves=leaves)
-
-
-async def _asked(town: Town, method: str, path: str, who: str, query: bytes) -> Reply:
-    reply = Reply()
-
-    async def receive() -> Message:
-        await asyncio.Event().wait()
-        raise AssertionError
-
-    async def send(message: Message) -> None:
-        if message["type"] == "http.response.start":
-            reply.status, reply.headers = message["status"], list(message["headers"])
-        reply.body += message.get("body", b"")
-        reply.is_whole = not message.get("more_body", False)
-
-    headers = [HOST, bearer(town, who)]
-    scope = {"type": "http", "method": method, "path": path, "headers": headers, "query_string": query}
-    await town.app(scope, receive, send)
-    return reply
 
 
 async def one_chat(town: Town) -> bytes:

@@ -1,4 +1,4 @@
-"""One turn: where it stands; and stopping it, or whichever runs in a chat."""
+"""Turns and branches over HTTP: the state of a turn, stops, forks, switches, undo and reset."""
 
 from __future__ import annotations
 
@@ -10,11 +10,13 @@ import msgspec
 import pytest
 
 from tests.unit.server.asgi import HOST, JSON, ask
+from tests.unit.server.turns.test_api import Place, serving
 from turnledger import Ledger
 from turnledger.errors import ModelTimeout, TurnStopped
+from turnledger.model.access.token import TokenScope
 from turnledger.model.attempt import AttemptState
 from turnledger.server.app import make_app
-from turnledger.server.config.settings import Settings
+from turnledger.server.config.settings import ChatSettings, Settings
 from turnledger.server.models.models import Models
 
 
@@ -86,3 +88,170 @@ async def test_a_stop_of_a_chat_is_one_of_the_turn_that_runs_there(policy: str) 
         assert (again.status, again.json["state"], again.json["turn"]) == (200, None, None)
         [attempt] = (await chat.turns()) or [each.attempt for each in await chat.attempts()]
         assert stopped.json["turn"] == str(attempt.id)
+
+
+UNKNOWN = "01890000000070008000000000000000"
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+async def chat_of(place: Place, count: int = 3) -> tuple[str, list[str]]:
+    """A chat with so many turns."""
+    turns = [(await place.turn(f"q{number}", conversation_key="k")).json for number in range(1, count + 1)]
+    return turns[0]["chat"]["id"], [each["turn"]["id"] for each in turns]
+
+
+async def asked(place: Place, chat: str, query: str = "") -> list[str]:
+    shown = await place.get(f"/api/chats/{chat}{query}")
+    return [turn["input"][0]["content"][0]["text"] for turn in shown["turns"]]
+
+
+async def test_a_fork_is_a_chat_of_its_own() -> None:
+    async with serving() as place:
+        chat, turns = await chat_of(place)
+        made = await place.post(
+            f"/api/chats/{chat}/fork", {"turn": turns[1], "title": "T", "metadata": {"a": "b"}}
+        )
+        assert made.status == 201
+        assert (made.json["title"], made.json["metadata"]) == ("T", {"a": "b"})
+        assert await asked(place, made.json["id"]) == ["q1", "q2"]
+        assert await asked(place, chat) == ["q1", "q2", "q3"]
+        plain = await ask(place.app, f"/api/chats/{chat}/fork", method="POST", headers=[HOST])
+        assert await asked(place, plain.json["id"]) == ["q1", "q2", "q3"]
+
+
+async def test_each_happens_once_under_its_key() -> None:
+    async with serving() as place:
+        chat, _turns = await chat_of(place)
+        once = {"Idempotency-Key": "f"}
+        forks = [await place.post(f"/api/chats/{chat}/fork", {}, once) for _ in range(2)]
+        assert forks[0].json["id"] == forks[1].json["id"]
+        assert [each.header(b"idempotency-replayed") for each in forks] == [None, b"true"]
+        for _ in range(2):
+            undone = await place.post(f"/api/chats/{chat}/undo", {}, {"Idempotency-Key": "u"})
+            assert undone.status == 200
+        assert await asked(place, chat) == ["q1", "q2"]
+        other = await place.post(f"/api/chats/{chat}/undo", {"forget": True}, {"Idempotency-Key": "u"})
+        assert (other.status, other.code) == (422, "idempotency_mismatch")
+
+
+async def test_branches_are_listed_read_and_switched_to() -> None:
+    async with serving() as place:
+        chat, turns = await chat_of(place)
+        old = (await place.get(f"/api/chats/{chat}"))["branch"]
+        undone = await place.post(f"/api/chats/{chat}/undo", {"turn": turns[2]})
+        assert undone.json["branch"] != old
+        again = await place.post(f"/api/chats/{chat}/undo", {"turn": turns[2]})
+        assert (again.status, again.code) == (409, "history_diverged")
+        listed = (await place.get(f"/api/chats/{chat}/branches"))["data"]
+        assert [(each["turns"], each["shared"], each["is_current"]) for each in listed] == [
+            (2, 2, True),
+            (3, 0, False),
+        ]
+        assert (listed[0]["base"], listed[0]["head"], listed[1]["id"]) == (turns[1], turns[1], old)
+        assert await asked(place, chat, f"?branch={old}") == ["q1", "q2", "q3"]
+        switched = await place.post(f"/api/chats/{chat}/switch", {"branch": old})
+        assert switched.json["branch"] == old
+        assert await asked(place, chat) == ["q1", "q2", "q3"]
+
+
+async def test_a_page_says_where_the_next_one_begins() -> None:
+    async with serving() as place:
+        chat, _turns = await chat_of(place)
+        await place.post(f"/api/chats/{chat}/undo", {})
+        first = await place.get(f"/api/chats/{chat}/branches?limit=1")
+        second = await place.get(f"/api/chats/{chat}/branches?limit=1&before={first['next']}")
+        both = await place.get(f"/api/chats/{chat}/branches")
+        assert [*first["data"], *second["data"]] == both["data"]
+        assert both["next"] is None
+
+
+async def test_a_page_of_turns_is_bounded_in_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("turnledger.server.routes.chats.PAGE_BYTES", 700)
+    async with serving() as place:
+        chat, turns = await chat_of(place, 6)
+        seen, before = list[str](), None
+        while True:
+            query = "" if before is None else f"?before={before}"
+            page = await place.get(f"/api/chats/{chat}{query}")
+            assert 1 <= len(page["turns"]) < 6
+            seen = [turn["id"] for turn in page["turns"]] + seen
+            before = page["before"]
+            if before is None:
+                break
+        assert seen == turns
+
+
+async def test_a_reset_gives_the_key_to_a_fresh_chat() -> None:
+    async with serving() as place:
+        chat, _ = await chat_of(place)
+        body = {"conversation_key": "k", "replaces": chat}
+        fresh = [(await place.post("/api/chats/reset", body)).json["id"] for _ in range(2)]
+        assert fresh[0] == fresh[1] != chat
+        assert (await place.turn("q", conversation_key="k")).json["chat"]["id"] == fresh[0]
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "status", "code"),
+    [
+        ("fork", {"turn": f"turn_{UNKNOWN}"}, 404, "turn_not_found"),
+        ("fork", {"turn": ""}, 400, "invalid_id"),
+        ("fork", {"title": "T" * 600}, 400, "invalid_input"),
+        ("fork", {"conversation_key": "k"}, 400, "invalid_input"),
+        ("switch", {"branch": f"branch_{UNKNOWN}"}, 404, "branch_not_found"),
+        ("switch", {}, 400, "invalid_body"),
+        ("undo", {"turn": ""}, 400, "invalid_id"),
+        ("undo", {"turns": 2}, 400, "invalid_body"),
+    ],
+)
+async def test_what_cannot_be_changes_nothing(path: str, body: Any, status: int, code: str) -> None:
+    async with serving() as place:
+        chat, _ = await chat_of(place, 1)
+        reply = await place.post(f"/api/chats/{chat}/{path}", body)
+        assert (reply.status, reply.code) == (status, code), reply.body
+        assert len((await place.get(f"/api/chats/{chat}/branches"))["data"]) == 1
+        assert len((await place.ledger.catalogue.list()).chats) == 1
+
+
+async def test_a_token_that_was_revoked_meanwhile_changes_nothing() -> None:
+    async with serving() as place:
+        chat, _ = await chat_of(place)
+        token, text = await place.ledger.tokens.create(owner="local", scopes=tuple(TokenScope))
+        bearer = {"Authorization": f"Bearer {text}"}
+        opened = place.app.service.ledger.conversation
+
+        async def opened_late(*names: Any, **more: Any) -> Any:
+            found = await opened(*names, **more)
+            await place.ledger.tokens.revoke(token.id)
+            return found
+
+        place.app.service.ledger.conversation = opened_late  # type: ignore[method-assign]
+        for path in ("undo", "fork"):
+            reply = await place.post(f"/api/chats/{chat}/{path}", {}, bearer)
+            assert reply.status == 401, reply.body
+        found = await opened(chat)
+        assert len(await found.turns()) == 3
+        assert len((await place.ledger.catalogue.list()).chats) == 1
+
+
+async def test_nothing_is_made_where_nothing_is_kept() -> None:
+    async with serving(chats=ChatSettings(keep=False)) as place:
+        kept = await place.ledger.conversation()
+        for path, body in (
+            ("/api/turns", {"model": "demo", "input": "Hi"}),
+            ("/api/turns", {"model": "demo", "input": "Hi", "chat": str(kept.id)}),
+            ("/api/chats/reset", {"conversation_key": "k"}),
+            (f"/api/chats/{kept.id}/fork", {}),
+        ):
+            reply = await place.post(path, body)
+            assert (reply.status, reply.code) == (409, "not_kept"), reply.body
+        assert await kept.turns() == []
+
+
+async def test_a_path_that_names_no_chat_is_not_taken_for_one() -> None:
+    async with serving() as place:
+        reply = await ask(place.app, "/api/chats/reset")
+        assert (reply.status, reply.code) == (405, "method_not_allowed")

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.unit.model.text.test_seen_text import turn
+from tests.unit.model.shapes import repeatable, turn
 from turnledger import Ledger, Limits
 from turnledger.engine.conversations import search as search_module
 from turnledger.engine.conversations.search import index_some, is_all_known
@@ -166,7 +166,7 @@ async def test_what_was_there_before_search_is_found() -> None:
     connection.execute(
         "INSERT INTO turn (id, branch, number, kind, created_at, committed_at, body)"
         " VALUES (?, 1, 1, 0, 1, 1, ?)",
-        (bytes(16), turn(message("user", "A heron?")).body),
+        (bytes(16), turn(input=[message("user", "A heron?")]).body),
     )
     migrate(connection, ":memory:")
     tables = SqliteTables(connection.cursor())
@@ -307,6 +307,7 @@ def finds(
     return bool(index.execute("SELECT rowid FROM w WHERE w MATCH ?", (query,)).fetchall())
 
 
+@repeatable
 @given(texts=st.lists(TYPED, max_size=3), typed=TYPED)
 def test_the_index_finds_what_has_the_words(index: apsw.Connection, texts: list[str], typed: str) -> None:
     sought = sought_in(typed)
@@ -317,6 +318,7 @@ def test_the_index_finds_what_has_the_words(index: apsw.Connection, texts: list[
         assert finds(index, texts, typed) == all(has(phrase, words) for phrase in single)
 
 
+@repeatable
 @given(typed=TYPED)
 def test_every_text_is_found_by_itself(index: apsw.Connection, typed: str) -> None:
     if len(sought_in(typed)) > 0:

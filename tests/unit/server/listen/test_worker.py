@@ -1,4 +1,4 @@
-"""A worker as a process: what it is given, what others can see of that, and what it reports."""
+"""A worker as a process, and its channel to the supervisor."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import asyncio
 import os
 import signal
 import socket
-import subprocess
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -15,8 +14,19 @@ from pathlib import Path
 import pytest
 
 from tests.crash.killed_server import environment
-from turnledger.server.config.settings import ModelSettings, Settings
-from turnledger.server.listen.channel import Handover, Order
+from tests.unit.server.processes import STAND_IN
+from turnledger.server.config.settings import ModelSettings, ServerLimits, Settings
+from turnledger.server.listen import supervisor
+from turnledger.server.listen.channel import (
+    Channel,
+    Failed,
+    Handover,
+    Order,
+    Ready,
+    handovers,
+    orders,
+    reports,
+)
 from turnledger.server.listen.supervisor import WorkerFailed, WorkerProcess
 from turnledger.server.ops.counters import SharedBoard
 
@@ -27,6 +37,54 @@ PATIENCE = 60.0
 @pytest.fixture
 def anyio_backend() -> str:
     return "asyncio"
+
+
+@asynccontextmanager
+async def pair() -> AsyncIterator[tuple[Channel, Channel]]:
+    ends = [await Channel.over(end) for end in socket.socketpair()]
+    yield ends[0], ends[1]
+    for end in ends:
+        await end.close()
+
+
+async def test_settings_arrive_as_they_were_however_large() -> None:
+    models = {f"model-{number}": ModelSettings(upstream="http://localhost/v1") for number in range(5_000)}
+    settings = Settings(store="sqlite:///x", limits=ServerLimits(requests=7), models=models, hosts=("a", "b"))
+    sent = Handover(
+        settings=settings, part=3, listening=4, board=5, metrics_folder="/tmp/x", log_format="json"
+    )
+    async with pair() as (supervisor, worker):
+        supervisor.send(sent)
+        supervisor.send(Order.RECOVER)
+        supervisor.send(Order.END)
+        assert await worker.receive(handovers) == sent
+        assert [await worker.receive(orders) for _ in range(2)] == [Order.RECOVER, Order.END]
+
+
+async def test_what_a_worker_reports_is_told_apart() -> None:
+    async with pair() as (supervisor, worker):
+        worker.send(Ready(["demo"]))
+        worker.send(Failed("not_a_store", "It is\nnone."))
+        assert await supervisor.receive(reports) == Ready(["demo"])
+        assert await supervisor.receive(reports) == Failed("not_a_store", "It is\nnone.", None)
+
+
+async def test_the_end_of_the_other_one_is_noticed_and_nothing_is_sent_to_the_dead() -> None:
+    async with pair() as (supervisor, worker):
+        waiting = asyncio.create_task(worker.receive(orders))
+        await supervisor.close()
+        assert await waiting is None
+        supervisor.send(Order.END)
+        assert await worker.receive(orders) is None
+
+
+async def test_half_a_message_is_none() -> None:
+    ours, theirs = socket.socketpair()
+    worker = await Channel.over(theirs)
+    ours.sendall(b'"end"')
+    ours.close()
+    assert await worker.receive(orders) is None
+    await worker.close()
 
 
 @asynccontextmanager
@@ -64,15 +122,10 @@ def file_in(folder: Path) -> str:
     return f"sqlite:///{folder / 'chats.db'}"
 
 
-async def test_it_is_ready_and_ends_when_told(tmp_path: Path) -> None:
-    async with started(tmp_path, Settings(store=file_in(tmp_path), workers=2)) as worker:
-        assert (await worker.ready()).models == ["demo"]
-        worker.end(Order.END, PATIENCE)
-        await worker.ended.wait()
-        assert worker.code == 0
-
-
-async def test_one_that_does_not_end_in_time_is_killed(tmp_path: Path) -> None:
+async def test_one_that_does_not_end_in_time_is_killed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(supervisor, "BOOT", STAND_IN)
     async with started(tmp_path, Settings(store=file_in(tmp_path), workers=2)) as worker:
         await worker.ready()
         os.kill(worker.pid, signal.SIGSTOP)
@@ -89,6 +142,16 @@ async def test_what_keeps_it_from_beginning_is_told_under_its_own_code(tmp_path:
         assert problem.value.code == "not_a_store"
         await worker.ended.wait()
         assert worker.code == 2
+
+
+async def test_modules_in_the_current_folder_are_not_taken_for_ours(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("msgspec", "turnledger", "uvicorn"):
+        (tmp_path / f"{name}.py").write_text("raise SystemExit('a stranger')")
+    monkeypatch.chdir(tmp_path)
+    async with started(tmp_path, Settings(store=file_in(tmp_path), workers=2)) as worker:
+        assert (await worker.ready()).models == ["demo"]
 
 
 async def test_one_that_dies_before_it_is_ready_has_failed(tmp_path: Path) -> None:
@@ -110,7 +173,7 @@ def flags_of_descriptors(pid: int) -> list[int]:
 
 
 @pytest.mark.skipif(not Path("/proc/self/cmdline").exists(), reason="no /proc here")
-async def test_others_see_nothing_of_the_settings_and_programs_it_starts_get_no_descriptors(
+async def test_a_worker_hides_its_settings_and_descriptors_and_ends_when_told(
     tmp_path: Path,
 ) -> None:
     models = {"m": ModelSettings(upstream="http://upstream.invalid/v1", api_key_env="SECRET_NAME")}
@@ -122,25 +185,11 @@ async def test_others_see_nothing_of_the_settings_and_programs_it_starts_get_no_
         flags = flags_of_descriptors(worker.pid)
         assert flags
         assert all(each & os.O_CLOEXEC for each in flags)
-
-
-def test_modules_in_the_current_folder_are_not_taken_for_ours(tmp_path: Path) -> None:
-    for name in ("msgspec", "turnledger", "uvicorn"):
-        (tmp_path / f"{name}.py").write_text("raise SystemExit('a stranger')")
-    flags = ["--port", "0", "--workers", "2", "--store", file_in(tmp_path)]
-    process = subprocess.Popen(
-        [sys.executable, "-P", "-m", "turnledger", "serve", *flags],
-        cwd=tmp_path,
-        env=environment(tmp_path),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    with process:
-        assert process.stdout is not None
-        assert "Turnledger is at" in process.stdout.readline()
-        process.terminate()
-        assert "a stranger" not in process.communicate(timeout=PATIENCE)[1]
+        for number in (signal.SIGINT, signal.SIGHUP):  # from a terminal, for the supervisor to decide on
+            os.kill(worker.pid, number)
+        worker.end(Order.END, PATIENCE)
+        await worker.ended.wait()
+        assert worker.code == 0
 
 
 async def test_one_that_cannot_be_started_leaves_no_descriptor_open(

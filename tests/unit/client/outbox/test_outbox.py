@@ -1,8 +1,12 @@
-"""Unsent messages: what is recorded before it leaves, what becomes of it, and that it is sent once later."""
+"""Unsent messages are recorded before they leave, and sent once later, by either client."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import asyncio
+import sqlite3
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 
 import httpx2
@@ -10,12 +14,13 @@ import pytest
 from msgspec.structs import replace
 
 from tests.unit.client.scripted_server import CHAT, ScriptedServer, is_away, loses_the_answer, refuses
-from turnledger.client import Answer, Client, Outbox, Retries
+from turnledger.client import Answer, AsyncClient, Client, Outbox, Retries
 from turnledger.client.outbox.file import OutboxFile
 from turnledger.errors import (
     ConversationNotFound,
     InvalidInput,
     NotAdmitted,
+    NotAStore,
     OutcomeUnknown,
     QueueFull,
     ServerUnavailable,
@@ -197,6 +202,7 @@ def test_behind_a_message_that_found_no_room_the_others_of_its_chat_wait(
     server.troubles = [refuses(429, "queue_full")]
     assert [type(each).__name__ for _, each in client.outbox.send_all()] == ["QueueFull", "Answer"]
     assert (server.heard, inputs(client)) == (["one", "elsewhere"], ["one", "two"])
+    assert [type(each).__name__ for _, each in client.outbox.send_all()] == ["Answer", "Answer"]
 
 
 def test_a_message_that_is_not_allowed_any_more_does_not_hold_up_other_chats(
@@ -274,16 +280,69 @@ def test_without_an_outbox_nothing_is_recorded_and_there_is_nothing_to_send(
         client.outbox.pending()
 
 
-def test_nothing_overtakes_what_is_to_be_sent_later(
-    server: ScriptedServer, open_client: Callable[..., Client]
-) -> None:
-    client, elsewhere = open_client(), "conv_01a1e29c3b7e74b1824da121735f1aaa"
-    server.troubles = [is_away] * 3
-    for chat, words in ((CHAT, "One"), (CHAT, "Two"), (elsewhere, "Other")):
+@asynccontextmanager
+async def client_of(server: ScriptedServer, folder: Path) -> AsyncIterator[AsyncClient]:
+    async with (
+        httpx2.AsyncClient(transport=httpx2.MockTransport(server)) as http,
+        AsyncClient(
+            "https://server",
+            model="m",
+            outbox=folder / "unsent.db",
+            retries=Retries(times=0),
+            http=http,
+        ) as client,
+    ):
+        yield client
+
+
+async def test_what_was_not_answered_is_sent_later_once(tmp_path: Path) -> None:
+    server = ScriptedServer()
+    async with client_of(server, tmp_path) as client:
+        chat = client.chats.open(CHAT)
+        server.troubles = [is_away, loses_the_answer(server)]
+        for text in ("never arrived", "answered unheard"):
+            with pytest.raises(ServerUnavailable):
+                await chat.send(text)
+        server.troubles = [is_away]
         with pytest.raises(ServerUnavailable):
-            client.chats.open(chat).send(words)
-    server.troubles = [refuses(429, "queue_full")]
-    sent = [(each.asked["input"], type(told)) for each, told in client.outbox.send_all()]
-    assert sent == [("One", QueueFull), ("Other", Answer)]
-    assert inputs(client) == ["One", "Two"]
-    assert [isinstance(told, Answer) for _, told in client.outbox.send_all()] == [True, True]
+            await chat.send("forgotten")
+        assert await client.outbox.forget((await client.outbox.pending())[-1].id)
+        await (await chat.send("closed", stream=True)).close()
+        kept = [(each.asked["input"], each.first_tried_at is None) for each in await client.outbox.pending()]
+        assert kept == [("never arrived", True), ("answered unheard", False), ("closed", False)]
+    async with client_of(server, tmp_path) as client:
+        told = await asyncio.gather(client.outbox.send_all(), client.outbox.send_all())
+        answers = [answer for each in told for _, answer in each]
+        assert (len(answers), all(isinstance(answer, Answer) for answer in answers)) == (3, True)
+        assert await client.outbox.pending() == []
+    assert len(server.turns) == 3
+
+
+async def test_the_loop_never_waits_for_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    loop, threads = threading.get_ident(), set[int]()
+
+    @contextmanager
+    def using(self: OutboxFile) -> Iterator[sqlite3.Connection]:
+        threads.add(threading.get_ident())
+        with whole(self) as db:
+            yield db
+
+    def close(self: OutboxFile) -> None:
+        threads.add(threading.get_ident())
+        closing(self)
+
+    whole, closing = OutboxFile._using, OutboxFile.close
+    monkeypatch.setattr(OutboxFile, "_using", using)
+    monkeypatch.setattr(OutboxFile, "close", close)
+    async with client_of(ScriptedServer(), tmp_path) as client:
+        assert (await client.chats.open(CHAT).send("Hello")).text == "Yes."
+        assert (await client.outbox.pending(), await client.outbox.send_all()) == ([], [])
+    assert len(threads) > 0
+    assert loop not in threads
+
+
+async def test_what_is_wrong_with_the_file_is_told_before_anything_is_said(tmp_path: Path) -> None:
+    (tmp_path / "unsent.db").write_bytes(b"# Notes\n" * 1000)
+    with pytest.raises(NotAStore):
+        async with client_of(ScriptedServer(), tmp_path):
+            raise AssertionError("it is not entered")

@@ -1,0 +1,213 @@
+"""Where a terminal's chats are: from options to a store or a server, which behave the same."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.compat.served import Served, serving
+from tests.unit.cli.chat.place_contract import STALLING, PlaceContract, told, wish
+from turnledger.cli.chat.backend import ChatBackend
+from turnledger.cli.chat.connect import DemoOnly, Options, open_place
+from turnledger.cli.chat.server import OnServer, open_server
+from turnledger.cli.chat.store import OnStore, StoreModels, TitleWriter
+from turnledger.errors import InvalidInput, ModelUnavailable
+from turnledger.ledger import Ledger
+from turnledger.runners.chat_model import ModelRequest
+from turnledger.runners.demo import DemoModel
+from turnledger.server.models.models import Models, ResolvedModel
+from turnledger.testing.gates import Gate
+
+
+async def opened(options: Options, environ: dict[str, str]) -> ChatBackend:
+    place = await open_place(options, environ)
+    await place.close()
+    return place
+
+
+async def test_a_server_that_is_named_goes_before_the_environment(tmp_path: Path) -> None:
+    environ = {"TURNLEDGER_SERVER": "http://127.0.0.1:9", "XDG_DATA_HOME": str(tmp_path)}
+    assert (await opened(Options(server="http://127.0.0.1:1"), environ)).name == "http://127.0.0.1:1"
+    assert isinstance(await opened(Options(), environ), OnServer)
+    assert isinstance(await opened(Options(store="memory:"), environ), OnStore)
+
+
+async def test_without_a_server_it_is_the_store_of_this_user(tmp_path: Path) -> None:
+    environ = {"XDG_DATA_HOME": str(tmp_path), "XDG_CONFIG_HOME": str(tmp_path)}
+    place = await open_place(Options(), environ)
+    assert await place.models() == ["demo"]
+    await place.close()
+    assert (tmp_path / "turnledger" / "chats.db").exists()
+
+
+async def test_the_models_are_those_of_the_servers_file(tmp_path: Path) -> None:
+    file = tmp_path / "turnledger.toml"
+    file.write_text('[models.mine]\nupstream = "http://127.0.0.1:9/v1"\n[server]\nstore = "memory:"\n')
+    place = await open_place(Options(config=file), {})
+    assert await place.models() == ["mine"]
+    await place.close()
+
+
+async def test_where_chats_are_not_kept_nobody_talks(tmp_path: Path) -> None:
+    file = tmp_path / "turnledger.toml"
+    file.write_text('[server]\nstore = "memory:"\n[chats]\nkeep = false\n[chats.scopes.mine]\nkeep = true\n')
+    with pytest.raises(InvalidInput, match="chats are not kept here"):
+        await open_place(Options(config=file), {})
+    await opened(Options(config=file, scope="mine"), {})
+    await opened(Options(config=file, store="memory:"), {})
+
+
+@pytest.mark.parametrize("more", [{"store": "memory:"}, {"upstream": "http://x"}, {"config": Path("x")}])
+async def test_a_server_has_a_store_and_models_of_its_own(more: dict[str, object]) -> None:
+    with pytest.raises(InvalidInput, match="do not go together"):
+        await open_place(Options(server="http://127.0.0.1:1", **more), {})  # type: ignore[arg-type]
+
+
+async def test_what_is_no_server_is_told_with_its_variable() -> None:
+    with pytest.raises(InvalidInput, match="TURNLEDGER_SERVER"):
+        await open_place(Options(), {"TURNLEDGER_SERVER": "nonsense"})
+
+
+async def test_a_model_that_is_not_there_is_told() -> None:
+    models = StoreModels(DemoOnly())
+    assert await models.names() == ["demo"]
+    with pytest.raises(InvalidInput, match=r"There is no model 'other'\. Known: demo"):
+        models.runner("other")
+    await models.close()
+
+
+async def at_once(seconds: float) -> None:
+    await asyncio.sleep(0)
+
+
+class Stalling(DemoModel):
+    """Says `You said`, whatever it is asked, and waits."""
+
+    def stream(self, asked: ModelRequest):  # type: ignore[no-untyped-def]
+        messages = [{"role": "user", "content": "/stall after 2"}]
+        return super().stream(ModelRequest(messages, asked.settings))
+
+
+@pytest.fixture
+async def on_store() -> AsyncIterator[OnStore]:
+    stalling = Stalling(pace=0, patience=3600)
+    known = {
+        "demo": ResolvedModel(DemoModel(sleep=at_once), "demo"),
+        STALLING: ResolvedModel(stalling, "demo"),
+    }
+    place = OnStore(await Ledger.open(), StoreModels(Models(known)), "memory")
+    yield place
+    await place.close()
+
+
+class TestOnStore(PlaceContract):
+    @pytest.fixture
+    def place(self, on_store: OnStore) -> OnStore:
+        return on_store
+
+
+async def test_what_is_hidden_from_people_is_not_shown(on_store: OnStore) -> None:
+    talk = on_store.new()
+    await told(talk, wish("A secret"))
+    (turn,) = (await talk.look()).turns
+    await (await on_store.ledger.conversation(talk.id)).flag(turn.id, 1, to_user=False)
+    (turn,) = (await talk.look()).turns
+    assert (turn.asked, turn.output) == ("A secret", ())
+    (version,) = await talk.versions(turn.id)
+    assert version.turn == turn
+
+
+async def test_results_that_came_with_a_turn_are_seen(on_store: OnStore) -> None:
+    chat = await on_store.ledger.conversation()
+    call = {"type": "function_call", "call_id": "c", "name": "look", "arguments": "{}"}
+    async with chat.turn("Look") as turn:
+        turn.put(call)
+    async with chat.turn({"type": "function_call_output", "call_id": "c", "output": "A cat"}) as turn:
+        turn.emit("It is a cat.")
+    first, second = (await (await on_store.open(chat.id)).look()).turns
+    assert (first.asked, [item.type for item in first.output]) == ("Look", ["function_call"])
+    assert (second.asked, [item.type for item in second.output]) == ("", ["function_call_output", "message"])
+
+
+async def test_a_turn_that_is_left_ends_with_nothing(on_store: OnStore) -> None:
+    talk = on_store.new()
+    answering = talk.ask(wish("Stall", model=STALLING))
+    async for _ in answering:
+        break
+    assert await answering.leave() is False
+    assert (await talk.look()).turns == []
+
+
+async def test_a_model_names_a_chat_behind_its_first_turn(on_store: OnStore) -> None:
+    on_store.naming = TitleWriter(on_store.ledger, ResolvedModel(DemoModel(sleep=at_once), "demo"))
+    talk = on_store.new()
+    changes = on_store.changes()
+    await told(talk, wish("Hello"))
+    while (await talk.look()).chat.title == "Hello":
+        await anext(changes)
+    title = (await talk.look()).chat.title
+    assert title is not None
+    assert title.startswith("You said")
+    await told(talk, wish("Again"))
+    assert (await talk.look()).chat.title == title
+
+
+class TestOnServer(PlaceContract):
+    @pytest.fixture
+    async def place(self) -> AsyncIterator[OnServer]:
+        with serving(["You said", Gate()], ["You said", Gate()]) as served:
+            place = open_server(served.url, None, None)
+            yield place
+            await place.close()
+
+
+@pytest.fixture
+def served() -> Iterator[Served]:
+    with serving() as served:
+        yield served
+
+
+async def test_a_chat_in_which_nothing_was_answered_is_not_left_behind(served: Served) -> None:
+    place = open_server(served.url, None, None)
+    empty, used = place.new(), place.new()
+    with pytest.raises(ModelUnavailable):
+        await told(empty, wish("/fail", "k"))
+    await told(used, wish("Hello"))
+    assert len(await place.chats()) == 2
+    await place.close()
+    left = open_server(served.url, None, None)
+    assert [chat.id for chat in await left.chats()] == [used.id]
+    await left.close()
+
+
+async def test_a_chat_stays_whose_first_turn_is_left_or_taken_back(served: Served) -> None:
+    place = open_server(served.url, None, None)
+    left, undone = place.new(), place.new()
+    answering = left.ask(wish("/stall", "k"))
+    events = aiter(answering)
+    await anext(events)
+    await answering.leave()
+    await told(undone, wish("Hello"))
+    await undone.undo((await undone.look()).turns[0].id)
+    await place.close()
+    later = open_server(served.url, None, None)
+    assert {chat.id for chat in await later.chats()} == {left.id, undone.id}
+    talk = await later.open(str(left.id))
+    assert answering.turn is not None
+    await talk.follow(answering.turn).stop()
+    await later.close()
+
+
+async def test_chats_of_one_scope(served: Served) -> None:
+    place = open_server(served.url, None, "mine")
+    talk = place.new()
+    await told(talk, wish("Hello"))
+    everywhere = open_server(served.url, None, None)
+    await told(everywhere.new(), wish("Hello to all"))
+    assert [chat.id for chat in await place.chats()] == [talk.id]
+    assert len(await everywhere.chats()) == 2
+    await place.close()
+    await everywhere.close()

@@ -1,0 +1,475 @@
+"""The doctor checks port, store, disk and upstreams, whatever is wrong with one of them."""
+
+from __future__ import annotations
+
+import os
+import socket
+import ssl
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager, closing
+from email.utils import formatdate
+from pathlib import Path
+from typing import Any
+
+import apsw
+import msgspec
+import pytest
+from aiohttp import web
+
+from tests.unit.server.processes import started
+from turnledger import Ledger
+from turnledger.errors import UnsafeSqlite
+from turnledger.runners.http import pool
+from turnledger.server import doctor
+from turnledger.server.config.file import InvalidSettings
+from turnledger.server.config.settings import ModelSettings, ServerLimits, Settings
+from turnledger.server.doctor import (
+    Answered,
+    Diagnosis,
+    Doctor,
+    Level,
+    check_clock,
+    check_disk,
+    check_exposure,
+    check_file,
+    check_filesystem,
+    check_open_files,
+    check_participants,
+    check_permissions,
+    check_port,
+    check_sqlite,
+    check_store,
+    check_upstreams,
+    examine,
+    upstreams_of,
+)
+from turnledger.stores.sqlite.files import filesystem_of
+from turnledger.stores.sqlite.visit import Examination
+
+NOW = 1_800_000_000.0
+
+
+def levels(found: list[Diagnosis]) -> dict[str, Level]:
+    return {each.subject: each.level for each in found}
+
+
+async def test_everything_is_looked_at(tmp_path: Path) -> None:
+    settings = Settings(port=0, store=f"sqlite:///{tmp_path}/chats.db")
+    found = levels(await examine(lambda: settings, {}))
+    wanted = {"versions", "SQLite", "settings", "store", "disk", "models", "access", "clock"}
+    assert wanted <= found.keys()
+    assert Level.FAIL not in found.values()
+
+
+async def test_settings_that_are_wrong_are_told_and_all_else_hangs_on_them() -> None:
+    def load() -> Settings:
+        raise InvalidSettings("/etc/turnledger.toml, line 3: `prot` is not a setting.")
+
+    found = await examine(load, {})
+    assert levels(found) == {"versions": Level.OK, "SQLite": Level.OK, "settings": Level.FAIL}
+    assert "line 3" in found[-1].told
+
+
+async def test_a_check_that_breaks_keeps_none_of_the_others_from_being_made(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def broken(*_: Any) -> Any:
+        raise ZeroDivisionError("with a secret")
+
+    monkeypatch.setattr(doctor, "check_store", broken)
+    found = await Doctor(Settings(port=0), {}).findings()
+    assert levels(found)["store"] is Level.FAIL
+    assert {"models", "access", "clock"} <= levels(found).keys()
+    assert "secret" not in repr(found)
+
+
+@pytest.mark.parametrize(
+    ("settings", "any_tokens", "level", "told"),
+    [
+        (Settings(), False, Level.OK, "this machine only"),
+        (Settings(insecure=True), False, Level.WARN, "behind a proxy"),
+        (Settings(host="0.0.0.0", insecure=True), False, Level.WARN, "without a token"),
+        (Settings(host="0.0.0.0"), False, Level.FAIL, "there is no token"),
+        (Settings(host="0.0.0.0"), True, Level.OK, "with a token only"),
+        (Settings(host="0.0.0.0", insecure=True), True, Level.OK, "with a token only"),
+        (Settings(), True, Level.OK, "with a token only"),
+    ],
+)
+def test_who_is_let_in(settings: Settings, any_tokens: bool, level: Level, told: str) -> None:
+    [found] = check_exposure(settings, any_tokens=any_tokens)
+    assert (found.level, told in found.told) == (level, True)
+
+
+def test_fewer_files_than_requests_need_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert check_open_files(Settings(limits=ServerLimits(requests=1))) == []
+    # Each may have a connection upstream as well.
+    monkeypatch.setattr(doctor, "allowed_files", lambda _: Settings().limits.requests + 1000)
+    assert levels(check_open_files(Settings())) == {"open files": Level.WARN}
+
+
+def test_an_address_of_another_machine_is_not_taken_for_a_port_in_use() -> None:
+    [found] = check_port(Settings(host="192.0.2.1"))  # for documentation only: nobody has it
+    assert (found.level, "no address of this machine" in found.told) == (Level.FAIL, True)
+
+
+def test_a_port_that_is_free_one_of_ours_and_one_of_somebody_elses(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert check_port(Settings(port=0)) == []
+    with closing(socket.socket()) as other:
+        other.bind(("127.0.0.1", 0))
+        settings = Settings(port=other.getsockname()[1])
+        other.listen()
+        monkeypatch.setattr(doctor, "HEARING", 0.05)
+        assert levels(check_port(settings)) == {"port": Level.FAIL}
+        monkeypatch.undo()
+    assert "free" in check_port(settings)[0].told
+    with started("turnledger", "serve", "--port", "0", "--store", "memory:") as server:
+        [found] = check_port(Settings(port=server.address[1]))
+        assert (found.level, "is ready" in found.told) == (Level.OK, True)
+
+
+@pytest.mark.parametrize(
+    ("now", "ahead", "newest", "level", "told"),
+    [
+        (NOW, [], None, Level.OK, "nothing speaks against"),
+        (NOW, [3.0], None, Level.OK, "as that of the upstream"),
+        (NOW, [300.0], None, Level.WARN, "300 seconds behind"),
+        (NOW, [-300.0], None, Level.WARN, "300 seconds ahead"),
+        (NOW, [300.0, 1.0], None, Level.OK, "as that"),
+        (NOW, [], NOW - 5, Level.OK, "nothing"),
+        (NOW, [], NOW + 300, Level.WARN, "in the future"),
+        (5.0, [], None, Level.FAIL, "never set"),
+    ],
+)
+def test_the_clock_is_held_against_others(
+    now: float, ahead: list[float], newest: float | None, level: Level, told: str
+) -> None:
+    [found] = check_clock(now, ahead, None if newest is None else int(newest * 1000))
+    assert (found.level, told in found.told) == (level, True)
+
+
+SOUND = Examination(
+    schema=1,
+    journal_mode="wal",
+    file_bytes=8192,
+    log_bytes=0,
+    living=1,
+    dead=0,
+    unknown=0,
+    newest_ms=None,
+    is_stuck=False,
+)
+
+
+@pytest.fixture
+async def store(tmp_path: Path) -> Path:
+    async with await Ledger.open(f"sqlite:///{tmp_path}/chats.db") as ledger:
+        await ledger.conversation()
+    (tmp_path / "chats.db").chmod(0o600)
+    return tmp_path / "chats.db"
+
+
+async def test_a_sound_store_is_sound(store: Path) -> None:
+    found, examined = check_store(f"sqlite:///{store}")
+    assert set(levels(found).values()) == {Level.OK}
+    assert levels(found).keys() == {"store", "processes", "permissions", "disk"}
+    assert examined is not None
+    assert all(not each.remedy for each in found)
+
+
+def test_a_store_that_is_yet_to_be_made_is_none_of_its_business(tmp_path: Path) -> None:
+    found, examined = check_store(f"sqlite:///{tmp_path}/chats.db")
+    assert (levels(found)["store"], examined) == (Level.OK, None)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("make", "level"),
+    [
+        (lambda path: path.write_text("no database" * 50), Level.FAIL),
+        (lambda path: path.mkdir(), Level.FAIL),
+        (lambda path: apsw.Connection(str(path)).pragma("user_version", 7), Level.FAIL),
+    ],
+)
+def test_what_is_no_store_is_told(tmp_path: Path, make: object, level: Level) -> None:
+    path = tmp_path / "chats.db"
+    assert callable(make)
+    make(path)
+    found, examined = check_store(f"sqlite:///{path}")
+    assert (levels(found)["store"], examined) == (level, None)
+    assert str(path) in found[0].told
+
+
+async def test_an_older_store_is_only_worth_a_word(store: Path) -> None:
+    connection = apsw.Connection(str(store))
+    connection.pragma("user_version", 0)
+    connection.close()
+    assert levels(check_store(f"sqlite:///{store}")[0])["store"] is Level.WARN
+
+
+def test_a_store_in_memory_is_worth_a_word() -> None:
+    assert levels(check_store("memory:")[0]) == {"store": Level.WARN}
+
+
+@pytest.mark.parametrize(
+    ("change", "subject", "level"),
+    [
+        ({"journal_mode": "delete"}, "store log", Level.WARN),
+        ({"log_bytes": 10**10}, "store log", Level.WARN),
+        ({"is_stuck": True}, "store lock", Level.FAIL),
+        ({"dead": 1}, "processes", Level.WARN),
+        ({"unknown": 2}, "processes", Level.WARN),
+        ({}, "processes", Level.OK),
+    ],
+)
+def test_each_thing_that_is_odd_about_a_file(change: dict[str, int], subject: str, level: Level) -> None:
+    found = check_file(Path("/somewhere/chats.db"), msgspec.structs.replace(SOUND, **change))
+    assert levels(found)[subject] is level
+    assert all(each.remedy for each in found if each.level is not Level.OK)
+
+
+def test_processes_are_counted() -> None:
+    assert check_participants(msgspec.structs.replace(SOUND, living=0))[0].told.startswith("0 processes")
+    assert check_participants(SOUND)[0].told.startswith("1 process at")
+
+
+def test_a_disk_that_takes_nothing_and_one_that_is_nearly_full(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert levels(check_disk(tmp_path)) == {"disk": Level.OK}
+    [lost] = check_disk(tmp_path / "nowhere")
+    assert (lost.level, "No such file" in lost.told) == (Level.FAIL, True)
+    for bound in ("LITTLE", "TOO_LITTLE"):
+        monkeypatch.setattr(doctor, bound, 10**18)
+        expected = {"LITTLE": Level.WARN, "TOO_LITTLE": Level.FAIL}[bound]
+        assert levels(check_disk(tmp_path)) == {"disk": expected}
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_network_filesystem_is_told(tmp_path: Path) -> None:
+    mounts = tmp_path / "mounts"
+    mounts.write_text("/dev/sda / ext4 rw 0 0\nhost:/x /mnt/my\\040disk nfs4 rw 0 0\nshort\n")
+    assert filesystem_of(Path("/home/a"), mounts) == "ext4"
+    assert check_filesystem(Path("/home/a"), mounts) == []
+    assert levels(check_filesystem(Path("/mnt/my disk/deep/below"), mounts)) == {"filesystem": Level.WARN}
+    assert filesystem_of(Path("/"), tmp_path / "nothing") is None
+
+
+@pytest.mark.skipif(os.name != "posix", reason="permissions are those of POSIX")
+def test_who_else_can_read_the_conversations(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Path, "parents", property(lambda self: (tmp_path,)))
+    place = tmp_path / "chats.db"
+    place.touch()
+    for folder, mode, told in (
+        (0o755, 0o644, "everybody"),
+        (0o750, 0o644, "the group"),
+        (0o755, 0o640, "the group"),
+        (0o700, 0o644, "its user only"),
+        (0o755, 0o600, "its user only"),
+    ):
+        tmp_path.chmod(folder)
+        place.chmod(mode)
+        [found] = check_permissions(place)
+        assert told in found.told
+        assert (found.level is Level.OK) == ("user only" in told)
+    monkeypatch.setattr(os, "getuid", lambda: -1)
+    assert "another user" in check_permissions(place)[0].told
+
+
+def test_an_unsafe_sqlite_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert levels(check_sqlite()) == {"SQLite": Level.OK}
+
+    def unsafe() -> str:
+        raise UnsafeSqlite
+
+    monkeypatch.setattr(doctor, "sqlite_version", unsafe)
+    assert levels(check_sqlite()) == {"SQLite": Level.FAIL}
+
+
+KEY = "sk-very-secret"
+LISTING = b'{"object": "list", "data": [{"id": "one"}, {"id": "two"}]}'
+
+
+@asynccontextmanager
+async def upstream(
+    status: int = 200,
+    body: bytes = LISTING,
+    headers: Mapping[str, str] | None = None,
+    *,
+    closes: bool = False,
+) -> AsyncIterator[tuple[str, list[web.Request]]]:
+    asked: list[web.Request] = []
+
+    async def answer(request: web.Request) -> web.Response:
+        asked.append(request)
+        response = web.Response(status=status, body=body, headers=headers)
+        if closes:
+            response.force_close()
+        return response
+
+    app = web.Application()
+    app.router.add_get("/v1/models", answer)
+    runner = web.AppRunner(app, handle_signals=False)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    try:
+        yield f"http://127.0.0.1:{runner.addresses[0][1]}/v1", asked
+    finally:
+        await runner.cleanup()
+
+
+async def ask(url: str, *, key: bool = False, model: str | None = None) -> Answered:
+    variable = "API_KEY" if key else None
+    models = {"m": ModelSettings(upstream=url, model=model, api_key_env=variable)} if model else {}
+    settings = Settings(upstream=None if model else url, api_key_env=variable, models=models)
+    [answered] = await check_upstreams(settings, {"API_KEY": KEY})
+    assert KEY not in repr(answered)
+    return answered
+
+
+async def test_one_that_answers_is_well() -> None:
+    async with upstream() as (url, asked):
+        answered = await ask(url, key=True)
+    [found] = answered.findings
+    assert (found.level, found.remedy) == (Level.OK, "")
+    assert "API_KEY" in found.told
+    assert "2 models" in found.told
+    assert asked[0].headers["Authorization"] == f"Bearer {KEY}"
+    assert answered.clock_ahead is not None
+
+
+async def test_without_an_api_key_none_is_sent() -> None:
+    async with upstream() as (url, asked):
+        assert "without an api_key" in (await ask(url)).findings[0].told
+    assert "Authorization" not in asked[0].headers
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "level", "told"),
+    [
+        (401, b"", Level.FAIL, "refused"),
+        (403, b"", Level.FAIL, "refused"),
+        (302, b"", Level.FAIL, "redirects"),
+        (500, b"", Level.FAIL, "status 500"),
+        (404, b"", Level.WARN, "no list of models"),
+        (200, b"<html>", Level.WARN, "no list of models"),
+        (200, b"[" * 100_000, Level.WARN, "no list of models"),
+    ],
+)
+async def test_each_other_answer_is_told_with_what_to_do(
+    status: int, body: bytes, level: Level, told: str
+) -> None:
+    for key in (True, False):
+        async with upstream(status, body) as (url, _):
+            [found] = (await ask(url, key=key)).findings
+        assert (found.level, told in found.told, bool(found.remedy)) == (level, True, True)
+
+
+async def test_a_model_that_it_does_not_have_is_told_with_those_that_it_has() -> None:
+    async with upstream() as (url, _):
+        assert (await ask(url, model="two")).findings[0].level is Level.OK
+        [found] = (await ask(url, model="three")).findings
+    assert (found.level, "three" in found.told, "one, two" in found.remedy) == (Level.WARN, True, True)
+
+
+async def test_one_that_is_not_there_cannot_be_reached() -> None:
+    async with upstream() as (url, _):
+        pass
+    [found] = (await ask(url)).findings
+    assert (found.level, found.told) == (Level.FAIL, "cannot be reached")
+
+
+async def test_a_name_that_is_not_known_is_told() -> None:
+    [found] = (await ask("http://no-such-host.invalid/v1")).findings
+    assert found.level is Level.FAIL
+
+
+@pytest.mark.parametrize(
+    ("problem", "told"),
+    [
+        (socket.gaierror(-2, "unknown"), "its name is not known"),
+        (ssl.SSLCertVerificationError(1, "expired"), "no secure connection could be made"),
+        (TimeoutError(), "did not answer in time"),
+        (ConnectionRefusedError(), "cannot be reached"),
+    ],
+)
+async def test_why_there_is_no_connection_is_told(
+    problem: OSError, told: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def dial(*_: object) -> None:
+        raise problem
+
+    monkeypatch.setattr(pool, "dial", dial)
+    [found] = (await ask("http://a/v1")).findings
+    assert (found.level, found.told) == (Level.FAIL, told)
+
+
+async def test_one_that_breaks_off_cannot_be_reached() -> None:
+    async with upstream(headers={"Content-Length": "9999"}, closes=True) as (url, _):
+        [found] = (await ask(url)).findings
+    assert (found.level, found.told) == (Level.FAIL, "cannot be reached")
+
+
+async def test_one_that_falls_silent_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "PATIENCE", 0.05)
+    async with upstream(headers={"Content-Length": "9999"}) as (url, _):
+        [found] = (await ask(url)).findings
+    assert (found.level, found.told) == (Level.FAIL, "did not answer in time")
+
+
+async def test_an_api_key_that_cannot_be_sent_is_told_and_not_repeated() -> None:
+    settings = Settings(upstream="http://127.0.0.1:9/v1", api_key_env="API_KEY")
+    [answered] = await check_upstreams(settings, {"API_KEY": f"{KEY}\n"})
+    [found] = answered.findings
+    assert found.level is Level.FAIL
+    assert "end of line" in found.told
+    assert KEY not in repr(answered)
+
+
+async def test_its_clock_is_compared_with_ours(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor.time, "time", lambda: 1_800_000_000.0)
+    async with upstream(headers={"Date": formatdate(1_800_000_100, usegmt=True)}) as (url, _):
+        assert (await ask(url)).clock_ahead == 100
+    async with upstream(headers={"Date": "some day"}) as (url, _):
+        assert (await ask(url)).clock_ahead is None
+
+
+async def test_proxy_that_refuses_is_told_apart_from_the_upstream() -> None:
+    async with upstream(status=405) as (url, _):  # which opens no tunnels
+        at = url.removeprefix("http://").removesuffix("/v1")
+        settings = Settings(upstream="https://model.test/v1", proxy=f"http://ann:s3cret@{at}")
+        [answered] = await check_upstreams(settings, {})
+    [finding] = answered.findings
+    assert finding.level is Level.FAIL
+    assert "The proxy could not connect to the model" in finding.told
+    assert "HTTPS_PROXY" in finding.remedy
+    assert "s3cret" not in repr(answered)
+
+
+def test_an_upstream_of_many_models_is_asked_once() -> None:
+    url = "https://one.example/v1"
+    models = {
+        "a": ModelSettings(upstream=url),
+        "b": ModelSettings(upstream=url, model="bee"),
+        "c": ModelSettings(upstream=url, api_key_env="KEY"),
+    }
+    asked = upstreams_of(Settings(upstream="https://other.example", models=models))
+    assert [(each.subject, each.api_key_env, each.models) for each in asked] == [
+        ("upstream one.example", None, ("a", "bee")),
+        ("upstream one.example", "KEY", ("c",)),
+        ("upstream other.example", None, ()),
+    ]
+
+
+async def test_an_api_key_on_an_open_road_is_told() -> None:
+    asked = doctor.UpstreamCheck("http://models.example/v1", "API_KEY")
+    [found] = doctor._of_transport(asked, KEY)
+    assert (found.level, KEY in repr(found)) == (Level.WARN, False)
+    for url in ("https://models.example/v1", "http://127.0.0.1:1/v1"):
+        assert doctor._of_transport(doctor.UpstreamCheck(url, "API_KEY"), KEY) == []
+    assert doctor._of_transport(asked, None) == []
+
+
+async def test_without_upstreams_there_is_the_demo_model() -> None:
+    [answered] = await check_upstreams(Settings(), {})
+    assert answered.findings[0].level is Level.OK
