@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from turnledger.ledger import Ledger
     from turnledger.model.access.share import Share, ShareKind
     from turnledger.model.access.token import Token, TokenScope
-    from turnledger.model.attempt import AttemptState, Began, OnBusy, OnFailure, OnStop
     from turnledger.model.catalogue import Listed, Page
     from turnledger.model.change import ChangeKind, LiveChange
     from turnledger.model.check import Finding, Rule
@@ -44,7 +43,7 @@ if TYPE_CHECKING:
     from turnledger.model.messages.repair import Change, Pending, Repaired, repair
     from turnledger.model.retention import ResetPolicy, Retained, Retired
     from turnledger.model.transfer import ImportReport
-    from turnledger.model.turn import Turn, TurnKind
+    from turnledger.model.turn import AttemptState, Began, OnBusy, OnFailure, OnStop, Turn, TurnKind
     from turnledger.shares import Shares, Visit
     from turnledger.tokens import Tokens
     from turnledger.transfer import Transfer
@@ -117,8 +116,8 @@ __all__ = [
 
 _HOMES = {
     "Admission": "engine.access.tokens",
-    "AttemptState": "model.attempt",
-    "Began": "model.attempt",
+    "AttemptState": "model.turn",
+    "Began": "model.turn",
     "Catalogue": "catalogue",
     "Change": "model.messages.repair",
     "ChangeKind": "model.change",
@@ -137,10 +136,10 @@ _HOMES = {
     "Listed": "model.catalogue",
     "LiveChange": "model.change",
     "NamedBy": "model.conversation",
-    "OnBusy": "model.attempt",
+    "OnBusy": "model.turn",
     "OnDivergence": "engine.turn.resend",
-    "OnFailure": "model.attempt",
-    "OnStop": "model.attempt",
+    "OnFailure": "model.turn",
+    "OnStop": "model.turn",
     "Page": "model.catalogue",
     "Pending": "model.messages.repair",
     "Repaired": "model.messages.repair",

@@ -55,14 +55,13 @@ from turnledger.engine.turn.validation import (
     turn_request,
 )
 from turnledger.errors import InvalidInput
-from turnledger.model.attempt import OnStop
 from turnledger.model.catalogue import Listed
 from turnledger.model.conversation import EVERYWHERE, Branch, Conversation, Within
 from turnledger.model.event import Event
 from turnledger.model.flags import FlagsOf
 from turnledger.model.ids import BranchId, ConversationId, TurnId
 from turnledger.model.item import Item
-from turnledger.model.turn import Turn
+from turnledger.model.turn import OnStop, Turn
 
 
 class Chat:

@@ -16,8 +16,8 @@ from turnledger.api.chats import ChatInfo, Hit, ListedChat, RestoredChat
 from turnledger.api.events import Change
 from turnledger.api.turns import Attempt, Branch, ShownChat, Sibling, Turn
 from turnledger.client.shapes import FoundChat
-from turnledger.model.attempt import Failure
 from turnledger.model.transfer import Did, ImportReport
+from turnledger.model.turn import Failure
 from turnledger.server.openapi.schemas import COMPONENTS, Components
 
 SAME = {

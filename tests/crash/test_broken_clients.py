@@ -12,7 +12,7 @@ import pytest
 
 from tests.crash.served import Heard, Served, completion, exchange, request, served
 from tests.crash.test_slow_clients import PIECE, SMALL, TCP_REPAIR, SlowClient, Talker
-from turnledger.model.attempt import AttemptState
+from turnledger.model.turn import AttemptState
 from turnledger.runners.demo import DemoModel
 from turnledger.server.config.settings import ServerLimits, Settings
 from turnledger.server.listen import socket as listening_module

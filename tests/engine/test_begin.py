@@ -23,10 +23,9 @@ from turnledger.errors import (
     TurnNotFound,
     TurnReplayed,
 )
-from turnledger.model.attempt import AttemptState, Began
 from turnledger.model.ids import TurnId
 from turnledger.model.retention import ResetPolicy
-from turnledger.model.turn import TurnKind
+from turnledger.model.turn import AttemptState, Began, TurnKind
 from turnledger.testing.gates import Fate, Gate
 from turnledger.testing.scripted_model import ScriptedModel, Tool
 from turnledger.testing.store_contract.stage import Stage, StageProcess, chain, exchange, said, soon

@@ -10,9 +10,8 @@ import pytest
 from tests.engine.views import results, shown
 from turnledger.engine.turn.commit import commit
 from turnledger.errors import ConversationBusy, MalformedItems, NoNewInput, TurnNotFound, TurnStopped
-from turnledger.model.attempt import AttemptState
 from turnledger.model.item import message
-from turnledger.model.turn import TurnKind
+from turnledger.model.turn import AttemptState, TurnKind
 from turnledger.testing.scripted_model import Ask, ScriptedModel, Tool
 from turnledger.testing.store_contract.stage import (
     Stage,

@@ -15,8 +15,8 @@ from turnledger.engine.ports import Tables
 from turnledger.engine.turn.begin import begin
 from turnledger.engine.turn.request import BeginBounds, BeginRequest, Round, TurnContent
 from turnledger.errors import StoreError
-from turnledger.model.attempt import Attempt, AttemptState
 from turnledger.model.catalogue import Wanted
+from turnledger.model.turn import Attempt, AttemptState
 
 
 @pytest.fixture

@@ -22,11 +22,10 @@ from tests.stateful.names import (
 from tests.stateful.pair import Pair, Undone, repeatable
 from tests.unit.model.shapes import assistant, call, user
 from turnledger.engine.ports import Tables
-from turnledger.model.attempt import AttemptState, Failure, OnStop
 from turnledger.model.conversation import ConversationState
 from turnledger.model.flags import Flags
 from turnledger.model.retention import ResetPolicy
-from turnledger.model.turn import Instructions, TurnKind
+from turnledger.model.turn import AttemptState, Failure, Instructions, OnStop, TurnKind
 
 pytestmark = pytest.mark.timeout(600)  # a failure is made small before it is shown, which takes a while
 

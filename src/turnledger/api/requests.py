@@ -10,9 +10,9 @@ from msgspec import UNSET, Raw, Struct, UnsetType, field
 from turnledger.api.fields import id_of, schema
 from turnledger.model.access.share import NONCE, PER_MINUTE, VISIT
 from turnledger.model.access.token import MOST, MOST_MODELS, TokenScope
-from turnledger.model.attempt import OnStop
 from turnledger.model.conversation import KEY_LENGTH, LONGEST, METADATA_PAIRS, TAG_LENGTH, TAGS, TEXT_LENGTH
 from turnledger.model.ids import BranchId, ConversationId, TurnId
+from turnledger.model.turn import OnStop
 
 NAME: dict[str, Any] = {"minLength": 1, "maxLength": KEY_LENGTH}
 SCOPE: dict[str, Any] = {"maxLength": KEY_LENGTH, "pattern": r"^[^\u0000-\u001f]*$"}

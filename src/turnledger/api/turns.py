@@ -10,10 +10,9 @@ from msgspec import Struct, field
 
 from turnledger.api.chats import ListedChat, Page
 from turnledger.api.fields import Count, RawItems, Time, one_of, schema
-from turnledger.model.attempt import QUEUED, AttemptState, Began, Failure
 from turnledger.model.ids import BranchId, TurnId
 from turnledger.model.item import Item
-from turnledger.model.turn import TurnKind
+from turnledger.model.turn import QUEUED, AttemptState, Began, Failure, TurnKind
 
 
 class Turn(Struct, frozen=True, kw_only=True, dict=True):

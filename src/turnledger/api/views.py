@@ -16,12 +16,12 @@ from turnledger.api.turns import Attempt, Turn
 from turnledger.model import codec
 from turnledger.model.access.share import Share as StoredShare
 from turnledger.model.access.token import Token as StoredToken
-from turnledger.model.attempt import Attempt as StoredAttempt
-from turnledger.model.attempt import Failure
 from turnledger.model.catalogue import Listed
 from turnledger.model.change import ChangeKind, LiveChange
 from turnledger.model.conversation import Conversation
 from turnledger.model.item import Item
+from turnledger.model.turn import Attempt as StoredAttempt
+from turnledger.model.turn import Failure
 from turnledger.model.turn import Turn as StoredTurn
 
 Shape = TypeVar("Shape", bound=Struct)

@@ -10,7 +10,7 @@ import msgspec
 from turnledger import errors
 from turnledger.client.core.steps import Reply
 from turnledger.errors import RequestFailed, TurnledgerError
-from turnledger.model.attempt import Failure
+from turnledger.model.turn import Failure
 
 DAY = 86400.0
 RETRYABLE = frozenset({408, 425, 429, 500, 502, 503, 504})

@@ -11,9 +11,9 @@ from turnledger.api import json
 from turnledger.api.chats import ChatInfo, Mark
 from turnledger.api.turns import Attempt, Turn
 from turnledger.errors import RequestFailed
-from turnledger.model.attempt import AttemptState, Failure
 from turnledger.model.event import Event
 from turnledger.model.ids import BranchId, TurnId
+from turnledger.model.turn import AttemptState, Failure
 
 Shape = TypeVar("Shape")
 

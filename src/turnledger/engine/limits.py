@@ -19,7 +19,6 @@ from msgspec.structs import replace
 from turnledger.engine.ports import Tables
 from turnledger.errors import MalformedItems, StorageFull
 from turnledger.model.access.token import Bounds
-from turnledger.model.attempt import Attempt
 from turnledger.model.conversation import (
     Branch,
     Conversation,
@@ -31,7 +30,7 @@ from turnledger.model.conversation import (
     of_details,
 )
 from turnledger.model.item import Item, ItemLike
-from turnledger.model.turn import Turn
+from turnledger.model.turn import Attempt, Turn
 
 
 class Room(Struct, frozen=True):

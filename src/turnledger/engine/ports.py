@@ -18,7 +18,6 @@ from msgspec import Struct
 
 from turnledger.model.access.share import Share
 from turnledger.model.access.token import Token
-from turnledger.model.attempt import Attempt
 from turnledger.model.catalogue import Listed, ListPosition, Wanted
 from turnledger.model.change import LiveChange, Position
 from turnledger.model.conversation import (
@@ -35,7 +34,7 @@ from turnledger.model.conversation import (
 from turnledger.model.flags import Flags, FlagsOf
 from turnledger.model.ids import BranchId, ConversationId, LeaseId, ShareId, TokenId, TurnId
 from turnledger.model.text.search import FoundPlace, Phrase
-from turnledger.model.turn import Turn
+from turnledger.model.turn import Attempt, Turn
 
 if TYPE_CHECKING:
     from turnledger.engine.turn.running_turn import RunningTurn

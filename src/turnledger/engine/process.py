@@ -35,9 +35,9 @@ from turnledger.errors import (
     TooManyReaders,
     TurnledgerError,
 )
-from turnledger.model.attempt import OnStop
 from turnledger.model.conversation import Branch, Conversation, holds_lane
 from turnledger.model.ids import BranchId, ConversationId, IdSource, LeaseId, RandomBits, TurnId
+from turnledger.model.turn import OnStop
 
 if TYPE_CHECKING:
     from turnledger.engine.turn.running_turn import RunningTurn

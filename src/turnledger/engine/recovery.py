@@ -32,8 +32,8 @@ from turnledger.engine.process import FIRST_DELAY, Process
 from turnledger.engine.turn.commit import DoubtRequest, abandon_block, resolve_doubt
 from turnledger.engine.turn.running_turn import RunningTurn
 from turnledger.errors import StoreCorrupt, StoreError, TurnFailed, TurnledgerError
-from turnledger.model.attempt import AttemptState, Failure
 from turnledger.model.ids import LeaseId, TurnId
+from turnledger.model.turn import AttemptState, Failure
 
 log = logging.getLogger("turnledger")
 

@@ -8,11 +8,10 @@ from enum import StrEnum
 import msgspec
 from msgspec import Struct
 
-from turnledger.model.attempt import Attempt
 from turnledger.model.ids import BranchId, ConversationId, LeaseId, ShareId, TokenId, TurnId
 from turnledger.model.item import Item
 from turnledger.model.retention import NEVER, ResetPolicy
-from turnledger.model.turn import Turn
+from turnledger.model.turn import Attempt, Turn
 
 LOCAL = "local"
 """The owner of conversations when nobody is named."""

@@ -7,7 +7,7 @@ from typing import TypeAlias
 import msgspec
 
 from turnledger.model import codec
-from turnledger.model.attempt import AttemptState, Failure
+from turnledger.model.turn import AttemptState, Failure
 
 
 class TurnStarted(codec.Document, frozen=True, tag="turn.started"):

@@ -23,9 +23,9 @@ import msgspec
 
 from turnledger.errors import StoreCorrupt
 from turnledger.model import codec
-from turnledger.model.attempt import AttemptState, Failure
 from turnledger.model.event import Event, ItemDone, TextDelta, TurnFinished, TurnStarted
 from turnledger.model.item import Item
+from turnledger.model.turn import AttemptState, Failure
 
 ITEM, EMITTED, INLINE, FAILURE = range(4)
 DELTA = 3

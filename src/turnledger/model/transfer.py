@@ -16,12 +16,11 @@ from typing import Any
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from turnledger.model.attempt import Failure
 from turnledger.model.conversation import Conversation
 from turnledger.model.flags import SHOWN, Flags
 from turnledger.model.item import Item
 from turnledger.model.retention import NEVER, ResetPolicy
-from turnledger.model.turn import Turn, given_to
+from turnledger.model.turn import Failure, Turn, given_to
 
 SCHEMA_VERSION = 1
 

@@ -6,9 +6,9 @@ from collections.abc import Awaitable, Generator
 from typing import Any, TypeVar, cast
 
 from tests.unit.model.shapes import some_id, user
-from turnledger.model.attempt import Attempt, AttemptState
 from turnledger.model.conversation import Branch, Conversation, Ticket
 from turnledger.model.ids import BranchId, ConversationId, LeaseId, TurnId
+from turnledger.model.turn import Attempt, AttemptState
 
 Result = TypeVar("Result")
 

@@ -7,10 +7,9 @@ from msgspec.structs import asdict, replace
 
 from tests.unit.model.shapes import some_id, user
 from turnledger.model import codec
-from turnledger.model.attempt import MOVES, Attempt, AttemptBody, AttemptState, Failure
 from turnledger.model.ids import BranchId, ConversationId, LeaseId, TurnId
 from turnledger.model.item import Item, message
-from turnledger.model.turn import Instructions
+from turnledger.model.turn import MOVES, Attempt, AttemptBody, AttemptState, Failure, Instructions
 
 FAILURE = Failure("boom", "it broke")
 

@@ -6,8 +6,8 @@ import pytest
 from tests.unit.model.shapes import call
 from turnledger.errors import StoreCorrupt, StoreTooNew
 from turnledger.model import codec, event
-from turnledger.model.attempt import AttemptState, Failure
 from turnledger.model.event import Event, ItemDone, TextDelta, TurnFinished, TurnStarted
+from turnledger.model.turn import AttemptState, Failure
 
 EVENTS: list[tuple[Event, str]] = [
     (TurnStarted(number=1), "turn.started"),

@@ -8,11 +8,10 @@ from typing import Any, Protocol, TypeAlias
 from msgspec import Struct
 
 from turnledger.api.turns import Turn
-from turnledger.model.attempt import AttemptState, Failure
 from turnledger.model.event import Event
 from turnledger.model.flags import left_of
 from turnledger.model.item import Item
-from turnledger.model.turn import TurnKind
+from turnledger.model.turn import AttemptState, Failure, TurnKind
 
 DIED = "process_died"
 """Why a turn failed whose process was killed."""

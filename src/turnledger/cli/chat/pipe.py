@@ -10,9 +10,9 @@ from turnledger.cli.chat.backend import NewTurn, Restarted, Talk, TurnInProgress
 from turnledger.cli.chat.interrupts import noted_presses
 from turnledger.cli.chat.sanitize import harmless, uncontrolled
 from turnledger.errors import NoNewInput, TurnledgerError, TurnStopped
-from turnledger.model.attempt import AttemptState
 from turnledger.model.event import ItemDone, TextDelta, TurnFinished
 from turnledger.model.item import Item
+from turnledger.model.turn import AttemptState
 
 
 async def run_piped(talk: Talk, model: str, text: str, out: TextIO) -> None:

@@ -29,8 +29,8 @@ from turnledger.client import (
     TurnRestarted,
 )
 from turnledger.errors import ConversationNotFound, ModelError, ServerUnavailable, TurnledgerError
-from turnledger.model.attempt import OnStop
 from turnledger.model.ids import ConversationId
+from turnledger.model.turn import OnStop
 
 PATIENCE = 2.0
 """Seconds for the clean-up at the end."""

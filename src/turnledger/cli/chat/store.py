@@ -35,12 +35,11 @@ from turnledger.errors import (
     TurnStopped,
 )
 from turnledger.ledger import OWNER, Ledger
-from turnledger.model.attempt import OnStop
 from turnledger.model.catalogue import Listed
 from turnledger.model.event import Event
 from turnledger.model.ids import ConversationId
 from turnledger.model.text.plain import plain
-from turnledger.model.turn import Turn
+from turnledger.model.turn import OnStop, Turn
 from turnledger.runners.chat_model import ChatModel
 from turnledger.runners.chat_runner import ChatRunner
 from turnledger.runners.titles import Beginning, title_by

@@ -21,10 +21,9 @@ from turnledger.cli.chat.markdown import LARGEST, MarkdownBlock, blocks_of
 from turnledger.cli.chat.sanitize import harmless, on_one_line
 from turnledger.cli.chat.screen import Screen
 from turnledger.errors import TurnledgerError
-from turnledger.model.attempt import AttemptState, Failure
 from turnledger.model.event import ItemDone, TextDelta, TurnFinished, TurnStarted
 from turnledger.model.item import Item
-from turnledger.model.turn import TurnKind
+from turnledger.model.turn import AttemptState, Failure, TurnKind
 
 DIM = "dim"
 LONGEST = 300

@@ -40,8 +40,8 @@ from turnledger.errors import (
     ServerUnavailable,
     TurnStopped,
 )
-from turnledger.model.attempt import AttemptState, OnStop
 from turnledger.model.ids import BranchId, ConversationId, TurnId
+from turnledger.model.turn import AttemptState, OnStop
 
 _STOPPED = "What ran in the chat may have been stopped; look, then stop a turn by its id."
 

@@ -13,8 +13,8 @@ from msgspec.structs import replace
 from turnledger.api.json import encode
 from turnledger.client.core.steps import JSON_TYPE, Request
 from turnledger.errors import InvalidInput
-from turnledger.model.attempt import OnBusy, OnFailure, OnStop
 from turnledger.model.item import Item
+from turnledger.model.turn import OnBusy, OnFailure, OnStop
 
 Said: TypeAlias = str | Sequence[str | Mapping[str, Any] | Item]
 """A text, or items of the Responses shape, or chat messages."""

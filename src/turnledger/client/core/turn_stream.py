@@ -49,9 +49,9 @@ from turnledger.errors import (
     TurnNotFound,
     TurnStopped,
 )
-from turnledger.model.attempt import AttemptState, Failure
 from turnledger.model.event import Event, TextDelta, TurnFinished
 from turnledger.model.ids import ConversationId, TurnId
+from turnledger.model.turn import AttemptState, Failure
 
 _events = msgspec.json.Decoder[Event](Event)
 FORBIDDEN = 403

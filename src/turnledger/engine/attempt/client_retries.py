@@ -23,10 +23,9 @@ from turnledger.engine.attempt.idempotency import NOTHING_CLAIMED, Fresh, Shared
 from turnledger.engine.conversations.resolve import Target
 from turnledger.engine.ports import Sync, Tables
 from turnledger.errors import InvalidInput, LedgerClosed, StoreCorrupt, StoreError
-from turnledger.model.attempt import Attempt, AttemptState, Failure
 from turnledger.model.conversation import Claim, Conversation, ConversationState, Within
 from turnledger.model.ids import ConversationId, TurnId
-from turnledger.model.turn import Turn
+from turnledger.model.turn import Attempt, AttemptState, Failure, Turn
 
 if TYPE_CHECKING:
     from turnledger.engine.process import Process

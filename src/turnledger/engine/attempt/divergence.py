@@ -16,13 +16,12 @@ from turnledger.engine.conversations.resolve import preview_at
 from turnledger.engine.history import line
 from turnledger.engine.ports import Tables
 from turnledger.errors import InvalidInput, Superseded, TurnNotFound
-from turnledger.model.attempt import Fork
 from turnledger.model.conversation import Branch, Origin
 from turnledger.model.flags import Flags, FlagsOf
 from turnledger.model.ids import BranchId, ConversationId, TurnId
 from turnledger.model.item import Item
 from turnledger.model.messages.calls import admit, left_open, without_answers
-from turnledger.model.turn import Turn, TurnKind
+from turnledger.model.turn import Fork, Turn, TurnKind
 
 
 class Divergence(Struct, frozen=True, kw_only=True):

@@ -20,7 +20,6 @@ from turnledger.engine.history import line
 from turnledger.engine.limits import store_turn
 from turnledger.engine.ports import Tables
 from turnledger.model import codec, event_log
-from turnledger.model.attempt import AttemptState
 from turnledger.model.conversation import Branch
 from turnledger.model.event_log import WholeLog
 from turnledger.model.flags import Flags
@@ -28,7 +27,7 @@ from turnledger.model.ids import BranchId, TurnId, marked
 from turnledger.model.item import Item
 from turnledger.model.messages.calls import told_elsewhere
 from turnledger.model.transfer import one_line
-from turnledger.model.turn import Turn, TurnKind
+from turnledger.model.turn import AttemptState, Turn, TurnKind
 
 
 class Copy(Struct, frozen=True):

@@ -17,14 +17,22 @@ from turnledger.engine.limits import counted_aside, store_turn
 from turnledger.engine.ports import Tables
 from turnledger.errors import MalformedItems, Superseded
 from turnledger.model import event_log
-from turnledger.model.attempt import Attempt, AttemptState, Failure, OnFailure, OnStop
 from turnledger.model.change import ChangeKind
 from turnledger.model.conversation import Branch, ConversationState, holds_lane
 from turnledger.model.ids import BranchId, ConversationId, TurnId
 from turnledger.model.item import Item
 from turnledger.model.journal import Journal
 from turnledger.model.messages.calls import open_calls, told_elsewhere
-from turnledger.model.turn import Turn, TurnKind, instructed_after
+from turnledger.model.turn import (
+    Attempt,
+    AttemptState,
+    Failure,
+    OnFailure,
+    OnStop,
+    Turn,
+    TurnKind,
+    instructed_after,
+)
 
 log = logging.getLogger("turnledger")
 

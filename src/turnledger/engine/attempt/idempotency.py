@@ -11,11 +11,10 @@ from turnledger.engine.attempt.end import CLAIM_KEPT_MS, STATE_OF, Ended
 from turnledger.engine.conversations.resolve import Target
 from turnledger.engine.ports import Tables
 from turnledger.errors import ConversationDeleted, ConversationExpired, IdempotencyMismatch, TurnStopped
-from turnledger.model.attempt import Attempt, AttemptState
 from turnledger.model.conversation import Claim, Conversation, ConversationState, Ticket, Within
 from turnledger.model.ids import BranchId, ConversationId, TurnId
 from turnledger.model.item import Item
-from turnledger.model.turn import Instructions
+from turnledger.model.turn import Attempt, AttemptState, Instructions
 
 
 @dataclass(frozen=True)

@@ -23,11 +23,10 @@ from turnledger.errors import (
     TurnNotFound,
     TurnStopped,
 )
-from turnledger.model.attempt import QUEUED, Attempt, AttemptState, Failure
 from turnledger.model.catalogue import Listed
 from turnledger.model.conversation import ConversationState
 from turnledger.model.ids import ConversationId, LeaseId, TurnId
-from turnledger.model.turn import Turn
+from turnledger.model.turn import QUEUED, Attempt, AttemptState, Failure, Turn
 
 if TYPE_CHECKING:
     from turnledger.engine.process import Process

@@ -18,10 +18,10 @@ from turnledger.engine.feed import tell
 from turnledger.engine.limits import counted_aside
 from turnledger.engine.ports import Tables
 from turnledger.errors import Superseded
-from turnledger.model.attempt import Attempt, AttemptState, OnStop
 from turnledger.model.change import ChangeKind
 from turnledger.model.conversation import Claim, Conversation, Ticket
 from turnledger.model.ids import ConversationId, LeaseId, TurnId
+from turnledger.model.turn import Attempt, AttemptState, OnStop
 
 if TYPE_CHECKING:
     from turnledger.engine.process import Process

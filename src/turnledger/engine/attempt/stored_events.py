@@ -13,14 +13,13 @@ from turnledger.engine.history import line
 from turnledger.engine.ports import Tables
 from turnledger.errors import TurnNotFound
 from turnledger.model import codec, event_log
-from turnledger.model.attempt import Attempt, AttemptState, Failure
 from turnledger.model.conversation import Conversation
 from turnledger.model.event import Event, TurnFinished
 from turnledger.model.event_log import LogChunk, WholeLog
 from turnledger.model.ids import ConversationId, LeaseId, TurnId
 from turnledger.model.item import Item
 from turnledger.model.journal import Journal
-from turnledger.model.turn import Turn
+from turnledger.model.turn import Attempt, AttemptState, Failure, Turn
 
 CHUNKS = 64
 """Chunks of a log that are read at once."""

@@ -11,9 +11,9 @@ from turnledger.engine.attempt.end import DIED, end_running
 from turnledger.engine.feed import PURGED_AT_ONCE, tell_withdrawn
 from turnledger.engine.lane.queue import Dead, is_dead
 from turnledger.engine.ports import Tables
-from turnledger.model.attempt import Attempt
 from turnledger.model.conversation import Branch, Ticket, holds_lane
 from turnledger.model.ids import BranchId, ConversationId, LeaseId, TurnId
+from turnledger.model.turn import Attempt
 
 if TYPE_CHECKING:
     from turnledger.engine.process import Process

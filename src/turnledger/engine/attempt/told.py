@@ -9,11 +9,11 @@ import msgspec
 
 from turnledger.engine.ports import Tables
 from turnledger.model import codec, event_log
-from turnledger.model.attempt import Attempt, AttemptState, Failure
 from turnledger.model.event_log import EMITTED, FAILURE, INLINE, ITEM, LogChunk, WholeLog
 from turnledger.model.ids import TurnId
 from turnledger.model.item import Item
 from turnledger.model.journal import Journal
+from turnledger.model.turn import Attempt, AttemptState, Failure
 
 ALL = 2**62
 """More chunks than there are."""

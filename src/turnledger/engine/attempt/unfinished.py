@@ -8,11 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from turnledger.model.attempt import Failure
 from turnledger.model.item import Item, message, result_of
 from turnledger.model.journal import Journal
 from turnledger.model.messages.calls import NOT_STARTED
-from turnledger.model.turn import Turn, TurnKind
+from turnledger.model.turn import Failure, Turn, TurnKind
 
 OUTCOME_UNKNOWN = (
     "Started, outcome unknown: the turn ended before a result was recorded. The call may or may not have "

@@ -25,10 +25,10 @@ from turnledger.engine.check.audit import PAGE, Audit, Enough, Location, is_whol
 from turnledger.engine.check.lanes import check_attempt, check_lane, check_ticket, check_token
 from turnledger.engine.check.lines import check_aside, check_line
 from turnledger.engine.ports import Tables
-from turnledger.model.attempt import AttemptState
 from turnledger.model.check import Finding, Rule
 from turnledger.model.conversation import Claim, Conversation, ConversationState, Ticket
 from turnledger.model.ids import BranchId, ConversationId, TurnId
+from turnledger.model.turn import AttemptState
 
 Row = TypeVar("Row")
 

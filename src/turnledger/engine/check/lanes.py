@@ -6,12 +6,11 @@ from __future__ import annotations
 
 from turnledger.engine.check.audit import UNREADABLE, Audit, Location, is_live, is_whole
 from turnledger.model.access.token import Token
-from turnledger.model.attempt import Attempt, AttemptState
 from turnledger.model.check import Rule
 from turnledger.model.conversation import Branch, Conversation, Ticket
 from turnledger.model.ids import LeaseId, TokenId
 from turnledger.model.journal import Journal
-from turnledger.model.turn import Turn, TurnKind
+from turnledger.model.turn import Attempt, AttemptState, Turn, TurnKind
 
 SET_ASIDE = (AttemptState.FAILED, AttemptState.DISCARDED)
 

@@ -21,13 +21,12 @@ from turnledger.engine.check.audit import PAGE, UNREADABLE, Audit, Location
 from turnledger.engine.history import line
 from turnledger.errors import MalformedItems, StoreCorrupt, StoreError
 from turnledger.model import codec, event_log
-from turnledger.model.attempt import Attempt, AttemptState
 from turnledger.model.check import Rule
 from turnledger.model.conversation import Branch, Origin, Stretch
 from turnledger.model.ids import TurnId
 from turnledger.model.item import Item
 from turnledger.model.messages.calls import left_open, open_calls
-from turnledger.model.turn import Turn, TurnBody
+from turnledger.model.turn import Attempt, AttemptState, Turn, TurnBody
 
 
 async def check_beside(audit: Audit, place: Location, turn: Turn) -> None:

@@ -15,14 +15,13 @@ from turnledger.engine.conversations.resolve import check_live, live_conversatio
 from turnledger.engine.history.line import MISSING, flags_of, turn_at, turns_of
 from turnledger.engine.ports import Store, Tables
 from turnledger.errors import BranchNotFound, StoreCorrupt, TurnNotFound
-from turnledger.model.attempt import Attempt
 from turnledger.model.catalogue import Listed
 from turnledger.model.conversation import EVERYWHERE, Branch, Conversation, Within
 from turnledger.model.flags import Flags, FlagsOf, gone_in, hidden_from_user, without_hidden
 from turnledger.model.ids import BranchId, ConversationId, TurnId
 from turnledger.model.item import Item
 from turnledger.model.journal import Journal
-from turnledger.model.turn import Turn
+from turnledger.model.turn import Attempt, Turn
 
 
 @dataclass(frozen=True)

@@ -19,10 +19,10 @@ import msgspec
 
 from turnledger.engine.limits import Limits
 from turnledger.model import event_log
-from turnledger.model.attempt import AttemptState, Failure
 from turnledger.model.event import Event, ItemDone, TextDelta, TurnFinished, TurnStarted
 from turnledger.model.event_log import DELTA, EMITTED, ITEM, ONE_BYTE, LogChunk
 from turnledger.model.item import Item
+from turnledger.model.turn import AttemptState, Failure
 
 PIECE = 4096
 """Characters up to which pieces are joined: a piece costs more than its text while it is small."""

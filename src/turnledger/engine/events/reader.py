@@ -17,9 +17,9 @@ from turnledger.engine.events.live_log import LiveLog
 from turnledger.engine.process import Process, Waiter
 from turnledger.errors import LedgerClosed, TurnNotFound
 from turnledger.model import event_log
-from turnledger.model.attempt import AttemptState
 from turnledger.model.event import Event, TurnFinished, TurnStarted
 from turnledger.model.ids import ConversationId, TurnId
+from turnledger.model.turn import AttemptState
 
 BATCH = 64
 """Events that a reader takes at once; then it is the turn of others."""

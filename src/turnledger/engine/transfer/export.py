@@ -19,13 +19,12 @@ from turnledger.engine.conversations.resolve import check_live
 from turnledger.engine.history import line
 from turnledger.engine.ports import Tables
 from turnledger.errors import BranchNotFound, ConversationNotFound
-from turnledger.model.attempt import Failure
 from turnledger.model.conversation import EVERYWHERE, Branch, Conversation, Stretch, Within
 from turnledger.model.flags import Flags, Hidden, hidden_from_user
 from turnledger.model.ids import BranchId, ConversationId, TurnId
 from turnledger.model.journal import Journal
 from turnledger.model.transfer import BranchLine, chat_line, encoded, turn_line
-from turnledger.model.turn import Turn, TurnKind, instructed_after
+from turnledger.model.turn import Failure, Turn, TurnKind, instructed_after
 
 PAGE = 50
 """Turns that are read at once."""

@@ -13,7 +13,7 @@ import msgspec
 from msgspec import UNSET
 
 from turnledger.engine.limits import Limits
-from turnledger.model.text.json_values import MOST_VALUES, has_more_values
+from turnledger.model.codec import MOST_VALUES, has_more_values
 from turnledger.model.transfer import LONGEST_NAME as SHOWN
 from turnledger.model.transfer import (
     SCHEMA_VERSION,

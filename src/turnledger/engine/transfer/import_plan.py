@@ -23,7 +23,6 @@ from turnledger.engine.turn.validation import (
 )
 from turnledger.errors import InvalidId, InvalidInput, MalformedItems
 from turnledger.model import codec, event_log, transfer
-from turnledger.model.attempt import Failure
 from turnledger.model.conversation import LONGEST, TEXT_LENGTH, Conversation, NamedBy
 from turnledger.model.flags import Flags
 from turnledger.model.ids import BranchId, ConversationId, Id, TurnId, derived
@@ -32,7 +31,7 @@ from turnledger.model.messages.calls import left_open, started
 from turnledger.model.messages.repair import Fitted, fitted
 from turnledger.model.retention import NEVER, ResetPolicy
 from turnledger.model.transfer import ChatLine, Did, ImportReport, Notes, TurnLine
-from turnledger.model.turn import Instructions, Turn, TurnKind, instructed_after, is_instruction
+from turnledger.model.turn import Failure, Instructions, Turn, TurnKind, instructed_after, is_instruction
 
 LATEST = 253_402_300_799_999
 """The last millisecond of the year 9999."""

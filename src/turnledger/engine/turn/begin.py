@@ -42,14 +42,13 @@ from turnledger.engine.turn.request import (
     Queued,
 )
 from turnledger.errors import AdmissionMoved, ConversationBusy, ConversationNotFound, QueueFull
-from turnledger.model.attempt import Attempt, AttemptState, Failure, OnBusy, OnStop
 from turnledger.model.change import ChangeKind
 from turnledger.model.conversation import Branch, Conversation, Ticket
 from turnledger.model.ids import ConversationId, TurnId
 from turnledger.model.item import Item
 from turnledger.model.journal import Journal
 from turnledger.model.messages.calls import admit, check_resent, not_told_by, open_calls
-from turnledger.model.turn import Instructions, given_to
+from turnledger.model.turn import Attempt, AttemptState, Failure, Instructions, OnBusy, OnStop, given_to
 
 
 def can_resume(branch: Branch, earlier: Attempt) -> bool:

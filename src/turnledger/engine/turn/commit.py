@@ -39,13 +39,12 @@ from turnledger.errors import (
     TurnledgerError,
     TurnStopped,
 )
-from turnledger.model.attempt import Attempt, AttemptState, Failure, Fork, OnStop
 from turnledger.model.conversation import Branch, Conversation, holds_lane
 from turnledger.model.flags import Flags
 from turnledger.model.ids import BranchId, ConversationId, TurnId
 from turnledger.model.item import Item
 from turnledger.model.text.plain import preview_of
-from turnledger.model.turn import Turn, TurnKind
+from turnledger.model.turn import Attempt, AttemptState, Failure, Fork, OnStop, Turn, TurnKind
 
 if TYPE_CHECKING:
     from turnledger.engine.turn.running_turn import RunningTurn

@@ -19,12 +19,11 @@ from turnledger.engine.history.context import ALL, Context
 from turnledger.engine.lane.queue import Dead
 from turnledger.engine.lifecycle.moves import Move, Moved
 from turnledger.engine.limits import BOUNDLESS, Room
-from turnledger.model.attempt import Attempt, OnBusy, OnFailure, OnStop
 from turnledger.model.conversation import Branch, Conversation, Ticket
 from turnledger.model.ids import BranchId, ConversationId, LeaseId, TurnId
 from turnledger.model.item import Item
 from turnledger.model.journal import Journal
-from turnledger.model.turn import Instructions
+from turnledger.model.turn import Attempt, Instructions, OnBusy, OnFailure, OnStop
 
 if TYPE_CHECKING:
     from turnledger.engine.turn.resend import ResentRequest

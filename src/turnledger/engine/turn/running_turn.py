@@ -42,14 +42,23 @@ from turnledger.errors import (
 )
 from turnledger.model import codec, event_log
 from turnledger.model import journal as journals
-from turnledger.model.attempt import Attempt, AttemptState, Began, Failure, OnFailure, OnStop
 from turnledger.model.conversation import Branch, Conversation, holds_lane
 from turnledger.model.ids import BranchId, TurnId
 from turnledger.model.item import Item, ItemLike, is_unicode, message, result_of
 from turnledger.model.journal import Journal
 from turnledger.model.messages.calls import check_turn, open_calls, without_open_reasoning
 from turnledger.model.messages.messages import Message, messages_of
-from turnledger.model.turn import Turn, TurnKind, instructed_after
+from turnledger.model.turn import (
+    Attempt,
+    AttemptState,
+    Began,
+    Failure,
+    OnFailure,
+    OnStop,
+    Turn,
+    TurnKind,
+    instructed_after,
+)
 
 if TYPE_CHECKING:
     from turnledger.engine.process import Process

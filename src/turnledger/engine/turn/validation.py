@@ -27,7 +27,6 @@ from turnledger.engine.turn.request import (
 )
 from turnledger.engine.turn.resend import ChatMessage, OnDivergence, ResentRequest
 from turnledger.errors import InvalidInput, LedgerClosed
-from turnledger.model.attempt import OnBusy, OnFailure, OnStop
 from turnledger.model.conversation import (
     EVERYWHERE,
     KEY_LENGTH,
@@ -45,7 +44,7 @@ from turnledger.model.item import Item, ItemLike, is_unicode, items_of
 from turnledger.model.messages.calls import check_input
 from turnledger.model.retention import NEVER, ResetPolicy
 from turnledger.model.text.plain import one_line
-from turnledger.model.turn import Instructions, instructions_of
+from turnledger.model.turn import Instructions, OnBusy, OnFailure, OnStop, instructions_of
 
 Input: TypeAlias = "ItemLike | Iterable[ItemLike]"
 

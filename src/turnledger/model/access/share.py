@@ -24,9 +24,9 @@ from turnledger.model.access.token import (
     is_secret_text,
     secret_text,
 )
-from turnledger.model.attempt import Bytes
 from turnledger.model.conversation import Within, guest_of
 from turnledger.model.ids import ConversationId, RandomBits, ShareId, TokenId
+from turnledger.model.turn import Bytes
 
 SCOPES_OF_VISITORS = frozenset({TokenScope.CHATS_READ, TokenScope.CHATS_WRITE, TokenScope.TURNS_RUN})
 """What a visitor of a scope may do, each with their own conversations."""

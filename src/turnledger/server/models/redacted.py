@@ -10,7 +10,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any
 
 from turnledger.errors import MalformedAnswer, ModelError, ModelRefused, ModelTimeout, ModelUnavailable
-from turnledger.model.attempt import Failure
+from turnledger.model.turn import Failure
 from turnledger.runners.chat_model import (
     ChatModel,
     ModelRequest,

@@ -10,8 +10,8 @@ import msgspec
 from starlette.types import Receive, Scope
 
 from turnledger.errors import InvalidInput
+from turnledger.model.codec import MOST_VALUES, has_more_values
 from turnledger.model.conversation import LONGEST
-from turnledger.model.text.json_values import MOST_VALUES, has_more_values
 from turnledger.server.config.settings import ServerLimits
 from turnledger.server.errors import ClientGone, Refused
 from turnledger.server.wire.client_stream import Started

@@ -11,8 +11,8 @@ from collections.abc import Iterator
 
 from turnledger.engine.resend.match import Sent
 from turnledger.ledger import Ledger
-from turnledger.model.attempt import OnFailure, OnStop
 from turnledger.model.conversation import Within
+from turnledger.model.turn import OnFailure, OnStop
 from turnledger.server.config.settings import ChatSettings
 from turnledger.server.errors import NO_RETRY, Refused
 from turnledger.server.requests.turn import ChatRequest, OnDisconnect

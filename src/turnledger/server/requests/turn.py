@@ -19,12 +19,12 @@ from turnledger.engine.limits import Limits
 from turnledger.engine.resend.match import Sent
 from turnledger.engine.turn.resend import OnDivergence
 from turnledger.errors import InvalidInput, MalformedItems
-from turnledger.model.attempt import OnBusy, OnFailure, OnStop
 from turnledger.model.ids import ConversationId
 from turnledger.model.item import Item
 from turnledger.model.messages.calls import left_open
 from turnledger.model.messages.messages import items_of_messages
 from turnledger.model.text.plain import plain
+from turnledger.model.turn import OnBusy, OnFailure, OnStop
 from turnledger.server.requests.body import decode_body
 
 RawHeaders: TypeAlias = Iterable[tuple[bytes, bytes]]

@@ -20,10 +20,10 @@ from turnledger.engine.conversations.read import ListedBranch
 from turnledger.engine.turn.validation import MoveOptions
 from turnledger.errors import ConversationUnavailable
 from turnledger.model.access.token import TokenScope
-from turnledger.model.attempt import OnBusy
 from turnledger.model.catalogue import Listed
 from turnledger.model.conversation import Branch as ShownBranch
 from turnledger.model.ids import BranchId, TurnId
+from turnledger.model.turn import OnBusy
 from turnledger.server.access.auth import Principal
 from turnledger.server.openapi.endpoint import Answering, Endpoint, Parameter
 from turnledger.server.openapi.schemas import (

@@ -5,8 +5,8 @@ from __future__ import annotations
 from turnledger.engine.resend.match import Sent
 from turnledger.engine.turn.resend import OnDivergence
 from turnledger.model.access.token import TokenScope
-from turnledger.model.attempt import Began, OnBusy, OnFailure, OnStop
 from turnledger.model.ids import ConversationId, TurnId
+from turnledger.model.turn import Began, OnBusy, OnFailure, OnStop
 from turnledger.server.openapi.endpoint import Endpoint, Parameter
 from turnledger.server.openapi.schemas import FULL, TEXT, a_list, an_object, id_of, one_of, or_null
 from turnledger.server.requests.persistence import UNKEPT

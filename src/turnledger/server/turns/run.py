@@ -34,9 +34,8 @@ from turnledger.errors import (
     TurnStopped,
 )
 from turnledger.model.access.token import TokenScope
-from turnledger.model.attempt import AttemptState
 from turnledger.model.ids import ConversationId, TurnId
-from turnledger.model.turn import Turn
+from turnledger.model.turn import AttemptState, Turn
 from turnledger.runners.chat_model import ChatModel
 from turnledger.server.access.auth import Principal
 from turnledger.server.access.limits import Slot

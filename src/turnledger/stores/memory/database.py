@@ -14,12 +14,11 @@ from typing import TypeVar
 from turnledger.engine.ports import ClockMark
 from turnledger.model.access.share import Share
 from turnledger.model.access.token import Token
-from turnledger.model.attempt import Attempt
 from turnledger.model.change import LiveChange
 from turnledger.model.conversation import Branch, Claim, Conversation, Lease, Origin, Ticket, Usage
 from turnledger.model.flags import Flags
 from turnledger.model.ids import BranchId, ConversationId, LeaseId, ShareId, TokenId, TurnId
-from turnledger.model.turn import Turn
+from turnledger.model.turn import Attempt, Turn
 
 
 @dataclass

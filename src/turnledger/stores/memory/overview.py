@@ -7,7 +7,6 @@ from collections.abc import Iterator, Mapping
 from itertools import islice
 from typing import TYPE_CHECKING, TypeVar
 
-from turnledger.model.attempt import AttemptState
 from turnledger.model.conversation import (
     Claim,
     ConversationState,
@@ -20,6 +19,7 @@ from turnledger.model.conversation import (
     of_details,
 )
 from turnledger.model.ids import BranchId, ConversationId, ShareId, TokenId, TurnId
+from turnledger.model.turn import AttemptState
 
 if TYPE_CHECKING:
     from turnledger.stores.memory.database import Database

@@ -8,7 +8,6 @@ from msgspec.structs import replace
 
 from turnledger.engine.ports import BURIED_KEPT, ClockMark
 from turnledger.errors import StoreError
-from turnledger.model.attempt import Attempt, AttemptState
 from turnledger.model.catalogue import Listed, ListPosition, Wanted
 from turnledger.model.conversation import (
     Branch,
@@ -28,7 +27,7 @@ from turnledger.model.conversation import (
 )
 from turnledger.model.flags import Flags, FlagsOf
 from turnledger.model.ids import BranchId, ConversationId, LeaseId, TurnId
-from turnledger.model.turn import Turn
+from turnledger.model.turn import Attempt, AttemptState, Turn
 from turnledger.stores.memory.access_rows import MemoryAccessRows
 from turnledger.stores.memory.change_rows import MemoryChangeRows
 from turnledger.stores.memory.database import Database

@@ -15,9 +15,8 @@ from turnledger.engine.limits import Limits
 from turnledger.engine.turn.begin import begin
 from turnledger.engine.turn.commit import commit
 from turnledger.errors import EmptyTurn, LedgerClosed, MalformedItems, StoreFull, TurnEnded
-from turnledger.model.attempt import AttemptState
 from turnledger.model.item import Item, message
-from turnledger.model.turn import TurnKind
+from turnledger.model.turn import AttemptState, TurnKind
 from turnledger.testing.gates import Gate, When
 from turnledger.testing.scripted_model import ScriptedModel, Think, Tool
 from turnledger.testing.store_contract.stage import (

@@ -14,7 +14,6 @@ from turnledger.engine.ports import Store
 from turnledger.engine.turn.begin import begin
 from turnledger.engine.turn.running_turn import RunningTurn
 from turnledger.errors import ConversationDeleted, ConversationExpired, ConversationNotFound
-from turnledger.model.attempt import Attempt, AttemptState, OnStop
 from turnledger.model.change import ChangeKind, LiveChange
 from turnledger.model.conversation import (
     BLOCK,
@@ -28,7 +27,7 @@ from turnledger.model.conversation import (
 )
 from turnledger.model.ids import TurnId
 from turnledger.model.retention import Reason, Retained
-from turnledger.model.turn import TurnKind
+from turnledger.model.turn import Attempt, AttemptState, OnStop, TurnKind
 from turnledger.testing.gates import Fate
 from turnledger.testing.scripted_model import ScriptedModel, Tool
 from turnledger.testing.store_contract.branches import branch_off, grow

@@ -30,10 +30,9 @@ from turnledger.errors import (
     WaitEnded,
 )
 from turnledger.ledger import Ledger
-from turnledger.model.attempt import AttemptState
 from turnledger.model.item import Item
 from turnledger.model.messages.messages import messages_of
-from turnledger.model.turn import TurnKind
+from turnledger.model.turn import AttemptState, TurnKind
 from turnledger.testing.gates import Fate, Gate, GatedStore, When
 from turnledger.testing.scripted_model import ScriptedModel, Tool
 from turnledger.testing.store_contract.stage import (

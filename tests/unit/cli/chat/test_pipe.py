@@ -9,8 +9,8 @@ import pytest
 from tests.unit.cli.chat.test_turn_view import Scripted, said
 from turnledger.cli.chat.backend import NewTurn
 from turnledger.cli.chat.pipe import run_piped
-from turnledger.model.attempt import AttemptState
 from turnledger.model.event import TurnFinished
+from turnledger.model.turn import AttemptState
 
 pytestmark = pytest.mark.anyio
 

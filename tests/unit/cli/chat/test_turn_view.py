@@ -17,9 +17,9 @@ from turnledger.cli.chat.interrupts import Interrupts
 from turnledger.cli.chat.markdown import LARGEST, blocks_of
 from turnledger.cli.chat.turn_view import CODE_LINES, StreamedMarkdown, TurnEnd, TurnView
 from turnledger.errors import ModelUnavailable, ServerUnavailable, TurnledgerError
-from turnledger.model.attempt import AttemptState, Failure
 from turnledger.model.event import ItemDone, TextDelta, TurnFinished, TurnStarted
 from turnledger.model.item import Item, message
+from turnledger.model.turn import AttemptState, Failure
 
 ANSWER = """\
 # Heading

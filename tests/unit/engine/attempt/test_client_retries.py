@@ -13,9 +13,9 @@ from turnledger.engine.attempt.end import CLAIM_KEPT_MS, DIED, Ended
 from turnledger.engine.attempt.idempotency import Fresh, SharedOutcome
 from turnledger.engine.conversations.resolve import Target
 from turnledger.errors import InvalidInput
-from turnledger.model.attempt import Attempt, AttemptState, Failure
 from turnledger.model.conversation import Claim, ConversationState, Within
 from turnledger.model.ids import TurnId
+from turnledger.model.turn import Attempt, AttemptState, Failure
 from turnledger.stores.memory import Database, MemoryTables
 
 ANN = Target("ann", CONVERSATION)

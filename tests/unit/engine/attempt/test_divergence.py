@@ -20,12 +20,11 @@ from turnledger.engine.attempt.divergence import (
     turn_on,
 )
 from turnledger.errors import InvalidInput, Superseded, TurnNotFound
-from turnledger.model.attempt import Fork
 from turnledger.model.conversation import Branch
 from turnledger.model.ids import BranchId, TurnId
 from turnledger.model.item import Item
 from turnledger.model.messages.calls import NOT_ANSWERED, open_calls
-from turnledger.model.turn import Turn, TurnKind
+from turnledger.model.turn import Fork, Turn, TurnKind
 from turnledger.stores.memory import Database, MemoryTables
 
 NEW = some_id(BranchId, 9)

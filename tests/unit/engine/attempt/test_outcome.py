@@ -18,14 +18,13 @@ from turnledger.engine.attempt.stored_events import CHUNKS, LookRequest, Over, R
 from turnledger.engine.attempt.told import Told, flushed, left_of, log_of_kept, set_aside, untold
 from turnledger.errors import ConversationDeleted, ConversationExpired, Superseded, TurnFailed, TurnNotFound
 from turnledger.model import codec, event_log
-from turnledger.model.attempt import QUEUED, AttemptState, Failure, OnStop
 from turnledger.model.conversation import ConversationState, Origin, Stretch
 from turnledger.model.event import ItemDone, TurnFinished
 from turnledger.model.event_log import DELTA, EMITTED, ITEM, LogChunk
 from turnledger.model.ids import BranchId, ConversationId, TurnId
 from turnledger.model.item import message
 from turnledger.model.journal import Journal, finished
-from turnledger.model.turn import TurnKind
+from turnledger.model.turn import QUEUED, AttemptState, Failure, OnStop, TurnKind
 from turnledger.stores.memory import Database, MemoryTables
 
 REQUEST = OutcomeRequest("ann", some_id(TurnId, 1), CONVERSATION)

@@ -21,10 +21,10 @@ from tests.unit.model.shapes import (
 )
 from turnledger.engine.attempt.end import is_well_formed
 from turnledger.engine.attempt.unfinished import OUTCOME_UNKNOWN, kept, resumed, settled
-from turnledger.model.attempt import Failure
 from turnledger.model.item import Item, message
 from turnledger.model.journal import Journal
 from turnledger.model.messages.calls import NOT_STARTED, open_calls
+from turnledger.model.turn import Failure
 from turnledger.testing.store_contract.stage import answer_to
 
 FAILURE = Failure("boom", "it broke.")

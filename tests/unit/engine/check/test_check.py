@@ -17,9 +17,9 @@ from turnledger.engine.check.audit import REMEMBERED, Audit, Enough, Location
 from turnledger.engine.check.check import CheckRequest, check
 from turnledger.engine.ports import Store, Tables
 from turnledger.errors import StoreCorrupt, StoreUnavailable
-from turnledger.model.attempt import AttemptState
 from turnledger.model.conversation import ConversationState, Within
 from turnledger.model.ids import BranchId, ConversationId, LeaseId
+from turnledger.model.turn import AttemptState
 from turnledger.stores.memory import Database, MemoryStore, MemoryTables
 from turnledger.stores.sqlite import SqliteStore
 from turnledger.testing.gates import Gate

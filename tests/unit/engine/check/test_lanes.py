@@ -15,9 +15,9 @@ from tests.unit.engine.lived_in import Lived, change_branch, fail, remove_turn, 
 from turnledger import AttemptState, Rule, TokenScope
 from turnledger.model.access.share import Share
 from turnledger.model.access.token import Token
-from turnledger.model.attempt import Attempt
 from turnledger.model.conversation import ConversationState
 from turnledger.model.ids import BranchId, ConversationId, LeaseId, TokenId, TurnId
+from turnledger.model.turn import Attempt
 from turnledger.stores.memory import Database
 from turnledger.testing.gates import Gate
 from turnledger.testing.scripted_model import Tool

@@ -10,7 +10,7 @@ import pytest
 
 from tests.unit.server.asgi import HOST, JSON, ask, echo, serving
 from turnledger.errors import InvalidInput
-from turnledger.model.text.json_values import MOST_VALUES
+from turnledger.model.codec import MOST_VALUES
 from turnledger.server.config.settings import ServerLimits, Settings
 from turnledger.server.errors import Refused
 from turnledger.server.requests.body import check_seconds, decode_body, read_body

@@ -7,7 +7,7 @@ import pytest
 
 from turnledger.engine.resend.match import Sent
 from turnledger.errors import InvalidInput
-from turnledger.model.attempt import OnBusy, OnStop
+from turnledger.model.turn import OnBusy, OnStop
 from turnledger.server.errors import Refused
 from turnledger.server.requests.turn import ChatRequest, OnDisconnect, chat_request
 

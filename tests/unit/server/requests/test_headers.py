@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from turnledger.errors import InvalidInput
-from turnledger.model.attempt import OnBusy
+from turnledger.model.turn import OnBusy
 from turnledger.server.requests.turn import (
     KEY,
     NO_POLICIES,

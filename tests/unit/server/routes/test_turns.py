@@ -12,7 +12,7 @@ import pytest
 from tests.unit.server.asgi import HOST, JSON, ask
 from turnledger import Ledger
 from turnledger.errors import ModelTimeout, TurnStopped
-from turnledger.model.attempt import AttemptState
+from turnledger.model.turn import AttemptState
 from turnledger.server.app import make_app
 from turnledger.server.config.settings import Settings
 from turnledger.server.models.models import Models

@@ -23,12 +23,11 @@ from turnledger.errors import (
     LedgerClosed,
     StoreError,
 )
-from turnledger.model.attempt import Attempt, AttemptState
 from turnledger.model.change import ChangeKind
 from turnledger.model.conversation import Branch, Claim, Conversation, ConversationState, Ticket
 from turnledger.model.flags import Flags
 from turnledger.model.ids import BranchId, ConversationId, LeaseId, TurnId
-from turnledger.model.turn import Turn, TurnKind
+from turnledger.model.turn import Attempt, AttemptState, Turn, TurnKind
 from turnledger.stores.memory import Database, MemoryStore, MemoryTables
 from turnledger.stores.memory import tables as tables_of_memory
 from turnledger.stores.memory.database import UndoLog

@@ -19,7 +19,6 @@ import msgspec
 
 from turnledger.errors import StoreCorrupt
 from turnledger.model import codec
-from turnledger.model.attempt import Attempt, AttemptBody, AttemptState, Failure, Fork, OnFailure, OnStop
 from turnledger.model.change import ChangeKind, LiveChange, Position, mark_of
 from turnledger.model.conversation import (
     Branch,
@@ -34,7 +33,17 @@ from turnledger.model.flags import Flags
 from turnledger.model.ids import BranchId, ConversationId, Id, LeaseId, TurnId
 from turnledger.model.item import Item
 from turnledger.model.retention import NEVER, ResetPolicy
-from turnledger.model.turn import Turn, TurnKind
+from turnledger.model.turn import (
+    Attempt,
+    AttemptBody,
+    AttemptState,
+    Failure,
+    Fork,
+    OnFailure,
+    OnStop,
+    Turn,
+    TurnKind,
+)
 from turnledger.stores.sqlite.failures import decoder
 
 Row: TypeAlias = tuple[Any, ...]

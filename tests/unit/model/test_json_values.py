@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from turnledger.model.text import json_values
-from turnledger.model.text.json_values import has_more_values
+from turnledger.model import codec
+from turnledger.model.codec import has_more_values
 
 TEXTS = st.text(alphabet='\\",[]{}x\u00e9') | st.sampled_from(["\\" * 9, '\\"' * 5, ",[" * 9])
 DOCUMENTS = st.recursive(
@@ -37,7 +37,7 @@ def bound_of(value: Any) -> int:
 def test_values_are_counted_exactly_whatever_strings_hold(window: int, value: Any) -> None:
     raw = msgspec.json.encode(value)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(json_values, "_WINDOW", window)
+        patch.setattr(codec, "_WINDOW", window)
         most = bound_of(value)
         assert not has_more_values(raw, most)
         if len(raw) > 2 * (most - 1):  # else there can be no more
