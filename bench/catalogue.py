@@ -143,12 +143,12 @@ async def pages(folder: Path, many: int, few: int, rounds: int) -> list[Line]:
 
 
 async def _list(ledger: Ledger, wanted: dict[str, Any], owner: str) -> None:
-    page = await ledger.catalogue.list(owner=owner, limit=PAGE, **wanted)
+    page = await ledger.for_owner(owner).list(limit=PAGE, **wanted)
     assert len(page.chats) == PAGE
 
 
 async def _search(ledger: Ledger, asked: dict[str, Any], owner: str) -> None:
-    page = await ledger.search(owner=owner, limit=PAGE, **asked)
+    page = await ledger.for_owner(owner).search(limit=PAGE, **asked)
     assert len(page.hits) == PAGE
 
 

@@ -18,6 +18,7 @@ from bench.http.load import Client, connect, request
 from bench.http.upstream import CHUNKS
 from turnledger import Ledger
 from turnledger.engine.clock import SystemClock
+from turnledger.hosting import Host
 from turnledger.server.access.guard import RequestHead
 from turnledger.server.access.limits import Quotas
 from turnledger.server.app import make_app
@@ -52,7 +53,7 @@ def serving(folder: Path, name: str, upstream: int, *limits: str) -> Iterator[Ru
 async def make_tokens(folder: Path, name: str, owners: Iterable[str]) -> list[str]:
     """Tokens of these owners, as headers."""
     async with await Ledger.open(f"sqlite:///{folder}/{name}.db") as ledger:
-        made = [await ledger.tokens.create(owner=owner, scopes=["turns:run"]) for owner in owners]
+        made = [await Host(ledger).tokens.create(owner=owner, scopes=["turns:run"]) for owner in owners]
     return [f"authorization: Bearer {text}" for _, text in made]
 
 
@@ -170,7 +171,7 @@ async def let_in(rounds: int, *, has_token: bool) -> float:
         app = make_app(ledger, Models({}), Settings())
         headers = [(b"host", b"127.0.0.1"), (b"content-type", b"application/json")]
         if has_token:
-            _, text = await ledger.tokens.create(owner="one", scopes=["turns:run"])
+            _, text = await Host(ledger).tokens.create(owner="one", scopes=["turns:run"])
             headers.append((b"authorization", b"Bearer " + text.encode()))
         service, scope = app.service, {"type": "http", "headers": headers}
         await service.admission.admit(RequestHead(scope))

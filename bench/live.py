@@ -23,6 +23,7 @@ from bench.http.__main__ import CLIENTS, QUESTION, Running, body, line, show, st
 from bench.http.load import connect, rate, request
 from turnledger import Ledger
 from turnledger.engine.turn import begin, commit
+from turnledger.hosting import Host
 
 FOLLOWERS = 1_000
 SLICE = 40
@@ -60,12 +61,15 @@ async def follow(port: int, tokens: list[str]) -> None:
 async def owners(store: str, count: int, own: bool) -> tuple[str, list[str]]:
     """Make the owner who is at work, and the tokens of those who follow: his, or of owners of their own."""
     async with await Ledger.open(store) as ledger:
-        _, worker = await ledger.tokens.create(owner="worker", scopes=["turns:run", "chats:read"])
+        _, worker = await Host(ledger).tokens.create(owner="worker", scopes=["turns:run", "chats:read"])
         followers = [f"owner-{number}" if own else "worker" for number in range(count)]
-        made = [await ledger.tokens.create(owner=owner, scopes=["chats:read"]) for owner in followers[:1]]
+        made = [
+            await Host(ledger).tokens.create(owner=owner, scopes=["chats:read"]) for owner in followers[:1]
+        ]
         if own:
             made += [
-                await ledger.tokens.create(owner=owner, scopes=["chats:read"]) for owner in followers[1:]
+                await Host(ledger).tokens.create(owner=owner, scopes=["chats:read"])
+                for owner in followers[1:]
             ]
         texts = [text for _, text in made]
         return worker, texts if own else texts * count

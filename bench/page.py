@@ -175,7 +175,7 @@ async def fill(store: str, size: Size) -> dict[int, str]:
     ledger = await Ledger.open(store)
     made = {}
     for length in (size.long, size.short, size.thread):
-        chat = await ledger.conversation(owner="local", title=f"{length} turns")
+        chat = await ledger.for_owner("local").conversation(title=f"{length} turns")
         for number in range(length):
             async with chat.turn(f"Question {number + 1} of {length}") as turn:
                 turn.emit(ANSWER)

@@ -1,7 +1,8 @@
 """Find language that makes readers stumble: `python -m tools.language [--list]`, and in `make lint`.
 
 Reads comments, docstrings and messages of the sources, and the prose of the documents. A habit may occur as
-often as ALLOWED says, so that new text is plain while old text is rewritten: lower the number, never raise it.
+often as ALLOWED says, so that new text is plain while old text is rewritten: lower the number, never raise
+it.
 """
 
 from __future__ import annotations

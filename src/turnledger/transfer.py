@@ -1,4 +1,4 @@
-"""Chats as files: taken out of a ledger, and put into one."""
+"""Chats as lines of JSON: exported from a ledger, and imported into one."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ from turnledger.engine.transfer.import_write import (
     look_up,
     place_of,
 )
-from turnledger.engine.turn.validation import check_may_make, check_name, check_scope, scope_in
+from turnledger.engine.turn.validation import check_may_make
 from turnledger.errors import ConversationUnavailable, InvalidInput, StorageFull
-from turnledger.model.conversation import EVERYWHERE, Conversation, Within
+from turnledger.model.conversation import Conversation, Within
 from turnledger.model.ids import ConversationId
 from turnledger.model.text.markdown import markdown_head, markdown_turn
 from turnledger.model.transfer import LONGEST_WHY, ChatLine, Did, ImportReport
@@ -60,24 +60,16 @@ CHATS = 100
 
 
 class Transfer:
-    """The chats of a ledger's store, as lines of JSON."""
+    """Exports and imports of one ledger; see Chats for what its methods promise."""
 
-    def __init__(self, process: Process, owner: str) -> None:
+    def __init__(self, process: Process) -> None:
         self._process = process
-        self._owner = owner
         # One large chat at a time: a store may write all that is asked of it in one transaction.
         self._writing = asyncio.Lock()
 
-    async def export(
-        self, chat: str, *, owner: str | None = None, within: Within = EVERYWHERE
-    ) -> AsyncIterator[bytes]:
-        """Tell one chat: a line for itself, then one for each turn of all its branches, parents first.
-
-        The lines are those of one moment; turns that are committed meanwhile are not among them. Raises
-        ConversationNotFound, ConversationDeleted or ConversationExpired at the first line.
-        """
+    async def export(self, chat: str, owner: str, within: Within) -> AsyncIterator[bytes]:
         process = self._process
-        request = ExportRequest(owner or self._owner, ConversationId(chat), process.clock.due_ms(), within)
+        request = ExportRequest(owner, ConversationId(chat), process.clock.due_ms(), within)
         outline, lines = await process.store.read(begin_of, request)
         yield outline.header
         told = 0
@@ -89,14 +81,10 @@ class Transfer:
                 return
             lines = await process.store.read(page_of, ExportPageRequest(outline, told))
 
-    async def markdown(
-        self, chat: str, *, owner: str | None = None, within: Within = EVERYWHERE
-    ) -> AsyncIterator[str]:
-        """Tell what people see of one chat, for reading: the branch that it shows, as Markdown in which no
-        word of the chat is more than text. It cannot be imported. Raises as `export` does."""
+    async def markdown(self, chat: str, owner: str, within: Within) -> AsyncIterator[str]:
         process = self._process
         now, after = process.clock.due_ms(), 0
-        request = ShownRequest(owner or self._owner, ConversationId(chat), now, within)
+        request = ShownRequest(owner, ConversationId(chat), now, within)
         part = await process.store.read(shown_part, request)
         yield markdown_head(part.conversation)
         while part.turns:
@@ -106,14 +94,7 @@ class Transfer:
             request = replace(request, branch=part.branch, after=after)
             part = await process.store.read(shown_part, request)
 
-    async def export_all(
-        self, *, owner: str | None = None, scope: str | None = None, within: Within = EVERYWHERE
-    ) -> AsyncIterator[bytes]:
-        """Tell all chats of an owner that lists show, of one scope or of all: each as `export` does, one that
-        is deleted before its turn comes not at all. The longest unused come first."""
-        if scope is not None or within.scope is not None:
-            scope = scope_in(scope or "", within)
-        owner = owner or self._owner
+    async def export_all(self, owner: str, scope: str | None, within: Within) -> AsyncIterator[bytes]:
         told: set[ConversationId] = set()
         after: tuple[int, ConversationId] | None = None
         while True:
@@ -124,7 +105,7 @@ class Transfer:
                     continue
                 told.add(chat.id)
                 try:
-                    async for line in self.export(chat.id, owner=owner, within=within):
+                    async for line in self.export(chat.id, owner, within):
                         yield line
                 except ConversationUnavailable:
                     continue
@@ -135,38 +116,20 @@ class Transfer:
     async def import_lines(
         self,
         source: AsyncIterable[bytes] | Iterable[bytes],
-        *,
-        owner: str | None = None,
-        scope: str | None = None,
-        within: Within = EVERYWHERE,
-        refuses: Refuses = lambda _: None,
-        keep_ids: bool = True,
+        owner: str,
+        scope: str | None,
+        within: Within,
+        refuses: Refuses,
+        keep_ids: bool,
     ) -> AsyncIterator[ImportReport]:
-        """Put chats into the store, and report what was done, line by line.
-
-        `source` is the text of a file in pieces of any size. Each chat is made in one transaction: it is
-        there whole or not at all, also if the process dies. What is there already is never changed: the same
-        chat again is `unchanged`, another one of its id a `conflict`. Chats keep the scope that the file
-        names, unless `scope` says another; where `refuses` says why a scope takes none, none is taken. Ids
-        stay where they are free; without `keep_ids`, those that the owner does not have are replaced in any
-        case, so that the reports do not tell which ids other owners have.
-        Raises no error for what stands in the file; a StoreError ends the import, and what was reported until
-        then is done.
-        """
-        if owner is not None:
-            check_name("owner", owner)
         check_may_make(within)
-        if within.scope is not None:
-            scope = scope_in(scope or "", within)
-        elif scope is not None:
-            check_scope("scope", scope)
         reader = ChatReader(self._process.limits)
         async for piece in _pieces(source):
             for found in reader.feed(piece):
-                for report in await self._told(found, owner or self._owner, scope, within, refuses, keep_ids):
+                for report in await self._told(found, owner, scope, within, refuses, keep_ids):
                     yield report
         for found in reader.close():
-            for report in await self._told(found, owner or self._owner, scope, within, refuses, keep_ids):
+            for report in await self._told(found, owner, scope, within, refuses, keep_ids):
                 yield report
 
     async def _told(

@@ -34,6 +34,7 @@ from turnledger.errors import (
     TurnReplayed,
     TurnStopped,
 )
+from turnledger.hosting import Host
 from turnledger.ledger import OWNER, Ledger
 from turnledger.model.catalogue import Listed
 from turnledger.model.event import Event
@@ -125,7 +126,7 @@ class TitleWriter:
             async with asyncio.timeout(PATIENCE):
                 title = await title_by(self._model.model, self._model.upstream_name, beginning)
             if title is not None:
-                await self._ledger.catalogue.name_by_model(conversation, title, owner=owner)
+                await Host(self._ledger).name_by_model(conversation, title, owner=owner)
 
 
 class OnStore:
@@ -142,6 +143,9 @@ class OnStore:
         naming: TitleWriter | None = None,
     ) -> None:
         self.ledger = ledger
+        self.all = ledger.for_owner(owner)
+        """Its chats of all scopes."""
+        self.listed = ledger.for_owner(owner, scope=scope)
         self.naming = naming
         self.answering = models
         self.scope = scope
@@ -161,29 +165,24 @@ class OnStore:
     async def open(self, name: str) -> StoredTalk:
         is_id = name.startswith(ConversationId.prefix)
         id, conversation_key = (name, None) if is_id else (None, name)
-        chat = await self.ledger.conversation(
-            id,
-            conversation_key=conversation_key,
-            owner=self.owner,
-            scope="" if is_id else self.scope or "",
-            create=False,
-        )
+        chats = self.all if is_id else self.listed
+        chat = await chats.conversation(id, conversation_key=conversation_key, create=False)
         return StoredTalk(self, chat)
 
     async def chats(self, words: str = "", *, limit: int = 20) -> list[SeenChat]:
         if not words.strip():
-            page = await self.ledger.catalogue.list(owner=self.owner, scope=self.scope, limit=limit)
+            page = await self.listed.list(limit=limit)
             return [seen_chat(each) for each in page.chats]
-        found = await self.ledger.search(words, owner=self.owner, scope=self.scope, limit=limit)
+        found = await self.listed.search(words, limit=limit)
         hits = []
         for hit in found.hits:
             with suppress(TurnledgerError):  # deleted since
-                chat = await self.ledger.conversation(hit.conversation.id, owner=self.owner)
+                chat = await self.all.conversation(hit.conversation.id)
                 hits.append(seen_chat(await chat.summary(), hit.snippet, hit.marks))
         return hits
 
     async def changes(self) -> AsyncIterator[str]:
-        async for change in self.ledger.changes(owner=self.owner):
+        async for change in self.all.changes():
             if change.conversation is not None:
                 yield change.conversation
 
@@ -218,7 +217,7 @@ class StoredTalk:
     async def began_in(self, conversation: str) -> None:
         """Note the chat in which the first turn has begun."""
         if self._chat is None:
-            self._chat = await self._place.ledger.conversation(conversation, owner=self._place.owner)
+            self._chat = await self._place.all.conversation(conversation)
 
     async def look(self, *, before: int | None = None, limit: int = 50) -> ChatState:
         chat = self._there
@@ -268,12 +267,12 @@ class StoredTalk:
         await self._there.delete()
 
     async def export(self, *, is_markdown: bool) -> AsyncIterator[bytes]:
-        transfer, owner = self._place.ledger.transfer, self._place.owner
+        chats = self._place.all
         if is_markdown:
-            async for part in transfer.markdown(self._there.id, owner=owner):
+            async for part in chats.markdown(self._there.id):
                 yield part.encode()
         else:
-            async for line in transfer.export(self._there.id, owner=owner):
+            async for line in chats.export(self._there.id):
                 yield line
 
 
@@ -325,11 +324,10 @@ class RunningHere:
 
     def _asked(self, wish: NewTurn) -> TurnBlock:
         named = self._talk.id
-        return self._place.ledger.turn(
+        chats = self._place.all if named else self._place.listed
+        return chats.turn(
             wish.text if wish.regenerates is None else (),
             conversation=named,
-            owner=self._place.owner,
-            scope="" if named else self._place.scope or "",
             replaces=wish.replaces,
             regenerates=wish.regenerates or False,
             idempotency_key=wish.idempotency_key,
@@ -356,7 +354,7 @@ class RunningHere:
             if stopped.turn is None:
                 raise
         except TurnReplayed as replayed:
-            chat = await self._place.ledger.chat_of(replayed.turn.id, owner=self._place.owner)
+            chat = await self._place.all.of_turn(replayed.turn.id)
             await self._talk.began_in(chat.id)
             self._turn = replayed.turn.id
             async for event in chat.events(replayed.turn.id):
@@ -368,7 +366,7 @@ class RunningHere:
 
     async def stop(self) -> None:
         try:
-            chat = await self._place.ledger.chat_of(self._block.id, owner=self._place.owner)
+            chat = await self._place.all.of_turn(self._block.id)
         except TurnNotFound:
             await self.leave()  # it has not begun: nothing is left of it
         else:

@@ -17,6 +17,7 @@ from types import FrameType
 import uvicorn
 
 from turnledger.engine.limits import Limits
+from turnledger.hosting import Host
 from turnledger.ledger import Ledger
 from turnledger.server.access.guard import is_loopback
 from turnledger.server.app import App, make_app
@@ -124,7 +125,7 @@ async def check_guarded(ledger: Ledger, settings: Settings, listening: socket.so
     """Return whether there is no token. Raises InvalidSettings where other machines could reach a server
     without tokens."""
     bound = listening.getsockname()[0]
-    if (await ledger.tokens.find(None)).any_tokens:
+    if (await Host(ledger).tokens.find(None)).any_tokens:
         return False
     if settings.insecure or is_loopback(bound):
         return True

@@ -15,6 +15,7 @@ import sys
 from pathlib import Path
 
 from turnledger.errors import TurnledgerError
+from turnledger.hosting import Host
 from turnledger.ledger import Ledger
 from turnledger.server.listen.channel import (
     NOT_STARTED,
@@ -124,7 +125,7 @@ class Worker:
                 case Order.HURRY:
                     server.hurry()
                 case Order.RECOVER:
-                    await ledger.recover()
+                    await Host(ledger).recover()
                     log.info("recovered")
         self._is_orphan = True
         log.warning("supervisor_gone")

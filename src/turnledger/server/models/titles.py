@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 
 from turnledger.errors import TurnledgerError
-from turnledger.ledger import Ledger
+from turnledger.hosting import Host
 from turnledger.model.conversation import Conversation, NamedBy
 from turnledger.model.turn import Turn
 from turnledger.runners.titles import Beginning, title_by
@@ -28,9 +28,9 @@ class Titles:
     """Names chats, for one process of a server."""
 
     def __init__(
-        self, ledger: Ledger, model: ResolvedModel, *, at_once: int = AT_ONCE, waiting: int = WAITING
+        self, host: Host, model: ResolvedModel, *, at_once: int = AT_ONCE, waiting: int = WAITING
     ) -> None:
-        self._ledger = ledger
+        self._host = host
         self._model = model
         self._room = asyncio.Semaphore(at_once)
         self._most = at_once + waiting
@@ -66,7 +66,7 @@ class Titles:
             if title is None:
                 log.warning("title_not_made", conversation=id, code="empty_title")
             else:
-                await self._ledger.catalogue.name_by_model(id, title, owner=owner)
+                await self._host.name_by_model(id, title, owner=owner)
         except TurnledgerError as problem:
             log.warning("title_not_made", conversation=id, code=problem.code)
         except TimeoutError:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from turnledger.engine.resend.match import Sent
-from turnledger.ledger import Ledger
+from turnledger.hosting import Host
 from turnledger.model.conversation import Within
 from turnledger.model.turn import OnFailure, OnStop
 from turnledger.server.config.settings import ChatSettings
@@ -26,8 +26,8 @@ IS_KEPT = "conversation_is_kept"
 class PersistencePolicy:
     """Decides what is kept, for one server."""
 
-    def __init__(self, settings: ChatSettings, ledger: Ledger) -> None:
-        self._ledger = ledger
+    def __init__(self, settings: ChatSettings, host: Host) -> None:
+        self._host = host
         self._usually = settings.keep
         self._scopes = {name: scope.keep for name, scope in settings.scopes.items() if scope.keep is not None}
         self._is_same_for_all = all(keep == settings.keep for keep in self._scopes.values())
@@ -70,7 +70,7 @@ class PersistencePolicy:
     async def _scope_of(self, asked: ChatRequest, owner: str, within: Within) -> str:
         if asked.conversation is not None and not self._is_same_for_all:
             # It stays in the scope that it was made in, whatever the request says.
-            chat = await self._ledger.conversation(asked.conversation, owner=owner, within=within)
+            chat = await self._host.ledger.for_owner(owner, within=within).conversation(asked.conversation)
             return chat.scope
         return asked.scope or within.scope or ""
 
@@ -79,7 +79,7 @@ class PersistencePolicy:
         says that it sends all of it."""
         if asked.conversation_key is None or asked.policies.sent is Sent.FULL:
             return False
-        return await self._ledger.is_named(asked.conversation_key, owner=owner, scope=scope)
+        return await self._host.is_named(asked.conversation_key, owner=owner, scope=scope)
 
     def _who(self, scope: str) -> str:
         return (

@@ -103,11 +103,8 @@ class BranchRoutes:
         named_among(request.scope["headers"], frozenset())
         who.check_chat_scope(asked.scope)
         self._service.keeping.check(asked.scope or who.within.scope or "")
-        chat = await self._service.ledger.reset(
+        chat = await self._service.chats(who, scope=asked.scope or "").reset(
             asked.conversation_key,
-            owner=who.owner,
-            scope=asked.scope or "",
-            within=who.within,
             replaces=asked.replaces,
             admitted=who.version,
             readmit=self._readmit(request),
@@ -141,7 +138,7 @@ class BranchRoutes:
 
     async def _chat(self, request: Request, who: Principal) -> Chat:
         id = request.path_params["chat"]
-        return await self._service.ledger.conversation(id, owner=who.owner, within=who.within)
+        return await self._service.chats(who).conversation(id)
 
     def _readmit(self, request: Request) -> Readmit:
         return partial(self._service.admission.readmit, request.state.head, TokenScope.CHATS_WRITE)

@@ -50,10 +50,7 @@ class CatalogueRoutes:
         who: Principal = request.state.principal
         if "conversation_key" in query:
             return await self._shown(await self._named(query, who))
-        page = await self._service.ledger.catalogue.list(
-            owner=who.owner,
-            scope=query.get("scope"),
-            within=who.within,
+        page = await self._service.chats(who, scope=query.get("scope")).list(
             tag=query.get("tag"),
             archived=choice_of(query.get("archived"), "archived", _OR_ANY, False),
             pinned=choice_of(query.get("pinned"), "pinned", _OR_ANY, None),
@@ -70,9 +67,7 @@ class CatalogueRoutes:
                 f"{told}: a conversation_key names one chat, whatever is said of it. Leave it out."
             )
         number_of(query.get("limit"), "limit", PAGE)
-        return await self._service.ledger.catalogue.named(
-            query["conversation_key"], owner=who.owner, scope=query.get("scope", ""), within=who.within
-        )
+        return await self._service.chats(who, scope=query.get("scope", "")).named(query["conversation_key"])
 
     async def _shown(self, page: Page) -> Response:
         as_of = (await self._service.sealing.seal()).close(POSITION, page.as_of)
@@ -84,11 +79,8 @@ class CatalogueRoutes:
         key = text_of(named_among(request.scope["headers"], OF_MAKING), KEY)
         who.check_chat_scope(asked.scope)
         self._service.keeping.check(asked.scope or who.within.scope or "")
-        chat = await self._service.ledger.conversation(
+        chat = await self._service.chats(who, scope=asked.scope or "").conversation(
             conversation_key=asked.conversation_key,
-            owner=who.owner,
-            scope=asked.scope or "",
-            within=who.within,
             title=asked.title,
             metadata=asked.metadata,
             tags=asked.tags or (),
@@ -104,7 +96,7 @@ class CatalogueRoutes:
         revision = revision_of(request.headers.get("if-match"))
         asked, who = await self._service.asked(request, ChatChangesBody)
         id = request.path_params["chat"]
-        chat = await self._service.ledger.conversation(id, owner=who.owner, within=who.within)
+        chat = await self._service.chats(who).conversation(id)
         before = await chat.summary()
         try:
             changed = await chat.update(**asked.changes(), revision=revision)

@@ -37,9 +37,7 @@ def endpoints(service: Service) -> list[Endpoint]:
         before = number_of(query.get("before"), "before", None)
         limit = number_of(query.get("limit"), "limit", PAGE)
         who: Principal = request.state.principal
-        chat = await service.ledger.conversation(
-            request.path_params["chat"], owner=who.owner, within=who.within
-        )
+        chat = await service.chats(who).conversation(request.path_params["chat"])
         if who.is_reader and "branch" in query:
             raise BranchNotFound  # what its owner has edited or taken back is not for them
         turns = await chat.turns(

@@ -23,14 +23,12 @@ def endpoints(service: Service) -> list[Endpoint]:
     async def delete(request: Request) -> Response:
         purge = yes_or_no(request.query_params.get("purge"), "purge", otherwise=False)
         who: Principal = request.state.principal
-        deleted = await service.ledger.delete(
-            request.path_params["chat"], owner=who.owner, within=who.within, purge=purge
-        )
+        deleted = await service.chats(who).delete(request.path_params["chat"], purge=purge)
         return json_response(view(Deleted, deleted))
 
     async def restore(request: Request) -> Response:
         who: Principal = request.state.principal
-        chat = await service.ledger.restore(request.path_params["chat"], owner=who.owner, within=who.within)
+        chat = await service.chats(who).restore(request.path_params["chat"])
         former = chat.former_conversation_key
         # Not looked up again: it was restored, also if somebody has deleted it since.
         restored = show_chat(RestoredChat, chat.as_opened, former_conversation_key=former)

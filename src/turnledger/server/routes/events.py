@@ -74,7 +74,7 @@ class LiveUpdates:
         seal = await service.sealing.seal()
         if after is not None:
             after = seal.open(POSITION, after) or UNKNOWN
-        with service.ledger.follow(owner=who.owner, within=who.within, after=after) as following:
+        with service.chats(who).follow(after=after) as following:
             self._join(following)
             if after is not None:
                 following.wake()  # who comes back learns at once that he is heard, also where nothing is new

@@ -42,9 +42,9 @@ class ShareRoutes:
 
     def __init__(self, service: Service) -> None:
         self._service = service
-        self._shares = service.ledger.shares
+        self._shares = service.host.shares
         most = service.settings.limits.exchanges_per_minute
-        self._pace = Pace(service.board, service.ledger.clock, most, EXCHANGES)
+        self._pace = Pace(service.board, service.host.clock, most, EXCHANGES)
         self._most = most
 
     async def create(self, request: Request) -> Response:

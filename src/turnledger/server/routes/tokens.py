@@ -34,7 +34,7 @@ class TokenRoutes:
 
     def __init__(self, service: Service) -> None:
         self._service = service
-        self._tokens = service.ledger.tokens
+        self._tokens = service.host.tokens
 
     async def create(self, request: Request) -> Response:
         """Make a token that gives nothing beyond the one it is asked with."""

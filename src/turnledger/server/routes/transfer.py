@@ -105,7 +105,7 @@ class Exports:
     """Conversations as files, which are sent while they are read."""
 
     def __init__(self, service: Service) -> None:
-        self._ledger = service.ledger
+        self._service = service
 
     @asynccontextmanager
     async def one(self, who: Principal, request: Request) -> AsyncIterator[Stream]:
@@ -113,23 +113,20 @@ class Exports:
         asked = request.query_params.get("format", FORMATS[0])
         if asked not in FORMATS:
             raise InvalidInput(f"format is {asked[:40]!r}; it must be one of {', '.join(FORMATS)}.")
-        transfer, id = self._ledger.transfer, request.path_params["chat"]
-        chat = await self._ledger.conversation(id, owner=who.owner, within=who.within)
+        chats = self._service.chats(who)
+        chat = await chats.conversation(request.path_params["chat"])
         title = (await chat.info()).title
         if asked == "markdown":
-            text = transfer.markdown(chat.id, owner=who.owner, within=who.within)
-            parts = (part.encode() async for part in text)
+            parts = (part.encode() async for part in chats.markdown(chat.id))
             yield _file(file_name(title, chat.id, "md"), f"{MARKDOWN}; charset=utf-8", parts)
         else:
-            lines = transfer.export(chat.id, owner=who.owner, within=who.within)
-            yield _file(file_name(title, chat.id, "jsonl"), NDJSON, lines)
+            yield _file(file_name(title, chat.id, "jsonl"), NDJSON, chats.export(chat.id))
 
     @asynccontextmanager
     async def all(self, who: Principal, request: Request) -> AsyncIterator[Stream]:
         """Send all conversations that lists show."""
-        scope = request.query_params.get("scope")
-        lines = self._ledger.transfer.export_all(owner=who.owner, scope=scope, within=who.within)
-        yield _file(ALL_CHATS, NDJSON, lines)
+        chats = self._service.chats(who, request.query_params.get("scope"))
+        yield _file(ALL_CHATS, NDJSON, chats.export_all())
 
 
 def _file(name: str, kind: str, parts: AsyncIterator[bytes]) -> Stream:
@@ -180,11 +177,8 @@ class ImportChats:
     async def _take_in(self, who: Principal, request: Request, receive: Receive, answer: _Answer) -> None:
         service = self._service
         pieces = body_pieces(receive, service.settings.limits.body_wait)
-        reports = service.ledger.transfer.import_lines(
+        reports = service.chats(who, request.query_params.get("scope")).import_lines(
             self._readmitted(pieces, request),
-            owner=who.owner,
-            scope=request.query_params.get("scope"),
-            within=who.within,
             refuses=service.keeping.why_not,
             # Who may not reach the chats of others shall not learn which ids they have.
             keep_ids=who.token is None or (who.has(TokenScope.ADMIN) and not who.is_narrowed),

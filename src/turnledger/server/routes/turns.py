@@ -41,7 +41,7 @@ class TurnRoutes:
         """Where a turn stands."""
         who: Principal = request.state.principal
         turn = request.path_params["turn"]
-        chat = await self._service.ledger.chat_of(turn, owner=who.owner, within=who.within)
+        chat = await self._service.chats(who).of_turn(turn)
         standing = await chat.standing(turn)
         [hidden] = await chat.hidden([standing.turn]) if standing.turn is not None else [()]
         if who.is_narrowed:
@@ -52,14 +52,14 @@ class TurnRoutes:
         """Stop a turn."""
         turn = request.path_params["turn"]
         asked, who = await self._service.asked(request, StopBody)
-        chat = await self._service.ledger.chat_of(turn, owner=who.owner, within=who.within)
+        chat = await self._service.chats(who).of_turn(turn)
         return json_response(_end_shown(who, await chat.stop(turn, policy=asked.policy), turn))
 
     async def stop_any(self, request: Request) -> Response:
         """Stop whichever turn runs in a chat."""
         asked, who = await self._service.asked(request, StopBody)
         id = request.path_params["chat"]
-        chat = await self._service.ledger.conversation(id, owner=who.owner, within=who.within)
+        chat = await self._service.chats(who).conversation(id)
         return json_response(_end_shown(who, await chat.stop(policy=asked.policy)))
 
     @asynccontextmanager
@@ -67,7 +67,7 @@ class TurnRoutes:
         """Follow a turn; the caller counts as one of its readers."""
         turn = TurnId(request.path_params["turn"])
         after = after_of(request.headers.get("last-event-id") or "0")
-        chat = await self._service.ledger.chat_of(turn, owner=who.owner, within=who.within)
+        chat = await self._service.chats(who).of_turn(turn)
         events = seen_by(who, chat.events(turn, after=after))
         self._service.audience.join(turn)
         try:

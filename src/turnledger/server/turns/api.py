@@ -42,7 +42,7 @@ async def _check_kept(exchange: TurnExchange, asked: TurnRequest) -> None:
     scope = asked.body.scope or who.within.scope or ""
     if asked.body.chat is not None:
         # It stays in the scope that it was made in, whatever the request says.
-        chat = await service.ledger.conversation(asked.body.chat, owner=who.owner, within=who.within)
+        chat = await service.chats(who).conversation(asked.body.chat)
         scope = chat.scope
     service.keeping.check(scope)
 
@@ -90,13 +90,10 @@ class NativeTurn:
         if asked.primer:
             options["priming"] = asked.primer
         self.on_disconnect = asked.policies.on_disconnect
-        self.block = exchange.service.ledger.turn(
+        self.block = exchange.service.chats(who, scope=body.scope or "").turn(
             body.input,
             conversation=body.chat,
             conversation_key=body.conversation_key,
-            owner=who.owner,
-            scope=body.scope or "",
-            within=who.within,
             create=not asked.must_exist,
             replaces=body.replaces,
             regenerates=False if body.regenerates is None else body.regenerates,

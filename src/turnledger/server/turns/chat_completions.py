@@ -70,13 +70,10 @@ class CompletionTurn:
         self._last: list[bytes] = []
         """Sent after the commit: the end of the stream, or the whole completion."""
         self.on_disconnect = policies.on_disconnect
-        self.block = exchange.service.ledger.resent(
+        self.block = exchange.service.chats(who, scope=asked.scope or "").resent(
             _messages(asked.messages),
             conversation=asked.conversation,
             conversation_key=asked.conversation_key,
-            owner=who.owner,
-            scope=asked.scope or "",
-            within=who.within,
             create=not asked.must_exist,
             sent=policies.sent,
             on_divergence=policies.on_divergence or OnDivergence.BRANCH,

@@ -123,7 +123,7 @@ class TurnExchange:
 
     def chat_of(self, turn: TurnId) -> Awaitable[Chat]:
         """Find the chat of a turn that the caller may see."""
-        return self.service.ledger.chat_of(turn, owner=self.who.owner, within=self.who.within)
+        return self.service.ledger.for_owner(self.who.owner, within=self.who.within).of_turn(turn)
 
     # The response.
 
@@ -372,15 +372,15 @@ class TurnRun:
         """Note whether the client received its answer: if not, its next try counts as the same request. In
         doubt nothing is noted, and the turn runs again."""
         if all_of_it and self._exchange.is_good:
-            self._service.ledger.delivered(self._block)
+            self._service.host.delivered(self._block)
         elif not self._exchange.is_good or not self._exchange.client.may_have_arrived:
-            self._service.ledger.lost(self._block)
+            self._service.host.lost(self._block)
 
     # When the client leaves.
 
     def _client_left(self) -> None:
         if not self._exchange.client.may_have_arrived:
-            self._service.ledger.lost(self._block)
+            self._service.host.lost(self._block)
         self._read_no_more()
         if self._following is not None:
             self._following.cancel()
