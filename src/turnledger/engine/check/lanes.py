@@ -1,5 +1,5 @@
 """Checks that branches, attempts, tickets and leases agree, that no effect is hidden, and that no token
-exceeds the one that made it.
+exceeds its parent.
 """
 
 from __future__ import annotations
@@ -132,7 +132,7 @@ async def _check_journal(
 
 
 async def check_ticket(audit: Audit, place: Location, ticket: Ticket, conversation: Conversation) -> None:
-    """Check that a ticket waits for something, and is found if its process dies."""
+    """Check that a ticket waits for an existing branch, and that recovery finds it if its process dies."""
     branch = await audit.tables.branch(ticket.branch)
     if branch is None or branch.conversation != conversation.id:
         audit.found(
@@ -205,7 +205,7 @@ async def _check_parent(audit: Audit, place: Location, token: Token) -> None:
         return
     parent = await audit.tables.token(None, token.parent)
     if parent is None:
-        # One that expires may outlast the row of its parent for a while, with nothing left to give.
+        # A token that expires may outlast its parent's row for a while; it grants nothing then.
         if token.expires_at is None:
             told = f"{token.id} was made by {token.parent}, which is not there: it cannot be ended with it."
             audit.found(Rule.TOKEN, place, told)
