@@ -6,9 +6,9 @@ later one and expires by the earlier one, and nothing ends before its time.
 
     trusted ── they disagree by more than the tolerance ──► in doubt ── they agree for long enough ──► trusted
 
-In doubt, time stands still for purges, expiry, resets and unclaimed keys.
+In doubt, nothing is purged, expires or is reset, and no claim is dropped.
 
-Some jumps cannot be detected. Between two readings a clock may go wrong and right again: a long gap between
+Some jumps cannot be detected. Between two readings a clock may change back and forth: a long gap between
 two readings of a process does not count as agreement, a short one does. The gap between two processes counts,
 since otherwise short-lived programs would never trust the clock again. How long the machine was off is known
 from the wall clock only.
