@@ -452,7 +452,7 @@ class Tables(EndedTables, Protocol):
 
     async def purge_changes(self, before: int, keep: int, limit: int) -> int:
         """Remove changes before a time and those beyond `keep`, oldest first, at most `limit`; never the
-        newest. Stop at the first that stays, since changes have no gaps. Return how many."""
+        newest. Stop at the first that stays: all after it stay, too. Return how many."""
         ...
 
     async def owner_of_ticket(self, attempt: TurnId) -> str | None:

@@ -73,8 +73,6 @@ class MemoryAccessRows(UndoLog):
             self._remove(self._db.shares, each.id)
         return len(old)
 
-    # Tokens.
-
     async def token(self, owner: str | None, id: TokenId) -> Token | None:
         found = self._db.tokens.get(id)
         return found if found is not None and owner in (None, found.owner) else None

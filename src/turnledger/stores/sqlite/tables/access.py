@@ -61,8 +61,6 @@ class SqliteAccessRows(NamedQueries):
     async def raise_admission(self, owner: str) -> None:
         self._run("raise_admission", owner)
 
-    # Share links.
-
     async def share(self, owner: str | None, id: ShareId) -> Share | None:
         rows = self._rows("share", id.raw, owner)
         return share_of(rows[0]) if rows else None
