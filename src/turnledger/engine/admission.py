@@ -40,8 +40,7 @@ async def check_admitted(tables: Tables, owner: str, admitted: int | None) -> No
 async def persist_admitted(
     process: Process, operation: Operation[AnyRequest, Result], request: AnyRequest, readmit: Readmit | None
 ) -> Result:
-    """Run an operation that checks admission; repeat it after the caller was authorized again. Raises what
-    `readmit` raises."""
+    """Run an operation that checks admission; if it has moved, authorize the caller and repeat."""
     while True:
         try:
             return await process.persist(operation, request)

@@ -57,7 +57,7 @@ NOISE_MS = 50.0
 
 
 class TrustedClock:
-    """Checks the wall clock against the clock that counts from boot. Alone decides whether time may end
+    """Checks the wall clock against the clock that counts from boot; decides whether time may end
     anything."""
 
     def __init__(self, clock: Clock, tolerance: float, agreement: float, unseen: float) -> None:
@@ -171,13 +171,11 @@ class TrustedClock:
             self._due = min(wall, *known, *([mark.trusted_at] if mark is not None else []))
 
     def mark(self) -> ClockMark:
-        """Return the mark for the next process."""
         self._look()
         return ClockMark(self._clock.boot_id(), self._offset, self._since, self._trusted_at)
 
 
 async def last_marked(tables: Tables, _: None) -> tuple[ClockMark | None, int | None]:
-    """Return the stored clock mark, and the newest time in the store."""
     mark, newest = await tables.clock_mark(), await tables.newest_time()
     times = [time for time in (newest, mark.trusted_at if mark else None) if time]
     return mark, max(times, default=None)

@@ -110,8 +110,7 @@ class ChangePage:
     changes: list[LiveChange]
     through: Position
     is_whole: bool
-    """Whether nothing is missing before them; if not, the position is no longer known, and the page is empty
-    and starts now."""
+    """Whether no change is missing; if not, the position is no longer kept, and the page starts now."""
     has_more: bool = False
 
 
@@ -130,8 +129,6 @@ async def resume(tables: Tables, request: ResumeRequest) -> ChangePage:
 
 @dataclass(frozen=True)
 class TailRequest:
-    """Asks for the changes of all these owners after a position."""
-
     after: Position
     owners: frozenset[str]
     limit: int

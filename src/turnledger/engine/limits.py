@@ -89,8 +89,7 @@ async def check_room(
 
 
 def _check(stored: Usage, room: Room, new: Usage, shown: Room, *, adds_chat: bool) -> None:
-    """Raise StorageFull. `shown` has the limits that the caller may know: a visitor only those of the link,
-    not the operator's."""
+    """Raise StorageFull. `shown` has the limits that the caller may know: a visitor only the link's."""
     if room.bytes is not None and stored.bytes - new.bytes >= room.bytes:
         raise StorageFull(shown.bytes)
     if adds_chat and room.chats is not None and stored.chats - new.chats >= room.chats:
@@ -122,9 +121,8 @@ class Limits:
     turn_bytes: int = 16 * 1024 * 1024
     """Bytes of one turn."""
     owner_bytes: int | None = None
-    """Bytes that one owner may store, see Ledger.usage: beyond it no turn begins, and no conversation is
-    made. All visitors of a link together may store as much, unless the link sets its own limit. None for no
-    limit."""
+    """Bytes that one owner may store, see Ledger.usage: beyond it no turn begins and no conversation is made.
+    Also for all visitors of a link together, unless the link has its own limit. None for no limit."""
     owner_chats: int | None = None
     """Conversations of one owner, including deleted ones that can be restored; likewise."""
     attempts_kept: float = 7 * 24 * 3600.0
@@ -150,8 +148,7 @@ class Limits:
     retain_for: float | None = None
     """How long an unused conversation is kept before it is deleted, unless pinned. None for no limit."""
     retain_bytes: int | None = None
-    """Bytes of one owner's turns beyond which the oldest conversations are purged, except pinned ones. None
-    for no limit."""
+    """Bytes of an owner's turns beyond which the oldest unpinned conversations are purged; None: no limit."""
     retain_every: float = 3600.0
     """How often a process applies these two limits."""
     unlisted_kept: float = 24 * 3600.0
@@ -169,11 +166,9 @@ class Limits:
     import_line_bytes: int = 32 * 1024 * 1024
     """Bytes of one imported line."""
     import_chat_bytes: int = 64 * 1024 * 1024
-    """Bytes of all lines of one imported chat: it is held in memory until written, and may take twice as much
-    there."""
+    """Bytes of all lines of one imported chat, held in memory until written; may take twice as much there."""
     import_turns: int = 20_000
-    """Turns, and branches, of one imported chat: it is inserted in one transaction, and all other writes
-    wait."""
+    """Turns, and branches, of one imported chat: inserted in one transaction, while other writes wait."""
     purge_rows: int = 500
     """Rows of each kind removed per transaction by the purge."""
     purge_time: float = 1.0

@@ -42,8 +42,7 @@ class EndedTables(Protocol):
     """The part of `Tables` about conversations whose time is over."""
 
     async def lapsed_conversations(self, now: int, limit: int) -> list[Conversation]:
-        """Live ones whose time without interaction is over and where no turn runs or waits; of all owners,
-        first due first."""
+        """Live ones whose time without interaction is over and that are not in use; first due first."""
         ...
 
     async def conversations_to_purge(self, now: int, limit: int) -> list[Conversation]:
@@ -105,9 +104,8 @@ class Tables(EndedTables, Protocol):
         self, owner: str, scope: str, conversation_key: str
     ) -> Conversation | None: ...
     async def listed(self, wanted: Wanted, after: ListPosition | None, limit: int) -> list[Listed]:
-        """Matching ones with the state of their current branch, last touched first, after a position in that
-        order. Excludes internal and unlisted ones. Must be fast with many chats, and with rare and common
-        tags."""
+        """Matching ones with the state of their current branch, last touched first, after a position.
+        Excludes internal and unlisted ones. Must be fast with many chats, and with rare and common tags."""
         ...
 
     async def untouched(
@@ -147,9 +145,7 @@ class Tables(EndedTables, Protocol):
         """Make `now` the current branch if `was` still is; return whether it was. Changes nothing else."""
         ...
 
-    async def switches(self, id: ConversationId) -> tuple[TurnId, ...]:
-        """The last saved switches between branches of a conversation."""
-        ...
+    async def switches(self, id: ConversationId) -> tuple[TurnId, ...]: ...
 
     async def save_switches(self, id: ConversationId, switches: Sequence[TurnId]) -> None: ...
     async def forgotten(self, id: ConversationId) -> tuple[bytes, ...]:
@@ -211,9 +207,7 @@ class Tables(EndedTables, Protocol):
         number. They are few: it must cost less than reading all turns."""
         ...
 
-    async def add_turn(self, turn: Turn, log: bytes = b"") -> None:
-        """Insert, with its event log."""
-        ...
+    async def add_turn(self, turn: Turn, log: bytes = b"") -> None: ...
 
     async def turn_log(self, id: TurnId) -> bytes:
         """The event log of a turn; empty if it has none."""
@@ -337,8 +331,7 @@ class Tables(EndedTables, Protocol):
         ...
 
     async def count_tokens(self, owner: str, now: int, limit: int) -> int:
-        """How many of the owner are neither revoked nor expired, without visitors of links; counted up to the
-        limit."""
+        """How many are neither revoked nor expired, without visitors of links; counted up to the limit."""
         ...
 
     async def add_token(self, token: Token) -> None: ...
@@ -385,17 +378,14 @@ class Tables(EndedTables, Protocol):
         ...
 
     async def revoke_visitors(self, share: ShareId, at: int) -> list[str]:
-        """Revoke all tokens obtained by a link that are not revoked; return their owners, each once, in
-        order."""
+        """Revoke all tokens obtained by a link; return the owners of those not revoked before, in order."""
         ...
 
     async def count_visitors(self, share: ShareId, since: int, limit: int) -> int:
         """How many tokens were obtained by a link after that time; counted up to the limit."""
         ...
 
-    async def purge_shares(self, ended_before: int, limit: int) -> int:
-        """Remove links revoked or expired before that time; return how many."""
-        ...
+    async def purge_shares(self, ended_before: int, limit: int) -> int: ...
 
     # Search. Commits index nothing: the store knows what is not indexed yet.
     async def index_texts(self, limit: int, owner: str | None = None) -> int:
@@ -405,7 +395,7 @@ class Tables(EndedTables, Protocol):
         ...
 
     async def is_all_known(self, owner: str | None = None) -> bool:
-        """Whether everything committed is indexed; or everything of this owner, as far as the store can tell
+        """Whether everything is indexed; or everything of this owner, as far as the store can tell
         quickly."""
         ...
 
@@ -437,9 +427,7 @@ class Tables(EndedTables, Protocol):
         one read, if any."""
         ...
 
-    async def changes_of(self, owner: str, after: int, limit: int) -> list[LiveChange]:
-        """The next ones of one owner, in order."""
-        ...
+    async def changes_of(self, owner: str, after: int, limit: int) -> list[LiveChange]: ...
 
     async def secret(self) -> bytes:
         """32 random bytes, kept for the life of the store and never disclosed."""
@@ -456,8 +444,7 @@ class Tables(EndedTables, Protocol):
         ...
 
     async def owner_of_ticket(self, attempt: TurnId) -> str | None:
-        """The owner of the conversation that a ticket waits for, to report the withdrawal of a dead process's
-        ticket."""
+        """The owner of the conversation that a ticket waits for, to report its withdrawal."""
         ...
 
     # The clocks as the last process read them.
@@ -472,17 +459,13 @@ class Tables(EndedTables, Protocol):
     # `after` is the last of the previous page.
     async def all_conversations(
         self, after: ConversationId | None, limit: int
-    ) -> list[tuple[str, ConversationId]]:
-        """Each with its owner."""
-        ...
+    ) -> list[tuple[str, ConversationId]]: ...
 
     async def all_branches(self, after: BranchId | None, limit: int) -> list[tuple[str | None, BranchId]]:
         """Each with the owner of its conversation, or None if that is missing; in order of creation."""
         ...
 
-    async def all_attempts(self, after: TurnId | None, limit: int) -> list[tuple[str, TurnId]]:
-        """Each with its owner."""
-        ...
+    async def all_attempts(self, after: TurnId | None, limit: int) -> list[tuple[str, TurnId]]: ...
 
     async def all_tickets(self, after: TurnId | None, limit: int) -> list[tuple[str | None, Ticket]]:
         """Each with the owner of its conversation, or None if that is missing."""
@@ -547,8 +530,8 @@ class Store(Protocol):
         ...
 
     async def keep_lease(self, id: LeaseId, every: float) -> None:
-        """Take the lease and renew it every `every` seconds, whatever the event loop is doing, until the
-        store is closed."""
+        """Take the lease and renew it every `every` seconds, even if the event loop is blocked, until
+        closed."""
         ...
 
     def holder_is_gone(self, id: LeaseId) -> bool:
@@ -563,9 +546,7 @@ class Store(Protocol):
 class StoreVisit(Protocol):
     """A read-only visit to a store: takes no lease, writes nothing, creates nothing."""
 
-    async def read(self, operation: Operation[Request, Result], request: Request) -> Result:
-        """Run a reading operation on one consistent snapshot."""
-        ...
+    async def read(self, operation: Operation[Request, Result], request: Request) -> Result: ...
 
     async def close(self) -> None: ...
 
@@ -588,7 +569,6 @@ class Clock(Protocol):
 
 
 class Runner(Protocol):
-    """Produces a draft: receives the running turn, emits text and adds items, and returns when it is
-    complete."""
+    """Produces a draft: emits text and adds items to the running turn, and returns when it is complete."""
 
     def __call__(self, turn: RunningTurn, /) -> Awaitable[None]: ...

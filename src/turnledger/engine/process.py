@@ -70,7 +70,6 @@ class Waiter:
         self._bell.set()
 
     async def wait(self, timeout: float) -> None:
-        """Wait for the bell, at most `timeout` seconds."""
         try:
             async with asyncio.timeout(timeout):
                 await self._bell.wait()
@@ -128,7 +127,6 @@ class Bells:
         return list(self._queued)
 
     def lane_of(self, attempt: TurnId) -> ConversationId | None:
-        """Return the conversation in whose lane an attempt waits, or None."""
         return self._queued.get(attempt)
 
     def wake(self, attempt: TurnId | None) -> None:
@@ -236,7 +234,6 @@ class AtWork(NamedTuple):
     waiting: int
     """Turns with a ticket, waiting for their lane."""
     readers: int
-    """Event streams being read."""
 
 
 class Process:
@@ -376,7 +373,6 @@ class Process:
         return self.mine.pop(attempt, False)
 
     def wake_everyone(self) -> None:
-        """Wake all tasks that wait for a lane, an outcome or an event."""
         self.bells.wake_everyone()
         self.feed.wake_everyone()
         for live in list(self.listened):

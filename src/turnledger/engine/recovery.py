@@ -78,8 +78,7 @@ class Tending:
             await self.tend()
 
     async def tend(self) -> None:
-        """Do one round. A step that fails is logged and retried in the next round, and does not stop the
-        others."""
+        """Do one round. A failing step is logged, retried in the next round, and does not stop the others."""
         for step in (
             self._resolve_doubts,
             self._finish_ends,
@@ -163,8 +162,7 @@ class Tending:
             running.ending = asyncio.create_task(work, name="turnledger end")
 
     async def _end_orphans(self) -> None:
-        """End attempts with this process's lease that no task is responsible for: their begin returned late,
-        or never."""
+        """End this process's attempts without a responsible task: their begin returned late, or never."""
         await self._take_over_from(self._process.lease, None, spare=self._process.mine)
 
     async def _bury_dead(self) -> None:

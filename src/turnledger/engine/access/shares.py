@@ -142,7 +142,6 @@ class ExchangeRequest(Struct, frozen=True, kw_only=True):
     code: str
     nonce: str
     token: TokenId
-    """The id for a new token."""
     limit: int
     """The most visitors at one time."""
     now: int
@@ -150,8 +149,6 @@ class ExchangeRequest(Struct, frozen=True, kw_only=True):
 
 
 class Arrival(Struct, frozen=True):
-    """The link and the visitor's token."""
-
     share: Share
     token: Token
     is_again: bool
@@ -216,8 +213,6 @@ async def exchange(tables: Tables, request: ExchangeRequest) -> Arrival:
 
 
 class SharesSeen(Struct, frozen=True):
-    """The links that a caller may see."""
-
     owner: str | None = None
     """None: all owners."""
     within: Within = EVERYWHERE
@@ -263,8 +258,7 @@ async def _may_revoke(tables: Tables, by: Token | None, share: Share) -> bool:
 
 
 async def revoke(tables: Tables, request: RevokeShare) -> Share:
-    """Revoke a link and, in the same transaction, all tokens obtained by it. Repeating it changes nothing.
-    Raises ShareNotFound."""
+    """Revoke a link and all tokens obtained by it. Repeating it changes nothing. Raises ShareNotFound."""
     share = await tables.share(request.seen.owner, request.id)
     if share is None or not request.seen.sees(share) or not await _may_revoke(tables, request.by, share):
         raise ShareNotFound

@@ -148,7 +148,6 @@ async def find_all(tables: Tables, digests: Collection[bytes]) -> dict[bytes, To
 
 
 async def secret_of(tables: Tables, _: None) -> bytes:
-    """Return the random secret of the store."""
     return await tables.secret()
 
 

@@ -56,7 +56,6 @@ class Retry(Struct, frozen=True):
 
     @property
     def name(self) -> str:
-        """The name of its claim."""
         return DERIVED + self.request.hex()
 
 
@@ -95,8 +94,7 @@ def claim_for(retry: Retry, attempt: Attempt) -> Claim:
 
 
 async def look_up(tables: Tables, target: Target, retry: Retry, sender: TurnId, now: int) -> Verdict:
-    """Decide whether this try takes over an earlier one and shares its answer, or begins. Repeating it
-    decides the same."""
+    """Decide whether this try takes over an earlier one, or begins. Repeating it decides the same."""
     if retry.count == 0:
         return NOTHING_CLAIMED
     owner = target.owner
@@ -228,7 +226,6 @@ class Deliveries:
         self._writing: asyncio.Task[None] | None = None
 
     def note(self, note: Note) -> None:
-        """Queue a note for writing."""
         if len(self._notes) < MOST_NOTES:
             self._notes.append(note)
         if self._writing is None or self._writing.done():
@@ -246,8 +243,7 @@ class Deliveries:
             log.exception("what became of %d answers could not be noted", len(self._notes))
 
     async def flush(self) -> None:
-        """Write all queued notes; keep them on failure. A retry calls this first, to see all that is
-        known."""
+        """Write all queued notes; keep them on failure. A retry does this first, to see all that is known."""
         async with self._lock:
             notes = tuple(self._notes)
             if not notes:
@@ -265,8 +261,8 @@ class Deliveries:
         return await self._process.persist(note, notes, Sync.PROCESS)
 
     async def _write_readable(self, notes: Sequence[Note]) -> list[ConversationId]:
-        """Write the notes one by one and drop those whose rows are damaged: a retry of such a request runs
-        its turn again."""
+        """Write the notes one by one; drop those whose rows are damaged, whose retries run their turn
+        again."""
         lost: list[ConversationId] = []
         for each in notes:
             try:

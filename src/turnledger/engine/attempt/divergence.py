@@ -45,8 +45,7 @@ class Divergence(Struct, frozen=True, kw_only=True):
 
 
 async def last_turn(tables: Tables, lane: Branch) -> Turn:
-    """Return the last turn of the line that was not settled: the one that a user sees as the last. Raises
-    TurnNotFound."""
+    """Return the last turn that was not settled, which a user sees as the last. Raises TurnNotFound."""
     number = lane.length
     while number:
         turn = await line.turn_at(tables, lane, number)
@@ -102,7 +101,6 @@ class CommitPlace(Struct, frozen=True, kw_only=True):
 
     @property
     def flags(self) -> FlagsOf:
-        """The flags of the turns carried over."""
         return {copy.turn.id: copy.flags for copy in self.copies if copy.flags}
 
 
@@ -147,7 +145,6 @@ async def place_of(tables: Tables, owner: str, lane: Branch, fork: Fork) -> Comm
 
 
 async def _with_flags_of(tables: Tables, owner: str, place: CommitPlace, repeats: TurnId) -> CommitPlace:
-    """Add the flags of the input that is reused there."""
     flags = (await tables.flags(owner, (repeats,))).get(repeats)
     turn = await tables.turn(owner, repeats) if flags else None
     if not flags or turn is None:

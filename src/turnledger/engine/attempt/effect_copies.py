@@ -159,7 +159,6 @@ def moved_flags(flags: Mapping[int, Flags], items: Sequence[Item], told: Sequenc
 
 
 def derived(id: TurnId, branch: BranchId) -> TurnId:
-    """Derive an id from turn and branch, so that repeating makes the same copy. Keeps the time of the
-    turn."""
+    """Derive an id from turn and branch, so that repeating makes the same copy. Keeps the turn's time."""
     random = hashlib.sha256(id.raw + branch.raw).digest()
     return TurnId.trusted(marked(id.raw[:6] + random[:10]))

@@ -1,5 +1,4 @@
-"""The end of an attempt that does not commit: one transaction that applies its policies and frees the
-lane."""
+"""The end of an attempt that does not commit: a transaction that applies its policies and frees the lane."""
 
 from __future__ import annotations
 

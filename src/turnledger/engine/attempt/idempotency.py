@@ -20,8 +20,6 @@ from turnledger.model.turn import Instructions
 
 @dataclass(frozen=True)
 class Key:
-    """An idempotency_key, and the fingerprint of its request."""
-
     text: str
     """The name of its claim; see claimed_as."""
     fingerprint: bytes
@@ -29,8 +27,7 @@ class Key:
 
 @dataclass(frozen=True)
 class Fresh:
-    """No outcome yet: begin, and claim the key. `earlier` is a failed attempt whose journal may be
-    resumed."""
+    """No outcome yet: begin, and claim the key. `earlier` is a failed attempt that may be resumed."""
 
     claim: Claim | None = None
     earlier: Attempt | None = None

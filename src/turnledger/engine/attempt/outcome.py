@@ -103,8 +103,7 @@ async def sought(tables: Tables, request: SoughtRequest) -> Ended | Running | Wa
 
 
 def committed(ended: Ended) -> Turn:
-    """Return the turn of an outcome; raise TurnFailed, TurnStopped or ConversationDeleted if there is
-    none."""
+    """Return the turn of an outcome; raise TurnFailed, TurnStopped or ConversationDeleted without one."""
     if ended.turn is not None:
         return ended.turn
     if ended.state is AttemptState.DISCARDED:
@@ -128,8 +127,7 @@ class Standing:
 
 
 async def standing(tables: Tables, request: SoughtRequest) -> Standing:
-    """Return the state of a turn without waiting for it or ending it. Raises TurnNotFound,
-    ConversationDeleted and its like."""
+    """Return the state of a turn without waiting for it. Raises TurnNotFound, ConversationDeleted etc."""
     found = await sought(tables, request)
     if found is None:
         raise TurnNotFound

@@ -32,8 +32,7 @@ LOOK_AGAIN = 0.05
 
 @dataclass(frozen=True)
 class StopRequest:
-    """Stop one attempt of a conversation, running or queued; by default the running one. `policy` overrides
-    that of the turn."""
+    """Stop an attempt, running or queued; by default the running one. `policy` overrides the turn's."""
 
     owner: str
     conversation: ConversationId
@@ -44,8 +43,7 @@ class StopRequest:
 
 
 async def request_stop(tables: Tables, request: StopRequest) -> Attempt | Ended | None:
-    """Record the stop. Return the attempt while it runs, how it ended if it has, or None if there was none to
-    stop."""
+    """Record the stop. Return the attempt while it runs, how it ended, or None if there is none to stop."""
     conversation = await live_conversation(tables, request.owner, request.conversation, request.due)
     branch = await tables.branch(conversation.branch)
     name = request.attempt or (branch.running if branch else None)
@@ -105,8 +103,7 @@ async def _stop_queued(tables: Tables, conversation: Conversation, ticket: Ticke
 
 
 async def _claim_as_stopped(tables: Tables, conversation: Conversation, ticket: Ticket, now: int) -> None:
-    """Let a retry of the queued request find that it was stopped, unless another attempt with its key runs or
-    is committed."""
+    """Let a retry find that it was stopped, unless another attempt with its key runs or is committed."""
     key = ticket.idempotency_key
     if key is None:
         return
@@ -145,8 +142,7 @@ async def news_for(tables: Tables, lease: LeaseId) -> News:
 
 
 async def stop_turn(process: Process, request: StopRequest) -> Ended | None:
-    """Stop a turn, running or queued in any process; return when it is final. None if there was none to
-    stop."""
+    """Stop a turn, running or queued in any process; return when it is final. None if there is none."""
     found = await process.persist(request_stop, request)
     while found is None and _is_beginning(process, request.attempt):
         # Its begin is not stored yet; the stop must not miss it.

@@ -58,8 +58,6 @@ class Runs:
 
 @dataclass(frozen=True)
 class Over:
-    """The turn has ended."""
-
     log: bytes
     items: tuple[Item, ...]
     tail: str
@@ -136,7 +134,6 @@ async def _aside(tables: Tables, attempt: Attempt) -> Over:
 
 
 def events_of(turn: Turn, kept: bytes) -> Over:
-    """Return the events of a committed turn from its stored log."""
     whole = event_log.loaded_whole(kept)
     if whole is not None:
         return Over.of(whole)

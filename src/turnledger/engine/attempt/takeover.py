@@ -21,8 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Left:
-    """An attempt whose holder seems dead. Names its fence, so that a takeover does nothing if anything has
-    changed since."""
+    """An attempt whose holder seems dead. Its fence makes a takeover do nothing after any change."""
 
     owner: str
     conversation: ConversationId
@@ -38,7 +37,6 @@ class Left:
 
 
 async def left_by(tables: Tables, lease: LeaseId) -> tuple[list[Left], list[Ticket]]:
-    """Return the running attempts and the tickets of this lease."""
     left: list[Left] = []
     for attempt in await tables.running_of(lease):
         branch = await tables.branch(attempt.branch)
@@ -75,8 +73,6 @@ async def take_over_from(process: Process, left: Left, dead: Dead | None) -> Non
 
 @dataclass(frozen=True)
 class ForgetRequest:
-    """Drop the tickets of a dead process, and its lease once no row names it."""
-
     lease: LeaseId
     tickets: tuple[TurnId, ...]
     drop_lease: bool

@@ -29,8 +29,7 @@ class Told:
 
 
 async def flushed(tables: Tables, attempt: TurnId, journal: Journal) -> Told:
-    """Return what a running attempt has sent, as far as it is on disk: all that is left when its process
-    dies."""
+    """Return what a running attempt has sent, as far as it is on disk: what a dead process leaves."""
     chunks = [codec.decode(LogChunk, raw) for raw in await tables.log_chunks(attempt, 0, ALL)]
     log = b"".join(chunk.log for chunk in chunks)
     taken = len(event_log.emitted_text(log, journal.items))
@@ -76,8 +75,7 @@ async def set_aside(tables: Tables, attempt: TurnId, journal: Journal, told: Tol
 
 
 async def told_aside(tables: Tables, attempt: Attempt) -> WholeLog:
-    """Return the log of an attempt that was set aside. Later changes, such as settling, are not part of
-    it."""
+    """Return the log of an attempt that was set aside, without later changes such as settling."""
     chunks = [codec.decode(LogChunk, raw) for raw in await tables.log_chunks(attempt.id, 0, 1)]
     chunk = chunks[0] if chunks else LogChunk(log=b"", text="")
     is_stopped = attempt.stop is not None and attempt.state is not AttemptState.FAILED

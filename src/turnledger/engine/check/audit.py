@@ -24,8 +24,6 @@ UNREADABLE = (StoreCorrupt, StoreTooNew, LookupError, ValueError, TypeError, msg
 
 
 class Location(msgspec.Struct, frozen=True, kw_only=True):
-    """The location of a finding, as far as it is known."""
-
     owner: str | None = None
     conversation: ConversationId | None = None
     branch: BranchId | None = None
@@ -92,5 +90,4 @@ def is_whole(conversation: Conversation) -> bool:
 
 
 def is_live(conversation: Conversation) -> bool:
-    """Return whether a turn may run on it."""
     return conversation.state is ConversationState.LIVE

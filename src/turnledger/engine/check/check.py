@@ -131,7 +131,6 @@ async def _conversation(audit: Audit, owner: str, id: ConversationId) -> None:
 
 
 def _check_state(audit: Audit, place: Location, found: Conversation) -> None:
-    """Check that the columns of a conversation match its state."""
     is_restorable = found.state is ConversationState.DELETED
     if is_restorable and found.purge_at is None:
         audit.found(Rule.STATE, place, "It is deleted, and nothing says until when: it is never purged.")

@@ -1,6 +1,4 @@
-"""Checks that branches, attempts, tickets and leases agree, that no effect is hidden, and that no token
-exceeds its parent.
-"""
+"""Checks that branches, attempts, tickets and leases agree, and that no token exceeds its parent."""
 
 from __future__ import annotations
 
@@ -61,7 +59,6 @@ async def _check_unsettled(audit: Audit, place: Location, branch: Branch) -> Non
 
 
 async def check_attempt(audit: Audit, place: Location, attempt: Attempt) -> None:
-    """Check an attempt against its branch, its journal and the history."""
     tables = audit.tables
     conversation = await tables.conversation(attempt.owner, attempt.conversation)
     if conversation is None:

@@ -153,8 +153,7 @@ async def _from_origin(audit: Audit, place: Location, branch: Branch, *, whole: 
 
 
 async def _wrong_with(audit: Audit, branch: Branch, origin: Origin, base: Turn | None) -> str | None:
-    """Return what is wrong with an origin, if anything: it must lead to its base, and on as the base's
-    branch."""
+    """Return what is wrong with an origin: it must lead to its base, and on as the base's branch does."""
     if origin.base is not None and base is None:
         return f"It was made from {origin.base}, which is not there: its beginning is lost."
     number = base.number if base is not None else 0
@@ -191,8 +190,7 @@ async def _behind(audit: Audit, place: Location, base: Turn) -> _Walk:
 
 
 async def _settled_on(audit: Audit, branch: Branch) -> tuple[int, ...]:
-    """Return the numbers of the settled turns of a line. Reads them again only if the cache has dropped
-    them."""
+    """Return the numbers of the settled turns of a line, from the cache if it still has them."""
     if branch.settled == 0:
         return ()
     known = audit.settled_on(branch.id)
@@ -207,7 +205,6 @@ async def _settled_on(audit: Audit, branch: Branch) -> tuple[int, ...]:
 
 
 async def _follow(audit: Audit, walk: _Walk, branch: Branch, through: int, *, whole: bool) -> None:
-    """Follow the turns of a branch to its end."""
     while True:
         page = await _page(audit, walk, branch)
         for turn in page:
@@ -320,7 +317,6 @@ def _check_pairs(
 
 
 def _note_gap(audit: Audit, walk: _Walk, until: int) -> None:
-    """Record that the turns up to this number are missing."""
     first, last = walk.number + 1, until - 1
     which = f"Turn {first} is" if first == last else f"Turns {first} to {last} are"
     audit.found(Rule.CHAIN, walk.place, f"{which} not there: the history has a gap.")

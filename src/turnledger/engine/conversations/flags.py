@@ -66,8 +66,7 @@ def _changed(flags: Flags, request: FlagRequest) -> Flags:
 
 
 async def _turn_of(tables: Tables, conversation: Conversation, id: TurnId) -> Turn:
-    """Return the turn if this conversation has it: on a branch of its own, or shared by its current one.
-    Raises TurnNotFound."""
+    """Return the turn if it is on a branch of this conversation, own or shared. Raises TurnNotFound."""
     turn = await tables.turn(conversation.owner, id)
     if turn is None:
         raise TurnNotFound
@@ -90,7 +89,6 @@ class FlagsRequest:
 
 
 async def read_flags(tables: Tables, request: FlagsRequest) -> FlagsOf:
-    """Return the flags of the turns of a line numbered after < number <= through, where there are any."""
     return await line.flags_of(tables, request.owner, request.branch, request.after, request.through)
 
 

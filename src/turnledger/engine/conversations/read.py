@@ -1,6 +1,4 @@
-"""Read a conversation: pages of its turns, attempts that were set aside, items visible to its user, and the
-instructions in force.
-"""
+"""Read a conversation: pages of its turns, attempts set aside, visible items, instructions in force."""
 
 from __future__ import annotations
 
@@ -187,8 +185,7 @@ async def _shown(tables: Tables, conversation: Conversation) -> Branch:
 
 
 class PageOfLine(Struct, frozen=True):
-    """Asks for turns of the branch that was current when the first page was read, whatever was switched,
-    undone or edited since."""
+    """Asks for turns of the branch that was current at the first page, even if it no longer is."""
 
     page: TurnPageRequest
     branch: Branch | None = None
@@ -224,7 +221,7 @@ def shown_to_user(turns: Sequence[Turn], flags: FlagsOf) -> list[Item]:
 
 
 class ReadTurns(Struct, frozen=True):
-    """Turns of which the caller has been authorized to read."""
+    """Turns that the caller was authorized to read."""
 
     owner: str
     turns: tuple[TurnId, ...]

@@ -89,14 +89,12 @@ async def _first_words(
 
 
 async def words_of(tables: Tables, owner: str, branch: Branch) -> str | None:
-    """Return the first visible words of the branch's own turns. Turns shared with another branch name that
-    one."""
+    """Return the first visible words of the branch's own turns. Shared turns name the other branch."""
     first = await tables.turns(branch.id, branch.start, branch.start + 1, 1)
     return first_words(first[0].input, await hidden_of(tables, owner, first[0])) if first else None
 
 
 async def hidden_of(tables: Tables, owner: str, turn: Turn) -> Collection[int]:
-    """Return the places in a turn that are hidden from its user."""
     return hidden_from_user(await tables.flags(owner, (turn.id,))).get(turn.id, ())
 
 
@@ -281,8 +279,7 @@ async def succeed(
 
 
 async def is_stale(tables: Tables, target: Target, found: Conversation, now: int) -> bool:
-    """Return whether the conversation_key must move on: its conversation is over by policy, and not in
-    use."""
+    """Return whether the conversation_key must move on: its conversation is over by policy and unused."""
     policy = target.reset_policy or found.reset_policy
     if policy is NEVER or target.conversation_key is None or target.fresh is None or target.id is not None:
         return False
@@ -394,7 +391,6 @@ async def update(tables: Tables, request: UpdateRequest) -> Conversation:
 
 
 async def _renamed(tables: Tables, found: Conversation, title: str | None) -> Conversation:
-    """Return the conversation with the name that a user sets or removes."""
     if title is None:
         return found
     if title.strip():  # a blank name could be neither seen nor found

@@ -51,12 +51,13 @@ class Hit(Struct, frozen=True):
     branch: BranchId
     """A branch that shows the turn, preferably the current one."""
     snippet: str
-    """A part of the text, on one line."""
     marks: tuple[tuple[int, int], ...]
     """The matches in the snippet: offsets of the first character, and behind the last."""
 
 
 class SearchPage(Struct, frozen=True):
+    """A page of hits."""
+
     hits: tuple[Hit, ...]
     next: str | None
     """The cursor of the next page; None on the last."""
@@ -231,13 +232,11 @@ async def index_own(tables: Tables, owner: str) -> int:
 
 
 async def is_all_known(tables: Tables, owner: str | None) -> bool:
-    """Return whether everything of one owner, or of all, is indexed."""
     return await tables.is_all_known(owner)
 
 
 async def make_findable(store: Store, steps: int) -> bool:
-    """Index what was committed, in at most `steps` steps; return whether all is indexed. Steps lost in a
-    crash are repeated."""
+    """Index in at most `steps` steps; return whether all is indexed. Steps lost in a crash are repeated."""
     for _ in range(steps):
         if await store.read(is_all_known, None):
             return True

@@ -236,7 +236,6 @@ class LiveLog:
             self._page = None
 
     def since(self, after: int, limit: int) -> list[Event]:
-        """Return up to `limit` events numbered above `after`."""
         place = after - self.count + len(self._recent)
         if place >= 0:
             return self._recent[place : place + limit]
@@ -264,8 +263,7 @@ class LiveLog:
             yield self.end
 
     def _nearest(self, number: int) -> tuple[int, tuple[int, int, int]]:
-        """Return the last known position at or before this event: its number, and the offsets in log, text
-        and items."""
+        """Return the last known position up to this event: its number, and offsets in log, text and items."""
         if self._marks is None:
             self._marks = [(0, 0, 0)]
         marks = self._marks

@@ -75,14 +75,11 @@ def check_priming(items: Sequence[Item]) -> None:
 
 
 class Around(Struct, frozen=True):
-    """The items around the history of a turn."""
-
     instructions: tuple[Item, ...] = ()
     priming: tuple[Item, ...] = ()
     input: tuple[Item, ...] = ()
     steps: tuple[Item, ...] = ()
     hidden: Collection[int] = ()
-    """Places of the input that are hidden."""
 
 
 def assemble(history: Sequence[Turn], around: Around, context: Context, hidden: Hidden) -> tuple[Item, ...]:
@@ -107,7 +104,6 @@ def first_shown(history: Sequence[Turn], around: Around, context: Context, hidde
 def _parts(
     history: Sequence[Turn], around: Around, hidden: Hidden
 ) -> tuple[list[tuple[Item, ...]], tuple[Item, ...]]:
-    """Return the visible items of each turn, and of the current one."""
     past = [turn.items for turn in history]
     current = (*around.input, *without_open_reasoning(around.steps))
     if hidden or around.hidden:

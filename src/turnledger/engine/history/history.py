@@ -196,7 +196,6 @@ async def read_turns(tables: Tables, request: TurnsRequest) -> list[Turn]:
 
 
 async def read_origin(tables: Tables, branch: BranchId) -> Origin | None:
-    """Return how a branch was made from another, if it was."""
     return await tables.origin(branch)
 
 
@@ -223,7 +222,6 @@ class ShownTurns:
         return self._turns[0].id.raw if self._turns else None
 
     def begins(self, history: History) -> bool:
-        """Return whether a history begins with these turns."""
         turns = self._turns
         return len(turns) <= len(history) and (
             not turns or turns[-1].id.raw == history.raw_id(len(turns) - 1)
@@ -275,8 +273,7 @@ class ShownTurns:
 
 
 LOOK_BACK = 4
-"""How many turns before the end to look for cached JSON: enough for a retry, an edit, or a turn that another
-process ran."""
+"""Turns before the end searched for cached JSON: for a retry, an edit, or a turn of another process."""
 
 LONG = 500
 """Turns from which on they are decoded in a thread."""
@@ -358,8 +355,6 @@ class LatestLine(NamedTuple):
 
 
 class _Entry:
-    """The cached forms of one branch."""
-
     __slots__ = ("bytes", "flags", "history", "line", "names", "said", "said_end", "shown")
 
     def __init__(self) -> None:
@@ -376,7 +371,6 @@ class _Entry:
         self.names: tuple[Name, ...] = ()
 
     def measure(self) -> int:
-        """Return about how many bytes it takes in memory."""
         size = ENTRY_BYTES + len(self.said)
         if self.history is not None:
             size += self.history.size
@@ -418,7 +412,6 @@ class BranchCache:
         self._unname(branch, entry)
 
     def _entry(self, branch: BranchId) -> _Entry:
-        """Return the entry of the branch in use; create it if there is none."""
         entry = self._entries.get(branch)
         if entry is None:
             entry = self._entries[branch] = _Entry()
@@ -437,8 +430,7 @@ class BranchCache:
     # The turns.
 
     def prefix(self, branch: BranchId, head: TurnId | None, length: int) -> History:
-        """Return what is cached of the first `length` turns of a branch, which end with `head`; maybe
-        none."""
+        """Return what is cached of the first `length` turns of a branch, which end with `head`."""
         history = self._history(branch)
         if length == 0 or history is None:
             return History()
@@ -546,8 +538,7 @@ class BranchCache:
         return True
 
     def _longest_common(self, history: History) -> ShownTurns:
-        """Return the longest prefix of this history that another branch has: an edit keeps all turns before
-        it."""
+        """Return the longest prefix that another branch has: an edit keeps all turns before it."""
         others = self._shown.get(history.raw_id(0), ()) if history else ()
         kept = (self._entries[branch].shown for branch in others)
         return max((shown.common(history) for shown in kept if shown), key=len, default=ShownTurns())
@@ -581,12 +572,10 @@ class BranchCache:
     # The state in which conversations were last left.
 
     def line(self, name: Name) -> LatestLine | None:
-        """Return the state in which this conversation was left; None if not cached."""
         branch = self._named.get(name)
         return None if branch is None else self._entries[branch].line
 
     def keep_line(self, conversation: Conversation, line: LatestLine) -> None:
-        """Record what the conversation shows now."""
         owner, key, branch = conversation.owner, conversation.conversation_key, line.branch.id
         entry = self._entry(branch)
         self._unname(branch, entry)

@@ -1,2 +1,1 @@
-"""Lanes: one running turn per branch, the queue, process leases, and writes that outlive a cancelled
-caller."""
+"""Lanes: one running turn per branch, its queue, process leases, and writes that survive cancellation."""

@@ -45,7 +45,6 @@ class LeaseWatch:
         self._seen.pop(lease, None)
 
     def retain(self, leases: Collection[LeaseId]) -> None:
-        """Drop leases that no longer exist."""
         for lease in [each for each in self._seen if each not in leases]:
             del self._seen[lease]
 

@@ -123,8 +123,7 @@ class JointReads(Generic[Asked, Result]):
         self._asked: dict[Asked, asyncio.Task[Result]] = {}
 
     async def take(self, request: Asked) -> Result:
-        """Read, together with all callers that request the same. Cancelling one leaves the read to the
-        others."""
+        """Read, shared by all callers with the same request. Cancelling one leaves it to the others."""
         task = self._asked.get(request)
         if task is None:
             task = asyncio.create_task(self._begin(request), name=self._name)

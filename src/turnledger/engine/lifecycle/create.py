@@ -19,8 +19,6 @@ from turnledger.model.ids import ConversationId
 
 @dataclass(frozen=True)
 class MakeRequest:
-    """Asks for the conversation that the target names, or a new one, under an idempotency_key."""
-
     target: Target
     key: Key
     now: int

@@ -54,8 +54,7 @@ async def delete(tables: Tables, request: DeleteRequest) -> Conversation:
 async def set_aside(
     tables: Tables, found: Conversation, purge_at: int, now: int, reason: str = ASKED
 ) -> Conversation:
-    """Delete a live conversation so that it can be restored. It records its conversation_key as the former
-    one."""
+    """Delete a live conversation so that it can be restored, with its conversation_key as the former one."""
     deleted = replace(
         found,
         state=ConversationState.DELETED,
@@ -72,8 +71,7 @@ async def set_aside(
 
 
 async def purge(tables: Tables, found: Conversation, now: int, reason: str = FOR_GOOD) -> Conversation:
-    """End a conversation for good. Its details are removed at once; its turns are unreadable, and swept
-    later."""
+    """End a conversation for good. Its details are removed now, its unreadable turns swept later."""
     purged = replace(
         _without_details(found),
         state=ConversationState.PURGED,
@@ -191,8 +189,7 @@ async def end_due(tables: Tables, request: EndDueRequest) -> int:
 async def delete_for(
     process: Process, owner: str, id: ConversationId, within: Within, *, purge: bool
 ) -> Conversation:
-    """Delete or purge the conversation and return it. Repeating it changes nothing. Raises
-    ConversationNotFound."""
+    """Delete or purge the conversation and return it; repeatable. Raises ConversationNotFound."""
     now = process.clock.now_ms()
     purge_at = None if purge else purge_time(process, now)
     deleted = await process.persist(delete, DeleteRequest(owner, id, now, purge_at, within))
@@ -201,7 +198,6 @@ async def delete_for(
 
 
 async def restore_for(process: Process, owner: str, id: ConversationId, within: Within) -> Conversation:
-    """Restore a deleted conversation; see `restore`. Repeating it changes nothing."""
     kept = process.limits.retain_for
     retain_ms = None if kept is None else round(kept * 1000)
     now, due = process.clock.now_ms(), process.clock.due_ms()
@@ -210,5 +206,4 @@ async def restore_for(process: Process, owner: str, id: ConversationId, within: 
 
 
 def purge_time(process: Process, now: int) -> int:
-    """Return until when a conversation deleted now can be restored."""
     return now + round(process.limits.restore_time * 1000)

@@ -61,8 +61,7 @@ class Switch(Struct, frozen=True):
 Move: TypeAlias = Undo | Switch
 
 KNOWN_SWITCHES = 8
-"""Switches remembered per conversation: that many by other callers may come before one is repeated whose
-result was lost."""
+"""Switches remembered per conversation, to recognize one that is repeated because its result was lost."""
 
 
 class Moved(Struct, frozen=True):
@@ -98,8 +97,8 @@ async def check_move(
     kept: TurnId | None,
     room: Room = BOUNDLESS,
 ) -> None:
-    """Raise if the move will fail once the running turn was stopped; `kept` is that turn, if it will then be
-    the last one."""
+    """Raise if the move will fail once the running turn was stopped; `kept` is that turn, if it will be
+    last."""
     if isinstance(move, Switch):
         if await untold_effects(tables, lane, await _target(tables, lane, move)):
             await check_room(tables, owner, room)
@@ -115,9 +114,8 @@ def _check_last(undo: Undo, last: TurnId) -> None:
 async def move(
     tables: Tables, owner: str, lane: Branch, move: Move, attempt: TurnId, room: Room = BOUNDLESS
 ) -> Moved:
-    """Move the conversation; the caller has the lane. Raises TurnNotFound if there is nothing to undo,
-    HistoryDiverged if the last turn is another, BranchNotFound, and StorageFull if there is no room for
-    copies of effects."""
+    """Move the conversation; the caller has the lane. Raises TurnNotFound without a turn to undo,
+    HistoryDiverged if the last turn is another, BranchNotFound, and StorageFull without room for effects."""
     if isinstance(move, Undo):
         return await _undo(tables, owner, lane, move)
     target = await _target(tables, lane, move)
@@ -172,7 +170,6 @@ class ForkRequest:
     due: int
     room: Room = BOUNDLESS
     key: Key | None = None
-    """Makes the request idempotent."""
     admitted: int | None = None
 
 
@@ -273,8 +270,7 @@ async def _before(tables: Tables, lane: Branch, turn: Turn) -> Turn | None:
 
 
 async def _branch_of(tables: Tables, conversation: Conversation, turn: Turn | None) -> Branch | None:
-    """Return the branch of a conversation with this turn; the first one has the turns that came with a
-    fork."""
+    """Return the branch with this turn; the conversation's first one has the turns of a fork."""
     own = await tables.branch(turn.branch) if turn is not None else None
     if own is not None and own.conversation == conversation.id:
         return own

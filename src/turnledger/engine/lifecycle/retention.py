@@ -20,8 +20,6 @@ ANY_TIME = 2**62
 
 @dataclass(frozen=True)
 class RetentionBounds:
-    """How long, and how much, each owner may keep."""
-
     now: int
     due: int
     age_ms: int | None
@@ -58,8 +56,7 @@ class RetireRequest:
 
 
 async def retire_old(tables: Tables, request: RetireRequest) -> list[Conversation]:
-    """Delete an owner's conversations that were unused for too long, at most `limit`, oldest first. They can
-    be restored."""
+    """Delete an owner's conversations that were unused for too long, oldest first; they can be restored."""
     by = request.bounds.touched_by
     old = [] if by is None else await tables.oldest_conversations(request.owner, by, request.limit)
     now, until = request.bounds.now, request.purge_at
@@ -68,8 +65,6 @@ async def retire_old(tables: Tables, request: RetireRequest) -> list[Conversatio
 
 @dataclass(frozen=True)
 class Shed:
-    """The result of one step for an owner that stores too much."""
-
     purged: list[Conversation]
     is_done: bool
     """Whether the owner is within bounds, or there is nothing left to purge."""
@@ -125,15 +120,14 @@ class Retaining:
         self._next = 0.0
 
     async def retain_if_due(self) -> None:
-        """Do a round if the last one is long enough ago."""
         now = self._process.clock.monotonic()
         if now >= self._next:
             self._next = now + self._process.limits.retain_every
             await self.retain()
 
     async def retain(self) -> Retained:
-        """Do a round in small transactions and report what was removed. A failure leaves the rest to the next
-        round."""
+        """Do a round in small transactions; report what was removed. A failure leaves the rest to the
+        next."""
         process, limits = self._process, self._process.limits
         age_ms = None if limits.retain_for is None else round(limits.retain_for * 1000)
         bounds = RetentionBounds(process.clock.now_ms(), process.clock.due_ms(), age_ms, limits.retain_bytes)

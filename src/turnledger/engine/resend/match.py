@@ -219,8 +219,7 @@ def _with_unseen(turns: Sequence[Turn], common: int, *, is_answer: bool) -> int:
 def _ending_at_head(
     turns: Sequence[Turn], request: ClientTranscript, answered: int
 ) -> tuple[_Origin, int] | None:
-    """Read backwards from the head. Return where the history ends in the request, and the turn in which the
-    request begins."""
+    """Read backwards from the head. Return where the history ends in the request, and its first turn."""
     last = request.end
     while last > answered and not _is_input(request.messages[last - 1]):
         last -= 1
@@ -236,8 +235,8 @@ def _read_back(
     turns: Sequence[Turn], before: int, request: ClientTranscript, origins: Sequence[int]
 ) -> tuple[_Origin, int] | None:
     """Follow all backward readings: from the origins at the head, and from the end of the request as the
-    question of a turn that counts as the head. The first to arrive wins; of several, the one that leaves
-    least unread."""
+    question of a turn counted as the head. The first to arrive wins, then the one that leaves least
+    unread."""
     places = {place: _Origin(place) for place in origins}
     may_ask = True
     left = len(turns)
@@ -323,8 +322,7 @@ def _asks_again(request: ClientTranscript, turn: Turn, shown: Shown, place: int)
 
 
 def _longest_agreement(turns: Sequence[Turn], request: ClientTranscript) -> _Reach:
-    """Read forwards from the beginning and from where a trimmed request could begin; the longest match
-    wins."""
+    """Read forwards from the beginning and from where a trimmed request may begin; the longest match wins."""
     ranked = [(_read_from(turns, request, spot), length) for spot, length in windows(turns, request)]
     # Within the turn where they diverge, the match is only approximate.
     reach, length = max(ranked, key=lambda each: (max(each[0].place - request.first, each[1]), each[0].place))
@@ -387,9 +385,8 @@ def _parted_behind(turns: Sequence[Turn], spot: Spot, first: int, behind: int) -
 
 
 def _cut_answers(turns: Sequence[Turn], request: ClientTranscript) -> list[tuple[int, Spot]]:
-    """Return the answers of which a request may begin with a part, with the length of the match after each,
-    longest first. Clients trim by characters, too, and after a stop a client may have seen less of an answer,
-    or more."""
+    """Return the answers with a part of which a request may begin, and the length of the match after each,
+    longest first. Clients trim by characters, too, and after a stop they have less of an answer, or more."""
     heard, behind = _first_in_a_row(request)
     text = bare("".join(each.text for each in heard))
     if not text or heard[0].role != "assistant":
@@ -415,16 +412,14 @@ def _first_in_a_row(request: ClientTranscript) -> tuple[list[Said], int]:
 
 
 def _is_part(turn: Turn, answer: Spot, text: str) -> bool:
-    """Return whether the text is the beginning or the end of an answer; of a stopped one, a client may have
-    seen more."""
+    """Return whether the text begins or ends an answer; of a stopped one, a client may have seen more."""
     whole = turn.shown.entries[answer.place].bare
     is_longer = turn.kind is not TurnKind.COMPLETED and bool(whole) and text.startswith(whole)
     return whole.startswith(text) or whole.endswith(text) or is_longer
 
 
 def _edited_at_the_edge(turns: Sequence[Turn], request: ClientTranscript) -> _Reach | None:
-    """Locate a trimmed request by what follows its first message, or the first messages of one role, which
-    was edited."""
+    """Locate a trimmed request whose first messages were edited, by what follows them."""
     heard, behind = _first_in_a_row(request)
     first = request.next(request.first, FORWARDS)
     if first is None:

@@ -174,8 +174,7 @@ def _forms(turns: Sequence[Turn]) -> list[ClientForm]:
 
 
 def _ends_of_answer(entry: Entry) -> Iterable[tuple[Words, tuple[Words, int]]]:
-    """Yield the ends of an answer of several messages, and how many are missing: a request may begin with
-    one."""
+    """Yield the ends of an answer of several messages, with which a request may begin, and what they lack."""
     if entry.role == "assistant" and len(entry.pieces) + bool(entry.calls) > 1:
         whole = _words(entry.role, "".join(entry.pieces), entry.calls)
         for piece in range(1, len(entry.pieces) + bool(entry.calls)):
@@ -215,8 +214,7 @@ def _words(role: str, text: str, calls: Sequence[Call]) -> Words:
 
 
 def common_lengths(sent: Sequence[Words], line: Sequence[Words]) -> list[int]:
-    """Return for each place of the line the length of the match there, in linear time even if messages repeat
-    (the Z algorithm)."""
+    """Return the length of the match at each place of the line, in linear time (the Z algorithm)."""
     both: list[Words | None] = [*sent, None, *line]
     lengths = [0] * len(both)
     left = right = 0

@@ -164,8 +164,7 @@ class ExportPageRequest:
 
 
 async def page_of(tables: Tables, request: ExportPageRequest) -> list[bytes]:
-    """Return the next lines of turns. Raises ConversationDeleted if they are gone, and StoreCorrupt if one is
-    missing."""
+    """Return the next lines of turns. Raises ConversationDeleted, and StoreCorrupt if one is missing."""
     outline, chat = request.outline, str(request.outline.conversation.id)
     turns: list[Turn] = []
     to_settle = {each.turn.branch: each for each in outline.waiting}
@@ -213,8 +212,6 @@ async def begin_of(tables: Tables, request: ExportRequest) -> tuple[Outline, lis
 
 @dataclass(frozen=True)
 class ShownRequest:
-    """Asks for a part of the visible chat."""
-
     owner: str
     conversation: ConversationId
     now: int

@@ -134,7 +134,6 @@ class ChatReader:
         return chat.header is None or bytes(fields.get("chat", b"")) == msgspec.json.encode(chat.header.id)
 
     def _refuse(self, why: str) -> Iterator[ImportReport]:
-        """Report a line that cannot be imported, with its chat."""
         if self._chat is None:
             yield ImportReport(line=self._line, did=Did.REFUSED, why=why)
         else:
@@ -191,7 +190,6 @@ class ChatReader:
 
 
 def _count(line: TurnLine) -> int:
-    """Count the items, flags and effects of a turn."""
     lists = (line.input, line.output, line.flags, line.instructions, line.effects)
     return sum(len(each) for each in lists if each is not UNSET)
 

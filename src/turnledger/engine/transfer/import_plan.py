@@ -1,6 +1,4 @@
-"""Plan an import: make a tree of turns that keeps the promises from the lines of one chat, and report every
-change. Reads no store.
-"""
+"""Plan an import: make a well-formed tree of turns from the lines of a chat, and report every change."""
 
 from __future__ import annotations
 
@@ -160,8 +158,6 @@ LONGEST_FAILURE = 65_536
 
 @dataclass(frozen=True)
 class Planned:
-    """A turn to be imported."""
-
     line: int
     id: TurnId
     parent: TurnId | None
@@ -547,7 +543,6 @@ def _branches(planning: _Planning, conversation: Conversation) -> list[tuple[Bra
 
 
 def _head_of(planning: _Planning, text: str | None) -> tuple[TurnId | None, bool]:
-    """Return the turn that a head names, and whether it exists."""
     if text is None:
         return None, True
     head = planning.id_of(TurnId, text)

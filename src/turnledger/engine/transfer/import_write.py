@@ -54,13 +54,10 @@ class Known:
     turns: set[TurnId] = field(default_factory=set)
     """Turn ids that are taken, by any owner."""
     branches: set[BranchId] = field(default_factory=set)
-    """Branch ids that are taken."""
 
 
 @dataclass(frozen=True)
 class ImportDraft:
-    """All rows to insert for a chat."""
-
     conversation: Conversation
     branches: tuple[NewBranch, ...]
     flags: Mapping[TurnId, Mapping[int, Flags]]
@@ -70,7 +67,6 @@ class ImportDraft:
 
 
 def bases_of(plan: Plan, shared: Mapping[TurnId, Turn]) -> set[TurnId]:
-    """Return the shared turns that branches are made from."""
     bases: set[TurnId] = set()
     placed = set(shared)
     for _, head in plan.branches:
@@ -93,7 +89,6 @@ def branch_called(chat: ConversationId, id: BranchId) -> BranchId:
 
 
 def draft_of(plan: Plan, chat: ConversationId, known: Known, *, keeps_ids: bool) -> ImportDraft:
-    """Make the rows of a planned chat with this id."""
     return _Drafting(plan, replace(plan.conversation, id=chat), known, keeps_ids).draft()
 
 
@@ -137,8 +132,7 @@ class _Drafting:
         self.notes.append(ImportReport(line=at, did=Did.RENAMED, chat=chat, turn=named, why=why))
 
     def _name(self) -> None:
-        """Choose ids for turns and branches whose own are taken. If all are replaced, report it once, for the
-        chat."""
+        """Choose ids for rows whose own are taken. If all are replaced, report it once, for the chat."""
         plan, chat = self.plan, self.conversation.id
         if chat != plan.conversation.id:
             why = f"It is {chat} here, not {plan.conversation.id}."
@@ -248,8 +242,7 @@ class Imported(Struct, frozen=True):
 
 
 async def import_chat(tables: Tables, request: ImportRequest) -> Imported | Conversation:
-    """Create the chat of a plan. Repeating it changes nothing and returns the existing conversation. Raises
-    StorageFull."""
+    """Create the chat of a plan; if it exists, change nothing and return it. Raises StorageFull."""
     found = await place_of(tables, request)
     if not isinstance(found, ConversationId):
         return found
@@ -395,8 +388,6 @@ async def _still_holds(tables: Tables, request: ImportRequest, draft: ImportDraf
 
 @dataclass(frozen=True)
 class LookUpRequest:
-    """Asks which rows of a plan the store has, a number of turns at a time."""
-
     plan: Plan
     known: Known
     """Extended by what is found."""

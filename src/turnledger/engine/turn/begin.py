@@ -408,7 +408,6 @@ async def _settled(tables: Tables, branch: Branch, request: BeginRequest) -> Bra
 async def _find_place(
     tables: Tables, branch: Branch, request: BeginRequest, wish: Divergence
 ) -> tuple[CommitPlace, tuple[Item, ...]]:
-    """Return where a divergence goes, and its input there."""
     owner = request.target.owner
     instead_of = await replaced(tables, owner, branch, wish)
     place = await place_of(tables, owner, branch, await fork_at(tables, owner, branch, wish, instead_of))

@@ -93,8 +93,8 @@ async def enter(
 
 
 async def relocate(process: Process, asked: AcquireRequest) -> Moved:
-    """Wait for the lane by policy, then move the conversation. Raises TurnStopped if the move was stopped
-    while it waited."""
+    """Wait for the lane by policy, then move the conversation. Raises TurnStopped if stopped while
+    waiting."""
     moved = await acquire(process, asked)
     assert isinstance(moved, Moved)  # noqa: S101 - the request asks for a move
     process.let_go(asked.begin.attempt)
@@ -205,8 +205,6 @@ async def _reread(
 
 
 class _PlaceInQueue:
-    """The place of a waiting request in this process."""
-
     def __init__(self, process: Process, request: BeginRequest) -> None:
         self._process = process
         self._attempt = request.attempt
@@ -239,7 +237,6 @@ class _PlaceInQueue:
         self._waiter = self._enlisted.enter_context(listening)
 
     def leave(self, *, has_begun: bool = False) -> None:
-        """Leave the queue, if it is in one."""
         if self._conversation is None:
             return
         conversation, self._conversation = self._conversation, None
@@ -319,8 +316,7 @@ async def _give_up(
     *,
     is_in_doubt: bool,
 ) -> None:
-    """Withdraw what a failed begin may have stored. A refused one stores nothing, but may follow one whose
-    result was lost."""
+    """Withdraw what a failed begin may have stored, even a refused one after one whose result was lost."""
     was_refused = isinstance(problem, TurnledgerError) and not isinstance(problem, StoreError)
     try:
         if process.mine[request.attempt] or is_in_doubt or not was_refused:

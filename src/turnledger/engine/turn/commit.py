@@ -74,9 +74,7 @@ class CommitRequest(Struct, frozen=True, kw_only=True):
     is_interaction: bool
     now: int
     log: bytes = b""
-    """The event log stored with the turn."""
     is_flushed: bool = False
-    """Whether parts of the log were flushed."""
     home: Conversation | None = None
     """The conversation as begin read it; read again if not given."""
     unheard: str | None = None
@@ -159,7 +157,6 @@ def behind(
 
 
 def hidden_among(asked: Mapping[int, Flags]) -> Collection[int]:
-    """Return the places of the input that are hidden from the user."""
     return [place for place, flags in asked.items() if not flags.to_user] if asked else ()
 
 

@@ -266,8 +266,7 @@ class ResentRequest:
         return input
 
     def _divergence(self, meaning: Meaning, turns: Sequence[Turn]) -> Divergence | None:
-        """Return the place of the turn, if not behind the head: it replaces a turn, and takes over its
-        instructions."""
+        """Return the place of the turn, if not behind the head: that of the turn it replaces."""
         if isinstance(meaning, Continuation):
             return None
         branch = self._process.ids.new(BranchId)
@@ -286,8 +285,7 @@ def _words(note: ChatMessage) -> str:
 
 
 def _told(turn: Turn, items: Sequence[Item]) -> tuple[Item, ...]:
-    """Return the first items of a turn as input of another one: without hidden ones, except calls that are to
-    be answered."""
+    """Return items of a turn as input of another one: without hidden ones, except calls to be answered."""
     asks = left_open(items)
     return tuple(item for place, item in enumerate(items) if place not in turn.shown.hidden or item in asks)
 

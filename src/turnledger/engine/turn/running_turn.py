@@ -148,9 +148,8 @@ class Draft:
         self._journal.started[place] = read_only
 
     def taken_up(self, call: Item) -> tuple[Item, Item | None]:
-        """Return a call as an earlier attempt recorded it, and its result if there is one: a runner may start
-        over. A repeated call stands for its next occurrence each time; one taken from the steps is that very
-        one."""
+        """Return a call as an earlier attempt recorded it, and its result if any: a runner may start over. A
+        repeated call stands for its next occurrence; one taken from the steps is that very one."""
         items = self._journal.items
         is_step = any(item is call for item in items)
         for place in self._not_redone:
@@ -335,8 +334,7 @@ class RunningTurn:
         self.snapshot = snapshot
         """What it runs on, fixed at its begin."""
         self.is_resumed = bool(begun.journal.items)
-        """Whether an earlier attempt with this idempotency_key failed and left finished steps to continue
-        from."""
+        """Whether an earlier attempt with this idempotency_key left finished steps to continue from."""
         self.details: dict[str, Any] = {}
         """JSON values to keep with the turn besides its items, such as the model and its token usage. Durable
         with the commit; a turn that is stopped or fails keeps none. See Turn.details."""
@@ -420,8 +418,7 @@ class RunningTurn:
         return self._after(*self._process.cache.said_through(history))
 
     async def read_messages_json(self) -> bytes:
-        """Return `messages_json`; decode a long history in a thread, so that it does not block the event
-        loop."""
+        """Return `messages_json`; decode a long history in a thread, off the event loop."""
         snapshot, history = self.snapshot, self.snapshot.history
         if len(history) < LONG:
             return self.messages_json
@@ -684,8 +681,7 @@ class RunningTurn:
         return self.is_cancelling
 
     def take_back_cancellation(self) -> bool:
-        """Undo the cancellation by which a stop left the block; return whether there was one, and no
-        other."""
+        """Undo the cancellation by which a stop left the block; return whether it was the only one."""
         was_cancelled, self.is_cancelling = self.is_cancelling, False
         if not was_cancelled or self._task is None or self._task is not asyncio.current_task():
             return False

@@ -1,6 +1,5 @@
-"""The snapshot: everything that a turn shows its model besides its own items, fixed at its begin. With a
-limited context, it loads only the last turns of the history.
-"""
+"""The snapshot: what a turn shows its model besides its own items, fixed at its begin. Loads only the turns
+that its context can show."""
 
 from __future__ import annotations
 
@@ -30,8 +29,7 @@ NO_FLAGS: FlagsOf = {}
 
 
 class Base(Struct, frozen=True):
-    """What a turn runs on: the first `length` turns of a line, which end with `head`, and those carried over
-    to a new branch."""
+    """What a turn runs on: the first `length` turns of a line, up to `head`, and those carried over."""
 
     line: Branch
     head: TurnId | None
@@ -109,7 +107,6 @@ async def _read(process: Process, base: Base, through: int, limit: int) -> list[
 
 
 async def flags_of(process: Process, base: Base, turns: Sequence[Turn]) -> FlagsOf:
-    """Return the flags of these turns, which end with the last."""
     if not base.flagged or not turns:
         return NO_FLAGS
     known = process.cache.flags(base.branch, base.flagged, turns)
@@ -120,7 +117,6 @@ async def flags_of(process: Process, base: Base, turns: Sequence[Turn]) -> Flags
 
 
 async def _flags(process: Process, base: Base, turns: Sequence[Turn]) -> FlagsOf:
-    """Return the flags of these turns of the line, without carried ones."""
     after, through = (turns[0].number - 1, min(turns[-1].number, base.length)) if turns else (0, 0)
     if not base.flagged or after >= through:
         return NO_FLAGS
@@ -167,7 +163,6 @@ class Snapshot(Struct, frozen=True, dict=True):
 
 
 async def snapshot(process: Process, begun: Begun, request: AcquireRequest) -> Snapshot:
-    """Return what this turn runs on: its history as its context shows it, with instructions and flags."""
     if request.context is ALL:
         history: Sequence[Turn] = await process.snapshot(begun.attempt.owner, begun.branch, begun.place)
         if not _is_special(begun, request):

@@ -166,7 +166,6 @@ def turn_request(
     place: Divergence | None = None,
     **options: Unpack[TurnOptions],
 ) -> AcquireRequest:
-    """Validate the arguments of a caller, and make a request to begin."""
     process.limits.check_count("The input", input)
     items = items_of(input)
     process.limits.check_size("The input", items)
@@ -200,7 +199,6 @@ def _request(
     admitted_until: int | None = None,
     readmit: Readmit | None = None,
 ) -> AcquireRequest:
-    """Make a request to begin with this input, or with the new part of a resent history."""
     limits = process.limits
     for said in (instructions, instructions_once):
         if said is not None:
@@ -320,7 +318,6 @@ def move_request(
 
 
 def make_request(process: Process, target: Target, idempotency_key: str) -> MakeRequest:
-    """Make a request for a conversation that is made once."""
     fresh = target.fresh
     if target.id is not None or fresh is None:
         raise InvalidInput("An idempotency_key is for what may be made here. Leave it out.")
@@ -340,7 +337,6 @@ def fork_request(
     idempotency_key: str | None,
     admitted: int | None,
 ) -> ForkRequest:
-    """Make a request for a conversation that begins as another one does."""
     assert source.id is not None  # noqa: S101 - it is that of a Chat
     base = TurnId(turn) if turn is not None else None
     details = (fresh.conversation_key, fresh.title, sorted(fresh.metadata.items()), fresh.internal)
@@ -434,8 +430,7 @@ def check_details(title: str | None, metadata: Mapping[str, str] | None) -> None
 
 
 def tags_of(tags: Iterable[object]) -> tuple[str, ...]:
-    """Return the tags as stored: stripped, each once, in the given order. Raises InvalidInput beyond their
-    limits."""
+    """Return the tags as stored: stripped, each once, in order. Raises InvalidInput beyond their limits."""
     if isinstance(tags, str):
         raise InvalidInput("tags are a list of texts, not one text.")
     given = list(tags)
@@ -462,7 +457,6 @@ def details_of(
     expires_after: float | None,
     tags: Iterable[str] = (),
 ) -> dict[str, Any]:
-    """Return the validated fields of a conversation to be made, by name."""
     check_details(title, metadata)
     if expires_after is not None and not 0 < expires_after <= LONGEST:
         raise InvalidInput(f"expires_after must be above 0 and at most {LONGEST:g} seconds.")

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
 
 class MemoryAccessRows(UndoLog):
-    """The part of `Tables` that holds tokens and share links."""
-
     _db: Database
 
     async def share(self, owner: str | None, id: ShareId) -> Share | None:

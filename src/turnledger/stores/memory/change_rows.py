@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
 
 class MemoryChangeRows(UndoLog):
-    """The part of `Tables` that holds changes."""
-
     _db: Database
 
     async def add_change(self, change: LiveChange) -> None:

@@ -28,8 +28,6 @@ Name = TypeVar("Name")
 
 
 class MemoryOverview:
-    """The part of `Tables` that enumerates all rows."""
-
     _db: Database
 
     async def all_conversations(

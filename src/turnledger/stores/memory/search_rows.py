@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
 
 class MemorySearchRows(UndoLog):
-    """The part of `Tables` for search."""
-
     _db: Database
 
     def _give_place(self, id: TurnId | ConversationId) -> None:

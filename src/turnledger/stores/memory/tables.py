@@ -604,8 +604,7 @@ class MemoryTables(
         return [each for each in self._db.conversations.values() if each.state is state]
 
     def _tried_after(self, at: int, *, is_use: bool = False) -> set[ConversationId]:
-        """Return those where an attempt ended after that time; with `is_use`, only attempts that count as
-        use."""
+        """Return those where an attempt, or with `is_use` one that counts as use, ended after that time."""
         ended = [each for each in self._db.attempts.values() if (each.ended_at or 0) > at]
         return {each.conversation for each in ended if each.is_interaction or not is_use}
 

@@ -34,7 +34,6 @@ _SECURE = "?secure_delete=on"
 
 
 def deletes_securely(url: str) -> bool:
-    """Return whether the URL asks to overwrite deleted data."""
     return url.endswith(_SECURE)
 
 
@@ -53,8 +52,7 @@ def path_of(url: str) -> str:
 
 
 def check_sqlite(version: str) -> None:
-    """Raise UnsafeSqlite for a version whose WAL reset can lose writes of several processes (fixed in
-    3.51.3)."""
+    """Raise UnsafeSqlite for a version whose WAL reset can lose writes (fixed in 3.51.3)."""
     number = tuple(int(part) for part in version.split("."))
     backported = (3, 44, 6) <= number < (3, 45) or (3, 50, 7) <= number < (3, 51)
     if number < (3, 51, 3) and not backported:
@@ -256,8 +254,7 @@ def _check_inside(path: str, place: Path, vfs: str | None) -> None:
 
 
 def _create(connection: apsw.Connection, path: str) -> None:
-    """Mark an empty file as ours. Done first and alone, so that a crash leaves a file that is either empty or
-    known to be ours."""
+    """Mark an empty file as ours, first and alone, so that a crash leaves it empty or known to be ours."""
     if connection.pragma("application_id"):
         return
     connection.pragma("page_size", PAGE_SIZE)

@@ -27,8 +27,7 @@ from turnledger.model import codec
 from turnledger.model.ids import Id
 
 UNSTORABLE = (UnicodeEncodeError, OverflowError)
-"""The errors of apsw for a value that SQLite cannot hold: half a surrogate pair, an integer of over 64
-bits."""
+"""Raised by apsw for values that SQLite cannot hold: half a surrogate pair, an integer of over 64 bits."""
 
 UNREADABLE = (
     AttributeError,
@@ -152,8 +151,8 @@ def translated(error: BaseException, path: str) -> BaseException:
 
 
 def not_committed(error: apsw.Error, path: str) -> BaseException:
-    """Return the error for a failed COMMIT. Its outcome is unknown, since parts of it may have reached the
-    disk. A full disk is an exception: SQLite reports it only for writes, so the commit record is
+    """Return the error for a failed COMMIT. Its outcome is unknown, since parts may have reached the disk;
+    but not if the disk is full, which SQLite reports only for writes: the commit record is then
     incomplete."""
     meaning = meaning_of(error)
     if meaning is StoreFull:

@@ -71,8 +71,8 @@ def unreachable(path: str, problem: OSError) -> StoreError:
 
 
 def create_private(place: Path) -> None:
-    """Create an empty file that only its user may read, unless it exists. SQLite gives the files beside it
-    the same permissions."""
+    """Create an empty file that only its user may read, if absent. SQLite gives its other files the same
+    mode."""
     with suppress(FileExistsError):
         os.close(os.open(place, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
 
@@ -107,7 +107,6 @@ def _check_kind(path: str, place: Path) -> None:
 
 
 def unfinished_name() -> str:
-    """Return a new name for a backup that is being written."""
     return f".{secrets.token_hex(8)}.part"
 
 
@@ -175,7 +174,6 @@ def network_filesystem(folder: Path, mounts: Path = MOUNTS) -> str | None:
 
 
 def filesystem_of(folder: Path, mounts: Path = MOUNTS) -> str | None:
-    """Return the kind of filesystem of a folder; None if unknown."""
     try:
         lines = [line.split(" ") for line in mounts.read_text("utf-8", "replace").splitlines()]
     except OSError:

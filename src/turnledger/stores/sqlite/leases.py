@@ -34,8 +34,7 @@ class LockFiles:
         self._own_place: Path | None = None
 
     def take(self, id: LeaseId) -> None:
-        """Create the file of this lease, locked before it is visible. If that fails, logs a warning and
-        continues without it."""
+        """Create the file of this lease, locked before it is visible. If that fails, only logs a warning."""
         try:
             self._take(id)
         except OSError as problem:
@@ -97,7 +96,6 @@ class LockFiles:
         return _if_unlocked(self._place(id), lambda: True)
 
     def is_there(self, id: LeaseId) -> bool:
-        """Return whether there is a file of this lease, locked or not."""
         return os.path.exists(self._place(id))  # not Path.exists, which may raise
 
     def sweep(self, living: Collection[LeaseId]) -> None:

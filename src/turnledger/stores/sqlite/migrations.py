@@ -1,6 +1,5 @@
-"""Migrate a store to the current schema: an empty one at once, an older one by one numbered file at a time.
-The SQL of a migration may call Python for turns committed before it.
-"""
+"""Migrate a store to the current schema: an empty one at once, an older one by numbered files. Their SQL may
+call Python for turns committed before."""
 
 from __future__ import annotations
 
@@ -25,8 +24,7 @@ def add_functions(connection: apsw.Connection) -> None:
 
 
 def turn_preview(body: bytes, hidden: str | None) -> str:
-    """Return the beginning of the last visible text of a turn; empty if there is none, or it cannot be
-    read."""
+    """Return the beginning of the last visible text of a turn; empty without one, or if unreadable."""
     try:
         return preview_of(_turn(body), _places(hidden))
     except StoreError:
@@ -113,7 +111,6 @@ def immediate(connection: apsw.Connection) -> Iterator[None]:
 
 
 def _step(version: int) -> tuple[str, int]:
-    """Return the file to run on a store of this version, and the version it leads to."""
     if version == 0:
         return "schema.sql", VERSION  # an empty store needs no migrations
     return f"migrations/{MIGRATIONS[version]}", version + 1

@@ -225,8 +225,7 @@ class Writer:
 
 
 LARGEST_BATCH = 256
-"""Jobs per transaction: enough to share the sync, few enough that the first does not wait long for the
-last."""
+"""Jobs per transaction: enough to share the sync, few enough that the first does not wait long."""
 
 
 class Driven(Protocol):

@@ -54,8 +54,6 @@ PATIENCE_MS = 2_000
 
 
 class Examination(msgspec.Struct, frozen=True, kw_only=True):
-    """The state of a store's file."""
-
     schema: int
     journal_mode: str
     file_bytes: int

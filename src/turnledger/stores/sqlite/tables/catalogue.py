@@ -32,8 +32,6 @@ ID, TOUCHED_AT = 0, 10
 
 
 class SqliteCatalogueRows(NamedQueries):
-    """The part of `Tables` that lists conversations, and finds those whose time is over."""
-
     async def listed(self, wanted: Wanted, after: ListPosition | None, limit: int) -> list[Listed]:
         place = (_END_OF_TIME, b"") if after is None else (after.at, after.id.raw)
         asked = (wanted.owner, *place, limit, wanted.scope)
@@ -51,8 +49,7 @@ class SqliteCatalogueRows(NamedQueries):
 
     @decoder
     def _in_order(self, asked: Row, wanted: Wanted, rest: Row) -> list[Row]:
-        """Scan all chats from a place on. Archived ones are separate in the index, so both kinds take two
-        scans."""
+        """Scan all chats from a place on; archived ones are separate in the index, and need a second scan."""
         *place, limit, scope = asked
         rows: list[Row] = []
         for half in (False, True) if wanted.archived is None else (wanted.archived,):
@@ -88,8 +85,7 @@ class SqliteCatalogueRows(NamedQueries):
 
     @decoder
     def _tag(self, id: ConversationId, tags: Collection[str]) -> None:
-        """Update the tags by which a conversation is found. Call it before saving: the row still has the old
-        ones."""
+        """Update the tags of a conversation. Call it before saving: the row still has the old ones."""
         for owner, before in self._rows("tags", id.raw):
             had = records.tags_of(before)
             for tag in had:

@@ -59,8 +59,6 @@ NONE = "the very beginning"
 
 
 class SqliteOverview(NamedQueries):
-    """The part of `Tables` that enumerates all rows."""
-
     async def all_conversations(
         self, after: ConversationId | None, limit: int
     ) -> list[tuple[str, ConversationId]]:

@@ -1,6 +1,4 @@
-"""The statements by name, and the conversion between rows and the model. Each .sql file is beside the module
-that runs its statements.
-"""
+"""The statements by name, and the conversion between rows and the model."""
 
 from __future__ import annotations
 
@@ -63,8 +61,6 @@ QUERIES: Mapping[str, str] = {
 
 
 class NamedQueries:
-    """Runs statements on a cursor inside a transaction."""
-
     def __init__(self, cursor: apsw.Cursor) -> None:
         self._cursor = cursor
         self._execute = cursor.execute
@@ -183,9 +179,8 @@ def counted_conversation(
 
 @decoder
 def branch_of(id: BranchId, row: Row, conversation: ConversationId | None = None) -> Branch:
-    """Return a branch. `conversation` is the one that shows it, if known, which saves making an id, as slow
-    as reading a row. Raises StoreCorrupt if the branch belongs to another: a damaged index leads to wrong
-    rows."""
+    """Return a branch. `conversation` is the one that shows it, if known: making its id is as slow as reading
+    a row. Raises StoreCorrupt if the branch belongs to another: a damaged index leads to wrong rows."""
     _, raw, fence, head, length, running, unsettled, pending, *rest = row
     start, settled, last_ticket, instructed, bytes, preview = rest
     if conversation is not None and raw != conversation.raw:

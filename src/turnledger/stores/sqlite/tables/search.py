@@ -62,8 +62,6 @@ MOST_MADE = 1_000
 
 
 class SqliteSearchRows(NamedQueries):
-    """The part of `Tables` for search."""
-
     @decoder
     async def search(
         self, owner: str, scope: str | None, sought: Sequence[Phrase], before: int | None, limit: int

@@ -70,9 +70,8 @@ class SqliteTables(
     SqliteSearchRows,
     SqliteOverview,
 ):
-    """The engine's `Tables` on a cursor inside one transaction. No method ever suspends. Raises the errors of
-    SQLite; the thread that runs the transaction translates them.
-    """
+    """The engine's `Tables` on a cursor inside one transaction. No method suspends. Raises errors of SQLite,
+    which the thread that runs the transaction translates."""
 
     def __init__(self, cursor: apsw.Cursor) -> None:
         super().__init__(cursor)
@@ -213,8 +212,7 @@ class SqliteTables(
             before = turn.id
 
     def _insert(self, query: str, rows: Sequence[Row]) -> None:
-        """Insert many rows with few statements: each statement releases the GIL, and may have to wait for
-        it."""
+        """Insert many rows with few statements: each one releases the GIL, and may have to wait for it."""
         whole = len(rows) - len(rows) % ROWS_AT_ONCE
         if whole:
             values = query[query.index("(", query.index("VALUES")) : query.rindex(")") + 1]
