@@ -159,15 +159,15 @@ async def _is_kept(tables: Tables, position: Position) -> bool:
 
 async def _with_chats(tables: Tables, changes: list[LiveChange]) -> list[LiveChange]:
     chats: dict[ConversationId, Conversation | None] = {}
-    told: list[LiveChange] = []
+    complete: list[LiveChange] = []
     for change in changes:
         id = change.conversation
         if change.kind in ABOUT_CHATS and id is not None:
             if id not in chats:
                 chats[id] = await tables.conversation(change.owner, id)
             change = replace(change, chat=chats[id])
-        told.append(change)
-    return told
+        complete.append(change)
+    return complete
 
 
 log = logging.getLogger("turnledger")
@@ -275,14 +275,14 @@ class ChangeReader:
         while self._coming:
             changes = self._coming.popleft()
             self._count -= len(changes)
-            told = changes
+            seen = changes
             # Changes read from the store may also arrive live.
             if not self._within.is_everything or changes[0].position.number <= self.position.number:
                 after = self.position.number
-                told = [each for each in changes if each.position.number > after and self._sees(each)]
+                seen = [each for each in changes if each.position.number > after and self._sees(each)]
             self._go_on_to(changes[-1].position)
-            if told:
-                return told
+            if seen:
+                return seen
         return ()
 
     async def _catch_up(self) -> Sequence[LiveChange]:

@@ -132,8 +132,8 @@ def _check_not_beyond(share: Share, parent: Token, now: int) -> None:
     most = share.token_for(parent.id, b"", now)
     beyond = most.beyond(parent)
     if beyond:
-        told = "; ".join(beyond)
-        raise TokenTooWide(f"A link cannot give what its maker has not, which is here: {told}. Ask for less.")
+        more = "; ".join(beyond)
+        raise TokenTooWide(f"A link cannot give what its maker has not, which is here: {more}. Ask for less.")
 
 
 class ExchangeRequest(Struct, frozen=True, kw_only=True):

@@ -113,16 +113,16 @@ async def untold_effects(tables: Tables, left: Branch, shown: Branch) -> list[Tu
         return []
     shared = await line.last_shared(tables, left, shown)
     there = await line.effects_of(tables, left, shared)
-    told = Counter(map(_identity, await line.effects_of(tables, shown, shared) if there else ()))
-    untold: list[Turn] = []
+    shown_there = Counter(map(_identity, await line.effects_of(tables, shown, shared) if there else ()))
+    missing: list[Turn] = []
     for turn in there:
         name = _identity(turn)
-        if told[name]:
-            told[name] -= 1
+        if shown_there[name]:
+            shown_there[name] -= 1
         else:
-            untold.append(turn)
-    forgotten = await tables.forgotten(left.conversation) if untold else ()
-    return [turn for turn in untold if _name(turn) not in forgotten] if forgotten else untold
+            missing.append(turn)
+    forgotten = await tables.forgotten(left.conversation) if missing else ()
+    return [turn for turn in missing if _name(turn) not in forgotten] if forgotten else missing
 
 
 async def forget_effects(tables: Tables, line_left: Branch, after: int) -> None:

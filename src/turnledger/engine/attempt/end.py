@@ -212,12 +212,12 @@ async def settle(tables: Tables, branch: Branch, attempt: Attempt, now: int) -> 
     """Commit the effects of an attempt whose tools have acted; return the branch behind that turn. The turn
     keeps the events that readers of the attempt received."""
     output = unfinished.settled(Journal.of(await tables.journal(attempt.id)), attempt.failure)
-    told = replace(attempt, input=input_on(branch, attempt))
+    moved = replace(attempt, input=input_on(branch, attempt))
     log = event_log.stored_whole(await told_aside(tables, attempt))
     place = await place_of(tables, attempt.owner, branch, attempt.fork) if attempt.fork else None
-    branch, turn = await append_turn(tables, branch, told, TurnKind.SETTLED, output, now, log)
+    branch, turn = await append_turn(tables, branch, moved, TurnKind.SETTLED, output, now, log)
     if place is not None and place.asked:
-        await tables.save_flags(attempt.owner, turn.id, moved_flags(place.asked, attempt.input, told.input))
+        await tables.save_flags(attempt.owner, turn.id, moved_flags(place.asked, attempt.input, moved.input))
     branch = await _entered(tables, branch, attempt, turn, has_moved=False)
     await tables.drop_log(attempt.id)
     await tables.drop_journal(attempt.id)

@@ -97,9 +97,9 @@ def _leads_to(journal: Journal, place: int, acted: set[int]) -> bool:
 
 def _without_stranded_reasoning(output: Sequence[Item]) -> tuple[Item, ...]:
     """Drop reasoning whose item is missing: models reject it."""
-    told: list[Item] = []
+    remaining: list[Item] = []
     for item in reversed(output):
-        follows_well = bool(told) and (told[-1].is_reasoning or not told[-1].is_result)
+        follows_well = bool(remaining) and (remaining[-1].is_reasoning or not remaining[-1].is_result)
         if not item.is_reasoning or follows_well:
-            told.append(item)
-    return tuple(reversed(told))
+            remaining.append(item)
+    return tuple(reversed(remaining))

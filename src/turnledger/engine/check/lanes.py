@@ -187,14 +187,14 @@ async def _check_share(audit: Audit, place: Location, token: Token) -> None:
     share = await audit.tables.share(None, token.share)
     if share is None:
         if token.expires_at is None:
-            told = f"{token.id} was got by {token.share}, which is not there: it cannot be ended with it."
-            audit.found(Rule.TOKEN, place, told)
+            text = f"{token.id} was got by {token.share}, which is not there: it cannot be ended with it."
+            audit.found(Rule.TOKEN, place, text)
     elif share.revoked_at is not None:
-        told = f"{token.id} was got by {share.id}, which is revoked: it still lets in."
-        audit.found(Rule.TOKEN, place, told)
+        text = f"{token.id} was got by {share.id}, which is revoked: it still lets in."
+        audit.found(Rule.TOKEN, place, text)
     elif not share.within.covers(token.within):
-        told = f"{token.id} was got by {share.id}, and gives other conversations than that does."
-        audit.found(Rule.TOKEN, place, told)
+        text = f"{token.id} was got by {share.id}, and gives other conversations than that does."
+        audit.found(Rule.TOKEN, place, text)
 
 
 async def _check_parent(audit: Audit, place: Location, token: Token) -> None:
@@ -204,13 +204,13 @@ async def _check_parent(audit: Audit, place: Location, token: Token) -> None:
     if parent is None:
         # A token that expires may outlast its parent's row for a while; it grants nothing then.
         if token.expires_at is None:
-            told = f"{token.id} was made by {token.parent}, which is not there: it cannot be ended with it."
-            audit.found(Rule.TOKEN, place, told)
+            text = f"{token.id} was made by {token.parent}, which is not there: it cannot be ended with it."
+            audit.found(Rule.TOKEN, place, text)
         return
     if parent.revoked_at is not None:
-        told = f"{token.id} was made by {parent.id}, which is revoked: it still lets in."
-        audit.found(Rule.TOKEN, place, told)
+        text = f"{token.id} was made by {parent.id}, which is revoked: it still lets in."
+        audit.found(Rule.TOKEN, place, text)
     beyond = token.beyond(parent)
     if beyond:
-        told = f"{token.id} gives what {parent.id}, which made it, does not: {'; '.join(beyond)}."
-        audit.found(Rule.TOKEN, place, told)
+        text = f"{token.id} gives what {parent.id}, which made it, does not: {'; '.join(beyond)}."
+        audit.found(Rule.TOKEN, place, text)

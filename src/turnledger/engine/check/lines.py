@@ -34,7 +34,7 @@ async def check_beside(audit: Audit, place: Location, turn: Turn) -> None:
     try:
         kept = await audit.tables.turn_log(turn.id)
         if kept:
-            _retell(events_of(turn, kept))
+            _rebuild(events_of(turn, kept))
             if event_log.loaded_whole(kept) is None:
                 _check_items_told(turn, kept)
     except UNREADABLE as problem:
@@ -58,12 +58,12 @@ async def check_aside(audit: Audit, place: Location, attempt: Attempt) -> None:
     if attempt.state is AttemptState.RUNNING:
         return
     try:
-        _retell(Over.of(await told_aside(audit.tables, attempt)))
+        _rebuild(Over.of(await told_aside(audit.tables, attempt)))
     except UNREADABLE as problem:
         audit.note_unreadable(place, "Its event log", problem)
 
 
-def _retell(over: Over) -> None:
+def _rebuild(over: Over) -> None:
     """Rebuild all events, as for a reader, and decode the items that only the log holds."""
     for _ in over.events():
         continue
@@ -73,9 +73,9 @@ def _retell(over: Over) -> None:
 
 
 def _check_items_told(turn: Turn, kept: bytes) -> None:
-    told = event_log.items_told(event_log.loaded(kept, turn.output))
-    if told != len(turn.output):
-        raise StoreCorrupt(f"It tells {told} items of an output of {len(turn.output)}.")
+    count = event_log.items_told(event_log.loaded(kept, turn.output))
+    if count != len(turn.output):
+        raise StoreCorrupt(f"It tells {count} items of an output of {len(turn.output)}.")
 
 
 @dataclass

@@ -123,8 +123,8 @@ async def attempts_page(tables: Tables, request: TurnPageRequest) -> list[SetAsi
     for attempt in await tables.attempts(conversation.id, request.limit):
         records = await tables.journal(attempt.id)
         if room is not None:
-            told = (*(item.raw for item in attempt.input), *records, attempt.partial.encode())
-            room -= sum(map(len, told))
+            parts = (*(item.raw for item in attempt.input), *records, attempt.partial.encode())
+            room -= sum(map(len, parts))
             if room < 0 and page:
                 break
         page.append(SetAside(attempt, Journal.of(records)))

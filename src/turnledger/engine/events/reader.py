@@ -154,7 +154,7 @@ class EventReader:
         if isinstance(found, Runs):
             # Noted at each read, so that the time of a silent holder runs from the first.
             dead = process.watch.dead_among([(found.lease, found.beat)])
-            if batch := self._told_by(found):
+            if batch := self._events_in(found):
                 return batch
             if dead and not found.has_more:
                 await take_over_from(process, found.left, dead)
@@ -168,19 +168,19 @@ class EventReader:
         after = self._after
         return (event for event in found.events() if event.number > after or isinstance(event, TurnFinished))
 
-    def _told_by(self, found: Runs) -> list[Event]:
+    def _events_in(self, found: Runs) -> list[Event]:
         events: list[Event] = []
         if self._number == 0:
             self._number = 1
             events.append(TurnStarted(number=1))
         items = found.items
         for chunk in found.chunks:
-            told = event_log.items_told(chunk.log)
-            new = list(event_log.replay(chunk.log, items[:told], chunk.text, self._number + 1))
-            items = items[told:]
+            count = event_log.items_told(chunk.log)
+            new = list(event_log.replay(chunk.log, items[:count], chunk.text, self._number + 1))
+            items = items[count:]
             events += new
             self._chunks += 1
-            self._items += told
+            self._items += count
             self._number += len(new)
         return [event for event in events if event.number > self._after]
 

@@ -95,8 +95,8 @@ async def _check_had_key(tables: Tables, request: ResetRequest, id: Conversation
     if named is None or not request.within.sees(named):
         raise ConversationNotFound
     # A deleted conversation no longer shows its key.
-    is_told = not named.is_deleted
-    if named.scope != request.scope or (is_told and request.conversation_key not in keys_of(named)):
+    shows_key = not named.is_deleted
+    if named.scope != request.scope or (shows_key and request.conversation_key not in keys_of(named)):
         raise InvalidInput(f"{id} never had the conversation_key {request.conversation_key!r}.")
 
 

@@ -124,12 +124,12 @@ async def move(
     await tables.save_switches(lane.conversation, (*made_before, attempt)[-KNOWN_SWITCHES:])
     if target.id == lane.id:
         return Moved(lane)
-    untold = await untold_effects(tables, lane, target)
-    if untold:
+    missing = await untold_effects(tables, lane, target)
+    if missing:
         # Copies hold results of any size, on each branch. Refusing hides no effect: the current branch shows
         # them.
         await check_room(tables, owner, room)
-        copies = await copies_behind(tables, owner, target, untold)
+        copies = await copies_behind(tables, owner, target, missing)
         target = await add_copies(tables, owner, target, copies)
         await tables.save_branch(target)
     if not await tables.move_conversation(lane.conversation, lane.id, target.id):

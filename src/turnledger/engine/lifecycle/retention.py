@@ -152,7 +152,7 @@ class Retaining:
         gone: list[Retired] = []
         while True:
             batch = await self._process.store.transact(retire_old, request)
-            gone += [self._told(each, Reason.AGE) for each in batch]
+            gone += [self._removed(each, Reason.AGE) for each in batch]
             if len(batch) < request.limit:
                 return gone
 
@@ -161,10 +161,10 @@ class Retaining:
         step = Shed([], is_done=request.bounds.bytes is None)
         while not step.is_done:
             step = await self._process.store.transact(shed, request)
-            gone += [self._told(each, Reason.SIZE) for each in step.purged]
+            gone += [self._removed(each, Reason.SIZE) for each in step.purged]
         return gone
 
-    def _told(self, conversation: Conversation, reason: Reason) -> Retired:
+    def _removed(self, conversation: Conversation, reason: Reason) -> Retired:
         self._process.forget_deleted(conversation)
         what = "deleted" if reason is Reason.AGE else "purged"
         log.info("retention: %s was %s by %s", conversation.id, what, reason)

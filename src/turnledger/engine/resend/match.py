@@ -365,14 +365,14 @@ def _goes_on(
     """Return whether the answer continues after an insertion, if the request begins with its beginning."""
     begun = bare("".join(each.text for each in heard))
     whole = turns[spot.turn].shown.entries[spot.place].bare
-    place, said = behind, ""
+    place, continued = behind, ""
     while (found := request.next(place, FORWARDS)) is not None:
         what, place = found
         if what.role == "assistant":
-            said += bare(what.text)
-        elif said:
+            continued += bare(what.text)
+        elif continued:
             break
-    return bool(said) and whole.startswith(begun + said)
+    return bool(continued) and whole.startswith(begun + continued)
 
 
 def _parted_behind(turns: Sequence[Turn], spot: Spot, first: int, behind: int) -> _Reach:

@@ -118,12 +118,12 @@ class ClientTranscript:
             return False
         if last[0].role == "assistant" or follows[0].role != "assistant":
             return False
-        said = [
+        places = [
             at
             for at, entry in enumerate(shown.entries)
             if entry.role == last[0].role and last[0].text in entry.pieces
         ]
-        behind = shown.entries[max(said, default=-1) + 1 :]
+        behind = shown.entries[max(places, default=-1) + 1 :]
         return any(entry.role == "assistant" and entry.pieces for entry in behind)
 
     def past(self, entries: Sequence[Entry], place: int, step: int) -> int | None:

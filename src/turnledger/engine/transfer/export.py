@@ -168,12 +168,12 @@ async def page_of(tables: Tables, request: ExportPageRequest) -> list[bytes]:
     outline, chat = request.outline, str(request.outline.conversation.id)
     turns: list[Turn] = []
     to_settle = {each.turn.branch: each for each in outline.waiting}
-    told: dict[TurnId, Waiting] = {}
+    late: dict[TurnId, Waiting] = {}
     for part in _window(outline.stretches, request.first, request.limit):
         waiting = to_settle.get(part.branch)
         if waiting is not None and waiting.turn.number == part.through:
             turns.append(waiting.turn)
-            told[waiting.turn.id] = waiting
+            late[waiting.turn.id] = waiting
             continue
         found = await tables.turns(part.branch, part.after, part.through, part.through - part.after)
         if len(found) != part.through - part.after:
@@ -182,7 +182,7 @@ async def page_of(tables: Tables, request: ExportPageRequest) -> list[bytes]:
     flags = await tables.flags(outline.owner, tuple(turn.id for turn in turns))
     lines = []
     for turn in turns:
-        waits = told.get(turn.id) or Waiting(turn, flags.get(turn.id, {}), await failure_of(tables, turn))
+        waits = late.get(turn.id) or Waiting(turn, flags.get(turn.id, {}), await failure_of(tables, turn))
         lines.append(encoded(turn_line(chat, turn, waits.flags, waits.failure)))
     return lines
 

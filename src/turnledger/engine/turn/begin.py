@@ -375,13 +375,13 @@ async def _ready(
     waiting = await tables.attempt(request.target.owner, branch.unsettled) if branch.unsettled else None
     if waiting is None:
         return branch, admit(branch.pending, request.content.input)
-    told = unfinished.settled(Journal.of(await tables.journal(waiting.id)), waiting.failure)
+    settled = unfinished.settled(Journal.of(await tables.journal(waiting.id)), waiting.failure)
     asked = input_on(branch, waiting)
     input = request.content.input
     if request.is_resent:
         # The client has the results that will be settled, but not that turn.
         check_resent(input := not_told_by(asked, input))
-    admitted = admit(open_calls((*branch.pending, *asked, *told)), input)
+    admitted = admit(open_calls((*branch.pending, *asked, *settled)), input)
     _demand_disk(request)
     return await settle(tables, branch, waiting, request.round.now), admitted
 

@@ -106,9 +106,9 @@ class ResentRequest:
 
     def key(self, other: Key) -> Key:
         """Return the key with the messages as sent, whatever they now mean, added to its fingerprint."""
-        said = [self._sent, self._on_divergence, self._messages]
+        sent = [self._sent, self._on_divergence, self._messages]
         try:
-            body = msgspec.json.encode(said, enc_hook=dict, order="deterministic")
+            body = msgspec.json.encode(sent, enc_hook=dict, order="deterministic")
         except (TypeError, ValueError, RecursionError) as problem:
             raise MalformedItems(f"messages must be what JSON can say: {problem}.") from None
         return Key(other.text, hashlib.sha256(other.fingerprint + body).digest())

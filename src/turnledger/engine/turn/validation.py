@@ -200,9 +200,9 @@ def _request(
     readmit: Readmit | None = None,
 ) -> AcquireRequest:
     limits = process.limits
-    for said in (instructions, instructions_once):
-        if said is not None:
-            limits.check_count("What is given as instructions", said)
+    for each in (instructions, instructions_once):
+        if each is not None:
+            limits.check_count("What is given as instructions", each)
     given = instructions_of(instructions, instructions_once)
     if given is not None:
         limits.check_size("What is given as instructions", given.items)
@@ -305,12 +305,12 @@ def move_request(
     readmit: Readmit | None = None,
 ) -> AcquireRequest:
     """Make a request that takes the lane as a turn does, but runs none."""
-    said = ("switch", move.branch) if isinstance(move, Switch) else ("undo", move.turn, move.forget)
+    arguments = ("switch", move.branch) if isinstance(move, Switch) else ("undo", move.turn, move.forget)
     begin = _begin(
         process,
         target=target,
         admitted=admitted,
-        key=_key_of(idempotency_key, target, *said),
+        key=_key_of(idempotency_key, target, *arguments),
         move=move,
         policy=TurnPolicy(choice(OnBusy, "on_busy", on_busy)),
     )
@@ -321,8 +321,8 @@ def make_request(process: Process, target: Target, idempotency_key: str) -> Make
     fresh = target.fresh
     if target.id is not None or fresh is None:
         raise InvalidInput("An idempotency_key is for what may be made here. Leave it out.")
-    said = (fresh.title, sorted(fresh.metadata.items()), fresh.tags, fresh.internal, fresh.expires_after)
-    key = _key_of(idempotency_key, target, "make", target.scope, target.conversation_key, *said)
+    arguments = (fresh.title, sorted(fresh.metadata.items()), fresh.tags, fresh.internal, fresh.expires_after)
+    key = _key_of(idempotency_key, target, "make", target.scope, target.conversation_key, *arguments)
     assert key is not None  # noqa: S101 - for the type checker
     clock = process.clock
     return MakeRequest(target, key, clock.now_ms(), clock.due_ms(), process.limits.room)
@@ -353,12 +353,12 @@ def fork_request(
     )
 
 
-def _key_of(idempotency_key: str | None, target: Target, *said: object) -> Key | None:
+def _key_of(idempotency_key: str | None, target: Target, *arguments: object) -> Key | None:
     """Return the key of a request that runs no turn, with the fingerprint of its arguments."""
     if idempotency_key is None:
         return None
     check_idempotency_key(idempotency_key)
-    return Key(claimed_as(idempotency_key, target.within), fingerprint((), *said))
+    return Key(claimed_as(idempotency_key, target.within), fingerprint((), *arguments))
 
 
 Policy = TypeVar("Policy", OnBusy, OnStop, OnFailure, OnDivergence, Sent)
