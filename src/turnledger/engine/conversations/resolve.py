@@ -365,8 +365,7 @@ class UpdateRequest:
 
 async def update(tables: Tables, request: UpdateRequest) -> Conversation:
     """Update the given fields in one transaction, if the revision is still the one that was read. Disturbs no
-    running turn and is no interaction. Fields that already have the value are left alone, so it can be
-    repeated when its result was lost, without a conflict."""
+    running turn and does not count as interaction. A repetition after a lost result does not conflict."""
     found = await live_conversation(tables, request.owner, request.id, request.due)
     changed = replace(
         await _renamed(tables, found, request.title),

@@ -1,7 +1,7 @@
 """Search: an owner's chats whose title, or a message visible to the owner, contains the words.
 
-The store only says where to look. Every hit is read again, so what was hidden, renamed or deleted since does
-not show. A search indexes what is not indexed yet first, so that it finds every turn committed before it.
+The store only says where to look. Every hit is read again, so texts that were hidden, renamed or deleted do
+not show. A search first indexes what is missing, so that turns committed before it are found.
 """
 
 from __future__ import annotations

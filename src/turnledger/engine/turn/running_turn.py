@@ -282,8 +282,8 @@ def _driven_by(awaitable: Any) -> Any:
 class RunningTurn:
     """A running turn, as used in the block of `async with chat.turn(…)`, or by a runner.
 
-    Its history is the committed one at its begin, and never changes. What it emits and adds is a draft until
-    the block is left; added items are journaled at once, so that a retry need not redo them. Several tasks
+    Its history is the committed one at its begin, and never changes. Text and items are a draft until the
+    block is left; added items are journaled at once, so that a retry need not redo them. Several tasks
     may work on one turn; all must be done when the block is left.
     """
 

@@ -82,7 +82,7 @@ async def _within_budget(
     turns: list[Turn] = list(base.carried)
     flags: FlagsOf = base.carried_flags
     left, size, first = base.length, FIRST_PAGE, 0
-    # What is hidden of the first turn read is known only with the turn before it.
+    # The hidden items of the first turn read depend on the turn before it.
     while left and first < 2:
         page = await _read(process, base, left, size)
         flags = {**flags, **await _flags(process, base, page)}

@@ -84,7 +84,7 @@ def journal_undoes_creation(journal: Path) -> bool:
 
 
 def journal_has_our_first_page(journal: Path) -> bool:
-    """Return whether a rollback journal begins with a store's first page, as after a switch to WAL."""
+    """Return whether a rollback journal begins with a store's first page, as during a switch to WAL."""
     header = _journal_header(journal)
     if not header:
         return False

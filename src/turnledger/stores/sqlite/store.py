@@ -146,9 +146,7 @@ class SqliteStore:
 
     async def keep_lease(self, id: LeaseId, every: float) -> None:
         """Take the lease and renew it from a thread until the store is closed. The lock file comes first, so
-        that whoever sees the lease detects the death of its process at once. An inline store beats once; its
-        driver renews.
-        """
+        that other processes detect a death at once. An inline store beats once; its driver renews."""
         if self._lock_files is not None:
             await asyncio.to_thread(self._lock_files.take, id)
         self._lease = id
