@@ -1,4 +1,4 @@
-"""What all endpoints of one server share."""
+"""The state and services that all endpoints of one server share."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Service:
         self.metrics = Metrics() if sharing is None else Metrics.shared(sharing.metrics_folder, sharing.part)
         namer = settings.chats.title_model and models.named(settings.chats.title_model)
         self.titles = Titles(ledger, namer) if namer else None
-        """None: chats are called by their first words."""
+        """None: the first words of a chat are its title."""
         self.audience = Audience(self.board)
         self.quotas = Quotas(settings.limits, self.board, self.metrics, ledger.clock)
         patience = settings.limits.send_wait
@@ -57,7 +57,7 @@ class Service:
         self.readiness = Readiness(ledger.probe)
         self.audit = AuditLog(settings.audit_log, ledger.clock)
         self.shutting_down = asyncio.Event()
-        """Set when the server was told to end: streams that would go on for ever end by themselves."""
+        """Set when the shutdown begins: endless streams then end by themselves."""
         watch = self.metrics.watch
         watch("running_turns", "Turns that run.", lambda: ledger.at_work().running)
         watch("queue_length", "Turns that wait for others.", lambda: ledger.at_work().waiting)
@@ -65,8 +65,8 @@ class Service:
         watch("event_readers", "Streams of events that are read.", lambda: ledger.at_work().readers)
 
     async def asked(self, request: Request, shape: type[Body]) -> tuple[Body, Principal]:
-        """What a small body says, which may be empty, and who asks: it may have taken its time, in which the
-        token may have ended."""
+        """Read a small body, which may be empty, and look up the caller again: the token may have ended while
+        the body arrived."""
         body = await read_small_body(request.scope, request.receive, self.settings.limits)
         asked = decode_body(body if body.strip() else b"{}", decoder_of(shape))
         return asked, await self.admission.admit(request.state.head)

@@ -11,5 +11,5 @@ from turnledger.api.json import encode
 
 
 def json_response(told: Struct, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
-    """A shape of the API as an answer."""
+    """Encode a shape of the API as a response."""
     return Response(encode(told), status, headers, media_type="application/json")
