@@ -35,7 +35,7 @@ STORE_NAME = "chats.db"
 Built = TypeVar("Built", bound=msgspec.Struct)
 TABLES = ("server", "chats", "models")
 APART = frozenset({"models", "chats"})
-"""Tables of their own in the file that are fields of the server's settings."""
+"""Settings of the server that are tables of their own in the file."""
 Names = tuple[str, ...]
 """The path to a setting in the file: `("server", "port")`."""
 
@@ -54,9 +54,9 @@ def load_settings(
     config_folder: Path | None = None,
     data_folder: Path | None = None,
 ) -> Settings:
-    """The settings by flags (those that are not None) and by the file: `config`, or the user's own if there
-    is one. A flag outweighs the file. Where none names a store it is a file in the data folder, which is
-    made. The folders are the user's unless others are given. Raises InvalidSettings."""
+    """Load the settings from flags (those that are not None) and the file: `config`, or the user's own if it
+    exists. A flag overrides the file. If neither names a store, it is a file in the data folder, which is
+    created. Raises InvalidSettings."""
     file = _settings_file(config, config_folder or folders.config_folder(environ, Path.home()))
     given = {name: value for name, value in flags.items() if value is not None}
     settings = _Reading(file, given, environ).settings()
@@ -67,9 +67,9 @@ def load_settings(
 
 
 def find_store(*, config: Path | None, config_folder: Path, data_folder: Path, makes: bool) -> str:
-    """The store of a server that is started with this file, for commands that work on it. Ignores the rest of
-    the file: tokens can be made before the server would start. Makes its folder only with `makes`; otherwise
-    raises NotAStore where there is none. Raises InvalidSettings."""
+    """Return the store of a server with this file, for commands that work on it. Ignores the rest of the
+    file: tokens can be created before the server could start. Creates its folder only with `makes`; otherwise
+    raises NotAStore if it does not exist. Raises InvalidSettings."""
     file = _settings_file(config, config_folder)
     server = file.tables.get("server", {})
     store = server.get("store", "") if isinstance(server, dict) else ""
@@ -85,8 +85,8 @@ def find_store(*, config: Path | None, config_folder: Path, data_folder: Path, m
 
 
 def find_chat_settings(*, config: Path | None, config_folder: Path) -> ChatSettings:
-    """The chat settings of a server that is started with this file, for commands that follow them. Ignores
-    the rest of the file. Raises InvalidSettings."""
+    """Return the chat settings in the file, for commands that follow them. Ignores the rest of the file.
+    Raises InvalidSettings."""
     file = _settings_file(config, config_folder)
     return _Reading(file, {}, {}).chats()
 
@@ -122,7 +122,6 @@ class SettingsFile:
 
     @classmethod
     def read(cls, path: Path) -> SettingsFile:
-        """Read a file. Raises InvalidSettings."""
         try:
             return cls(path, path.read_bytes().decode("utf-8"))
         except OSError as problem:
@@ -135,7 +134,7 @@ class SettingsFile:
             raise InvalidSettings(plain(told)) from None
 
     def line_of(self, names: Names) -> int:
-        """The line of a setting, or else of its table."""
+        """Return the line of a setting, or else of its table."""
         table: Names = ()
         best, line_found = 0, 1
         for number, line in enumerate(self.text.splitlines(), 1):
@@ -151,7 +150,7 @@ class SettingsFile:
 
 
 def _way(toml: str) -> Names:
-    """The path to the only setting or table that a line of TOML defines."""
+    """Return the path of the only setting or table in a line of TOML."""
     try:
         inside = tomllib.loads(toml)
     except tomllib.TOMLDecodeError:
@@ -174,7 +173,7 @@ def _common(one: Names, other: Names) -> int:
 
 
 def _choices(kind: type[msgspec.Struct], names: Names) -> str:
-    """The values of a setting that has a few."""
+    """List the values of a setting that is a choice."""
     type_of = {field.name: field.type for field in msgspec.structs.fields(kind)}
     told = type_of.get(names[0]) if len(names) == 1 else None
     values = [
