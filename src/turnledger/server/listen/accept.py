@@ -1,7 +1,7 @@
-"""Accepts connections from a socket that several workers may share, so that each has as many as the others.
+"""Accepts connections from a socket that workers share, so that each gets an equal number.
 
-Left to chance, the first worker to wake takes most of what comes at once, and keeps it: clients reuse their
-connections. So a worker that has more than its share steps back for a moment.
+Otherwise the first worker to wake takes most connections that come at once, and keeps them, since clients
+reuse connections. So a worker with more than its share pauses for a moment.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from turnledger.server.ops.logs import log
 
 CONNECTIONS = "connections"
 STEP_BACK = 0.005
-"""Seconds for which a worker with more than its share leaves a connection to others. Then it takes it."""
+"""Seconds for which a worker with more than its share leaves a connection to others."""
 IN_VAIN, AT_ONCE = 3, 64
-"""After stepping back this often in a row while the others took none, it takes this many: they are dead or
+"""After this many pauses in a row in which the others accepted none, it accepts this many: they are dead or
 busy."""
 SHORTAGE_PAUSE = 1.0
-"""Seconds to wait when the system has no room for one more."""
+"""Seconds to wait when the system has no room for another connection."""
 
 _SHORTAGES = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
 
 
 class Acceptor:
-    """Accepts connections until it is closed. Has the part of asyncio's Server that uvicorn uses."""
+    """Accepts connections until it is closed. Implements the part of asyncio's Server that uvicorn uses."""
 
     def __init__(
         self,
@@ -42,14 +42,14 @@ class Acceptor:
         self._workers = workers
         self._own = 0
         self._others = 0
-        """Connections of the others when this one stepped back."""
+        """Connections of the others when this worker paused."""
         self._in_vain = 0
         self._loop = asyncio.get_running_loop()
         self._pause: asyncio.TimerHandle | None = None
         self._joining: set[asyncio.Task[object]] = set()
         self._is_closed = False
         self._is_short = False
-        """Whether the system had no room for the last one."""
+        """Whether the system had no room for the last connection."""
         listening.setblocking(False)
         self._loop.add_reader(listening, self._somebody_waits)
 
@@ -62,7 +62,7 @@ class Acceptor:
         self._board.add(CONNECTIONS, "", -1)
 
     def close(self) -> None:
-        """Accept no more connections. Those that wait at the socket are left to the other workers."""
+        """Accept no more connections. Pending ones are left to the other workers."""
         if not self._is_closed:
             self._is_closed = True
             if self._pause is not None:
@@ -72,7 +72,7 @@ class Acceptor:
                 self._listening.close()
 
     async def wait_closed(self) -> None:
-        """Nothing to wait for: uvicorn calls it."""
+        """Do nothing; uvicorn calls this."""
 
     def _somebody_waits(self) -> None:
         if self._own * self._workers > self._board.sum(CONNECTIONS):
@@ -103,7 +103,7 @@ class Acceptor:
         except OSError as problem:
             if problem.errno not in _SHORTAGES:
                 raise
-            if not self._is_short:  # logged once, not at every try
+            if not self._is_short:  # logged once, not at every attempt
                 log.error("connection_not_taken", problem=problem.strerror, connections=self._own)
             self._is_short = True
             if self._pause is None:

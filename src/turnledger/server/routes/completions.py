@@ -1,4 +1,4 @@
-"""/v1/chat/completions: its description; the endpoint itself is a module of its own."""
+"""POST /v1/chat/completions: its description."""
 
 from __future__ import annotations
 
@@ -79,7 +79,6 @@ COMPLETION = an_object({"choices": a_list(an_object({}))}, optional={"id": TEXT,
 
 
 def endpoints(service: Service) -> list[Endpoint]:
-    """`POST /v1/chat/completions`."""
     return [
         Endpoint(
             method="POST",
