@@ -1,4 +1,4 @@
-"""/api/chats: list chats, make one, and change what people say of it: title, metadata, tags, pin, archive."""
+"""/api/chats: list and create chats, and change title, metadata, tags, pin and archive."""
 
 from __future__ import annotations
 
@@ -39,13 +39,11 @@ _TAG: Schema = {"type": "string", "minLength": 1, "maxLength": TAG_LENGTH}
 
 
 class CatalogueRoutes:
-    """The functions behind the paths."""
-
     def __init__(self, service: Service) -> None:
         self._service = service
 
     async def listing(self, request: Request) -> Response:
-        """List chats, the last used first; or the one that has a conversation_key."""
+        """List chats, most recently used first; or the one with a conversation_key."""
         query = request.query_params
         who: Principal = request.state.principal
         if "conversation_key" in query:
@@ -79,7 +77,7 @@ class CatalogueRoutes:
         return json_response(ChatList(tuple(map(show_listed, page.chats)), page.next, as_of))
 
     async def make(self, request: Request) -> Response:
-        """Make a chat, or find the one that has the conversation_key."""
+        """Create a chat, or find the one with the conversation_key."""
         asked, who = await self._service.asked(request, NewChatBody)
         key = text_of(named_among(request.scope["headers"], OF_MAKING), KEY)
         who.check_chat_scope(asked.scope)
@@ -100,7 +98,7 @@ class CatalogueRoutes:
         return told
 
     async def change(self, request: Request) -> Response:
-        """Rename, tag, pin, archive; if it is still at the revision that was read."""
+        """Change title, metadata, tags, pin or archive; with If-Match only at that revision."""
         revision = revision_of(request.headers.get("if-match"))
         asked, who = await self._service.asked(request, ChatChangesBody)
         id = request.path_params["chat"]
@@ -114,7 +112,7 @@ class CatalogueRoutes:
 
 
 def revision_of(if_match: str | None) -> int | None:
-    """The revision that an If-Match names; None where it does not matter. Raises Refused (400)."""
+    """Return the revision of an If-Match; None for any. Raises Refused (400)."""
     if if_match is None or if_match.strip() == "*":
         return None
     found = _REVISION.fullmatch(if_match.strip())
@@ -125,7 +123,7 @@ def revision_of(if_match: str | None) -> int | None:
 
 
 async def _as_changed(chat: Chat, changed: Conversation, before: Listed) -> Listed:
-    """The chat as this request made it: that was done, also if somebody has changed or deleted it since."""
+    """Return the chat after this change: it was made, even if the chat changed again or was deleted."""
     listed = before
     with suppress(ConversationUnavailable):
         listed = await chat.summary()
@@ -136,7 +134,7 @@ async def _as_changed(chat: Chat, changed: Conversation, before: Listed) -> List
 
 
 async def _conflict(who: Principal, chat: Chat, problem: RevisionConflict) -> Response:
-    """Somebody was faster: how the chat is by now, so that nobody has to ask for it."""
+    """Respond with the current chat after a conflict, which saves the client a request."""
     listed = await chat.summary()
     chat_now = without_words(who, show_listed(listed))
     told = Conflict(error=error_details(problem), chat=chat_now)
@@ -149,7 +147,6 @@ def _told(who: Principal, listed: Listed, status: int = 200) -> Response:
 
 
 def endpoints(service: Service) -> list[Endpoint]:
-    """`GET` and `POST /api/chats`, `PATCH /api/chats/{chat}`."""
     routes = CatalogueRoutes(service)
     return [_listing(routes), _making(routes), _changing(routes)]
 

@@ -1,7 +1,7 @@
 """POST /v1/chat/completions: in a conversation every request is a turn; without one it is passed through.
 
-The client that asked receives the model's output byte for byte. Other readers, and later ones, receive bytes
-made of the events or of the committed turn.
+The client receives the model's output byte for byte. Other readers, and later ones, receive chunks made from
+the events or the committed turn.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _fields_decoder = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
 async def read(exchange: TurnExchange, body: bytes) -> CompletionTurn | None:
-    """Read a request. If nothing of it is kept, answer it here, and return None."""
+    """Read a request. If nothing of it is stored, respond here, and return None."""
     service, who = exchange.service, exchange.who
     asked = chat_request(exchange.scope["path"], exchange.scope["headers"], body)
     who.check_chat_scope(asked.scope)
@@ -46,7 +46,7 @@ async def read(exchange: TurnExchange, body: bytes) -> CompletionTurn | None:
         asked = replace(asked, settings=settings)
     if await service.keeping.is_kept(asked, who.owner, who.within):
         return CompletionTurn(exchange, asked, model)
-    # No begin asks the store whether the caller is still authorized.
+    # There is no begin that checks in the store whether the caller is still authorized.
     await service.admission.admit(exchange.state["head"])
     exchange.slot.begin()
     is_turn = asked.has_conversation or asked.says_no
@@ -94,12 +94,12 @@ class CompletionTurn:
         try:
             await runner(running)
         finally:
-            del self._runner  # it calls back: the two would form a cycle
+            del self._runner  # its callback refers back to this: break the cycle
         last = runner.held if asked.stream else [runner.completion]
         self._last = renamed(last, runner.answer_id, running.id)
 
     def _send(self, payloads: list[bytes]) -> None:
-        """Send chunks as the model sent them, under the id of the turn."""
+        """Send the model's chunks under the id of the turn."""
         runner, exchange = self._runner, self._exchange
         if not exchange.has_spoken and runner.has_spoken:
             exchange.note_first_token()
@@ -142,7 +142,7 @@ def _messages(raw: msgspec.Raw) -> list[dict[str, Any]]:
 
 
 def renamed(payloads: Iterable[bytes], was: str, now: str) -> list[bytes]:
-    """Payloads under another id, otherwise byte for byte the same."""
+    """Replace the id in payloads, and leave everything else byte for byte."""
     old, new = b'{"id":"%s"' % was.encode(errors="replace"), b'{"id":"%s"' % now.encode()
     behind = len(old)
     return [
@@ -153,25 +153,25 @@ def renamed(payloads: Iterable[bytes], was: str, now: str) -> list[bytes]:
 
 def _named_anew(payload: bytes, was: str, now: str) -> bytes:
     name = b'"id":"%s"' % was.encode(errors="replace")
-    # Within a text the quotes would be escaped: a single match is the id of the answer.
+    # Within a text the quotes would be escaped, so a single match is the id of the answer.
     if was and payload.count(name) == 1:
         return payload.replace(name, b'"id":"%s"' % now.encode())
     try:
         return encode({**_fields_decoder.decode(payload), "id": now})
-    except msgspec.DecodeError:  # half a character, whose other half is in the next chunk
+    except msgspec.DecodeError:  # a lone surrogate, whose other half is in the next chunk
         return json.dumps({**json.loads(payload), "id": str(now)}).encode()
 
 
 _finish_reasons = re.compile(rb'"finish_reason"\s*:\s*"([^"]*)"').findall
-"""Within a text, the quotes would be escaped."""
+"""Within a text the quotes would be escaped."""
 
 
 async def pass_through(
     exchange: TurnExchange, asked: ModelRequest, model: ChatModel, *, stream: bool, is_judged: bool
 ) -> ModelError | None:
-    """Ask the model, and send the client what comes, without repeated roles and names. Ends when the client
-    leaves. Raises the error to report: also for a stream that does not say how it ended, which may have been
-    cut. A `finish_reason` by which a turn would fail is raised if the answer `is_judged`, otherwise returned:
+    """Call the model, and send its output to the client, without repeated roles and names. Ends when the
+    client leaves. Raises the error to report, also for a stream without a `finish_reason`, which may have
+    been cut off. A `finish_reason` by which a turn would fail is raised if `is_judged`, otherwise returned:
     the client reads it in the answer."""
     async with exchange.client.until_gone():
         if not stream:
@@ -238,7 +238,7 @@ def _usage(details: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def message_of(output: Sequence[Item]) -> dict[str, Any]:
-    """The output of a turn as the one message of a chat completion. Leaves out calls that were answered
+    """Return the output of a turn as the one message of a chat completion, without calls that were answered
     within the turn."""
     calls = left_open(output)
     said = [each for each in messages_of(output) if each["role"] == "assistant"]
@@ -254,8 +254,8 @@ def message_of(output: Sequence[Item]) -> dict[str, Any]:
 
 
 def finish_reason(turn: Turn) -> str:
-    """Why the answer ended, as its model said or as the items show. For an interrupted turn that was kept it
-    is `length`, the word that clients know for an incomplete answer."""
+    """Return why the answer ended, as reported by the model or visible in the items. An interrupted turn has
+    `length`, which clients know as an incomplete answer."""
     told = turn.details.get("finish_reason")
     if isinstance(told, str):
         return told
@@ -265,7 +265,7 @@ def finish_reason(turn: Turn) -> str:
 
 
 class Chunks:
-    """The chunks of one answer, made of its events. Roles, ids and names come once."""
+    """The chunks of one answer, made from its events. Roles, ids and names come once."""
 
     def __init__(self, turn: TurnId, model: str, *, include_usage: bool) -> None:
         created = int.from_bytes(turn.raw[:6]) // 1000  # an id begins with its time
@@ -275,7 +275,7 @@ class Chunks:
         self._is_text_open = False
 
     def of_event(self, event: Event) -> Iterable[bytes]:
-        """The chunks that an event adds. The end comes from `last`, after the commit."""
+        """Yield the chunks of an event. The end comes from `last`, after the commit."""
         if isinstance(event, TextDelta):
             self._is_text_open = True
             yield self._chunk({"content": event.text})
@@ -285,7 +285,7 @@ class Chunks:
     def _of_item(self, item: Item) -> Iterable[bytes]:
         if item.role != "assistant":
             return
-        if self._is_text_open:  # it was sent piece by piece
+        if self._is_text_open:  # already sent in pieces
             self._is_text_open = False
             return
         message = messages_of((item,))[0]
@@ -294,8 +294,8 @@ class Chunks:
             yield self._chunk(told)
 
     def last(self, turn: Turn) -> Iterable[bytes]:
-        """The end of the answer, as committed: with the calls that are left to the client, which are known
-        only then."""
+        """Yield the end of a committed answer, with the calls left to the client, which are known only
+        then."""
         details = turn.details
         calls = messages_of(left_open(turn.output))
         for index, call in enumerate(call for each in calls for call in each["tool_calls"]):
@@ -305,7 +305,7 @@ class Chunks:
             yield encode({**self._head, "choices": [], "usage": details["usage"]})
 
     def whole(self, turn: Turn) -> Iterable[bytes]:
-        """A committed answer from its beginning."""
+        """Yield all chunks of a committed answer."""
         answer = message_of(turn.output)
         told = {name: answer[name] for name in ("content", "refusal") if answer.get(name)}
         if told:
