@@ -54,10 +54,10 @@ class ChatChangesBody(Struct, forbid_unknown_fields=True):
     def changes(self) -> dict[str, Any]:
         """Return the given fields as arguments of Chat.update."""
         emptied: dict[str, Any] = {"title": "", "metadata": {}, "tags": ()}
-        said = {name: getattr(self, name) for name in self.__struct_fields__}
+        given = {name: getattr(self, name) for name in self.__struct_fields__}
         return {
             name: emptied[name] if value is None else value
-            for name, value in said.items()
+            for name, value in given.items()
             if value is not UNSET
         }
 

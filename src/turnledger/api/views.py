@@ -80,7 +80,7 @@ def show_listed_as(shape: type[AnyListed], listed: Listed, /, **others: Any) -> 
 
 def show_turn(turn: StoredTurn, hidden: Sequence[int] = ()) -> Turn:
     """Return the turn, with the places of the items that its user does not see."""
-    items, said = codec.raws(turn.items), len(turn.input)
+    items, count = codec.raws(turn.items), len(turn.input)
     return Turn(
         id=turn.id,
         number=turn.number,
@@ -88,16 +88,16 @@ def show_turn(turn: StoredTurn, hidden: Sequence[int] = ()) -> Turn:
         parent=turn.parent,
         created_at=turn.created_at,
         committed_at=turn.committed_at,
-        raw_input=items[:said],
-        raw_output=items[said:],
+        raw_input=items[:count],
+        raw_output=items[count:],
         hidden=tuple(hidden),
         details=turn.details,
     )
 
 
 def show_attempt(attempt: StoredAttempt, steps: Iterable[Item], failure: Failure | None) -> Attempt:
-    said, done = codec.raws(attempt.input), codec.raws(steps)
-    return view(Attempt, attempt, raw_input=said, raw_steps=done, failure=failure)
+    asked, done = codec.raws(attempt.input), codec.raws(steps)
+    return view(Attempt, attempt, raw_input=asked, raw_steps=done, failure=failure)
 
 
 def show_token(shape: type[AnyToken], token: StoredToken, /, **others: Any) -> AnyToken:
@@ -130,17 +130,17 @@ def show_share(shape: type[AnyShare], share: StoredShare, /, **others: Any) -> A
 
 def show_change(change: LiveChange) -> Change:
     """Return the change without the fields that do not apply to its kind; its chat is the current one."""
-    told: dict[str, Any] = {"type": change.kind, "at": change.at}
+    fields: dict[str, Any] = {"type": change.kind, "at": change.at}
     if change.conversation is not None:
-        told |= {"chat": change.conversation, "scope": change.scope or None}
+        fields |= {"chat": change.conversation, "scope": change.scope or None}
     if change.turn is not None:
-        told["turn"] = change.turn
+        fields["turn"] = change.turn
     if change.branch is not None:
-        told["branch"] = change.branch
+        fields["branch"] = change.branch
     if change.kind in DETAIL:
-        told[DETAIL[change.kind]] = change.detail
+        fields[DETAIL[change.kind]] = change.detail
     chat = change.chat
     if chat is not None:
-        told.setdefault("branch", chat.branch)
-        told |= {name: getattr(chat, name) for name in _OF_CHATS}
-    return Change(**{**_LEFT_OUT, **told})
+        fields.setdefault("branch", chat.branch)
+        fields |= {name: getattr(chat, name) for name in _OF_CHATS}
+    return Change(**{**_LEFT_OUT, **fields})

@@ -142,8 +142,8 @@ def emitted_text(log: bytes, items: Sequence[Item]) -> str:
     """Join the text of the items made of deltas. The deltas before an item were cut from it, and also later
     ones if more was emitted while the item was recorded."""
     waiting = iter(items)
-    told = [(code, _next(waiting)) for code, _, _ in entries(log) if code in (ITEM, EMITTED)]
-    return "".join(item.text for code, item in told if code == EMITTED)
+    found = [(code, _next(waiting)) for code, _, _ in entries(log) if code in (ITEM, EMITTED)]
+    return "".join(item.text for code, item in found if code == EMITTED)
 
 
 def items_told(log: bytes) -> int:
@@ -164,7 +164,7 @@ def failure_of(log: bytes) -> Failure | None:
 
 def stored(log: bytes, output: Sequence[Item]) -> bytes:
     """Encode the log for a turn with this output; empty where the output alone implies it."""
-    if log == _self_evident(output):
+    if log == _implied(output):
         return b""
     if len(log) >= WORTH_DEFLATING:
         deflated = zlib.compress(log)
@@ -176,7 +176,7 @@ def stored(log: bytes, output: Sequence[Item]) -> bytes:
 def loaded(kept: bytes, output: Sequence[Item]) -> bytes:
     """Decode the log that `stored` encoded."""
     if not kept:
-        return _self_evident(output)
+        return _implied(output)
     if kept[:1] == PLAIN:
         return kept[1:]
     return _inflated(kept)
@@ -200,13 +200,13 @@ def _inflated(kept: bytes) -> bytes:
 
 def stored_at_once(output: Sequence[Item], failure: Failure | None) -> bytes:
     """Encode a log for a turn whose deltas are unknown: its output at once, and its failure."""
-    log = bytearray(_self_evident(output))
+    log = bytearray(_implied(output))
     if failure is not None:
         pack_inline(log, FAILURE, msgspec.json.encode(failure))
     return stored(bytes(log), output)
 
 
-def _self_evident(output: Sequence[Item]) -> bytes:
+def _implied(output: Sequence[Item]) -> bytes:
     """Return the log that is not stored: one message in one delta, or items without deltas."""
     if len(output) == 1 and output[0].role == "assistant" and output[0].text:
         log = bytearray()

@@ -19,7 +19,7 @@ _LOW, _HIGH = (1 << 62) - 1, 0xFFF << 62
 """The 74 random bits of a UUIDv7: after the variant, and between version and variant."""
 _MARKS = 7 << 76 | 0b10 << 62
 """Its version and its variant."""
-_BLOTTED = {"tlt_": "The text of a token", "tls_": "The code of a link"}
+_SECRETS = {"tlt_": "The text of a token", "tls_": "The code of a link"}
 """Secrets by prefix: error messages must not repeat them."""
 UUID7 = re.compile(r"[0-9a-f]{12}7[0-9a-f]{3}[89ab][0-9a-f]{15}")
 
@@ -33,7 +33,7 @@ class Id(str):
 
     def __new__(cls, text: str) -> Self:
         if not text.startswith(cls.prefix) or not UUID7.fullmatch(text, len(cls.prefix)):
-            secrets = (name for mark, name in _BLOTTED.items() if mark in text)
+            secrets = (name for mark, name in _SECRETS.items() if mark in text)
             named = next(secrets, None) or repr(text[:80])
             raise InvalidId(f"{named} is not a valid id of the form {cls.prefix}….")
         id = str.__new__(cls, text)
@@ -142,8 +142,8 @@ def marked(raw: bytes) -> bytes:
 
 def derived(kind: type[AnyId], at: int, *parts: str) -> AnyId:
     """Derive an id from these texts; it sorts by `at`, in milliseconds since 1970."""
-    told = _PART.join(part.encode(errors="surrogatepass") for part in parts)
-    random = hashlib.sha256(kind.prefix.encode() + _PART + told).digest()
+    joined = _PART.join(part.encode(errors="surrogatepass") for part in parts)
+    random = hashlib.sha256(kind.prefix.encode() + _PART + joined).digest()
     return kind.of_bytes(marked((at & 0xFFFF_FFFF_FFFF).to_bytes(6) + random[:10]))
 
 

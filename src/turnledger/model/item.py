@@ -141,8 +141,8 @@ class Item:
         if isinstance(content, str):
             return not content.strip()
         for part in content or ():
-            said = part.get("text") or part.get("refusal") or ""
-            if said.strip() or ("text" not in part and "refusal" not in part):
+            text = part.get("text") or part.get("refusal") or ""
+            if text.strip() or ("text" not in part and "refusal" not in part):
                 return False
         return True
 

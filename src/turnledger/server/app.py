@@ -107,7 +107,7 @@ class App:
         self._pages = frozenset(endpoint.path for endpoint in endpoints if endpoint.page_policy is not None)
         self._apart = {endpoint.path for endpoint in endpoints if endpoint.is_apart}
         self._open: set[asyncio.Task[object]] = set()
-        self._somebody_left = asyncio.Event()
+        self._request_ended = asyncio.Event()
         self._hurries = False
         self._parting: tuple[tuple[bytes, bytes], ...] = ()
         self.is_tokenless = False
@@ -124,7 +124,7 @@ class App:
             finally:
                 self._open.discard(task)
                 self.service.quotas.request_closed()
-                self._somebody_left.set()
+                self._request_ended.set()
         elif scope["type"] == "lifespan":
             await self._live(receive, send)
         else:
@@ -139,12 +139,12 @@ class App:
         timer = asyncio.get_running_loop().call_later(grace, self.hurry)
         try:
             while self._open and not self._hurries:
-                self._somebody_left.clear()
-                await self._somebody_left.wait()
+                self._request_ended.clear()
+                await self._request_ended.wait()
             async with asyncio.timeout(cleaning):
                 while self._open:
-                    self._somebody_left.clear()
-                    await self._somebody_left.wait()
+                    self._request_ended.clear()
+                    await self._request_ended.wait()
         except TimeoutError:
             return False
         finally:
@@ -165,7 +165,7 @@ class App:
         if self._open:
             log.warning("requests_cancelled", requests=len(self._open))
         self._hurries = True
-        self._somebody_left.set()
+        self._request_ended.set()
         for task in self._open:
             task.cancel()
 

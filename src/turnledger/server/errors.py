@@ -54,8 +54,8 @@ class ClientGone(TurnledgerError):
 def shutting_down() -> Refused:
     """Return the error for a request that came too late, a stream, or a turn that outlasted the grace
     time."""
-    told = "The server is shutting down. A turn that was asked for here has failed, or was not begun."
-    message = f"{told} Try again in a moment."
+    what = "The server is shutting down. A turn that was asked for here has failed, or was not begun."
+    message = f"{what} Try again in a moment."
     return Refused(503, "shutting_down", message, headers=[(b"retry-after", b"1")])
 
 
@@ -180,8 +180,8 @@ def error_details(problem: BaseException) -> ErrorDetails:
         error["param"] = problem.param
     if isinstance(problem, ModelRefused):
         # Programs match on the upstream's own codes, such as context_length_exceeded.
-        told = problem.error
-        error |= {name: told[name] for name in ("type", "param", "code") if isinstance(told.get(name), str)}
+        sent = problem.error
+        error |= {name: sent[name] for name in ("type", "param", "code") if isinstance(sent.get(name), str)}
     return ErrorDetails(**error)
 
 

@@ -99,9 +99,9 @@ def without_answers(input: Iterable[Item]) -> tuple[Item, ...]:
 
 def not_told_by(asked: Iterable[Item], new: Sequence[Item]) -> tuple[Item, ...]:
     """Return new input without results that `asked` already gave to calls of the turn before."""
-    told = {item.call_id for item in asked if item.is_result}
-    stays = set(without_answers(new) if told else new)
-    return tuple(item for item in new if item in stays or item.call_id not in told)
+    answered = {item.call_id for item in asked if item.is_result}
+    stays = set(without_answers(new) if answered else new)
+    return tuple(item for item in new if item in stays or item.call_id not in answered)
 
 
 def can_follow_reasoning(item: Item) -> bool:

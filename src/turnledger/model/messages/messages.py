@@ -320,28 +320,28 @@ def _others(only: ChatOnly) -> dict[str, Any]:
 def _message(item: Item) -> Message:
     fields = item.fields
     only = _chat_only(fields)
-    message: Message = {**_others(only), "role": item.role, **_said(fields["content"], only)}
+    message: Message = {**_others(only), "role": item.role, **_content_fields(fields["content"], only)}
     if "name" in fields:
         message["name"] = fields["name"]
     return message
 
 
-def _said(content: Any, only: ChatOnly) -> Message:
+def _content_fields(content: Any, only: ChatOnly) -> Message:
     """Return the content of a message, and the fields beside it."""
     if isinstance(content, str):
         return {"content": content}
-    said: Message = {}
+    beside: Message = {}
     parts, apart = list(content), only.apart
     if not apart and only.content is None and _is_refusal(parts):
         apart = ("refusal",)
     for name in reversed(apart):
         if parts and name in parts[-1]:
-            said[name] = parts.pop()[name]
+            beside[name] = parts.pop()[name]
     if only.content == "parts":
-        return {"content": chat_parts(parts), **said}
-    if not parts and (said or only.content == "null"):
-        return {"content": None, **said}
-    return {"content": chat_content(parts), **said}
+        return {"content": chat_parts(parts), **beside}
+    if not parts and (beside or only.content == "null"):
+        return {"content": None, **beside}
+    return {"content": chat_content(parts), **beside}
 
 
 def _is_refusal(parts: list[dict[str, Any]]) -> bool:

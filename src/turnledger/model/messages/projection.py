@@ -136,7 +136,7 @@ def bare(text: str) -> str:
 def canonical(arguments: str) -> str:
     """Normalize the JSON of arguments, whatever its spelling; trim anything that is not JSON."""
     try:
-        value = _one_number(msgspec.json.decode(arguments.strip() or "{}"))
+        value = _whole_numbers(msgspec.json.decode(arguments.strip() or "{}"))
         return normalize("NFC", msgspec.json.encode(value, order="deterministic").decode())
     except (msgspec.MsgspecError, UnicodeError, RecursionError, OverflowError):
         return comparable(arguments)
@@ -193,15 +193,15 @@ def shown(
     """Return the forms of a committed turn. Clients have several of a turn that did not complete, or that has
     hidden items."""
     # The client sent the input itself, with its calls.
-    asked, after = _told(input, output, hidden, ClientForm.SEEN)
-    whole = _told(input, output, hidden, ClientForm.WHOLE)[1]
-    told = [*_echo(asked), *_echo(after)] if is_complete and not hidden else []
-    echo = [each for each in told if each is not None]
+    asked, after = _in_form(input, output, hidden, ClientForm.SEEN)
+    whole = _in_form(input, output, hidden, ClientForm.WHOLE)[1]
+    echoed = [*_echo(asked), *_echo(after)] if is_complete and not hidden else []
+    echo = [each for each in echoed if each is not None]
     return Shown(
         _entries(asked),
         _entries(after),
         _entries(asked) + _entries(whole) if len(whole) > len(after) else None,
-        echo if echo and len(echo) == len(told) else None,
+        echo if echo and len(echo) == len(echoed) else None,
         tuple(_held(input, output, hidden)) if hidden else (),
         hidden,
     )
@@ -210,7 +210,7 @@ def shown(
 def _held(input: Sequence[Item], output: Sequence[Item], hidden: frozenset[int]) -> Iterable[Shown]:
     """Yield the turn with all hidden items, then with each subset: a client may have read it in between."""
     yield shown(input, output, is_complete=False)
-    here = {len(input) + place for place in _made_here(output)}
+    here = {len(input) + place for place in _answered_here(output)}
     items = (*input, *output)
     seen = [place for place in sorted(hidden - here) if _entry(items[place]) is not None]
     if len(seen) > MOST_HIDDEN:
@@ -230,18 +230,18 @@ def items_before(
     """Return the items of a turn before a piece of an entry, both counted in this form. Hidden items are left
     out, except calls whose results the client has from there on."""
     form, place, piece = at
-    asked, after = _told(input, output, hidden, form)
+    asked, after = _in_form(input, output, hidden, form)
     row = [*_rows(asked), *_rows(after)][place]
-    said = [item for item in row if item.is_result or (item.type == "message" and comparable(item.text))]
+    pieces = [item for item in row if item.is_result or (item.type == "message" and comparable(item.text))]
     # The calls come after all pieces.
-    first = row[0] if not piece else [*said, *(item for item in row if item.is_call)][piece]
+    first = row[0] if not piece else [*pieces, *(item for item in row if item.is_call)][piece]
     items = (*input, *output)
     before = next(place for place, item in enumerate(items) if item is first)
     held = left_open(items[:before]) if form is ClientForm.HELD else ()
     return tuple(item for place, item in enumerate(items[:before]) if place not in hidden or item in held)
 
 
-def _told(
+def _in_form(
     input: Sequence[Item], output: Sequence[Item], hidden: Collection[int], form: ClientForm
 ) -> tuple[Sequence[Item], Sequence[Item]]:
     """Return the input and the output of a turn in this form."""
@@ -249,7 +249,7 @@ def _told(
         count = len(input)
         input = [item for place, item in enumerate(input) if place not in hidden]
         output = [item for place, item in enumerate(output, count) if place not in hidden]
-    if form is not ClientForm.WHOLE and (here := _made_here(output)):
+    if form is not ClientForm.WHOLE and (here := _answered_here(output)):
         output = [item for place, item in enumerate(output) if place not in here]
     return input, output
 
@@ -281,7 +281,7 @@ def _echo(items: Iterable[Item]) -> list[dict[str, Any] | None]:
     return echo
 
 
-def _made_here(items: Sequence[Item]) -> set[int]:
+def _answered_here(items: Sequence[Item]) -> set[int]:
     """Return the places of calls that were answered within their turn, and of the results."""
     return {place for pair in pairs(items) for place in pair}
 
@@ -393,12 +393,12 @@ def _medium(part: Mapping[str, Any]) -> list[str]:
     return [each for each in found if isinstance(each, str)][:1]
 
 
-def _one_number(value: Any) -> Any:
+def _whole_numbers(value: Any) -> Any:
     """Make integers of whole floats, since JavaScript writes 1.0 as 1."""
     if isinstance(value, float) and value.is_integer():
         return int(value)
     if isinstance(value, dict):
-        return {name: _one_number(each) for name, each in value.items()}
+        return {name: _whole_numbers(each) for name, each in value.items()}
     if isinstance(value, list):
-        return [_one_number(each) for each in value]
+        return [_whole_numbers(each) for each in value]
     return value

@@ -214,17 +214,17 @@ def fitted(pending: Sequence[Item], input: Sequence[Item], output: Sequence[Item
     for item in items:
         by_id.setdefault(item.call_id, []).append(item)
     missing = [call for call in pending if not _is_answered(call, by_id.get(call.call_id, ()))]
-    told = closed(missing)
+    filled = closed(missing)
     changes = [f"The call {call.call_id} of the turn before has no result: it is closed." for call in missing]
-    items = (*told, *items)
+    items = (*filled, *items)
     if not fits(pending, items):
         repaired = repair((*pending, *items))
-        changes += _told(repaired, len(pending) + len(told))
+        changes += _sentences(repaired, len(pending) + len(filled))
         before = {id(call) for call in pending}
         items = tuple(item for item in repaired.items if id(item) not in before)
     if not fits(pending, items):
         return Fitted((), (), (*changes, "It does not fit behind the turn before."))
-    asked = {id(item) for item in (*told, *input)}
+    asked = {id(item) for item in (*filled, *input)}
     count = max((place + 1 for place, item in enumerate(items) if id(item) in asked), default=0)
     return Fitted(items[:count], items[count:], tuple(changes))
 
@@ -250,7 +250,7 @@ def _is_answered(call: Item, items: Sequence[Item]) -> bool:
     return False
 
 
-def _told(repaired: Repaired, first: int) -> list[str]:
+def _sentences(repaired: Repaired, first: int) -> list[str]:
     return [
         f"Item {change.place - first} was {change.action.value}: {change.why}"
         for change in repaired.changes

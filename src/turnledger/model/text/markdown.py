@@ -41,10 +41,10 @@ def markdown_head(conversation: Conversation) -> str:
 def markdown_turn(turn: Turn, hidden: Collection[int] = ()) -> str:
     """Return a turn without the hidden items and their halves."""
     gone = with_their_halves(turn.items, hidden)
-    told = [_item(item) for place, item in enumerate(turn.items) if place not in gone]
+    parts = [_item(item) for place, item in enumerate(turn.items) if place not in gone]
     if turn.kind in _KINDS:
-        told.append(f"_{_KINDS[turn.kind]}_\n")
-    return "".join(f"\n{part}" for part in told if part)
+        parts.append(f"_{_KINDS[turn.kind]}_\n")
+    return "".join(f"\n{part}" for part in parts if part)
 
 
 def escaped(text: str) -> str:
@@ -64,8 +64,8 @@ def _item(item: Item) -> str:
     if item.type == "message":
         return _message(item)
     if item.is_call:
-        said = item.fields.get("arguments", item.fields.get("input", ""))
-        return f"**Tool call** {escaped(str(item.fields.get('name', item.type)))}\n\n{fenced(str(said))}"
+        arguments = item.fields.get("arguments", item.fields.get("input", ""))
+        return f"**Tool call** {escaped(str(item.fields.get('name', item.type)))}\n\n{fenced(str(arguments))}"
     if item.is_result:
         return f"**Tool result**\n\n{fenced(_text_of(item.fields.get('output')))}"
     return ""  # reasoning and other items that only models read

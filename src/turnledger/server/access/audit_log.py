@@ -55,8 +55,8 @@ class AuditLog:
             try:
                 self._file = _open(self._path)
             except OSError as problem:
-                told = f"audit_log: {self._path} cannot be opened ({problem.strerror}). Name another file."
-                raise InvalidSettings(told) from None
+                message = f"audit_log: {self._path} cannot be opened ({problem.strerror}). Name another file."
+                raise InvalidSettings(message) from None
 
     @property
     def is_wanted(self) -> bool:
@@ -90,16 +90,16 @@ class AuditLog:
 
     def close(self) -> None:
         """Log the number of omitted lines, and close the file."""
-        self._tell_left_out()
+        self._write_left_out()
         self._close_file()
 
     def _next_minute(self) -> None:
         now = self._clock.monotonic()
         if now - self._minute >= 60:
-            self._tell_left_out()
+            self._write_left_out()
             self._minute, self._strangers = now, 0
 
-    def _tell_left_out(self) -> None:
+    def _write_left_out(self) -> None:
         left_out = self._strangers - STRANGERS
         if left_out > 0:
             self._strangers = STRANGERS

@@ -127,7 +127,7 @@ class Authenticator:
     async def admit(self, head: RequestHead) -> Principal:
         """Look up the caller in the store. Raises Refused: 401 for a token that is missing, unknown, expired
         or revoked; 403 for a request without one that came through a proxy."""
-        shown = _shown(head)
+        shown = _cache_key(head)
         try:
             principal = await self._look_up(head)
             self._check(principal, head)
@@ -162,7 +162,7 @@ class Authenticator:
     def recall(self, head: RequestHead) -> Principal | None:
         """Return the caller from the cache; None if the lookup is too old. Only for requests that compare the
         version in the store. Raises Refused as `admit` does."""
-        known = self._remembered.get(_shown(head))
+        known = self._remembered.get(_cache_key(head))
         if known is None or self._clock.monotonic() - known[1] > REMEMBERED_FOR:
             return None
         self._check(known[0], head)
@@ -184,9 +184,9 @@ class Authenticator:
         """Collect uses, which a timer writes: never one write per request."""
         self._uses[token] = now
         if self._later is None:
-            self._later = asyncio.get_running_loop().call_later(self._note_every, self._begin_to_note)
+            self._later = asyncio.get_running_loop().call_later(self._note_every, self._start_noting)
 
-    def _begin_to_note(self) -> None:
+    def _start_noting(self) -> None:
         self.noting = asyncio.create_task(self.note_uses(), name="turnledger token uses")
 
     def _check(self, principal: Principal, head: RequestHead) -> None:
@@ -218,7 +218,7 @@ def _token_text(head: RequestHead) -> str | None:
     return text if kind.lower() == "bearer" and is_token_text(text) else None
 
 
-def _shown(head: RequestHead) -> bytes:
+def _cache_key(head: RequestHead) -> bytes:
     """Return the cache key of a caller; the same for all without a possible token."""
     given = head.authorization
     return sha256(given).digest() if PREFIX in given else b""
@@ -227,10 +227,12 @@ def _shown(head: RequestHead) -> bytes:
 def why_not(token: Token | None) -> Refused:
     """Return the error for a token that is not valid."""
     if token is None:
-        return _unknown("invalid_token", "This token is not known here. Make one: turnledger tokens create")
+        return _unauthorized(
+            "invalid_token", "This token is not known here. Make one: turnledger tokens create"
+        )
     if token.revoked_at is not None:
-        return _unknown("token_revoked", "This token was revoked. Ask for a new one.")
-    return _unknown("token_expired", "This token has expired. Ask for a new one.")
+        return _unauthorized("token_revoked", "This token was revoked. Ask for a new one.")
+    return _unauthorized("token_expired", "This token has expired. Ask for a new one.")
 
 
 def _without_token(head: RequestHead) -> Refused:
@@ -239,10 +241,10 @@ def _without_token(head: RequestHead) -> Refused:
 
 def missing() -> Refused:
     """Return the error for a request that lacks a required token."""
-    return _unknown("missing_token", "This server asks for a token: send `Authorization: Bearer tlt_…`.")
+    return _unauthorized("missing_token", "This server asks for a token: send `Authorization: Bearer tlt_…`.")
 
 
-def _unknown(code: str, message: str) -> Refused:
+def _unauthorized(code: str, message: str) -> Refused:
     return Refused(401, code, message, headers=_CHALLENGE)
 
 

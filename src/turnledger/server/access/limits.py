@@ -253,8 +253,8 @@ class Quotas:
         self, bounds: tuple[Bound, ...], owner: str, is_tokenless: bool, link: Link | None, more: int
     ) -> None:
         for bound in bounds:
-            everybody = self._board.sum(bound.kind) + more
-            if everybody > bound.most:
+            total = self._board.sum(bound.kind) + more
+            if total > bound.most:
                 raise self._refused(bound.kind, BUSY, self._full(bound.kind))
             if is_tokenless:
                 continue
@@ -267,11 +267,11 @@ class Quotas:
                 if link is not None:
                     message = f"You have as many {bound.things} as you may."
                 raise self._refused(limit, bound.code, f"{message} Try again when one has ended.")
-            if own > SHARE * (bound.most - everybody + 1):
+            if own > SHARE * (bound.most - total + 1):
                 who = "this owner has their" if link is None else "you have your"
                 message = f"The server is nearly full, and {who} share of {bound.things}."
-                told = f"{message} The rest is for others. Try again when one has ended."
-                raise self._refused(f"share_of_{bound.kind}", BUSY, told)
+                text = f"{message} The rest is for others. Try again when one has ended."
+                raise self._refused(f"share_of_{bound.kind}", BUSY, text)
 
     def _look_at_link(self, bound: Bound, link: Link, more: int) -> None:
         own = link.bounds.turns if bound.kind in (TURNS, WAITING) else None
@@ -291,8 +291,8 @@ class Quotas:
                 is_of_link = pace is self._pace_of_links and link.bounds.turns_per_minute is not None
                 shown = most if is_of_link else "no more"
                 message = f"All visitors of this link together may ask for {shown} turns a minute."
-            told = f"{message} Try again in {seconds} s."
-            raise self._refused(limit, "too_many_turns_per_minute", told, seconds)
+            text = f"{message} Try again in {seconds} s."
+            raise self._refused(limit, "too_many_turns_per_minute", text, seconds)
 
     def _full(self, limit: str) -> str:
         return f"The server has as much open as it may have (`{limit}`). Try again in a moment."

@@ -43,19 +43,19 @@ async def _words(chat: Chat) -> str | None:
 
 
 def _turn(turn: Turn) -> Turn:
-    said = len(turn.input)
+    count = len(turn.input)
     return replace(
         turn,
         raw_input=codec.raws(_messages(enumerate(turn.input), turn.hidden)),
-        raw_output=codec.raws(_messages(enumerate(turn.output, said), turn.hidden)),
+        raw_output=codec.raws(_messages(enumerate(turn.output, count), turn.hidden)),
         hidden=(),
         details={},
     )
 
 
 def _messages(items: Iterable[tuple[int, Item]], hidden: Collection[int]) -> list[Item]:
-    return [item for place, item in items if place not in hidden and _is_said(item)]
+    return [item for place, item in items if place not in hidden and _is_chat_message(item)]
 
 
-def _is_said(item: Item) -> bool:
+def _is_chat_message(item: Item) -> bool:
     return item.type == "message" and item.fields.get("role") in ROLES

@@ -100,8 +100,8 @@ def _own_store(folder: Path) -> str:
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)  # conversations are private
     except OSError as problem:
-        told = f"{folder} cannot be made: {problem.strerror}. Name a store with --store."
-        raise InvalidSettings(plain(told)) from None
+        message = f"{folder} cannot be made: {problem.strerror}. Name a store with --store."
+        raise InvalidSettings(plain(message)) from None
     return f"sqlite:///{(folder / STORE_NAME).as_posix()}"
 
 
@@ -114,11 +114,11 @@ class SettingsFile:
         try:
             self.tables = tomllib.loads(text)
         except tomllib.TOMLDecodeError as problem:
-            told, _, place = str(problem).partition(" (at ")
+            reason, _, place = str(problem).partition(" (at ")
             line = re.match(r"line (\d+)", place)
             at = line[1] if line else str(text.count("\n") + 1)
             remedy = 'Text needs quotes, as in store = "memory:".'
-            raise InvalidSettings(plain(f"{path}, line {at}: this is not TOML: {told}. {remedy}")) from None
+            raise InvalidSettings(plain(f"{path}, line {at}: this is not TOML: {reason}. {remedy}")) from None
 
     @classmethod
     def read(cls, path: Path) -> SettingsFile:
@@ -130,8 +130,8 @@ class SettingsFile:
             ) from None
         except UnicodeDecodeError as problem:
             line = problem.object.count(b"\n", 0, problem.start) + 1
-            told = f"{path}, line {line}: this is not UTF-8. Save the file as UTF-8."
-            raise InvalidSettings(plain(told)) from None
+            message = f"{path}, line {line}: this is not UTF-8. Save the file as UTF-8."
+            raise InvalidSettings(plain(message)) from None
 
     def line_of(self, names: Names) -> int:
         """Return the line of a setting, or else of its table."""
@@ -175,9 +175,9 @@ def _common(one: Names, other: Names) -> int:
 def _choices(kind: type[msgspec.Struct], names: Names) -> str:
     """List the values of a setting that is a choice."""
     type_of = {field.name: field.type for field in msgspec.structs.fields(kind)}
-    told = type_of.get(names[0]) if len(names) == 1 else None
+    hint = type_of.get(names[0]) if len(names) == 1 else None
     values = [
-        value for each in (told, *get_args(told)) if get_origin(each) is Literal for value in get_args(each)
+        value for each in (hint, *get_args(hint)) if get_origin(each) is Literal for value in get_args(each)
     ]
     return f" Known: {', '.join(values)}." if values else ""
 
@@ -192,8 +192,8 @@ class _Reading:
         tables = self._file.tables
         for name in tables:
             if name not in TABLES:
-                told = f"`{name}` is not known here. Known: [server], [chats], [models.NAME]."
-                raise self._problem((name,), told)
+                message = f"`{name}` is not known here. Known: [server], [chats], [models.NAME]."
+                raise self._problem((name,), message)
         server = self._table(("server",), tables.get("server", {}))
         for name, shown in (("models", "[models.NAME]"), ("chats", "[chats]")):
             if name in server:
@@ -246,11 +246,11 @@ class _Reading:
         try:
             return msgspec.convert(table, kind)
         except msgspec.ValidationError as problem:
-            told, _, path = str(problem).partition(" - at `$")
+            reason, _, path = str(problem).partition(" - at `$")
             inner = tuple(part.partition("[")[0] for part in path.strip("`.").split(".") if part)
-            told = f"{told[:1].lower()}{told[1:]}"
+            reason = f"{reason[:1].lower()}{reason[1:]}"
             subject = f"`{'.'.join(inner)}`: " if inner else ""
-            raise self._problem((*way, *inner), f"{subject}{told}.{_choices(kind, inner)}") from None
+            raise self._problem((*way, *inner), f"{subject}{reason}.{_choices(kind, inner)}") from None
 
     def _table(self, way: Names, table: Any) -> dict[str, Any]:
         if not isinstance(table, dict):
@@ -263,8 +263,8 @@ class _Reading:
             if name not in known:
                 near = difflib.get_close_matches(name, known, 1)
                 hint = f" Did you mean `{near[0]}`?" if near else ""
-                told = f"`{name}` is not a setting of [{'.'.join(way)}].{hint} Known: {', '.join(known)}."
-                raise self._problem((*way, name), told)
+                message = f"`{name}` is not a setting of [{'.'.join(way)}].{hint} Known: {', '.join(known)}."
+                raise self._problem((*way, name), message)
 
     def _check(self, settings: Settings) -> None:
         if settings.store and not settings.store.startswith(("memory:", "sqlite:")):
@@ -294,16 +294,18 @@ class _Reading:
         name = settings.chats.title_model
         known = list(settings.models) or [DEMO]
         if name is not None and name not in known and settings.upstream is None:
-            told = f"there is no model `{name}`. Known: {', '.join(known)}. Give it a table: [models.{name}]."
-            raise self._problem(("chats", "title_model"), told)
+            message = (
+                f"there is no model `{name}`. Known: {', '.join(known)}. Give it a table: [models.{name}]."
+            )
+            raise self._problem(("chats", "title_model"), message)
 
     def _check_workers(self, settings: Settings) -> None:
         way = ("server", "workers")
         if os.name != "posix":
             raise self._problem(way, "this system can run one worker only. Leave it out.")
         if settings.store.startswith("memory:"):
-            told = "several processes cannot share a store in memory. Name a file: --store sqlite:///path."
-            raise self._problem(way, told)
+            message = "several processes cannot share a store in memory. Name a file: --store sqlite:///path."
+            raise self._problem(way, message)
 
     def _check_upstream(self, way: Names, url: str) -> None:
         try:
@@ -315,8 +317,10 @@ class _Reading:
             is_sound = is_sound and not (parts.username or parts.password or parts.fragment)
         if not is_sound:
             # Not echoed: it may hold a password.
-            told = "this is not the URL of an upstream. Write http(s)://host/path, as in https://api.example.com/v1"
-            raise self._problem(way, f"{told}; an api_key goes into an environment variable, by api_key_env.")
+            message = "this is not the URL of an upstream. Write http(s)://host/path, as in https://api.example.com/v1"
+            raise self._problem(
+                way, f"{message}; an api_key goes into an environment variable, by api_key_env."
+            )
 
     def _check_variable(self, way: Names, variable: str | None) -> None:
         if variable is not None and not self._environ.get(variable):
@@ -324,7 +328,7 @@ class _Reading:
                 way, f"the environment variable {variable} is not set. Set it, or remove api_key_env."
             )
 
-    def _problem(self, way: Names, told: str) -> InvalidSettings:
+    def _problem(self, way: Names, message: str) -> InvalidSettings:
         if way[0] == "server" and way[-1] in self._flags:
-            return InvalidSettings(plain(f"--{way[-1].replace('_', '-')}: {told}"))
-        return InvalidSettings(plain(f"{self._file.path}, line {self._file.line_of(way)}: {told}"))
+            return InvalidSettings(plain(f"--{way[-1].replace('_', '-')}: {message}"))
+        return InvalidSettings(plain(f"{self._file.path}, line {self._file.line_of(way)}: {message}"))

@@ -51,7 +51,7 @@ class Acceptor:
         self._is_short = False
         """Whether the system had no room for the last connection."""
         listening.setblocking(False)
-        self._loop.add_reader(listening, self._somebody_waits)
+        self._loop.add_reader(listening, self._connection_waits)
 
     def came(self) -> None:
         self._own += 1
@@ -74,7 +74,7 @@ class Acceptor:
     async def wait_closed(self) -> None:
         """Do nothing; uvicorn calls this."""
 
-    def _somebody_waits(self) -> None:
+    def _connection_waits(self) -> None:
         if self._own * self._workers > self._board.sum(CONNECTIONS):
             self._step_back(STEP_BACK)
         else:
@@ -83,11 +83,11 @@ class Acceptor:
     def _step_back(self, seconds: float) -> None:
         self._others = self._board.sum(CONNECTIONS) - self._own
         self._loop.remove_reader(self._listening)
-        self._pause = self._loop.call_later(seconds, self._come_forward)
+        self._pause = self._loop.call_later(seconds, self._resume)
 
-    def _come_forward(self) -> None:
+    def _resume(self) -> None:
         self._pause = None
-        self._loop.add_reader(self._listening, self._somebody_waits)
+        self._loop.add_reader(self._listening, self._connection_waits)
         is_alone = self._board.sum(CONNECTIONS) - self._own <= self._others
         self._in_vain = self._in_vain + 1 if is_alone else 0
         for _ in range(AT_ONCE if self._in_vain >= IN_VAIN else 1):

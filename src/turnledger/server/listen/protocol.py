@@ -68,10 +68,10 @@ class BoundedHttp(HttpToolsProtocol):
         if self._answering is not None and not self._answering.response_complete:
             _disconnect(self._answering)
         self._unset_keepalive_if_required()
-        self._nothing_is_due()
-        self._nothing_stalls()
+        self._cancel_due()
+        self._cancel_stalling()
         super().connection_lost(exc)
-        self._let_go_of_requests()
+        self._release_requests()
 
     @property
     def is_answering(self) -> bool:
@@ -102,7 +102,7 @@ class BoundedHttp(HttpToolsProtocol):
         if self.parser.should_upgrade() and self.parser.get_method() != b"CONNECT":
             self._declined = self._head_without_upgrade()
             return
-        self._nothing_is_due()
+        self._cancel_due()
         try:
             super().on_headers_complete()
         except (httptools.HttpParserError, UnicodeError, AttributeError):  # the last: a target without a path
@@ -121,7 +121,7 @@ class BoundedHttp(HttpToolsProtocol):
 
     def on_response_complete(self) -> None:
         super().on_response_complete()
-        self._look_at_what_waits()
+        self._watch_unsent()
 
     def data_received(self, data: bytes) -> None:
         """Parse the input, and refuse a request that never completes its head."""
@@ -144,29 +144,29 @@ class BoundedHttp(HttpToolsProtocol):
         # Input between requests must become a request in time, however slowly it arrives: half a head, empty
         # lines, or the rest of a refused body.
         if self._due is None and (self._answering is None or self._answering.response_complete):
-            self._due = self.loop.call_later(self.head_wait, self._is_overdue)
+            self._due = self.loop.call_later(self.head_wait, self._end_overdue)
 
     def pause_writing(self) -> None:
         super().pause_writing()
-        self._look_at_what_waits()
+        self._watch_unsent()
 
     def resume_writing(self) -> None:
         super().resume_writing()
-        self._nothing_stalls()
-        self._look_at_what_waits()
+        self._cancel_stalling()
+        self._watch_unsent()
 
     # Requests that arrive too slowly.
 
-    def _is_overdue(self) -> None:
+    def _end_overdue(self) -> None:
         self._due = None
         log.info("request_too_slow", after=self.head_wait)
         if self._is_in_head:
             late = Refused(408, "head_too_slow", "The headers of the request did not come in time.")
             self.transport.write(_refusal(late))
         self.transport.close()
-        self._look_at_what_waits()
+        self._watch_unsent()
 
-    def _nothing_is_due(self) -> None:
+    def _cancel_due(self) -> None:
         if self._due is not None:
             self._due.cancel()
             self._due = None
@@ -183,10 +183,10 @@ class BoundedHttp(HttpToolsProtocol):
     def _task_ended(self, task: asyncio.Task[None]) -> None:
         self.tasks.discard(task)
         self._running -= 1
-        self._look_at_what_waits()
-        self._let_go_of_requests()
+        self._watch_unsent()
+        self._release_requests()
 
-    def _let_go_of_requests(self) -> None:
+    def _release_requests(self) -> None:
         """Break the cycles between a lost connection and its requests once all have ended: the garbage
         collector would keep them too long."""
         if self not in self.connections and not self._running:
@@ -194,27 +194,27 @@ class BoundedHttp(HttpToolsProtocol):
             self.cycle = self._answering = None  # type: ignore[assignment]
             self.scope = self.headers = None  # type: ignore[assignment]
 
-    def _look_at_what_waits(self) -> None:
+    def _watch_unsent(self) -> None:
         """Bound the time for the rest of a response that is complete or cut short, and for any that its
         client does not read."""
         if self._stalling is not None or self not in self.connections:
             return
         waiting = self.transport.get_write_buffer_size()
-        if waiting and (self.flow.write_paused or self._answering_is_over()):
-            self._stalling = self.loop.call_later(self.send_wait, self._has_stalled, waiting)
+        if waiting and (self.flow.write_paused or self._response_is_over()):
+            self._stalling = self.loop.call_later(self.send_wait, self._check_stalled, waiting)
 
-    def _answering_is_over(self) -> bool:
+    def _response_is_over(self) -> bool:
         return self._answering is None or self._answering.response_complete or self.transport.is_closing()
 
-    def _has_stalled(self, waited: int) -> None:
+    def _check_stalled(self, waited: int) -> None:
         self._stalling = None
         if self.transport.get_write_buffer_size() < waited:  # the client reads slowly
-            self._look_at_what_waits()
+            self._watch_unsent()
         else:
             log.info("client_does_not_read", after=self.send_wait)
             self._cut()
 
-    def _nothing_stalls(self) -> None:
+    def _cancel_stalling(self) -> None:
         if self._stalling is not None:
             self._stalling.cancel()
             self._stalling = None
@@ -247,7 +247,7 @@ class BoundedHttp(HttpToolsProtocol):
                 return
         self.transport.write(_refusal(problem))
         self.transport.close()
-        self._look_at_what_waits()
+        self._watch_unsent()
 
     # Protocol upgrades.
 

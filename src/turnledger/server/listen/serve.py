@@ -187,7 +187,7 @@ class Server(uvicorn.Server):
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await self.listen(sockets)
-        _spare_what_stays()
+        _freeze_garbage_collection()
         self._on_start()
 
     async def listen(self, sockets: list[socket.socket] | None) -> None:
@@ -326,7 +326,7 @@ def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
     return uvloop.new_event_loop
 
 
-def _spare_what_stays() -> None:
+def _freeze_garbage_collection() -> None:
     """Exclude modules and settings, which are permanent, from garbage collection."""
     gc.collect()
     gc.freeze()

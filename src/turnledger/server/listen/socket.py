@@ -32,16 +32,16 @@ def bind(settings: Settings) -> socket.socket:
     try:
         if os.name == "posix":  # on Windows, two servers could then share a port
             listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        _notice_the_vanished(listening)
+        _enable_keepalive(listening)
         listening.bind(address)
     except OSError as problem:
         listening.close()
-        told = PortInUse if problem.errno == errno.EADDRINUSE else InvalidSettings
-        raise told(_not_bound(problem, host, port)) from None
+        kind_of_error = PortInUse if problem.errno == errno.EADDRINUSE else InvalidSettings
+        raise kind_of_error(_not_bound(problem, host, port)) from None
     return listening
 
 
-def _notice_the_vanished(listening: socket.socket) -> None:
+def _enable_keepalive(listening: socket.socket) -> None:
     """Let the system detect vanished peers, for every connection of this socket."""
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for name, value in VANISHED.items():

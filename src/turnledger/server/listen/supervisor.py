@@ -96,8 +96,8 @@ class WorkerProcess:
             return report
         if report is None:
             await self.ended.wait()
-            told = f"A worker ended before it could be asked ({self.code}). The log above may say why."
-            raise WorkerFailed(told)
+            message = f"A worker ended before it could be asked ({self.code}). The log above may say why."
+            raise WorkerFailed(message)
         if not isinstance(report, Failed):
             raise WorkerFailed("A worker reported out of order.")
         if report.missing is not None:
@@ -233,7 +233,7 @@ class Supervisor:
             if not self._told_to_end.is_set():
                 announce(url_of(self._listening), starting.result())
                 self._has_begun.set()
-                self._do(self._watch())
+                self._spawn(self._watch())
                 await self._told_to_end.wait()
         finally:
             await self._end_all()
@@ -254,7 +254,7 @@ class Supervisor:
             if not self._told_to_end.is_set():
                 self.end()
         elif self._rolling is None or self._rolling.done():
-            self._rolling = self._do(self._roll())
+            self._rolling = self._spawn(self._roll())
         else:
             self._is_to_roll_again = True
 
@@ -283,7 +283,7 @@ class Supervisor:
         if worker not in self._living:
             raise WorkerFailed(f"A worker died as soon as it could be asked ({worker.code}).")
         worker.heard_at = asyncio.get_running_loop().time()
-        self._do(worker.listen())
+        self._spawn(worker.listen())
         if not worker.is_leaving:
             self._serving.add(worker)
         log.info("worker_started", worker=part, pid=worker.pid)
@@ -303,23 +303,23 @@ class Supervisor:
         )
 
     async def _unless_told_to_end(self, starting: asyncio.Task[Ready]) -> None:
-        told = asyncio.create_task(self._told_to_end.wait())
+        ending = asyncio.create_task(self._told_to_end.wait())
         try:
-            await asyncio.wait((starting, told), return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait((starting, ending), return_when=asyncio.FIRST_COMPLETED)
             if starting.done() and not self._told_to_end.is_set():
                 _raise_first(starting)
         finally:
-            for task in (starting, told):
+            for task in (starting, ending):
                 task.cancel()
-            await asyncio.wait((starting, told))
+            await asyncio.wait((starting, ending))
 
     # Dead workers.
 
     def _look_for_dead(self) -> None:
         for worker in [each for each in self._living if each.poll()]:
-            self._do(self._bury(worker))
+            self._spawn(self._clean_up(worker))
 
-    async def _bury(self, worker: WorkerProcess) -> None:
+    async def _clean_up(self, worker: WorkerProcess) -> None:
         """Clean up after a worker that has ended, and replace it if necessary."""
         was_serving = worker in self._serving
         self._living.discard(worker)
@@ -331,17 +331,17 @@ class Supervisor:
         if not self._living:
             self._all_ended.set()
         if worker.code != NOT_STARTED:  # such a worker has reported why
-            told = log.info if worker.is_leaving and worker.code == 0 else log.error
-            told("worker_ended", worker=worker.part, pid=worker.pid, code=worker.code)
+            report = log.info if worker.is_leaving and worker.code == 0 else log.error
+            report("worker_ended", worker=worker.part, pid=worker.pid, code=worker.code)
         if worker.code:
-            self._have_recovered()
+            self._order_recovery()
         await worker.close()
         if was_serving and not worker.is_leaving:
             is_young = asyncio.get_running_loop().time() - worker.began_at < YOUNG
             self._young_deaths = self._young_deaths + 1 if is_young else 0
             await self._replace()
 
-    def _have_recovered(self) -> None:
+    def _order_recovery(self) -> None:
         for worker in self._serving:
             worker.tell(Order.RECOVER)
 
@@ -354,11 +354,11 @@ class Supervisor:
                 await self._start()
             except _NOT_BEGUN as problem:
                 if not self._told_to_end.is_set():
-                    log.error("worker_not_started", **_told_of(problem))
+                    log.error("worker_not_started", **_log_fields(problem))
                 self._young_deaths += 1
             else:
                 self._dismiss_surplus()
-                self._have_recovered()  # when the worker died, there may have been no other to order
+                self._order_recovery()  # when the worker died, there may have been no other to order
                 return
 
     # Stalled or oversized workers.
@@ -382,7 +382,7 @@ class Supervisor:
                     worker.kill()
                 elif self._is_too_large(worker, ceiling):
                     worker.is_spent = True
-                    self._do(self._relieve(worker))
+                    self._spawn(self._replace_large(worker))
 
     def _is_too_large(self, worker: WorkerProcess, most: int | None) -> bool:
         if most is None or any(each.is_spent for each in self._living):
@@ -391,14 +391,14 @@ class Supervisor:
             return False  # a worker that is large from the start would be replaced forever
         return (resident_bytes(worker.pid) or 0) > most
 
-    async def _relieve(self, worker: WorkerProcess) -> None:
+    async def _replace_large(self, worker: WorkerProcess) -> None:
         """Start another worker, and order this one to leave when that is ready."""
         log.warning("worker_too_large", worker=worker.part, pid=worker.pid)
         try:
             await self._start()
         except _NOT_BEGUN as problem:
             if not self._told_to_end.is_set():
-                log.error("worker_not_started", **_told_of(problem))
+                log.error("worker_not_started", **_log_fields(problem))
             await asyncio.sleep(LONGEST_PAUSE)
             worker.is_spent = False
         else:
@@ -418,7 +418,7 @@ class Supervisor:
             except _NOT_BEGUN as problem:
                 self._settings = used  # workers are known to start with these
                 if not self._told_to_end.is_set():
-                    log.error("workers_not_replaced", **_told_of(problem))
+                    log.error("workers_not_replaced", **_log_fields(problem))
             else:
                 if not self._told_to_end.is_set():
                     log.info("workers_replaced")
@@ -458,7 +458,7 @@ class Supervisor:
     def _patience(self) -> float:
         return self._settings.grace + CLEANING + FLUSHING + BEYOND
 
-    def _do(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -511,6 +511,6 @@ def _raise_first(starting: asyncio.Task[Ready]) -> None:
         raise problem from None
 
 
-def _told_of(problem: BaseException) -> dict[str, str]:
+def _log_fields(problem: BaseException) -> dict[str, str]:
     unnamed = "missing" if isinstance(problem, ModuleNotFoundError) else "worker_failed"
     return {"code": getattr(problem, "code", unnamed), "problem": str(problem)}

@@ -72,19 +72,19 @@ class Worker:
 
     def __init__(self, channel: Channel, handover: Handover) -> None:
         self._channel = channel
-        self._told = handover
+        self._handover = handover
         self._is_orphan = False
 
     async def run(self) -> None:
         """Serve until ordered to end, or until the supervisor is gone. Raises if it cannot start."""
-        told, folder = self._told, Path(self._told.metrics_folder)
-        configure(told.log_format, told.settings.log_level, sys.stderr, worker=told.part)
-        for descriptor in (told.listening, told.board):
+        handover, folder = self._handover, Path(self._handover.metrics_folder)
+        configure(handover.log_format, handover.settings.log_level, sys.stderr, worker=handover.part)
+        for descriptor in (handover.listening, handover.board):
             os.set_inheritable(descriptor, False)  # subprocesses must not inherit them
-        board = SharedBoard(told.board, told.part)
+        board = SharedBoard(handover.board, handover.part)
         try:
-            with socket.socket(fileno=told.listening) as listening:
-                await self._serve(listening, Sharing(board, folder, told.part))
+            with socket.socket(fileno=handover.listening) as listening:
+                await self._serve(listening, Sharing(board, folder, handover.part))
         finally:
             board.close()
             if self._is_orphan:
@@ -92,7 +92,7 @@ class Worker:
                 shutil.rmtree(folder, ignore_errors=True)
 
     async def _serve(self, listening: socket.socket, sharing: Sharing) -> None:
-        async with opened(self._told.settings, os.environ, listening, sharing) as app:
+        async with opened(self._handover.settings, os.environ, listening, sharing) as app:
             ready = Ready(app.service.models.names, app.is_tokenless)
             server = WorkerServer(app, lambda: self._channel.send(ready), sharing.board)
             # Until it listens, the default handler applies; then the server's; afterwards it is ending.

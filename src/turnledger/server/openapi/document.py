@@ -35,13 +35,13 @@ NO_STORE = "The store cannot be reached. Try again."
 
 def all_answers(endpoint: Endpoint) -> dict[int, str]:
     """Return the meaning of each status that the endpoint can respond with, sorted."""
-    told = {400: NOT_VALID, 415: NOT_JSON, **_of_who_asks(endpoint), **_of_limits(endpoint)}
+    answers = {400: NOT_VALID, 415: NOT_JSON, **_of_access(endpoint), **_of_limits(endpoint)}
     if endpoint.body is not None:
-        told |= {408: SLOW_BODY} if endpoint.is_unbounded else {408: SLOW_BODY, 413: LARGE_BODY}
-    return dict(sorted({**told, **endpoint.answers}.items()))
+        answers |= {408: SLOW_BODY} if endpoint.is_unbounded else {408: SLOW_BODY, 413: LARGE_BODY}
+    return dict(sorted({**answers, **endpoint.answers}.items()))
 
 
-def _of_who_asks(endpoint: Endpoint) -> dict[int, str]:
+def _of_access(endpoint: Endpoint) -> dict[int, str]:
     if endpoint.is_public:
         return {403: FOREIGN}
     return {401: NOT_LET_IN, 403: NOT_ALLOWED, 503: NO_STORE}

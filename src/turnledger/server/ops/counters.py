@@ -250,9 +250,9 @@ class SharedBoard(Board):
     def _set(self, place: int, count: int) -> None:
         self._words[place + 1] = count
         if not count:
-            self._take_out(place)
+            self._remove(place)
 
-    def _take_out(self, hole: int) -> None:
+    def _remove(self, hole: int) -> None:
         """Empty a cell, and move up those behind it that probed past it. A name is in its new cell before it
         leaves the old one: wherever this stops, every name can be found."""
         words, mask = self._words, self._mask
@@ -303,7 +303,7 @@ class Audience:
     def __init__(self, board: Board | None = None, *, look_every: float = LOOK_EVERY) -> None:
         self._board = board or OwnBoard()
         self._readers: defaultdict[TurnId, int] = defaultdict(int)
-        self._afterwards: dict[TurnId, Callable[[], object]] = {}
+        self._actions: dict[TurnId, Callable[[], object]] = {}
         self._look_every = look_every
         self._timer: asyncio.TimerHandle | None = None
 
@@ -325,23 +325,23 @@ class Audience:
 
     def when_gone(self, turn: TurnId, act: Callable[[], object]) -> None:
         """Call `act` once the turn has no readers, maybe now."""
-        self._afterwards[turn] = act
+        self._actions[turn] = act
         self._act_if_gone(turn)
 
     def forget(self, turn: TurnId) -> None:
         """Drop the action of a turn that is over."""
-        self._afterwards.pop(turn, None)
+        self._actions.pop(turn, None)
 
     def _act_if_gone(self, turn: TurnId) -> None:
-        if turn not in self._afterwards:
+        if turn not in self._actions:
             return
         if not self._board.total(READERS, turn):
-            self._afterwards.pop(turn)()
+            self._actions.pop(turn)()
         elif turn not in self._readers and self._timer is None:
             # Another worker serves them, and may die silently: so this one polls.
             self._timer = asyncio.get_running_loop().call_later(self._look_every, self._look)
 
     def _look(self) -> None:
         self._timer = None
-        for turn in list(self._afterwards):
+        for turn in list(self._actions):
             self._act_if_gone(turn)

@@ -39,7 +39,7 @@ class Log:
     stream."""
 
     def __init__(self) -> None:
-        self._to: Callable[[str, Event], None] = _tell_the_library
+        self._to: Callable[[str, Event], None] = _log_to_library
 
     def is_enabled_for(self, level: str) -> bool:
         """Return whether such events are written, for callers to whom collecting them is costly."""
@@ -93,7 +93,7 @@ class LogFormatter:
         if self._worker is not None:
             event["worker"] = self._worker
         tell_where(event, with_message=self._with_message)
-        _blot_out_tokens(event)
+        _hide_tokens(event)
         _make_printable(event)
         return self._line(event)
 
@@ -128,13 +128,13 @@ class _OfLibraries(logging.Formatter):
         return self._form(record.levelname.lower(), event)
 
 
-def _tell_the_library(level: str, event: Event) -> None:
+def _log_to_library(level: str, event: Event) -> None:
     if not _server.isEnabledFor(_NUMBERS[level]):
         return
     problem = event.pop("exc_info", None)
     _add_request(event)
     event["level"] = level
-    _blot_out_tokens(event)
+    _hide_tokens(event)
     _server.log(_NUMBERS[level], event.pop("event"), exc_info=problem, extra=event)
 
 
@@ -164,7 +164,7 @@ def _make_printable(event: Event) -> None:
             event[name] = plain(value)
 
 
-def _blot_out_tokens(event: Event) -> None:
+def _hide_tokens(event: Event) -> None:
     """Hide tokens, which clients may put into a path, or libraries into a warning."""
     for name, value in event.items():
         if isinstance(value, str) and (TOKEN in value or CODE in value):

@@ -42,7 +42,7 @@ class Metrics:
         """Make the metrics of a worker, in files that all workers read. Applies to all metrics of the
         process: call it once, before any other is made. Raises OSError if the disk is full."""
         for kind in ("counter", "gauge_livesum", "histogram"):
-            _have_room(folder / f"{kind}_{part}.db")
+            _allocate(folder / f"{kind}_{part}.db")
         os.environ["PROMETHEUS_MULTIPROC_DIR"] = str(folder)
         # By part, not by process: a worker that replaces a dead one continues counting in its files.
         values.ValueClass = values.MultiProcessValue(lambda: part)  # type: ignore[no-untyped-call]
@@ -107,7 +107,7 @@ class Metrics:
         return Gauge(f"turnledger_{name}", meaning, registry=self._registry, multiprocess_mode="livesum")
 
 
-def _have_room(file: Path) -> None:
+def _allocate(file: Path) -> None:
     """Allocate a new file on the disk now. It is mapped into memory, and the system kills a process that
     finds the disk full later. Others may read it at any time, so it appears whole."""
     if file.exists():

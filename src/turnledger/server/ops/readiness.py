@@ -47,13 +47,13 @@ class Readiness:
         if self._known_at is not None and self._now() - self._known_at < FRESH:
             return self._problem
         if self._probing is None:
-            self._probing = asyncio.create_task(self._find_out(), name="turnledger probe")
+            self._probing = asyncio.create_task(self._run_probe(), name="turnledger probe")
         done, _ = await asyncio.wait((self._probing,), timeout=PATIENCE)
         if not done:
             self._note(NO_ANSWER, f"no answer within {PATIENCE:g} seconds")
         return self._problem
 
-    async def _find_out(self) -> None:
+    async def _run_probe(self) -> None:
         try:
             await self._probe()
         except (StoreError, LedgerClosed) as problem:

@@ -117,11 +117,11 @@ def _check(settings: Mapping[str, Any], name: str, most: int) -> bool:
     if type(value) is not int or value < 1:
         raise _refused(name, f"{plain(repr(value)[:_SHOWN])} is no whole number above 0. Send one.")
     if value > most:
-        told = f"{value} is above the {most} that this token may ask for. Ask for less."
-        raise _refused(name, told, "parameter_too_large")
+        why = f"{value} is above the {most} that this token may ask for. Ask for less."
+        raise _refused(name, why, "parameter_too_large")
     return True
 
 
-def _refused(name: str, told: str, code: str = "unsupported_parameter") -> Refused:
+def _refused(name: str, why: str, code: str = "unsupported_parameter") -> Refused:
     shown = plain(name[:_SHOWN])
-    return Refused(400, code, f"{shown}: {told}", param=shown)
+    return Refused(400, code, f"{shown}: {why}", param=shown)

@@ -57,8 +57,8 @@ async def body_pieces(receive: Receive, wait: float) -> AsyncIterator[bytes]:
             async with asyncio.timeout(wait):
                 message = await receive()
         except TimeoutError:
-            told = f"Nothing more of the body arrived within {wait:g} seconds."
-            raise Refused(408, "body_too_slow", told) from None
+            why = f"Nothing more of the body arrived within {wait:g} seconds."
+            raise Refused(408, "body_too_slow", why) from None
         if message["type"] == "http.disconnect":
             raise ClientGone
         if piece := message.get("body", b""):
@@ -94,10 +94,10 @@ def decode_body(body: bytes, decoder: msgspec.json.Decoder[Decoded], within: str
             body.decode()  # the decoder checks only the fields it decodes; the rest is passed on or stored
         return decoder.decode(body)
     except msgspec.ValidationError as problem:
-        told, _, path = str(problem).partition(" - at `")
+        reason, _, path = str(problem).partition(" - at `")
         param = f"{within}{path.removeprefix('$').rstrip('`')}".strip(".") or None
         where = f"`{param}`: " if param else ""
-        raise Refused(400, "invalid_body", f"The body is not valid: {where}{told}.", param=param) from None
+        raise Refused(400, "invalid_body", f"The body is not valid: {where}{reason}.", param=param) from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as problem:
         raise Refused(400, "malformed_json", _malformed(body, problem)) from None
 
@@ -115,10 +115,10 @@ def _malformed(body: bytes, problem: Exception) -> str:
         return "The JSON of the body is nested too deeply."
     if isinstance(problem, UnicodeDecodeError):
         return f"The body is not UTF-8: {_place(body, problem.start)}."
-    told, _, position = str(problem).partition("(byte ")
+    reason, _, position = str(problem).partition("(byte ")
     offset = int(position.rstrip(")")) if position.rstrip(")").isdigit() else len(body)
-    told = told.removeprefix("JSON is malformed:").strip()
-    return f"The body is not JSON: {told[:1].lower()}{told[1:]} at {_place(body, offset)}."
+    reason = reason.removeprefix("JSON is malformed:").strip()
+    return f"The body is not JSON: {reason[:1].lower()}{reason[1:]} at {_place(body, offset)}."
 
 
 def _place(body: bytes, offset: int) -> str:

@@ -26,25 +26,25 @@ IS_KEPT = "conversation_is_kept"
 class PersistencePolicy:
     def __init__(self, settings: ChatSettings, ledger: Ledger) -> None:
         self._ledger = ledger
-        self._usually = settings.keep
+        self._default = settings.keep
         self._scopes = {name: scope.keep for name, scope in settings.scopes.items() if scope.keep is not None}
         self._is_same_for_all = all(keep == settings.keep for keep in self._scopes.values())
-        self.keeps_all = self._usually and self._is_same_for_all
+        self.keeps_all = self._default and self._is_same_for_all
         """Whether only a request can opt out."""
 
     def keeps(self, scope: str) -> bool:
-        return self._scopes.get(scope, self._usually)
+        return self._scopes.get(scope, self._default)
 
     def why_not(self, scope: str) -> str | None:
         """Return why chats of this scope cannot be imported; None if they can."""
-        return None if self.keeps(scope) else f"{self._who(scope)}."
+        return None if self.keeps(scope) else f"{self._reason(scope)}."
 
     def check(self, scope: str) -> None:
         """Raise Refused (409 `not_kept`) if chats of this scope are not stored: none can be created or
         changed."""
         if not self.keeps(scope):
-            told = f"{self._who(scope)}. Ask at /v1/chat/completions, with all messages of the chat."
-            raise Refused(409, NOT_KEPT, told, headers=(NO_RETRY,))
+            message = f"{self._reason(scope)}. Ask at /v1/chat/completions, with all messages of the chat."
+            raise Refused(409, NOT_KEPT, message, headers=(NO_RETRY,))
 
     async def is_kept(self, asked: ChatRequest, owner: str, within: Within) -> bool:
         """Return whether this turn is stored. Raises Refused if it is not, and its request needs the store;
@@ -55,12 +55,12 @@ class PersistencePolicy:
         is_allowed = self.keeps(scope)
         if is_allowed and not asked.says_no:
             return True
-        why = "X-Conversation-Keep says no" if is_allowed else self._who(scope)
+        why = "X-Conversation-Keep says no" if is_allowed else self._reason(scope)
         for header, remedy in _needs_store(asked):
             raise Refused(400, NOT_KEPT, f"{header}: {why}. {remedy}", param=header)
         if asked.conversation is not None or await self._is_named(asked, scope, owner):
-            told = "the whole history with X-Conversation-Messages: full and a conversation_key"
-            remedy = f"Leave out X-Conversation-Id and send all messages of the chat, or send {told}."
+            alternative = "the whole history with X-Conversation-Messages: full and a conversation_key"
+            remedy = f"Leave out X-Conversation-Id and send all messages of the chat, or send {alternative}."
             message = f"{why}, and this conversation was kept: nothing can be added to it. {remedy}"
             raise Refused(409, IS_KEPT, message, param="X-Conversation-Id", headers=(NO_RETRY,))
         return False
@@ -79,7 +79,7 @@ class PersistencePolicy:
             return False
         return await self._ledger.is_named(asked.conversation_key, owner=owner, scope=scope)
 
-    def _who(self, scope: str) -> str:
+    def _reason(self, scope: str) -> str:
         return (
             "The chats of this scope are not kept" if scope in self._scopes else "This server keeps no chats"
         )

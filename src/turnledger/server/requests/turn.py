@@ -95,11 +95,11 @@ def named_among(headers: RawHeaders, taken: frozenset[bytes]) -> dict[bytes, byt
 
 def not_for_this(names: Set[bytes]) -> InvalidInput:
     """Return the error for headers that a request does not support."""
-    told = ", ".join(sorted(name.decode() for name in names))
+    listed = ", ".join(sorted(name.decode() for name in names))
     remedy = "Leave it out; what it can say is in its body."
     if KEEP in names:
         remedy = "What is asked for here is kept. For a turn that is not, ask at /v1/chat/completions."
-    return InvalidInput(f"{told}: not for this request. {remedy}")
+    return InvalidInput(f"{listed}: not for this request. {remedy}")
 
 
 def words_of(named: Named) -> str:
@@ -316,9 +316,9 @@ def check_keepable(body: AskedOfModel) -> None:
 def fingerprint_of(path: str, conversation: str, fields: Mapping[str, msgspec.Raw]) -> bytes:
     """Return the digest of path, conversation and body, without options of delivery."""
     digest = hashlib.sha256()
-    said = sorted((name, bytes(value)) for name, value in fields.items() if name not in _DELIVERY)
+    hashed = sorted((name, bytes(value)) for name, value in fields.items() if name not in _DELIVERY)
     parts = [path.encode(), conversation.encode()]
-    for name, value in said:
+    for name, value in hashed:
         parts += (name.encode(), value)
     for part in parts:
         digest.update(len(part).to_bytes(8) + part)
@@ -387,15 +387,15 @@ def turn_request(
     )
 
 
-def primer_of(said: Said, most: int) -> tuple[Item, ...]:
+def primer_of(given: Said, most: int) -> tuple[Item, ...]:
     """Return the client's own history as items; it may be chat messages with tool calls, items, or texts of
     the user. Raises MalformedItems."""
     items: list[Item] = []
     limits = Limits(input_items=most)
-    limits.check_count("What primes the turn", said)
-    limits.check_messages("What primes the turn", [like for like in said if isinstance(like, dict)])
+    limits.check_count("What primes the turn", given)
+    limits.check_messages("What primes the turn", [like for like in given if isinstance(like, dict)])
     try:
-        for are_messages, run in groupby([said] if isinstance(said, str) else said, _is_chat_message):
+        for are_messages, run in groupby([given] if isinstance(given, str) else given, _is_chat_message):
             likes: list[Any] = list(run)
             items += items_of_messages(likes, left_open(items)) if are_messages else map(Item.of, likes)
     except MalformedItems as problem:

@@ -124,17 +124,17 @@ class LiveUpdates:
             with suppress(TimeoutError):
                 async with asyncio.timeout(HEARTBEAT):
                     await self._service.shutting_down.wait()
-            for following, is_told in self._open.items():
-                if not is_told or self._service.shutting_down.is_set():
+            for following, has_sent in self._open.items():
+                if not has_sent or self._service.shutting_down.is_set():
                     following.wake()
                 self._open[following] = False
 
 
-def pieces_of(told: Sequence[bytes]) -> list[bytes]:
+def pieces_of(events: Sequence[bytes]) -> list[bytes]:
     """Join events into a few pieces that never split one: an error may follow any piece."""
     pieces: list[list[bytes]] = []
     room = 0
-    for each in told:
+    for each in events:
         if len(each) > room:
             pieces.append([])
             room = PIECE

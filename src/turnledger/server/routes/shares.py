@@ -91,7 +91,7 @@ class ShareRoutes:
     async def exchange(self, request: Request) -> Response:
         """Exchange the code of a link for a token. Invalid codes are counted separately: thousands of guesses
         must not block visitors with a valid code."""
-        brought = decode_body(await self._brought(request), decoder_of(ExchangeBody))
+        brought = decode_body(await self._stranger_body(request), decoder_of(ExchangeBody))
         try:
             visit = await self._shares.exchange(
                 brought.code, brought.nonce, arrives=partial(self._count, VISITS)
@@ -113,7 +113,7 @@ class ShareRoutes:
         )
         return json_response(shown)
 
-    async def _brought(self, request: Request) -> bytes:
+    async def _stranger_body(self, request: Request) -> bytes:
         """Read the body of a request without a token. While their bodies arrive, such requests count as one
         owner, so that slow ones leave room for callers with a token."""
         place = self._service.quotas.other(STRANGERS, is_tokenless=False)
@@ -129,8 +129,8 @@ class ShareRoutes:
         if wait:
             self._service.metrics.refused("exchanges_per_minute")
             message = f"At most {self._most} links a minute are followed here (`exchanges_per_minute`)."
-            told = f"{message} Try again in {wait} s."
-            raise Refused(429, "too_many_exchanges", told, headers=((b"retry-after", b"%d" % wait),))
+            text = f"{message} Try again in {wait} s."
+            raise Refused(429, "too_many_exchanges", text, headers=((b"retry-after", b"%d" % wait),))
         self._pace.count(name)
 
 

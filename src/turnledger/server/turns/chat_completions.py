@@ -124,8 +124,8 @@ class CompletionTurn:
             return
         chunks = self._chunks(turn)
         async for event in chat.events(turn):
-            if told := as_events(chunks.of_event(event)):
-                self._exchange.write(told)
+            if chunk := as_events(chunks.of_event(event)):
+                self._exchange.write(chunk)
                 await self._exchange.client.room()
         last = chunks.last(committed(await chat.outcome(turn)))
         self._exchange.end(as_events(last) + DONE)
@@ -146,12 +146,12 @@ def renamed(payloads: Iterable[bytes], was: str, now: str) -> list[bytes]:
     old, new = b'{"id":"%s"' % was.encode(errors="replace"), b'{"id":"%s"' % now.encode()
     behind = len(old)
     return [
-        new + payload[behind:] if was and payload.startswith(old) else _named_anew(payload, was, now)
+        new + payload[behind:] if was and payload.startswith(old) else _with_id(payload, was, now)
         for payload in payloads
     ]
 
 
-def _named_anew(payload: bytes, was: str, now: str) -> bytes:
+def _with_id(payload: bytes, was: str, now: str) -> bytes:
     name = b'"id":"%s"' % was.encode(errors="replace")
     # Within a text the quotes would be escaped, so a single match is the id of the answer.
     if was and payload.count(name) == 1:
@@ -201,8 +201,8 @@ async def pass_through(
 
 def _failure(model: ChatModel, reasons: Iterable[bytes]) -> ModelError | None:
     known = finish_reasons_of(model)
-    told = (reason.decode(errors="replace") for reason in reasons)
-    unknown = next((reason for reason in told if reason and reason not in known), None)
+    given = (reason.decode(errors="replace") for reason in reasons)
+    unknown = next((reason for reason in given if reason and reason not in known), None)
     return None if unknown is None else failure_of_end(unknown)
 
 
@@ -210,8 +210,8 @@ DONE = b"data: [DONE]\n\n"
 
 
 def as_events(payloads: Iterable[bytes]) -> bytes:
-    told = b"\n\ndata: ".join(payloads)
-    return b"data: %b\n\n" % told if told else b""
+    joined = b"\n\ndata: ".join(payloads)
+    return b"data: %b\n\n" % joined if joined else b""
 
 
 def completion(turn: Turn) -> bytes:
@@ -241,9 +241,9 @@ def message_of(output: Sequence[Item]) -> dict[str, Any]:
     """Return the output of a turn as the one message of a chat completion, without calls that were answered
     within the turn."""
     calls = left_open(output)
-    said = [each for each in messages_of(output) if each["role"] == "assistant"]
+    messages = [each for each in messages_of(output) if each["role"] == "assistant"]
     message: dict[str, Any] = {"role": "assistant", "content": None, "refusal": None}
-    for each in said:
+    for each in messages:
         for name, value in each.items():
             if name in ("content", "refusal") and isinstance(value, str):
                 message[name] = (message[name] or "") + value
@@ -256,9 +256,9 @@ def message_of(output: Sequence[Item]) -> dict[str, Any]:
 def finish_reason(turn: Turn) -> str:
     """Return why the answer ended, as reported by the model or visible in the items. An interrupted turn has
     `length`, which clients know as an incomplete answer."""
-    told = turn.details.get("finish_reason")
-    if isinstance(told, str):
-        return told
+    reason = turn.details.get("finish_reason")
+    if isinstance(reason, str):
+        return reason
     if turn.kind is TurnKind.INTERRUPTED:
         return "length"
     return "tool_calls" if left_open(turn.output) else "stop"
@@ -289,9 +289,9 @@ class Chunks:
             self._is_text_open = False
             return
         message = messages_of((item,))[0]
-        told = {name: message[name] for name in ("content", "refusal") if message.get(name)}
-        if told:
-            yield self._chunk(told)
+        delta = {name: message[name] for name in ("content", "refusal") if message.get(name)}
+        if delta:
+            yield self._chunk(delta)
 
     def last(self, turn: Turn) -> Iterable[bytes]:
         """Yield the end of a committed answer, with the calls left to the client, which are known only
@@ -307,9 +307,9 @@ class Chunks:
     def whole(self, turn: Turn) -> Iterable[bytes]:
         """Yield all chunks of a committed answer."""
         answer = message_of(turn.output)
-        told = {name: answer[name] for name in ("content", "refusal") if answer.get(name)}
-        if told:
-            yield self._chunk(told)
+        delta = {name: answer[name] for name in ("content", "refusal") if answer.get(name)}
+        if delta:
+            yield self._chunk(delta)
         yield from self.last(turn)
 
     def _chunk(self, delta: dict[str, Any], reason: str | None = None) -> bytes:

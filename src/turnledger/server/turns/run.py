@@ -149,10 +149,10 @@ class TurnExchange:
         headers: those of a turn that waits for its lane."""
 
         def headers() -> Headers | None:
-            told = waiting()
-            if told is None:
+            given = waiting()
+            if given is None:
                 return None
-            return [*((name, value.encode("latin-1")) for name, value in told.items()), EVENTS]
+            return [*((name, value.encode("latin-1")) for name, value in given.items()), EVENTS]
 
         self._is_kept_alive = True
         self.service.streams.keep_alive(self.client, headers)
@@ -343,7 +343,7 @@ class TurnRun:
             metrics.turn_ended(outcome_of(problem))
             raise
         finally:
-            self._read_no_more()
+            self._stop_reading()
             service.audience.forget(self._block.id)
             if self._stopping is not None:
                 await asyncio.wait((self._stopping,))
@@ -380,13 +380,13 @@ class TurnRun:
     def _client_left(self) -> None:
         if not self._exchange.client.may_have_arrived:
             self._service.ledger.lost(self._block)
-        self._read_no_more()
+        self._stop_reading()
         if self._following is not None:
             self._following.cancel()
         if self._on_disconnect is not OnDisconnect.CONTINUE:
             self._service.audience.when_gone(self._block.id, self._begin_to_stop)
 
-    def _read_no_more(self) -> None:
+    def _stop_reading(self) -> None:
         if self._reads is not None:
             self._service.audience.leave(self._reads)
             self._reads = None

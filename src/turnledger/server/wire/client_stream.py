@@ -150,9 +150,9 @@ class ClientStream:
         # The server also reports this when the response is complete, but not while bytes are left to send.
         elif not self._is_ended or self._sending is not None:
             self.is_broken = True
-            self._tell()
+            self._report_broken()
 
-    def _tell(self) -> None:
+    def _report_broken(self) -> None:
         on_broken, self._on_broken = self._on_broken, None
         if on_broken is not None:
             on_broken()
@@ -219,7 +219,7 @@ class ClientStream:
                 self._sending = asyncio.create_task(self._catch_up(sent), name="turnledger client stream")
         elif self._backlog_bytes + size > self._backlog_limit:
             self._cut_off(self._sending)
-            self._tell()
+            self._report_broken()
         else:
             self._backlog.append(message)
             self._backlog_bytes += size

@@ -10,6 +10,6 @@ from starlette.responses import Response
 from turnledger.api.json import encode
 
 
-def json_response(told: Struct, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
+def json_response(shape: Struct, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
     """Encode a shape of the API as a response."""
-    return Response(encode(told), status, headers, media_type="application/json")
+    return Response(encode(shape), status, headers, media_type="application/json")
