@@ -80,7 +80,7 @@ class ListPosition(Struct, frozen=True, order=True):
 
     @property
     def cursor(self) -> str:
-        """The place as an opaque text."""
+        """An opaque text."""
         return self._packed(self.at, self.id.raw)
 
     @staticmethod

@@ -78,5 +78,4 @@ class LiveChange(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def mark_of(at: int, conversation: bytes, turn: bytes | None) -> int:
-    """Compute the mark of a stored change."""
     return crc32(b"%d" % at + conversation + (turn or b""))

@@ -87,7 +87,6 @@ class Conversation(msgspec.Struct, frozen=True, kw_only=True):
     pinned: bool = False
     archived: bool = False
     named_by: NamedBy | None = None
-    """None while it has no title."""
     is_listed: bool = True
     """False for a conversation made by a turn, until the first commit."""
     purge_at: int | None = None
@@ -95,7 +94,6 @@ class Conversation(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_deleted(self) -> bool:
-        """Whether it was deleted, restorable or not."""
         return self.state is ConversationState.DELETED or self.state is ConversationState.PURGED
 
     @property
@@ -222,20 +220,16 @@ class Within(Struct, frozen=True):
     scope: str | None = None
     """The only visible scope; empty: conversations without a scope."""
     chat: ConversationId | None = None
-    """The only visible conversation."""
 
     @property
     def is_everything(self) -> bool:
-        """Whether the caller sees all of the owner's conversations."""
         return self.scope is None and self.chat is None
 
     def sees(self, conversation: Conversation) -> bool:
-        """Return whether the conversation exists for the caller."""
         is_in_scope = self.scope is None or self.scope == conversation.scope
         return is_in_scope and (self.chat is None or self.chat == conversation.id)
 
     def reaches(self, scope: str, chat: ConversationId) -> bool:
-        """Return whether a conversation of this scope and id exists for the caller."""
         return (self.scope is None or self.scope == scope) and (self.chat is None or self.chat == chat)
 
     def covers(self, other: Within) -> bool:
@@ -249,7 +243,6 @@ class Within(Struct, frozen=True):
 
     @classmethod
     def labelled(cls, label: str | None) -> Within:
-        """Return the restriction with this label."""
         if label is not None and label.startswith(ONE_CHAT):
             return cls(chat=ConversationId(label[len(ONE_CHAT) :]))
         return cls(label)
@@ -290,12 +283,10 @@ def in_blocks(size: int) -> int:
 
 
 def of_branch(size: int) -> int:
-    """Return the bytes counted for a branch with this many bytes of turns and logs."""
     return in_blocks(size + ROW)
 
 
 def of_details(conversation: Conversation) -> int:
-    """Return the bytes counted for title, metadata and tags."""
     size = 0
     if conversation.title:
         size += len(conversation.title.encode())

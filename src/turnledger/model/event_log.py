@@ -152,7 +152,6 @@ def items_told(log: bytes) -> int:
 
 
 def failure_of(log: bytes) -> Failure | None:
-    """Return the failure in the log, if there is one."""
     for code, raw, _ in entries(log):
         if code == FAILURE:
             try:
@@ -174,7 +173,6 @@ def stored(log: bytes, output: Sequence[Item]) -> bytes:
 
 
 def loaded(kept: bytes, output: Sequence[Item]) -> bytes:
-    """Decode the log that `stored` encoded."""
     if not kept:
         return _implied(output)
     if kept[:1] == PLAIN:

@@ -74,7 +74,6 @@ def left_of(items: Iterable[Item], gone: Collection[int], first: int = 0) -> tup
 def without_hidden(
     parts: Sequence[tuple[Item, ...]], hidden: Sequence[Collection[int]]
 ) -> list[tuple[Item, ...]]:
-    """Return the parts of a history without hidden items and their halves."""
     return [left_of(part, gone) for part, gone in zip(parts, gone_in(parts, hidden), strict=True)]
 
 

@@ -131,7 +131,6 @@ class IdSource:
 
 
 _PLACES = 0xF << 76 | 0b11 << 62
-"""The bits of version and variant."""
 _PART = b"\x00"
 
 

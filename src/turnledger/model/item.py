@@ -181,7 +181,6 @@ def is_unicode(text: str) -> bool:
 
 
 def items_of(like: ItemLike | Iterable[ItemLike]) -> tuple[Item, ...]:
-    """Make items from one value or several."""
     if isinstance(like, str):
         return (message("user", like),)
     if isinstance(like, Mapping | Item):

@@ -24,7 +24,6 @@ class JournalRecord(codec.Document, frozen=True):
     started: int | msgspec.UnsetType = msgspec.UNSET
     read_only: bool = False
     emitted: bool | msgspec.UnsetType = msgspec.UNSET
-    """Whether the item was made of emitted text."""
 
 
 @dataclass
@@ -76,8 +75,7 @@ class Journal:
         return any(not read_only for read_only in self.started.values())
 
     def answers(self) -> dict[int, Item]:
-        """Return the result of each answered call, by place. A call id refers to the last open call with
-        it."""
+        """Return the result of each answered call, by place. A call id means the last open call with it."""
         return {call: self.items[result] for call, result in pairs(self.items)}
 
     def unanswered(self) -> list[int]:

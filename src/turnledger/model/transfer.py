@@ -37,8 +37,6 @@ class ResetLine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class BranchLine(msgspec.Struct, frozen=True, kw_only=True):
-    """A branch, and its last turn."""
-
     id: str
     head: str | None
 
@@ -96,7 +94,6 @@ class TurnLine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, ta
     instructions: tuple[msgspec.Raw, ...] | UnsetType = UNSET
     """Instructions that came with it; present and empty if it ended those in force."""
     instructions_once: bool = False
-    """Whether they were for this turn only."""
     input: tuple[msgspec.Raw, ...]
     output: tuple[msgspec.Raw, ...]
     details: msgspec.Raw | UnsetType = UNSET
@@ -173,7 +170,6 @@ def turn_line(chat: str, turn: Turn, flags: Mapping[int, Flags], failure: Failur
 
 
 def flag_lines(flags: Mapping[int, Flags]) -> tuple[FlagLine, ...]:
-    """Return the flags of a turn, ordered by place."""
     return tuple(
         FlagLine(item=place, to_model=each.to_model, to_user=each.to_user)
         for place, each in sorted(flags.items())
@@ -209,7 +205,6 @@ _PARTS: dict[str, tuple[Any, type[msgspec.Struct]]] = {
     "flags": (list[_Object], FlagLine),
     "failure": (_Object | None, Failure),
 }
-"""Parts of lines with fields of their own."""
 
 
 def _names_in(raw: msgspec.Raw, part: Any) -> set[str]:
@@ -267,7 +262,6 @@ class ImportReport(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     turn: str | None = None
     """The id of the turn in the file."""
     turns: int | None = None
-    """How many turns of the chat are stored."""
     why: str = ""
 
 
@@ -288,7 +282,6 @@ class Notes:
         self._kept.append(ImportReport(line=line, did=did, chat=chat, turn=named, why=why[:LONGEST_WHY]))
 
     def all(self) -> list[ImportReport]:
-        """Return the reports, ordered by line."""
         kept = sorted(self._kept, key=lambda report: report.line)
         if self._left_out:
             why = f"{self._left_out} more reports of this chat are left out."

@@ -45,7 +45,6 @@ from turnledger.server.service import Service
 CLIENT_LEFT = 499
 """Logged and counted in place of a status when the client left before the response."""
 LOGGED_PATH = 200
-"""Characters of a path that are logged."""
 NATIVE = "/api/"
 """Paths of our own API. On others, clients of other servers send parameters and headers that we ignore."""
 CONDITION = b"if-match"

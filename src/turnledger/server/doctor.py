@@ -140,7 +140,6 @@ def check_versions() -> list[Diagnosis]:
 
 
 def check_exposure(settings: Settings, *, any_tokens: bool) -> list[Diagnosis]:
-    """Check who may use the server."""
     where = f"{settings.host}:{settings.port}"
     if any_tokens:
         return [ok("access", f"at {where}, with a token only")]
@@ -371,7 +370,6 @@ class Answered(msgspec.Struct, frozen=True):
 
 
 def upstreams_of(settings: Settings) -> list[UpstreamCheck]:
-    """Return each upstream once, with everything that the settings expect of it."""
     wanted: dict[tuple[str, str | None, bool | str], list[str]] = {}
     for name, model in settings.models.items():
         way = (model.upstream, model.api_key_env, model.proxy)

@@ -60,8 +60,6 @@ def shutting_down() -> Refused:
 
 
 class ErrorKind(NamedTuple):
-    """Status, type and headers of the response to an error class."""
-
     status: int
     type: str
     headers: tuple[tuple[bytes, bytes], ...] = ()

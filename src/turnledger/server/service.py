@@ -49,7 +49,6 @@ class Service:
         self.metrics = Metrics() if sharing is None else Metrics.shared(sharing.metrics_folder, sharing.part)
         namer = settings.chats.title_model and models.named(settings.chats.title_model)
         self.titles = Titles(ledger, namer) if namer else None
-        """None: the first words of a chat are its title."""
         self.audience = Audience(self.board)
         self.quotas = Quotas(settings.limits, self.board, self.metrics, ledger.clock)
         patience = settings.limits.send_wait

@@ -58,7 +58,6 @@ class Share(msgspec.Struct, frozen=True, kw_only=True):
     max_uses: int | None = None
     uses: int = 0
     per_minute: int | None = None
-    """Visitors that may come within a minute."""
     visitor_lifetime: int | None = None
     """Milliseconds that a visitor may stay, at most until the link expires."""
     created_at: int
@@ -69,9 +68,8 @@ class Share(msgspec.Struct, frozen=True, kw_only=True):
     bounds: Bounds = UNBOUNDED
     """How much each visitor may request, and how much all of them together may run and store."""
     bytes: int = 0
-    """Bytes that all visitors together store; see Usage."""
+    """Stored by all visitors together, as are `chats`; see Usage."""
     chats: int = 0
-    """Conversations that all visitors together have."""
     digest: Bytes
     """The hash by which the store finds it; its code cannot be derived from it."""
 
@@ -88,11 +86,9 @@ class Share(msgspec.Struct, frozen=True, kw_only=True):
         return self.revoked_at is None and (self.expires_at is None or now < self.expires_at)
 
     def is_open(self, now: int) -> bool:
-        """Return whether one more visitor may come."""
         return self.is_valid(now) and (self.max_uses is None or self.uses < self.max_uses)
 
     def token_for(self, id: TokenId, digest: Bytes, now: int) -> Token:
-        """Return the token of one more visitor."""
         ends = [self.expires_at, None if self.visitor_lifetime is None else now + self.visitor_lifetime]
         is_reader = self.conversation is not None
         return Token(

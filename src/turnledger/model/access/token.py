@@ -78,7 +78,7 @@ class Token(msgspec.Struct, frozen=True, kw_only=True):
     expires_at: int | None = None
     revoked_at: int | None = None
     used_at: int | None = None
-    """Approximately when it was last presented."""
+    """Approximate."""
     parent: TokenId | None = None
     """The token that created it; None if the operator of the store did."""
     share: ShareId | None = None
@@ -148,8 +148,7 @@ def new_token_text(random_bits: RandomBits) -> str:
 
 
 def is_token_text(text: str) -> bool:
-    """Return whether this can be the text of a token: the checksum catches typing errors and cut-off
-    texts."""
+    """Return whether this can be the text of a token; the checksum catches typing errors."""
     return is_secret_text(PREFIX, text)
 
 
@@ -160,7 +159,6 @@ def secret_text(prefix: str, secret: int) -> str:
 
 
 def is_secret_text(prefix: str, text: str) -> bool:
-    """Return whether this can be a secret under the prefix."""
     return (
         len(text) == len(prefix) + _SECRET_DIGITS + _SUM_DIGITS
         and text.startswith(prefix)

@@ -73,7 +73,6 @@ def _chat_part(part: Part) -> Part:
 
 
 def text_part(role: str, text: str) -> Part:
-    """Return a text part of an item; only an assistant's text is output."""
     if role == "assistant":
         return {"type": "output_text", "text": text, "annotations": []}
     return {"type": "input_text", "text": text}
@@ -327,7 +326,6 @@ def _message(item: Item) -> Message:
 
 
 def _content_fields(content: Any, only: ChatOnly) -> Message:
-    """Return the content of a message, and the fields beside it."""
     if isinstance(content, str):
         return {"content": content}
     beside: Message = {}

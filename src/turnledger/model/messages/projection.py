@@ -90,7 +90,6 @@ class Shown(msgspec.Struct, frozen=True, dict=True):
     held: tuple[Shown, ...] = ()
     """The turn with all or some of the hidden items, which a client may have received earlier."""
     hidden: frozenset[int] = frozenset()
-    """The places of the hidden items of the turn."""
 
     @property
     def entries(self) -> tuple[Entry, ...]:
@@ -107,7 +106,6 @@ class Shown(msgspec.Struct, frozen=True, dict=True):
         return tuple(dict.fromkeys(forms))
 
     def asked(self, form: ClientForm) -> tuple[Entry, ...]:
-        """Return the input in this form."""
         return self.held[0].input if form is ClientForm.HELD and self.held else self.input
 
     def told(self, form: ClientForm) -> tuple[Entry, ...]:
@@ -244,7 +242,6 @@ def items_before(
 def _in_form(
     input: Sequence[Item], output: Sequence[Item], hidden: Collection[int], form: ClientForm
 ) -> tuple[Sequence[Item], Sequence[Item]]:
-    """Return the input and the output of a turn in this form."""
     if hidden and form is not ClientForm.HELD:
         count = len(input)
         input = [item for place, item in enumerate(input) if place not in hidden]
@@ -299,7 +296,6 @@ def _entries(items: Iterable[Item]) -> tuple[Entry, ...]:
 
 
 def _rows(items: Iterable[Item]) -> list[list[Item]]:
-    """Group the items that form each entry."""
     rows: list[list[Item]] = []
     role = None
     for item in items:

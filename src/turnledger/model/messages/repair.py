@@ -107,7 +107,6 @@ class _Repair:
                 self._drop(place, "This assistant message says nothing.")
 
     def _pair(self) -> None:
-        """Find the result of each call, and drop results without one."""
         waiting: dict[tuple[str | None, str], deque[int]] = {}
         called: dict[str | None, str] = {}
         steps = _steps(self._given)

@@ -32,7 +32,6 @@ _KINDS = {
 
 
 def markdown_head(conversation: Conversation) -> str:
-    """Return the beginning of the file: the title and the dates."""
     title = escaped(conversation.title or NO_TITLE) or escaped(NO_TITLE)
     began, last = _day(conversation.created_at), _day(conversation.touched_at)
     return f"# {title}\n\nBegun {began}, last used {last}.\n"

@@ -41,8 +41,6 @@ class Phrase(Struct, frozen=True):
 
 
 class Span(Struct, frozen=True):
-    """A word and its offsets in its text."""
-
     word: str
     start: int
     end: int
@@ -190,7 +188,6 @@ def snippet_of(texts: Sequence[str], sought: Sequence[Phrase]) -> Snippet | None
 
 
 def _window(line: str, word: int) -> str:
-    """Return the part of a line around a word, given by its number."""
     if len(line) <= LENGTH:
         return line
     at = _offset(line, word)
@@ -204,7 +201,6 @@ def _window(line: str, word: int) -> str:
 
 
 def _offset(line: str, word: int) -> int:
-    """Return the offset of a word, given by its number."""
     passed = 0
     for chunk in _CHUNK.finditer(line):
         count = len(words_of(chunk[0]))
@@ -226,7 +222,6 @@ def _marked(text: str, sought: Sequence[Phrase]) -> Snippet:
 
 
 def _joined(marks: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Merge overlapping marks."""
     joined: list[tuple[int, int]] = []
     for start, end in marks:
         if joined and start < joined[-1][1]:

@@ -89,7 +89,6 @@ class AuditLog:
         )
 
     def close(self) -> None:
-        """Log the number of omitted lines, and close the file."""
         self._write_left_out()
         self._close_file()
 

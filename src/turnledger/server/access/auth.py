@@ -40,8 +40,6 @@ _CHALLENGE = ((b"www-authenticate", b"Bearer"),)
 
 
 class Principal(msgspec.Struct, frozen=True):
-    """The caller."""
-
     owner: str
     scopes: frozenset[TokenScope]
     version: int
@@ -108,8 +106,6 @@ class Principal(msgspec.Struct, frozen=True):
 
 
 class Authenticator:
-    """Looks up callers, for one server."""
-
     def __init__(
         self, tokens: Tokens, settings: Settings, clock: Clock, *, note_every: float = NOTE_EVERY
     ) -> None:
@@ -225,7 +221,6 @@ def _cache_key(head: RequestHead) -> bytes:
 
 
 def why_not(token: Token | None) -> Refused:
-    """Return the error for a token that is not valid."""
     if token is None:
         return _unauthorized(
             "invalid_token", "This token is not known here. Make one: turnledger tokens create"
@@ -240,7 +235,6 @@ def _without_token(head: RequestHead) -> Refused:
 
 
 def missing() -> Refused:
-    """Return the error for a request that lacks a required token."""
     return _unauthorized("missing_token", "This server asks for a token: send `Authorization: Bearer tlt_…`.")
 
 

@@ -63,7 +63,7 @@ class ServerSeal:
         self._seal: Seal | None = None
 
     async def seal(self) -> Seal:
-        """Raises StoreErrors."""
+        """Read the seal on first use. Raises StoreError."""
         if self._seal is None:
             self._seal = Seal(await self._tokens.store_secret())
         return self._seal

@@ -71,8 +71,6 @@ def is_loopback(host: str) -> bool:
 
 
 class RequestHead:
-    """The headers that the guard checks."""
-
     __slots__ = ("_headers", "host", "is_clear", "origin", "proxied_by")
 
     def __init__(self, scope: Scope) -> None:
@@ -144,7 +142,6 @@ class Guard:
         return self._headers
 
     def page_policy(self, allowed: bytes, *, is_own_frame: bool = False) -> tuple[bytes, bytes]:
-        """Return the policy header of one of the server's own pages."""
         return POLICY, allowed + (self._own_framing if is_own_frame else self._framing)
 
     def preflight_headers(self, head: RequestHead) -> list[tuple[bytes, bytes]] | None:

@@ -204,7 +204,6 @@ class Quotas:
         return place
 
     def _paces(self, owner: str, link: Link | None) -> list[tuple[Pace, str, int]]:
-        """Return the counts per minute that a turn adds to, with their limits."""
         paces = [] if self._per_minute is None else [(self._pace, owner, self._per_minute)]
         if link is not None:
             most = link.bounds.turns_per_minute or self._per_minute

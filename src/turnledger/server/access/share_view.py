@@ -1,4 +1,4 @@
-"""A chat as a visitor sees it who has a link to it.
+"""A chat as seen by a visitor with a link to it.
 
 Only the messages: no key or metadata of its owner, no tool calls, no failed attempts, no hidden items.
 """
@@ -21,7 +21,6 @@ ROLES = ("user", "assistant")
 
 
 async def as_readers_see(chat: Chat, shown: ShownChat) -> ShownChat:
-    """Remove from a chat what readers must not see."""
     title: dict[str, Any] = {"title": await _words(chat)} if shown.named_by == NamedBy.WORDS else {}
     return replace(
         shown,

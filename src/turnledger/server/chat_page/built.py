@@ -55,8 +55,6 @@ class PageFile:
 
 
 class BuiltPage:
-    """The files of a page, by their paths within its folder."""
-
     def __init__(self, files: Mapping[str, bytes]) -> None:
         known = {name: PageFile(name, content) for name, content in files.items()}
         self.index = known.get(INDEX)
@@ -70,7 +68,6 @@ class BuiltPage:
 
     @classmethod
     def read(cls, folder: Path) -> BuiltPage:
-        """Read the page in a folder; it has no files if there is none."""
         found = (path for path in folder.rglob("*") if path.is_file())
         return cls({path.relative_to(folder).as_posix(): path.read_bytes() for path in found})
 

@@ -173,7 +173,6 @@ def _common(one: Names, other: Names) -> int:
 
 
 def _choices(kind: type[msgspec.Struct], names: Names) -> str:
-    """List the values of a setting that is a choice."""
     type_of = {field.name: field.type for field in msgspec.structs.fields(kind)}
     hint = type_of.get(names[0]) if len(names) == 1 else None
     values = [

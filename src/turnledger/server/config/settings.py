@@ -30,13 +30,10 @@ class ServerLimits(msgspec.Struct, frozen=True, kw_only=True):
     """Limits for clients. Times are in seconds."""
 
     body_bytes: Count = 32 * 1024 * 1024
-    """Bytes of a request body."""
     body_wait: Seconds = 30.0
-    """Time for a body to arrive."""
     send_wait: Seconds = 30.0
     """Time for a client to accept the end of a response, or any of it, before it is disconnected."""
     head_wait: Seconds = 30.0
-    """Time for the headers of a request to arrive."""
     idle_wait: Seconds = 75.0
     """Time that a connection may be idle. Longer than clients keep theirs, so that clients close it, and
     never the server while a request arrives."""
@@ -48,20 +45,16 @@ class ServerLimits(msgspec.Struct, frozen=True, kw_only=True):
     waiting: Count = 2_500
     """Turns that have not begun: they wait for their lane or for their body."""
     streams: Count = 5_000
-    """Event streams open at once."""
     owner_turns: Count | None = 1_000
     """Turns that one owner may have open. Limits per owner do not apply to requests without a token."""
     owner_waiting: Count | None = 500
-    """Turns of one owner that have not begun."""
     owner_streams: Count | None = 1_000
-    """Event streams that one owner may have open."""
     owner_requests: Count | None = 1_000
     """Other requests that one owner may have open, neither turns nor event streams: their bodies may be slow,
     too."""
     imports: Count = 32
     """Imports at once: each holds a chat in memory, up to 64 MiB and more."""
     owner_imports: Count | None = 4
-    """Imports at once of one owner."""
     owner_turns_per_minute: Count | None = None
     """Turns of one owner within a minute. None: no limit."""
     exchanges_per_minute: Count = 600
@@ -77,9 +70,7 @@ class ServerLimits(msgspec.Struct, frozen=True, kw_only=True):
     """Tokens that a visitor, or the bearer of a narrowed token, may request for one answer, unless the link
     or the token has a bound of its own."""
     input_items: Count = ENGINE.input_items
-    """Items in the input of one turn."""
     turn_bytes: Count = ENGINE.turn_bytes
-    """Bytes of one turn."""
     queue_length: Count = ENGINE.queue_length
     """Turns that may wait for one conversation."""
     queue_wait: Seconds = ENGINE.queue_wait
@@ -115,7 +106,6 @@ class ModelSettings(msgspec.Struct, frozen=True, kw_only=True):
     model: str | None = None
     """Its name at the upstream; None: the same."""
     api_key_env: str | None = None
-    """The environment variable with the api_key."""
     timeouts: ModelTimeouts | None = None
     """None: those of the server."""
     finish_reasons: tuple[str, ...] = ()
@@ -131,8 +121,6 @@ class ModelSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ScopeSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """Settings for the chats of one scope."""
-
     keep: bool | None = None
     """Whether they are stored; None: as in [chats]."""
 
@@ -152,7 +140,7 @@ class ChatSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Seconds by which the wall clock may differ from the machine's monotonic clock; beyond that nothing is
     purged, expires, is reset or is unclaimed."""
     clock_agreement: LongTime = ENGINE.clock_agreement
-    """Seconds for which the clocks must then agree before it is again."""
+    """Seconds for which the clocks must then agree before this resumes."""
     title_model: str | None = None
     """The model that writes titles; None: the first words are the title."""
     scopes: dict[str, ScopeSettings] = {}
@@ -165,7 +153,6 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     port: Port = 8383
     """0: any free port."""
     workers: Workers = 1
-    """Processes that serve requests."""
     store: str = ""
     """The URL of the store; empty: a file in the user's data folder."""
     hosts: tuple[str, ...] = ()
@@ -184,21 +171,18 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """None: console on a terminal, json elsewhere."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     audit_log: str | None = None
-    """A file for a JSON line per request: who requested what."""
+    """A file for one JSON line per request."""
     limits: ServerLimits = ServerLimits()
     timeouts: ModelTimeouts = ModelTimeouts()
     upstream: str | None = None
     """The upstream of all models that `models` does not list."""
     api_key_env: str | None = None
-    """The environment variable with the api_key for `upstream`."""
     finish_reasons: tuple[str, ...] = ()
     """Further values of `finish_reason` that mark a complete answer of `upstream`."""
     reuse: bool = True
-    """Whether to reuse connections to `upstream`."""
     proxy: bool | str = True
     """The URL of the HTTP proxy to `upstream`; false: none; true: from the environment."""
     length_field: LengthField | None = None
-    """The field in which `upstream` takes a token's bound on the answer length."""
     models: dict[str, ModelSettings] = {}
     chats: ChatSettings = ChatSettings()
 

@@ -49,7 +49,6 @@ class Acceptor:
         self._joining: set[asyncio.Task[object]] = set()
         self._is_closed = False
         self._is_short = False
-        """Whether the system had no room for the last connection."""
         listening.setblocking(False)
         self._loop.add_reader(listening, self._connection_waits)
 
@@ -95,7 +94,6 @@ class Acceptor:
                 break
 
     def _take(self) -> bool:
-        """Accept a connection; return whether there was one."""
         try:
             connection, _ = self._listening.accept()
         except (BlockingIOError, InterruptedError, ConnectionAbortedError):

@@ -34,8 +34,6 @@ class Handover(msgspec.Struct, frozen=True, kw_only=True, tag="handover"):
 
 
 class Order(StrEnum):
-    """An order of a supervisor to a worker."""
-
     END = "end"
     """The server ends: accept no more requests, and exit when the open ones have ended."""
     LEAVE = "leave"
@@ -85,7 +83,6 @@ class Channel:
 
     @classmethod
     async def over(cls, end: socket.socket) -> Channel:
-        """Take over this end of the pair."""
         return cls(*await asyncio.open_unix_connection(sock=end, limit=LONGEST))
 
     def send(self, message: Message) -> None:

@@ -220,7 +220,6 @@ class BoundedHttp(HttpToolsProtocol):
             self._stalling = None
 
     def _cut(self) -> None:
-        """Close the connection now, and drop its buffer."""
         if self._answering is not None and not self._answering.response_complete:
             _disconnect(self._answering)
         self.transport.abort()
@@ -304,7 +303,6 @@ def _refusal(problem: BaseException) -> bytes:
 
 
 def _disconnect(cycle: RequestResponseCycle) -> None:
-    """Report to the application that the client has left."""
     cycle.disconnected = True
     cycle.message_event.set()
 

@@ -318,7 +318,6 @@ def _hangs_up() -> bool:
 
 
 def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
-    """Return the fastest event loop that is installed."""
     try:
         import uvloop
     except ImportError:  # not available for Windows

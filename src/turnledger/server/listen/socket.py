@@ -11,7 +11,6 @@ from turnledger.server.config.file import InvalidSettings
 from turnledger.server.config.settings import Settings
 
 BACKLOG = 2048
-"""Connections that may wait to be accepted."""
 VANISHED = {"TCP_KEEPIDLE": 60, "TCP_KEEPINTVL": 15, "TCP_KEEPCNT": 4, "TCP_USER_TIMEOUT": 120_000}
 """Seconds of silence before the peer is probed, seconds between probes, their number; and milliseconds for
 sent bytes to be acknowledged."""

@@ -40,7 +40,6 @@ class WorkerFailed(TurnledgerError):
 
 
 def failed_with(code: str, message: str) -> WorkerFailed:
-    """Make the error of a worker, under its own code."""
     kind: type[WorkerFailed] = type("WorkerFailed", (WorkerFailed,), {"code": code})
     return kind(message)
 
@@ -58,7 +57,6 @@ class WorkerProcess:
         self.is_spent = False
         """Whether it uses too much memory, and is to be replaced."""
         self.is_leaving = False
-        """Whether it was ordered to end."""
         self.ended = asyncio.Event()
         self._deadline: asyncio.TimerHandle | None = None
 
@@ -261,13 +259,11 @@ class Supervisor:
     # Starting workers.
 
     async def _start_all(self) -> Ready:
-        """Start all workers at once; return the report of one."""
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(self._start()) for _ in range(self._settings.workers)]
         return tasks[0].result()
 
     async def _start(self) -> Ready:
-        """Start a worker and wait until it is ready; return its report."""
         while not self._parts:
             self._part_is_free.clear()
             await self._part_is_free.wait()
@@ -494,7 +490,6 @@ def keep_folder(folder: Path) -> None:
 
 
 def terminal_is_there() -> bool:
-    """Return whether this process has an open terminal."""
     try:
         os.close(os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY))
     except OSError:

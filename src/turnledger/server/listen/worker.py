@@ -38,7 +38,6 @@ REFRESH_EVERY = 1.0
 
 
 def main(channel: int) -> None:
-    """Run a worker with this end of a channel, and exit."""
     # A terminal sends these to all processes at once. The supervisor decides what they mean.
     for number in (signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
@@ -68,8 +67,6 @@ async def _work(end: socket.socket) -> bool:
 
 
 class Worker:
-    """Serves, and follows the supervisor's orders."""
-
     def __init__(self, channel: Channel, handover: Handover) -> None:
         self._channel = channel
         self._handover = handover

@@ -20,12 +20,9 @@ NAMING_MODELS = frozenset({"model", "models", "fallbacks", "fallback_models", "m
 
 
 class ResolvedModel(NamedTuple):
-    """A model, and its name at the upstream."""
-
     model: ChatModel
     upstream_name: str
     length_field: LengthField | None = None
-    """See ModelSettings."""
 
 
 class Models:

@@ -17,7 +17,6 @@ from turnledger.server.models.models import ResolvedModel
 from turnledger.server.ops.logs import log, unexpected
 
 AT_ONCE = 4
-"""Titles requested at the same time."""
 WAITING = 200
 """Chats in the queue; further ones keep their first words."""
 PATIENCE = 60.0
@@ -48,7 +47,6 @@ class Titles:
         making.add_done_callback(self.making.discard)
 
     async def close(self) -> None:
-        """Stop; chats without a title keep their first words."""
         self._is_closed = True
         for making in self.making:
             making.cancel()

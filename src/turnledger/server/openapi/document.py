@@ -125,7 +125,6 @@ def path_of(endpoint: Endpoint) -> str:
 
 
 def _content(endpoint: Endpoint, status: int) -> Content:
-    """Return the shape of a response by media type."""
     content = endpoint.content.get(status, _ANY if status < 400 else Error)
     return content if isinstance(content, Mapping) else {JSON: content}
 

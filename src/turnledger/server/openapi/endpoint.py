@@ -18,12 +18,9 @@ Answering: TypeAlias = Callable[[Request], Awaitable[Response]] | ASGIApp
 """A function from request to response, or an ASGI application where speed matters."""
 
 Content: TypeAlias = Mapping[str, Shape]
-"""The shape of a body, by media type."""
 
 
 class Parameter(NamedTuple):
-    """A parameter in the path, the query or a header."""
-
     meaning: str
     schema: Schema = TEXT
 
@@ -44,7 +41,7 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
     is_open_at_first: bool = False
     """Whether it needs no scope as long as no token exists."""
     checks_version: bool = False
-    """Whether its transaction compares the version of the tokens, so that the guard may use its cache."""
+    """Whether its transaction compares the version of the tokens, so that a cached lookup suffices."""
     summary: str
     tag: str
     answers: Mapping[int, str] = msgspec.field(default_factory=lambda: {200: "Done."})
@@ -61,7 +58,6 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
     is_unbounded: bool = False
     """Whether its body may have any length: it is read in pieces."""
     needs_body: bool = True
-    """Whether the body is required."""
     is_stream: bool = False
     """Whether it counts against the limit on open streams."""
     page_policy: bytes | None = None

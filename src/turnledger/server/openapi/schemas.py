@@ -15,7 +15,6 @@ from turnledger.model.ids import Id
 
 Schema: TypeAlias = Mapping[str, Any]
 Shape: TypeAlias = Schema | type | UnionType
-"""A schema, or classes of turnledger.api."""
 
 TEXT: Schema = {"type": "string"}
 NAME: Schema = {"type": "string", **requests.NAME}
@@ -60,7 +59,6 @@ class Components:
             _require_all_of_an_answer(schema)
 
     def schema(self, shape: Shape) -> Schema:
-        """Return the schema of a shape, as a reference where it is a class."""
         if isinstance(shape, Mapping):
             return shape
         references = [self._references[each] for each in _classes(shape)]

@@ -79,7 +79,6 @@ class OwnBoard(Board):
 CELLS = 65_536
 """Cells of a part; at most half are used."""
 HASHES = 10_000
-"""Names whose hash is cached."""
 TRIES = 100
 """Retries of a read while names move. After that the worker has stalled, and its names are at rest."""
 
@@ -126,7 +125,6 @@ class SharedBoard(Board):
             raise
 
     def close(self) -> None:
-        """Close the memory and its descriptor; other processes keep theirs."""
         self.detach()
         os.close(self.descriptor)
 
@@ -186,7 +184,6 @@ class SharedBoard(Board):
         return found
 
     def _of_kind(self, kind: str) -> tuple[int, int]:
-        """Return the hashes of the sum of a kind, and of the sum that was spilled."""
         found = self._hashes.get(kind)
         if found is None:
             found = self._hashes[kind] = self._hash(kind, "", b"sum"), self._hash(kind, "", b"spilled")

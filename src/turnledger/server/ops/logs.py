@@ -62,7 +62,6 @@ class Log:
 
 
 def unexpected(problem: BaseException, **ids: str | None) -> None:
-    """Log an unforeseen exception with its stack."""
     log.error("internal_error", exc_info=problem, **ids)
 
 
@@ -117,8 +116,6 @@ class _Written:
 
 
 class _OfLibraries(logging.Formatter):
-    """Formats records of libraries as our own events."""
-
     def __init__(self, form: LogFormatter) -> None:
         super().__init__()
         self._form = form

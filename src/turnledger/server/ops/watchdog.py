@@ -19,7 +19,7 @@ from pathlib import Path
 from turnledger.server.ops.logs import log
 
 LOOK_EVERY = 1.0
-"""Seconds between checks of the loop and the memory."""
+"""Seconds between checks."""
 STALLED_AFTER = 5.0
 """Seconds without an iteration of the loop after which it is reported: every client waits meanwhile."""
 YOUNG = 10.0
@@ -65,11 +65,10 @@ class Remedy:
     abort: Callable[[], object]
     """Exit at once: the stalled loop could not shut down gracefully."""
     stall_wait: float
-    """Seconds that the loop may stall."""
 
 
 class Watchdog:
-    """Watches the loop and the process that create it. Without a remedy it only logs."""
+    """Watches the loop and the process it is created in. Without a remedy it only logs."""
 
     def __init__(self, most_bytes: int | None, remedy: Remedy | None = None) -> None:
         self._most_bytes = most_bytes

@@ -29,7 +29,6 @@ from turnledger.server.requests.body import decode_body
 
 RawHeaders: TypeAlias = Iterable[tuple[bytes, bytes]]
 Named: TypeAlias = Mapping[bytes, bytes]
-"""The headers of interest, by name."""
 
 
 class OnDisconnect(StrEnum):
@@ -94,7 +93,6 @@ def named_among(headers: RawHeaders, taken: frozenset[bytes]) -> dict[bytes, byt
 
 
 def not_for_this(names: Set[bytes]) -> InvalidInput:
-    """Return the error for headers that a request does not support."""
     listed = ", ".join(sorted(name.decode() for name in names))
     remedy = "Leave it out; what it can say is in its body."
     if KEEP in names:
@@ -187,8 +185,6 @@ NULL = msgspec.Raw(b"null")
 
 
 class AskedOfModel(msgspec.Struct, kw_only=True):
-    """Fields for the model that are checked."""
-
     n: int | None = None
     modalities: list[str] | None = None
     audio: msgspec.Raw = NULL  # a union of Raw and None would accept only null
@@ -230,7 +226,6 @@ class ChatRequest(TurnTerms, frozen=True, kw_only=True):
     settings: Mapping[str, msgspec.Raw]
     """All other fields, undecoded."""
     conversation: str | None = None
-    """The id of the conversation, if the request has one."""
     conversation_key: str | None = None
     scope: str | None = None
     says_no: bool = False

@@ -94,7 +94,6 @@ class BranchRoutes:
         return await _moved(who, chat, shown)
 
     async def reset(self, request: Request) -> Response:
-        """Move a conversation_key to a new chat."""
         asked, who = await self._service.asked(request, ResetBody)
         named_among(request.scope["headers"], frozenset())
         who.check_chat_scope(asked.scope)
@@ -224,7 +223,6 @@ def _moves(routes: BranchRoutes) -> list[Endpoint]:
 def _move(
     name: str, answer: Answering, body: type[Struct], summary: str, more: Mapping[int, str] = NOTHING_MORE
 ) -> Endpoint:
-    """Describe an endpoint that shows other turns of the same chat."""
     return Endpoint(
         method="POST",
         path=f"/api/chats/{{chat}}/{name}",

@@ -16,7 +16,6 @@ from turnledger.server.turns.chat_completions import CHAT_COMPLETIONS
 from turnledger.server.turns.run import TurnEndpoint
 
 ENCODED = {"type": "string", "minLength": 1}
-"""A text, UTF-8 and percent-encoded."""
 
 HEADERS = {
     "X-Conversation-Id": Parameter(

@@ -31,7 +31,6 @@ class PageRoutes:
         self._page = page
 
     async def index(self, request: Request) -> Response:
-        """Send the page, which is the same for everyone."""
         if self._page.index is None:
             return HTMLResponse(UNBUILT.text)
         return given(self._page.index, request)
@@ -43,7 +42,6 @@ class PageRoutes:
         return given(self._page.assets.get(request.path_params["name"]), request)
 
     async def picture(self, _: Request) -> Response:
-        """Send the frame for one image."""
         return HTMLResponse(PICTURE.text)
 
 
@@ -64,7 +62,6 @@ def given(file: PageFile | None, request: Request) -> Response:
 
 
 def takes_gzip(accepted: str) -> bool:
-    """Return whether an `Accept-Encoding` accepts gzip."""
     welcome = False
     for each in accepted.lower().split(","):
         coding, _, weight = (part.strip() for part in each.partition(";"))
@@ -77,7 +74,6 @@ def takes_gzip(accepted: str) -> bool:
 
 
 def has_version(had: str, tag: str) -> bool:
-    """Return whether an `If-None-Match` has this tag."""
     return any(each.strip().removeprefix("W/") in (tag, "*") for each in had.split(","))
 
 

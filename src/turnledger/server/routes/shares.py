@@ -135,7 +135,6 @@ class ShareRoutes:
 
 
 def seen_by(who: Principal) -> dict[str, Any]:
-    """Return the filter for the links that the caller sees."""
     if who.has(TokenScope.ADMIN):
         return {"within": who.within}
     return {"owner": who.owner, "within": who.within, "only_chats": True}

@@ -124,7 +124,6 @@ class Exports:
 
     @asynccontextmanager
     async def all(self, who: Principal, request: Request) -> AsyncIterator[Stream]:
-        """Send all conversations that lists show."""
         scope = request.query_params.get("scope")
         lines = self._ledger.transfer.export_all(owner=who.owner, scope=scope, within=who.within)
         yield _file(ALL_CHATS, NDJSON, lines)
@@ -196,8 +195,7 @@ class ImportChats:
         await answer.end()
 
     async def _readmitted(self, pieces: AsyncIterator[bytes], request: Request) -> AsyncIterator[bytes]:
-        """Yield the pieces; look the caller up again after the first, since the token may have ended
-        meanwhile."""
+        """Look the caller up again after the first piece: the token may have ended meanwhile."""
         is_first = True
         async for piece in pieces:
             if is_first:
@@ -207,8 +205,6 @@ class ImportChats:
 
 
 class _Answer:
-    """The reports to the client."""
-
     def __init__(self, send: Send) -> None:
         self._send = send
         self._held = bytearray()
@@ -224,7 +220,6 @@ class _Answer:
             self._held.clear()
 
     async def end(self) -> None:
-        """Send the count of each outcome."""
         counted = {did.value: self._done[did] for did in Did}
         await self._finish(msgspec.json.encode({"done": counted}))
 

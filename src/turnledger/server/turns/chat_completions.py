@@ -60,8 +60,6 @@ async def read(exchange: TurnExchange, body: bytes) -> CompletionTurn | None:
 
 
 class CompletionTurn:
-    """The turn of a chat-completions request."""
-
     def __init__(self, exchange: TurnExchange, asked: ChatRequest, model: ChatModel) -> None:
         who, policies = exchange.who, asked.policies
         self._exchange = exchange
@@ -305,7 +303,6 @@ class Chunks:
             yield encode({**self._head, "choices": [], "usage": details["usage"]})
 
     def whole(self, turn: Turn) -> Iterable[bytes]:
-        """Yield all chunks of a committed answer."""
         answer = message_of(turn.output)
         delta = {name: answer[name] for name in ("content", "refusal") if answer.get(name)}
         if delta:

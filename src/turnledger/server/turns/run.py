@@ -76,7 +76,6 @@ class TurnExchange:
         self.has_told_end = False
         """Whether the stream has reported the end of the turn: an error then adds nothing."""
         self.has_spoken = False
-        """Whether the model has sent anything."""
         self._error = error
         self._is_kept_alive = False
         self._is_stream = False
@@ -101,7 +100,6 @@ class TurnExchange:
         return model, settings if name == named else {**settings, "model": name}
 
     def options(self, asked: TurnTerms) -> TurnOptions:
-        """Return the options of the turn from the request."""
         policies = asked.policies
         options: TurnOptions = {
             "attach": True,
@@ -123,7 +121,6 @@ class TurnExchange:
         return options
 
     def chat_of(self, turn: TurnId) -> Awaitable[Chat]:
-        """Find the chat of a turn that the caller sees."""
         return self.service.ledger.chat_of(turn, owner=self.who.owner, within=self.who.within)
 
     # The response.
@@ -133,7 +130,6 @@ class TurnExchange:
         self._headers[name] = value.encode("latin-1")
 
     def place(self, conversation: ConversationId, state: str, turn: TurnId) -> None:
-        """Put the turn into the response headers and the log."""
         self.header(b"x-conversation-id", conversation)
         self.header(b"x-conversation-state", state)
         self.header(b"x-turn-id", turn)
@@ -169,7 +165,6 @@ class TurnExchange:
         self.client.write(body)
 
     def end(self, body: bytes = b"") -> None:
-        """End a stream that is complete."""
         if not self._is_stream:
             self._begin_stream()
         self.is_good = True

@@ -76,7 +76,6 @@ class Started(Generic[Result]):
             self._listen()
 
     def close(self) -> None:
-        """Abandon it; the callback is not called any more."""
         self._then = None
         if self._waits_for is not None:
             self._waits_for.remove_done_callback(self._wake)
@@ -125,7 +124,6 @@ class ClientStream:
         self._on_broken: Callable[[], object] | None = None
         self._is_ended = False
         self._is_quiet = False
-        """Whether nothing was written since the last beat."""
         self.has_begun = False
         self.is_broken = False
         """Whether the client left or was disconnected before it had everything."""

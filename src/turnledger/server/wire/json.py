@@ -11,5 +11,4 @@ from turnledger.api.json import encode
 
 
 def json_response(shape: Struct, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
-    """Encode a shape of the API as a response."""
     return Response(encode(shape), status, headers, media_type="application/json")

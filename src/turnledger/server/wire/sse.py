@@ -32,7 +32,7 @@ from turnledger.tokens import Tokens
 BEAT_EVERY = 10.0
 """Seconds. A stream that was silent for this long sends a comment, after twice the time at most."""
 CHECK_EVERY = 2.0
-"""Seconds between two checks of the tokens of all readers."""
+"""Seconds between checks of the readers' tokens."""
 SIGN = b": \n\n"
 """A comment, which readers of events skip."""
 EVENTS = (b"content-type", b"text/event-stream; charset=utf-8")
@@ -45,7 +45,6 @@ def event_bytes(event: Event) -> bytes:
 
 
 def error_event(problem: BaseException) -> bytes:
-    """Encode the last event of a stream that failed."""
     return b"event: error\ndata: %s\n\n" % error_body(problem)
 
 
@@ -66,7 +65,6 @@ class Stream(NamedTuple):
 
 
 Source: TypeAlias = Callable[[Principal, Request], AbstractAsyncContextManager[Stream]]
-"""Opens the stream of a request, and cleans up after it."""
 
 
 class StreamEndpoint:
@@ -175,7 +173,6 @@ class Streams:
             self._timer = asyncio.get_running_loop().call_later(self._beat_every, self._tick)
 
     def beat(self) -> None:
-        """Send a comment on every stream that was silent since the last beat."""
         for client, given in list(self._alive.items()):
             headers = given() if callable(given) else given
             if headers is not None:
