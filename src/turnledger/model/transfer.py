@@ -231,7 +231,7 @@ def decoded(raw: bytes, kind: Any) -> Any:
 class Did(StrEnum):
     """The outcome for a chat, or for a part of it."""
 
-    IMPORTED = "imported"  # the chat is stored, except for what is reported otherwise
+    IMPORTED = "imported"  # the chat is stored, except for parts that are reported
     UNCHANGED = "unchanged"  # an equal chat exists already
     CONFLICT = "conflict"  # a different chat with this id exists, and was not changed
     REFUSED = "refused"  # nothing of this chat or line was stored

@@ -374,13 +374,9 @@ class _Reading:
 
     def __init__(self, waiting: Iterable[Item]) -> None:
         self.items: list[Item] = []
-        self._types: dict[str, str] = {
-            call.call_id or "": call.type for call in waiting
-        }  # of the latest call of each id
-        self._waiting: dict[str, list[str]] = {}  # for each id, the places of messages that await a result
-        self._joinable: str | None = (
-            None  # the place of the message that a next call would be taken for part of
-        )
+        self._types: dict[str, str] = {call.call_id or "": call.type for call in waiting}
+        self._waiting: dict[str, list[str]] = {}  # by id, the places of messages that await a result
+        self._joinable: str | None = None  # the place of the message that the next call would join
 
     def add(self, place: str, message: Message) -> None:
         role = message["role"]

@@ -42,7 +42,7 @@ class Log:
         self._to: Callable[[str, Event], None] = _log_to_library
 
     def is_enabled_for(self, level: str) -> bool:
-        """Return whether such events are written, for callers to whom collecting them is costly."""
+        """Return whether such events are written, for callers that would collect costly fields."""
         return _server.isEnabledFor(_NUMBERS[level])
 
     def debug(self, event: str, **fields: Any) -> None:

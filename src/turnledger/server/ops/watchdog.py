@@ -47,10 +47,8 @@ def machine_bytes(cgroups: Path = Path("/sys/fs/cgroup")) -> int | None:
         return None
     home = cgroups / own.lstrip("/")
     above = [place / "memory.max" for place in (home, *home.parents) if place.is_relative_to(cgroups)]
-    for limit in (
-        *above,
-        cgroups / "memory" / "memory.limit_in_bytes",
-    ):  # version 2, and that of containers in 1
+    # Version 2 of cgroups, and containers in version 1.
+    for limit in (*above, cgroups / "memory" / "memory.limit_in_bytes"):
         with suppress(OSError, ValueError):  # no such file, or "max"
             known.append(int(limit.read_text()))
     return min(known)

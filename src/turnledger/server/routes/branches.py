@@ -79,8 +79,8 @@ class BranchRoutes:
             readmit=self._readmit(request),
         )
         replayed = {} if made.is_new else {"idempotency-replayed": "true"}
-        told = without_words(who, show_listed(await made.summary()))
-        return json_response(told, 201, replayed)
+        shown = without_words(who, show_listed(await made.summary()))
+        return json_response(shown, 201, replayed)
 
     async def switch(self, request: Request) -> Response:
         asked, who = await self._service.asked(request, SwitchBody)

@@ -47,7 +47,7 @@ class CatalogueRoutes:
         query = request.query_params
         who: Principal = request.state.principal
         if "conversation_key" in query:
-            return await self._shown(await self._named(query, who))
+            return await self._page_response(await self._named(query, who))
         page = await self._service.ledger.catalogue.list(
             owner=who.owner,
             scope=query.get("scope"),
@@ -59,20 +59,20 @@ class CatalogueRoutes:
             cursor=query.get("cursor"),
             limit=number_of(query.get("limit"), "limit", PAGE),
         )
-        return await self._shown(page)
+        return await self._page_response(page)
 
     async def _named(self, query: Mapping[str, str], who: Principal) -> Page:
         if others := query.keys() - {"conversation_key", "scope", "limit"}:
-            told = ", ".join(sorted(others))
+            listed = ", ".join(sorted(others))
             raise InvalidInput(
-                f"{told}: a conversation_key names one chat, whatever is said of it. Leave it out."
+                f"{listed}: a conversation_key names one chat, whatever is said of it. Leave it out."
             )
         number_of(query.get("limit"), "limit", PAGE)
         return await self._service.ledger.catalogue.named(
             query["conversation_key"], owner=who.owner, scope=query.get("scope", ""), within=who.within
         )
 
-    async def _shown(self, page: Page) -> Response:
+    async def _page_response(self, page: Page) -> Response:
         as_of = (await self._service.sealing.seal()).close(POSITION, page.as_of)
         return json_response(ChatList(tuple(map(show_listed, page.chats)), page.next, as_of))
 
@@ -92,10 +92,10 @@ class CatalogueRoutes:
             tags=asked.tags or (),
             idempotency_key=key,
         )
-        told = _told(who, await chat.summary(), 201 if chat.is_new else 200)
+        response = _chat_response(who, await chat.summary(), 201 if chat.is_new else 200)
         if asked.conversation_key is None and not chat.is_new:
-            told.headers["idempotency-replayed"] = "true"
-        return told
+            response.headers["idempotency-replayed"] = "true"
+        return response
 
     async def change(self, request: Request) -> Response:
         """Change title, metadata, tags, pin or archive; with If-Match only at that revision."""
@@ -108,7 +108,7 @@ class CatalogueRoutes:
             changed = await chat.update(**asked.changes(), revision=revision)
         except RevisionConflict as problem:
             return await _conflict(who, chat, problem)
-        return _told(who, await _as_changed(chat, changed, before))
+        return _chat_response(who, await _as_changed(chat, changed, before))
 
 
 def revision_of(if_match: str | None) -> int | None:
@@ -127,21 +127,21 @@ async def _as_changed(chat: Chat, changed: Conversation, before: Listed) -> List
     listed = before
     with suppress(ConversationUnavailable):
         listed = await chat.summary()
-    told = msgspec.structs.replace(
+    conversation = msgspec.structs.replace(
         changed, touched_at=listed.conversation.touched_at, branch=listed.conversation.branch
     )
-    return msgspec.structs.replace(listed, conversation=told)
+    return msgspec.structs.replace(listed, conversation=conversation)
 
 
 async def _conflict(who: Principal, chat: Chat, problem: RevisionConflict) -> Response:
     """Respond with the current chat after a conflict, which saves the client a request."""
     listed = await chat.summary()
     chat_now = without_words(who, show_listed(listed))
-    told = Conflict(error=error_details(problem), chat=chat_now)
-    return json_response(told, 412, {"etag": etag_of(listed.conversation)})
+    conflict = Conflict(error=error_details(problem), chat=chat_now)
+    return json_response(conflict, 412, {"etag": etag_of(listed.conversation)})
 
 
-def _told(who: Principal, listed: Listed, status: int = 200) -> Response:
+def _chat_response(who: Principal, listed: Listed, status: int = 200) -> Response:
     headers = {"etag": etag_of(listed.conversation)}
     return json_response(without_words(who, show_listed(listed)), status, headers)
 

@@ -70,7 +70,7 @@ class TokenRoutes:
         """Return the caller, their scopes, and whether their chats are stored."""
         who: Principal = request.state.principal
         keeps = self._service.keeping.keeps(scope_in(request.query_params.get("scope", ""), who.within))
-        # A reader does not learn whose chat it is: the owner's name may be an address.
+        # Readers must not see the owner of the chat: the name may be an address.
         owner = "" if who.is_reader else who.owner
         if who.token is None:
             return json_response(NoToken(scopes=tuple(sorted(who.scopes)), owner=owner, keeps=keeps))

@@ -52,7 +52,7 @@ class TurnRoutes:
         return json_response(_end_shown(who, await chat.stop(turn, policy=asked.policy), turn))
 
     async def stop_any(self, request: Request) -> Response:
-        """Stop the running turn of a chat, whichever it is."""
+        """Stop whatever turn is running in a chat."""
         asked, who = await self._service.asked(request, StopBody)
         id = request.path_params["chat"]
         chat = await self._service.ledger.conversation(id, owner=who.owner, within=who.within)

@@ -46,7 +46,7 @@ async def read(exchange: TurnExchange, body: bytes) -> CompletionTurn | None:
         asked = replace(asked, settings=settings)
     if await service.keeping.is_kept(asked, who.owner, who.within):
         return CompletionTurn(exchange, asked, model)
-    # There is no begin that checks in the store whether the caller is still authorized.
+    # Without a begin, nothing else checks that the caller is still authorized.
     await service.admission.admit(exchange.state["head"])
     exchange.slot.begin()
     is_turn = asked.has_conversation or asked.says_no
