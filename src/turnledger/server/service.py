@@ -1,4 +1,4 @@
-"""What all endpoints of one server share."""
+"""The state and services that all endpoints of one server share."""
 
 from __future__ import annotations
 
@@ -52,7 +52,6 @@ class Service:
         self.metrics = Metrics() if sharing is None else Metrics.shared(sharing.metrics_folder, sharing.part)
         namer = settings.chats.title_model and models.named(settings.chats.title_model)
         self.titles = Titles(host, namer) if namer else None
-        """None: chats are called by their first words."""
         self.audience = Audience(self.board)
         self.quotas = Quotas(settings.limits, self.board, self.metrics, host.clock)
         patience = settings.limits.send_wait
@@ -60,7 +59,7 @@ class Service:
         self.readiness = Readiness(host.probe)
         self.audit = AuditLog(settings.audit_log, host.clock)
         self.shutting_down = asyncio.Event()
-        """Set when the server was told to end: streams that would go on for ever end by themselves."""
+        """Set when the shutdown begins: endless streams then end by themselves."""
         watch = self.metrics.watch
         watch("running_turns", "Turns that run.", lambda: host.at_work().running)
         watch("queue_length", "Turns that wait for others.", lambda: host.at_work().waiting)
@@ -72,8 +71,8 @@ class Service:
         return self.ledger.for_owner(who.owner, scope=scope, within=who.within)
 
     async def asked(self, request: Request, shape: type[Body]) -> tuple[Body, Principal]:
-        """What a small body says, which may be empty, and who asks: it may have taken its time, in which the
-        token may have ended."""
+        """Read a small body, which may be empty, and look up the caller again: the token may have ended while
+        the body arrived."""
         body = await read_small_body(request.scope, request.receive, self.settings.limits)
         asked = decode_body(body if body.strip() else b"{}", decoder_of(shape))
         return asked, await self.admission.admit(request.state.head)

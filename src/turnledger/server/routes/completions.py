@@ -1,4 +1,4 @@
-"""/v1/chat/completions: its description; the endpoint itself is a module of its own."""
+"""POST /v1/chat/completions: its description."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ from turnledger.server.turns.chat_completions import CHAT_COMPLETIONS
 from turnledger.server.turns.run import TurnEndpoint
 
 ENCODED = {"type": "string", "minLength": 1}
-"""A text, UTF-8 and percent-encoded."""
 
 HEADERS = {
     "X-Conversation-Id": Parameter(
@@ -79,7 +78,6 @@ COMPLETION = an_object({"choices": a_list(an_object({}))}, optional={"id": TEXT,
 
 
 def endpoints(service: Service) -> list[Endpoint]:
-    """`POST /v1/chat/completions`."""
     return [
         Endpoint(
             method="POST",

@@ -1,4 +1,4 @@
-"""/v1/models: which models there are."""
+"""/v1/models: the models on offer."""
 
 from __future__ import annotations
 
@@ -21,7 +21,6 @@ UPSTREAM_FAILS = {
 
 
 def endpoints(service: Service) -> list[Endpoint]:
-    """`GET /v1/models` and `GET /v1/models/{model}`."""
 
     async def listing(request: Request) -> Response:
         known = await service.models.listing(request.state.principal)

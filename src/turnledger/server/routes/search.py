@@ -20,11 +20,10 @@ from turnledger.server.wire.json import json_response
 
 PAGE = 20
 PLACE = b"place"
-"""What cursors are sealed for."""
+"""The purpose of the seal on cursors."""
 
 
 def endpoints(service: Service) -> list[Endpoint]:
-    """`GET /api/search`."""
 
     async def search(request: Request) -> Response:
         query = request.query_params
