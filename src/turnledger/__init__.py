@@ -176,8 +176,8 @@ _HOMES = {
     "messages_of": "model.messages.messages",
     "repair": "model.messages.repair",
 }
-"""In which module each name is at home. It is imported when it is asked for: who only wants the client does
-not wait for the engine and its stores."""
+"""Maps public names to modules. They are imported lazily: a program that needs only the client does not load
+the engine and its stores."""
 
 
 def __getattr__(name: str) -> Any:

@@ -1,4 +1,4 @@
-"""The catalogue as programs use it: an owner's chats, a page at a time."""
+"""The catalogue: an owner's chats, a page at a time."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from turnledger.model.ids import ConversationId
 
 
 class Catalogue:
-    """The lists of a ledger's conversations."""
+    """Lists the conversations of a ledger."""
 
     def __init__(self, process: Process, tokenless: str) -> None:
         self._process = process
@@ -44,13 +44,13 @@ class Catalogue:
         cursor: str | None = None,
         limit: int = 50,
     ) -> Page:
-        """A page of the owner's chats, the last used first, of one scope or of all that there are.
+        """Return a page of the owner's chats, the last used first, of one scope or of all.
 
-        `tag`, `archived` and `pinned` choose among them, where None means any; `deleted` lists those that can
-        be restored instead, archived or not. `cursor` is `next` of the page before. It names a place, not a
-        chat: whatever is used, changed or deleted meanwhile, no chat comes twice, and each that stays as it
-        is comes once. What is used while somebody reads on moves to the front, where they have been. Raises
-        InvalidInput for what is no cursor.
+        `tag`, `archived` and `pinned` select chats; None means any. `deleted` lists the chats that can be
+        restored instead, archived or not. `cursor` is `next` of the previous page. It names a position, not a
+        chat: whatever is used, changed or deleted meanwhile, no chat is listed twice, and each unchanged chat
+        is listed once. A chat that is used meanwhile moves to the front. Raises InvalidInput for an invalid
+        cursor.
         """
         owner = self._tokenless if owner is None else owner
         check_name("owner", owner)
@@ -77,19 +77,21 @@ class Catalogue:
         scope: str = "",
         within: Within = EVERYWHERE,
     ) -> Page:
-        """The chat that a conversation_key names, as a page of its own; an empty one if it names none.
+        """Return the chat of a conversation_key as a page of one, or an empty page. Creates none.
 
-        It makes none. The chat is found as it is, also archived, internal, or before its first turn is
-        committed, when no list shows it. Raises ConversationExpired: the key stays with such a one.
+        Also finds archived and internal chats, and those without a committed turn, which no list shows.
+        Raises ConversationExpired: an expired chat keeps its key.
         """
         process, owner = self._process, self._tokenless if owner is None else owner
         target = target_of(process, None, conversation_key, owner, scope=scope, within=within, create=False)
         return await process.store.read(named_chat, NamedChatRequest(target, process.clock.due_ms()))
 
     async def name_by_model(self, id: str, title: str, *, owner: str | None = None) -> Conversation | None:
-        """Give a chat the title that a model made for it, if it is called by its first words or by nothing:
-        never over a name that a person gave, whoever of them is first. Return it as named, or None. Does not
-        raise its revision."""
+        """Set a title that a model made, and return the conversation, or None if it has a title already.
+
+        Never replaces a title that a person gave, in whichever order they arrive. Does not raise the
+        revision.
+        """
         check_details(title, None)
         owner = self._tokenless if owner is None else owner
         clock = self._process.clock

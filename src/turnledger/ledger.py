@@ -59,7 +59,7 @@ from turnledger.tokens import Tokens
 from turnledger.transfer import Transfer
 
 OWNER = LOCAL
-"""Who conversations belong to when nobody is named."""
+"""The owner of conversations for which none is given."""
 
 
 class Ledger:
@@ -67,7 +67,7 @@ class Ledger:
 
     def __init__(self, process: Process, secret_bits: RandomBits | None = None) -> None:
         self._process = process
-        # Secrets are not made of bytes that were fetched in bulk: those would lie about in memory.
+        # Secrets do not come from bytes fetched in bulk, which would stay in memory.
         secrets = secret_bits or SystemEntropy(bulk=0)
         self._tokens = Tokens(process, secrets, OWNER)
         self._shares = Shares(process, secrets, OWNER)
@@ -87,12 +87,11 @@ class Ledger:
     async def backup(
         url: str, file: str | PathLike[str], *, progress: Callable[[int, int], None] | None = None
     ) -> None:
-        """Copy the store that `url` names into a new file, as it is at one moment; others may go on using it.
-        The copy is whole and on disk, or not there. `progress` is called from another thread with the bytes
-        copied so far and those in all.
+        """Copy the store that `url` names into a new file, as it is at one moment; others may keep using it.
 
-        Raises InvalidInput if the file exists or cannot be written, and StoreErrors. Cancelled, it goes on by
-        itself.
+        The copy is whole and on disk, or does not exist. `progress` is called from another thread with the
+        bytes copied so far and the total. Raises InvalidInput if the file exists or cannot be written, and
+        StoreErrors. Cancelling the caller does not stop the copy.
         """
         await asyncio.to_thread(back_up_store, url, fsdecode(file), progress or (lambda *_: None))
 
@@ -105,14 +104,14 @@ class Ledger:
         clock: Clock | None = None,
         random: Random | None = None,
     ) -> Ledger:
-        """Open a ledger over a store of one's own making; clock and randomness can be given for tests."""
+        """Open a ledger over a store of your own; tests may pass a clock and randomness."""
         bits = random.getrandbits if random else SystemEntropy()
         process = Process(store, clock or SystemClock(), bits, limits or Limits())
         ledger = cls(process, random.getrandbits if random else None)
         try:
             await store.keep_lease(process.lease, process.limits.lease_time / 3)
             await ledger._tending.compare_clocks()
-            # What the processes before this one left when they were killed must not refuse its first turns.
+            # Attempts that killed processes left behind must not make this one refuse its first turns.
             await ledger._tending.bury_dead()
         except BaseException:
             await store.close()
@@ -121,8 +120,8 @@ class Ledger:
         return ledger
 
     async def close(self) -> None:
-        """End the turns that still run here as failed, and release the store. Cancelled, it goes on by
-        itself; closing twice waits for the first. Raises LedgerElsewhere, as all methods do, in a forked
+        """End the turns that still run here as failed, and release the store. Cancelling the caller does not
+        stop it; a second call waits for the first. Raises LedgerElsewhere, as all methods do, in a forked
         process or on another event loop."""
         self._process.home.check()
         if self._closing is None:
@@ -135,7 +134,7 @@ class Ledger:
         process.wake_everyone()
         try:
             for running in list(process.running.values()):
-                with suppress(TurnledgerError):  # what could not be recorded is found through the lease
+                with suppress(TurnledgerError):  # the lease reveals attempts that could not be ended
                     await abandon_block(process, running, LedgerClosed())
             await process.drained()
         finally:
@@ -168,20 +167,20 @@ class Ledger:
         reset: ResetPolicy | None = None,
         idempotency_key: str | None = None,
     ) -> Chat:
-        """Open a conversation by its id, or by a key of your own, or start a new one.
+        """Open a conversation by its id or a key of your own, or start a new one.
 
-        Concurrent first calls with one conversation_key converge on one conversation. `create=False` refuses
-        to start one; an id never does. The details are for a conversation that is created here. An internal
-        one never shows in a listing; `expires_after` is in seconds without interaction. `reset` is the
-        policy of the key from now on: once its conversation is over by it, and no turn runs there, the key
-        is given to a fresh one in the same step; the old one can still be opened by its id. The same call
-        with the same idempotency_key returns the same one. Raises ConversationNotFound, ConversationDeleted,
-        ConversationExpired or IdempotencyMismatch.
+        Concurrent first calls with one conversation_key converge on one conversation. `create=False` raises
+        ConversationNotFound instead of starting one, as an unknown id always does. The details apply only if
+        this call creates the conversation. An internal one is never listed; `expires_after` is in seconds
+        without interaction. `reset` becomes the policy of the key: once it ends the conversation, and no turn
+        runs there, the key moves to a fresh one in the same transaction; the old one can still be opened by
+        its id. The same call with the same idempotency_key returns the same conversation. Raises
+        ConversationNotFound, ConversationDeleted, ConversationExpired or IdempotencyMismatch.
 
-        `scope` names the application that a conversation is for: each has conversation_keys of its own, and
-        a conversation stays in the one it was made in. `within` is for callers who may see one scope or one
-        conversation only: what they make is made there, and what is elsewhere does not exist for them, nor
-        for the Chat that they get. All methods of a ledger take both.
+        `scope` names the application of a conversation. Each scope has its own conversation_keys, and a
+        conversation never leaves its scope. `within` is for callers who may see one scope or one conversation
+        only: they create conversations there, and no other exists for them or for their Chat. All methods of
+        a ledger take both.
         """
         process = self._process
         details = details_of(title, metadata, internal=internal, expires_after=expires_after, tags=tags)
@@ -207,15 +206,14 @@ class Ledger:
         return Chat(process, found, is_new=is_new, within=within)
 
     async def chat_of(self, turn: str, *, owner: str = OWNER, within: Within = EVERYWHERE) -> Chat:
-        """Open the conversation of a turn, whether it is committed, runs, waits or failed. Raises
+        """Open the conversation of a turn, whether committed, running, waiting or failed. Raises
         TurnNotFound, ConversationDeleted or ConversationExpired."""
         process = self._process
         request = HomeRequest(owner, TurnId(turn), process.clock.due_ms(), within)
         return Chat(process, await process.store.read(home_of, request), within=within)
 
     async def is_named(self, conversation_key: str, *, owner: str = OWNER, scope: str = "") -> bool:
-        """Look whether a conversation_key names a conversation that is there; changes nothing, and makes
-        none."""
+        """Report whether a conversation_key names an existing conversation; creates none."""
         request = NamedRequest(owner, scope, conversation_key)
         return await self._process.store.read(named_by, request) is not None
 
@@ -230,12 +228,12 @@ class Ledger:
         admitted: int | None = None,
         readmit: Readmit | None = None,
     ) -> Chat:
-        """Give the key to a fresh conversation with the same settings, also where it names none yet, or one
-        that has expired. What runs or waits on the old one stays there, as does its history.
+        """Give the key to a fresh conversation with the same settings, even if it names none yet or an
+        expired one. Running and waiting turns stay on the old one, as does its history.
 
-        With `replaces`, the id of a conversation, only if the key still names that one. Resets that come at
-        once, or again after a lost answer, converge on one conversation: `is_new` says whether this call
-        made it. Raises ConversationNotFound or InvalidInput for one to replace that never had the key, and
+        With `replaces`, the id of a conversation, only if the key still names that one. Concurrent resets,
+        and retries after a lost response, converge on one conversation: `is_new` reports whether this call
+        created it. Raises ConversationNotFound, InvalidInput if the one to replace never had the key, and
         AdmissionMoved as a turn with `admitted` does.
         """
         check_may_make(within)
@@ -256,24 +254,26 @@ class Ledger:
     async def delete(
         self, id: str, *, owner: str = OWNER, within: Within = EVERYWHERE, purge: bool = False
     ) -> Conversation:
-        """Delete a conversation, also one that is deleted already and shall be purged; see Chat.delete.
-        Raises ConversationNotFound."""
+        """Delete a conversation, or purge a deleted one; see Chat.delete. Raises ConversationNotFound."""
         return await delete_for(self._process, owner, ConversationId(id), within, purge=purge)
 
     async def restore(self, id: str, *, owner: str = OWNER, within: Within = EVERYWHERE) -> Chat:
-        """Bring a deleted conversation back, with all that was said in it and about it.
+        """Restore a deleted conversation with all of its contents and details.
 
-        It has its conversation_key again if nobody took that meanwhile; if somebody did, it has none, and
-        its `former_conversation_key` says which it was. Restoring one that is not deleted changes nothing.
-        Raises ConversationNotFound, ConversationDeleted if it is gone for good, and ConversationExpired.
+        It gets its conversation_key back if that is still free; otherwise it has none, and
+        `former_conversation_key` holds it. Restoring one that is not deleted changes nothing. Raises
+        ConversationNotFound, ConversationDeleted if it was purged, and ConversationExpired.
         """
         found = await restore_for(self._process, owner, ConversationId(id), within)
         return Chat(self._process, found, within=within)
 
     async def retain(self) -> Retained:
-        """Remove what is older, or more, than each owner may keep, and report it: see Limits.retain_for and
-        Limits.retain_bytes. What is old is deleted, and can be restored; what is too much is purged, the
-        oldest first. Never what is pinned, or has a turn that runs. It is done on a timer anyway."""
+        """Apply the retention limits of each owner, and report what was removed; a timer does so, too.
+
+        Conversations older than Limits.retain_for are deleted and can be restored. Beyond
+        Limits.retain_bytes, the oldest are purged. Never removes a pinned conversation, or one with a running
+        turn.
+        """
         return await self._tending.retaining.retain()
 
     async def search(
@@ -286,12 +286,12 @@ class Ledger:
         cursor: str | None = None,
         limit: int = 20,
     ) -> SearchPage:
-        """Find the owner's chats whose title, or a message in which, has all words of a text, of one scope or
-        of all. Titles come first, then the newest message; one hit for each chat of a page.
+        """Find the owner's chats with all words of a text in the title or in one message, of one scope or of
+        all. Title matches come first, then the newest messages; one hit per chat and page.
 
-        Whatever is typed is a search: what is quoted or written without a space is found as it stands, the
-        last word may be the beginning of one, and a text without words finds nothing. `cursor` is the `next`
-        of the page before. Turns that were committed before the call are found; see SearchPage.is_complete.
+        Any text is valid: quoted words and those without a space between match as written, the last word may
+        be a prefix, and a text without words finds nothing. `cursor` is `next` of the previous page. Turns
+        committed before the call are found; see SearchPage.is_complete.
         """
         check_name("owner", owner)
         if scope is not None or within.scope is not None:
@@ -316,14 +316,14 @@ class Ledger:
         on_event: EventSink | None = None,
         **options: Unpack[TurnOptions],
     ) -> TurnBlock:
-        """Run one turn on a conversation that is named or new, as a block or with a runner; see Chat.turn.
+        """Run one turn on a named or new conversation, as a block or with a runner; see Chat.turn.
 
-        The conversation is found, or made, in the step that begins the turn: a request that is refused makes
-        none, and it costs no more than a turn of a Chat. `create=False` refuses to make one, with
-        ConversationNotFound. `turn.began` says what happened; `reset` is the policy of the conversation_key,
-        see `conversation`. With `replaces`, the id of a turn, it takes the place of that one, see Chat.edit;
-        with `regenerates`, such an id or True for the last one, and no input, see Chat.regenerate. Neither
-        makes a conversation.
+        The transaction that begins the turn also finds or creates the conversation: a refused request creates
+        none, and it costs no more than a turn of a Chat. `create=False` raises ConversationNotFound instead.
+        `turn.began` says what happened; `reset` is the policy of the conversation_key, see `conversation`.
+        With `replaces`, the id of a turn, it takes the place of that turn, see Chat.edit. With `regenerates`,
+        such an id or True for the last one, and no input, see Chat.regenerate. Neither creates a
+        conversation.
         """
         place = divergence_of(self._process, replaces, regenerates)
         creates = create and place is None
@@ -341,7 +341,7 @@ class Ledger:
         create: bool,
         reset: ResetPolicy | None,
     ) -> Target:
-        """The conversation that a turn goes to. One that is made for it is listed with its first commit."""
+        """Return the conversation of a turn. One created for it is listed from its first commit on."""
         where = (self._process, id, key, owner)
         return target_of(*where, scope=scope, within=within, create=create, reset=reset, is_listed=False)
 
@@ -361,8 +361,8 @@ class Ledger:
         on_event: EventSink | None = None,
         **options: Unpack[TurnOptions],
     ) -> TurnBlock:
-        """Run the turn that a list of chat messages asks for, on a conversation that is named or new; see
-        `turn` and Chat.resent."""
+        """Run the turn that a list of chat messages asks for, on a named or new conversation; see `turn` and
+        Chat.resent."""
         target = self._target(conversation, conversation_key, owner, scope, within, create, reset)
         request = resent_request(self._process, target, messages, sent, on_divergence, options)
         return TurnBlock(self._process, request, on_event)
@@ -382,14 +382,13 @@ class Ledger:
         on_event: EventSink | None = None,
         **options: Unpack[TurnOptions],
     ) -> Turn:
-        """Run one turn with a runner, on a conversation that is named or new, and return it as committed:
+        """Run one turn with a runner on a named or new conversation, and return the committed turn:
         `ledger.turn(…).run(runner)`.
 
-        With an idempotency_key the same call yields one committed turn and the same answer, however often
-        it is made: a finished one is replayed, a running one waited for, a failed one resumed. Raises what
-        the runner raises, and TurnStopped or TurnFailed if another caller's attempt answers and ended so.
-        `interaction=False` marks what a program does by itself: it keeps no conversation from expiring or
-        from being reset, and resets none.
+        With an idempotency_key, repeated calls yield one committed turn and the same answer: a finished turn
+        is replayed, a running one awaited, a failed one resumed. Raises what the runner raises, and
+        TurnStopped or TurnFailed if another caller's attempt ended so. `interaction=False` marks automatic
+        work: it postpones neither the expiry nor the reset of a conversation, and triggers no reset.
         """
         target = self._target(conversation, conversation_key, owner, scope, within, create, reset)
         request = turn_request(self._process, target, input, **options)
@@ -398,12 +397,12 @@ class Ledger:
     async def changes(
         self, *, owner: str = OWNER, within: Within = EVERYWHERE, after: str | None = None
     ) -> AsyncIterator[LiveChange]:
-        """Follow what happens to the chats of an owner, in whichever process, in order and without polling.
+        """Follow the changes to an owner's chats, made by any process, in order and without polling.
 
-        The first one told is `start`: everything that happens behind its position is told. With `after`, the
-        text of a position, it goes on behind that; if what came since is not kept any more, a `gap` says so,
-        and it goes on from now. Who falls behind is told from the store; nobody is waited for. It ends when
-        nobody asks for more. Raises LedgerClosed, and TooManyReaders.
+        The first change is `start`; all later changes behind its position follow. With `after`, the text of a
+        position, it continues behind that. If those changes are no longer kept, it reports a `gap` and
+        continues from now. A slow reader catches up from the store and delays nobody. Raises LedgerClosed and
+        TooManyReaders.
         """
         with self.follow(owner=owner, within=within, after=after) as following:
             while True:
@@ -413,81 +412,79 @@ class Ledger:
     def follow(
         self, *, owner: str = OWNER, within: Within = EVERYWHERE, after: str | None = None
     ) -> ChangeReader:
-        """As `changes`, in batches, and with the position in between: for servers."""
+        """Like `changes`, in batches and with the position in between: for servers."""
 
         return ChangeReader(self._process, owner, within, after)
 
     async def position(self, *, owner: str = OWNER) -> str:
-        """Where `changes` has to go on from, so that nothing is missed that happens from now on."""
+        """Return the position from which `changes` reports everything that happens from now on."""
         return str(await self._process.store.read(newest_position, owner))
 
     async def usage(self, *, owner: str = OWNER) -> Usage:
-        """Tell how much is stored for an owner; see Limits.owner_bytes."""
+        """Return how much is stored for an owner; see Limits.owner_bytes."""
         return await self._process.store.read(usage, owner)
 
     @property
     def catalogue(self) -> Catalogue:
-        """The lists of an owner's conversations."""
         return self._catalogue
 
     @property
     def tokens(self) -> Tokens:
-        """The tokens that let callers in, for servers: made, found, listed and revoked here."""
+        """Authentication tokens, for servers: create, find, list and revoke them."""
         return self._tokens
 
     @property
     def transfer(self) -> Transfer:
-        """Chats as lines of JSON: exported and imported here."""
+        """Export and import of chats as lines of JSON."""
         return self._transfer
 
     @property
     def shares(self) -> Shares:
-        """The links that let visitors in: made, exchanged for tokens, listed and revoked here."""
+        """Share links: create, list and revoke them, and exchange them for tokens."""
         return self._shares
 
     @property
     def clock(self) -> TrustedClock:
-        """The time that its leases, conversations and tokens go by."""
+        """The clock for leases, conversations and tokens."""
         return self._process.clock
 
     def at_work(self) -> AtWork:
-        """Tell how many turns run and wait in this process, and how many read its events."""
+        """Return how many turns run and wait in this process, and how many readers its events have."""
         return self._process.at_work()
 
     async def recover(self) -> None:
-        """End what dead processes have left running, now. It is done on a timer anyway, and by whoever needs
-        a lane: this is for who has just seen a process die."""
+        """End what dead processes have left running, now, for a host that saw a process die. A timer and
+        every process that needs a lane do so, too."""
         await self._tending.bury_dead()
 
     def delivered(self, asked: TurnBlock) -> None:
-        """Say that the whole answer was handed to the client that asked for this turn, with a `retry`.
+        """Record that the client that requested this turn, with a `retry`, received the whole answer.
 
-        From then on the same words are a second message, whichever try of it they are. Noted soon, without
-        being waited for; does nothing for a turn that was asked for without `retry`.
+        From then on the same input is a second message, not a retry. Written soon, without waiting; does
+        nothing for a turn without `retry`.
         """
         asked.note_delivery(is_delivered=True)
 
     def lost(self, asked: TurnBlock) -> None:
-        """Say that the client that asked for this turn, with a `retry`, was not given its whole answer: the
-        connection broke, or it got an error instead, such as that the outcome is not known.
+        """Record that the client that requested this turn, with a `retry`, did not receive the whole answer:
+        the connection broke, or it received an error, such as an unknown outcome.
 
-        A later try takes up what there is by then: it attaches to the turn that runs, is given the answer of
-        one that is committed, unless others have built on it, or goes on from where one failed. Say it only
-        if that is certain: as long as neither this nor `delivered` is said of a committed turn, a later try
-        runs again.
+        A later try attaches to the running turn, receives the answer of a committed one, unless others have
+        built on it, or resumes a failed one. Call this only if the loss is certain: while neither this nor
+        `delivered` was called for a committed turn, a later try runs again.
         """
         asked.note_delivery(is_delivered=False)
 
     async def probe(self) -> None:
-        """Find out whether turns can run: write a sign of life of this process to disk, and read a few chats,
-        other ones each time. Raises a StoreError that says why not, and LedgerClosed."""
+        """Check whether turns can run: write this process's heartbeat to disk, and read a few chats,
+        different ones each time. Raises a StoreError with the reason, or LedgerClosed."""
         await self._probe.run()
 
     async def check(self, *, at_rest: bool = False, limit: int = 1_000) -> list[Finding]:
-        """Look whether everything stored keeps the promises, of all owners; return what is wrong.
+        """Check that the stored data of all owners keeps the promises, and return what is wrong.
 
-        `at_rest`: nobody should be at work, so what still runs or waits is reported, too, though not as
-        damage. Changes nothing. On SQLite, commits go on beside it, and other reads of this ledger wait.
+        `at_rest` expects no activity: it also reports attempts that run or wait, though not as damage.
+        Changes nothing. On SQLite, commits continue meanwhile; other reads of this ledger wait.
         """
         request = CheckRequest(at_rest=at_rest, limit=check_limit(limit))
         return (await self._process.store.read(check, request)).findings

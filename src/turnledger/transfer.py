@@ -1,4 +1,4 @@
-"""Chats as files: taken out of a ledger, and put into one."""
+"""Export and import of chats as files."""
 
 from __future__ import annotations
 
@@ -46,35 +46,34 @@ from turnledger.model.text.markdown import markdown_head, markdown_turn
 from turnledger.model.transfer import LONGEST_WHY, ChatLine, Did, ImportReport
 
 Refuses: TypeAlias = Callable[[str], str | None]
-"""Says of a scope why no chat is taken in there; None where some are."""
+"""Returns the reason why a scope takes no imported chats, or None if it does."""
 
 LONG, LARGE = 200, 1024 * 1024
-"""Turns or branches, and bytes, from which a plan takes so long that others would notice."""
+"""Turns or branches, and bytes, from which planning would visibly block the event loop."""
 AHEAD = 24 * 3600 * 1000
-"""Milliseconds by which another machine's clock may be ahead. A chat that says more would stand before all
-others for ever, and never be old enough to be deleted by its age."""
+"""Milliseconds by which another machine's clock may be ahead. A chat further ahead would top every list for
+ever, and never be old enough for retention."""
 LOOKED_UP = 500
-"""Turns of a plan that are looked up at once."""
 CHATS = 100
-"""Chats that are looked up at once."""
 
 
 class Transfer:
-    """The chats of a ledger's store, as lines of JSON."""
+    """Exports and imports the chats of a ledger, as lines of JSON."""
 
     def __init__(self, process: Process, owner: str) -> None:
         self._process = process
         self._owner = owner
-        # One large chat at a time: a store may write all that is asked of it in one transaction.
+        # One large chat at a time: a store may write everything queued in one transaction.
         self._writing = asyncio.Lock()
 
     async def export(
         self, chat: str, *, owner: str | None = None, within: Within = EVERYWHERE
     ) -> AsyncIterator[bytes]:
-        """Tell one chat: a line for itself, then one for each turn of all its branches, parents first.
+        """Yield the lines of one chat: one for itself, then one for each turn of all its branches, parents
+        first.
 
-        The lines are those of one moment; turns that are committed meanwhile are not among them. Raises
-        ConversationNotFound, ConversationDeleted or ConversationExpired at the first line.
+        The lines are of one moment, without turns committed meanwhile. Raises ConversationNotFound,
+        ConversationDeleted or ConversationExpired at the first line.
         """
         process = self._process
         request = ExportRequest(owner or self._owner, ConversationId(chat), process.clock.due_ms(), within)
@@ -92,8 +91,8 @@ class Transfer:
     async def markdown(
         self, chat: str, *, owner: str | None = None, within: Within = EVERYWHERE
     ) -> AsyncIterator[str]:
-        """Tell what people see of one chat, for reading: the branch that it shows, as Markdown in which no
-        word of the chat is more than text. It cannot be imported. Raises as `export` does."""
+        """Yield the visible branch of one chat as Markdown, for people to read; all text of the chat is
+        escaped. It cannot be imported. Raises as `export` does."""
         process = self._process
         now, after = process.clock.due_ms(), 0
         request = ShownRequest(owner or self._owner, ConversationId(chat), now, within)
@@ -109,8 +108,8 @@ class Transfer:
     async def export_all(
         self, *, owner: str | None = None, scope: str | None = None, within: Within = EVERYWHERE
     ) -> AsyncIterator[bytes]:
-        """Tell all chats of an owner that lists show, of one scope or of all: each as `export` does, one that
-        is deleted before its turn comes not at all. The longest unused come first."""
+        """Yield all listed chats of an owner, of one scope or of all, each as `export` does, the least
+        recently used first. Leaves out a chat that is deleted before it is reached."""
         if scope is not None or within.scope is not None:
             scope = scope_in(scope or "", within)
         owner = owner or self._owner
@@ -142,15 +141,16 @@ class Transfer:
         refuses: Refuses = lambda _: None,
         keep_ids: bool = True,
     ) -> AsyncIterator[ImportReport]:
-        """Put chats into the store, and report what was done, line by line.
+        """Import chats, and report what was done, line by line.
 
-        `source` is the text of a file in pieces of any size. Each chat is made in one transaction: it is
-        there whole or not at all, also if the process dies. What is there already is never changed: the same
-        chat again is `unchanged`, another one of its id a `conflict`. Chats keep the scope that the file
-        names, unless `scope` says another; where `refuses` says why a scope takes none, none is taken. Ids
-        stay where they are free; without `keep_ids`, those that the owner does not have are replaced in any
-        case, so that the reports do not tell which ids other owners have.
-        Raises no error for what stands in the file; a StoreError ends the import, and what was reported until
+        `source` is the text of a file in pieces of any size. Each chat is created in one transaction: whole
+        or not at all, also if the process dies. Stored chats are never changed: the same chat again is
+        `unchanged`, another one of its id a `conflict`. Chats keep the scope that the file names, unless
+        `scope` is given; `refuses` may return why a scope takes none. Free ids are kept. Without `keep_ids`,
+        ids that the owner does not have are always replaced, so that the reports do not reveal the ids of
+        other owners.
+
+        Raises no error for the contents of the file. A StoreError ends the import; what was reported until
         then is done.
         """
         if owner is not None:
@@ -204,7 +204,7 @@ class Transfer:
             now, due = process.clock.now_ms(), process.clock.due_ms()
             room = process.limits.room
             request = ImportRequest(plan, now, due, within, room, keeps_ids=keep_ids)
-            # Looked at beside the writer first: the same file again shall hold up nobody.
+            # A read comes first, so that importing the same file again does not hold up the writer.
             imported = await process.store.read(place_of, request)
             if isinstance(imported, ConversationId):
                 draft = await self._drafted(request, imported, in_thread=_is_large(found))
@@ -238,7 +238,7 @@ class Transfer:
 
 
 async def _planned(header: ChatLine, found: ReadChat, owner: str, limits: Limits) -> Plan:
-    """The plan of a chat. That of a long one is made beside the event loop, which has others to serve."""
+    """Plan the import of a chat; in a thread if it is long, to keep the event loop free."""
     if _is_large(found):
         return await asyncio.to_thread(planned, header, found.line, found.turns, owner, limits)
     return planned(header, found.line, found.turns, owner, limits)

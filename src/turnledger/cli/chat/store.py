@@ -1,6 +1,6 @@
 """Chats of a store, without a server: turns run in this process.
 
-Its models are those that a server with the same settings would have.
+Its models are those of a server with the same settings.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class NamedModel(Protocol):
 
 
 class KnownModels(Protocol):
-    """Models by name, as server.models has them."""
+    """Models by name, as in server.models."""
 
     @property
     def names(self) -> list[str]: ...
@@ -65,13 +65,13 @@ class KnownModels(Protocol):
 
 
 class StoreModels:
-    """Finds models by name. An upstream whose models the settings do not name is asked for the names."""
+    """Finds models by name. If the settings name none for an upstream, asks it for the names."""
 
     def __init__(self, known: KnownModels) -> None:
         self._known = known
 
     async def names(self) -> list[str]:
-        """The names of all models. Raises ModelError if there is none."""
+        """Return the names of all models. Raises ModelError if there is none."""
         names = self._known.names
         other = self._known.named("")
         if other is not None:
@@ -85,7 +85,7 @@ class StoreModels:
         return list(dict.fromkeys(names))
 
     def runner(self, name: str) -> ChatRunner:
-        """The runner of one turn with this model. Raises InvalidInput if there is none."""
+        """Return the runner of one turn with this model. Raises InvalidInput if there is none."""
         found = self._known.named(name)
         if found is None:
             known = ", ".join(self._known.names)
@@ -101,7 +101,7 @@ PATIENCE = 60.0
 
 
 class TitleWriter:
-    """Has a model write titles in the background; if that fails, a chat keeps its first words."""
+    """Lets a model write titles in the background; if that fails, a chat keeps its first words."""
 
     def __init__(self, ledger: Ledger, model: NamedModel) -> None:
         self._ledger = ledger
@@ -109,7 +109,7 @@ class TitleWriter:
         self._making: set[asyncio.Task[None]] = set()
 
     def begin(self, conversation: str, owner: str, first: Turn) -> None:
-        """Ask for the title of a chat whose first turn this is."""
+        """Request the title of a chat with this first turn."""
         beginning = Beginning.of(first)
         making = asyncio.create_task(self._name(conversation, owner, beginning), name="turnledger title")
         self._making.add(making)
@@ -217,7 +217,7 @@ class StoredTalk:
         return StoreTurn(self._there, turn)
 
     async def began_in(self, conversation: str) -> None:
-        """Note the chat in which the first turn has begun."""
+        """Set the chat in which the first turn has begun."""
         if self._chat is None:
             self._chat = await self._place.ledger.conversation(conversation, owner=self._place.owner)
 
@@ -371,12 +371,12 @@ class RunningHere:
         try:
             chat = await self._place.ledger.chat_of(self._block.id, owner=self._place.owner)
         except TurnNotFound:
-            await self.leave()  # it has not begun: nothing is left of it
+            await self.leave()  # it has not begun: nothing of it is kept
         else:
             await chat.stop(self._block.id, policy=OnStop.KEEP)
 
     async def leave(self) -> bool:
-        """End it: it cannot go on without this process. Nothing of it is kept."""
+        """End it: it cannot continue without this process. Nothing of it is kept."""
         if self._running is not None:
             self._running.cancel()
             await asyncio.gather(self._running, return_exceptions=True)
@@ -399,5 +399,5 @@ def seen_chat(listed: Listed, found: str = "", marks: Iterable[tuple[int, int]] 
 
 
 async def seen_turns(chat: Chat, turns: list[Turn]) -> list[SeenTurn]:
-    """The turns without items that are hidden from their owner."""
+    """Return the turns without items hidden from their owner."""
     return [seen_turn(each) for each in map(show_turn, turns, await chat.hidden(turns))]

@@ -1,4 +1,4 @@
-"""`turnledger chats`: list, find, read and change them. Files are in `transfer`."""
+"""`turnledger chats`: list, find, read and change chats. Export and import are in `transfer`."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def show(
     config: Config = None,
     as_json: AsJson = False,
 ) -> None:
-    """Print what was said in a chat, as its owner sees it."""
+    """Print a chat, as its owner sees it."""
     where = Where(server=server, store=store, config=config, owner=owner)
     shown = where.do(lambda place: place.show(chat, scope=scope, turns=turns))
     if as_json:
@@ -180,7 +180,7 @@ def rename(
     config: Config = None,
     as_json: AsJson = False,
 ) -> None:
-    """Give a chat a name, which nothing but a person changes."""
+    """Set the title of a chat; only a person can change it again."""
     where = Where(server=server, store=store, config=config, owner=owner)
     found = where.do(lambda place: place.update(chat, scope=scope, title=title))
     if as_json:
@@ -200,7 +200,7 @@ def pin(
     config: Config = None,
     as_json: AsJson = False,
 ) -> None:
-    """Pin chats, so that `list --pinned` shows them; with --off no more."""
+    """Pin chats, so that `list --pinned` shows them; --off unpins them."""
     where = Where(server=server, store=store, config=config, owner=owner)
     told = "is not pinned any more" if off else "is pinned"
     _update_each(where, chats, scope, told, as_json=as_json, pinned=not off)
@@ -217,7 +217,7 @@ def archive(
     config: Config = None,
     as_json: AsJson = False,
 ) -> None:
-    """Archive chats, so that only `list --archived` shows them; with --off, `list` does again."""
+    """Archive chats, so that only `list --archived` shows them; --off unarchives them."""
     where = Where(server=server, store=store, config=config, owner=owner)
     told = "is not archived any more" if off else "is archived"
     _update_each(where, chats, scope, told, as_json=as_json, archived=not off)
@@ -236,7 +236,7 @@ def delete(
     config: Config = None,
     as_json: AsJson = False,
 ) -> None:
-    """Delete chats. What runs in one ends with it."""
+    """Delete chats, and end the turns running there."""
 
     async def one(place: Backend, name: str) -> str:
         deleted = await place.delete(name, scope=scope, purge=purge)
@@ -255,7 +255,7 @@ def restore(
     config: Config = None,
     as_json: AsJson = False,
 ) -> None:
-    """Bring deleted chats back."""
+    """Restore deleted chats."""
 
     async def one(place: Backend, name: str) -> str:
         chat = await place.restore(name)
@@ -289,7 +289,7 @@ def _update_each(
 def _do_each(
     where: Where, names: Sequence[str], do: Callable[[Backend, str], Awaitable[str]], doing: str
 ) -> None:
-    """Do something with each of these chats; print what was done, and what is wrong with the others."""
+    """Process each of these chats; print the results, and the errors of the others."""
 
     problems: list[str] = []
 

@@ -1,5 +1,4 @@
-"""A file that somebody wants a result in: it has its name only once it is whole, and what had that name
-before is kept until then."""
+"""A file for a result: it gets its name only once it is complete, and an existing one is kept until then."""
 
 from __future__ import annotations
 
@@ -18,18 +17,18 @@ Write = Callable[[bytes], object]
 
 @contextmanager
 def writing_to(output: Path) -> Iterator[Write]:
-    """What writes to it. A link is followed; what is no file, as /dev/null or a pipe, is written to as it
-    comes, and never replaced. Raises InvalidInput if it cannot be written."""
+    """Yield the function that writes to it. Follows a link; writes directly to anything but a regular file,
+    such as /dev/null or a pipe, and never replaces it. Raises InvalidInput if it cannot be written."""
     with _told(output):
         before, target = _mode(output), output.resolve()
     if before is not None and not stat.S_ISREG(before) and not stat.S_ISDIR(before):
         with _told(output):
-            file = output.open("wb", buffering=0)  # nothing is left to fail when it is closed
+            file = output.open("wb", buffering=0)  # unbuffered, so closing cannot fail
         with file:
             yield _writer(output, file)
         return
     with _told(output):
-        # A name that nobody can guess: the folder may be open to others, and another export may be under way.
+        # A name that cannot be guessed: others may write to the folder, and another export may be running.
         unfinished = target.with_name(f".{secrets.token_hex(8)}.part")
         file = unfinished.open("xb", buffering=0)
     try:

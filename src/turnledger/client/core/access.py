@@ -18,7 +18,7 @@ _ONCE = "One may have been made, and its secret was lost: look at the list, revo
 
 
 class AccessCore:
-    """Requests that return secrets are not repeated once they may have reached the server."""
+    """Does not repeat requests that return secrets once they may have reached the server."""
 
     def __init__(self, client: ClientCore) -> None:
         self._client = client
@@ -38,7 +38,6 @@ class AccessCore:
         return decoded(OwnToken, body_of(told))
 
     def revoke_token(self, token: str) -> Steps[tuple[Token, ...]]:
-        """Revoke it and all that were made with it. Repeating changes nothing."""
         named = token if token == "self" else TokenId(token)  # noqa: S105 - no secret, a word
         request = Request(method="DELETE", path=f"/api/tokens/{named}")
         reply = yield from RepeatedExchange(self._client.trying()).ask(request)
@@ -52,7 +51,6 @@ class AccessCore:
         return Page(page.data, page.data[-1].id if len(page) == limit else None)
 
     def revoke_share(self, share: str) -> Steps[Share]:
-        """Revoke it, and the tokens of all its visitors. Repeating changes nothing."""
         request = Request(method="DELETE", path=f"/api/shares/{ShareId(share)}")
         reply = yield from RepeatedExchange(self._client.trying()).ask(request)
         return decoded(Share, reply.body)

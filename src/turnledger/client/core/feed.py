@@ -1,4 +1,4 @@
-"""Changes to the caller's chats, followed for as long as somebody reads."""
+"""Changes to the caller's chats, followed across connections."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from turnledger.errors import InvalidInput, RequestFailed, ServerUnavailable
 
 
 class FeedFollower:
-    """One reader of changes. It continues after the last one, whatever breaks."""
+    """Follows the changes for one reader. Reconnects behind the last change."""
 
     def __init__(self, trying: RetryCount, retries: Retries, after: str | None) -> None:
         if after is not None and not _is_header(after):
@@ -25,8 +25,8 @@ class FeedFollower:
         self._has_heard = False
 
     def steps(self) -> Steps[None]:
-        """Give the changes, without end. Raises errors of the server that are final; and ServerUnavailable,
-        if it never answered."""
+        """Yield the changes, without end. Raises the server's final errors, and ServerUnavailable if it never
+        answered."""
         while True:
             opened: Reply | Broken = yield Open(self._request())
             trouble: Told | Broken
@@ -93,5 +93,4 @@ class FeedFollower:
 
 
 def _is_header(position: str) -> bool:
-    """Whether it can be sent as a header."""
     return position.isascii() and position.isprintable()
