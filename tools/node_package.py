@@ -1,6 +1,6 @@
 """A folder that Node builds: installed when its lock file changed, built when its sources did.
 
-Needs nothing but Python, for it also runs where a package is made of a clone.
+Needs only Python: it also runs when a wheel is built from a clone.
 """
 
 from __future__ import annotations
@@ -22,12 +22,10 @@ Version = tuple[int, int]
 
 
 class CannotBuild(Exception):
-    """It was not built; the message says why, and what to do."""
+    """The build failed; the message has the reason and the remedy."""
 
 
 class NodePackage:
-    """One of them."""
-
     def __init__(
         self,
         name: str,
@@ -43,11 +41,11 @@ class NodePackage:
         self.name = name
         self.folder = root / folder
         self.into = root / into
-        """Where what was built is."""
+        """The folder of the result."""
         self._root = root
         self._sources = sources
         self._node = node
-        # Somebody may read it meanwhile: then it is built beside it, and put into its place when it is whole.
+        # If the result may be in use: build beside it, then swap.
         self._swaps = swaps
         self._has_notices = has_notices
 
@@ -57,17 +55,17 @@ class NodePackage:
 
     @property
     def is_there(self) -> bool:
-        """Whether it was built, of whatever sources."""
+        """Whether it was built, from any sources."""
         return self._stamp.exists()
 
     @property
     def is_fresh(self) -> bool:
-        """Whether it was built of the sources as they are."""
+        """Whether it was built from the current sources."""
         return self.is_there and self._stamp.read_text().strip() == self._fingerprint()
 
     @property
     def missing(self) -> str | None:
-        """What must be installed before it can be built; None: nothing."""
+        """What must be installed before it can be built, or None."""
         wanted = ".".join(map(str, self._node))
         node, npm = shutil.which("node"), shutil.which("npm")
         if node is None or npm is None:
@@ -79,7 +77,7 @@ class NodePackage:
         return None
 
     def build(self) -> bool:
-        """Build it unless it is fresh, one process at a time; whether there was anything to do. Raises
+        """Build it unless it is fresh, one process at a time; return whether there was anything to do. Raises
         CannotBuild."""
         with self._alone():
             if self.is_fresh:
@@ -122,7 +120,7 @@ class NodePackage:
         except ImportError:  # on Windows
             yield
             return
-        with (self.folder / "package.json").open() as lock:  # any file that is there will do
+        with (self.folder / "package.json").open() as lock:  # any existing file will do
             fcntl.flock(lock, fcntl.LOCK_EX)
             yield
 
@@ -134,13 +132,13 @@ class NodePackage:
         return told.hexdigest()
 
     def files(self) -> list[Path]:
-        """What it is built of."""
+        """Return its source files."""
         named = (self.folder / each for each in self._sources)
         found = (path for each in named for path in (each.rglob("*") if each.is_dir() else (each,)))
         return sorted({path.resolve() for path in found if path.is_file()})
 
     def _is_installed(self) -> bool:
-        """Whether everything is installed that the lock file names, but what other machines need."""
+        """Whether all packages of the lock file are installed, except those for other platforms."""
         hidden = self.folder / "node_modules" / ".package-lock.json"
         if not hidden.exists():
             return False

@@ -1,4 +1,4 @@
-"""`python -m tools.reference` writes the reference pages anew; with `--check` it says which have to be."""
+"""`python -m tools.reference` writes the reference pages; with `--check` it names the outdated ones."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tools.reference.pages import FOLDER, PAGES
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Write what has changed, or with `--check` name it; 1 if something had to be named."""
+    """Write outdated pages, or with `--check` name them; return 1 if some were named."""
     outdated = [name for name, page in PAGES.items() if _stands(FOLDER / name) != page()]
     for name in outdated:
         if "--check" in arguments:

@@ -1,4 +1,4 @@
-"""The reference of the command line, from the commands: what they do, take and default to."""
+"""The reference of the command line: commands, options and defaults."""
 
 from __future__ import annotations
 
@@ -26,11 +26,10 @@ KINDS = {
     "float range": "NUMBER",
     "path": "PATH",
 }
-"""What typer calls the value of an option, and what people do."""
+"""Typer's names for values of options, and ours."""
 
 
 def page() -> str:
-    """The whole page."""
     root: Any = typer.main.get_command(app)
     return sections([head("Reference: the command line", SAYS), *_told(root, None, "turnledger")])
 

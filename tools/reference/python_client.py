@@ -1,4 +1,4 @@
-"""The reference of the Python client, from what `turnledger.client` exports and what that leads to."""
+"""The reference of the Python client: what `turnledger.client` exports, and the classes that leads to."""
 
 from __future__ import annotations
 
@@ -26,20 +26,19 @@ TOLD = (
     "turnledger.api",
     *(f"turnledger.model.{name}" for name in ("attempt", "event", "item", "turn")),
 )
-"""Where the classes are from that a reader wants to know more of."""
+"""The packages whose classes the page explains."""
 SAYS = (
     "Everything that `turnledger.client` offers (`pip install 'turnledger[client]'`). What can be relied on: "
     "[the Python client](../python-client.md). Of a class "
-    "for asyncio, only what its twin has not is told."
+    "for asyncio, the page lists only the differences from its twin."
 )
 
 
 MADE_BY_USERS = ("Client", "AsyncClient")
-"""All others are given out by something else, or are plain values with the fields that are listed."""
+"""All others are returned by something else, or are plain values with the listed fields."""
 
 
 def page() -> str:
-    """The whole page."""
     package = importlib.import_module(PACKAGE)
     kinds = sorted(reachable(package, TOLD), key=_rank)
     parts = [section(kind, kinds) for kind in kinds if not issubclass(kind, TurnledgerError)]
@@ -49,8 +48,8 @@ def page() -> str:
 
 
 def reachable(package: ModuleType, within: tuple[str, ...]) -> Iterator[type]:
-    """The classes that a package exports, each followed by those that its public members lead to; what its
-    users make comes first."""
+    """Yield the exported classes, each followed by those that its public members lead to; those that users
+    create come first."""
     seen: set[type] = set()
     names = [*filter(package.__all__.__contains__, MADE_BY_USERS), *package.__all__]
     waiting = [kind for name in names if isinstance(kind := getattr(package, name), type)]
@@ -63,14 +62,14 @@ def reachable(package: ModuleType, within: tuple[str, ...]) -> Iterator[type]:
 
 
 def _rank(kind: type) -> int:
-    """What one works with comes first, then its twins for asyncio, then the values that it gives."""
+    """Order classes to work with first, then their asyncio twins, then values."""
     if kind.__name__.startswith("Async"):
         return 1
     return 2 if issubclass(kind, msgspec.Struct | Enum | dict) else 0
 
 
 def _led_to_by(kind: type) -> Iterator[type]:
-    """The classes that stand in the annotations of what a class has."""
+    """Yield the classes in the annotations of a class's members."""
     for owner, name, member in members(kind):
         told = [inspect.get_annotations(owner).get(name, "")]
         told += getattr(_function_of(member), "__annotations__", {}).values()
@@ -87,13 +86,13 @@ def _classes(owner: type, annotations: str) -> Iterator[type]:
 
 
 def members(kind: type) -> Iterator[tuple[type, str, Any]]:
-    """The public members of a class, also inherited ones, in the order in which they stand: whose each is,
-    its name, and what it is; None for a field without a value."""
+    """Yield the public members of a class, also inherited ones, in source order: owner, name and value; None
+    for a field without one."""
     told: set[str] = set()
     for owner in kind.__mro__:
         if owner.__module__.partition(".")[0] in ("builtins", "msgspec", "abc", "typing", "enum"):
             continue
-        # How an enum orders what it has differs from one Python to the next.
+        # Enums order their members differently from one Python to the next.
         first = getattr(owner, "__members__", {})
         for name in [*first, *inspect.get_annotations(owner), *vars(owner)]:
             if not name.startswith("_") and name not in told:
@@ -102,7 +101,6 @@ def members(kind: type) -> Iterator[tuple[type, str, Any]]:
 
 
 def section(kind: type, kinds: Sequence[type]) -> str:
-    """What is to be said of a class."""
     title = f"## {kind.__name__}"
     made = (
         code(signatures(kind.__name__, vars(kind)["__init__"]), "py")
@@ -152,7 +150,7 @@ def _field(kind: type, owner: type, name: str) -> tuple[str, str, str]:
 
 
 def _plain(annotation: Any) -> str:
-    """A type as people write it, without the modules of its names."""
+    """Format a type without the modules of its names."""
     if get_origin(annotation) is Union:
         return " | ".join(map(_plain, get_args(annotation)))
     shown = "None" if annotation is NoneType else inspect.formatannotation(annotation)
@@ -160,7 +158,7 @@ def _plain(annotation: Any) -> str:
 
 
 def _description(annotation: Any) -> str:
-    """What an annotation says of its field, itself or by a part of it."""
+    """Return the description in an annotation, or in a part of it."""
     told = [each.description for each in getattr(annotation, "__metadata__", ()) if each.description]
     return told[-1] if told else next(filter(None, map(_description, get_args(annotation))), "")
 
@@ -185,7 +183,7 @@ def _says(told: Any) -> str:
 
 
 def _differences(kind: type, twin: type) -> str:
-    """The members that only one of the two has."""
+    """Describe the members that only one of the two has."""
     own, others = ({name for _, name, _ in members(each)} for each in (kind, twin))
     said = f"The members of [{twin.__name__}](#{twin.__name__.lower()}), for asyncio."
     alone = [f"`{name}`" for name in sorted(own - others)]
@@ -204,7 +202,7 @@ def _functions(package: ModuleType) -> Iterator[str]:
 
 
 def _aliases(parts: Sequence[str]) -> str:
-    """What short names in the annotations above stand for."""
+    """Explain the short names in the annotations above."""
     words = set(re.findall(r"\w+", " ".join(parts)))
     rows = [
         (f"`{name}`", f"`{stands_for}`", prose(says))
@@ -215,7 +213,7 @@ def _aliases(parts: Sequence[str]) -> str:
 
 
 def _errors() -> str:
-    """The tree of errors, with their codes."""
+    """Return the tree of errors, with their codes."""
     rows = [
         (f"{'· ' * depth}`{kind.__name__}`", f"`{kind.code}`", _says(kind))
         for depth, kind in _tree(TurnledgerError, 0)

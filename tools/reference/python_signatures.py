@@ -1,4 +1,4 @@
-"""Signatures of Python functions, as a reader of a reference wants them."""
+"""Signatures of Python functions, for the reference."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _STARS: dict[Any, str] = {inspect.Parameter.VAR_POSITIONAL: "*", inspect.Paramet
 
 
 def signatures(name: str, function: Callable[..., Any]) -> str:
-    """All ways in which it may be called, a line or a block for each."""
+    """Return all overloads, a line or a block for each."""
     ways = list(get_overloads(function)) or [function]
     returned = [str(each.__annotations__.get("return")) for each in ways if hasattr(each, "__annotations__")]
     told = [
@@ -65,7 +65,7 @@ def _default(parameter: inspect.Parameter) -> str:
 
 
 def value(default: object) -> str:
-    """A default as it would be written; what has no such way is left open."""
+    """Return a default as it would be written; an ellipsis if it cannot be."""
     if isinstance(default, Enum):
         return f"{type(default).__name__}.{default.name}"
     told = f'"{default}"' if isinstance(default, str) and '"' not in default else repr(default)

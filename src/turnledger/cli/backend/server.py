@@ -81,7 +81,7 @@ class ServerPlace:
         while before is not None and len(read) < turns:
             page = await found.read(before=before, limit=min(PAGE, turns - len(read)))
             if page.turns and page.turns[-1].id != read[0].parent:
-                # Somebody has turned to another branch. Not everybody may name the one that was shown before.
+                # The chat was switched to another branch, and a visitor cannot name the previous one.
                 return await self.show(chat, scope=scope, turns=turns)
             read, before = [*page.turns, *read], page.before
         return ChatHistory(**asdict(info), turns=visible(read), before=before)

@@ -154,7 +154,7 @@ class AsyncWire:
 
 
 class AsyncStream(Generic[Given]):
-    """An iterable response that arrives in pieces. One task reads at a time, and each piece is returned once.
+    """An iterable response that arrives in pieces. One task reads at a time; each piece is returned once.
     Leave the block, or close it, to release its connection."""
 
     _response: httpx2.Response | None = None

@@ -155,7 +155,7 @@ class Wire:
 
 
 class Stream(Generic[Given]):
-    """An iterable response that arrives in pieces. One thread reads at a time, and each piece is returned once.
+    """An iterable response that arrives in pieces. One thread reads at a time; each piece is returned once.
     Leave the block, or close it, to release its connection."""
 
     _response: httpx2.Response | None = None
