@@ -1,4 +1,4 @@
-"""Readers: what a thousand of them cost the turn that they read."""
+"""The cost of a thousand readers to the turn that they read."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from turnledger import Chat, Ledger
 
 DELTA = " word"
 PACE = 0.005
-"""Seconds between deltas: a fast model's."""
+"""Seconds between deltas, as of a fast model."""
 
 
 async def read_by_many(folder: Path, count: int, deltas: int, rounds: int) -> list[Line]:
-    """A turn that many read against one that nobody reads, in turns."""
+    """Measure a turn with many readers against one without, alternately."""
     ledger = await Ledger.open(f"sqlite:///{folder}/readers.db")
     chat = await ledger.conversation()
     alone, read = [], []

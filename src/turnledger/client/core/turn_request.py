@@ -17,7 +17,7 @@ from turnledger.model.attempt import OnBusy, OnFailure, OnStop
 from turnledger.model.item import Item
 
 Said: TypeAlias = str | Sequence[str | Mapping[str, Any] | Item]
-"""A text, items of the Responses shape, or chat messages."""
+"""A text, or items of the Responses shape, or chat messages."""
 
 
 class AskOptions(TypedDict, total=False):
