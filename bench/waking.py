@@ -2,7 +2,7 @@
 
 Another process runs turns; this one reads their events from the shared file. Two times are taken: from
 leaving the block of a turn, including its commit, until its last event is here; and, in one long turn, from
-emitting a delta until it is here, after the turn has journaled it. Both processes read the same monotonic clock.
+emitting a delta until it is here, after the turn has journaled it. Both read the same monotonic clock.
 """
 
 from __future__ import annotations

@@ -38,7 +38,6 @@ export class PendingTurn {
   readonly isOver = signal(false);
   /** How many events it had, except its end. */
   readonly eventCount = signal(0);
-  /** The number of the last event. */
   last = 0;
   /** The turn that the events belong to. */
   #told: string | null;

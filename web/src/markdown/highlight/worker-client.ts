@@ -3,7 +3,7 @@
 import script from "./worker?worker&url";
 import type { HighlightSpans } from "./highlight";
 
-/** Milliseconds for one block; code that takes longer was written to. */
+/** Milliseconds for one block; slower code was made to be slow. */
 const PATIENCE = 1_000;
 /** After so many failures, highlighting stays off. */
 const MOST_FAILURES = 5;
