@@ -63,7 +63,6 @@ def language() -> tuple[list[str], list[float]]:
 
 
 def row_of(owner: str, number: int, count: int, dice: random.Random) -> tuple[Conversation, Turn]:
-    """Return a chat with one turn, the n-th of so many."""
     id = ConversationId.trusted(dice.randbytes(16))
     branch, turn = BranchId.trusted(dice.randbytes(16)), TurnId.trusted(dice.randbytes(16))
     vocabulary, often = language()
@@ -128,7 +127,6 @@ async def filled(folder: Path, many: int, few: int) -> Ledger:
 
 
 async def pages(folder: Path, many: int, few: int, rounds: int) -> list[Line]:
-    """Measure pages of both owners, alternately."""
     ledger = await filled(folder, many, few)
     lines = []
     for name, wanted in LISTS.items():

@@ -36,7 +36,6 @@ MADE = f"{IMPORTED}; Client()"
 
 
 def chunks() -> list[bytes]:
-    """Return a turn of fifty events."""
     texts = [f'"v":1,"number":{number},"text":" word{number}"' for number in range(2, CHUNKS)]
     events = ['{"type":"turn.started","v":1,"number":1}']
     events += [f'{{"type":"text.delta",{text}}}' for text in texts]

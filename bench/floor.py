@@ -34,7 +34,6 @@ class Floor:
         )
 
     def commit(self) -> float:
-        """Run one transaction; return its seconds."""
         self._number += 1
         id = os.urandom(16)
         execute = self._connection.execute

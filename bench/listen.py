@@ -69,7 +69,6 @@ def closes_half_a_head(port: int, seconds: float) -> float | None:
 
 
 def peak(pid: int) -> int:
-    """Return the peak memory of a process, in bytes."""
     status = Path(f"/proc/{pid}/status").read_text()
     return int(status.partition("VmHWM:")[2].split()[0]) * 1024
 

@@ -83,7 +83,6 @@ class Side:
         self._made = [request(asked, [head, f"x-conversation-id: {place}"]) for place in range(CLIENTS)]
 
     async def load(self, each: int) -> None:
-        """Run many conversations at once."""
         used = self.server.cpu()
         self.rates.append(await rate(self.server.port, CLIENTS, each, lambda place, _: self._made[place]))
         self.cpu.append((self.server.cpu() - used) / (CLIENTS * each))
@@ -107,7 +106,6 @@ async def one_by_one(sides: list[Side], count: int) -> None:
 
 @contextmanager
 def following(port: int, tokens: list[str]) -> Iterator[None]:
-    """Run the followers, in a separate process."""
     if not tokens:
         yield
         return

@@ -75,7 +75,6 @@ def _timed(work: Callable[[], Any]) -> float:
 
 
 def _line(turns: int, text: Callable[[int], str] = str) -> Sequence[Turn]:
-    """Return turns as cached for matching."""
     ids = IdSource(count(1).__next__, Random(1).getrandbits)
     branch = ids.new(BranchId)
     history = History(

@@ -135,7 +135,6 @@ class Frames(NamedTuple):
 
 
 def pieces(count: int) -> list[bytes]:
-    """Return the answer, as chunks of a chat completion."""
     text = ANSWER * (1 + count * 6 // len(ANSWER))
     deltas = [text[place * 6 : place * 6 + 6] for place in range(count)]
     chunks: list[dict[str, Any]] = [{"index": 0, "delta": {"content": delta}} for delta in deltas]

@@ -76,7 +76,6 @@ class Seen:
     """Milliseconds to a health check, which needs nothing: they grow only with other load on the machine."""
     done: Counter[str] = field(default_factory=Counter)
     odd: list[str] = field(default_factory=list)
-    """Wrong answers."""
 
 
 class Client:
@@ -92,7 +91,6 @@ class Client:
 
     @property
     def passed(self) -> float:
-        """The share of the time that has passed."""
         return (time.monotonic() - self._began) / self._seconds
 
     async def run(self) -> None:
@@ -297,7 +295,6 @@ def by_quarter(values: Sequence[tuple[float, float]]) -> list[list[float]]:
 
 
 def upper(values: Sequence[float]) -> float:
-    """Return the 95th percentile."""
     return sorted(values)[int(len(values) * 0.95)]
 
 
@@ -358,7 +355,6 @@ RUN = "from turnledger.cli import main; main()"
 
 
 def run(folder: Path, minutes: float, patience: float) -> bool:
-    """Run everything in an empty folder."""
     store = f"sqlite:///{folder}/chats.db"
     with started("-m", "bench.http.upstream") as upstream:
         config = folder / "turnledger.toml"
@@ -366,7 +362,7 @@ def run(folder: Path, minutes: float, patience: float) -> bool:
         with started("-c", RUN, "serve", "--config", str(config)) as server:
 
             async def measure() -> tuple[Seen, int]:
-                await Client(server.port, CLIENTS, Seen(), 0, 1).has_a_turn()  # opens what is opened once
+                await Client(server.port, CLIENTS, Seen(), 0, 1).has_a_turn()  # warms up
                 before = descriptors(server)
                 return await soak(server, minutes * 60), await comes_to_rest(server, before, patience)
 

@@ -172,7 +172,6 @@ async def compare(
     each: int,
     make: Callable[[int], Make],
 ) -> list[str]:
-    """Compare one worker and two, alternately."""
     rates: tuple[list[float], list[float]] = ([], [])
     busiest: tuple[list[float], list[float]] = ([], [])
     needs: list[float] = []

@@ -139,7 +139,6 @@ def modules() -> dict[str, str]:
 
 
 def mutants(name: str, module: ModuleType) -> Iterator[Mutant]:
-    """Yield all mutants of the functions of a module."""
     file = str(module.__file__)
     text = Path(file).read_text("utf-8")
     tree, lines = ast.parse(text), text.splitlines()

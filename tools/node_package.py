@@ -41,7 +41,6 @@ class NodePackage:
         self.name = name
         self.folder = root / folder
         self.into = root / into
-        """The folder of the result."""
         self._root = root
         self._sources = sources
         self._node = node
@@ -132,7 +131,6 @@ class NodePackage:
         return told.hexdigest()
 
     def files(self) -> list[Path]:
-        """Return its source files."""
         named = (self.folder / each for each in self._sources)
         found = (path for each in named for path in (each.rglob("*") if each.is_dir() else (each,)))
         return sorted({path.resolve() for path in found if path.is_file()})

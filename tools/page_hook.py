@@ -15,8 +15,6 @@ WITHOUT = "TURNLEDGER_WITHOUT_PAGE"
 
 
 class PageHook(BuildHookInterface[Any]):
-    """Builds the page if necessary."""
-
     PLUGIN_NAME = "custom"
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:

@@ -40,7 +40,6 @@ def pinned(lock: Path) -> dict[str, tuple[str, list[str]]]:
 
 
 def bill(root: Path = ROOT) -> dict[str, Any]:
-    """Return the bill of materials, as a CycloneDX document."""
     project = tomllib.loads((root / "pyproject.toml").read_text("utf-8"))["project"]
     components: dict[str, Component] = {}
     for component in (*_python(root), *_node(root)):

@@ -38,7 +38,6 @@ PROSE = {
     r"\btask(s?)\b": r"thread\1",
     r"\bawait(ed|ing)\b": "blocking",
 }
-"""Replacements in docstrings and comments."""
 
 
 def twin(source: str) -> str:

@@ -31,7 +31,6 @@ QUESTION = "Where is my order? " * 5
 
 
 def body(text: str, *, stream: bool) -> bytes:
-    """Return a request with only the new message."""
     return b'{"model":"m","messages":[{"role":"user","content":"%s"}],"stream":%s}' % (
         text.encode(),
         b"true" if stream else b"false",
@@ -44,12 +43,10 @@ class Running:
         self.port = port
 
     def cpu(self) -> float:
-        """Return the CPU seconds used so far."""
         fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
     def memory(self) -> int:
-        """Return the resident bytes."""
         return int(Path(f"/proc/{self.process.pid}/statm").read_text().split()[1]) * os.sysconf(
             "SC_PAGE_SIZE"
         )

@@ -9,8 +9,6 @@ from typing import cast
 
 
 class Client(asyncio.Protocol):
-    """One connection, kept alive."""
-
     def __init__(self) -> None:
         self._waiting: asyncio.Future[None] | None = None
         self._received = bytearray()
@@ -54,7 +52,6 @@ class Client(asyncio.Protocol):
 
 
 def request(body: bytes, headers: Sequence[str] = ()) -> bytes:
-    """Return a POST to chat completions."""
     lines = [
         "POST /v1/chat/completions HTTP/1.1",
         "host: 127.0.0.1",

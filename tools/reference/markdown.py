@@ -44,5 +44,4 @@ def _paragraph(text: str) -> str:
 
 
 def sections(parts: Iterable[str]) -> str:
-    """Join parts of a page by empty lines."""
     return "\n\n".join(part.strip("\n") for part in parts if part.strip()) + "\n"

@@ -213,7 +213,6 @@ def _aliases(parts: Sequence[str]) -> str:
 
 
 def _errors() -> str:
-    """Return the tree of errors, with their codes."""
     rows = [
         (f"{'· ' * depth}`{kind.__name__}`", f"`{kind.code}`", _says(kind))
         for depth, kind in _tree(TurnledgerError, 0)

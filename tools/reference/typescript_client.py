@@ -42,7 +42,6 @@ def parent_of(declaration: Declaration) -> str:
 
 
 def is_error(declaration: Declaration, told: Sequence[Declaration]) -> bool:
-    """Whether it belongs to the tree of errors."""
     if declaration.name == ROOT_OF_ERRORS:
         return True
     return any(each.name == parent_of(declaration) and is_error(each, told) for each in told)
@@ -90,7 +89,6 @@ def _methods(declaration: Declaration, methods: Sequence[Member]) -> list[str]:
 
 
 def _tree(errors: Sequence[Declaration]) -> str:
-    """Return the errors, each below its parent."""
     rows = [
         (f"{'· ' * depth}`{each.full_name}`", prose(each.says))
         for depth, each in _below(ROOT_OF_ERRORS, errors, 0)

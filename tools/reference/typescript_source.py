@@ -92,7 +92,6 @@ def _block(lines: Sequence[str]) -> list[str]:
 
 
 def _head(block: Sequence[str], kind: str) -> str:
-    """Return the declaration without its body."""
     first = block[0].removeprefix("export ").removeprefix("declare ")
     if kind in ("class", "interface", "enum"):
         return re.sub(r"\s*\{\}?$", "", first)
@@ -122,7 +121,6 @@ def _is_balanced(text: str) -> bool:
 
 
 def _members(lines: Sequence[str]) -> Iterator[Member]:
-    """Yield the members in the body of a class or interface."""
     told: list[Member] = []
     number = 0
     while number < len(lines):

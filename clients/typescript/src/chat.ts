@@ -1,4 +1,4 @@
-/** One chat: its turns, its branches, and what people say of it. */
+/** One chat: its turns, branches and details. */
 
 import { camel, camels } from "./field-names.js";
 import { errorOf } from "./error-of.js";

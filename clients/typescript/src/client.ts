@@ -1,4 +1,4 @@
-/** The client: a server, and how to reach it. */
+/** The client of a server. */
 
 import { camel, camels, snake } from "./field-names.js";
 import { Chat, linesOf, onceUnder, queryOf, type ChatName, type TurnOptions } from "./chat.js";

@@ -1,4 +1,4 @@
-/** What comes page by page, as one row of entries. */
+/** Lists that arrive page by page. */
 
 /** Some entries, and the cursor of the next ones. */
 export interface Page<Entry> {

@@ -1,4 +1,4 @@
-/** What comes bit by bit, until it ends or somebody closes it. */
+/** A stream of events, read until it ends or is closed. */
 
 import { chain } from "./wire.js";
 

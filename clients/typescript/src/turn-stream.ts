@@ -1,4 +1,4 @@
-/** A turn that was asked for, as it is told. */
+/** The events of a requested turn, and its answer. */
 
 import { camel } from "./field-names.js";
 import { errorOf } from "./error-of.js";

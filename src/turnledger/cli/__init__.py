@@ -9,7 +9,6 @@ from io import TextIOWrapper
 NEEDS_TYPER = "The command line needs one more package. Install it with: pip install 'turnledger[cli]'"
 NEEDS_SERVER = "The server needs more packages. Install them with: pip install 'turnledger[server]'"
 INTERRUPTED = 130
-"""Exit code: Ctrl-C."""
 
 
 def main() -> None:

@@ -25,7 +25,6 @@ NEEDS = {
         ("httptools", "prometheus_client", "starlette", "structlog", "uvicorn", "uvloop"), NEEDS_SERVER
     ),
 }
-"""What to install, by missing package."""
 
 
 class CommandGroup(TyperGroup):

@@ -77,8 +77,6 @@ _bodies = msgspec.json.Decoder(_Body)
 
 
 class Told(msgspec.Struct, frozen=True):
-    """An error, and whether to retry."""
-
     error: TurnledgerError
     is_passing: bool
     retry_after: float | None = None
@@ -121,7 +119,6 @@ def _class_of_status(code: str, status: int | None) -> type[TurnledgerError]:
 
 
 def told_by(reply: Reply) -> Told:
-    """Return the error in a response."""
     request_id = reply.headers.get("x-request-id")
     try:
         said = _bodies.decode(reply.body).error

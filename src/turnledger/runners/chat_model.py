@@ -19,18 +19,14 @@ from turnledger.model.text.plain import plain
 
 
 class ModelRequest(msgspec.Struct, frozen=True):
-    """The messages for a model to answer, and its settings."""
-
     messages: Sequence[Message] | msgspec.Raw
     """Chat messages, or the JSON of a list of them, which is sent unchanged."""
     settings: Mapping[str, Any] = {}
     """The other fields of a request (`model`, `tools`, `temperature`, …), known or not, except `stream` and
     `stream_options`; a value may be its JSON as `msgspec.Raw`."""
     stream_options: Any = None
-    """The field of that name, for streamed answers."""
 
     def body(self, *, stream: bool) -> bytes:
-        """Return the request as JSON."""
         fields = {**self.settings, "messages": self.messages, "stream": stream}
         if stream and self.stream_options is not None:
             fields["stream_options"] = self.stream_options

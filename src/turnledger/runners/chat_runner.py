@@ -37,7 +37,6 @@ _BODIES = {"function": "arguments", "custom": "input"}
 
 
 _CALL_OVERHEAD = 500
-"""Bytes that an empty call takes."""
 
 
 class CallDeltas:
@@ -106,8 +105,6 @@ class CallDeltas:
 
 
 class Thoughts:
-    """Collects reasoning, up to `most` characters."""
-
     __slots__ = ("_most", "_taken", "_text")
 
     def __init__(self, most: int) -> None:
@@ -141,7 +138,6 @@ class Thoughts:
 
 
 MOST_NAMES = 20_000
-"""Roles, ids and names remembered per answer."""
 
 
 class SaidOnce:

@@ -203,7 +203,6 @@ def _counted(messages: int) -> str:
 
 
 def _results(messages: Sequence[Message]) -> list[Message]:
-    """Return the tool results at the end of the messages."""
     start = len(messages)
     while start and messages[start - 1]["role"] == "tool":
         start -= 1
@@ -367,7 +366,6 @@ class DemoModel:
 
 
 def _message(part: Part) -> dict[str, Any]:
-    """Join the deltas to a message."""
     message: dict[str, Any] = {"role": "assistant", "content": None}
     calls = CallDeltas()
     for delta in part.deltas:

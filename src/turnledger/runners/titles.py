@@ -21,9 +21,7 @@ from turnledger.runners.chat_model import (
 )
 
 ASKED_LENGTH = 2_000
-"""Characters of the question shown to the model."""
 ANSWERED_LENGTH = 1_000
-"""Characters of the answer shown to the model."""
 ANSWER_BYTES = 64 * 1024
 """Bound for a title with its reasoning."""
 TASK = (
@@ -45,7 +43,6 @@ class Beginning(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, turn: Turn) -> Beginning:
-        """Return the visible beginning of a turn."""
         asked = _first_texts([item for item in turn.input if item.is_user_message], ASKED_LENGTH)
         answered = _first_texts([item for item in turn.output if item.role == "assistant"], ANSWERED_LENGTH)
         return cls(asked, answered)

@@ -28,7 +28,7 @@ export class Notices {
   readonly #told: (problem: unknown) => void;
   #last = 0;
 
-  /** `told`: called for each problem. */
+  /** `told`: called with each problem. */
   constructor(told: (problem: unknown) => void = () => {}) {
     this.#told = told;
   }

@@ -17,7 +17,6 @@ from turnledger.model.conversation import LOCAL
 from turnledger.model.flags import gone_in, left_of
 
 TOKENS = 1_000
-"""Tokens per read."""
 
 
 async def last_used(

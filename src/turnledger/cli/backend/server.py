@@ -51,8 +51,6 @@ async def at_server(url: str, api_key: str | None, *, is_hasty: bool = False) ->
 
 
 class ServerPlace:
-    """The chats of the caller."""
-
     def __init__(self, client: AsyncClient, url: str) -> None:
         self._client = client
         self._url = url
@@ -74,7 +72,6 @@ class ServerPlace:
         return SearchPage(tuple(data), following, is_complete)
 
     async def show(self, chat: str, *, scope: str, turns: int) -> ChatHistory:
-        """Return, for each turn, the items that its owner sees."""
         found = self._chat(chat, scope)
         page = await found.read(limit=min(PAGE, turns))
         info, read, before = page.chat, list(page.turns), page.before

@@ -66,7 +66,6 @@ class StorePlace:
         return SearchPage(hits, page.next, page.is_complete)
 
     async def show(self, chat: str, *, scope: str, turns: int) -> ChatHistory:
-        """Return, for each turn, the items that its owner sees."""
         found = await self._chat(chat, scope)
         listed = await found.summary()
         read: list[Turn] = []

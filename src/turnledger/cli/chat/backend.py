@@ -15,7 +15,6 @@ from turnledger.model.item import Item
 from turnledger.model.turn import TurnKind
 
 DIED = "process_died"
-"""The failure code of a turn whose process was killed."""
 
 
 class SeenChat(Struct, frozen=True, kw_only=True):
@@ -60,8 +59,6 @@ def seen_turn(turn: Turn) -> SeenTurn:
 
 
 class RunningNow(Struct, frozen=True):
-    """A turn that runs, or ran until its process died."""
-
     id: str
     asked: str
 
@@ -178,9 +175,7 @@ class Talk(Protocol):
     def ask(self, wish: NewTurn) -> TurnInProgress: ...
     def follow(self, turn: str) -> TurnInProgress: ...
 
-    async def look(self, *, before: int | None = None, limit: int = 50) -> ChatState:
-        """Return the last turns, or those before a number."""
-        ...
+    async def look(self, *, before: int | None = None, limit: int = 50) -> ChatState: ...
 
     async def versions(self, turn: str) -> list[Version]: ...
     async def branches(self) -> list[SeenBranch]: ...
@@ -206,9 +201,7 @@ class ChatBackend(Protocol):
 
     def new(self) -> Talk: ...
 
-    async def open(self, name: str) -> Talk:
-        """Open the chat with this id or conversation_key."""
-        ...
+    async def open(self, name: str) -> Talk: ...
 
     async def chats(self, words: str = "", *, limit: int = 20) -> list[SeenChat]:
         """Return the chats used last; with words, those that contain them."""
@@ -222,7 +215,6 @@ class ChatBackend(Protocol):
 
 
 def text_of(items: Iterable[Item]) -> str:
-    """Return the text of the user's messages."""
     return "\n\n".join(item.text for item in items if item.is_user_message)
 
 

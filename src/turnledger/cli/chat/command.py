@@ -129,7 +129,6 @@ def _end_in_order(*signals: signal.Signals) -> None:
 
 
 async def _chosen(place: ChatBackend, name: str | None, *, resume: bool) -> Talk | None:
-    """Return the chat to continue; None for a new one."""
     if name is not None:
         return await place.open(name)
     last = await place.chats(limit=1) if resume else []

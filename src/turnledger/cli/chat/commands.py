@@ -77,7 +77,6 @@ class TypedCommand(Struct, frozen=True):
 
     @property
     def nearest(self) -> str | None:
-        """The known name nearest to the typed one."""
         return next(iter(difflib.get_close_matches(self.typed, _BY_NAME, 1, 0.6)), None)
 
 
@@ -94,12 +93,9 @@ LISTED = 20
 LOOKED_AT = 50
 """Turns to search for the last one with several versions."""
 LONGEST_TITLE = 60
-"""Characters of a title in a question."""
 
 
 class Person(Protocol):
-    """The user."""
-
     async def pick(self, words: str) -> SeenChat | None: ...
     async def edit(self, label: str, text: str) -> str | None: ...
     async def confirm(self, question: str) -> bool: ...

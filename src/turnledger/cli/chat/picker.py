@@ -183,7 +183,6 @@ class Picker:
 
 
 def title_of(chat: SeenChat) -> str:
-    """Return the title of a chat, or its first words."""
     return on_one_line(chat.title or chat.preview or "(nothing was said yet)")
 
 

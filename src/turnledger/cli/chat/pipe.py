@@ -60,7 +60,6 @@ class _Writing:
         self.state: AttemptState | None = None
 
     async def write(self, answering: TurnInProgress) -> None:
-        """Write the output of the turn, and end the last line."""
         try:
             async for event in answering:
                 self._take(event)

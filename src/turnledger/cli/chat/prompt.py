@@ -72,8 +72,6 @@ def _shorten(path: Path) -> None:
 
 
 class CommandCompleter(Completer):
-    """Completes commands, and the arguments of some."""
-
     def __init__(
         self, commands: Sequence[tuple[str, str]], behind: Callable[[str], Iterable[str]] = lambda name: ()
     ) -> None:
@@ -169,7 +167,6 @@ def fitted(text: str, columns: int) -> str:
 
 
 def within(line: str, columns: int) -> str:
-    """Return the line cut to so many columns, with an ellipsis."""
     if get_cwidth(line) <= columns:
         return line
     kept, width = "", 1

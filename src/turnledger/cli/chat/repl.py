@@ -39,7 +39,6 @@ class ChatLoop:
         self._is_asking = False
 
     async def run(self) -> None:
-        """Prompt, answer, and repeat. Returns when the user leaves."""
         watching = asyncio.create_task(self._keep_watch(), name="turnledger watch")
         is_leaving = False
         try:
@@ -105,7 +104,6 @@ class ChatLoop:
         return acting.result()
 
     async def _act(self, typed: str | None) -> bool:
-        """Do what was typed; return whether to continue."""
         try:
             if typed is None:
                 await self._commands.pick("")

@@ -66,7 +66,6 @@ class Screen:
         self._write([line for each in said for line in self._lines(each)], [])
 
     def blank(self) -> None:
-        """Print an empty line, unless the last one is."""
         if not self._is_blank:
             self._write([""], [])
 
@@ -91,7 +90,6 @@ class Screen:
         self._write(settled, live)
 
     def settle(self) -> None:
-        """Remove the changing lines."""
         self._write([], [])
 
     def _check_width(self) -> None:
@@ -152,7 +150,6 @@ def _without_margins(lines: list[str]) -> list[str]:
 
 
 def _trimmed(line: Sequence[Segment]) -> list[Segment]:
-    """Sanitize a line, and strip trailing spaces."""
     kept = [Segment(harmless(text), style) for text, style, control in line if text and not control]
     while kept and not kept[-1].text.rstrip():
         kept.pop()

@@ -86,7 +86,6 @@ class OnServer:
                     yield change.chat
 
     async def make(self) -> AsyncChat:
-        """Create a chat for a first turn."""
         chat = await self.client.chats.create(scope=self.scope)
         self._unused.add(chat)
         return chat

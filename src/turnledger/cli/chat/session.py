@@ -90,11 +90,9 @@ class Session:
 
     @property
     def label(self) -> str:
-        """The label before the input of the next turn."""
         return prompt_label(max(self._on_screen, default=0) + 1)
 
     def begin(self) -> None:
-        """Start a new chat."""
         self._enter(self.place.new())
 
     async def open(self, talk: Talk) -> None:
@@ -149,7 +147,6 @@ class Session:
                 show_turn(self.screen, turn)
 
     def _take(self, seen: ChatState) -> None:
-        """Note what is on the screen."""
         self._known += 1
         self.chat = seen.chat
         last = seen.turns[-1].number if seen.turns else 0
@@ -198,7 +195,6 @@ class Session:
         return known != turn.id and turn.number >= min(self._on_screen, default=0)
 
     async def forget_behind(self) -> None:
-        """Read the chat after an undo."""
         self._take(await self.talk.look(limit=NEWS))
 
     async def say(self, text: str) -> None:

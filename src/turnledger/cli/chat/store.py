@@ -47,8 +47,6 @@ from turnledger.runners.titles import Beginning, title_by
 
 
 class NamedModel(Protocol):
-    """A model, and its name at the upstream."""
-
     @property
     def model(self) -> ChatModel: ...
     @property
@@ -217,7 +215,6 @@ class StoredTalk:
         return StoreTurn(self._there, turn)
 
     async def began_in(self, conversation: str) -> None:
-        """Set the chat in which the first turn has begun."""
         if self._chat is None:
             self._chat = await self._place.ledger.conversation(conversation, owner=self._place.owner)
 
@@ -399,5 +396,4 @@ def seen_chat(listed: Listed, found: str = "", marks: Iterable[tuple[int, int]] 
 
 
 async def seen_turns(chat: Chat, turns: list[Turn]) -> list[SeenTurn]:
-    """Return the turns without items hidden from their owner."""
     return [seen_turn(each) for each in map(show_turn, turns, await chat.hidden(turns))]

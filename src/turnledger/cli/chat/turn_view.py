@@ -84,7 +84,6 @@ def prompt_label(number: int) -> str:
 
 
 def notes(turn: SeenTurn) -> Iterator[Text]:
-    """Yield notes on how a turn ended."""
     if turn.kind in _KINDS:
         yield Text(f"■ {_KINDS[turn.kind]}", "yellow")
     reason = turn.details.get("finish_reason")
@@ -140,7 +139,7 @@ CODE_LINES = 40
 
 
 class Behind(Enum):
-    """What comes before the held text."""
+    """The kind of the block before the held text."""
 
     BLOCK = "block"  # or nothing
     ITEM = "item"  # of a list; the held text may be the next one
@@ -203,7 +202,6 @@ class StreamedMarkdown:
 
     @property
     def tail(self) -> MarkdownBlock | None:
-        """The unfinished block."""
         blocks = blocks_of(self._text)
         return self._placed(blocks[0]) if blocks else None
 
@@ -239,7 +237,6 @@ class TurnEnd:
 
     @property
     def is_there(self) -> bool:
-        """Whether it is in the history."""
         return self.problem is None and self.state is not None and self.state.is_committed
 
 

@@ -192,7 +192,6 @@ def record_of(token: Token, now: int) -> Record:
 
 
 def state_of(token: Token, now: int) -> str:
-    """Return the state of a token, in a word."""
     if token.revoked_at is not None:
         return "revoked"
     return "valid" if token.expires_at is None or now < token.expires_at else "expired"

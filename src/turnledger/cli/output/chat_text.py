@@ -55,7 +55,6 @@ def _part(text: str) -> str:
 
 
 def lines_of(chat: ChatHistory) -> Iterator[TextLine]:
-    """Return a chat from its title to its last turn."""
     yield TextLine(title_of(chat) or "(no title)", style="bold")
     yield TextLine(plain(", ".join(_facts(chat))), style="dim")
     for turn in chat.turns:

@@ -158,7 +158,6 @@ class ClientCore:
 
 
 def query_of(values: Mapping[str, Any]) -> Sequence[tuple[str, str]]:
-    """Return the query, without values that are None."""
     return [(name, _word(value)) for name, value in values.items() if value is not None]
 
 

@@ -117,7 +117,6 @@ class RepeatedExchange:
         self.may_be_done = False
         """Whether an earlier try may have been carried out and its response lost."""
         self.refusal: Reply | None = None
-        """The last error response."""
 
     def ask(self, request: Request) -> Steps[Reply]:
         """Return the successful response. Raises the server's error, or ServerUnavailable."""

@@ -13,7 +13,6 @@ from turnledger.errors import InvalidInput
 
 Entry = TypeVar("Entry")
 PAGE = 50
-"""Entries per request."""
 
 
 class Paging(Generic[Entry]):
@@ -31,8 +30,6 @@ class Paging(Generic[Entry]):
 
 
 class Place(Generic[Entry]):
-    """The position of a reader."""
-
     def __init__(
         self, look: Callable[[str | None, int], Steps[Page[Entry]]], left: int | None, cursor: str | None
     ) -> None:

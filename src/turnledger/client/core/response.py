@@ -22,8 +22,6 @@ def head_of(response: httpx2.Response) -> Reply:
 
 
 class Whole:
-    """Collects a body, up to a bound."""
-
     def __init__(self, response: httpx2.Response) -> None:
         self._response = response
         self._is_good = response.status_code < 300
@@ -31,7 +29,6 @@ class Whole:
         self._pieces: list[bytes] = []
 
     def add(self, piece: bytes) -> bool:
-        """Add a piece; return whether there is room for more."""
         self._room -= len(piece)
         self._pieces.append(piece)
         return self._room >= 0

@@ -86,7 +86,6 @@ def turn_request(
 
 
 def headers_of(options: AskOptions, idempotency_key: str) -> dict[str, str]:
-    """Return the idempotency_key and the policies as headers."""
     headers = {"content-type": JSON_TYPE, "idempotency-key": quote(idempotency_key, safe="")}
     for name, (header, _) in _POLICIES.items():
         if (value := cast(str | None, options.get(name))) is not None:
@@ -115,7 +114,6 @@ def sendable(text: str) -> str:
 
 
 def body_of(values: Mapping[str, Any]) -> bytes:
-    """Encode JSON. Raises InvalidInput."""
     try:
         return encode(values)
     except (TypeError, ValueError, NotImplementedError, RecursionError, msgspec.MsgspecError) as problem:

@@ -201,7 +201,6 @@ class OutboxFile:
         return None
 
     def _is_claimed(self, idempotency_key: str, claimed_by: str | None) -> bool:
-        """Whether the claimant may still send it."""
         if claimed_by is None or not self._claimant.is_alive(claimed_by):
             return False
         sending = self._sending.get(idempotency_key) if claimed_by == self._claimant.name else None

@@ -68,7 +68,6 @@ class Deadlines:
 HEAD_BYTES = 64 * 1024
 """Bound for bytes before a body: a server that only sends headers must not fill the memory."""
 SLICE = 256 * 1024
-"""Bytes passed to the transport at once."""
 STALE_AFTER = 1.0
 """Seconds without a request after which the server may be closing the connection."""
 
@@ -86,8 +85,6 @@ def _is_readable(descriptor: int) -> bool:
 
 
 class PhaseTimeouts:
-    """How long the phases of one response may take, in seconds."""
-
     __slots__ = ("between", "first_byte", "total")
 
     def __init__(self, first_byte: float | None, between: float | None, total: float | None) -> None:

@@ -70,7 +70,6 @@ class Pool:
         self._emptied: asyncio.Future[None] | None = None
 
     def take(self) -> Connection | None:
-        """Return a free connection, or None."""
         while self._free:
             connection, _ = self._free.popitem()
             if connection.is_fit:
@@ -215,7 +214,6 @@ class Pool:
             self._emptied.set_result(None)
 
     def _sweep(self) -> None:
-        """Close connections that were idle for too long."""
         self._sweeping = None
         free, oldest = self._free, self._loop.time() - IDLE_SECONDS
         while free:
@@ -237,8 +235,6 @@ _NO_LIMITS = PhaseTimeouts(None, None, None)
 
 
 class Got(NamedTuple):
-    """A response of any status."""
-
     status: int
     headers: dict[bytes, bytes]
     """With names in lower case."""

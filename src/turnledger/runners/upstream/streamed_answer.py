@@ -107,7 +107,6 @@ async def read_error(response: Response) -> dict[str, Any]:
 
 
 async def _read(response: Response, limit: int) -> bytes:
-    """Read a body until it ends, or is longer than the limit."""
     try:
         return await response.body(limit)
     finally:
