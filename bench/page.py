@@ -139,23 +139,23 @@ def pieces(count: int) -> list[bytes]:
     deltas = [text[place * 6 : place * 6 + 6] for place in range(count)]
     chunks: list[dict[str, Any]] = [{"index": 0, "delta": {"content": delta}} for delta in deltas]
     chunks.append({"index": 0, "delta": {}, "finish_reason": "stop"})
-    told = [
+    payloads = [
         json.dumps({"id": "x", "object": "chat.completion.chunk", "model": "m", "choices": [each]})
         for each in chunks
     ]
-    return [f"data: {each}\n\n".encode() for each in (*told, "[DONE]")]
+    return [f"data: {each}\n\n".encode() for each in (*payloads, "[DONE]")]
 
 
 @contextmanager
 def model(chunks: int) -> Iterator[str]:
     """Run a model that always gives the same answer, piece by piece, in a thread."""
-    loop, said = asyncio.new_event_loop(), pieces(chunks)
+    loop, answered = asyncio.new_event_loop(), pieces(chunks)
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         head = (await reader.readuntil(b"\r\n\r\n")).lower()
         if head.startswith(b"post"):
             writer.write(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n")
-            for piece in said:
+            for piece in answered:
                 writer.write(piece)
                 await asyncio.sleep(PAUSE)
         writer.close()
@@ -209,8 +209,8 @@ def opening(page: Page, url: str, chats: dict[int, str], size: Size, rounds: int
 
 def frames_of(page: Page) -> Frames:
     page.evaluate("window.frames_.isOn = false")
-    told = page.evaluate("window.frames_")
-    return Frames(told["count"], told["longest"], told["over"], told["tasks"])
+    recorded = page.evaluate("window.frames_")
+    return Frames(recorded["count"], recorded["longest"], recorded["over"], recorded["tasks"])
 
 
 def streamed(page: Page, url: str, chat: str, turns: int) -> Frames:

@@ -184,8 +184,8 @@ class Client:
             writer.close()
 
     async def follows_a_turn_and_leaves(self) -> None:
-        told = await self._whole(self._question(self._cold()), b"[DONE]")
-        await self._left(_get(f"/api/turns/{_turn_of(told)}/events"), b"turn.started")
+        response = await self._whole(self._question(self._cold()), b"[DONE]")
+        await self._left(_get(f"/api/turns/{_turn_of(response)}/events"), b"turn.started")
 
     @property
     def _round(self) -> int:
@@ -208,12 +208,12 @@ class Client:
         reader, writer = await asyncio.open_connection("127.0.0.1", self._port)
         try:
             writer.write(asked)
-            told = await reader.read(-1)
+            response = await reader.read(-1)
         finally:
             writer.close()
-        if wanted not in told:
-            raise ValueError(told[:15] + b" ... " + told[-200:])
-        return told
+        if wanted not in response:
+            raise ValueError(response[:15] + b" ... " + response[-200:])
+        return response
 
     async def _left(self, asked: bytes, heard: bytes) -> None:
         """Send a request, and leave once this was received."""
@@ -251,10 +251,10 @@ def _get(path: str) -> bytes:
     return f"GET {path} HTTP/1.1\r\nhost: 127.0.0.1\r\nconnection: close\r\n\r\n".encode()
 
 
-def _turn_of(told: bytes) -> str:
-    found = re.search(rb"x-turn-id: (\S+)", told)
+def _turn_of(response: bytes) -> str:
+    found = re.search(rb"x-turn-id: (\S+)", response)
     if found is None:
-        raise ValueError(told[:200])
+        raise ValueError(response[:200])
     return found[1].decode()
 
 
@@ -324,14 +324,14 @@ def report(seen: Seen, left: int, checked: str) -> bool:
     rows = dict(table(seen))
     signs = rows["sign of life"]
     for name, values in rows.items():
-        told = f"{name:14}" + "".join(f"{value:12.1f}" for value in values)
+        row = f"{name:14}" + "".join(f"{value:12.1f}" for value in values)
         bound = BOUNDS.get(name)
         if bound is None:
-            print(f"{told} ms  (of the machine)")
+            print(f"{row} ms  (of the machine)")
             continue
         holds = bound.holds(values[0], values[-1], max(1.0, signs[-1] / signs[0]))
         is_well = is_well and holds
-        print(f"{told} {bound.unit:3} {'flat' if holds else 'GROWS'}")
+        print(f"{row} {bound.unit:3} {'flat' if holds else 'GROWS'}")
     print(f"{max(left, 0)} descriptors left at rest; the store: {checked.strip()}")
     return is_well
 

@@ -27,16 +27,16 @@ async def hold(path: Path, rounds: int) -> None:
                     try:
                         await asyncio.get_running_loop().create_future()
                     finally:
-                        told = time.monotonic()
+                        received = time.monotonic()
             except TurnStopped:
-                print(told, flush=True)
+                print(received, flush=True)
 
 
 async def measure(folder: Path, rounds: int) -> tuple[list[float], list[float]]:
     """Stop the turns of another process; return the seconds until each received it, and until it was
     acknowledged."""
     path = folder / "stops.db"
-    told: list[float] = []
+    received: list[float] = []
     acknowledged: list[float] = []
     async with await Ledger.open(f"sqlite:///{path}", limits=WITHOUT_TIMERS) as ledger:
         chat = await ledger.conversation(conversation_key="lane")
@@ -50,9 +50,9 @@ async def measure(folder: Path, rounds: int) -> tuple[list[float], list[float]]:
             started = time.monotonic()
             await chat.stop(turn)
             acknowledged.append(time.monotonic() - started)
-            told.append(float(await holder.stdout.readline()) - started)
+            received.append(float(await holder.stdout.readline()) - started)
         await holder.wait()
-    return told, acknowledged
+    return received, acknowledged
 
 
 if __name__ == "__main__":

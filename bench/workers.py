@@ -146,12 +146,12 @@ def counted(processes: int, seconds: float) -> int:
 
 def passed_through(_: int) -> Make:
     """Return requests of clients that send their whole history."""
-    said = [
+    history = [
         b'{"role":"%s","content":"%s"}' % (role, SAID.encode())
         for _ in range(EXCHANGES)
         for role in (b"user", b"assistant")
     ]
-    messages = b",".join([*said, b'{"role":"user","content":"And now?"}'])
+    messages = b",".join([*history, b'{"role":"user","content":"And now?"}'])
     asked = request(b'{"model":"m","messages":[%s],"stream":false}' % messages)
     return lambda _: asked
 

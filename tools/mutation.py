@@ -436,16 +436,16 @@ def _await_verdict(
             return Verdict.BROKEN, current, recorded
         *lines, rest = (rest + more).split(b"\n")
         for line in lines:
-            told = json.loads(line)
-            if "begins" in told:
-                check = checks[told["begins"]]
+            message = json.loads(line)
+            if "begins" in message:
+                check = checks[message["begins"]]
                 current, limit = check.name, max(patience, SLOWER * check.seconds)
-            elif "place" in told:
-                recorded.append(told)
-            elif "verdict" in told:
-                return Verdict[told["verdict"]], told.get("problem", current), recorded
+            elif "place" in message:
+                recorded.append(message)
+            elif "verdict" in message:
+                return Verdict[message["verdict"]], message.get("problem", current), recorded
             else:
-                return Verdict.BROKEN, f"{current}: {told['problem']}", recorded
+                return Verdict.BROKEN, f"{current}: {message['problem']}", recorded
 
 
 @contextlib.contextmanager
@@ -490,10 +490,10 @@ class Run:
         files = frozenset(str(module.__file__) for module in self.modules)
         verdict, where, recorded = _judged(lambda: None, self.checks, CONTROL_PATIENCE, files)
         self._demand_survival(verdict, where)
-        for told in recorded:
-            check = self.checks[told["place"]]
-            check.seconds = told["seconds"]
-            check.lines = frozenset((file, line) for file, line in told["lines"])
+        for record in recorded:
+            check = self.checks[record["place"]]
+            check.seconds = record["seconds"]
+            check.lines = frozenset((file, line) for file, line in record["lines"])
         self.checks = sorted((each for each in self.checks if each.lines), key=lambda each: each.seconds)
         if not self.checks:
             raise Untrusted("no test executes any of these modules")
@@ -696,8 +696,8 @@ def _report(run: Run) -> None:
     for name in dict.fromkeys(mutant.module for mutant in run.mutants):
         counts = Counter(verdict for mutant, verdict in run.verdicts if mutant.module == name)
         waiting = sum(mutant.module == name for mutant in run.mutants) - counts.total()
-        told = [f"{counts[each]} {each.value}" for each in Verdict if counts[each]]
-        print(f"{name}: {', '.join(told + ([f'{waiting} not tried'] if waiting else []))}")
+        totals = [f"{counts[each]} {each.value}" for each in Verdict if counts[each]]
+        print(f"{name}: {', '.join(totals + ([f'{waiting} not tried'] if waiting else []))}")
     counts = Counter(verdict for _, verdict in run.verdicts)
     print(
         f"{counts.total()} mutants: "

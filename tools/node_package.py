@@ -69,10 +69,14 @@ class NodePackage:
         node, npm = shutil.which("node"), shutil.which("npm")
         if node is None or npm is None:
             return f"{self.name} needs Node {wanted} or newer, with npm, to be built (https://nodejs.org)"
-        told = subprocess.run([node, "--version"], capture_output=True, text=True, check=False).stdout.strip()
-        found = re.match(r"v(\d+)\.(\d+)", told)
+        installed = subprocess.run(
+            [node, "--version"], capture_output=True, text=True, check=False
+        ).stdout.strip()
+        found = re.match(r"v(\d+)\.(\d+)", installed)
         if found is None or (int(found[1]), int(found[2])) < self._node:
-            return f"{self.name} needs Node {wanted} or newer to be built, not {told} (https://nodejs.org)"
+            return (
+                f"{self.name} needs Node {wanted} or newer to be built, not {installed} (https://nodejs.org)"
+            )
         return None
 
     def build(self) -> bool:
@@ -124,11 +128,11 @@ class NodePackage:
             yield
 
     def _fingerprint(self) -> str:
-        told = sha256()
+        digest = sha256()
         for path in self.files():
             content = sha256(path.read_bytes()).hexdigest()
-            told.update(f"{path.relative_to(self._root).as_posix()} {content}\n".encode())
-        return told.hexdigest()
+            digest.update(f"{path.relative_to(self._root).as_posix()} {content}\n".encode())
+        return digest.hexdigest()
 
     def files(self) -> list[Path]:
         named = (self.folder / each for each in self._sources)

@@ -390,8 +390,10 @@ class ModelRefused(ModelError):
     def __init__(
         self, status: int, error: Mapping[str, Any] | None = None, retry_after: float | None = None
     ) -> None:
-        told = " ".join(str((error or {}).get("message") or "").split()).rstrip(".")
-        super().__init__(f"The model refused the request with status {status}{': ' if told else ''}{told}.")
+        reason = " ".join(str((error or {}).get("message") or "").split()).rstrip(".")
+        super().__init__(
+            f"The model refused the request with status {status}{': ' if reason else ''}{reason}."
+        )
         self.status = status
         self.error: Mapping[str, Any] = error or {}
         self.retry_after = retry_after

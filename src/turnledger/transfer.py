@@ -79,14 +79,14 @@ class Transfer:
         request = ExportRequest(owner or self._owner, ConversationId(chat), process.clock.due_ms(), within)
         outline, lines = await process.store.read(begin_of, request)
         yield outline.header
-        told = 0
+        count = 0
         while lines:
             for line in lines:
                 yield line
-            told += len(lines)
+            count += len(lines)
             if len(lines) < PAGE:
                 return
-            lines = await process.store.read(page_of, ExportPageRequest(outline, told))
+            lines = await process.store.read(page_of, ExportPageRequest(outline, count))
 
     async def markdown(
         self, chat: str, *, owner: str | None = None, within: Within = EVERYWHERE
@@ -113,15 +113,15 @@ class Transfer:
         if scope is not None or within.scope is not None:
             scope = scope_in(scope or "", within)
         owner = owner or self._owner
-        told: set[ConversationId] = set()
+        seen: set[ConversationId] = set()
         after: tuple[int, ConversationId] | None = None
         while True:
             request = OwnedRequest(owner, scope, after, CHATS)
             page = await self._process.store.read(owned, request)
             for chat in page:
-                if chat.id in told or not within.sees(chat):
+                if chat.id in seen or not within.sees(chat):
                     continue
-                told.add(chat.id)
+                seen.add(chat.id)
                 try:
                     async for line in self.export(chat.id, owner=owner, within=within):
                         yield line
@@ -163,13 +163,15 @@ class Transfer:
         reader = ChatReader(self._process.limits)
         async for piece in _pieces(source):
             for found in reader.feed(piece):
-                for report in await self._told(found, owner or self._owner, scope, within, refuses, keep_ids):
+                for report in await self._reports(
+                    found, owner or self._owner, scope, within, refuses, keep_ids
+                ):
                     yield report
         for found in reader.close():
-            for report in await self._told(found, owner or self._owner, scope, within, refuses, keep_ids):
+            for report in await self._reports(found, owner or self._owner, scope, within, refuses, keep_ids):
                 yield report
 
-    async def _told(
+    async def _reports(
         self,
         found: ReadChat | ImportReport,
         owner: str,

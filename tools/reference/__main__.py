@@ -11,7 +11,7 @@ from tools.reference.pages import FOLDER, PAGES
 
 def main(arguments: Sequence[str]) -> int:
     """Write outdated pages, or with `--check` name them; return 1 if some were named."""
-    outdated = [name for name, page in PAGES.items() if _stands(FOLDER / name) != page()]
+    outdated = [name for name, page in PAGES.items() if _written(FOLDER / name) != page()]
     for name in outdated:
         if "--check" in arguments:
             print(f"{name} is not what the code says: make reference")
@@ -22,7 +22,7 @@ def main(arguments: Sequence[str]) -> int:
     return 1 if outdated and "--check" in arguments else 0
 
 
-def _stands(path: Path) -> str | None:
+def _written(path: Path) -> str | None:
     return path.read_text("utf-8") if path.exists() else None
 
 

@@ -16,12 +16,12 @@ def signatures(name: str, function: Callable[..., Any]) -> str:
     """Return all overloads, a line or a block for each."""
     ways = list(get_overloads(function)) or [function]
     returned = [str(each.__annotations__.get("return")) for each in ways if hasattr(each, "__annotations__")]
-    told = [
+    lines = [
         _signature(name, each)
         for each in ways
         if len(ways) < 3 or each.__annotations__.get("return") != " | ".join(returned[:-1])
     ]
-    return "\n".join(dict.fromkeys(told))
+    return "\n".join(dict.fromkeys(lines))
 
 
 def _signature(name: str, function: Callable[..., Any]) -> str:
@@ -68,5 +68,5 @@ def value(default: object) -> str:
     """Return a default as it would be written; an ellipsis if it cannot be."""
     if isinstance(default, Enum):
         return f"{type(default).__name__}.{default.name}"
-    told = f'"{default}"' if isinstance(default, str) and '"' not in default else repr(default)
-    return "…" if default is ... or told.startswith("<") else told
+    text = f'"{default}"' if isinstance(default, str) and '"' not in default else repr(default)
+    return "…" if default is ... or text.startswith("<") else text

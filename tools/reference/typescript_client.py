@@ -21,9 +21,9 @@ MADE_BY_USERS = ("Client", "Outbox", "UnkeptChat")
 
 
 def page() -> str:
-    told = list({each.name: each for entry in ENTRIES for each in exported(entry)}.values())
-    errors = [each for each in told if is_error(each, told)]
-    others = [each for each in told if each not in errors or each.name == ROOT_OF_ERRORS]
+    declarations = list({each.name: each for entry in ENTRIES for each in exported(entry)}.values())
+    errors = [each for each in declarations if is_error(each, declarations)]
+    others = [each for each in declarations if each not in errors or each.name == ROOT_OF_ERRORS]
     ordered = sorted(others, key=_rank)
     return sections([head("Reference: the TypeScript client", SAYS), *map(section, ordered), _tree(errors)])
 
@@ -41,10 +41,10 @@ def parent_of(declaration: Declaration) -> str:
     return above.partition(" ")[0]
 
 
-def is_error(declaration: Declaration, told: Sequence[Declaration]) -> bool:
+def is_error(declaration: Declaration, declarations: Sequence[Declaration]) -> bool:
     if declaration.name == ROOT_OF_ERRORS:
         return True
-    return any(each.name == parent_of(declaration) and is_error(each, told) for each in told)
+    return any(each.name == parent_of(declaration) and is_error(each, declarations) for each in declarations)
 
 
 def section(declaration: Declaration) -> str:
@@ -73,9 +73,9 @@ def _row(member: Member) -> tuple[str, str, str]:
 
 def _methods(declaration: Declaration, methods: Sequence[Member]) -> list[str]:
     """Return a part for each method, with all its overloads."""
-    told: dict[str, list[Member]] = {}
+    overloads: dict[str, list[Member]] = {}
     for method in methods:
-        told.setdefault(method.name, []).append(method)
+        overloads.setdefault(method.name, []).append(method)
     return [
         sections(
             [
@@ -84,7 +84,7 @@ def _methods(declaration: Declaration, methods: Sequence[Member]) -> list[str]:
                 "\n\n".join(prose(each.says) for each in ways if each.says),
             ]
         )
-        for name, ways in told.items()
+        for name, ways in overloads.items()
     ]
 
 

@@ -121,7 +121,7 @@ def _is_balanced(text: str) -> bool:
 
 
 def _members(lines: Sequence[str]) -> Iterator[Member]:
-    told: list[Member] = []
+    members: list[Member] = []
     number = 0
     while number < len(lines):
         line = lines[number]
@@ -137,8 +137,8 @@ def _members(lines: Sequence[str]) -> Iterator[Member]:
             continue
         if "=" in declared and not re.match(r".*[(<]", declared.partition("=")[0]):
             declared = declared.partition(" =")[0]
-        told.append(Member(name[1], declared, says, has_body))
-    yield from _without_implementations(told)
+        members.append(Member(name[1], declared, says, has_body))
+    yield from _without_implementations(members)
 
 
 def _without_implementations(members: Sequence[Member]) -> Iterator[Member]:

@@ -62,9 +62,9 @@ def expiry_of(text: str, now: int) -> int:
     if span is not None:
         return now + int(span[1]) * _SECONDS[span[2]] * 1000
     try:
-        told = datetime.fromisoformat(text)
-        told = told.replace(tzinfo=UTC) if told.tzinfo is None else told
-        return round(told.timestamp() * 1000)
+        date = datetime.fromisoformat(text)
+        date = date.replace(tzinfo=UTC) if date.tzinfo is None else date
+        return round(date.timestamp() * 1000)
     except (ValueError, OverflowError):
         raise InvalidInput(
             f"--expires is {text!r}. Write a span, as in 90m, 12h, 30d or 8w, or a date, as in 2027-01-31 or "

@@ -146,8 +146,10 @@ def failure_of(error: Any) -> ModelUnavailable:
     """Return the error for an error object within an answer: the model began, and broke off."""
     if isinstance(error, dict) and str(error.get("code")) in _ABOUT_US:
         return ModelUnavailable("The model broke off: it does not accept this server's api_key.")
-    told = error.get("message") if isinstance(error, dict) else error
-    return ModelUnavailable(f"The model broke off with an error: {' '.join(str(told).split()).rstrip('.')}.")
+    reason = error.get("message") if isinstance(error, dict) else error
+    return ModelUnavailable(
+        f"The model broke off with an error: {' '.join(str(reason).split()).rstrip('.')}."
+    )
 
 
 def finish_reasons_of(model: ChatModel) -> Collection[str]:

@@ -133,8 +133,8 @@ class Thoughts:
             return ()
         if not is_unicode(text):  # halves of characters whose other halves never arrived
             text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-        said = {"type": "reasoning_text", "text": text}
-        return (Item.of({"type": "reasoning", "summary": [], "content": [said]}),)
+        content = {"type": "reasoning_text", "text": text}
+        return (Item.of({"type": "reasoning", "summary": [], "content": [content]}),)
 
 
 MOST_NAMES = 20_000
@@ -197,19 +197,19 @@ class SaidOnce:
 
 def rewritten(payload: bytes, chunk: ChatChunk) -> bytes:
     """Return a payload with the roles and calls left in its chunk, and all else as it was."""
-    told = json.loads(payload)
-    for choice, left in zip(told["choices"], chunk.choices or (), strict=True):
+    fields = json.loads(payload)
+    for choice, left in zip(fields["choices"], chunk.choices or (), strict=True):
         if left.delta is not None:
             _rewrite(choice["delta"], left.delta)
     # Half a character, sent by models that count UTF-16, stays escaped.
-    return json.dumps(told, separators=(",", ":")).encode()
+    return json.dumps(fields, separators=(",", ":")).encode()
 
 
-def _rewrite(told: dict[str, Any], left: Delta) -> None:
+def _rewrite(delta: dict[str, Any], left: Delta) -> None:
     if left.role is None:
-        told.pop("role", None)
+        delta.pop("role", None)
     if left.tool_calls:
-        told["tool_calls"] = left.tool_calls
+        delta["tool_calls"] = left.tool_calls
 
 
 OnPayloads = Callable[[list[bytes]], None]
@@ -298,12 +298,12 @@ class ChatRunner:
                         chunk = chunk_of(payload)
                         if answer.has_thought(chunk):
                             await answer.tell_thoughts()
-                        told = rewritten(payload, chunk) if answer.take(chunk) else payload
+                        sent = rewritten(payload, chunk) if answer.take(chunk) else payload
                         if answer.finish_reason is None:
-                            shown.append(told)
+                            shown.append(sent)
                         else:
-                            answer.count(len(told) + _OVERHEAD)
-                            held.append(told)
+                            answer.count(len(sent) + _OVERHEAD)
+                            held.append(sent)
                 finally:  # also those before an error
                     if shown and on_payloads is not None:
                         self.answer_id = answer.id
@@ -406,13 +406,13 @@ class _Answer:
         choices = completion.choices or []
         if len(choices) != 1:
             raise MalformedAnswer(f"The model gave {len(choices)} answers; a conversation keeps one.")
-        said = choices[0].message
-        for number, call in enumerate(said.tool_calls or []):
+        message = choices[0].message
+        for number, call in enumerate(message.tool_calls or []):
             call.setdefault("index", number)
-        self._think(said)
-        if self._thoughts and (said.content or said.refusal or said.tool_calls):
+        self._think(message)
+        if self._thoughts and (message.content or message.refusal or message.tool_calls):
             await self.tell_thoughts()
-        self._say(said)
+        self._say(message)
         if choices[0].finish_reason:
             self._end_with(choices[0].finish_reason)
         self._model, self._usage = completion.model, completion.usage
@@ -454,15 +454,15 @@ class _Answer:
             details["usage"] = self._usage
 
     def _ending(self) -> tuple[Item, ...]:
-        said: list[dict[str, Any]] = []
+        parts: list[dict[str, Any]] = []
         if self._refusal:
-            said.append({"role": "assistant", "content": None, "refusal": "".join(self._refusal)})
+            parts.append({"role": "assistant", "content": None, "refusal": "".join(self._refusal)})
         if self._calls is not None:
-            said.append({"role": "assistant", "content": None, "tool_calls": self._calls.whole()})
-        if not said:
+            parts.append({"role": "assistant", "content": None, "tool_calls": self._calls.whole()})
+        if not parts:
             return ()
         led = self._thoughts.take() if self._thoughts is not None else ()
         try:
-            return (*led, *items_of_messages(said))
+            return (*led, *items_of_messages(parts))
         except MalformedItems as problem:
             raise MalformedAnswer(f"The model's answer cannot be kept: {problem}") from None

@@ -111,11 +111,11 @@ class Part:
     @property
     def usage(self) -> dict[str, int]:
         """The reported usage: words, for want of tokens."""
-        said = len(self.deltas)
+        words = len(self.deltas)
         return {
             "prompt_tokens": self.prompt_words,
-            "completion_tokens": said,
-            "total_tokens": self.prompt_words + said,
+            "completion_tokens": words,
+            "total_tokens": self.prompt_words + words,
         }
 
 
@@ -124,8 +124,8 @@ def part_of(asked: ModelRequest) -> Part:
     try:
         messages = checked_messages(asked.messages)
     except MalformedItems as problem:
-        told = {"message": str(problem), "type": "invalid_request_error", "param": "messages", "code": None}
-        raise ModelRefused(400, told) from None
+        error = {"message": str(problem), "type": "invalid_request_error", "param": "messages", "code": None}
+        raise ModelRefused(400, error) from None
     words = sum(len(_text(message).split()) for message in messages)
     return replace(_part(messages, _tools(asked.settings.get("tools"))), prompt_words=words)
 

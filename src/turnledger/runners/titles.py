@@ -78,11 +78,11 @@ def cleaned(text: str) -> str | None:
 
 
 def _first_texts(items: Sequence[Item], length: int) -> str:
-    said: list[str] = []
+    texts: list[str] = []
     left = length
     for item in items:
         if left <= 0:
             break
-        said.append(item.text[:left])
-        left -= len(said[-1])
-    return "\n".join(said)
+        texts.append(item.text[:left])
+        left -= len(texts[-1])
+    return "\n".join(texts)

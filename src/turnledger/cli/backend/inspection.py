@@ -65,6 +65,6 @@ def visible(turns: Sequence[Turn]) -> tuple[Turn, ...]:
 
 
 def _without(turn: Turn, gone: Collection[int]) -> Turn:
-    said = codec.raws(left_of(turn.input, gone))
+    input = codec.raws(left_of(turn.input, gone))
     done = codec.raws(left_of(turn.output, gone, len(turn.input)))
-    return replace(turn, raw_input=said, raw_output=done, hidden=())
+    return replace(turn, raw_input=input, raw_output=done, hidden=())

@@ -195,11 +195,11 @@ def _harmless_tokens(tokens: Iterable[Token]) -> Iterator[Token]:
             yield _text(f"[{token.content or 'image'}] ({token.attrs.get('src', '')})")
             continue
         if token.children:
-            token.children = list(_told_once(list(_harmless_tokens(token.children))))
+            token.children = list(_without_bare_addresses(list(_harmless_tokens(token.children))))
         yield token
 
 
-def _told_once(tokens: list[Token]) -> Iterator[Token]:
+def _without_bare_addresses(tokens: list[Token]) -> Iterator[Token]:
     """Leave out the address of a link whose text is its address."""
     bare = False
     for place, token in enumerate(tokens):

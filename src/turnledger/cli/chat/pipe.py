@@ -18,10 +18,10 @@ from turnledger.model.item import Item
 async def run_piped(talk: Talk, model: str, text: str, out: TextIO) -> None:
     """Send the message, and write the answer as it arrives. Raises the error of the turn; TurnStopped after
     Ctrl-C, and BrokenPipeError if the reader is gone: the answer so far is kept."""
-    said = text.rstrip("\n")
-    if not said.strip():
+    message = text.rstrip("\n")
+    if not message.strip():
         raise NoNewInput("Nothing came through the pipe: there is nothing to say.")
-    answering = talk.ask(NewTurn(model=model, text=said, idempotency_key=uuid4().hex))
+    answering = talk.ask(NewTurn(model=model, text=message, idempotency_key=uuid4().hex))
     writing = _Writing(out)
     with noted_presses() as interrupts:
         hearing = asyncio.create_task(writing.write(answering), name="turnledger answer")

@@ -61,9 +61,9 @@ class Screen:
     def width(self) -> int:
         return self._console.width
 
-    def say(self, *said: RenderableType) -> None:
+    def say(self, *parts: RenderableType) -> None:
         """Print output that stays, each part on a new line."""
-        self._write([line for each in said for line in self._lines(each)], [])
+        self._write([line for each in parts for line in self._lines(each)], [])
 
     def blank(self) -> None:
         if not self._is_blank:

@@ -213,27 +213,27 @@ class Session:
         key = failed.idempotency_key if failed is not None and is_again else uuid4().hex
         wish = replace(wish, idempotency_key=key)
         answering, label = self.talk.ask(wish), self.label
-        told = await self._told(answering)
+        end = await self._follow(answering)
         self._failed = None
-        if told.is_there:
+        if end.is_there:
             await self._show_end(answering.turn, label if wish.text and wish.replaces is None else None)
             if wish.replaces is not None or wish.regenerates is not None:
                 await self._show_version(answering.turn)
         else:
-            self._take_back(wish, told)
+            self._take_back(wish, end)
 
     async def _follow_running(self, turn: str, asked: str) -> None:
         self.screen.blank()
         self.screen.say(question(max(self._on_screen, default=0) + 1, asked))
         answering = self.talk.follow(turn)
-        told = await self._told(answering)
-        if told.is_there:
+        end = await self._follow(answering)
+        if end.is_there:
             await self._show_end(turn)
         else:
-            self._say_why(told)
-            self.unsent = "" if told.may_go_on else typed_for(asked)
+            self._say_why(end)
+            self.unsent = "" if end.may_go_on else typed_for(asked)
 
-    async def _told(self, answering: TurnInProgress) -> TurnEnd:
+    async def _follow(self, answering: TurnInProgress) -> TurnEnd:
         self.screen.blank()
         self.is_following = True
         try:
@@ -250,8 +250,8 @@ class Session:
                 for note in notes(own) if own is not None else ():
                     self.screen.say(note)
                 if own is not None and label not in (None, prompt_label(own.number)):
-                    said = on_one_line(own.asked)[:LONGEST]
-                    self.screen.say(Text(f"Yours is turn {own.number}: {said}", DIM))
+                    beginning = on_one_line(own.asked)[:LONGEST]
+                    self.screen.say(Text(f"Yours is turn {own.number}: {beginning}", DIM))
 
     async def _show_version(self, turn: str | None) -> None:
         """Say that there are other versions, and how to see them."""
@@ -260,33 +260,33 @@ class Session:
         with suppress(TurnledgerError, TimeoutError):
             async with asyncio.timeout(PATIENCE):
                 ids = [version.turn.id for version in await self.talk.versions(turn)]
-                told = f"Version {ids.index(turn) + 1} of {len(ids)}; /prev shows the one before."
-                self.screen.say(Text(told, DIM))
+                hint = f"Version {ids.index(turn) + 1} of {len(ids)}; /prev shows the one before."
+                self.screen.say(Text(hint, DIM))
 
-    def _take_back(self, wish: NewTurn, told: TurnEnd) -> None:
+    def _take_back(self, wish: NewTurn, end: TurnEnd) -> None:
         """Say why there is no answer, and return the text to the prompt."""
         forget_keys()
-        if not isinstance(told.problem, TurnStopped):
+        if not isinstance(end.problem, TurnStopped):
             self._failed = wish
-        self._say_why(told)
+        self._say_why(end)
         if wish.replaces is not None:
             self.edits[wish.replaces] = wish.text
-            kept = _SAID_ONCE if _may_be_there(told) else "Nothing has changed."
+            kept = _SAID_ONCE if _may_be_there(end) else "Nothing has changed."
             self.screen.say(Text(f"{kept} /edit has your text again.", DIM))
         elif wish.regenerates is None:
             self.unsent = typed_for(wish.text)
-            kept = _SAID_ONCE if _may_be_there(told) else "Nothing of it is kept."
+            kept = _SAID_ONCE if _may_be_there(end) else "Nothing of it is kept."
             self.screen.say(Text(f"{kept} Your text is in the prompt again.", DIM))
 
-    def _say_why(self, told: TurnEnd) -> None:
+    def _say_why(self, end: TurnEnd) -> None:
         self.screen.blank()
-        if isinstance(told.problem, TurnStopped):
+        if isinstance(end.problem, TurnStopped):
             self.screen.say(Text("■ Stopped.", "yellow"))
-        elif told.problem is not None:
-            self.screen.say(problem_line(told.problem))
-        elif told.failure is not None:
-            self.screen.say(Text(f"✗ {told.failure.code}: {on_one_line(told.failure.message)}", "red"))
-        elif told.may_go_on:
+        elif end.problem is not None:
+            self.screen.say(problem_line(end.problem))
+        elif end.failure is not None:
+            self.screen.say(Text(f"✗ {end.failure.code}: {on_one_line(end.failure.message)}", "red"))
+        elif end.may_go_on:
             self.screen.say(Text("■ Left to itself. If it is answered, that is shown here.", "yellow"))
         else:
             self.screen.say(Text("■ Stopped.", "yellow"))
@@ -295,8 +295,8 @@ class Session:
 _SAID_ONCE = "Sent as it is, it is still said once."
 
 
-def _may_be_there(told: TurnEnd) -> bool:
-    return told.may_go_on or isinstance(told.problem, ServerUnavailable)
+def _may_be_there(end: TurnEnd) -> bool:
+    return end.may_go_on or isinstance(end.problem, ServerUnavailable)
 
 
 def problem_line(problem: TurnledgerError) -> Text:

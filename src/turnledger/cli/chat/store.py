@@ -349,7 +349,7 @@ class RunningHere:
             async with self._block as turn:
                 await self._talk.began_in(turn.conversation.id)
                 await self._runner(turn)
-            self._have_named(turn)
+            self._request_title(turn)
         except TurnStopped as stopped:
             if stopped.turn is None:
                 raise
@@ -360,7 +360,7 @@ class RunningHere:
             async for event in chat.events(replayed.turn.id):
                 self._events.put_nowait(event)
 
-    def _have_named(self, running: RunningTurn) -> None:
+    def _request_title(self, running: RunningTurn) -> None:
         if self._place.naming is not None and running.turn is not None and running.turn.number == 1:
             self._place.naming.begin(running.conversation.id, self._place.owner, running.turn)
 

@@ -66,8 +66,8 @@ def show_turn(screen: Screen, turn: SeenTurn) -> None:
     for item in turn.output:
         if item.role == "assistant":
             screen.blocks(blocks_of(harmless(item.text)))
-        elif (told := told_item(item)) is not None:
-            screen.say(told)
+        elif (line := told_item(item)) is not None:
+            screen.say(line)
     for note in notes(turn):
         screen.say(note)
 
@@ -93,14 +93,14 @@ def notes(turn: SeenTurn) -> Iterator[Text]:
 
 def about(turn: SeenTurn) -> str:
     """Return the model, the time and the tokens of a turn, as far as known."""
-    told = [f"{turn.took_ms / 1000:.1f} s"]
+    facts = [f"{turn.took_ms / 1000:.1f} s"]
     model, usage = turn.details.get("model"), turn.details.get("usage")
     if isinstance(model, str):
-        told.insert(0, on_one_line(model))
+        facts.insert(0, on_one_line(model))
     used: dict[str, object] = usage if isinstance(usage, dict) else {}
     for names, done in _USED:
-        told += [f"{used[name]} {done}" for name in names if isinstance(used.get(name), int)][:1]
-    return ", ".join(told)
+        facts += [f"{used[name]} {done}" for name in names if isinstance(used.get(name), int)][:1]
+    return ", ".join(facts)
 
 
 def _parts(parts: object) -> str:
@@ -319,9 +319,9 @@ class TurnView:
         if item.role == "assistant" and self._streamed.is_blank:
             self._streamed.feed(item.text)  # it was not streamed
         self._finish_text()
-        told = told_item(item)
-        if told is not None:
-            self._screen.say(told)
+        line = told_item(item)
+        if line is not None:
+            self._screen.say(line)
 
     def _finish_text(self) -> None:
         self._screen.blocks(self._streamed.rest())

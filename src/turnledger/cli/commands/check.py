@@ -99,17 +99,17 @@ def line_of(finding: Finding) -> str:
 
 def summary_of(report: Report) -> str:
     damage = sum(finding.is_damage for finding in report.findings)
-    told = "nothing is wrong" if not damage else f"{damage} thing{'s' if damage > 1 else ''} wrong"
+    verdict = "nothing is wrong" if not damage else f"{damage} thing{'s' if damage > 1 else ''} wrong"
     if not report.is_whole:
-        told += ", and not all was looked at"
+        verdict += ", and not all was looked at"
     if len(report.findings) > damage:
-        told += "; the store is not at rest"
+        verdict += "; the store is not at rest"
     if report.turns_without_checksum:
-        told += f"; {report.turns_without_checksum} turns from older versions have no checksum"
+        verdict += f"; {report.turns_without_checksum} turns from older versions have no checksum"
     counted = (
         (report.conversations, "conversations"),
         (report.branches, "branches"),
         (report.turns, "turns"),
         (report.attempts, "attempts kept aside or running"),
     )
-    return f"{', '.join(f'{count} {what}' for count, what in counted)}: {told}."
+    return f"{', '.join(f'{count} {what}' for count, what in counted)}: {verdict}."

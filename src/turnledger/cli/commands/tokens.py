@@ -87,8 +87,8 @@ def create(
     if as_json:
         typer.echo(json_of(made))
     else:
-        told = f"Made {made.id} for {made.owner!r}: {_allows(made)}; {_ends(made)}."
-        say(f"{told} This is its text, which is not shown again:")
+        message = f"Made {made.id} for {made.owner!r}: {_allows(made)}; {_ends(made)}."
+        say(f"{message} This is its text, which is not shown again:")
         typer.echo(made.token)
     if is_first:
         say("It is the first one: from now on nobody is let in without a token.")

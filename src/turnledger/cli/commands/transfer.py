@@ -134,7 +134,7 @@ def import_chats(
         with _reading(file) as source, Progress("Importing", _size(source), in_bytes=True) as progress:
             async for report in place.import_lines(_Counted(source, progress), scope=scope):
                 done[report.did.value] += 1
-                progress.tell(json_of(report) if as_json else _told(report))
+                progress.tell(json_of(report) if as_json else _report_line(report))
         return done
 
     done = Where(server=server, store=store, config=config, owner=owner, makes=True).do(work)
@@ -143,7 +143,7 @@ def import_chats(
         raise typer.Exit(NOT_DONE)
 
 
-def _told(report: ImportReport) -> str:
+def _report_line(report: ImportReport) -> str:
     words = [f"line {report.line}:", report.did.value]
     words += [name for name in (report.chat, report.turn) if name]
     if report.turns is not None:

@@ -86,12 +86,12 @@ def _lines_of_item(item: Item) -> Iterator[TextLine]:
     if item.is_call:
         yield TextLine(plain(f"{fields.get('name')}({fields.get('arguments', fields.get('input', ''))})"), 2)
     elif item.is_result:
-        yield from _under("result", _said(fields.get("output", "")))
+        yield from _under("result", _text_of(fields.get("output", "")))
     elif item.role is not None:
-        yield from _under(item.role, _said(fields.get("content") or ""))
+        yield from _under(item.role, _text_of(fields.get("content") or ""))
 
 
-def _said(content: object) -> str:
+def _text_of(content: object) -> str:
     """Return the text of a message or a result; for a part without text, such as an image, its type."""
     if not isinstance(content, list):
         return str(content)

@@ -206,7 +206,7 @@ class AsyncStream(Generic[Given]):
             self._step = None
             self._given.clear()
             self._steps.close()
-            await self._let_go()
+            await self._release()
         finally:
             self._gate.leave()
 
@@ -263,14 +263,14 @@ class AsyncStream(Generic[Given]):
         except BaseException as problem:
             self._step, self._error = None, problem
         if self._step is None:
-            await self._let_go()
+            await self._release()
 
     def _end(self) -> None:
         error, self._error = self._error, None
         raise error if error is not None else StopAsyncIteration
 
     async def _open(self, request: Request) -> Reply | Broken:
-        await self._let_go()
+        await self._release()
         opened = await self._wire.open(request)
         if isinstance(opened, Broken):
             return opened
@@ -287,7 +287,7 @@ class AsyncStream(Generic[Given]):
         except self._wire.address.problems as problem:
             return self._wire.address.broken_by(problem)
 
-    async def _let_go(self) -> None:
+    async def _release(self) -> None:
         response, self._response = self._response, None
         if response is not None:
             self._chunks = edge.nothing()

@@ -99,15 +99,15 @@ class ChatCore:
         client = self._client
         return TurnFollower(client.trying(), client.retries, turn=TurnId(turn), after=after)
 
-    def _asked(self, said: Mapping[str, Any], options: AskOptions, place: Mapping[str, Any]) -> TurnFollower:
+    def _asked(self, body: Mapping[str, Any], options: AskOptions, place: Mapping[str, Any]) -> TurnFollower:
         check(options)
         self._client.check_model(options)
         key = idempotency_key_of(options)
-        body_of(said)  # raises here, in the caller's frame, if the input cannot be sent
+        body_of(body)  # raises here, in the caller's frame, if the input cannot be sent
 
         def ask() -> Steps[Request]:
             model = yield from self._client.model_for(options)
-            return turn_request(model, said, place, options, key)
+            return turn_request(model, body, place, options, key)
 
         return self._followed(ask, key, may_be_replayed=options.get("idempotency_key") is not None)
 
@@ -159,33 +159,33 @@ class ChatCore:
                 "under its idempotency_key to have it."
             )
         try:
-            told = yield from self._told(following)
+            state = yield from self._turn_state(following)
         except ServerUnavailable as problem:
             message = f"The turn {following.turn} has ended, but its answer could not be read. {problem}"
             message += " Ask again with the same idempotency_key, and it is told again."
             key = following.idempotency_key
             raise like(problem, ServerUnavailable(message, idempotency_key=key)) from None
-        if told.turn is None or told.branch is None:
-            raise TurnStopped() if told.state == AttemptState.DISCARDED else failed_with(told.failure)
+        if state.turn is None or state.branch is None:
+            raise TurnStopped() if state.state == AttemptState.DISCARDED else failed_with(state.failure)
         return Answer(
-            turn=told.turn,
-            chat=told.chat,
-            branch=told.branch,
+            turn=state.turn,
+            chat=state.chat,
+            branch=state.branch,
             state=following.state,
             is_replayed=following.is_replayed,
         )
 
-    def _told(self, following: TurnFollower) -> Steps[TurnState]:
+    def _turn_state(self, following: TurnFollower) -> Steps[TurnState]:
         try:
-            told = yield from self._client.get(f"/api/turns/{following.turn}", TurnState)
+            state = yield from self._client.get(f"/api/turns/{following.turn}", TurnState)
         except NotAdmitted as refused:
             if refused.status != FORBIDDEN or following.request is None:
                 raise
             # A token that may run turns, but not read, gets the answer to its own request.
             exchanging = RepeatedExchange(self._client.trying(), idempotency_key=following.idempotency_key)
             reply = yield from exchanging.ask(whole(following.request))
-            told = decoded(TurnState, reply.body)
-        return told
+            state = decoded(TurnState, reply.body)
+        return state
 
     def stop(self, turn: str | None, policy: str | None) -> Steps[Ended | None]:
         """Stop a turn, or the running one of this chat; None if there was nothing to stop. A turn that was
@@ -214,10 +214,10 @@ class ChatCore:
 
     def _stopped(self, path: str, policy: str | None, once: str | None = None) -> Steps[Ended | None]:
         values = {} if policy is None else {"policy": str(policy)}
-        told = yield from self._client.post(path, StopAnswer, values, once=once)
-        if told.state is None:
+        answer = yield from self._client.post(path, StopAnswer, values, once=once)
+        if answer.state is None:
             return None
-        return Ended(state=told.state, committed=told.committed, failure=told.failure, turn=told.turn)
+        return Ended(state=answer.state, committed=answer.committed, failure=answer.failure, turn=answer.turn)
 
     def known_id(self) -> Steps[ConversationId]:
         """Return the id, looked up if only the conversation_key is known. Raises ConversationNotFound."""
@@ -235,8 +235,8 @@ class ChatCore:
         id = yield from self.known_id()
         query = {"before": before, "limit": limit, "branch": None if branch is None else BranchId(branch)}
         page = yield from self._client.get(f"/api/chats/{id}", ShownChat, query)
-        told = {name: getattr(page, name) for name in ListedChat.__struct_fields__}
-        return ChatPage(chat=ListedChat(**told), turns=page.turns, before=page.before, attempts=page.attempts)
+        info = {name: getattr(page, name) for name in ListedChat.__struct_fields__}
+        return ChatPage(chat=ListedChat(**info), turns=page.turns, before=page.before, attempts=page.attempts)
 
     def info(self) -> Steps[ChatInfo]:
         page = yield from self.read(limit=1)
@@ -276,8 +276,8 @@ class ChatCore:
         request = Request(method="GET", path=f"/api/chats/{id}/export", query=query)
         yield from download(self._client.trying(), request)
 
-    def update(self, revision: int | None = None, **said: Any) -> Steps[ChatInfo]:
-        values = {name: value for name, value in said.items() if value is not UNSET}
+    def update(self, revision: int | None = None, **fields: Any) -> Steps[ChatInfo]:
+        values = {name: value for name, value in fields.items() if value is not UNSET}
         headers = {"content-type": JSON_TYPE}
         if revision is not None:
             headers["if-match"] = f'"{revision}"'
@@ -291,8 +291,8 @@ class ChatCore:
         return decoded(ListedChat, reply.body)
 
     def fork(self, at: str | None, title: str | None, keyed: AskOptions) -> Steps[ChatInfo]:
-        said = {"turn": None if at is None else TurnId(at), "title": title}
-        values = {name: value for name, value in said.items() if value is not None}
+        fields = {"turn": None if at is None else TurnId(at), "title": title}
+        values = {name: value for name, value in fields.items() if value is not None}
         return self._moved("fork", values, keyed)
 
     def switch(self, branch: str, keyed: AskOptions) -> Steps[ChatInfo]:

@@ -69,8 +69,8 @@ class ClientCore:
         reply = yield from exchanging.ask(request)
         return decoded(shape, reply.body)
 
-    def create(self, idempotency_key: str | None = None, **said: Any) -> Steps[ChatInfo]:
-        values = {name: value for name, value in said.items() if value is not None}
+    def create(self, idempotency_key: str | None = None, **fields: Any) -> Steps[ChatInfo]:
+        values = {name: value for name, value in fields.items() if value is not None}
         return self.post("/api/chats", ListedChat, values, keyed={"idempotency_key": idempotency_key})
 
     def find(self, conversation_key: str, scope: str | None) -> Steps[ChatInfo | None]:

@@ -136,10 +136,10 @@ class RepeatedExchange:
 
     def _refused(self, reply: Reply) -> Told:
         self.refusal = reply
-        told = told_by(reply)
-        if not told.is_passing:
-            raise told.error
-        return told
+        problem = told_by(reply)
+        if not problem.is_passing:
+            raise problem.error
+        return problem
 
     def _may_repeat(self, outcome: Reply | Broken) -> bool:
         if isinstance(outcome, Broken) and outcome.is_hopeless:

@@ -59,22 +59,22 @@ class FeedFollower:
             self._trying.failed = 0
             self._has_heard = True
             given: list[Change] = []
-            told = None
+            problem = None
             for event in parser.feed(chunk):
                 if event[1] == b"error":
-                    told = told_in_stream(event[2], request_id)
+                    problem = told_in_stream(event[2], request_id)
                     break
                 if change := self._change_of(event):
                     given.append(change)
             if given:
                 yield Give(given)
-            if told is not None:
-                return told
+            if problem is not None:
+                return problem
 
     def _change_of(self, event: SentEvent) -> Change | None:
         id, _, data = event
-        if id and _is_header(told := id.decode("utf-8", "replace")):
-            self.position = told
+        if id and _is_header(position := id.decode("utf-8", "replace")):
+            self.position = position
         if not data:
             return None  # it only advances the position
         return replace(decoded(Change, data), position=self.position or "")

@@ -37,10 +37,10 @@ def download(trying: RetryCount, request: Request) -> Steps[None]:
                 )
             opened = broken
         if isinstance(opened, Reply):
-            told = told_by(opened)
-            seconds = trying.pause(told.retry_after) if told.is_passing else None
+            problem = told_by(opened)
+            seconds = trying.pause(problem.retry_after) if problem.is_passing else None
             if seconds is None:
-                raise told.error
+                raise problem.error
         else:
             seconds = None if opened.is_hopeless else trying.pause()
             if seconds is None:
@@ -103,13 +103,13 @@ def import_chats(trying: RetryCount, source: Source, scope: str | None) -> Steps
         pieces=read_again or _ReadOnce(source),
     )
     reply = yield from exchanging.ask(request)
-    *told, last = reply.body.splitlines() or [b"{}"]
+    *reports, last = reply.body.splitlines() or [b"{}"]
     end = decoded(_Line, last)
     if end.error is not None:
         raise told_in_stream(last, reply.headers.get("x-request-id")).error
     if end.done is None:
         raise ServerUnavailable("The report of the import is not whole. Import the same again.")
-    return tuple(decoded(ImportReport, line) for line in told)
+    return tuple(decoded(ImportReport, line) for line in reports)
 
 
 def _reader_of(source: Any) -> Callable[[], Iterator[bytes]] | None:

@@ -74,10 +74,10 @@ def check(options: AskOptions) -> None:
 
 
 def turn_request(
-    model: str, said: Mapping[str, Any], place: Mapping[str, Any], options: AskOptions, idempotency_key: str
+    model: str, fields: Mapping[str, Any], place: Mapping[str, Any], options: AskOptions, idempotency_key: str
 ) -> Request:
     """Return the request for a turn. Its bytes are encoded once and sent unchanged each time."""
-    body = {"model": model, **place, **said, "stream": True}
+    body = {"model": model, **place, **fields, "stream": True}
     body |= {name: value for name in _IN_BODY if (value := options.get(name)) is not None}
     headers = {"accept": "text/event-stream", **headers_of(options, idempotency_key)}
     if options.get("must_exist"):

@@ -189,17 +189,17 @@ class TurnFollower:
             },
         )
 
-    def _refused(self, told: Told) -> Told:
-        if isinstance(told.error, TurnNotFound) and not self._asks and self._request is not None:
+    def _refused(self, problem: Told) -> Told:
+        if isinstance(problem.error, TurnNotFound) and not self._asks and self._request is not None:
             self._asks = True  # the store lost it in a power cut
-            return Told(told.error, is_passing=True)
-        is_forbidden = isinstance(told.error, NotAdmitted) and told.error.status == FORBIDDEN
+            return Told(problem.error, is_passing=True)
+        is_forbidden = isinstance(problem.error, NotAdmitted) and problem.error.status == FORBIDDEN
         if is_forbidden and not self._asks and self._request is not None:
             self._may_read = False  # a token without `read` repeats its request, which returns all events
-            return Told(told.error, is_passing=True)
-        if not told.is_passing:
-            raise told.error
-        return told
+            return Told(problem.error, is_passing=True)
+        if not problem.is_passing:
+            raise problem.error
+        return problem
 
     def _pause_after(self, trouble: Told | Broken) -> float:
         """Return the seconds before the next try. Raises if there is none."""
@@ -218,10 +218,10 @@ class TurnFollower:
 
     def _given_up(self, reason: str) -> TurnledgerError:
         tries = f", after {self._trying.failed} tries" if self._trying.failed > 1 else ""
-        told = f"No whole answer came from the server{tries}: {reason.rstrip('.')}."
+        text = f"No whole answer came from the server{tries}: {reason.rstrip('.')}."
         if self.idempotency_key is not None:
-            told += f" {self._how_it_stands()} Ask again with the same idempotency_key, and it happens once."
-        return ServerUnavailable(told, idempotency_key=self.idempotency_key)
+            text += f" {self._how_it_stands()} Ask again with the same idempotency_key, and it happens once."
+        return ServerUnavailable(text, idempotency_key=self.idempotency_key)
 
     def _how_it_stands(self) -> str:
         if self.turn is not None:
@@ -302,7 +302,7 @@ class TurnFollower:
             number = int(id) if id.isdigit() and len(id) < _MOST_DIGITS else 0
             if number <= self._last:
                 if kind == b"turn.finished" and self._last > self._after:
-                    return self._told_too_much(data, given)
+                    return self._kept_less(data, given)
                 continue
             if number != self._last + 1:
                 return Broken("events are missing from the stream")
@@ -337,7 +337,7 @@ class TurnFollower:
             self._error = failed_with(failure)
         return None
 
-    def _told_too_much(self, data: bytes, given: list[Any]) -> Broken:
+    def _kept_less(self, data: bytes, given: list[Any]) -> Broken:
         """Handle a turn that ended before the last event that was read: its process died, and only its stored
         part is kept. Read that from the beginning; if nothing was kept, request the turn again."""
         try:

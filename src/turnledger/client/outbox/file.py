@@ -273,7 +273,7 @@ class OutboxFile:
             try:
                 yield self._connection()
             except sqlite3.Error as problem:
-                raise _told(self._path, problem) from problem
+                raise _store_error(self._path, problem) from problem
             except OSError as problem:
                 raise StoreUnavailable(f"The outbox {self._path} cannot be opened: {problem}.") from problem
 
@@ -372,7 +372,7 @@ _KINDS: Mapping[int, type[StoreError]] = {
 }
 
 
-def _told(path: Path, problem: sqlite3.Error) -> StoreError:
+def _store_error(path: Path, problem: sqlite3.Error) -> StoreError:
     code = getattr(problem, "sqlite_errorcode", 0) & 0xFF
     return _KINDS.get(code, StoreUnavailable)(f"The outbox {path} cannot be used: {problem}.")
 

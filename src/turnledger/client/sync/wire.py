@@ -207,7 +207,7 @@ class Stream(Generic[Given]):
             self._step = None
             self._given.clear()
             self._steps.close()
-            self._let_go()
+            self._release()
         finally:
             self._gate.leave()
 
@@ -264,14 +264,14 @@ class Stream(Generic[Given]):
         except BaseException as problem:
             self._step, self._error = None, problem
         if self._step is None:
-            self._let_go()
+            self._release()
 
     def _end(self) -> None:
         error, self._error = self._error, None
         raise error if error is not None else StopIteration
 
     def _open(self, request: Request) -> Reply | Broken:
-        self._let_go()
+        self._release()
         opened = self._wire.open(request)
         if isinstance(opened, Broken):
             return opened
@@ -288,7 +288,7 @@ class Stream(Generic[Given]):
         except self._wire.address.problems as problem:
             return self._wire.address.broken_by(problem)
 
-    def _let_go(self) -> None:
+    def _release(self) -> None:
         response, self._response = self._response, None
         if response is not None:
             self._chunks = edge.nothing()

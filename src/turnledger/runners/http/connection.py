@@ -229,7 +229,7 @@ class Connection(asyncio.Protocol):
             self._finish(response)
         elif self._arrived:
             self._give(response)
-            self._go_on_with(response)
+            self._continue(response)
         else:
             self._count_bodiless(len(data), response)
 
@@ -298,7 +298,7 @@ class Connection(asyncio.Protocol):
             response.add(arrived[0] if len(arrived) == 1 else b"".join(arrived))
             arrived.clear()
 
-    def _go_on_with(self, response: Response) -> None:
+    def _continue(self, response: Response) -> None:
         self._bodiless_bytes = 0
         if response.in_pieces:
             self.deadline = min(self._loop.time() + self._limits.between, self._ends_by)

@@ -42,12 +42,12 @@ class ProxyFailed(BrokenOff):
 def of_proxy(status: int | None) -> ProxyFailed:
     """Return the failure for a proxy's status; None: it did not answer."""
     if status is None:
-        told = "The proxy cannot be reached, or closed the connection. Try again."
-        return ProxyFailed(ModelUnavailable(told), may_retry=True)
+        message = "The proxy cannot be reached, or closed the connection. Try again."
+        return ProxyFailed(ModelUnavailable(message), may_retry=True)
     if status == 407:
         return ProxyFailed(ModelUnavailable("The proxy refused its credentials (status 407): check them."))
-    told = f"The proxy could not connect to the model (status {status})."
-    return ProxyFailed(ModelUnavailable(told), may_retry=status in _RETRIED)
+    message = f"The proxy could not connect to the model (status {status})."
+    return ProxyFailed(ModelUnavailable(message), may_retry=status in _RETRIED)
 
 
 def of_connecting(problem: OSError) -> BrokenOff:
@@ -75,8 +75,8 @@ def not_http() -> BrokenOff:
 
 
 def encoded() -> BrokenOff:
-    told = "The model's server compressed its answer by another method than gzip: switch that off there."
-    return BrokenOff(MalformedAnswer(told))
+    message = "The model's server compressed its answer by another method than gzip: switch that off there."
+    return BrokenOff(MalformedAnswer(message))
 
 
 def closed() -> BrokenOff:

@@ -93,12 +93,12 @@ async def read_error(response: Response) -> dict[str, Any]:
     try:
         async with asyncio.timeout(ERROR_SECONDS):
             body = await _read(response, ERROR_BYTES)
-        told = msgspec.json.decode(body[:ERROR_BYTES])
+        decoded = msgspec.json.decode(body[:ERROR_BYTES])
     except (ModelError, TimeoutError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return {}
-    if not isinstance(told, dict):
+    if not isinstance(decoded, dict):
         return {}
-    error = told.get("error", told)
+    error = decoded.get("error", decoded)
     if isinstance(error, str):
         return {"message": error}
     if not isinstance(error, dict):
