@@ -116,8 +116,8 @@ class Chat:
         on_event: EventSink | None = None,
         **options: Unpack[TurnOptions],
     ) -> TurnBlock:
-        """Run one turn as a block, `async with chat.turn("Hello") as turn: …`, or with a runner: `await
-        chat.turn("Hello").run(runner)`. This holds for all methods that return a TurnBlock.
+        """Run one turn as a block: `async with chat.turn("Hello") as turn: …`; or with a runner:
+        `await chat.turn("Hello").run(runner)`. All methods that return a TurnBlock work like this.
 
         The turn is committed when the block ends normally. After an exception or a cancellation the history
         is unchanged. `turn.stop()` keeps the turn as interrupted. An idempotency_key of a committed turn
