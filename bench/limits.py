@@ -65,7 +65,7 @@ class Load:
         self._runs = 0
 
     async def turns(self, each: int, *, stream: bool) -> float:
-        """Return the CPU seconds per turn, with so many turns of each client."""
+        """Return the CPU seconds per turn, over `each` turns of every client."""
         self._runs += 1
         asked = body(QUESTION, stream=stream)
         heads = [[f"x-conversation-id: {self._runs}-{place}"] for place in range(CLIENTS)]
@@ -83,7 +83,9 @@ class Load:
             for _ in range(each):
                 await client.ask(asked, status)
 
-        clients = [await connect(self._server.port) for _ in requests]  # anew: the server closes idle ones
+        clients = [
+            await connect(self._server.port) for _ in requests
+        ]  # new ones: the server closes idle connections
         used = cpu(self._server)
         await asyncio.gather(*map(run, clients, requests))
         used = cpu(self._server) - used

@@ -20,7 +20,7 @@ from turnledger.model.turn import Turn, TurnKind
 
 
 def resent_history(messages: int, rounds: int) -> list[Line]:
-    """Decode a request of so many messages, then match it, alternately; the stored turns are cached."""
+    """Decode a request of this many messages, then match it, alternately; the stored turns are cached."""
     line = _line(messages // 2)
     size = len(line)
     asks = [{"role": "system", "content": "Be brief."}, *_chat(line), {"role": "user", "content": "And now?"}]

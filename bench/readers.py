@@ -28,7 +28,7 @@ async def read_by_many(folder: Path, count: int, deltas: int, rounds: int) -> li
 
 
 async def _turn(chat: Chat, count: int, deltas: int) -> float:
-    """Run a turn with so many readers; return the seconds from its first delta to its commit."""
+    """Run a turn with this many readers; return the seconds from its first delta to its commit."""
     heard: list[int] = []
     async with chat.turn("Tell me.") as turn:
         reading = [asyncio.create_task(_read(chat, turn.id, heard)) for _ in range(count)]

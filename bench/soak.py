@@ -51,7 +51,7 @@ class Bound:
     unit: str
 
     def holds(self, first: float, last: float, slower: float = 1.0) -> bool:
-        """`slower`: allow for a machine that became so much slower."""
+        """`slower`: the factor by which the machine became slower."""
         allowed = slower if self.unit == "ms" else 1.0
         return last <= (first * self.times + self.more) * allowed
 

@@ -30,8 +30,8 @@ Make = Callable[[int], bytes]
 
 
 class Asking(asyncio.Protocol):
-    """A connection that repeats its request as soon as it is answered. Cheaper than awaiting: CPU time of
-    clients is missing to the workers."""
+    """A connection that repeats its request as soon as it is answered. Cheaper than awaiting: clients compete
+    with the workers for CPU time."""
 
     def __init__(self, asked: bytes, times: int, done: Callable[[], None]) -> None:
         self._asked = asked
@@ -65,7 +65,7 @@ class Asking(asyncio.Protocol):
 
 
 async def rate(port: int, each: int, make: Make) -> float:
-    """Return requests per second of all clients, each sending so many."""
+    """Return requests per second of all clients, with `each` requests per client."""
     loop = asyncio.get_running_loop()
     is_over, left = asyncio.Event(), CLIENTS
 
@@ -138,7 +138,7 @@ print(counted)
 
 
 def counted(processes: int, seconds: float) -> int:
-    """Return how far so many processes count in this time, together."""
+    """Return how far this many processes count in this time, together."""
     command = [sys.executable, "-c", COUNTING, str(seconds)]
     running = [subprocess.Popen(command, stdout=subprocess.PIPE) for _ in range(processes)]
     return sum(int(each.communicate()[0]) for each in running)

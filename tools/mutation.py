@@ -52,7 +52,7 @@ CORE = (
     *("turn.begin", "turn.commit", "attempt.end", "attempt.stop", "attempt.takeover"),
     *("attempt.idempotency", "lane.queue", "sqlite.threads", "sqlite.tables.tables"),
 )
-"""The protocol: what runs by default."""
+"""The protocol, mutated by default."""
 
 SCHEDULES = {"memory": 60, "sqlite": 15}
 """Seeds of the simulator, by store."""
@@ -204,7 +204,7 @@ class _LeaveOut(ast.NodeTransformer):
 
 
 def _install(module: ModuleType, tree: ast.Module, path: str, place: int | None, becomes: str) -> None:
-    """Give a function the code of a mutant; without a place, its own, compiled anew."""
+    """Give a function the code of a mutant; without a place, its own, compiled again."""
     changed = tree if place is None else copy.deepcopy(tree)
     if place is not None:
         node, _ = _nodes(dict(_functions(module, changed))[path])[place]

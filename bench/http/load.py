@@ -67,7 +67,7 @@ async def connect(port: int) -> Client:
 
 
 async def rate(port: int, clients: int, each: int, make: Callable[[int, int], bytes]) -> float:
-    """Return requests per second of so many clients that send so many each; `make` makes the n-th of a
+    """Return requests per second of `clients` clients that send `each` requests; `make` makes the n-th of a
     client."""
     connected = [await connect(port) for _ in range(clients)]
 

@@ -80,7 +80,7 @@ class Chat:
         self._found = found
         self._target = Target(found.owner, found.id, found.conversation_key, scope=found.scope, within=within)
         self.is_new = is_new
-        """Whether the call that returned this handle made the conversation."""
+        """Whether the call that returned this handle created the conversation."""
 
     @property
     def id(self) -> ConversationId:

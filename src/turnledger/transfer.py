@@ -51,8 +51,8 @@ Refuses: TypeAlias = Callable[[str], str | None]
 LONG, LARGE = 200, 1024 * 1024
 """Turns or branches, and bytes, from which planning would visibly block the event loop."""
 AHEAD = 24 * 3600 * 1000
-"""Milliseconds by which another machine's clock may be ahead. A chat further ahead would top every list for
-ever, and never be old enough for retention."""
+"""Milliseconds by which another machine's clock may be ahead. A chat further ahead would stay at the top of
+every list, and never be old enough for retention."""
 LOOKED_UP = 500
 CHATS = 100
 

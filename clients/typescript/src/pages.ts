@@ -11,7 +11,7 @@ export interface Page<Entry> {
   readonly complete?: boolean;
 }
 
-/** Iterate over the entries with `for await`. Each iteration reads the pages anew, as needed. */
+/** Iterate over the entries with `for await`. Each iteration reads the pages again, as needed. */
 export class Pages<Entry> implements AsyncIterable<Entry> {
   readonly #look: (cursor: string | undefined, limit: number | undefined) => Promise<Page<Entry>>;
   readonly #limit: number;

@@ -29,7 +29,7 @@ export interface ChatInfo {
   readonly conversationKey: string | null;
   readonly scope: string | null;
   readonly title: string | null;
-  /** What set its title. */
+  /** The source of its title. */
   readonly namedBy: "person" | "words" | "model" | null;
   readonly metadata: Readonly<Record<string, string>>;
   readonly tags: readonly string[];

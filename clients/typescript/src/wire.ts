@@ -58,7 +58,7 @@ export interface ClientOptions {
   onConnection?: (isLost: boolean) => void;
   /** Replaces the global one: for tests, or to add a proxy's headers. */
   fetch?: (url: string, request: RequestInit) => Promise<Response>;
-  /** Calls back after so many milliseconds, unless the returned function is called before. */
+  /** Calls back after this many milliseconds, unless the returned function is called before. */
   timer?: (milliseconds: number, then: () => void) => () => void;
   /** Returns a number from 0 up to 1. */
   random?: () => number;

@@ -1,4 +1,4 @@
-"""What the client makes of responses, whose shapes are in turnledger.api."""
+"""Shapes that the client makes from responses; those of the responses are in turnledger.api."""
 
 from __future__ import annotations
 

@@ -110,7 +110,7 @@ class Part:
 
     @property
     def usage(self) -> dict[str, int]:
-        """The reported usage: words, for want of tokens."""
+        """The reported usage, with words in place of tokens."""
         words = len(self.deltas)
         return {
             "prompt_tokens": self.prompt_words,

@@ -55,7 +55,7 @@ async function reveal(session: Session, thread: Thread, turn: string): Promise<v
   setTimeout(() => found?.classList.remove("found"), FOUND);
 }
 
-/** Wait until the condition holds, or for so many milliseconds. */
+/** Wait until the condition holds, or at most `patience` milliseconds. */
 function waitAtMost(isSo: () => boolean, patience = 10_000): Promise<void> {
   return new Promise((resolve) => {
     const timer = setTimeout(resolve, patience);

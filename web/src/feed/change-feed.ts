@@ -17,7 +17,7 @@ type FeedMessage =
 
 /** Milliseconds between two checks that there is a leader. */
 const WATCH = 4_000;
-/** After so many unanswered questions, this tab takes the lead. */
+/** Unanswered questions after which this tab takes the lead. */
 const UNANSWERED = 2;
 /** Milliseconds before a refused stream is requested again. */
 const AGAIN = 5_000;

@@ -57,7 +57,7 @@ export class Credential {
     return new StorageScope(storageScopeName(this.slot, this.#fingerprint), this.#storage);
   }
 
-  /** Replace the token, or remove it. Nothing of the former one stays, here or in other tabs. */
+  /** Replace the token, or remove it, with all data of the former one, here and in other tabs. */
   replace(token: string | null): void {
     this.#remove((name) => name !== this.#name);
     this.#unkept = null;

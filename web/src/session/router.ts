@@ -1,4 +1,4 @@
-/** What the page shows, and how the address names it. */
+/** The current route, and its address. */
 
 import { signal, type ReadonlySignal } from "@preact/signals";
 import { tabStorage } from "../browser/storage";

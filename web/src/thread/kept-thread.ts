@@ -127,7 +127,7 @@ export class KeptThread implements Thread {
       this.#problem.value = null;
       this.#isLoaded.value = true;
     } catch (problem) {
-      // What is shown stays: it is correct, if incomplete.
+      // Keep the shown turns: they are correct, if incomplete.
       const isGone = problem instanceof errors.ConversationUnavailable;
       if (!this.#ending.signal.aborted && (isGone || !this.#isLoaded.peek())) this.#problem.value = problem;
     }

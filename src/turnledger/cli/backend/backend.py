@@ -42,8 +42,7 @@ class Source(Protocol):
 
 
 class Backend(Protocol):
-    """What commands do with chats and tokens. A chat is named by its id, or by its conversation_key in
-    `scope`."""
+    """Operations on chats and tokens. A chat is named by its id, or by its conversation_key in `scope`."""
 
     async def list(
         self,

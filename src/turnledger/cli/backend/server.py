@@ -21,7 +21,7 @@ from turnledger.model.transfer import ImportReport
 
 PAGE = 50
 PATIENT = Retries(times=4, patience=10)
-"""Somebody waits: do not try an unreachable server for long."""
+"""A person waits: do not try an unreachable server for long."""
 HASTY = Retries(times=0)
 SOON = Timeouts(connect=1, silence=2, write=1)
 """For shell completion."""

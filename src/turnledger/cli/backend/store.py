@@ -124,7 +124,7 @@ class StorePlace:
     async def revoke_token(self, token: str) -> Sequence[Token]:
         tokens = (await self._ledger()).tokens
         if is_token_text(token):
-            # Somebody who finds a leaked token has only its text.
+            # A leaked token may be known by its text only.
             found = (await tokens.find(digest_of(token))).token
             if found is None:
                 raise TokenNotFound("There is no token with this text.")

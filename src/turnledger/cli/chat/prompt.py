@@ -33,7 +33,7 @@ STYLE = Style.from_dict(
 )
 
 Toolbar = Callable[[int], str]
-"""Returns the line below the prompt, for so many columns."""
+"""Returns the line below the prompt, for this many columns."""
 
 
 class KeptHistory(FileHistory):
@@ -162,7 +162,7 @@ def _is_command() -> bool:
 
 
 def fitted(text: str, columns: int) -> str:
-    """Return the text on one line of so many columns, with an ellipsis if it is cut."""
+    """Return the text on one line of this many columns, with an ellipsis if it is cut."""
     return within(on_one_line(text), columns)
 
 

@@ -178,7 +178,7 @@ class ChatLoop:
 
     @contextmanager
     def _asking(self) -> Iterator[None]:
-        """Stop redrawing the screen while the user is asked something."""
+        """Stop redrawing the screen during a question to the user."""
         self._session.screen.settle()
         self._is_asking = True
         try:

@@ -20,7 +20,7 @@ _WITHOUT_TOKEN = {
     "turnledger tokens create. ",
     True: "Everyone who can reach it may use it, without a token. ",
 }
-"""What the startup message says about access while there is no token, by `insecure`."""
+"""The part of the startup message about access without tokens, by `insecure`."""
 
 
 def most(of_what: str) -> Any:

@@ -179,7 +179,7 @@ class _Counted:
         return self._file.tell()
 
     def _counted(self, read: Callable[[int], bytes], size: int) -> bytes:
-        self._progress.reach(self._done)  # what was read before is processed
+        self._progress.reach(self._done)  # the previous piece is processed
         with _ended_by_ctrl_c():
             piece = read(size)
         self._done += len(piece)

@@ -11,7 +11,7 @@ from turnledger.client.core.steps import Steps
 
 
 class AsyncPages(Paging[Entry]):
-    """Iterates over the entries. Each iteration reads the pages anew, as needed."""
+    """Iterates over the entries. Each iteration reads the pages again, as needed."""
 
     def __init__(
         self,

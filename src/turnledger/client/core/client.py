@@ -138,7 +138,8 @@ class ClientCore:
         return page.data
 
     def check_model(self, options: AskOptions) -> None:
-        """Refuse a turn without a model if it must be recorded before the server is asked for its models."""
+        """Refuse a turn without a model if it must be recorded before the client can ask the server for its
+        models."""
         if self._records and not (options.get("model") or self._model):
             raise InvalidInput("With an outbox, say which model shall answer: there, or in Client(model=…).")
 

@@ -12,7 +12,7 @@ from turnledger.client.sync import edge
 
 
 class Pages(Paging[Entry]):
-    """Iterates over the entries. Each iteration reads the pages anew, as needed."""
+    """Iterates over the entries. Each iteration reads the pages again, as needed."""
 
     def __init__(
         self,

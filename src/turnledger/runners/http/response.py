@@ -42,7 +42,7 @@ class GzipDecoder:
         self.waits = True
 
     def read(self, limit: int) -> bytes:
-        """Decode at most so many bytes. Raises MalformedAnswer."""
+        """Decode at most `limit` bytes. Raises MalformedAnswer."""
         piece = self._rest[self._at : self._at + _STEP]
         if self._member.eof and piece:
             self._member = zlib.decompressobj(_WITH_HEADER)

@@ -62,8 +62,8 @@ class Retries(msgspec.Struct, frozen=True):
     """If the upstream asks for a longer wait, the caller gets the error instead."""
 
     def wait(self, tries: int, broken_off: BrokenOff, chance: float) -> float | None:
-        """Return the seconds to wait after so many tries; None: give up. Part of it is random, so that turns
-        that failed together do not retry together."""
+        """Return the seconds to wait after this many tries; None: give up. Part of it is random, so that
+        turns that failed together do not retry together."""
         if tries > self.limit or not broken_off.may_retry:
             return None
         if broken_off.retry_after is not None:
