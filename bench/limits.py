@@ -83,9 +83,7 @@ class Load:
             for _ in range(each):
                 await client.ask(asked, status)
 
-        clients = [
-            await connect(self._server.port) for _ in requests
-        ]  # new ones: the server closes idle connections
+        clients = [await connect(self._server.port) for _ in requests]  # new: the server closes idle ones
         used = cpu(self._server)
         await asyncio.gather(*map(run, clients, requests))
         used = cpu(self._server) - used
