@@ -1,8 +1,8 @@
-"""What plain uvicorn leaves open where this server has code of its own: `python -m bench.listen [--quick]`.
+"""What plain uvicorn leaves open where this server has its own code: `python -m bench.listen [--quick]`.
 
-Both are sent a head and trailers far beyond any real ones, and half a head; memory is what each adds to the
-peak of the process. Then the event loop of one of two workers stops: whether uvicorn's supervisor replaces
-it is printed for plain uvicorn alone; tests/unit/server/listen does the same to this server.
+Both are sent an oversized head, oversized trailers, and half a head; memory is what each adds to the peak of
+the process. Then the event loop of one of two workers stops: whether uvicorn's supervisor replaces it is
+printed for plain uvicorn only; tests/unit/server/listen does the same to this server.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ async def app(scope: Any, receive: Any, send: Any) -> None:
 
 
 def plain(workers: int) -> None:
-    """Run uvicorn at a free port, which it prints, with everything else as it comes."""
+    """Run uvicorn with its defaults on a free port, which it prints."""
     listening = socket.create_server(("127.0.0.1", 0))
     print(f"http://127.0.0.1:{listening.getsockname()[1]}", flush=True)
     config = uvicorn.Config("bench.listen:app", workers=workers, log_level="critical", http="httptools")
@@ -49,7 +49,7 @@ def plain(workers: int) -> None:
 
 
 def flood(port: int, first: bytes, megabytes: int) -> None:
-    """Send fields behind a beginning until all are sent or the server closes."""
+    """Send a beginning, then fields, until all are sent or the server closes."""
     with socket.create_connection(("127.0.0.1", port)) as client, suppress(ConnectionError):
         client.sendall(first)
         for _ in range(megabytes):
@@ -69,13 +69,12 @@ def closes_half_a_head(port: int, seconds: float) -> float | None:
 
 
 def peak(pid: int) -> int:
-    """The most memory that a process has held, in bytes."""
     status = Path(f"/proc/{pid}/status").read_text()
     return int(status.partition("VmHWM:")[2].split()[0]) * 1024
 
 
 def blows(command: tuple[str, ...], megabytes: int, seconds: float) -> list[str]:
-    """Strike a fresh server each time; return what became of it."""
+    """Attack a fresh server each time; return the results."""
     begin = b"POST /health HTTP/1.1\r\nHost: 127.0.0.1\r\n"
     chunked = begin + b"Transfer-Encoding: chunked\r\n\r\n0\r\n"
     results = []
@@ -90,14 +89,13 @@ def blows(command: tuple[str, ...], megabytes: int, seconds: float) -> list[str]
 
 
 def children(pid: int) -> set[str]:
-    """The processes that a process has started."""
     return set(Path(f"/proc/{pid}/task/{pid}/children").read_text().split())
 
 
 def stall(seconds: float) -> str:
     """Stop the loop of one worker; return whether the supervisor replaces it."""
     with started("-m", "bench.listen", "--plain", "2") as server:
-        for path in (b"/", b"/stall"):  # the answer to the first shows that a worker is there
+        for path in (b"/", b"/stall"):  # the answer to the first shows that a worker is ready
             client = socket.create_connection(("127.0.0.1", server.port))
             client.sendall(b"GET %s HTTP/1.1\r\nHost: x\r\n\r\n" % path)
             if path == b"/":

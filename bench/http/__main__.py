@@ -1,7 +1,7 @@
 """Run the benchmark of the server: `python -m bench.http [--quick]`. Prints a table of ratios.
 
-Both servers are processes of their own, ask the same upstream, and get the same load in turns, so that noise
-meets both alike.
+Both servers are separate processes, use the same upstream, and get the same load alternately, so that noise
+affects both alike.
 """
 
 from __future__ import annotations
@@ -31,7 +31,6 @@ QUESTION = "Where is my order? " * 5
 
 
 def body(text: str, *, stream: bool) -> bytes:
-    """A request that brings only what is new."""
     return b'{"model":"m","messages":[{"role":"user","content":"%s"}],"stream":%s}' % (
         text.encode(),
         b"true" if stream else b"false",
@@ -39,19 +38,15 @@ def body(text: str, *, stream: bool) -> bytes:
 
 
 class Running:
-    """A server under measurement."""
-
     def __init__(self, process: subprocess.Popen[str], port: int) -> None:
         self.process = process
         self.port = port
 
     def cpu(self) -> float:
-        """Seconds of CPU that it has used."""
         fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
     def memory(self) -> int:
-        """Bytes that it holds."""
         return int(Path(f"/proc/{self.process.pid}/statm").read_text().split()[1]) * os.sysconf(
             "SC_PAGE_SIZE"
         )
@@ -59,7 +54,7 @@ class Running:
 
 @contextmanager
 def started(*command: str) -> Iterator[Running]:
-    """A process that says in its first line at which port it is."""
+    """Start a process whose first line names its port."""
     process = subprocess.Popen(
         [sys.executable, *command],
         stdin=subprocess.PIPE,
@@ -75,7 +70,7 @@ def started(*command: str) -> Iterator[Running]:
             raise RuntimeError(f"{command} did not start: {line!r}")
         yield Running(process, int(found[1] or found[2]))
     finally:
-        # Open streams would hold up an orderly end, and nothing is measured any more.
+        # Open streams would delay an orderly shutdown, and nothing more is measured.
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()
@@ -83,7 +78,7 @@ def started(*command: str) -> Iterator[Running]:
 
 @contextmanager
 def both(folder: Path, path: str = "/v1") -> Iterator[tuple[Running, Running]]:
-    """The bare server and ours, asking the same upstream."""
+    """Start the bare server and ours, with the same upstream."""
     with started("-m", "bench.http.upstream") as upstream:
         url = f"http://127.0.0.1:{upstream.port}{path}"
         store = f"sqlite:///{folder}/bench{path.replace('/', '-')}.db"
@@ -94,14 +89,14 @@ def both(folder: Path, path: str = "/v1") -> Iterator[tuple[Running, Running]]:
 
 
 def in_conversation(*, stream: bool, run: int) -> Callable[[int, int], bytes]:
-    """Requests of clients that have a conversation each; a fresh one for each run."""
+    """Return requests of clients with a conversation each; a fresh one for each run."""
     asked = body(QUESTION, stream=stream)
     made = [request(asked, [f"x-conversation-id: {run}-{place}"]) for place in range(CLIENTS)]
     return lambda place, _: made[place]
 
 
 async def throughput(bare: Running, ours: Running, rounds: int, each: int, *, stream: bool) -> list[str]:
-    """Requests per second at once, and CPU for each."""
+    """Measure requests per second, and the CPU time of each."""
     plain = request(body(QUESTION, stream=stream))
     rates: tuple[list[float], list[float]] = ([], [])
     cpu: tuple[list[float], list[float]] = ([], [])
@@ -130,7 +125,7 @@ async def throughput(bare: Running, ours: Running, rounds: int, each: int, *, st
 
 
 async def first_token(bare: Running, ours: Running, rounds: int) -> list[str]:
-    """Time to the first chunk with one client."""
+    """Measure the time to the first chunk with one client."""
     plain = request(body(QUESTION, stream=True))
     kept = request(body(QUESTION, stream=True), ["x-conversation-id: alone"])
     took: tuple[list[float], list[float]] = ([], [])
@@ -145,7 +140,7 @@ async def first_token(bare: Running, ours: Running, rounds: int) -> list[str]:
 
 
 async def idle_streams(ours: Running, count: int) -> list[str]:
-    """What a stream costs that is open and waits for its model."""
+    """Measure the memory of an open stream that waits for its model."""
     before = ours.memory()
     clients = [await connect(ours.port) for _ in range(count)]
     for place, client in enumerate(clients):
@@ -176,7 +171,7 @@ Measure = Callable[..., Coroutine[Any, Any, list[str]]]
 
 
 def show(module: str, meaning: str | None, measure: Measure) -> None:
-    """Measure by what the command line says, in a folder that goes afterwards, and print the table."""
+    """Measure by the command line's arguments, in a temporary folder, and print the table."""
     parser = argparse.ArgumentParser(prog=f"python -m {module}", description=meaning)
     parser.add_argument("--quick", action="store_true", help="few rounds, to see that it runs")
     parser.add_argument("--folder", type=Path, default=Path(), help="on the disk to measure (default: here)")

@@ -1,50 +1,50 @@
 """Every error Turnledger raises, as one tree.
 
 TurnledgerError
-├── InvalidInput                what was asked cannot be done; nothing changed
+├── InvalidInput                the request is not valid; nothing changed
 │   ├── InvalidId
 │   ├── NoNewInput
 │   ├── MissingToolResults
 │   ├── MalformedItems
 │   ├── EmptyTurn
 │   └── IdempotencyMismatch
-├── ConversationUnavailable     the id or conversation_key names nothing that can be continued
+├── ConversationUnavailable     the id or conversation_key names no usable conversation
 │   ├── ConversationNotFound
 │   ├── ConversationDeleted
 │   └── ConversationExpired
-├── HistoryUnavailable          the turn or branch is not there to go on from
+├── HistoryUnavailable          the turn or branch cannot be continued from
 │   ├── TurnNotFound
 │   ├── BranchNotFound
 │   └── HistoryDiverged
 ├── ConversationBusy            another turn holds the lane
 │   ├── QueueFull
 │   └── WaitEnded
-├── StorageFull                 the owner stores as much as may be
-├── TooManyReaders              as many event streams are read as may be
-├── RevisionConflict            title or metadata changed since it was read
-├── TokenRefused                what was asked of a token cannot be; nothing changed
+├── StorageFull                 the owner's storage quota is reached
+├── TooManyReaders              the limit of event readers is reached
+├── RevisionConflict            title or metadata changed after they were read
+├── TokenRefused                the token does not permit it; nothing changed
 │   ├── TokenNotFound
 │   ├── TokenEnded
 │   ├── TokenTooWide
 │   └── TooManyTokens
-├── ShareRefused                what was asked of a share link cannot be; nothing changed
+├── ShareRefused                the share link does not permit it; nothing changed
 │   ├── ShareNotFound
 │   ├── LinkNotValid
 │   ├── TooManyShares
 │   └── TooManyVisitors
-├── AdmissionMoved              who is let in has changed since it was looked up
-├── TurnEnded                   the turn is final, and not as this caller hoped
-│   ├── TurnReplayed            it was committed before: here is its answer
-│   ├── TurnAttached            not yet: it runs elsewhere, and can be followed there
+├── AdmissionMoved              tokens changed after the caller was authenticated
+├── TurnEnded                   the turn ended in another way than by this call's commit
+│   ├── TurnReplayed            it was committed before; holds its answer
+│   ├── TurnAttached            it is still running, and can be followed
 │   ├── TurnFailed
 │   ├── TurnStopped
 │   └── Superseded
-├── ModelError                  the model gave no whole answer; the history is as it was
+├── ModelError                  the model gave no complete answer; the history is unchanged
 │   ├── ModelUnavailable
 │   ├── ModelTimeout
 │   ├── ModelRefused
 │   └── MalformedAnswer
-├── StoreError                  the store could not do it; nothing was written
+├── StoreError                  the store failed; nothing was written
 │   ├── StoreUnavailable
 │   ├── StoreFull
 │   ├── StoreReadOnly
@@ -52,18 +52,17 @@ TurnledgerError
 │   ├── NotAStore
 │   ├── StoreTooNew
 │   ├── UnsafeSqlite
-│   └── OutcomeUnknown          the one exception: the write may or may not be there
+│   └── OutcomeUnknown          the exception: the write may have succeeded
 │       └── CommitOutcomeUnknown
-├── RequestFailed               told by a client alone: its server said no, or cannot be heard
+├── RequestFailed               raised by clients only: the server refused, or is unreachable
 │   ├── NotAdmitted
 │   ├── TooManyRequests
 │   └── ServerUnavailable
-├── LedgerElsewhere             opened in another process or event loop: nothing was done
+├── LedgerElsewhere             opened in another process or event loop
 └── LedgerClosed
 
 The docstring of a class is its message when none is given; `code` is the word that programs match on.
-A cancellation is not in the tree: it stays the CancelledError that asyncio knows. `turn_of` says what is in
-the history after one.
+A cancellation stays asyncio's CancelledError; `turn_of` returns the turn that it left in the history.
 """
 
 from __future__ import annotations
@@ -83,7 +82,7 @@ class TurnledgerError(Exception):
     code: ClassVar[str] = "error"
     status: int | None = None
     request_id: str | None = None
-    """With which status a server told it, and under which name its log has that request, where one did."""
+    """The HTTP status of a server's response, and the id of the request in its log."""
 
     def __init__(self, message: str | None = None) -> None:
         super().__init__(message or " ".join((type(self).__doc__ or "").split()))
@@ -164,7 +163,7 @@ class ConversationDeleted(ConversationUnavailable):
             )
         super().__init__(message)
         self.restorable_until = restorable_until
-        """Milliseconds since 1970; None if it is gone for good."""
+        """Milliseconds since 1970; None if it was purged."""
 
 
 class ConversationExpired(ConversationUnavailable):
@@ -221,7 +220,7 @@ class StorageFull(TurnledgerError):
     code = "storage_full"
 
     def __init__(self, limit: int | None, unit: str = "bytes") -> None:
-        """`limit`: None where the caller is not to know it."""
+        """`limit`: None where the caller must not learn it."""
         quota = "Storage quota" if limit is None else f"Storage quota of {limit} {unit}"
         super().__init__(f"{quota} reached. Purge conversations, then try again. Nothing was run.")
         self.limit = limit
@@ -391,8 +390,10 @@ class ModelRefused(ModelError):
     def __init__(
         self, status: int, error: Mapping[str, Any] | None = None, retry_after: float | None = None
     ) -> None:
-        told = " ".join(str((error or {}).get("message") or "").split()).rstrip(".")
-        super().__init__(f"The model refused the request with status {status}{': ' if told else ''}{told}.")
+        reason = " ".join(str((error or {}).get("message") or "").split()).rstrip(".")
+        super().__init__(
+            f"The model refused the request with status {status}{': ' if reason else ''}{reason}."
+        )
         self.status = status
         self.error: Mapping[str, Any] = error or {}
         self.retry_after = retry_after
@@ -457,7 +458,7 @@ class OutcomeUnknown(StoreError):
 
     code = "outcome_unknown"
     because: type[TurnledgerError] | None = None
-    """What the store ran into, where it could tell: StoreCorrupt, for one."""
+    """The cause, where the store knows it, for example StoreCorrupt."""
 
 
 class CommitOutcomeUnknown(OutcomeUnknown):

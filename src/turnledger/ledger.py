@@ -57,12 +57,11 @@ class Ledger(Chats):
     async def backup(
         url: str, file: str | PathLike[str], *, progress: Callable[[int, int], None] | None = None
     ) -> None:
-        """Copy the store that `url` names into a new file, as it is at one moment; others may go on using it.
-        The copy is whole and on disk, or not there. `progress` is called from another thread with the bytes
-        copied so far and those in all.
+        """Copy the store that `url` names into a new file, as it is at one moment; others may keep using it.
 
-        Raises InvalidInput if the file exists or cannot be written, and StoreErrors. Cancelled, it goes on by
-        itself.
+        The copy is whole and on disk, or does not exist. `progress` is called from another thread with the
+        bytes copied so far and the total. Raises InvalidInput if the file exists or cannot be written, and
+        StoreErrors. Cancelling the caller does not stop the copy.
         """
         await asyncio.to_thread(back_up_store, url, fsdecode(file), progress or (lambda *_: None))
 
@@ -75,14 +74,14 @@ class Ledger(Chats):
         clock: Clock | None = None,
         random: Random | None = None,
     ) -> Ledger:
-        """Open a ledger over a store of one's own making; clock and randomness can be given for tests."""
+        """Open a ledger over a store of your own; tests may pass a clock and randomness."""
         bits = random.getrandbits if random else SystemEntropy()
         process = Process(store, clock or SystemClock(), bits, limits or Limits())
         ledger = cls(process, random.getrandbits if random else None)
         try:
             await store.keep_lease(process.lease, process.limits.lease_time / 3)
             await ledger._tending.compare_clocks()
-            # What the processes before this one left when they were killed must not refuse its first turns.
+            # Attempts that killed processes left behind must not make this one refuse its first turns.
             await ledger._tending.bury_dead()
         except BaseException:
             await store.close()
@@ -91,8 +90,8 @@ class Ledger(Chats):
         return ledger
 
     async def close(self) -> None:
-        """End the turns that still run here as failed, and release the store. Cancelled, it goes on by
-        itself; closing twice waits for the first. Raises LedgerElsewhere, as all methods do, in a forked
+        """End the turns that still run here as failed, and release the store. Cancelling the caller does not
+        stop it; a second call waits for the first. Raises LedgerElsewhere, as all methods do, in a forked
         process or on another event loop."""
         self._process.home.check()
         if self._closing is None:
@@ -105,7 +104,7 @@ class Ledger(Chats):
         process.wake_everyone()
         try:
             for running in list(process.running.values()):
-                with suppress(TurnledgerError):  # what could not be recorded is found through the lease
+                with suppress(TurnledgerError):  # the lease reveals attempts that could not be ended
                     await abandon_block(process, running, LedgerClosed())
             await process.drained()
         finally:
@@ -122,16 +121,19 @@ class Ledger(Chats):
         await self.close()
 
     async def retain(self) -> Retained:
-        """Remove what is older, or more, than each owner may keep, and report it: see Limits.retain_for and
-        Limits.retain_bytes. What is old is deleted, and can be restored; what is too much is purged, the
-        oldest first. Never what is pinned, or has a turn that runs. It is done on a timer anyway."""
+        """Apply the retention limits of each owner, and report what was removed; a timer does so, too.
+
+        Conversations older than Limits.retain_for are deleted and can be restored. Beyond
+        Limits.retain_bytes, the oldest are purged. Never removes a pinned conversation, or one with a running
+        turn.
+        """
         return await self._tending.retaining.retain()
 
     async def check(self, *, at_rest: bool = False, limit: int = 1_000) -> list[Finding]:
-        """Look whether everything stored keeps the promises, of all owners; return what is wrong.
+        """Check that the stored data of all owners keeps the promises, and return what is wrong.
 
-        `at_rest`: nobody should be at work, so what still runs or waits is reported, too, though not as
-        damage. Changes nothing. On SQLite, commits go on beside it, and other reads of this ledger wait.
+        `at_rest` expects no activity: it also reports attempts that run or wait, though not as damage.
+        Changes nothing. On SQLite, commits continue meanwhile; other reads of this ledger wait.
         """
         request = CheckRequest(at_rest=at_rest, limit=check_limit(limit))
         return (await self._process.store.read(check, request)).findings

@@ -46,17 +46,15 @@ from turnledger.model.text.markdown import markdown_head, markdown_turn
 from turnledger.model.transfer import LONGEST_WHY, ChatLine, Did, ImportReport
 
 Refuses: TypeAlias = Callable[[str], str | None]
-"""Says of a scope why no chat is taken in there; None where some are."""
+"""Returns the reason why a scope takes no imported chats, or None if it does."""
 
 LONG, LARGE = 200, 1024 * 1024
-"""Turns or branches, and bytes, from which a plan takes so long that others would notice."""
+"""Turns or branches, and bytes, from which planning would visibly block the event loop."""
 AHEAD = 24 * 3600 * 1000
-"""Milliseconds by which another machine's clock may be ahead. A chat that says more would stand before all
-others for ever, and never be old enough to be deleted by its age."""
+"""Milliseconds by which another machine's clock may be ahead. A chat further ahead would stay at the top of
+every list, and never be old enough for retention."""
 LOOKED_UP = 500
-"""Turns of a plan that are looked up at once."""
 CHATS = 100
-"""Chats that are looked up at once."""
 
 
 class Transfer:
@@ -64,7 +62,7 @@ class Transfer:
 
     def __init__(self, process: Process) -> None:
         self._process = process
-        # One large chat at a time: a store may write all that is asked of it in one transaction.
+        # One large chat at a time: a store may write everything queued in one transaction.
         self._writing = asyncio.Lock()
 
     async def export(self, chat: str, owner: str, within: Within) -> AsyncIterator[bytes]:
@@ -72,14 +70,14 @@ class Transfer:
         request = ExportRequest(owner, ConversationId(chat), process.clock.due_ms(), within)
         outline, lines = await process.store.read(begin_of, request)
         yield outline.header
-        told = 0
+        count = 0
         while lines:
             for line in lines:
                 yield line
-            told += len(lines)
+            count += len(lines)
             if len(lines) < PAGE:
                 return
-            lines = await process.store.read(page_of, ExportPageRequest(outline, told))
+            lines = await process.store.read(page_of, ExportPageRequest(outline, count))
 
     async def markdown(self, chat: str, owner: str, within: Within) -> AsyncIterator[str]:
         process = self._process
@@ -95,15 +93,15 @@ class Transfer:
             part = await process.store.read(shown_part, request)
 
     async def export_all(self, owner: str, scope: str | None, within: Within) -> AsyncIterator[bytes]:
-        told: set[ConversationId] = set()
+        seen: set[ConversationId] = set()
         after: tuple[int, ConversationId] | None = None
         while True:
             request = OwnedRequest(owner, scope, after, CHATS)
             page = await self._process.store.read(owned, request)
             for chat in page:
-                if chat.id in told or not within.sees(chat):
+                if chat.id in seen or not within.sees(chat):
                     continue
-                told.add(chat.id)
+                seen.add(chat.id)
                 try:
                     async for line in self.export(chat.id, owner, within):
                         yield line
@@ -126,13 +124,13 @@ class Transfer:
         reader = ChatReader(self._process.limits)
         async for piece in _pieces(source):
             for found in reader.feed(piece):
-                for report in await self._told(found, owner, scope, within, refuses, keep_ids):
+                for report in await self._reports(found, owner, scope, within, refuses, keep_ids):
                     yield report
         for found in reader.close():
-            for report in await self._told(found, owner, scope, within, refuses, keep_ids):
+            for report in await self._reports(found, owner, scope, within, refuses, keep_ids):
                 yield report
 
-    async def _told(
+    async def _reports(
         self,
         found: ReadChat | ImportReport,
         owner: str,
@@ -167,7 +165,7 @@ class Transfer:
             now, due = process.clock.now_ms(), process.clock.due_ms()
             room = process.limits.room
             request = ImportRequest(plan, now, due, within, room, keeps_ids=keep_ids)
-            # Looked at beside the writer first: the same file again shall hold up nobody.
+            # A read comes first, so that importing the same file again does not hold up the writer.
             imported = await process.store.read(place_of, request)
             if isinstance(imported, ConversationId):
                 draft = await self._drafted(request, imported, in_thread=_is_large(found))
@@ -201,7 +199,7 @@ class Transfer:
 
 
 async def _planned(header: ChatLine, found: ReadChat, owner: str, limits: Limits) -> Plan:
-    """The plan of a chat. That of a long one is made beside the event loop, which has others to serve."""
+    """Plan the import of a chat; in a thread if it is long, to keep the event loop free."""
     if _is_large(found):
         return await asyncio.to_thread(planned, header, found.line, found.turns, owner, limits)
     return planned(header, found.line, found.turns, owner, limits)

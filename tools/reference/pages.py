@@ -1,4 +1,4 @@
-"""Which reference pages there are, and who writes each."""
+"""The reference pages, and the function that generates each."""
 
 from __future__ import annotations
 

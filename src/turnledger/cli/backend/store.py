@@ -31,7 +31,7 @@ PAGE = 50
 async def in_store(
     url: str, owner: str | None, limits: Limits | None = None, *, makes: bool = False
 ) -> AsyncIterator[StorePlace]:
-    """The store at this URL; where it is not there it is made, or NotAStore is raised."""
+    """Open the store at this URL. A missing one is created with `makes`; otherwise raises NotAStore."""
     if not makes:
         await (await visit_store(url)).close()
     elif url.startswith("memory:"):
@@ -51,7 +51,7 @@ class StorePlace:
         self._opened: Ledger | None = None
 
     async def _ledger(self) -> Ledger:
-        """Opened when it is needed: who only looks takes no part in the store."""
+        """Open it when needed: commands that only read do not join the store as a process."""
         if self._opened is None:
             ledger = await Ledger.open(self._url, limits=self._limits)
             self._opened = await self._stack.enter_async_context(ledger)
@@ -70,13 +70,12 @@ class StorePlace:
         return SearchPage(hits, page.next, page.is_complete)
 
     async def show(self, chat: str, *, scope: str, turns: int) -> ChatHistory:
-        """Of each turn, the items that its owner sees."""
         found = await self._chat(chat, scope)
         listed = await found.summary()
         read: list[Turn] = []
         while len(read) < turns:
             before, limit = read[0].number if read else None, min(PAGE, turns - len(read))
-            # Of one branch, also if somebody turns to another one meanwhile.
+            # Of one branch, even if the chat switches to another meanwhile.
             page = await found.turns(before=before, limit=limit, branch=listed.conversation.branch)
             if not page:
                 break
@@ -128,7 +127,7 @@ class StorePlace:
     async def revoke_token(self, token: str) -> Sequence[Token]:
         tokens = Host(await self._ledger()).tokens
         if is_token_text(token):
-            # Who found one that leaked knows nothing else of it.
+            # A leaked token may be known by its text only.
             found = (await tokens.find(digest_of(token))).token
             if found is None:
                 raise TokenNotFound("There is no token with this text.")
@@ -142,5 +141,5 @@ class StorePlace:
         return await chats.conversation(id, conversation_key=conversation_key, create=False)
 
     async def _id(self, name: str, scope: str) -> str:
-        """The id that a chat is named by, also one that is deleted; or the one of its conversation_key."""
+        """Return the id of a chat, even of a deleted one; or look it up by its conversation_key."""
         return name if name.startswith(ID) else (await self._chat(name, scope)).id

@@ -1,5 +1,4 @@
-"""The commands of the terminal: their names, and what they do. A line that begins with a slash is one; all
-other lines go to the model."""
+"""The commands of the terminal. A line that begins with a slash is one; all other lines go to the model."""
 
 from __future__ import annotations
 
@@ -78,12 +77,11 @@ class TypedCommand(Struct, frozen=True):
 
     @property
     def nearest(self) -> str | None:
-        """The known name that is nearest to what was typed."""
         return next(iter(difflib.get_close_matches(self.typed, _BY_NAME, 1, 0.6)), None)
 
 
 def command_in(text: str) -> TypedCommand | None:
-    """The command on a line; None if the line is for the model."""
+    """Return the command on a line; None if the line is for the model."""
     match = _COMMAND.fullmatch(text.strip())
     if match is None:
         return None
@@ -92,34 +90,28 @@ def command_in(text: str) -> TypedCommand | None:
 
 
 LISTED = 20
-"""Chats that a list shows."""
 LOOKED_AT = 50
-"""Turns among which the last one with several versions is sought."""
+"""Turns to search for the last one with several versions."""
 LONGEST_TITLE = 60
-"""Characters of a title in a question."""
 
 
 class Person(Protocol):
-    """The user, to be asked."""
-
     async def pick(self, words: str) -> SeenChat | None: ...
     async def edit(self, label: str, text: str) -> str | None: ...
     async def confirm(self, question: str) -> bool: ...
 
 
 class Commands:
-    """Runs commands."""
-
     def __init__(self, session: Session, person: Person) -> None:
         self._session = session
         self._screen = session.screen
         self._person = person
         self._listed: Sequence[SeenChat] = ()
         self._lines: Sequence[str] = ()
-        self._lines_of: str | None = None  # the chat that they are lines of
+        self._lines_of: str | None = None  # the chat that has these branches
 
     async def do(self, given: TypedCommand) -> bool:
-        """Run a command; return whether to go on. Raises errors to print on one line."""
+        """Run a command; return whether to continue. Raises errors to print on one line."""
         if given.name == "quit":
             return False
         if not given.name:
@@ -148,8 +140,6 @@ class Commands:
         for keys, meaning in KEYS:
             table.add_row(Text(keys), Text(meaning, DIM))
         self._screen.say(table)
-
-    # Which chat.
 
     async def _new(self, rest: str) -> None:
         self._session.begin()
@@ -186,7 +176,7 @@ class Commands:
             await self._go_to(name)
 
     async def pick(self, words: str) -> None:
-        """Let the user pick a chat to continue; list the chats where the screen cannot be redrawn."""
+        """Let the user pick a chat to continue; list the chats if the screen cannot be redrawn."""
         if not self._screen.can_rewrite:
             await self._list(words)
             return
@@ -209,8 +199,6 @@ class Commands:
             f"{chat.id}, {counted(chat.turns, 'turn')}, {age_of(chat.touched_at, self._session.now())}{marks}"
         )
         self._say(f"Turn {turn.number}: {about(turn)}")
-
-    # Other turns.
 
     async def _again(self, rest: str) -> None:
         last = await self._turn("")
@@ -259,7 +247,7 @@ class Commands:
             self._say("/switch N goes on with one.")
 
     async def _numbered(self) -> list[SeenBranch]:
-        """The branches of the chat, from now on named by their numbers."""
+        """Return the branches of the chat, and number them for /switch."""
         found = await self._session.talk.branches()
         self._lines, self._lines_of = [each.id for each in found], self._session.talk.id
         return found
@@ -283,8 +271,6 @@ class Commands:
         turn = (await self._turn(rest)).id if rest else None
         title = title_of((await self._session.talk.look(limit=1)).chat)[:LONGEST_TITLE]
         await self._session.open(await self._session.talk.fork(turn, f"{title} (fork)"))
-
-    # What is said of the chat.
 
     async def _rename(self, title: str) -> None:
         if not title:
@@ -330,17 +316,15 @@ class Commands:
         if path.exists():
             raise InvalidInput(f"{on_one_line(name)} is there already. Name another file.")
         pieces = self._session.talk.export(is_markdown=path.suffix != ".jsonl")
-        first = await anext(pieces, b"")  # raise errors of the chat before there is a file
+        first = await anext(pieces, b"")  # raises errors of the chat before there is a file
         with writing_to(path) as write:
             write(first)
             async for piece in pieces:
                 write(piece)
         self._say(f"Written to {on_one_line(str(path))}.")
 
-    # Which turn.
-
     async def _turn(self, rest: str) -> SeenTurn:
-        """The turn of this number, or the last one."""
+        """Return the turn with this number, or the last one."""
         if rest and not (rest.isascii() and rest.isdigit() and 0 < int(rest) < 10**9):
             raise InvalidInput("Turns are named by their numbers, as before what you said.")
         if self._session.talk.id is None:
@@ -351,7 +335,7 @@ class Commands:
         return seen.turns[-1]
 
     async def _turn_of_versions(self, rest: str) -> tuple[SeenTurn, list[Version]]:
-        """The turn of this number, or the last one with several versions; and its versions."""
+        """Return the turn with this number, or the last one with several versions; and its versions."""
         if rest:
             turn = await self._turn(rest)
             return turn, await self._session.talk.versions(turn.id)

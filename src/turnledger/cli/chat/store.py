@@ -1,6 +1,6 @@
 """Chats of a store, without a server: turns run in this process.
 
-Its models are those that a server with the same settings would have.
+Its models are those of a server with the same settings.
 """
 
 from __future__ import annotations
@@ -47,8 +47,6 @@ from turnledger.runners.titles import Beginning, title_by
 
 
 class NamedModel(Protocol):
-    """A model, and its name at the upstream."""
-
     @property
     def model(self) -> ChatModel: ...
     @property
@@ -56,7 +54,7 @@ class NamedModel(Protocol):
 
 
 class KnownModels(Protocol):
-    """Models by name, as server.models has them."""
+    """Models by name, as in server.models."""
 
     @property
     def names(self) -> list[str]: ...
@@ -65,13 +63,13 @@ class KnownModels(Protocol):
 
 
 class StoreModels:
-    """Finds models by name. An upstream whose models the settings do not name is asked for the names."""
+    """Finds models by name. If the settings name none for an upstream, asks it for the names."""
 
     def __init__(self, known: KnownModels) -> None:
         self._known = known
 
     async def names(self) -> list[str]:
-        """The names of all models. Raises ModelError if there is none."""
+        """Return the names of all models. Raises ModelError if there is none."""
         names = self._known.names
         other = self._known.named("")
         if other is not None:
@@ -85,7 +83,7 @@ class StoreModels:
         return list(dict.fromkeys(names))
 
     def runner(self, name: str) -> ChatRunner:
-        """The runner of one turn with this model. Raises InvalidInput if there is none."""
+        """Return the runner of one turn with this model. Raises InvalidInput if there is none."""
         found = self._known.named(name)
         if found is None:
             known = ", ".join(self._known.names)
@@ -101,7 +99,7 @@ PATIENCE = 60.0
 
 
 class TitleWriter:
-    """Has a model write titles in the background; if that fails, a chat keeps its first words."""
+    """Lets a model write titles in the background; if that fails, a chat keeps its first words."""
 
     def __init__(self, ledger: Ledger, model: NamedModel) -> None:
         self._ledger = ledger
@@ -109,7 +107,7 @@ class TitleWriter:
         self._making: set[asyncio.Task[None]] = set()
 
     def begin(self, conversation: str, owner: str, first: Turn) -> None:
-        """Ask for the title of a chat whose first turn this is."""
+        """Request the title of a chat with this first turn."""
         beginning = Beginning.of(first)
         making = asyncio.create_task(self._name(conversation, owner, beginning), name="turnledger title")
         self._making.add(making)
@@ -215,7 +213,6 @@ class StoredTalk:
         return StoreTurn(self._there, turn)
 
     async def began_in(self, conversation: str) -> None:
-        """Note the chat in which the first turn has begun."""
         if self._chat is None:
             self._chat = await self._place.all.conversation(conversation)
 
@@ -349,7 +346,7 @@ class RunningHere:
             async with self._block as turn:
                 await self._talk.began_in(turn.conversation.id)
                 await self._runner(turn)
-            self._have_named(turn)
+            self._request_title(turn)
         except TurnStopped as stopped:
             if stopped.turn is None:
                 raise
@@ -360,7 +357,7 @@ class RunningHere:
             async for event in chat.events(replayed.turn.id):
                 self._events.put_nowait(event)
 
-    def _have_named(self, running: RunningTurn) -> None:
+    def _request_title(self, running: RunningTurn) -> None:
         if self._place.naming is not None and running.turn is not None and running.turn.number == 1:
             self._place.naming.begin(running.conversation.id, self._place.owner, running.turn)
 
@@ -368,12 +365,12 @@ class RunningHere:
         try:
             chat = await self._place.all.of_turn(self._block.id)
         except TurnNotFound:
-            await self.leave()  # it has not begun: nothing is left of it
+            await self.leave()  # it has not begun: nothing of it is kept
         else:
             await chat.stop(self._block.id, policy=OnStop.KEEP)
 
     async def leave(self) -> bool:
-        """End it: it cannot go on without this process. Nothing of it is kept."""
+        """End it: it cannot continue without this process. Nothing of it is kept."""
         if self._running is not None:
             self._running.cancel()
             await asyncio.gather(self._running, return_exceptions=True)
@@ -396,5 +393,4 @@ def seen_chat(listed: Listed, found: str = "", marks: Iterable[tuple[int, int]] 
 
 
 async def seen_turns(chat: Chat, turns: list[Turn]) -> list[SeenTurn]:
-    """The turns without items that are hidden from their owner."""
     return [seen_turn(each) for each in map(show_turn, turns, await chat.hidden(turns))]

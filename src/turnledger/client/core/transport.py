@@ -1,7 +1,7 @@
 """The use of httpx2 that both edges share.
 
 Loading httpx2 takes as long as the rest of a client, so this module is loaded with the first client. The
-edges reach it by the Address that they are given.
+edges reach it through their Address.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from turnledger.errors import InvalidInput
 _NEVER_LEFT = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout, httpx2.UnsupportedProtocol)
 _HOPELESS = (httpx2.UnsupportedProtocol, httpx2.LocalProtocolError, httpx2.TooManyRedirects)
 PROBLEMS = (httpx2.RequestError, httpx2.StreamError)
-"""Raised by httpx2 for a request without a whole answer."""
+"""Raised by httpx2 for a request without a complete response."""
 LIMITS = httpx2.Limits(max_connections=None, max_keepalive_connections=20, keepalive_expiry=30.0)
-"""No stream waits for the connection of another. Idle connections are dropped before servers drop them."""
+"""No stream waits for another's connection. Idle connections are dropped before servers drop them."""
 
 
 class Address:
-    """The address of a server, and what every request to it carries."""
+    """The address of a server, and the headers of every request to it."""
 
     problems = PROBLEMS
 
@@ -44,8 +44,8 @@ class Address:
 
     @property
     def http_options(self) -> dict[str, Any]:
-        """Options of an httpx2 client. A server on this machine is not asked through a proxy of the
-        environment: it refuses proxied requests."""
+        """Options of an httpx2 client. A loopback server is reached without the environment's proxy: it
+        refuses proxied requests."""
         url = httpx2.URL(self.base_url)
         if url.scheme == "http" and _is_loopback(url.host):
             # Reading all root certificates takes longer than most requests.
@@ -71,7 +71,6 @@ class Address:
 
     @staticmethod
     def broken_by(problem: Exception) -> Broken:
-        """The outcome of a request that httpx2 gave up."""
         words = str(problem) or type(problem).__name__
         return Broken(
             words[:1].lower() + words[1:].rstrip("."),
