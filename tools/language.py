@@ -7,7 +7,6 @@ it.
 
 from __future__ import annotations
 
-import ast
 import io
 import re
 import sys
@@ -15,6 +14,8 @@ import tokenize
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
+
+from tools.reference.errors import messages
 
 ROOT = Path(__file__).parents[1]
 PLACES = ("src", "docs", "web/src", "clients/typescript/src", "README.md", "ARCHITECTURE.md")
@@ -49,10 +50,9 @@ def hits() -> Iterator[Hit]:
             for habit, pattern in HABITS.items():
                 if pattern.search(line):
                     yield Hit(habit, f"{name}:{number}", line.strip())
-        if path.suffix == ".py":
-            for number, message in messages(text):
-                if len(message.split()) > MOST_WORDS:
-                    yield Hit(LONG, f"{name}:{number}", message)
+    for message in messages():
+        if len(message.text.split()) > MOST_WORDS:
+            yield Hit(LONG, f"{message.module}:{message.line}", message.text)
 
 
 def sources() -> Iterator[Path]:
@@ -77,23 +77,6 @@ def prose(kind: str, text: str) -> Iterator[tuple[int, str]]:
             is_code = not is_code
         elif not is_code:
             yield number, line
-
-
-def messages(text: str) -> Iterator[tuple[int, str]]:
-    """Yield the messages of raised errors; a value that is filled in counts as one word."""
-    for node in ast.walk(ast.parse(text)):
-        if isinstance(node, ast.Raise) and isinstance(node.exc, ast.Call):
-            for argument in node.exc.args:
-                if said := _literal(argument):
-                    yield argument.lineno, said
-
-
-def _literal(node: ast.expr) -> str:
-    if isinstance(node, ast.Constant) and isinstance(node.value, str):
-        return node.value
-    if isinstance(node, ast.JoinedStr):
-        return "".join(_literal(part) if isinstance(part, ast.Constant) else "…" for part in node.values)
-    return ""
 
 
 def main() -> int:
