@@ -349,7 +349,7 @@ class Chat:
         chosen = choice(OnStop, "policy", policy) if policy else None
         process = self._process
         if process.is_inside(self.id, name):
-            raise InvalidInput("Inside the block of the turn itself, use turn.stop().")
+            raise InvalidInput("Use turn.stop() inside the block of the turn.")
         now, due = process.clock.now_ms(), process.clock.due_ms()
         request = StopRequest(self.owner, self.id, name, chosen, now, due)
         return await stop_turn(process, request)
@@ -363,7 +363,7 @@ class Chat:
         """
         name = TurnId(turn)
         if self._process.is_inside(self.id, name):
-            raise InvalidInput("Inside the block of the turn itself, leave it to learn its outcome.")
+            raise InvalidInput("A turn cannot wait for its own outcome. Leave its block first.")
         return await outcome_in(self._process, self.owner, self.id, name)
 
     async def standing(self, turn: str) -> Standing:
@@ -382,7 +382,7 @@ class Chat:
         TooManyReaders and, when the ledger is closed, LedgerClosed.
         """
         if after < 0:
-            raise InvalidInput("after is the number of an event, or 0 for all of them.")
+            raise InvalidInput("after must be the number of an event, or 0 for all.")
         return read_events(self._process, self.owner, self.id, TurnId(turn), after)
 
     async def info(self) -> Conversation:

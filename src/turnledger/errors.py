@@ -173,7 +173,7 @@ class ConversationExpired(ConversationUnavailable):
 
 
 class HistoryUnavailable(TurnledgerError):
-    """That part of the history is not there to go on from."""
+    """That part of the history is not available."""
 
     code = "history_unavailable"
 
@@ -191,7 +191,7 @@ class BranchNotFound(HistoryUnavailable):
 
 
 class HistoryDiverged(HistoryUnavailable):
-    """The history that was sent is not the one that is stored. Read it again, or let it become a branch."""
+    """The history sent is not the stored one. Read it again, or let it become a branch."""
 
     code = "history_diverged"
 
@@ -209,7 +209,7 @@ class QueueFull(ConversationBusy):
 
 
 class WaitEnded(ConversationBusy):
-    """The turns before this one did not end within the wait. Nothing was run."""
+    """The turns before this one took too long. Nothing was run."""
 
     code = "wait_ended"
 
@@ -238,7 +238,7 @@ class RevisionConflict(TurnledgerError):
     code = "revision_conflict"
 
     def __init__(self, current: int) -> None:
-        super().__init__(f"The conversation is at revision {current} by now. Read it again, then update.")
+        super().__init__(f"The conversation is now at revision {current}. Read it again, then update.")
         self.current = current
 
 
@@ -261,13 +261,13 @@ class TokenEnded(TokenRefused):
 
 
 class TokenTooWide(TokenRefused):
-    """A token cannot give what it has not. Ask for less, or use one that has it."""
+    """A token cannot grant scopes it lacks. Ask for less, or use another token."""
 
     code = "token_too_wide"
 
 
 class TooManyTokens(TokenRefused):
-    """This owner has as many tokens as there may be. Revoke some that are not needed any more."""
+    """This owner has reached the limit of tokens. Revoke some first."""
 
     code = "too_many_tokens"
 
@@ -285,27 +285,25 @@ class ShareNotFound(ShareRefused):
 
 
 class LinkNotValid(ShareRefused):
-    """This link is not valid, or not any more: it may have been used up, have expired or been revoked. Ask
-    whoever gave it to you for another one."""
+    """This link is invalid, used up, expired or revoked. Ask its sender for a new one."""
 
     code = "link_not_valid"
 
 
 class TooManyShares(ShareRefused):
-    """This owner has as many share links as there may be. Revoke some that are not needed any more."""
+    """This owner has reached the limit of share links. Revoke some first."""
 
     code = "too_many_shares"
 
 
 class TooManyVisitors(ShareRefused):
-    """As many visitors came by this link as may come at a time. Try again in a minute."""
+    """Too many visitors are using this link. Try again in a minute."""
 
     code = "too_many_visitors"
 
 
 class AdmissionMoved(TurnledgerError):
-    """Who is let in has changed since this caller was. Nothing was run; look his token up again, and if it
-    is still valid, ask again."""
+    """Tokens changed after authentication. Authenticate again; nothing was run."""
 
     code = "admission_moved"
 
@@ -341,7 +339,7 @@ class TurnAttached(TurnEnded):
 
 
 class TurnFailed(TurnEnded):
-    """The turn failed. The history is as it was before."""
+    """The turn failed. The history is unchanged."""
 
     code = "turn_failed"
 
@@ -357,13 +355,13 @@ class TurnStopped(TurnEnded):
 
 
 class Superseded(TurnEnded):
-    """This attempt lost its lane to another: it can write nothing any more."""
+    """Another attempt took over the lane. This one can no longer write."""
 
     code = "superseded"
 
 
 class ModelError(TurnledgerError):
-    """The model gave no whole answer. The history is as it was before."""
+    """The model gave no complete answer. The history is unchanged."""
 
     code = "model_error"
 
@@ -400,7 +398,7 @@ class ModelRefused(ModelError):
 
 
 class MalformedAnswer(ModelError):
-    """The model sent something that is not a whole answer. Nothing of it was kept."""
+    """The model sent an incomplete answer. Nothing of it was kept."""
 
     code = "malformed_answer"
 
@@ -454,7 +452,7 @@ class UnsafeSqlite(StoreError):
 
 
 class OutcomeUnknown(StoreError):
-    """The store failed while it was finishing a write: it may be there or not."""
+    """The store failed while finishing a write. It may or may not be stored."""
 
     code = "outcome_unknown"
     because: type[TurnledgerError] | None = None
@@ -462,33 +460,32 @@ class OutcomeUnknown(StoreError):
 
 
 class CommitOutcomeUnknown(OutcomeUnknown):
-    """Whether the turn is in the history is not known yet. The conversation stays closed until it is;
-    retry with the same idempotency_key to learn the outcome."""
+    """It is not known yet whether the turn was committed. Retry with the same idempotency_key to learn it."""
 
     code = "commit_outcome_unknown"
 
 
 class RequestFailed(TurnledgerError):
-    """The server refused the request. `code` is its own word for it, where there is no class for that."""
+    """The server refused the request; `code` says why."""
 
     code = "request_failed"
 
 
 class NotAdmitted(RequestFailed):
-    """The server does not let this request in. Check the api_key, and what its token may do."""
+    """The server rejected the token. Check the api_key and its scopes."""
 
     code = "not_admitted"
 
 
 class TooManyRequests(RequestFailed):
-    """The server was asked more than it allows at a time. Try again later."""
+    """A limit of the server is reached. Try again later."""
 
     code = "too_many_requests"
 
 
 class ServerUnavailable(RequestFailed):
-    """The server cannot be reached, or gave no whole answer, however often it was asked. Check that it runs
-    there. What was asked under `idempotency_key` happens once: ask again with the same."""
+    """The server cannot be reached, or sent no complete answer. Check that it is running; retrying with the
+    same `idempotency_key` is safe."""
 
     code = "server_unavailable"
 

@@ -92,7 +92,7 @@ class Shares:
         """
         process, now = self._process, self._process.clock.now_ms()
         if (scope is None) == (chat is None):
-            raise InvalidInput("A link leads to a scope or to a chat. Give one of them.")
+            raise InvalidInput("A link needs a scope or a chat, not both.")
         if scope is not None and not check_scope("scope", scope):
             raise InvalidInput("A link to a scope needs its name.")
         if owner is not None:

@@ -67,8 +67,8 @@ def expiry_of(text: str, now: int) -> int:
         return round(date.timestamp() * 1000)
     except (ValueError, OverflowError):
         raise InvalidInput(
-            f"--expires is {text!r}. Write a span, as in 90m, 12h, 30d or 8w, or a date, as in 2027-01-31 or "
-            "2027-01-31T18:00+01:00."
+            f"--expires is {text!r}. Use a span (90m, 12h, 30d, 8w) or a date (2027-01-31, "
+            "2027-01-31T18:00+01:00)."
         ) from None
 
 

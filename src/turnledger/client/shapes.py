@@ -85,6 +85,6 @@ def decoded(shape: type[Shape], raw: bytes | msgspec.Raw) -> Shape:
         return json.decode(shape, raw)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as problem:
         raise RequestFailed(
-            f"The server's answer is not one that this client understands: {problem}. Check the address, "
-            "and that client and server are of about the same version."
+            f"Unexpected answer from the server: {problem}. Check base_url and the versions of "
+            "client and server."
         ) from None

@@ -76,7 +76,7 @@ class ListPosition(Struct, frozen=True, order=True):
                 raise ValueError
             return cls(at, ConversationId.trusted(id))
         except (ValueError, PackingError, binascii.Error):
-            raise InvalidInput("That is no cursor. Give `next` of the page before, or none.") from None
+            raise InvalidInput("Invalid cursor. Pass `next` from the previous page.") from None
 
     @property
     def cursor(self) -> str:

@@ -111,7 +111,7 @@ def replay(log: bytes, items: Sequence[Item], text: str, number: int) -> Iterato
         if code > DELTA:
             length = code - DELTA
             if at + length > len(text):
-                raise StoreCorrupt("A stored event log tells more text than there is.")
+                raise StoreCorrupt("A stored event log refers to missing text.")
             yield TextDelta(number=number, text=text[at : at + length])
             at += length
         else:
@@ -123,7 +123,7 @@ def _next(waiting: Iterator[Item]) -> Item:
     try:
         return next(waiting)
     except StopIteration:
-        raise StoreCorrupt("A stored event log tells more items than there are.") from None
+        raise StoreCorrupt("A stored event log refers to missing items.") from None
 
 
 def rebuild(

@@ -48,7 +48,7 @@ class Journal:
             elif isinstance(record.started, int) and 0 <= record.started < len(journal.items):
                 journal.started[record.started] = record.read_only
             else:
-                raise StoreCorrupt("A stored journal record says nothing.")
+                raise StoreCorrupt("A stored journal record is empty.")
         return journal
 
     @classmethod

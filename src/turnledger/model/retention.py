@@ -117,6 +117,6 @@ def zone_of(name: str) -> datetime.tzinfo:
         return ZoneInfo(name)
     except (LookupError, ValueError, OSError):
         raise InvalidInput(
-            f"The time zone {name!r} is not known on this machine. Use an IANA name such as Europe/Berlin; "
-            "where the system has no time zones, install the tzdata package."
+            f"Unknown time zone {name!r}. Use an IANA name such as Europe/Berlin, or install the "
+            "tzdata package."
         ) from None

@@ -161,12 +161,12 @@ def finish_reasons_of(model: ChatModel) -> Collection[str]:
 def failure_of_end(finish_reason: str | None) -> ModelError:
     """Return the error for an answer with no `finish_reason`, or with one of an incomplete answer."""
     if finish_reason is None:
-        return MalformedAnswer("The model's answer ended without a finish_reason: it may not be whole.")
+        return MalformedAnswer("The model's answer ended without a finish_reason. It may be incomplete.")
     if finish_reason in _FAILED:
         return ModelUnavailable(f"The model broke off (finish_reason {finish_reason}). Try again.")
     shown = plain(finish_reason[:40])
     return MalformedAnswer(
-        f"Unknown finish_reason {shown!r}. If answers that end so are whole, add it to `finish_reasons`."
+        f"Unknown finish_reason {shown!r}. If such answers are complete, add it to `finish_reasons`."
     )
 
 

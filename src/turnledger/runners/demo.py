@@ -271,9 +271,9 @@ def _tools(given: Any) -> dict[str, str]:
     return tools
 
 
-_FAILED = "The demo model failed, as it was asked to."
-_STALLED = "The demo model stalled, as it was asked to."
-_CUT = "The demo model broke off, as it was asked to."
+_FAILED = "The demo model failed, as requested."
+_STALLED = "The demo model stalled, as requested."
+_CUT = "The demo model broke off, as requested."
 
 
 class DemoModel:

@@ -257,7 +257,7 @@ class App:
         if principal.token is not None or not endpoint.is_open_at_first:
             principal.check(endpoint.needs)
         if principal.is_reader and not endpoint.is_for_readers:
-            message = "A link to a chat grants reading that chat, and nothing else. Ask for it by its id."
+            message = "A link to a chat allows reading that chat only. Request it by its id."
             raise Refused(403, "readers_only_read", message)
         return principal
 
@@ -288,7 +288,7 @@ class App:
             headers = [(b"allow", ", ".join(sorted(allowed)).encode())]
             message = f"This path does not take {scope['method']}, but {', '.join(sorted(allowed))}."
             raise Refused(405, "method_not_allowed", message, headers=headers)
-        raise Refused(404, "unknown_url", "There is nothing at this path. /openapi.json lists what there is.")
+        raise Refused(404, "unknown_url", "Unknown path. /openapi.json lists all paths.")
 
     def _note(self, scope: Scope, status: int, seconds: float) -> None:
         self.service.metrics.answered(status)
@@ -322,7 +322,7 @@ def _check_query(endpoint: Endpoint, query: bytes) -> None:
         if name not in endpoint.query:
             known = ", ".join(endpoint.query)
             remedy = f"Known: {known}." if known else "This path takes none."
-            message = f"There is no parameter {name[:_SHOWN]!r} in the query. {remedy}"
+            message = f"Unknown query parameter {name[:_SHOWN]!r}. {remedy}"
             raise Refused(400, "unknown_parameter", message, param=name[:_SHOWN])
         if names.count(name) > 1:
             raise Refused(
@@ -336,7 +336,7 @@ def _check_headers(endpoint: Endpoint, scope: Scope) -> None:
     if not asked:
         return
     if asked.get(CONDITION, b"*").strip() != b"*" and CONDITION.title().decode() not in endpoint.headers:
-        message = "If-Match is for changes of what is said of a chat, with PATCH. Leave it out here."
+        message = "If-Match works with PATCH on a chat only. Omit it here."
         raise Refused(400, "invalid_if_match", message, param="If-Match")
     if KEEP in asked:
         raise not_for_this({KEEP})

@@ -104,12 +104,12 @@ class Where:
         deletes: bool = False,
     ) -> None:
         if server is not None and (store is not None or config is not None):
-            raise InvalidInput("Chats are at a server or in a store: give --server, or --store or --config.")
+            raise InvalidInput("--server excludes --store and --config. Use one of them.")
         if server is None and store is None and config is None:
             server = os.environ.get(SERVER) or None
         if server is not None and owner is not None:
             raise InvalidInput(
-                f"--owner is for stores. Whose chats a server shows depends on the token in {API_KEY}."
+                f"--owner works with --store only. A server uses the owner of the token in {API_KEY}."
             )
         self.server = server
         self._store, self._config, self._owner = store, config, owner

@@ -110,7 +110,7 @@ class ServerPlace:
         """Create a token. It is never the first one: the request needs a token itself."""
         seconds = None if expires_at is None else expires_at / 1000 - time.time()
         if seconds is not None and seconds <= 0:
-            raise InvalidInput("The token would have expired already.")
+            raise InvalidInput("The token would have expired already. Use a time in the future.")
         return await self._client.tokens.create(**wish, expires_in=seconds), False
 
     async def list_tokens(self, owner: str | None) -> Sequence[Token]:
@@ -124,7 +124,7 @@ class ServerPlace:
             try:
                 return await bearer.tokens.revoke("self")
             except NotAdmitted:
-                raise TokenNotFound("There is no valid token with this text.") from None
+                raise TokenNotFound("No valid token has this text.") from None
 
     def _chat(self, name: str, scope: str) -> AsyncChat:
         check_named(name)

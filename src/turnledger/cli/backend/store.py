@@ -130,7 +130,7 @@ class StorePlace:
             # A leaked token may be known by its text only.
             found = (await tokens.find(digest_of(token))).token
             if found is None:
-                raise TokenNotFound("There is no token with this text.")
+                raise TokenNotFound("No token has this text.")
             token = found.id
         return tuple(map(partial(show_token, Token), await tokens.revoke(token)))
 

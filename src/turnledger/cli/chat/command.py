@@ -90,7 +90,7 @@ def _piped() -> str:
     try:
         return sys.stdin.buffer.read().decode()
     except UnicodeDecodeError:
-        raise InvalidInput("What came through the pipe is not UTF-8: it cannot be said.") from None
+        raise InvalidInput("Standard input is not UTF-8.") from None
 
 
 async def _talk(

@@ -117,7 +117,7 @@ class Commands:
         if not given.name:
             near = f" Did you mean /{given.nearest}?" if given.nearest else " /help lists them."
             typed = on_one_line(given.typed)
-            raise InvalidInput(f"There is no command /{typed}.{near} To say it to the model, begin with //.")
+            raise InvalidInput(f"Unknown command /{typed}.{near} To send it to the model, start with //.")
         does: Callable[[str], Awaitable[None]] = getattr(self, f"_{given.name}")
         await does(given.rest)
         return True
@@ -170,7 +170,7 @@ class Commands:
             await self.pick("")
         elif name.isascii() and name.isdigit():
             if not 0 < int(name) <= len(self._listed):
-                raise InvalidInput("There is no such number. /list shows the chats with theirs.")
+                raise InvalidInput("No chat has this number. /list shows the numbers.")
             await self._go_to(self._listed[int(name) - 1].id)
         else:
             await self._go_to(name)
@@ -274,7 +274,7 @@ class Commands:
 
     async def _rename(self, title: str) -> None:
         if not title:
-            raise InvalidInput("Say how the chat is called, as in /rename The order of May.")
+            raise InvalidInput("Name the chat, for example: /rename May order.")
         await self._session.talk.rename(title)
         await self._session.catch_up()
         self._say(f"The chat is called {on_one_line(title)!r}.")
@@ -283,7 +283,7 @@ class Commands:
         self._session.models = names = await self._session.place.models()
         if name:
             if name not in names:
-                raise InvalidInput(f"There is no model {on_one_line(name)!r}. /model lists them.")
+                raise InvalidInput(f"Unknown model {on_one_line(name)!r}. /model lists the models.")
             self._session.model = name
         for each in names:
             sign = "›" if each == self._session.model else " "
@@ -314,7 +314,7 @@ class Commands:
             raise InvalidInput("Name a file, as in /export chat.md or /export chat.jsonl.")
         path = _path(name)
         if path.exists():
-            raise InvalidInput(f"{on_one_line(name)} is there already. Name another file.")
+            raise InvalidInput(f"{on_one_line(name)} exists already. Name another file.")
         pieces = self._session.talk.export(is_markdown=path.suffix != ".jsonl")
         first = await anext(pieces, b"")  # raises errors of the chat before there is a file
         with writing_to(path) as write:
@@ -326,12 +326,12 @@ class Commands:
     async def _turn(self, rest: str) -> SeenTurn:
         """Return the turn with this number, or the last one."""
         if rest and not (rest.isascii() and rest.isdigit() and 0 < int(rest) < 10**9):
-            raise InvalidInput("Turns are named by their numbers, as before what you said.")
+            raise InvalidInput("Name a turn by its number, as shown before your message.")
         if self._session.talk.id is None:
-            raise InvalidInput("Nothing was said here yet.")
+            raise InvalidInput("This chat has no turns yet.")
         seen = await self._session.talk.look(before=int(rest) + 1 if rest else None, limit=1)
         if not seen.turns or (rest and seen.turns[-1].number != int(rest)):
-            raise InvalidInput("There is no such turn here." if rest else "Nothing was said here yet.")
+            raise InvalidInput("There is no such turn here." if rest else "This chat has no turns yet.")
         return seen.turns[-1]
 
     async def _turn_of_versions(self, rest: str) -> tuple[SeenTurn, list[Version]]:

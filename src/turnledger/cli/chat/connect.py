@@ -38,7 +38,7 @@ async def open_place(options: Options, environ: Mapping[str, str]) -> ChatBacken
     }
     named = [name for name, value in of_store.items() if value is not None]
     if options.server is not None and named:
-        raise InvalidInput(f"--server and {named[0]} do not go together: name one of them.")
+        raise InvalidInput(f"--server and {named[0]} exclude each other. Use one of them.")
     server = options.server or (None if named else environ.get(SERVER))
     if server:
         return _open_server(server, options, environ)
@@ -101,7 +101,7 @@ def _check_kept(settings: Settings, options: Options) -> None:
     scope = settings.chats.scopes.get(options.scope or "")
     keeps = settings.chats.keep if scope is None or scope.keep is None else scope.keep
     if not keeps and options.store is None:
-        raise InvalidInput("By turnledger.toml, chats are not kept here. Name a --store to keep them in.")
+        raise InvalidInput("turnledger.toml disables storing chats. Use --store to name a store.")
 
 
 def _settings(options: Options, environ: Mapping[str, str]) -> Settings:

@@ -20,7 +20,7 @@ async def run_piped(talk: Talk, model: str, text: str, out: TextIO) -> None:
     Ctrl-C, and BrokenPipeError if the reader is gone: the answer so far is kept."""
     message = text.rstrip("\n")
     if not message.strip():
-        raise NoNewInput("Nothing came through the pipe: there is nothing to say.")
+        raise NoNewInput("Standard input is empty. Pipe a message into the command.")
     answering = talk.ask(NewTurn(model=model, text=message, idempotency_key=uuid4().hex))
     writing = _Writing(out)
     with noted_presses() as interrupts:

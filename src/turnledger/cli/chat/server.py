@@ -128,7 +128,7 @@ class ServedTalk:
     @property
     def _there(self) -> AsyncChat:
         if self._chat is None:
-            raise ConversationNotFound("Nothing was said here yet.")
+            raise ConversationNotFound("This chat has no turns yet.")
         return self._chat
 
     def ask(self, wish: NewTurn) -> RequestedTurn:

@@ -87,7 +87,7 @@ class StoreModels:
         found = self._known.named(name)
         if found is None:
             known = ", ".join(self._known.names)
-            raise InvalidInput(plain(f"There is no model {name!r}. Known: {known}."))
+            raise InvalidInput(plain(f"Unknown model {name!r}. Known: {known}."))
         return ChatRunner(found.model, {"model": found.upstream_name})
 
     async def close(self) -> None:
@@ -203,7 +203,7 @@ class StoredTalk:
     @property
     def _there(self) -> Chat:
         if self._chat is None:
-            raise ConversationNotFound("Nothing was said here yet.")
+            raise ConversationNotFound("This chat has no turns yet.")
         return self._chat
 
     def ask(self, wish: NewTurn) -> RunningHere:

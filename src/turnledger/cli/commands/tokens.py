@@ -69,7 +69,7 @@ def create(
     """
     for flag, given in (("--chat-scope", chat_scope), ("--models", models and _words(models))):
         if given is not None and not given:  # from an unset variable, for example: it would mean all
-            raise InvalidInput(f"{flag} names nothing. Leave it out if all are meant.")
+            raise InvalidInput(f"{flag} is empty. Omit it to use all.")
     ends = None if expires is None else expiry_of(expires, _now())
     where = Where(server=server, store=store, config=config, makes=True)
     made, is_first = where.do(

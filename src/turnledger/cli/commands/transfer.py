@@ -64,9 +64,9 @@ def export(
     """Write chats to a file: with all their branches, or as Markdown for people."""
     names, file = chats or [], None if str(output) in STANDARD_OUTPUT else output
     if everything == bool(names):
-        raise InvalidInput("Name chats to export, or say --all.")
+        raise InvalidInput("Name chats to export, or use --all.")
     if everything and format is Format.MARKDOWN:
-        raise InvalidInput("Markdown is for chats that are named. Leave --format out to export --all.")
+        raise InvalidInput("--format markdown works with named chats only. Omit it to export --all.")
 
     async def work(place: Backend) -> None:
         with _writing(file, format) as write, _progress_of(file) as progress:
@@ -205,7 +205,7 @@ def _ended_by_ctrl_c() -> Iterator[None]:
 def _reading(name: str) -> Iterator[BinaryIO]:
     if name == STANDARD:
         if sys.stdin is None:
-            raise InvalidInput("The standard input is closed. Name a file.")
+            raise InvalidInput("Standard input is closed. Name a file.")
         yield sys.stdin.buffer
         return
     try:

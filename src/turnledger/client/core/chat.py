@@ -95,7 +95,7 @@ class ChatCore:
 
     def events(self, turn: str, after: int) -> TurnFollower:
         if after < 0:
-            raise InvalidInput("after is the number of an event: 0 for all of them.")
+            raise InvalidInput("after must be the number of an event, or 0 for all.")
         client = self._client
         return TurnFollower(client.trying(), client.retries, turn=TurnId(turn), after=after)
 
@@ -155,8 +155,8 @@ class ChatCore:
         """Return the committed turn of a follower that has reached its end."""
         if following.turn is None or following.finished is None:
             raise RequestFailed(
-                "The stream was closed before the turn ended, so there is no answer yet. Send the same again "
-                "under its idempotency_key to have it."
+                "The stream was closed before the turn ended. Send the same request with its "
+                "idempotency_key again."
             )
         try:
             state = yield from self._turn_state(following)

@@ -141,7 +141,7 @@ class ClientCore:
         """Refuse a turn without a model if it must be recorded before the client can ask the server for its
         models."""
         if self._records and not (options.get("model") or self._model):
-            raise InvalidInput("With an outbox, say which model shall answer: there, or in Client(model=…).")
+            raise InvalidInput("An outbox needs a model. Pass model= here or to Client(model=…).")
 
     def model_for(self, options: AskOptions) -> Steps[str]:
         """Return the named model, that of the client, or the only one of the server."""
@@ -151,9 +151,7 @@ class ClientCore:
         known = yield from self.models()
         if len(known) != 1:
             names = ", ".join(model.id for model in known[:20])
-            raise InvalidInput(
-                f"Say which model shall answer, there or in Client(model=…): {names or 'none'}."
-            )
+            raise InvalidInput(f"No model given. Pass model= here or to Client(model=…): {names or 'none'}.")
         self._only_model = known[0].id
         return self._only_model
 

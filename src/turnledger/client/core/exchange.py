@@ -24,7 +24,7 @@ class Timeouts(Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         if not all(seconds > 0 for seconds in (self.connect, self.silence, self.write)):
-            raise InvalidInput("Timeouts are seconds above zero.")
+            raise InvalidInput("Timeouts must be above zero seconds.")
 
 
 class Retries(Struct, frozen=True, kw_only=True):
@@ -41,7 +41,7 @@ class Retries(Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         if not all(each >= 0 for each in (self.times, self.first, self.most, self.patience)):
-            raise InvalidInput("Retries are counts and seconds, none below zero.")
+            raise InvalidInput("Retry counts and seconds must not be negative.")
 
 
 def _chance() -> float:
@@ -156,7 +156,7 @@ class RepeatedExchange:
         if not isinstance(trouble, Broken):
             return trouble.error
         tries = f", after {self._trying.failed} tries" if self._trying.failed > 1 else ""
-        message = f"No whole answer came from the server{tries}: {trouble.reason}."
+        message = f"The server sent no complete answer{tries}: {trouble.reason}."
         if not trouble.may_have_arrived and not self.may_be_done:
             message += " The request never reached it. Check that it runs there."
         elif not self._is_repeatable:

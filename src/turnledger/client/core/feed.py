@@ -18,7 +18,7 @@ class FeedFollower:
 
     def __init__(self, trying: RetryCount, retries: Retries, after: str | None) -> None:
         if after is not None and not _is_header(after):
-            raise InvalidInput("after is the position of a change, or as_of of a page, as it was told.")
+            raise InvalidInput("Invalid position. Pass the position of a change, or as_of of a page.")
         self.position = after
         self._trying = trying
         self._retries = retries
@@ -48,7 +48,7 @@ class FeedFollower:
 
     def _listen(self, opened: Reply) -> Steps[Told | Broken]:
         if not opened.headers.get("content-type", "").startswith("text/event-stream"):
-            raise RequestFailed("What answers at this address is no Turnledger server. Check the address.")
+            raise RequestFailed("This is not a Turnledger server. Check base_url.")
         parser, request_id = EventParser(), opened.headers.get("x-request-id")
         while True:
             chunk: bytes | Broken = yield READ
@@ -89,7 +89,7 @@ class FeedFollower:
             return self._trying.longest(asked)  # a feed waits for the server to come back
         if isinstance(trouble, Told):
             raise trouble.error
-        raise ServerUnavailable(f"The server was not heard: {trouble.reason}. Check that it runs there.")
+        raise ServerUnavailable(f"The server did not answer: {trouble.reason}. Check that it is running.")
 
 
 def _is_header(position: str) -> bool:

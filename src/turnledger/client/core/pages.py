@@ -20,7 +20,7 @@ class Paging(Generic[Entry]):
         self, look: Callable[[str | None, int], Steps[Page[Entry]]], limit: int | None, cursor: str | None
     ) -> None:
         if limit is not None and limit < 1:
-            raise InvalidInput("limit is how many there shall be at most: 1 or more, or None for all.")
+            raise InvalidInput("limit must be 1 or more, or None for all.")
         self._look = look
         self._limit = limit
         self._cursor = cursor

@@ -39,4 +39,4 @@ def _event_of(block: bytes) -> SentEvent | None:
 
 
 def _too_long(_: int) -> RequestFailed:
-    return RequestFailed("The server sends an event without end. Check the address.")
+    return RequestFailed("The server sent an endless event. Check base_url.")

@@ -33,7 +33,7 @@ def download(trying: RetryCount, request: Request) -> Steps[None]:
                 return
             if count:
                 raise ServerUnavailable(
-                    f"The file was cut off after {count} lines: {broken.reason}. It is not whole; ask again."
+                    f"The export broke off after {count} lines: {broken.reason}. Request it again."
                 )
             opened = broken
         if isinstance(opened, Reply):
@@ -44,7 +44,7 @@ def download(trying: RetryCount, request: Request) -> Steps[None]:
         else:
             seconds = None if opened.is_hopeless else trying.pause()
             if seconds is None:
-                raise ServerUnavailable(f"No whole answer came from the server: {opened.reason}.")
+                raise ServerUnavailable(f"The server sent no complete answer: {opened.reason}.")
         yield Pause(seconds)
 
 
@@ -52,8 +52,8 @@ def _check(opened: Reply) -> None:
     kind = opened.headers.get("content-type", "").partition(";")[0]
     if kind not in FILES:
         raise RequestFailed(
-            f"The server answered with {kind or 'something'}, which is no file of Turnledger. Check the "
-            "address, and what stands between."
+            f"The server answered with {kind or 'something'}, not a Turnledger export. Check "
+            "base_url and any proxy."
         )
 
 
@@ -70,7 +70,7 @@ def _lines() -> Steps[tuple[Broken | None, int]]:
         if b"\n" not in chunk:
             rest += chunk
             if len(rest) > MOST_BYTES:
-                raise RequestFailed("The server sends a line without end. Check the address.")
+                raise RequestFailed("The server sent an endless line. Check base_url.")
             continue
         lines = (bytes(rest) + chunk).splitlines(keepends=True)
         rest = bytearray() if lines[-1].endswith(b"\n") else bytearray(lines.pop())
@@ -108,7 +108,7 @@ def import_chats(trying: RetryCount, source: Source, scope: str | None) -> Steps
     if end.error is not None:
         raise told_in_stream(last, reply.headers.get("x-request-id")).error
     if end.done is None:
-        raise ServerUnavailable("The report of the import is not whole. Import the same again.")
+        raise ServerUnavailable("The import report broke off. Import the same file again.")
     return tuple(decoded(ImportReport, line) for line in reports)
 
 
@@ -134,7 +134,9 @@ class _ReadOnce:
     def __call__(self) -> Iterator[bytes]:
         """Start. Raises ServerUnavailable if some of it was sent before: the rest alone is another file."""
         if self._has_begun:
-            raise ServerUnavailable(f"The server asks for another try, and this can be read once. {_ONCE}")
+            raise ServerUnavailable(
+                f"The server asked for a retry, but this source can be read only once. {_ONCE}"
+            )
         return self._pieces()
 
     def _pieces(self) -> Iterator[bytes]:

@@ -89,13 +89,13 @@ def _checked(base_url: str) -> str:
     try:
         url = httpx2.URL(base_url)
     except (httpx2.InvalidURL, TypeError) as problem:
-        raise InvalidInput(f"base_url is not an address: {problem}.") from None
+        raise InvalidInput(f"Invalid base_url: {problem}.") from None
     if url.scheme not in ("http", "https") or not url.host:
-        raise InvalidInput("base_url is the address of a server, as in http://127.0.0.1:8383.")
+        raise InvalidInput("base_url must be the URL of a server, for example http://127.0.0.1:8383.")
     if url.port is not None and not 0 < url.port < 2**16:
-        raise InvalidInput("base_url names a port that there is not: they go from 1 to 65535.")
+        raise InvalidInput("The port of base_url must be 1 to 65535.")
     if url.userinfo or url.query or url.fragment:
-        raise InvalidInput("base_url is an address alone. What lets you in is the api_key.")
+        raise InvalidInput("base_url must not contain credentials. Pass the token as api_key.")
     return str(url).rstrip("/")
 
 
@@ -104,7 +104,7 @@ def _check_private(base_url: str) -> None:
     url = httpx2.URL(base_url)
     if url.scheme == "http" and not _is_loopback(url.host):
         raise InvalidInput(
-            f"The token would go to {url.host} unencrypted. Use https://, or allow it: allow_http=True "
+            f"The token would go to {url.host} unencrypted. Use https://, or set allow_http=True "
             "(TURNLEDGER_ALLOW_HTTP=1 for commands)."
         )
 
@@ -120,7 +120,7 @@ def _is_loopback(host: str) -> bool:
 
 def _checked_api_key(api_key: str) -> str:
     if not api_key.isascii() or not api_key.isprintable() or not api_key.strip() or " " in api_key:
-        raise InvalidInput("api_key is the text of a token, in one line. Check that it was copied whole.")
+        raise InvalidInput("The api_key must be one line. Check that it was copied completely.")
     return api_key
 
 

@@ -59,7 +59,7 @@ def idempotency_key_of(options: AskOptions) -> str:
     if given is None:
         return str(uuid.uuid4())
     if not given.strip():
-        raise InvalidInput("An idempotency_key is a text that is not blank. Leave it out to have one made.")
+        raise InvalidInput("idempotency_key must not be blank. Omit it to have one generated.")
     return sendable(given)
 
 
@@ -109,7 +109,7 @@ def sendable(text: str) -> str:
     try:
         text.encode()
     except UnicodeEncodeError as problem:
-        raise InvalidInput(f"That text cannot be sent: it is no UTF-8, as {problem.reason}.") from None
+        raise InvalidInput(f"The text is not valid UTF-8: {problem.reason}.") from None
     return text
 
 

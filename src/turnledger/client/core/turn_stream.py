@@ -58,7 +58,7 @@ FORBIDDEN = 403
 _MOST_DIGITS = 19
 """No turn has so many events."""
 _GARBLED = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
-_NO_SERVER = "What answers at this address is no Turnledger server. Check the address."
+_NO_SERVER = "This is not a Turnledger server. Check base_url."
 _PROCESS_FAILED = "the process that ran the turn ended"
 
 
@@ -218,7 +218,7 @@ class TurnFollower:
 
     def _given_up(self, reason: str) -> TurnledgerError:
         tries = f", after {self._trying.failed} tries" if self._trying.failed > 1 else ""
-        text = f"No whole answer came from the server{tries}: {reason.rstrip('.')}."
+        text = f"The server sent no complete answer{tries}: {reason.rstrip('.')}."
         if self.idempotency_key is not None:
             text += f" {self._how_it_stands()} Ask again with the same idempotency_key, and it happens once."
         return ServerUnavailable(text, idempotency_key=self.idempotency_key)

@@ -250,8 +250,8 @@ class OutboxFile:
         ).fetchone()
         if count >= self._outbox.most_messages or held + size > self._outbox.most_bytes:
             raise StoreFull(
-                f"The outbox {self._path.name} holds {count} messages, {held} bytes: as much as it may."
-                " Send them with client.outbox.send_all(), or forget some. This one was not sent."
+                f"The outbox {self._path.name} is full ({count} messages, {held} bytes). Call "
+                "client.outbox.send_all() or forget(). This message was not sent."
             )
 
     @contextmanager
@@ -323,7 +323,7 @@ def _make(path: Path) -> None:
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
     except FileExistsError:
         if not os.access(path, os.R_OK | os.W_OK):
-            raise StoreReadOnly(f"The outbox {path} may not be written. Change its mode.") from None
+            raise StoreReadOnly(f"The outbox {path} is not writable. Change its permissions.") from None
         return
     if hasattr(os, "O_DIRECTORY"):
         folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)

@@ -47,9 +47,9 @@ class Outbox(Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         if min(self.safe_for, self.most_messages, self.most_bytes) <= 0:
-            raise InvalidInput("An outbox has room for something, for some time. Give numbers above zero.")
+            raise InvalidInput("The limits of an outbox must be above zero.")
         if self.sender is not None and not self.sender.strip():
-            raise InvalidInput("sender is a name that is not blank. Leave it out to go by the api_key.")
+            raise InvalidInput("sender must not be blank. Omit it to use the api_key.")
 
 
 class Unsent(Struct, frozen=True, kw_only=True):
@@ -101,9 +101,8 @@ def again(client: ClientCore, unsent: Unsent) -> tuple[ChatCore, TurnFollower]:
 
 def uncertain(unsent: Unsent) -> OutcomeUnknown:
     return OutcomeUnknown(
-        "This message was first tried longer ago than a server remembers it: it may have been answered, and"
-        f" would perhaps be sent twice. Look at its chat; then client.outbox.forget({unsent.id}), or send it"
-        " anew."
+        "This message is too old to retry safely. Check its chat; then call "
+        f"client.outbox.forget({unsent.id}), or send it again."
     )
 
 
@@ -117,7 +116,7 @@ def is_end(problem: TurnledgerError) -> bool:
 
 
 def there_is_none() -> InvalidInput:
-    return InvalidInput('This client keeps no record of unsent messages. Make it with outbox="unsent.db".')
+    return InvalidInput('This client has no outbox. Create it with outbox="unsent.db".')
 
 
 _HERE: set[str] = set()

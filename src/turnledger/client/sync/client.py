@@ -168,7 +168,7 @@ class Chats:
             )
             return Pages(self._wire.run, look, limit, cursor)
         if deleted:
-            raise InvalidInput("Deleted chats cannot be searched. Leave out q, or deleted.")
+            raise InvalidInput("Deleted chats cannot be searched. Omit q or deleted.")
         found = partial(self._core.found_page, q=q, scope=scope, tag=tag, archived=archived, pinned=pinned)
         return Pages(self._wire.run, found, limit, cursor)
 

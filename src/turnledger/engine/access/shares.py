@@ -70,7 +70,7 @@ async def create(tables: Tables, request: CreateShare) -> Share:
     parent = None if request.parent is None else await _parent(tables, request)
     share = await _share(tables, request, parent)
     if share.expires_at is not None and share.expires_at <= request.now:
-        raise InvalidInput("The link would have expired already. Give it a time to come.")
+        raise InvalidInput("The link would have expired already. Use a time in the future.")
     if parent is not None:
         _check_not_beyond(share, parent, request.now)
     if await tables.count_shares(share.owner, request.now, request.limit) >= request.limit:
@@ -87,10 +87,10 @@ async def _parent(tables: Tables, request: CreateShare) -> Token:
     if parent is None or not parent.is_valid(request.now):
         raise TokenEnded
     if parent.share is not None:
-        raise TokenTooWide("Who came by a link makes none. Ask whoever gave it to you.")
+        raise TokenTooWide("Visitors cannot create links.")
     needed = TokenScope.ADMIN if request.conversation is None else TokenScope.CHATS_WRITE
     if not parent.allows(needed):
-        raise TokenTooWide(f"Only a token with the scope {needed} can make this link. Use one that has it.")
+        raise TokenTooWide(f"Only a token with the scope {needed} can create this link.")
     return parent
 
 
@@ -133,7 +133,7 @@ def _check_not_beyond(share: Share, parent: Token, now: int) -> None:
     beyond = most.beyond(parent)
     if beyond:
         more = "; ".join(beyond)
-        raise TokenTooWide(f"A link cannot give what its maker has not, which is here: {more}. Ask for less.")
+        raise TokenTooWide(f"A link cannot grant what its token lacks: {more}. Ask for less.")
 
 
 class ExchangeRequest(Struct, frozen=True, kw_only=True):

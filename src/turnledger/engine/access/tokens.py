@@ -55,7 +55,7 @@ async def create(tables: Tables, request: CreateToken) -> Token:
     parent = None if request.parent is None else await _parent(tables, request.parent, request.now)
     token = _token(request, parent)
     if token.expires_at is not None and token.expires_at <= request.now:
-        raise InvalidInput("The token would have expired already. Give it a time to come.")
+        raise InvalidInput("The token would have expired already. Use a time in the future.")
     if token.conversation is not None:
         await _check_conversation(tables, token, token.conversation, request.due)
     if await tables.count_tokens(token.owner, request.now, request.limit) >= request.limit:
@@ -71,7 +71,7 @@ async def _parent(tables: Tables, id: TokenId, now: int) -> Token:
     if parent is None or not parent.is_valid(now):
         raise TokenEnded
     if not parent.allows(TokenScope.ADMIN):
-        raise TokenTooWide("Only a token with the scope admin can make others. Use one that has it.")
+        raise TokenTooWide("Only a token with the scope admin can create tokens.")
     return parent
 
 
@@ -110,9 +110,7 @@ def _token(request: CreateToken, parent: Token | None) -> Token:
     )
     beyond = () if parent is None else token.beyond(parent)
     if beyond:
-        raise TokenTooWide(
-            f"A token cannot give what it has not, which is here: {'; '.join(beyond)}. Ask for less."
-        )
+        raise TokenTooWide(f"A token cannot grant what it lacks: {'; '.join(beyond)}. Ask for less.")
     return token
 
 

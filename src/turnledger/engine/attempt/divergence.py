@@ -51,7 +51,7 @@ async def last_turn(tables: Tables, lane: Branch) -> Turn:
         if turn is not None and turn.kind is not TurnKind.SETTLED:
             return turn
         number -= 1
-    raise TurnNotFound("There is no turn yet.")
+    raise TurnNotFound("This chat has no turns yet.")
 
 
 async def replaced(tables: Tables, owner: str, lane: Branch, wish: Divergence) -> Turn | None:
@@ -61,7 +61,9 @@ async def replaced(tables: Tables, owner: str, lane: Branch, wish: Divergence) -
         return await last_turn(tables, lane) if wish.regenerates else None
     turn = await turn_on(tables, owner, lane, wish.replaces)
     if wish.regenerates and turn.kind is TurnKind.SETTLED:
-        raise InvalidInput("A settled turn tells what tools did, and cannot be run again. Ask anew instead.")
+        raise InvalidInput(
+            "A settled turn records what tools did and cannot run again. Send a new message instead."
+        )
     return turn
 
 
@@ -157,7 +159,7 @@ def asked_again(place: CommitPlace, turn: Turn) -> tuple[Item, ...]:
     that its results answered, so those results are dropped."""
     input = without_answers(turn.input) if place.copies else turn.input
     if not input:
-        raise InvalidInput("Only tool results were the input of that turn, and they have no place any more.")
+        raise InvalidInput("The input of that turn was tool results only. It cannot be edited.")
     return input
 
 

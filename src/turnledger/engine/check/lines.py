@@ -291,7 +291,7 @@ def items_of(turn: Turn) -> tuple[Item, ...]:
     codec.items(body.instructions or ())
     codec.object_of(body.details or NO_DETAILS)
     if not 0 <= body.input <= len(items):
-        raise StoreCorrupt(f"It says that {body.input} of its {len(items)} items are input.")
+        raise StoreCorrupt(f"It counts {body.input} of its {len(items)} items as input.")
     return items
 
 

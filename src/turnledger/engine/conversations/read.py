@@ -163,7 +163,7 @@ async def home_of(tables: Tables, request: HomeRequest) -> Conversation:
     also for other owners and for callers that may not see it."""
     found = await _conversation_of(tables, request.owner, request.turn)
     if found is None or not request.within.sees(found):
-        raise TurnNotFound("There is no such turn.")
+        raise TurnNotFound("Turn not found.")
     return await check_live(tables, found, request.now)
 
 

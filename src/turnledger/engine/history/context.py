@@ -71,7 +71,7 @@ ALL = Context()
 def check_priming(items: Sequence[Item]) -> None:
     """Raise MalformedItems unless these can stand before a history, with a result for each call."""
     if open_calls(items):
-        raise MalformedItems("What primes a turn must hold a result for each of its calls.")
+        raise MalformedItems("The priming history must contain a result for each of its calls.")
 
 
 class Around(Struct, frozen=True):

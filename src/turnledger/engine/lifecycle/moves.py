@@ -108,7 +108,7 @@ async def check_move(
 
 def _check_last(undo: Undo, last: TurnId) -> None:
     if undo.turn not in (None, last):
-        raise HistoryDiverged("Another turn is the last one by now. Read the chat again, then undo that one.")
+        raise HistoryDiverged("The last turn changed. Read the chat again, then undo the new last turn.")
 
 
 async def move(
@@ -198,7 +198,7 @@ async def fork(tables: Tables, request: ForkRequest) -> Conversation:
     fresh = replace(request.fresh, scope=source.scope)
     key = fresh.conversation_key
     if key is not None and await tables.conversation_by_key(request.owner, fresh.scope, key) is not None:
-        raise InvalidInput(f"The conversation_key {key!r} names another conversation. Take one that is free.")
+        raise InvalidInput(f"The conversation_key {key!r} is taken. Use another one.")
     await check_room(tables, request.owner, request.room, adds_chat=True)
     await _begin_as(tables, request, fresh, lane)
     if request.key is not None:

@@ -228,7 +228,9 @@ def _tell_outcome(process: Process, cancelled: asyncio.CancelledError, id: TurnI
     """Add to the cancellation what is in the history, for errors.turn_of and as a note."""
     unknown = cancelled.__context__ if isinstance(cancelled.__context__, CommitOutcomeUnknown) else None
     if unknown is None and turn is None and _may_be_kept(process, id):
-        unknown = CommitOutcomeUnknown("The store has not taken the end of the turn yet: it may be kept.")
+        unknown = CommitOutcomeUnknown(
+            "The store has not confirmed the end of the turn. It may be in the history."
+        )
     if turn is not None:
         note = f"{id} is in the history, {turn.kind}."
     elif unknown is not None:

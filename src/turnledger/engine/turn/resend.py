@@ -110,7 +110,7 @@ class ResentRequest:
         try:
             body = msgspec.json.encode(sent, enc_hook=dict, order="deterministic")
         except (TypeError, ValueError, RecursionError) as problem:
-            raise MalformedItems(f"messages must be what JSON can say: {problem}.") from None
+            raise MalformedItems(f"messages must be valid JSON: {problem}.") from None
         return Key(other.text, hashlib.sha256(other.fingerprint + body).digest())
 
     async def read(self, target: Target, conversation: ConversationId | None) -> TurnContent:

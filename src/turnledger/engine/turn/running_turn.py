@@ -148,9 +148,7 @@ class Draft:
     def check_unended(self) -> None:
         """Raise InvalidInput if the answer was ended by put()."""
         if self.last:
-            raise InvalidInput(
-                "The answer was ended by put(): nothing can follow. Put all last items at once."
-            )
+            raise InvalidInput("put() ended the answer. Pass all final items to one put() call.")
 
     def start(self, place: int, *, read_only: bool) -> None:
         """Mark the call at this place as started."""
@@ -183,7 +181,7 @@ class Draft:
             raise EmptyTurn
         started = self._journal.started
         if started and any(place in started for place in self._journal.unanswered()):
-            raise MalformedItems("A call was started, but no result was added for it.")
+            raise MalformedItems("A call was started, but has no result.")
         self._check_size(sum(len(item.raw) for item in output))
         return output, check_turn(self._pending, (*self._input, *output))
 
@@ -540,15 +538,15 @@ class RunningTurn:
         if (self._task is None or self._task.done()) and (task := asyncio.current_task()) is not None:
             self.task = task
         if self._is_in_doubt:
-            raise TurnEnded("A write of this turn was lost: it can only be left, and tried again.")
+            raise TurnEnded("A write of this turn failed. Leave the block and retry the turn.")
         if isinstance(self.ended_by, TurnStopped):
             raise TurnStopped(self.turn)
         if self.ended_by is not None:
             raise TurnEnded(str(self.ended_by))
         if self.state is not AttemptState.RUNNING:
-            raise TurnEnded(f"The turn is {self.state} already.")
+            raise TurnEnded(f"The turn is already {self.state}.")
         if self.is_leaving:
-            raise TurnEnded("The block of the turn was left already.")
+            raise TurnEnded("The block of this turn has already been left.")
 
     async def _record(self, records: list[bytes]) -> None:
         """Write to the journal. The caller updates the draft before anything else can happen, so that both

@@ -123,7 +123,7 @@ def target_of(
     if id is not None and conversation_key is not None:
         raise InvalidInput("Give an id or a conversation_key, not both.")
     if reset is not None and conversation_key is None:
-        raise InvalidInput("A reset policy is that of a conversation_key. Give one.")
+        raise InvalidInput("A reset policy needs a conversation_key.")
     if id is not None:
         return Target(owner, ConversationId(id), scope=scope, within=within)
     if conversation_key is not None:
@@ -149,7 +149,7 @@ def divergence_of(process: Process, replaces: str | None, regenerates: str | boo
     if replaces is None and regenerates is False:
         return None
     if replaces is not None and regenerates is not False:
-        raise InvalidInput("A turn is replaced by other input, or generated again from its own; not both.")
+        raise InvalidInput("Use `replaces` with new input or `regenerates` without input, not both.")
     named = replaces if isinstance(regenerates, bool) else regenerates
     return Divergence(
         branch=process.ids.new(BranchId),
@@ -171,7 +171,7 @@ def turn_request(
     if place is None or not place.regenerates:
         check_input(items)
     elif items:
-        raise InvalidInput("A turn that is generated again has the input it had. Leave yours out.")
+        raise InvalidInput("A regenerated turn reuses its input. Omit the input.")
     return _request(process, target, items, place, **options)
 
 
@@ -282,7 +282,7 @@ def resent_request(
 ) -> AcquireRequest:
     """Make a request to begin whose input is the new part of a history that its client sends whole."""
     if options.get("instructions") is not None or options.get("instructions_once") is not None:
-        raise InvalidInput("The leading system and developer messages are the instructions. Send them there.")
+        raise InvalidInput("Send instructions as leading system or developer messages.")
     how = choice(Sent, "sent", sent) if sent is not None else None
     resending = ResentRequest(process, messages, how, choice(OnDivergence, "on_divergence", on_divergence))
     return _request(process, target, PLACEHOLDER, resending=resending, **options)
@@ -319,7 +319,7 @@ def move_request(
 def make_request(process: Process, target: Target, idempotency_key: str) -> MakeRequest:
     fresh = target.fresh
     if target.id is not None or fresh is None:
-        raise InvalidInput("An idempotency_key is for what may be made here. Leave it out.")
+        raise InvalidInput("This call creates nothing. Omit the idempotency_key.")
     arguments = (fresh.title, sorted(fresh.metadata.items()), fresh.tags, fresh.internal, fresh.expires_after)
     key = _key_of(idempotency_key, target, "make", target.scope, target.conversation_key, *arguments)
     assert key is not None  # noqa: S101 - for the type checker
@@ -396,14 +396,14 @@ def scope_in(scope: str, within: Within) -> str:
     if within.scope is None:
         return check_scope("scope", scope)
     if scope not in ("", within.scope):
-        raise InvalidInput(f"scope is {scope!r}, but only {within.scope!r} is open here. Leave it out.")
+        raise InvalidInput(f"scope is {scope!r}, but this caller is restricted to {within.scope!r}. Omit it.")
     return check_scope("within", within.scope)
 
 
 def check_may_make(within: Within) -> None:
     """Raise InvalidInput for a caller limited to one conversation."""
     if within.chat is not None:
-        raise InvalidInput("Only one conversation is open here, and no other can be made beside it.")
+        raise InvalidInput("This caller is restricted to one chat and cannot create others.")
 
 
 def check_idempotency_key(value: str) -> None:
@@ -431,7 +431,7 @@ def check_details(title: str | None, metadata: Mapping[str, str] | None) -> None
 def tags_of(tags: Iterable[object]) -> tuple[str, ...]:
     """Return the tags as stored: stripped, each once, in order. Raises InvalidInput beyond their limits."""
     if isinstance(tags, str):
-        raise InvalidInput("tags are a list of texts, not one text.")
+        raise InvalidInput("tags must be a list of texts.")
     given = list(tags)
     # Count before comparing: the list may be very long.
     kept = tuple(dict.fromkeys(map(tag_of, given))) if len(given) <= 10 * TAGS else ()

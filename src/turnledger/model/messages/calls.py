@@ -26,16 +26,16 @@ def open_calls(items: Iterable[Item]) -> tuple[Item, ...]:
         call_id = item.call_id or ""
         if item.is_call:
             if call_id in waiting:
-                raise MalformedItems(f"The call id {call_id} is used again before its result is there.")
+                raise MalformedItems(f"The call id {call_id} is reused before its result has arrived.")
             waiting[call_id] = item
         elif item.is_result:
             call = waiting.pop(call_id, None)
             if call is None:
-                raise MalformedItems(f"There is a result for {call_id}, but no such call waits for one.")
+                raise MalformedItems(f"There is a result for {call_id}, but no such call is pending.")
             if f"{call.type}_output" != item.type:
                 raise MalformedItems(f"The result for {call_id} is a {item.type}, the call a {call.type}.")
     if reasoning is not None:
-        raise MalformedItems("A reasoning item stands at the end, without the item it led to.")
+        raise MalformedItems("A reasoning item at the end lacks the item it led to.")
     return tuple(waiting.values())
 
 
@@ -116,7 +116,7 @@ def check_input(new: Sequence[Item]) -> None:
         if item.type == "message":
             continue
         if item.is_call or item.is_reasoning:
-            raise MalformedItems(f"A {item.type} cannot be input: only a model makes one.")
+            raise MalformedItems(f"A {item.type} cannot be input: only models produce it.")
         has_result = has_result or item.is_result
     if not has_result and not _says_something(new):
         raise NoNewInput

@@ -167,8 +167,8 @@ def _check_role(place: str, message: Message) -> None:
     role = message.get("role")
     if role == "function" or "function_call" in message:
         raise MalformedItems(
-            f"{place} is a function call of the old kind, without an id. Send `tool_calls` with ids in the "
-            "assistant message, and each result as a message of role `tool` with its `tool_call_id`."
+            f"{place} is a legacy function call without an id. Use `tool_calls` with ids, and "
+            "results of role `tool`."
         )
     if role not in _ROLES:
         raise MalformedItems(f"{place}.role must be one of {', '.join(_ROLES)}.")

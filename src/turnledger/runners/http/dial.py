@@ -43,7 +43,7 @@ class Address(NamedTuple):
 def address_of(base_url: str) -> Address:
     """Parse a URL. Raises InvalidInput, without a password in its message."""
     shown = "This" if "@" in base_url else repr(base_url)
-    not_one = InvalidInput(f"{shown} is no URL of a model. Give one like 'http://localhost:11434/v1'.")
+    not_one = InvalidInput(f"{shown} is not the URL of a model. Use one like 'http://localhost:11434/v1'.")
     # urlsplit would silently drop line ends.
     if any(each <= " " or each == "\x7f" for each in base_url):
         raise not_one
@@ -53,7 +53,7 @@ def address_of(base_url: str) -> Address:
     except ValueError:
         raise not_one from None
     if parts.username is not None or parts.password is not None:
-        raise InvalidInput("The URL of a model must hold no password. Give an api_key instead.")
+        raise InvalidInput("The URL of a model must not contain a password. Use api_key instead.")
     if parts.scheme not in _PORTS or not _is_host(host) or port == 0:
         raise not_one
     name = f"[{host.partition('%')[0]}]" if ":" in host else host
@@ -71,9 +71,7 @@ def address_of(base_url: str) -> Address:
 def checked_api_key(api_key: str) -> str:
     """Return the api_key if a header can carry it. Raises InvalidInput, without the key in its message."""
     if not _is_token(api_key):
-        raise InvalidInput(
-            "The api_key holds a blank, an end of line or another character that no key has. Correct it."
-        )
+        raise InvalidInput("The api_key contains whitespace or another invalid character. Check it.")
     return api_key
 
 

@@ -15,7 +15,7 @@ from turnledger.errors import (
 )
 from turnledger.runners.chat_model import ABOUT_THE_OPERATOR
 
-_CUT = "The connection to the model was cut before its answer was whole. Try again."
+_CUT = "The connection to the model broke before its answer was complete. Try again."
 _RETRIED = frozenset({429, 502, 503, 504})
 
 

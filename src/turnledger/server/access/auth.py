@@ -101,7 +101,7 @@ class Principal(msgspec.Struct, frozen=True):
     def check_chat_scope(self, named: str | None) -> None:
         """Raise Refused (403) if a request names a scope of chats that the caller does not see."""
         if named is not None and self.within.scope not in (None, named):
-            message = "This token is narrowed to another scope of chats. Name none: its own is meant."
+            message = "This token is restricted to another scope. Omit the scope."
             raise Refused(403, "outside_chat_scope", message)
 
 
@@ -246,6 +246,6 @@ def _proxied(sign: str) -> Refused:
     return Refused(
         403,
         "forwarded_request",
-        f"The request has no token and seems to come through a proxy ({sign}). Without a token this server "
-        "answers only programs on its own machine. Create and send one: turnledger tokens create",
+        f"The request came through a proxy ({sign}) without a token. Create and send one: "
+        "turnledger tokens create",
     )

@@ -122,7 +122,7 @@ class Guard:
         """Raise Refused if the request may not pass. Pages skip the check of the origin: they are the same
         for everyone, and requesting one changes nothing."""
         if not head.is_clear:
-            message = "The request has a header twice that may be there once. Send it once."
+            message = "A header is repeated that may appear only once. Send it once."
             raise Refused(400, "ambiguous_headers", message, headers=[(b"connection", b"close")])
         self._check_host(head)
         if not is_page:
@@ -168,8 +168,7 @@ class Guard:
         raise Refused(
             403,
             "host_not_allowed",
-            "The request names a host that is not this server's. Ask for localhost, or add the name to "
-            "`hosts` in the configuration.",
+            "Unknown host name. Use localhost, or add the name to `hosts` in the configuration.",
         )
 
     def _check_origin(self, head: RequestHead) -> None:
@@ -179,15 +178,14 @@ class Guard:
             raise Refused(
                 403,
                 "origin_not_allowed",
-                "The request comes from a web page that may not call this server. Add its origin, port "
-                "included, to `origins` in the configuration.",
+                "This web page may not call the server. To allow it, add its origin with the port "
+                "to `origins`.",
             )
         if head[b"sec-fetch-site"] in {b"cross-site", b"same-site"}:
             raise Refused(
                 403,
                 "cross_site_request",
-                "A browser sent the request on behalf of another site. Add that site's origin to `origins` "
-                "in the configuration if it may call this server.",
+                "A browser sent this request for another site. To allow it, add the origin to `origins`.",
             )
 
 

@@ -78,8 +78,8 @@ def find_store(*, config: Path | None, config_folder: Path, data_folder: Path, m
         raise InvalidSettings(plain(f"{file.path}, line {at}: `store` is a URL in quotes. Known: {KNOWN}."))
     if not store and not makes and not (data_folder / STORE_NAME).exists():
         raise NotAStore(
-            f"There is no store at {data_folder / STORE_NAME} yet: `turnledger serve` makes it. Or name "
-            "another with --store."
+            f"No store at {data_folder / STORE_NAME} yet. `turnledger serve` creates it; --store "
+            "names another."
         )
     return store or _own_store(data_folder)
 

@@ -161,7 +161,7 @@ class BoundedHttp(HttpToolsProtocol):
         self._due = None
         log.info("request_too_slow", after=self.head_wait)
         if self._is_in_head:
-            late = Refused(408, "head_too_slow", "The headers of the request did not come in time.")
+            late = Refused(408, "head_too_slow", "The request headers did not arrive in time.")
             self.transport.write(_refusal(late))
         self.transport.close()
         self._watch_unsent()

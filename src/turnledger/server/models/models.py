@@ -50,7 +50,7 @@ class Models:
         if found is not None:
             return found
         known = ", ".join(filter(principal.may_ask, self._named))
-        message = f"There is no model {plain(name[:100])!r}. Known: {known}."
+        message = f"Unknown model {plain(name[:100])!r}. Known: {known}."
         raise Refused(404, "model_not_found", message, param="model")
 
     def named(self, name: str) -> ResolvedModel | None:
@@ -67,7 +67,7 @@ class Models:
             return
         for name in names:
             if name != "model" and name.casefold() in NAMING_MODELS:
-                message = f"{plain(name)}: this token is for some models only. Name one, in `model`."
+                message = f"{plain(name)}: this token is restricted to some models. Name one in `model`."
                 raise Refused(403, "outside_models", message, param=plain(name))
 
     async def listing(self, principal: Principal) -> list[dict[str, Any]]:
@@ -86,7 +86,7 @@ class Models:
             if refused.status == 429:
                 raise
             # The refusal concerns the upstream's list, not this request.
-            raise ModelError(f"The upstream does not tell its models. {refused}") from None
+            raise ModelError(f"The upstream does not list its models. {refused}") from None
         if is_narrowed:
             # Owner and permissions of a model may name the operator's organisation.
             others = [_listed(str(each.get("id"))) for each in others]

@@ -43,7 +43,7 @@ class PersistencePolicy:
         """Raise Refused (409 `not_kept`) if chats of this scope are not stored: none can be created or
         changed."""
         if not self.keeps(scope):
-            message = f"{self._reason(scope)}. Ask at /v1/chat/completions, with all messages of the chat."
+            message = f"{self._reason(scope)}. Use /v1/chat/completions with all messages of the chat."
             raise Refused(409, NOT_KEPT, message, headers=(NO_RETRY,))
 
     async def is_kept(self, asked: ChatRequest, owner: str, within: Within) -> bool:

@@ -97,7 +97,7 @@ def not_for_this(names: Set[bytes]) -> InvalidInput:
     remedy = "Leave it out; what it can say is in its body."
     if KEEP in names:
         remedy = "What is asked for here is kept. For a turn that is not, ask at /v1/chat/completions."
-    return InvalidInput(f"{listed}: not for this request. {remedy}")
+    return InvalidInput(f"{listed}: not valid for this request. {remedy}")
 
 
 def words_of(named: Named) -> str:
@@ -254,7 +254,7 @@ def chat_request(path: str, headers: RawHeaders, body: bytes) -> ChatRequest:
     elif conversation is not None or conversation_key is not None:
         check_keepable(known)
     elif len(named) > (COUNT in named):
-        raise InvalidInput(f"{words_of(named)}: these need X-Conversation-Id. Without it, nothing is kept.")
+        raise InvalidInput(f"{words_of(named)}: requires X-Conversation-Id. Without it, nothing is stored.")
     settings = {name: value for name, value in fields.items() if name not in _PASSED_BY}
     retry, has_key = count_of(named), KEY in named
     # With a key, the ledger itself compares the conversations, by id or key.
@@ -361,11 +361,9 @@ def turn_request(
     named = named_among(headers, OF_TURNS)
     body = decode_body(raw, _turn_bodies)
     if body.chat is None and body.conversation_key is None and _takes_a_place(body):
-        raise InvalidInput("replaces and regenerates are about a turn of a chat. Name that: `chat`.")
+        raise InvalidInput("replaces and regenerates need `chat`, the chat of the turn.")
     if body.chat is not None and body.scope:
-        raise InvalidInput(
-            "scope: a chat that is named by its id is of the scope it was made in. Leave it out."
-        )
+        raise InvalidInput("scope: a chat named by its id has its own scope. Omit it.")
     settings = _settings(body)
     stream_options = settings.pop("stream_options", None)
     fields = {name: value for name, value in _fields.decode(raw).items() if name not in _PLACE}
@@ -416,7 +414,5 @@ def _settings(body: TurnBody) -> dict[str, msgspec.Raw]:
     settings = decode_body(raw, _fields, "settings")
     if stray := OF_THEIR_OWN & settings.keys():
         names = ", ".join(sorted(stray))
-        raise InvalidInput(
-            f"settings: {names} does not belong there. Send it at the top level, or not at all."
-        )
+        raise InvalidInput(f"`{names}` does not belong in `settings`. Send it at the top level.")
     return settings

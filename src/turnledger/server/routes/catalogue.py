@@ -61,9 +61,7 @@ class CatalogueRoutes:
     async def _named(self, query: Mapping[str, str], who: Principal) -> Page:
         if others := query.keys() - {"conversation_key", "scope", "limit"}:
             listed = ", ".join(sorted(others))
-            raise InvalidInput(
-                f"{listed}: a conversation_key names one chat, whatever is said of it. Leave it out."
-            )
+            raise InvalidInput(f"{listed}: a conversation_key already names one chat. Omit it.")
         number_of(query.get("limit"), "limit", PAGE)
         return await self._service.chats(who, scope=query.get("scope", "")).named(query["conversation_key"])
 
@@ -109,7 +107,9 @@ def revision_of(if_match: str | None) -> int | None:
         return None
     found = _REVISION.fullmatch(if_match.strip())
     if found is None:
-        message = 'If-Match is the ETag of a chat, its revision in quotes: "3". Leave it out to change any.'
+        message = (
+            'If-Match must be the ETag of the chat, its quoted revision: "3". Omit it to skip the check.'
+        )
         raise Refused(400, "invalid_if_match", message, param="If-Match")
     return int(found[1])
 

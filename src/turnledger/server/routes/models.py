@@ -31,7 +31,7 @@ def endpoints(service: Service) -> list[Endpoint]:
         for each in await service.models.listing(request.state.principal):
             if each.get("id") == name:
                 return JSONResponse(each)
-        raise Refused(404, "model_not_found", "There is no model of this name. GET /v1/models lists them.")
+        raise Refused(404, "model_not_found", "Unknown model. GET /v1/models lists the models.")
 
     return [
         Endpoint(

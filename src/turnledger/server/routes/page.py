@@ -48,7 +48,7 @@ class PageRoutes:
 def given(file: PageFile | None, request: Request) -> Response:
     """Respond with the file, compressed if accepted, or 304. Raises Refused (404) if there is none."""
     if file is None:
-        message = "The page has no such file: it may have been built anew since it was opened. Load it again."
+        message = "The page has no such file. It may have been rebuilt; reload it."
         raise Refused(404, "unknown_url", message)
     packed = file.packed if takes_gzip(request.headers.get("accept-encoding", "")) else None
     tag = file.tag if packed is None else file.packed_tag

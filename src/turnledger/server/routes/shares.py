@@ -53,9 +53,7 @@ class ShareRoutes:
         check_seconds("expires_in", asked.expires_in)
         check_seconds("visitor_expires_in", asked.visitor_expires_in)
         if who.token_id is None:
-            message = (
-                "Visitors are let in by tokens, and there is none yet. Make one: turnledger tokens create"
-            )
+            message = "Links need tokens, and none exists yet. Create one: turnledger tokens create"
             raise Refused(403, "sharing_needs_tokens", message)
         share, code = await self._shares.create(
             scope=asked.scope,

@@ -27,7 +27,7 @@ from turnledger.server.wire.json import json_response
 from turnledger.server.wire.sse import Stream, StreamEndpoint, event_bytes, seen_by
 
 TURN = {"turn": Parameter("The id of a turn, whether it is committed, runs, waits or failed.", id_of(TurnId))}
-GONE = {404: "There is no such turn.", 410: "Its conversation was deleted or has expired."}
+GONE = {404: "Turn not found.", 410: "Its conversation was deleted or has expired."}
 EVENT_NUMBER = {"type": "string", "pattern": "^[0-9]{1,15}$"}
 
 
@@ -180,5 +180,5 @@ def _end_shown(who: Principal, ended: Ended | None, turn: str | None = None) -> 
 def after_of(given: str) -> int:
     """Return the number in a `Last-Event-ID`. Raises InvalidInput if it is not one."""
     if not given.isascii() or not given.isdigit() or len(given) > 15:
-        raise InvalidInput("Last-Event-ID is the number of an event, as its id line told it.")
+        raise InvalidInput("Last-Event-ID must be the id of an event.")
     return int(given)

@@ -396,7 +396,7 @@ class TurnRun:
 
 def moved() -> Refused:
     """Return the error for a request that waited under one turn's id, and turned out to be another turn."""
-    message = "This turn is run for another request with the same Idempotency-Key. Ask again to follow it."
+    message = "Another request with this Idempotency-Key runs the turn. Send the request again to follow it."
     return Refused(503, "turn_moved", message)
 
 

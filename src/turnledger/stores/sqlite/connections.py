@@ -43,9 +43,9 @@ def path_of(url: str) -> str:
     url = url.removesuffix(_SECURE)
     path = url.removeprefix(_SCHEME)
     if path == url or not path:
-        raise NotAStore(f"{url!r} names no file. Write sqlite:///relative.db or sqlite:////absolute.db.")
+        raise NotAStore(f"{url!r} does not name a file. Use sqlite:///relative.db or sqlite:////absolute.db.")
     if path == ":memory:" or path.startswith("file:"):
-        raise NotAStore(f"{url!r} names no plain file. For a store without one, write memory:")
+        raise NotAStore(f"{url!r} is not a regular file. For a store without a file, use memory:")
     if path.endswith("/"):
         raise NotAStore(f"{url!r} names a folder. Name a file in it: {url}chats.db")
     return path
@@ -57,8 +57,8 @@ def check_sqlite(version: str) -> None:
     backported = (3, 44, 6) <= number < (3, 45) or (3, 50, 7) <= number < (3, 51)
     if number < (3, 51, 3) and not backported:
         raise UnsafeSqlite(
-            f"SQLite {version} can damage a database that several processes share. "
-            "Upgrade the apsw package to one with SQLite 3.51.3 or later."
+            f"SQLite {version} can damage a shared database. Upgrade apsw to a version with SQLite "
+            "3.51.3 or later."
         )
 
 
@@ -99,7 +99,7 @@ def connect_visitor(path: str, vfs: str | None = None, *, any_version: bool = Fa
     place = check_place(path)
     try:
         if not _check_file(path, place, vfs):
-            raise NotAStore(f"There is no store at {path}. Name one that is there.")
+            raise NotAStore(f"No store at {path}. Name an existing one.")
         left_log = Path(f"{place}-wal").exists()
         connection = _connect(path, vfs, apsw.SQLITE_OPEN_READWRITE)
         try:
@@ -110,8 +110,8 @@ def connect_visitor(path: str, vfs: str | None = None, *, any_version: bool = Fa
             check_version(version, path)
             if version < VERSION and not any_version:
                 raise StoreError(
-                    f"{path} comes from an older Turnledger (schema {version}; this one reads {VERSION}). "
-                    "It was left untouched; open it once with this version, which brings it up to date."
+                    f"{path} is from an older Turnledger (schema {version}, this one reads "
+                    f"{VERSION}). Open it once with this version to upgrade."
                 )
         except BaseException:
             connection.close(True)
@@ -206,8 +206,8 @@ def _check_file(path: str, place: Path, vfs: str | None) -> bool:
     found = header.read_header(place, vfs)
     if not found and has_log:
         raise StoreCorrupt(
-            f"{path} is missing or empty, but its log {log} is not, and may hold turns. Both were left as "
-            "they are; restore the file from a backup, or move the log away to begin anew."
+            f"{path} is missing or empty, but its log {log} may hold turns. Restore the file, or "
+            "move the log away."
         )
     if not found:
         return False
@@ -217,16 +217,15 @@ def _check_file(path: str, place: Path, vfs: str | None) -> bool:
         if header.may_be_torn(found, _size(place)):
             return True
         raise StoreCorrupt(
-            f"{path} is no Turnledger store, but a log of one lies beside it. Both were left as they are; "
-            "put the store back, or move the log away."
+            f"{path} is not a Turnledger store, but has the log of one. Restore the store, or move "
+            "the log away."
         )
     if not has_log and header.journal_undoes_creation(journal):
         return False
     if not found.startswith(header.MAGIC):
-        raise NotAStore(f"{path} is not a database. Name another file; this one was left untouched.")
+        raise NotAStore(f"{path} is not a database. It was left untouched; name another file.")
     raise NotAStore(
-        f"{path} is a SQLite database, but no Turnledger store. Name another file; this one was left "
-        "untouched."
+        f"{path} is a SQLite database, but not a Turnledger store. It was left untouched; name another file."
     )
 
 
@@ -244,7 +243,7 @@ def _check_inside(path: str, place: Path, vfs: str | None) -> None:
     try:
         connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, int(left_log))
         if connection.readonly("main"):
-            raise StoreReadOnly(f"{path} can only be read. Check its permissions, and those of its disk.")
+            raise StoreReadOnly(f"{path} is read-only. Check the permissions of the file and its disk.")
         check_log(connection)
         connection.pragma("query_only", True)
         check_version(version_of(connection), path)
@@ -261,15 +260,14 @@ def _create(connection: apsw.Connection, path: str) -> None:
     with immediate(connection):
         if not connection.pragma("application_id"):
             if connection.pragma("schema_version"):
-                raise NotAStore(f"{path} is a SQLite database, but no Turnledger store.")
+                raise NotAStore(f"{path} is a SQLite database, but not a Turnledger store.")
             connection.pragma("application_id", APPLICATION_ID)
 
 
 def _use_wal(connection: apsw.Connection, path: str) -> None:
     if connection.pragma("journal_mode") != "wal" and connection.pragma("journal_mode", "wal") != "wal":
         raise StoreError(
-            f"The filesystem of {path} cannot hold a SQLite store: it lacks the shared memory or the locks "
-            "that the write-ahead log needs. Network filesystems often do. Use a local disk."
+            f"The filesystem of {path} lacks the locks or shared memory that SQLite needs. Use a local disk."
         )
 
 

@@ -79,7 +79,7 @@ def create_private(place: Path) -> None:
 
 def _check_name(path: str) -> None:
     if "\0" in path:
-        raise NotAStore(f"{path!r} has a NUL in it, which no file name can have. Name another file.")
+        raise NotAStore(f"{path!r} contains a NUL character. Name another file.")
     try:
         path.encode()
     except UnicodeEncodeError as problem:
@@ -131,8 +131,8 @@ def _check_folder(path: str, folder: Path) -> None:
         return
     if os.path.islink(path):
         raise NotAStore(
-            f"{path} is a link into the folder {folder}, which does not exist. Mend the link, or create the "
-            f"folder: mkdir -p {folder}"
+            f"{path} links to the missing folder {folder}. Fix the link, or create the folder: "
+            f"mkdir -p {folder}"
         )
     raise NotAStore(f"The folder {folder} does not exist. Create it first: mkdir -p {folder}")
 
@@ -146,8 +146,7 @@ def _check_length(path: str, place: Path) -> None:
     )
     if too_long > 0:
         raise NotAStore(
-            f"{path} is too long a name: SQLite keeps other files beside it, with longer ones. Make it "
-            f"shorter by {too_long} or more."
+            f"{path} is too long: SQLite adds files with longer names. Shorten it by at least {too_long}."
         )
 
 
@@ -230,8 +229,8 @@ class OpenFiles:
         """Return the error to raise instead of using the store."""
         if self.lost == self._file:
             return StoreUnavailable(
-                f"{self.lost} was removed or replaced while it was open. Nothing was written; close the "
-                "ledger, put the file back, and open it again."
+                f"{self.lost} was removed or replaced while open. Nothing was written; restore the "
+                "file and reopen the ledger."
             )
         if self.lost == self._log and (self._log, _identity(self._log)) in self._beside:
             return StoreUnavailable(
