@@ -81,6 +81,10 @@ class Chat:
         self.is_new = is_new
         """Whether the call that returned this handle created the conversation."""
 
+    def __repr__(self) -> str:
+        title = f" {self._found.title!r}" if self._found.title else ""
+        return f"<Chat {self.id}{title}>"
+
     @property
     def id(self) -> ConversationId:
         return self._found.id
@@ -125,7 +129,7 @@ class Chat:
 
         `instructions` (a text, or system and developer messages) are recorded with the turn, and apply to it
         and all later turns until replaced; an empty text ends them. `instructions_once` apply to this turn
-        only. `priming` is a history of your own, shown to the model before the stored one and not stored;
+        only. `primer` is a history of your own, shown to the model before the stored one and not stored;
         `context` limits how much of the stored one is shown. `on_busy`, `on_stop` and `on_failure` set the
         policies. With `interaction=False` the turn does not count as use: it postpones neither expiry nor a
         reset.

@@ -91,6 +91,9 @@ class Turn(msgspec.Struct, frozen=True, dict=True):
         turn.__dict__["_decoded"] = (len(input), (*input, *output))  # at hand, so it need not be decoded
         return turn
 
+    def __repr__(self) -> str:
+        return f"<Turn {self.id}, number {self.number}, {self.kind}>"
+
     @cached_property
     def _body(self) -> TurnBody:
         return codec.decode(TurnBody, self.body)

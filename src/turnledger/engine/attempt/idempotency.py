@@ -58,7 +58,7 @@ def fingerprint(
     input: Iterable[Item],
     *place: object,
     instructions: Instructions | None = None,
-    priming: Sequence[Item] = (),
+    primer: Sequence[Item] = (),
 ) -> bytes:
     """Digest what must be equal for two requests to the same conversation to be the same request: the input,
     the instructions, and the place in the history, if not behind the head."""
@@ -67,9 +67,9 @@ def fingerprint(
     if instructions is not None:
         digest.update(LASTING if instructions.is_lasting else ONCE)
         _digest(digest.update, instructions.items)
-    if priming:
+    if primer:
         digest.update(PRIMING)
-        _digest(digest.update, priming)
+        _digest(digest.update, primer)
     if place:
         digest.update(repr(place).encode())
     return digest.digest()

@@ -1,6 +1,6 @@
 """Context: the items sent to the model, assembled from the stored ones without changing them.
 
-In order: the instructions in force, the priming, as many committed turns as the policy allows, the input, and
+In order: the instructions in force, the primer, as many committed turns as the policy allows, the input, and
 the finished steps. Every call in it has its result, and all reasoning the item it led to.
 """
 
@@ -33,7 +33,7 @@ class Context(Struct, frozen=True):
     `Context.budget(8_000)` tokens.
 
     Shows whole turns, the last ones. If a shown turn answers calls of a turn that is not shown, those results
-    are left out. Always shown: instructions, priming, the input, the steps, and the turn whose calls the
+    are left out. Always shown: instructions, primer, the input, the steps, and the turn whose calls the
     input answers; a budget that these exceed shows nothing more.
     """
 
@@ -68,15 +68,15 @@ class Context(Struct, frozen=True):
 ALL = Context()
 
 
-def check_priming(items: Sequence[Item]) -> None:
+def check_primer(items: Sequence[Item]) -> None:
     """Raise MalformedItems unless these can stand before a history, with a result for each call."""
     if open_calls(items):
-        raise MalformedItems("The priming history must contain a result for each of its calls.")
+        raise MalformedItems("The primer must contain a result for each of its calls.")
 
 
 class Around(Struct, frozen=True):
     instructions: tuple[Item, ...] = ()
-    priming: tuple[Item, ...] = ()
+    primer: tuple[Item, ...] = ()
     input: tuple[Item, ...] = ()
     steps: tuple[Item, ...] = ()
     hidden: Collection[int] = ()
@@ -90,7 +90,7 @@ def assemble(history: Sequence[Turn], around: Around, context: Context, hidden: 
     shown = tuple(item for items in past[start:] for item in items)
     if start < len(history) and history[start].number > 1:
         shown = without_answers(shown)  # their calls are in a turn that is not shown
-    assembled = (*around.instructions, *around.priming, *shown, *current)
+    assembled = (*around.instructions, *around.primer, *shown, *current)
     open_calls(assembled)  # raises if a call and its result were separated
     return assembled
 
@@ -121,7 +121,7 @@ def _start(
         return start - 1 if start and answers_before(first) else start
     if context.tokens is None:
         return 0
-    left = context.tokens - context.count_all((*around.instructions, *around.priming, *current))
+    left = context.tokens - context.count_all((*around.instructions, *around.primer, *current))
     start = len(past)
     if start and answers_before(current):
         start -= 1

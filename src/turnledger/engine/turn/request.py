@@ -132,7 +132,7 @@ class AcquireRequest(Struct, frozen=True):
 
     begin: BeginRequest
     context: Context = ALL
-    priming: tuple[Item, ...] = ()
+    primer: tuple[Item, ...] = ()
     resent: ResentRequest | None = None
     """The whole history that the client sent; read again whenever the line has moved."""
     attaches: bool = False

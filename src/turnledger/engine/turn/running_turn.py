@@ -353,6 +353,9 @@ class RunningTurn:
         for item in begun.journal.items:
             self.live.tell_item(item)
 
+    def __repr__(self) -> str:
+        return f"<RunningTurn {self.id}, number {self.number}, {self.state}>"
+
     @property
     def is_kept_on_failure(self) -> bool:
         return self._attempt.on_failure is OnFailure.KEEP
@@ -407,7 +410,7 @@ class RunningTurn:
 
     @property
     def items(self) -> tuple[Item, ...]:
-        """The input for the model, in Responses shape: the instructions in force, the priming, the history as
+        """The input for the model, in Responses shape: the instructions in force, the primer, the history as
         its context shows it, the input, and the finished steps."""
         return self.snapshot.shown(self.input, self.steps)
 
@@ -439,7 +442,7 @@ class RunningTurn:
         behind = [item for turn in rest for item in turn.items]
         latest = (*behind, *self.input, *without_open_reasoning(self.steps))
         open_calls(latest)
-        before = (*snapshot.instructions, *snapshot.priming)
+        before = (*snapshot.instructions, *snapshot.primer)
         return b"[%b]" % joined(said_in(before) if before else b"", said, said_in(latest))
 
     @property

@@ -132,7 +132,7 @@ class Snapshot(Struct, frozen=True, dict=True):
     history: Sequence[Turn]
     """The committed turns: a History, or a list of as many of the last ones as the context can show."""
     instructions: tuple[Item, ...] = ()
-    priming: tuple[Item, ...] = ()
+    primer: tuple[Item, ...] = ()
     context: Context = ALL
     hidden: Hidden = NOTHING_HIDDEN
     hidden_input: Collection[int] = ()
@@ -148,7 +148,7 @@ class Snapshot(Struct, frozen=True, dict=True):
             assembled = (*self._before, *input, *without_open_reasoning(steps))
             open_calls(assembled)
             return assembled
-        around = Around(self.instructions, self.priming, input, steps, self.hidden_input)
+        around = Around(self.instructions, self.primer, input, steps, self.hidden_input)
         return assemble(self._turns, around, self.context, self.hidden)
 
     # Cached, since a history decodes its turns on each read, and a turn may read it after each step.
@@ -159,7 +159,7 @@ class Snapshot(Struct, frozen=True, dict=True):
 
     @cached_property
     def _before(self) -> tuple[Item, ...]:
-        return (*self.instructions, *self.priming, *(item for turn in self.history for item in turn.items))
+        return (*self.instructions, *self.primer, *(item for turn in self.history for item in turn.items))
 
 
 async def snapshot(process: Process, begun: Begun, request: AcquireRequest) -> Snapshot:
@@ -173,10 +173,10 @@ async def snapshot(process: Process, begun: Begun, request: AcquireRequest) -> S
     else:
         base = Base.of(begun)
         instructions = await _in_force(process, begun, base, ())
-        around = Around(instructions, request.priming, begun.attempt.input, hidden=_hidden_input(begun))
+        around = Around(instructions, request.primer, begun.attempt.input, hidden=_hidden_input(begun))
         history, flags = await tail(process, base, request.context, around)
     hidden = hidden_from_model(flags) if flags else NOTHING_HIDDEN
-    return Snapshot(history, instructions, request.priming, request.context, hidden, _hidden_input(begun))
+    return Snapshot(history, instructions, request.primer, request.context, hidden, _hidden_input(begun))
 
 
 def _hidden_input(begun: Begun) -> Collection[int]:
@@ -187,7 +187,7 @@ def _hidden_input(begun: Begun) -> Collection[int]:
 def _is_special(begun: Begun, request: AcquireRequest) -> bool:
     """Return whether the model sees more than the history, or less."""
     in_force = begun.place.instructed if begun.place else begun.branch.instructed
-    return bool(begun.flagged or in_force or begun.attempt.instructions or request.priming)
+    return bool(begun.flagged or in_force or begun.attempt.instructions or request.primer)
 
 
 async def _in_force(process: Process, begun: Begun, base: Base, history: Sequence[Turn]) -> tuple[Item, ...]:

@@ -11,7 +11,7 @@ from turnledger.engine.attempt.client_retries import DERIVED, Retry, check_retry
 from turnledger.engine.attempt.divergence import Divergence
 from turnledger.engine.attempt.idempotency import NARROWED, Key, claimed_as, fingerprint
 from turnledger.engine.conversations.resolve import Target, new_conversation
-from turnledger.engine.history.context import ALL, Context, check_priming
+from turnledger.engine.history.context import ALL, Context, check_primer
 from turnledger.engine.lifecycle.create import MakeRequest
 from turnledger.engine.lifecycle.moves import ForkRequest, Move, Switch
 from turnledger.engine.limits import Limits
@@ -59,7 +59,7 @@ class TurnOptions(TypedDict, total=False):
     empty text ends those in force."""
     instructions_once: Input | None
     """In force for this turn only, in place of all others."""
-    priming: Input
+    primer: Input
     """A well-formed history to show before the stored one, in this turn only. Not stored."""
     context: Context
     """How much of the stored history is shown: all of it by default."""
@@ -184,7 +184,7 @@ def _request(
     *,
     instructions: Input | None = None,
     instructions_once: Input | None = None,
-    priming: Input = (),
+    primer: Input = (),
     context: Context = ALL,
     idempotency_key: str | None = None,
     body_digest: bytes = b"",
@@ -207,7 +207,7 @@ def _request(
         limits.check_size("What is given as instructions", given.items)
     if context is not ALL:
         _check_context(context)
-    primes = _primes(limits, priming) if priming else ()
+    primes = _primes(limits, primer) if primer else ()
     key = None
     if idempotency_key is not None:
         key = _key(idempotency_key, target, place, items, given, primes, body_digest)
@@ -248,12 +248,12 @@ def _key(
     place: Divergence | None,
     input: tuple[Item, ...],
     given: Instructions | None,
-    priming: tuple[Item, ...],
+    primer: tuple[Item, ...],
     body_digest: bytes,
 ) -> Key:
     check_idempotency_key(idempotency_key)
     where = () if place is None else (place.after, place.replaces)
-    said = fingerprint(input, *where, instructions=given, priming=priming)
+    said = fingerprint(input, *where, instructions=given, primer=primer)
     return Key(claimed_as(idempotency_key, target.within), said + body_digest)
 
 
@@ -264,11 +264,11 @@ def _check_context(context: Context) -> None:
         )
 
 
-def _primes(limits: Limits, priming: Input) -> tuple[Item, ...]:
-    limits.check_count("What primes the turn", priming)
-    primes = items_of(priming)
+def _primes(limits: Limits, primer: Input) -> tuple[Item, ...]:
+    limits.check_count("What primes the turn", primer)
+    primes = items_of(primer)
     limits.check_size("What primes the turn", primes)
-    check_priming(primes)
+    check_primer(primes)
     return primes
 
 

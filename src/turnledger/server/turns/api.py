@@ -86,7 +86,7 @@ class NativeTurn:
         if body.instructions is not None:
             options["instructions"] = body.instructions
         if asked.primer:
-            options["priming"] = asked.primer
+            options["primer"] = asked.primer
         self.on_disconnect = asked.policies.on_disconnect
         self.block = exchange.service.chats(who, scope=body.scope or "").turn(
             body.input,
